@@ -1,4 +1,4 @@
-"""While a result is stored its worker takes the next run, for as many results as there are slots."""
+"""While a result is stored, its worker takes the next run, up to the number of slots."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ async def test_a_worker_goes_on_while_what_it_made_is_stored(
             held.append(prediction_id)
             if len(held) == 3:
                 last.set()
-            if len(held) != 2:  # the first and the third are held back
+            # The first and the third store are held back.
+            if len(held) != 2:
                 await gate.wait()
             return await store(prediction_id, *rest)
 

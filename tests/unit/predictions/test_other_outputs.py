@@ -1,4 +1,4 @@
-"""The outputs of a prediction, whatever data an engine gave."""
+"""Named outputs of a prediction, whatever data an engine returned."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run made, on its way from a worker's folder into the store."""
+"""Storing the outputs of a run from a worker's folder."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from sixfold.core.media.ports import ObjectInfo, StagedFile
 from sixfold.core.provenance import embed
 from sixfold.store.file_store import FileStore
 
-NOBODY: Any = None  # what storing an output asks nothing of
+# A collaborator that storing an output does not use.
+NOBODY: Any = None
 LARGE = 48 << 20
 TEXT = '{"prompt":"waves"}'
 
 
 def film(path: Path, size: int) -> StagedFile:
-    """An MP4 of nothing, as long as wanted."""
+    """Return an MP4 file without content of the given length."""
     with path.open("wb") as file:
         file.write(b"\0\0\0\x10ftypisom\0\0\0\0" + size.to_bytes(4) + b"mdat")
         file.truncate(16 + size)
@@ -50,7 +51,7 @@ async def test_a_film_is_signed_and_stored_without_ever_being_whole_in_memory(
 
 
 class Watched(FileStore):
-    """Remembers what was written into it."""
+    """A blob store that records what is written to it."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)

@@ -1,4 +1,4 @@
-"""The road from an order to its end, on real parts."""
+"""Predictions from request to end, with real collaborators."""
 
 from __future__ import annotations
 
@@ -92,13 +92,15 @@ async def test_an_account_fills_its_share_of_the_queue_with_free_requests_only(t
         first, _ = [await built.pipeline.submit(free) for _ in range(2)]
         with pytest.raises(errors.QueueFull, match="2 free requests of this account are waiting for echo"):
             await built.pipeline.submit(free)
-        await built.pipeline.submit(built.order())  # a request with a price
+        # A request with a price.
+        await built.pipeline.submit(built.order())
         other = await built.database.write(accounts.create("other@example.com"))
         await built.pipeline.submit(replace(free, principal=other.owner))
         operator = replace(built.payer.owner, kind="operator")
         await built.pipeline.submit(replace(free, principal=operator))
         await built.pipeline.cancel(first.id, Tenant(built.payer.id))
-        with pytest.raises(errors.QueueFull):  # the operator's counts for its account
+        # The operator's request counts for its own account.
+        with pytest.raises(errors.QueueFull):
             await built.pipeline.submit(free)
 
 

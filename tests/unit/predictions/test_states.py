@@ -1,4 +1,4 @@
-"""The state machine as data: a pair that the table lacks is refused and changes nothing."""
+"""The state machine: a transition that the table lacks is rejected and changes nothing."""
 
 from __future__ import annotations
 

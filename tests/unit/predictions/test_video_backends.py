@@ -1,4 +1,4 @@
-"""Which service makes a smart film."""
+"""Backend selection of the smart video model."""
 
 from __future__ import annotations
 

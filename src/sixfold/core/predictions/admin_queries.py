@@ -1,6 +1,6 @@
-"""What whoever runs the server sees of everybody's work: who asked what of whom, and how it ended.
+"""Queries of the admin pages about the requests of all accounts.
 
-What was in a request and in its answer stays its account's: nothing here reads inputs or outputs.
+They never read the inputs and outputs of predictions, which are private to their accounts.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from sixfold.core.database import Query, Row, Transaction, many, now
 
 _LAST_ID = "~"
 _FAILURES, _KEEPERS = 20, 10
-_BETWEEN = "."  # of the two ids in a cursor; no id has it
+# Separates the two ids in a cursor; ids do not contain it.
+_BETWEEN = "."
 
 
 @dataclass(frozen=True, slots=True)
 class RunFilter:
-    """Which requests are asked for; an empty text takes all. `text` is looked for in all that is shown."""
+    """Filter of the request list; empty fields match everything. `text` matches any displayed field."""
 
     text: str = ""
     state: str = ""
@@ -30,7 +31,7 @@ class RunFilter:
 
 @dataclass(frozen=True, slots=True)
 class QueueStatus:
-    """What runs and what waits, oldest first."""
+    """Running and waiting predictions, oldest first."""
 
     running: Sequence[Row]
     waiting: Sequence[Row]
@@ -38,7 +39,7 @@ class QueueStatus:
 
 @dataclass(frozen=True, slots=True)
 class DayTotals:
-    """The last 24 hours: orders by how they stand, and what failed, the most frequent first."""
+    """The last 24 hours: predictions by state, and failures by frequency."""
 
     endings: Sequence[Row]
     failures: Sequence[Row]
@@ -46,20 +47,20 @@ class DayTotals:
 
 @dataclass(frozen=True, slots=True)
 class StorageTotals:
-    """Named files by kind, and the accounts that keep most."""
+    """Stored files by kind, and the accounts with the most bytes."""
 
     kinds: Sequence[Row]
     keepers: Sequence[Row]
 
 
 def queue(limit: int) -> Transaction[QueueStatus]:
-    """At most `limit` of what runs, and of what waits."""
+    """Return at most `limit` running and `limit` waiting predictions."""
     running = yield from many("admin_running", limit=limit)
     return QueueStatus(running, (yield from many("admin_waiting", limit=limit)))
 
 
 def day() -> Transaction[DayTotals]:
-    """What happened in the last 24 hours."""
+    """Return the totals of the last 24 hours."""
     since = (yield from now()) - DAY_US
     orders, calls = ids.earliest("pred", since), ids.earliest("req", since)
     endings = yield from many("admin_endings", since=orders)
@@ -69,7 +70,7 @@ def day() -> Transaction[DayTotals]:
 
 
 def storage() -> Transaction[StorageTotals]:
-    """What lies in the store, by name."""
+    """Return the totals of stored files."""
     kinds = yield from many("admin_storage")
     return StorageTotals(kinds, (yield from many("admin_keepers", limit=_KEEPERS)))
 
@@ -77,7 +78,10 @@ def storage() -> Transaction[StorageTotals]:
 def requests(
     wanted: RunFilter, limit: int, cursor: str | None
 ) -> Transaction[tuple[tuple[Row, ...], str | None]]:
-    """Orders and calls of all accounts, newest first, and the next page's cursor; raises `BadRequest`."""
+    """Return predictions and gateway calls of all accounts, newest first, and the next page's cursor.
+
+    Raises `BadRequest` for an invalid cursor.
+    """
     before = _parsed(cursor)
     escaped = wanted.text.lower().replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
     pages: list[Sequence[Row]] = []

@@ -1,4 +1,4 @@
-"""Whether an order is within the rights and limits of its principal, and whose a prediction was."""
+"""Authorization of requests, and the principal of a stored prediction."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from sixfold.core.predictions.requests import PredictionRequest
 
 
 def check(order: PredictionRequest) -> None:
-    """Raise `Forbidden` where the principal may not run this model.
+    """Raise `Forbidden` if the principal may not run this model.
 
-    A child is part of the model that ordered it: a limit that covers either covers the child.
+    A child is allowed if a limit on models includes its own model or its parent's.
     """
     order.principal.require(rights.RUN)
     order.principal.permit(order.model, *(() if order.parent is None else (order.parent.model,)))
 
 
 def principal_of(prediction: Prediction) -> Transaction[Principal]:
-    """The principal that ordered a prediction: its key's, else its account's owner."""
+    """Return the principal that requested a prediction: its key, or else the account's owner."""
     if prediction.key_id is None:
         owner = (yield from accounts.by_id(prediction.account_id)).owner
         return owner.without_key() if prediction.keyless else owner

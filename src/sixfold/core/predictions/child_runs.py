@@ -1,4 +1,4 @@
-"""Runs that a run orders: how a graph has its heavy nodes done on the same road."""
+"""Child predictions: how a workflow runs its expensive nodes through the prediction service."""
 
 from __future__ import annotations
 
@@ -26,10 +26,9 @@ _LOOK_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class ChildRun:
-    """What is ordered: `key` names the part of the parent, so that each is ordered once.
+    """A request for a child; `key` names the part of the parent, so that repeating it has no effect.
 
-    `files` are the blobs of media inputs that are stored already; `most` is what it may cost, in
-    micro-dollars.
+    `files` are media inputs that are already stored; `most` is the maximum price in micro-dollars.
     """
 
     key: str
@@ -40,24 +39,22 @@ class ChildRun:
 
 
 class ChildRunPort(Protocol):
-    """What an engine that waits for others needs (`Outside.children`)."""
+    """What an engine needs to run child predictions (`Outside.children`)."""
 
     async def parent(self, prediction_id: str) -> Prediction:
-        """The prediction that runs, with its account."""
+        """Return the running prediction."""
         ...
 
     async def run(self, parent: Prediction, child: ChildRun) -> Prediction:
-        """Order a child, or find it ordered, and wait for its end.
+        """Submit a child, or find the earlier one of this key, and wait for its end.
 
-        Raises what `PredictionService.submit` does.
-
-        A canceled wait cancels the child.
+        Raises what `PredictionService.submit` raises. Canceling the wait cancels the child.
         """
         ...
 
 
 class PipelineChildren:
-    """Children on the pipeline of this server; those of a parent that did not succeed are canceled."""
+    """Children on this server's prediction service. If a parent does not succeed, they are canceled."""
 
     def __init__(self, pipeline: PredictionService, database: Database) -> None:
         self._pipeline = pipeline
@@ -74,17 +71,16 @@ class PipelineChildren:
             task.add_done_callback(self._canceling.discard)
 
     async def _cancel_of(self, parent_id: str) -> None:
-        """Once the parent has ended none is accepted any more, so none is missed."""
-        with contextlib.suppress(errors.StoreFailed):  # they end by themselves, and cost nothing
+        # No child is accepted once the parent has ended, so this finds all of them. If the database
+        # fails, they end by themselves and are not charged.
+        with contextlib.suppress(errors.StoreFailed):
             for child in await self._database.read(_living(parent_id)):
                 await self._pipeline.cancel(child.id, Tenant.of(child))
 
     async def parent(self, prediction_id: str) -> Prediction:
-        """The prediction that runs."""
         return await self._database.read(predictions.whole(prediction_id))
 
     async def run(self, parent: Prediction, child: ChildRun) -> Prediction:
-        """Order it, and wait."""
         order = PredictionRequest(
             principal=await self._database.read(authorization.principal_of(parent)),
             model=child.model,

@@ -1,4 +1,4 @@
-"""Claims: the oldest waiting predictions of an engine, leased to a server."""
+"""Claims: the oldest queued predictions of an engine, leased to a server."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def claim(
     hardware: str | None = None,
     free_runs: int = 0,
 ) -> Transaction[tuple[Prediction, ...]]:
-    """Take the oldest waiting predictions of an engine; `warm` when workers stand ready for them.
+    """Claim the oldest queued predictions of an engine; `warm` if workers are ready to run them.
 
-    `hardware` takes those only that are to run on it (empty: those that name none). `free_runs` limits the
-    runs without a price that each account has at a time (0: no limit); the others stay in the queue.
+    `hardware` selects predictions that name this hardware (empty: that name none). `free_runs` limits how
+    many free predictions each account runs at the same time (0: unlimited); the others stay queued.
     """
     wanted = {
         "state": follow(

@@ -1,4 +1,4 @@
-"""How long a run is likely to take: what the runs before it took, here and since the server's start."""
+"""Estimates of run durations, from earlier runs on this server since its start."""
 
 from __future__ import annotations
 
@@ -9,31 +9,32 @@ from sixfold.core.predictions.events import Event, StateChanged
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.states import PredictionState
 
-_WEIGHT = 0.3  # of the latest run in the mean
+# Weight of the latest run in the moving average.
+_WEIGHT = 0.3
 
 
 @dataclass(frozen=True, slots=True)
 class DurationSample:
-    """A mean in seconds: of the run itself, and of the worker's start before it."""
+    """Moving averages in seconds, of runs and of worker starts."""
 
     run: float = 5.0
     start: float = 1.0
 
     def and_then(self, run: float, start: float | None) -> DurationSample:
-        """The mean with one run more; a warm one says nothing of the start."""
+        """Return the averages including another run; `start` is None if its worker was warm."""
         started = self.start if start is None else self.start + _WEIGHT * (start - self.start)
         return DurationSample(self.run + _WEIGHT * (run - self.run), started)
 
 
 class DurationEstimator:
-    """What runs took, by model and engine; a guess of a few seconds before there was any."""
+    """Average durations by model and engine; defaults to a few seconds before the first run."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or steady_clock()
         self._took: dict[tuple[str, str], DurationSample] = {}
 
     def heard(self, _prediction_id: str, event: Event) -> None:
-        """Learn from a prediction that has succeeded."""
+        """Update the averages when a prediction succeeds; subscribed to the event bus."""
         if not isinstance(event, StateChanged) or event.prediction.state is not PredictionState.SUCCEEDED:
             return
         prediction = event.prediction
@@ -47,20 +48,20 @@ class DurationEstimator:
             self._took[key] = before.and_then(run, start)
 
     def knows(self, model: str, engine: str) -> bool:
-        """Whether any run was measured, so that what is told is no mere guess."""
+        """Return whether a run was measured, so that estimates are not mere defaults."""
         return (model, engine) in self._took
 
     def usual(self, model: str, engine: str) -> DurationSample:
-        """What a run usually takes."""
+        """Return the average durations."""
         return self._took.get((model, engine), DurationSample())
 
     def until_end(self, model: str, engine: str, rounds: int, *, cold: bool) -> float:
-        """Seconds until a run ends that waits for so many rounds of others before it."""
+        """Return the estimated seconds until the end of a run that waits for `rounds` runs before it."""
         took = self.usual(model, engine)
         return round((rounds + 1) * took.run + (took.start if cold else 0.0), 3)
 
     def left(self, prediction: Prediction, progress: float) -> float:
-        """Seconds that a run which has begun likely needs still, by its progress or by others' times."""
+        """Return the estimated seconds that a started run still needs, by its progress or by the average."""
         began = prediction.started_at or prediction.created_at
         elapsed = max(0, self._clock() - began) / SECOND_US
         if 0 < progress < 1:

@@ -1,8 +1,9 @@
 """Recent events of predictions, numbered, for clients that resume a stream.
 
-The number of an event is the milliseconds since its prediction was accepted, or the next one that is free, so
-numbers only grow, for every client alike and past a restart. The number of the end is odd and all others are
-even: a client that comes back with the end's number has seen it, whatever this process remembers.
+The number of an event is the milliseconds since its prediction was accepted, or the next free number. So
+numbers increase, are the same for every client, and remain valid after a restart. The last event has an odd
+number and all others an even one: a client that reconnects with an odd number has seen the end, even if this
+process does not remember it.
 """
 
 from __future__ import annotations
@@ -15,20 +16,22 @@ from sixfold.core.predictions.events import Event, LogEvent, StateChanged
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.refunds import REFUNDED
 
-_MAX_EVENTS = 1000  # of one prediction
-_MAX_HISTORIES = 2000  # those that were told of last
-_MAX_BYTES = 16 * 2**20  # of the documents and lines in all histories
+# Events of one prediction.
+_MAX_EVENTS = 1000
+_MAX_HISTORIES = 2000
+# Documents and log lines in all histories.
+_MAX_BYTES = 16 * 2**20
 _MS_US = 1000
 
 
 def number(moment: int, created_at: int, *, after: int = 0, end: bool = False) -> int:
-    """Return the number of an event that happened at `moment` (epoch µs), above `after`."""
+    """Return the number of an event that happened at `moment` (epoch µs), greater than `after`."""
     least = max(1, (moment - created_at) // _MS_US, after + 1)
     return least + (least % 2 != end)
 
 
 def is_end(event: Event) -> bool:
-    """Whether nothing follows an event."""
+    """Return whether no event follows this one."""
     return isinstance(event, StateChanged) and event.prediction.is_terminal
 
 
@@ -37,7 +40,7 @@ def _is_refund(event: Event) -> bool:
 
 
 def has_seen_end(prediction: Prediction, seen: int) -> bool:
-    """Whether `seen`, the number of a client's last event, is that of the end."""
+    """Return whether `seen`, the number of a client's last event, is that of the end."""
     if not prediction.is_terminal or seen % 2 == 0:
         return False
     return seen >= number(_end_of(prediction), prediction.created_at, end=True)
@@ -59,7 +62,7 @@ def _end_of(prediction: Prediction) -> int:
 
 @dataclass(slots=True)
 class EventHistory:
-    """Recent events of one prediction. `whole` while none of them is missing; `size` in bytes."""
+    """Recent events of one prediction; `whole` if none is missing, `size` in bytes."""
 
     created_at: int
     whole: bool
@@ -77,7 +80,7 @@ class EventHistory:
         return bool(self.events) and is_end(self.events[-1][1])
 
     def add(self, moment: int, event: Event) -> None:
-        """Note an event that happened at `moment` (epoch µs). After the end only a refund is noted."""
+        """Append an event that happened at `moment` (epoch µs). After the end, only a refund is appended."""
         if self.ended and not _is_refund(event):
             return
         end = is_end(event)
@@ -90,14 +93,14 @@ class EventHistory:
             self.whole = False
 
     def since(self, seen: int) -> tuple[tuple[int, Event], ...] | None:
-        """Return the events above a number; None where some of them are missing."""
+        """Return the events with numbers greater than `seen`; None if some of them are missing."""
         if not self.whole and (not self.events or self.events[0][0] > seen):
             return None
         return tuple(each for each in self.events if each[0] > seen)
 
 
 class EventHistories:
-    """The histories of the predictions that had events last, as far as they fit into `max_bytes`."""
+    """Histories of the predictions with the latest events, up to `max_bytes`."""
 
     def __init__(self, clock: Clock | None = None, max_bytes: int = _MAX_BYTES) -> None:
         self._clock = clock or steady_clock()
@@ -106,7 +109,7 @@ class EventHistories:
         self._histories: OrderedDict[str, EventHistory] = OrderedDict()
 
     def note(self, prediction_id: str, event: Event) -> None:
-        """Remember an event."""
+        """Append an event to its prediction's history; subscribed to the event bus."""
         history = self._histories.get(prediction_id)
         if history is None:
             if not isinstance(event, StateChanged):
@@ -124,5 +127,5 @@ class EventHistories:
             self.size -= oldest.size
 
     def of(self, prediction_id: str) -> EventHistory | None:
-        """What was told of a prediction; None where that was long ago, or never here."""
+        """Return a prediction's history; None if it was evicted or had no events on this server."""
         return self._histories.get(prediction_id)

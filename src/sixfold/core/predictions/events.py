@@ -1,7 +1,7 @@
-"""What happens to predictions, as it happens: progress, log lines, and the end.
+"""Events of predictions as they happen: progress, log lines, node states and state changes.
 
-Events live in this process; the database is the truth. Whoever waits therefore subscribes first and
-reads second, and never misses an ending.
+Events are published within this process; the database is authoritative. So a caller that waits for an end
+subscribes first and then reads the state, and cannot miss it.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ _MAX_BACKLOG = 1000
 
 @dataclass(frozen=True, slots=True)
 class ProgressEvent:
-    """A run reported how far it is, from 0 to 1."""
+    """Progress of a run, from 0 to 1."""
 
     fraction: float
 
 
 @dataclass(frozen=True, slots=True)
 class LogEvent:
-    """A run wrote a line."""
+    """A log line of a run."""
 
     line: str
 
 
 @dataclass(frozen=True, slots=True)
 class StateChanged:
-    """A prediction took a step of its state machine; the last one is terminal."""
+    """A prediction changed its state; the last such event is terminal."""
 
     prediction: Prediction
 
@@ -46,7 +46,7 @@ Event = ProgressEvent | LogEvent | StateChanged | NodeStateChanged
 
 
 class EventBus:
-    """Events by prediction id, for one event loop: not thread-safe. `watchers` are told everything."""
+    """Events by prediction id. Not thread-safe: use it from one event loop. `watchers` receive all events."""
 
     def __init__(self) -> None:
         self.watchers: list[Callable[[str, Event], None]] = []
@@ -54,7 +54,7 @@ class EventBus:
         self._progress: dict[str, float] = {}
 
     def publish(self, prediction_id: str, event: Event) -> None:
-        """Tell everyone who listens; a listener that is far behind loses its oldest events."""
+        """Send an event to all listeners; a listener with a full queue loses its oldest event."""
         if isinstance(event, ProgressEvent):
             self._progress[prediction_id] = event.fraction
         elif isinstance(event, StateChanged) and event.prediction.is_terminal:
@@ -67,16 +67,16 @@ class EventBus:
             queue.put_nowait(event)
 
     def progress(self, prediction_id: str) -> float:
-        """The last progress that was reported; 0 when none was."""
+        """Return the last reported progress, or 0."""
         return self._progress.get(prediction_id, 0.0)
 
     def listened(self) -> tuple[str, ...]:
-        """Every prediction that somebody here listens to."""
+        """Return the ids of predictions with listeners in this process."""
         return tuple(self._queues)
 
     @contextmanager
     def listen(self, prediction_id: str) -> Generator[asyncio.Queue[Event]]:
-        """Events of one prediction from now on."""
+        """Subscribe to the events of one prediction within the block."""
         queue: asyncio.Queue[Event] = asyncio.Queue(_MAX_BACKLOG)
         self._queues[prediction_id].add(queue)
         try:

@@ -1,4 +1,4 @@
-"""The media inputs of an order: files that it brings, and those that its inputs name."""
+"""Media inputs of a request: files that it brings, and files that its inputs refer to."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sixfold.core.predictions.requests import PredictionRequest
 async def sources_of(
     order: PredictionRequest, model: Model, values: Mapping[str, Any], media: MediaService
 ) -> dict[str, MediaSource]:
-    """Each by the name of its input; raises what `MediaService.resolve` raises."""
+    """Return the media source of each media input by name; raises what `MediaService.resolve` raises."""
     sources, tenant = dict(order.sources), order.principal.tenant
     for descriptor in model.media_inputs:
         text = values.get(descriptor.name)

@@ -1,4 +1,4 @@
-"""What an output was made from, what was made of it, and the inputs with which to make it again."""
+"""Lineage of outputs: their sources, what was made from them, and the inputs that reproduce them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DRAWN = ("seed", "variant")
 
 @dataclass(frozen=True, slots=True)
 class LineageSource:
-    """Content that went in: under which input, its file where it still has a name, and who made it."""
+    """A media input: its file name if it still exists, and the prediction that made it, if any."""
 
     input: str
     name: str | None
@@ -30,9 +30,9 @@ class LineageSource:
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """A prediction among others of its account: each tuple in the order in which they were asked for.
+    """Related predictions of the same account, each tuple in the order of acceptance.
 
-    `same` are those that were asked for exactly this, each with whether it gave the same bytes.
+    `same` are those with the same fingerprint, each with whether it produced the same bytes.
     """
 
     sources: tuple[LineageSource, ...]
@@ -45,7 +45,7 @@ class Lineage:
 
 
 def of(prediction: Prediction) -> Transaction[Lineage]:
-    """Where a prediction stands among the others of its account."""
+    """Return the lineage of a prediction."""
     sources: list[LineageSource] = []
     for name, blob in sorted(prediction.task.files.items()):
         row = yield from _found(prediction, blob)
@@ -69,7 +69,7 @@ def of(prediction: Prediction) -> Transaction[Lineage]:
 
 
 def manifest(prediction: Prediction, index: int, engine_version: str, quality: str) -> Manifest:
-    """What a file that a prediction made says of its origin."""
+    """Return the provenance manifest of the output file number `index`."""
     task = prediction.task
     return Manifest(
         model=prediction.model,
@@ -93,10 +93,10 @@ def sign_manifests(
 
 
 def again(prediction: Prediction, origin: str) -> Transaction[dict[str, Any]]:
-    """The inputs that a prediction was given, fit to be given once more.
+    """Return the inputs of a prediction for another run.
 
-    Where only a digest of a file was kept, the file's own URL below `origin` stands in for it; an input
-    whose file is gone is left out.
+    An input that was stored only as a digest becomes the file's URL below `origin`; if the file is gone, the
+    input is left out.
     """
     inputs = dict(prediction.inputs)
     for name, value in prediction.inputs.items():
@@ -108,13 +108,13 @@ def again(prediction: Prediction, origin: str) -> Transaction[dict[str, Any]]:
 
 
 def drawn(prediction: Prediction) -> dict[str, Any]:
-    """What a prediction was given beside its inputs, or what was drawn for it, as an order's extras."""
+    """Return values beside the inputs that determine the result, such as a drawn seed, as extras."""
     found = {name: prediction.task.inputs[name] for name in _DRAWN if name in prediction.task.inputs}
     return {**found, "randomize_seed": False} if "randomize_seed" in prediction.inputs else found
 
 
 def stored(prediction: Prediction) -> Transaction[dict[str, Stored]]:
-    """The content behind each of its media inputs, where that still lies here."""
+    """Return the media inputs whose content is still stored, by name."""
     found: dict[str, Stored] = {}
     for name in prediction.inputs.keys() & prediction.task.files.keys():
         blob = prediction.task.files[name]

@@ -1,4 +1,4 @@
-"""A prediction as the store remembers it: what was asked, where it stands, what it gave."""
+"""Records of predictions as stored."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sixfold.core.predictions.states import TERMINAL, PredictionState
 
 
 class Output(msgspec.Struct, frozen=True):
-    """All that a prediction gave."""
+    """Output of a prediction: files, data, and further named outputs."""
 
     files: tuple[OutputFile, ...] = ()
     data: dict[str, Any] = {}
@@ -25,7 +25,7 @@ class Output(msgspec.Struct, frozen=True):
 
 
 class Webhook(msgspec.Struct, frozen=True):
-    """Who is told of a prediction's steps, and of which: `started`, `completed`."""
+    """URL that is notified, and the events (`started`, `completed`) of which it is notified."""
 
     url: str
     events: tuple[str, ...] = ("started", "completed")
@@ -33,7 +33,7 @@ class Webhook(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class ReceiptStations:
-    """How long each station of the road took, in µs; money stands in the prediction itself."""
+    """Duration of each step of a prediction in µs; amounts are in the prediction itself."""
 
     priced: int
     queued: int | None
@@ -45,11 +45,11 @@ class ReceiptStations:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """One prediction as it stands. Times are epoch µs, money is micro-dollars.
+    """A prediction with its current state. Times are in epoch µs, amounts in micro-dollars.
 
-    `output` is there once it succeeded, `error` and `error_kind` once it failed; `charge` itemizes the price,
-    `list_price` is there where free. `size` is the length of its documents as the store has them. One that is
-    `withheld` was ordered for another that is not paid yet.
+    `output` is set once it succeeded, `error` and `error_kind` once it failed. `charge` itemizes the price;
+    `list_price` is set if it is free. `size` is the length of its stored JSON documents. A `withheld`
+    prediction is a child whose parent has not been paid yet.
     """
 
     id: str
@@ -93,22 +93,22 @@ class Prediction:
 
     @property
     def is_terminal(self) -> bool:
-        """Whether nothing more will happen to it."""
+        """Whether it has ended."""
         return self.state in TERMINAL
 
     @property
     def shown(self) -> Prediction:
-        """The prediction as its account may read it: without inputs and output while it is withheld."""
+        """The prediction as its account may read it: without inputs and output while withheld."""
         return replace(self, inputs={}, task=TaskRecord({}), output=None) if self.withheld else self
 
     @classmethod
     def of(cls, row: Row) -> Prediction:
-        """The prediction that a row describes, as its account may read it."""
+        """Build a prediction from a row, as its account may read it."""
         return cls.whole(row).shown
 
     @classmethod
     def whole(cls, row: Row) -> Prediction:
-        """The prediction that a row describes, for its own run and the run that ordered it."""
+        """Build a prediction from a row including withheld fields, for its own run and its parent's."""
         started, created, output = row["started_at"], row["created_at"], row["output"]
         return cls(
             id=row["id"],

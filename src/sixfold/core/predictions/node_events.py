@@ -1,4 +1,4 @@
-"""What happens to the parts of a run: the nodes of a graph."""
+"""Events of the nodes of a workflow run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ NodeState = Literal["started", "progress", "finished", "cached", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class NodeStateChanged:
-    """A node of a graph took a step; `progress` runs from 0 to 1, which is its end."""
+    """A node changed its state; `progress` is from 0 to 1."""
 
     node: str
     class_type: str
@@ -19,6 +19,6 @@ class NodeStateChanged:
 
     @property
     def record(self) -> dict[str, str | float]:
-        """As JSON."""
+        """The event as JSON."""
         told = {"node": self.node, "class_type": self.class_type, "state": self.state}
         return {**told, "progress": round(self.progress, 4)}

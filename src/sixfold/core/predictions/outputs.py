@@ -1,7 +1,8 @@
-"""Several outputs of one prediction: the first has no name, the others have.
+"""Outputs of predictions with several outputs: the first has no name, the others do.
 
-A file of another output has its name in `Artifact.info`. `Result.others` has the others by their names,
-with null where there are files; `Result.data`, which an engine may take from a stranger, has no part in it.
+`Artifact.info` of a file contains the name of its output. `Result.others` has the other outputs by name, with
+null for those that are files. `Result.data` is not used here, because an engine may copy it from an untrusted
+service.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ def first(output: Output) -> Output:
 
 
 def others(output: Output) -> dict[str, Any]:
-    """Return the outputs after the first by their names: a list of files, or a value."""
+    """Return the outputs after the first by name: a list of files, or a value."""
     files: dict[str, list[OutputFile]] = {name: [] for name, value in output.others.items() if value is None}
     for file in output.files:
         name = file.info.get(OUTPUT_NAME)

@@ -1,4 +1,4 @@
-"""Rules of prices beyond the table: what own hardware waives, quotes of graphs, and the charge of a run."""
+"""Pricing rules beyond the price table: free own hardware, workflow quotes, and the charge of a run."""
 
 from __future__ import annotations
 
@@ -20,20 +20,23 @@ from sixfold.core.predictions.events import Event, EventBus, StateChanged
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.requests import PredictionRequest, PriceQuote
 
-_RUN = "run"  # the unit of an amount that the engine reports
-_PARTS = 1_000_000  # of a priced unit, which may be as long as a minute
-_MAX_KEPT = 10_000  # graphs of which the prices that they were quoted are remembered
+# Unit of an amount that the engine reports.
+_RUN = "run"
+# Units are counted in millionths, because a priced unit may be as long as a minute.
+_PARTS = 1_000_000
+# Workflows in a quote cache.
+_MAX_KEPT = 10_000
 
 
 def charged(price: PriceRow, engine: EngineSpec, prices: PriceTable) -> PriceRow:
-    """Reduce a list price to what is charged: nothing where own hardware is free and serves."""
+    """Return the price that is charged: 0 if own hardware is free and the engine runs on it."""
     return price.waive() if prices.own_hardware_free and engine.on_own_hardware else price
 
 
 def measured(
     catalog: Catalog, model: Model, quote: PriceQuote, sources: Mapping[str, MediaSource]
 ) -> PriceQuote:
-    """Price a video's project by the length that its files have."""
+    """Return the quote of a video project with the price of its files' actual lengths."""
     if not model.projects:
         return quote
     values = model.measured(quote.values, {name: source.seconds for name, source in sources.items()})
@@ -42,15 +45,15 @@ def measured(
 
 
 def in_words(catalog: Catalog, terms: SelectionPolicy, model: Model) -> tuple[str, str | None]:
-    """Write the price of a usual request, and its list price where the request is free here."""
+    """Return the price of a typical request in words, and the list price if the request is free here."""
     listed = catalog.price_text(model)
     return ("free on this server", listed) if model.is_waived(catalog.prices, terms) else (listed, None)
 
 
 def refuse_beyond(order: PredictionRequest, quote: PriceQuote) -> None:
-    """Raise `EngineUnavailable` for a part of a graph that costs more than the graph holds for it.
+    """Raise `EngineUnavailable` for a child that costs more than its parent holds for it.
 
-    That is so where an engine that is free served when the graph was quoted, and a provider would now.
+    This happens if a free engine was available when the workflow was quoted, and now only a provider is.
     """
     if order.most is not None and quote.price.micros > order.most:
         held = money.format_usd(order.most)
@@ -59,7 +62,7 @@ def refuse_beyond(order: PredictionRequest, quote: PriceQuote) -> None:
 
 
 class QuoteCache:
-    """The price tables by which graphs were quoted that have not ended."""
+    """Price tables that were in force when the running workflows were quoted."""
 
     def __init__(self, catalog: Catalog, bus: EventBus) -> None:
         self._catalog = catalog
@@ -67,7 +70,7 @@ class QuoteCache:
         bus.watchers.append(self._forget)
 
     def keep(self, prediction: Prediction) -> None:
-        """Remember the table in force for a graph that was accepted."""
+        """Store the current price table for an accepted workflow."""
         if prediction.meter != metering.CHILDREN or prediction.is_terminal:
             return
         if len(self._tables) >= _MAX_KEPT:
@@ -75,7 +78,7 @@ class QuoteCache:
         self._tables[prediction.id] = self._catalog.prices
 
     def of(self, prediction_id: str) -> AbstractContextManager[None]:
-        """Price what a graph orders within the block as the graph itself was priced."""
+        """Return a context manager that prices children by the table of their workflow's quote."""
         return self._catalog.at(self._tables.get(prediction_id))
 
     def _forget(self, prediction_id: str, event: Event) -> None:
@@ -86,10 +89,10 @@ class QuoteCache:
 def final_charge(
     prediction: Prediction, run_us: int, billed: float | None, lines: Sequence[LineItem] = ()
 ) -> RunCharge | None:
-    """Return the charge of a successful run by its own meter; None if its price or its children's is charged.
+    """Return the charge of a successful metered run; None if the price or the children's costs are charged.
 
-    `billed` is the number of units that the engine reports; without it the hold is charged. `lines` add up to
-    `billed` where that is an amount in micro-dollars.
+    `billed` is the number of units that the engine reports; without it, the held amount is charged. `lines`
+    itemize `billed` if that is an amount in micro-dollars.
     """
     metered = _metered(prediction, run_us, billed, lines)
     if metered is None:
@@ -109,7 +112,8 @@ def _metered(
         case "units" if billed is not None:
             metered = LineItem(_unit(prediction), round(billed * _PARTS), prediction.rate, _PARTS)
             return _itemized(metered, lines)
-        case "children" if billed is not None:  # micro-dollars of what no child did
+        case "children" if billed is not None:
+            # `billed` is the amount in micro-dollars of work that was not done by children.
             return _itemized(LineItem(_RUN, 1, round(billed)), lines)
         case _:
             return None

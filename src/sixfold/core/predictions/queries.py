@@ -18,7 +18,7 @@ _CURSOR = re.compile(r"pred_[0-9a-z]{36}")
 
 @dataclass(frozen=True, slots=True)
 class PredictionFilter:
-    """Which of an account's predictions to list; empty texts match all."""
+    """Filter of a prediction list; empty fields match everything."""
 
     model: str = ""
     state: str = ""
@@ -27,14 +27,15 @@ class PredictionFilter:
 def page(
     tenant: Tenant, wanted: PredictionFilter, limit: int, cursor: str | None
 ) -> Transaction[tuple[tuple[Prediction, ...], str | None]]:
-    """A tenant's predictions, newest first, as far as a page may be, and the cursor of the next page.
+    """Return a page of a tenant's predictions, newest first, and the cursor of the next page.
 
-    `cursor` is what the page before gave; raises `BadRequest` on another text.
+    `cursor` is that of the previous page; raises `BadRequest` if it is invalid. A page may have fewer than
+    `limit` predictions, because its size in bytes is limited, too.
     """
     if cursor and not _CURSOR.fullmatch(cursor):
         raise errors.BadRequest("Invalid cursor")
     about = {**tenant.row, "model": wanted.model, "state": wanted.state, "before": cursor or "~"}
-    # A list of its own, so that an index has a credential's rows in their order.
+    # A credential has queries of its own, for which an index has its rows in order.
     listed, sizes = _CREDENTIAL_PAGE if tenant.credential_id else _ACCOUNT_PAGE
     fitting, there = yield from pagination.fitting(sizes, about, limit + 1)
     most = min(fitting, limit)
@@ -45,9 +46,10 @@ def page(
 
 @dataclass(frozen=True, slots=True)
 class EngineCost:
-    """The successful runs of one engine. Money is micro-dollars.
+    """Successful runs of one engine; amounts in micro-dollars.
 
-    `spent` adds up what upstream services said of `told` of the runs; of the others it is not known.
+    `spent` is the sum of the costs that providers reported for `told` of the runs; the cost of the others is
+    unknown.
     """
 
     engine: str
@@ -58,7 +60,7 @@ class EngineCost:
 
 
 def by_engine(life_us: int) -> Transaction[tuple[EngineCost, ...]]:
-    """Every engine that succeeded at something within the last `life_us` microseconds."""
+    """Return the costs of all engines with successful runs in the last `life_us` µs."""
     since = (yield from now()) - life_us
     rows = yield from many("prediction_upstream_costs", since=since)
     return tuple(

@@ -1,4 +1,4 @@
-"""The receipt: six stations of one road, each with when it was reached, how long it took, and its money."""
+"""Receipts: the time, duration and amount of each of the six steps of a prediction."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAMES = ("priced", "held", "queued", "run", "stored", "captured")
 
 
 class StationSchema(TypedDict):
-    """One step of a receipt as JSON: when it was reached, its milliseconds, and its money."""
+    """A step of a receipt as JSON: when it was reached, its milliseconds, and its amount."""
 
     name: str
     at: str | None
@@ -28,9 +28,9 @@ class StationSchema(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class ReceiptStation:
-    """One station. `at` is epoch µs and `took` µs; None where it was not reached or not measured.
+    """A step of a receipt; `at` in epoch µs and `took` in µs, None if not reached or not measured.
 
-    `micros` is the money that moved or was named there, None where none was; `charge` has its lines.
+    `micros` is the amount of this step, or None; `charge` itemizes it.
     """
 
     name: str
@@ -40,7 +40,7 @@ class ReceiptStation:
     charge: CostBreakdown | None = None
 
     def plain(self) -> StationSchema:
-        """The station as JSON: `name`, `at` (RFC 3339), `ms`, `usd` (decimal text), `charge` where known."""
+        """Return the step as JSON; `charge` is present if it is itemized."""
         plain: StationSchema = {
             "name": self.name,
             "at": rfc3339(self.at),
@@ -53,7 +53,7 @@ class ReceiptStation:
 
 
 def of(prediction: Prediction) -> tuple[ReceiptStation, ...]:
-    """The six stations of a prediction as it stands; its parent holds and pays for a child."""
+    """Return the six steps of a prediction; a child is held and charged with its parent."""
     took = prediction.stations
     created, started, completed = prediction.created_at, prediction.started_at, prediction.completed_at
     succeeded = prediction.state is PredictionState.SUCCEEDED
@@ -61,7 +61,8 @@ def of(prediction: Prediction) -> tuple[ReceiptStation, ...]:
     stored_at = ran_at + took.run if ran_at is not None and succeeded else None
     ended = prediction.is_terminal
     waited = took.queued
-    if waited is None and completed is not None:  # it ended in the queue
+    if waited is None and completed is not None:
+        # It ended while queued.
         waited = completed - created
     return (
         ReceiptStation("priced", created - took.priced, took.priced, prediction.price),
@@ -84,28 +85,29 @@ def _captured(prediction: Prediction, stored_at: int | None) -> ReceiptStation:
 
 
 def charged(prediction: Prediction) -> int:
-    """What its account paid for it by itself: nothing for a part, which is in what its parent cost."""
+    """Return the captured amount; 0 for a child, which is charged with its parent."""
     return prediction.cost if prediction.parent_id is None else 0
 
 
 def itemized(prediction: Prediction) -> CostBreakdown | None:
-    """The lines of what it cost; None while it has not succeeded, and for what an older version charged."""
+    """Return the itemized charge; None before success, and for charges of older versions."""
     charge = prediction.charge
     if charge is None or prediction.state is not PredictionState.SUCCEEDED:
         return None
-    if charge.amount > prediction.cost:  # its parent failed, and it is free
+    if charge.amount > prediction.cost:
+        # The parent failed, so the child is free.
         return CostBreakdown(prediction.cost, charge.lines, prediction.cost)
     return charge
 
 
 def would_cost(prediction: Prediction) -> int | None:
-    """The list price in micro-dollars where less is charged; None otherwise, and for what failed."""
+    """Return the list price in micro-dollars if less is charged; else, and after a failure, None."""
     failed = prediction.is_terminal and prediction.state is not PredictionState.SUCCEEDED
     return None if failed else prediction.list_price
 
 
 def entry(prediction: Prediction, charge: str | None) -> LedgerEntry:
-    """What the ledger says of its charge: its model, and the list price where less was charged."""
+    """Return the ledger entry of a charge, which names the model, and the list price if less was charged."""
     listed, told = prediction.list_price, prediction.model
     if listed is not None:
         told = f"{told} (list price {money.format_usd(listed)} USD)"
@@ -113,5 +115,5 @@ def entry(prediction: Prediction, charge: str | None) -> LedgerEntry:
 
 
 def plain(prediction: Prediction) -> list[StationSchema]:
-    """The receipt as JSON."""
+    """Return the receipt as JSON."""
     return [station.plain() for station in of(prediction)]

@@ -1,13 +1,13 @@
-"""Refunds of predictions: the money of a success goes back and all that it made is withdrawn, at once.
+"""Refunds of predictions: return the charge of a success and withdraw its results in one transaction.
 
-Withdrawn is the output, its files at `/media/` (their bytes are deleted once nothing else names them), posts
-and avatars made of them, answers that are stored for an Idempotency-Key, and results of the parts of a graph.
-The same bytes stay with every other prediction that was paid for them.
+Withdrawn are the output, its files at `/media/` (the bytes are deleted once nothing else refers to them),
+posts and avatars made of them, responses stored for an Idempotency-Key, and the results of children. Other
+predictions that were paid for keep the same bytes.
 
-A prediction that is ordered for one with a price, or for one that is withheld, is withheld from its
-acceptance on: its account reads its state, and neither inputs nor output. The same holds for its files, for
-what the nodes of a graph saved, and for their cached outcomes. The success of what ordered them releases all
-of that in the transaction that captures the money; any other ending withdraws it.
+A child of a prediction with a price, or of a withheld one, is withheld from its acceptance on: its account
+can read its state, but neither inputs nor output. The same applies to its files, to files saved by the nodes
+of a workflow, and to their cached results. When the parent succeeds, they are released in the transaction
+that captures the charge; if it ends in any other way, they are withdrawn.
 """
 
 from __future__ import annotations
@@ -25,14 +25,16 @@ from sixfold.core.predictions.states import TERMINAL, PredictionEvent, Predictio
 
 REFUNDED = "refunded"
 _ORPHANED = "The result was withdrawn: the graph that ordered it had ended"
-_MOST = 100  # of one sweep
-NEVER = -1  # the expiry of a withheld file that shall not expire
+# Predictions withdrawn by one sweep.
+_MOST = 100
+# Expiry time of a withheld file that does not expire.
+NEVER = -1
 
 
 def refund(prediction_id: str, reason: str) -> Transaction[Prediction]:
-    """Turn a success into a failure because of `reason`, with its money and its output.
+    """Refund a succeeded prediction and withdraw its output, which makes it a failure because of `reason`.
 
-    A prediction in any other state stays as it is. Raises `NotFound`.
+    A prediction in any other state is unchanged. Raises `NotFound`.
     """
     row = yield from one("prediction_by_id", id=prediction_id)
     if row is None:
@@ -49,24 +51,25 @@ def refund(prediction_id: str, reason: str) -> Transaction[Prediction]:
 
 
 def end(row: Row) -> Transaction[None]:
-    """Take back what hangs on a prediction that ends without a result: its path, and a graph's parts."""
+    """Release the save path and withdraw the children of a prediction that ended without a result."""
     yield from withdraw_children(row)
     yield from upload_paths.release(str(row["id"]))
 
 
 def withdraw_children(parent: Row) -> Transaction[None]:
-    """Withdraw what was ordered for a prediction that had a price and is not paid."""
+    """Withdraw the results of children of a parent that had a price and is not paid."""
     if not parent["price"] and not parent["withheld"]:
         return
     rows = yield from many("prediction_results_below", parent_id=parent["id"])
     for row in rows:
         yield from withdraw(row, "The result was withdrawn: what ordered it did not succeed")
-    if rows or parent["meter"] == "children":  # with the files that the nodes of a graph saved
+    if rows or parent["meter"] == "children":
+        # This includes the files that nodes of a workflow saved.
         yield Query("media_withdraw", {"prediction_id": parent["id"], "account_id": parent["account_id"]})
 
 
 def withdraw(row: Row, error: str) -> Transaction[Prediction]:
-    """Take the output of a success away, without its money; one that has none any more stays as it is."""
+    """Withdraw the output of a success without a refund; does nothing if it has none."""
     about = {"prediction_id": row["id"], "account_id": row["account_id"]}
     state = follow(PredictionState(row["state"]), PredictionEvent.REFUND)
     ended = yield Query(
@@ -88,9 +91,9 @@ def withdraw(row: Row, error: str) -> Transaction[Prediction]:
 
 
 def sweep() -> Transaction[int]:
-    """Withdraw what an older version refunded and left in place, and successes after the end of their parent.
+    """Withdraw results that an older version refunded without withdrawing, and late results of ended parents.
 
-    Gives how many.
+    Returns how many.
     """
     refunded = yield from many("predictions_refunded_in_place", limit=_MOST)
     for row in refunded:
@@ -101,14 +104,14 @@ def sweep() -> Transaction[int]:
     return len(refunded) + len(late)
 
 
-# -- parts of graphs -------------------------------------------------------------------------------
+# -- children --------------------------------------------------------------------------------------
 
 
 def _settle_child(row: Row) -> Transaction[Prediction]:
-    """A child that has just succeeded, withdrawn where its parent has ended and no charge covers it any more.
+    """Withdraw a child that has just succeeded if its parent has ended and does not pay for it.
 
-    The child is marked before its parent is read, and the end of a parent marks it before its children are
-    read: so one of the two sees the other.
+    The child is marked before its parent is read, and an ending parent is marked before its children are
+    read, so one of the two transactions sees the other.
     """
     if not row["cost"]:
         return Prediction.of(row)
@@ -119,28 +122,28 @@ def _settle_child(row: Row) -> Transaction[Prediction]:
 
 
 def sweep_children() -> Transaction[int]:
-    """Withdraw what an older version left of graphs that did not succeed; gives how many."""
+    """Withdraw results that an older version left after a workflow failed; returns how many."""
     rows = yield from many("predictions_orphaned", limit=_MOST)
     for row in rows:
         yield from withdraw(row, _ORPHANED)
     return len(rows)
 
 
-# -- what is withheld --------------------------------------------------------------------------------
+# -- withheld results --------------------------------------------------------------------------------
 
 
 def hidden(record: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The row of a file that is withheld."""
+    """Return the row of a withheld file, which is marked by a negative expiry time."""
     return {**record, "expires_at": -(record["expires_at"] or -NEVER)}
 
 
 def withhold_files(prediction_id: str) -> Transaction[None]:
-    """Withhold the files of a prediction where it is withheld itself."""
+    """Withhold the files of a prediction if it is withheld itself."""
     yield Query("media_withhold", {"prediction_id": prediction_id})
 
 
 def settle(succeeded: Row) -> Transaction[Prediction]:
-    """Withhold the files of a success, or release what it ordered; takes the row of `prediction_succeed`."""
+    """Withhold the files of a success or release its children; takes the row of `prediction_succeed`."""
     if succeeded["withheld"]:
         yield from withhold_files(str(succeeded["id"]))
     elif succeeded["price"] and (succeeded["has_children"] or succeeded["meter"] == "children"):

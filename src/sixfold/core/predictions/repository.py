@@ -1,7 +1,7 @@
-"""Predictions in the store: accepted with their hold, claimed by lease, ended with their money.
+"""Predictions in the database: accepted with their hold, claimed with a lease, ended with their charge.
 
-Each function is one transaction. A claim raises `attempt`, and every later step names the attempt
-it belongs to, so a worker that comes back from the dead writes nothing (`StaleAttempt`).
+Each function is one transaction. A claim increments `attempt`, and every later step names its attempt, so a
+worker whose lease was lost cannot write anything (`StaleAttempt`).
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ from sixfold.core.predictions.states import TERMINAL, PredictionEvent, Predictio
 
 LOST = "lost"
 UNUSABLE = "unusable_input"
-_FROM = sources(PredictionEvent.SUCCEED)  # two states, named in one guarded UPDATE
+# The two states from which a prediction can succeed; the guarded UPDATE names both.
+_FROM = sources(PredictionEvent.SUCCEED)
 _MAX_SWEEP = 500
 
 
 class StaleAttempt(Exception):
-    """This attempt is over: its lease was lost, or the prediction has ended."""
+    """This attempt has ended: its lease was lost, or the prediction has ended."""
 
 
 def _json(value: Any) -> str:
@@ -44,7 +45,7 @@ def _json(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PredictionDraft:
-    """A prediction that was checked and priced, and is about to be accepted."""
+    """A validated and priced prediction that has not been accepted yet."""
 
     id: str
     account_id: str
@@ -73,10 +74,11 @@ class PredictionDraft:
 
 
 def accept(draft: PredictionDraft, queue_limit: int, free_queue_limit: int = 0) -> Transaction[Prediction]:
-    """Write the prediction and its hold; raises `QueueFull`, `Conflict` or `InsufficientCredits`.
+    """Insert the prediction and its hold; raises `QueueFull`, `Conflict` or `InsufficientCredits`.
 
-    A draft whose idempotency id was accepted before gives that prediction and changes nothing. Where
-    `free_queue_limit` is not 0, the account may have so many free predictions of a model in the queue.
+    If the draft's idempotency id was accepted before, returns that prediction and changes nothing. A
+    `free_queue_limit` other than 0 limits how many free predictions of a model the account may have in the
+    queue.
     """
     earlier = yield from _accepted_before(draft)
     if earlier is not None:
@@ -99,7 +101,7 @@ def accept(draft: PredictionDraft, queue_limit: int, free_queue_limit: int = 0) 
 def accept_all(
     drafts: Sequence[PredictionDraft], queue_limit: int, free_queue_limit: int = 0
 ) -> Transaction[list[Prediction]]:
-    """Accept several predictions, all or none; raises what `accept` raises."""
+    """Accept all drafts or none; raises what `accept` raises."""
     accepted: list[Prediction] = []
     for draft in drafts:
         accepted.append((yield from accept(draft, queue_limit, free_queue_limit)))
@@ -122,7 +124,7 @@ def _queue_full(
 
 
 def _accepted_before(draft: PredictionDraft) -> Transaction[Row | None]:
-    """The prediction that the same request, or the same step of the same parent, led to before."""
+    """Return the prediction of the same idempotency key, or of the same part of the same parent."""
     if draft.idempotency_id is not None:
         earlier = yield from one("prediction_by_idempotency", idempotency_id=draft.idempotency_id)
         if earlier is not None:
@@ -162,7 +164,7 @@ def _row(draft: PredictionDraft) -> dict[str, Any]:
 
 
 def _of_parent(draft: PredictionDraft) -> Transaction[Row | None]:
-    """The child as it was accepted before, if it was; raises `Conflict` once the parent has ended."""
+    """Return the child if it was accepted before; raises `Conflict` if the parent has ended."""
     parent = yield from one("prediction_by_id", id=draft.parent_id)
     if parent is None or PredictionState(parent["state"]) in TERMINAL | {PredictionState.CANCELING}:
         raise errors.Conflict("Whoever ordered this has ended")
@@ -170,12 +172,12 @@ def _of_parent(draft: PredictionDraft) -> Transaction[Row | None]:
 
 
 def fresh(prediction_id: str) -> Transaction[Prediction]:
-    """A prediction of whichever account; raises `NotFound`."""
+    """Return a prediction of any account; raises `NotFound`."""
     return (yield from whole(prediction_id)).shown
 
 
 def whole(prediction_id: str) -> Transaction[Prediction]:
-    """The same with what is withheld of it, for the run that ordered it; raises `NotFound`."""
+    """Return a prediction including withheld fields, for its parent's run; raises `NotFound`."""
     row = yield from one("prediction_by_id", id=prediction_id)
     if row is None:
         raise errors.NotFound("There is no such prediction")
@@ -186,7 +188,7 @@ def whole(prediction_id: str) -> Transaction[Prediction]:
 
 
 def get(prediction_id: str, tenant: Tenant) -> Transaction[Prediction]:
-    """A tenant's prediction; raises `NotFound`, for another tenant's too."""
+    """Return a prediction of a tenant; raises `NotFound`, also for one of another tenant."""
     return Prediction.of((yield from _seen(prediction_id, tenant)))
 
 
@@ -198,7 +200,7 @@ def _seen(prediction_id: str, tenant: Tenant) -> Transaction[Row]:
 
 
 def by_job(job_id: str) -> Transaction[Prediction]:
-    """A prediction by its job id, which is a capability; raises `NotFound`."""
+    """Return a prediction by its job id, whose holder needs no key; raises `NotFound`."""
     row = yield from one("prediction_by_job", job_id=job_id)
     if row is None:
         raise errors.NotFound("There is no such job")
@@ -210,14 +212,14 @@ def by_job(job_id: str) -> Transaction[Prediction]:
 
 @dataclass(frozen=True, slots=True)
 class RunLease:
-    """Who holds a claim, and for how many µs without a heartbeat."""
+    """The server that holds a claim, and how many µs the claim lasts without a heartbeat."""
 
     holder: str
     life_us: int
 
 
 def ready(prediction_id: str, attempt: int) -> Transaction[Prediction]:
-    """The worker of a starting prediction is ready; one that is being canceled stays so.
+    """Mark a starting prediction as running; one that is being canceled keeps its state.
 
     Raises `StaleAttempt`.
     """
@@ -232,7 +234,7 @@ def ready(prediction_id: str, attempt: int) -> Transaction[Prediction]:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What was seen of a run: its log and the µs that it took to start, run and store."""
+    """The log of a run, and the durations of its start, run and storage in µs."""
 
     logs: str = ""
     cold_start_us: int = 0
@@ -243,7 +245,7 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class SuccessRecord:
-    """A run's result, its files stored already."""
+    """Result of a run whose files are stored; `charge` is None if the price or its children's costs apply."""
 
     output: Output
     quality: str
@@ -251,13 +253,13 @@ class SuccessRecord:
     trace: Trace
     media: tuple[Mapping[str, Any], ...] = field(default=())
     upstream_cost_micros: int | None = None
-    charge: RunCharge | None = None  # None: the price, or what the children cost
+    charge: RunCharge | None = None
 
 
 def succeed(prediction_id: str, attempt: int, success: SuccessRecord) -> Transaction[Prediction]:
-    """Mark it succeeded, name its media and capture its money: one transaction.
+    """Mark a prediction as succeeded, insert its media files and capture its charge.
 
-    Raises `StaleAttempt` when the attempt is over; then nothing is written.
+    Raises `StaleAttempt` if the attempt has ended; then nothing is written.
     """
     charge = success.charge
     ended = yield Query(
@@ -297,7 +299,7 @@ def succeed(prediction_id: str, attempt: int, success: SuccessRecord) -> Transac
 def succeed_with_children(
     prediction_id: str, attempt: int, success: SuccessRecord
 ) -> Transaction[Prediction]:
-    """The same for what is paid by what its children cost."""
+    """Do the same as `succeed`, charging the sum of the children's costs."""
     rows = yield Query("prediction_children_costs", {"id": prediction_id})
     if not rows:
         raise StaleAttempt(prediction_id)
@@ -306,7 +308,7 @@ def succeed_with_children(
 
 @dataclass(frozen=True, slots=True)
 class FailureRecord:
-    """Why a run gave nothing: a sentence for its owner, and a kind for programs."""
+    """Failure of a run: a message for the account, and a kind for programs."""
 
     message: str
     kind: str
@@ -314,19 +316,19 @@ class FailureRecord:
 
 
 def fail(prediction_id: str, attempt: int, failure: FailureRecord) -> Transaction[Prediction]:
-    """End an attempt without a result and release its money; raises `StaleAttempt`."""
+    """End an attempt without a result and release its hold; raises `StaleAttempt`."""
     row, state = yield from _at(prediction_id, attempt, PredictionEvent.FAIL)
     return (yield from _end(row, state, failure))
 
 
 def stop(prediction_id: str, attempt: int, trace: Trace) -> Transaction[Prediction]:
-    """A canceling prediction's worker has let go; raises `StaleAttempt`."""
+    """End a canceling prediction whose worker has stopped; raises `StaleAttempt`."""
     row, state = yield from _at(prediction_id, attempt, PredictionEvent.STOP)
     return (yield from _end(row, state, FailureRecord("Canceled", "canceled", trace)))
 
 
 def cancel(prediction_id: str, tenant: Tenant) -> Transaction[Prediction]:
-    """Cancel: at once while it waits, else by asking its worker. What has ended stays as it is."""
+    """Cancel a queued prediction, or ask the worker of a running one to stop; ignores an ended one."""
     row = yield from _seen(prediction_id, tenant)
     current = PredictionState(row["state"])
     if current in TERMINAL or current is PredictionState.CANCELING:
@@ -342,18 +344,21 @@ def cancel(prediction_id: str, tenant: Tenant) -> Transaction[Prediction]:
 
 
 def heartbeat(lease: RunLease) -> Transaction[int]:
-    """Extend every lease of a holder; gives how many."""
+    """Extend all leases of a server; returns how many."""
     return len((yield Query("prediction_heartbeat", {"holder": lease.holder, "lease": lease.life_us})))
 
 
 def lose(prediction_id: str, attempt: int, max_attempts: int, reason: str) -> Transaction[Prediction]:
-    """The worker went away: back into the queue, or failed after the last attempt."""
+    """Requeue a prediction whose worker was lost, or fail it after the last attempt."""
     row, _ = yield from _at(prediction_id, attempt, PredictionEvent.LOSE)
     return (yield from _lose(row, max_attempts, reason))
 
 
 def put_back(prediction_id: str, attempt: int) -> Transaction[Prediction]:
-    """Nothing was begun of this claim: back into the queue as if it had not been; raises `StaleAttempt`."""
+    """Requeue a claimed prediction that was not started, without counting an attempt.
+
+    Raises `StaleAttempt`.
+    """
     row, state = yield from _at(prediction_id, attempt, PredictionEvent.PUT_BACK)
     if state is PredictionState.CANCELED:
         return (yield from _end(row, state, FailureRecord("Canceled", "canceled")))
@@ -364,19 +369,19 @@ def put_back(prediction_id: str, attempt: int) -> Transaction[Prediction]:
 
 
 def recover(holder: str, max_attempts: int) -> Transaction[tuple[Prediction, ...]]:
-    """At a start: take back what servers that are gone had claimed; the store knows which those are."""
+    """Requeue predictions claimed by servers that no longer run; called at startup."""
     rows = yield Query("prediction_orphans", {"holder": holder, "limit": _MAX_SWEEP})
     return (yield from _lose_all(rows, max_attempts, "the server stopped"))
 
 
 def lapse(max_attempts: int) -> Transaction[tuple[Prediction, ...]]:
-    """Take back what has a lease that ran out."""
+    """Requeue predictions whose lease has expired."""
     rows = yield Query("prediction_lapsed", {"limit": _MAX_SWEEP})
     return (yield from _lose_all(rows, max_attempts, "its lease ran out"))
 
 
 def expire(before: int) -> Transaction[tuple[Prediction, ...]]:
-    """End what has waited since `before` (epoch µs)."""
+    """End predictions that have been queued since before `before` (epoch µs)."""
     rows = yield Query("prediction_stale", {"before": before, "limit": _MAX_SWEEP})
     ended: list[Prediction] = []
     for row in rows:
@@ -387,13 +392,13 @@ def expire(before: int) -> Transaction[tuple[Prediction, ...]]:
 
 
 def stale(life_us: int) -> Transaction[int]:
-    """Whether anything has waited for longer than that: 1 or 0."""
+    """Return 1 if a prediction has been queued for longer than `life_us`, else 0."""
     before = (yield from now()) - life_us
     return len((yield Query("prediction_stale", {"before": before, "limit": 1})))
 
 
 def expire_older(life_us: int) -> Transaction[tuple[Prediction, ...]]:
-    """End what has waited for longer than that."""
+    """End predictions that have been queued for longer than `life_us`."""
     before = (yield from now()) - life_us
     return (yield from expire(before))
 
@@ -421,7 +426,7 @@ def _lose(row: Row, max_attempts: int, reason: str) -> Transaction[Prediction]:
     return Prediction.of(back[0])
 
 
-# -- the guarded steps ---------------------------------------------------------------------------
+# -- guarded transitions -------------------------------------------------------------------------
 
 
 def _living(prediction_id: str, attempt: int) -> Transaction[Row]:

@@ -1,4 +1,4 @@
-"""What somebody asks of the pipeline, and what it says of that before it takes it."""
+"""Requests to the prediction service, its quotes, and its admission policy."""
 
 from __future__ import annotations
 
@@ -16,12 +16,17 @@ from sixfold.core.predictions.models import Webhook
 
 @dataclass(frozen=True, slots=True)
 class PredictionRequest:
-    """What somebody asks for, on whose behalf. `charged=False` is for orders without a key, and nothing else.
+    """A request to run a model on behalf of `principal`.
 
-    `job=True` gives the prediction a job id, with which alone it can be asked after. `hardware` is what a
-    model that is paid by time shall run on, `hold` the price of one that is paid by its children. `sources`
-    are media inputs whose bytes are stored. A child (`parent`) has no hold; `most` is what it may cost, in
-    micro-dollars. `full_only` refuses previews. `upload_path` is reserved for its result.
+    - `charged`: False only for requests without a key.
+    - `job`: create a job id, which alone gives access to the prediction.
+    - `hardware`: what to run on, for a model that is charged by time.
+    - `hold`: the price of a model that is charged by its children.
+    - `sources`: media inputs whose bytes are already stored.
+    - `parent`: the parent of a child, which has no hold of its own.
+    - `most`: the maximum price of a child in micro-dollars.
+    - `full_only`: exclude engines of preview quality.
+    - `upload_path`: the save path to reserve for the result.
     """
 
     principal: Principal
@@ -44,13 +49,12 @@ class PredictionRequest:
 
     @property
     def account_id(self) -> str:
-        """The account that the order belongs to."""
         return self.principal.account_id
 
 
 @dataclass(frozen=True, slots=True)
 class ParentRun:
-    """What orders a child: the prediction's id and model, and the key of its part; one child for each key."""
+    """The prediction that requests a child. `key` names the child's part; a key has one child."""
 
     id: str
     key: str
@@ -59,7 +63,7 @@ class ParentRun:
 
 @dataclass(frozen=True, slots=True)
 class PriceQuote:
-    """What an order would cost, and which engine would serve it."""
+    """The price of a request, and the engine that would serve it."""
 
     price: PriceRow
     engine: EngineSpec
@@ -70,7 +74,10 @@ class PriceQuote:
 
 @dataclass(frozen=True, slots=True)
 class AdmissionPolicy:
-    """The limits of the queue (`free_queue_limit` of one account, 0 is none) and of a run, and engines."""
+    """Limits of the queue and of a run, and the policy by which engines are selected.
+
+    `free_queue_limit` counts queued free requests of one account and model; 0 means unlimited.
+    """
 
     queue_limit: int
     terms: SelectionPolicy

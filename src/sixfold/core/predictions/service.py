@@ -1,6 +1,6 @@
-"""The road: an order is checked, priced, held and queued here; its run and its end are the supervisor's.
+"""The prediction service: validates, prices, holds and queues requests; the scheduler runs them.
 
-Everything that costs money goes through `PredictionService.submit`, whichever face it came in by.
+Every request for a prediction goes through `PredictionService.submit`, whichever API received it.
 """
 
 from __future__ import annotations
@@ -51,10 +51,11 @@ _MAX_SEED = 2**31
 
 
 class PredictionService:
-    """Takes orders, answers after them, cancels them.
+    """Accepts, reads, awaits and cancels predictions.
 
-    `appraisers` know, by the names of their prices, what is held where no table says it; `admit` refuses an
-    order that a key may not place now. `prepare` does in slices what takes long of the quote that follows.
+    `appraisers` estimate the amount to hold for prices that the price table does not contain, by the name of
+    the price. `admit` checks rate limits, also by the name of the price. `prepare` does the slow part of a
+    quote in slices, so that it does not block the event loop.
     """
 
     def __init__(
@@ -84,26 +85,26 @@ class PredictionService:
 
     @property
     def catalog(self) -> Catalog:
-        """Every model that can be ordered."""
+        """The catalog of models."""
         return self._catalog
 
     @property
     def bus(self) -> EventBus:
-        """What happens to predictions in this process."""
+        """The bus on which this process publishes events of predictions."""
         return self._bus
 
     @property
     def draining(self) -> bool:
-        """Whether the server is on its way out and accepts nothing more."""
+        """Whether the server is shutting down and accepts no more requests."""
         return self.waiters.draining
 
     @property
     def terms(self) -> SelectionPolicy:
-        """What may serve a charged order here."""
+        """The policy by which engines are selected for charged requests."""
         return self._policy.terms
 
     async def find(self, name: str, account_id: str) -> Model:
-        """The model that an account means by a name: a built-in, or its own; raises `NotFound`."""
+        """Return a built-in model or a custom model of the account; raises `NotFound`."""
         return self._catalog[name] if name in self._catalog else (await self.own.find(name, account_id)).model
 
     def quote(
@@ -116,10 +117,11 @@ class PredictionService:
         stored: Collection[str] = (),
         full_only: bool = False,
     ) -> PriceQuote:
-        """Check and price without accepting; raises `NotFound`, `InvalidInput` or `EngineUnavailable`.
+        """Validate and price a request; raises `NotFound`, `InvalidInput` or `EngineUnavailable`.
 
-        What nobody is charged for is never given to a provider, who would charge the operator. An order that
-        names hardware is paid by time. Media inputs in `stored` have bytes; `full_only` refuses previews.
+        A request that is not charged is never sent to a provider, because the provider would charge the
+        operator. A request that names hardware is charged by time. Media inputs in `stored` have bytes in the
+        blob store; `full_only` excludes engines of preview quality.
         """
         model = self._catalog[wanted] if isinstance(wanted, str) else wanted
         values = self.check(model, given)
@@ -140,19 +142,21 @@ class PredictionService:
         )
 
     async def submit(self, order: PredictionRequest) -> Prediction:
-        """Accept an order: it is durable, held and queued when this returns.
+        """Accept a request; when this returns, it is durable, held and queued.
 
-        Raises `Forbidden`, what `quote` raises, `QueueFull` or `InsufficientCredits`, and changes nothing.
+        Raises `Forbidden`, `QueueFull`, `InsufficientCredits` or what `quote` raises, and then changes
+        nothing.
         """
         return (await self.submit_all((order,)))[0]
 
     async def submit_all(self, orders: Sequence[PredictionRequest]) -> list[Prediction]:
-        """Accept orders of one account, all or none; raises what `submit` raises."""
+        """Accept all requests of one account or none; raises what `submit` raises."""
         for order in orders:
             authorization.check(order)
         if self.draining:
             raise errors.ShuttingDown
-        with self._catalog.at(self._catalog.prices):  # prices may be reloaded before it is accepted
+        # Prices may be reloaded between the quote and the acceptance.
+        with self._catalog.at(self._catalog.prices):
             drafts = [await self._prepared(order) for order in orders]
         self._failpoints.hit("accept.before")
         free = 0 if orders[0].principal.is_operator else self._policy.free_queue_limit
@@ -229,37 +233,38 @@ class PredictionService:
         )
 
     async def get(self, prediction_id: str, tenant: Tenant) -> Prediction:
-        """A tenant's prediction; raises `NotFound`."""
+        """Return a prediction of a tenant; raises `NotFound`."""
         return await self._database.read(predictions.get(prediction_id, tenant))
 
     async def any(self, prediction_id: str) -> Prediction:
-        """A prediction of whichever account, for the server's own use; raises `NotFound`."""
+        """Return a prediction of any account, for internal callers; raises `NotFound`."""
         return await self._database.read(predictions.fresh(prediction_id))
 
     async def by_job(self, job_id: str) -> Prediction:
-        """A prediction by its job id; raises `NotFound`."""
+        """Return a prediction by its job id; raises `NotFound`."""
         return await self._database.read(predictions.by_job(job_id))
 
     async def position(self, prediction: Prediction) -> int:
-        """How many stand before a queued prediction."""
+        """Return the number of predictions ahead of a queued one."""
         return await self._database.read(video_backends.position(prediction))
 
     async def waiting(self, engine: str) -> int:
-        """How many wait for an engine."""
+        """Return the number of queued predictions of an engine."""
         return await self._database.read(video_backends.waiting(engine))
 
     async def page(
         self, tenant: Tenant, wanted: PredictionFilter, limit: int, cursor: str | None
     ) -> tuple[tuple[Prediction, ...], str | None]:
-        """A tenant's predictions, newest first, and the cursor of the next page."""
+        """Return a page of a tenant's predictions, newest first, and the cursor of the next page."""
         return await self._database.read(prediction_queries.page(tenant, wanted, limit, cursor))
 
     async def wait(
         self, prediction: Prediction, timeout_seconds: float, *, patient: bool = False
     ) -> Prediction:
-        """The prediction once it has ended, or as it stands after the time-out or when the server drains.
+        """Return the prediction when it has ended, or its state after the timeout or when the server drains.
 
-        `patient` is who has no id to ask by later: see `RunWaiters`.
+        `patient` is for callers without an id to poll by, which wait longer while the server drains: see
+        `RunWaiters`.
         """
         with self._bus.listen(prediction.id) as events:
             look = functools.partial(self.any, prediction.id)
@@ -269,7 +274,7 @@ class PredictionService:
             return await self.waiters.ending(events, look, timeout_seconds, patient=patient)
 
     async def events(self, prediction: Prediction) -> AsyncIterator[Event]:
-        """Its events from now to its end, beginning with how it stands."""
+        """Yield the current state and then all events until the prediction ends."""
         with self._bus.listen(prediction.id) as queue:
             current = await self.any(prediction.id)
             yield StateChanged(current)
@@ -280,7 +285,7 @@ class PredictionService:
                     current = event.prediction
 
     async def cancel(self, prediction_id: str, tenant: Tenant) -> Prediction:
-        """Cancel what has not ended; raises `NotFound`."""
+        """Cancel a prediction unless it has ended; raises `NotFound`."""
         prediction = await self._database.write(predictions.cancel(prediction_id, tenant))
         self._bus.publish(prediction.id, StateChanged(prediction))
         if not prediction.is_terminal:
@@ -288,11 +293,11 @@ class PredictionService:
         return prediction
 
     async def refund(self, prediction: Prediction, reason: str) -> Prediction:
-        """Withdraw a success that cannot be delivered because of `reason`, and give its money back."""
+        """Refund a succeeded prediction whose result cannot be delivered, and withdraw the result."""
         refunded = await self._database.write(refunds.refund(prediction.id, reason))
         self._bus.publish(refunded.id, StateChanged(refunded))
         return refunded
 
     def drain(self) -> None:
-        """Accept nothing more, and let whoever can ask again go with what is known."""
+        """Stop accepting requests, and return from all waits but the patient ones."""
         self.waiters.drain()

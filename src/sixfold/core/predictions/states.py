@@ -1,13 +1,13 @@
-"""The life of a prediction: states, events, and the one table that says what follows what.
+"""States and events of a prediction, and the table of transitions.
 
-    queued ──claim──▶ starting ──ready──▶ running ──succeed──▶ succeeded
-       │ ╲──claim_warm──────────────────▶    │ ╲───fail─────▶ failed
-       │  ╲─expire──▶ expired                │
-       └──cancel──▶ canceled ◀──stop── canceling ◀──cancel
+queued ──claim──▶ starting ──ready──▶ running ──succeed──▶ succeeded
+│ ╲──claim_warm──────────────────▶    │ ╲───fail─────▶ failed
+│  ╲─expire──▶ expired                │
+└──cancel──▶ canceled ◀──stop── canceling ◀──cancel
 
-A lost lease puts `starting` and `running` back into the queue, and `put_back` what was claimed for a worker
-that is not free yet after all; that was no attempt. Terminal states absorb, but for a refund, which turns
-`succeeded` into `failed`.
+Losing the lease (`lose`) requeues `starting` and `running`. `put_back` requeues a prediction that was claimed
+for a worker that turned out to be busy; this does not count as an attempt. Terminal states are final, except
+that a refund turns `succeeded` into `failed`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from enum import StrEnum
 
 
 class PredictionState(StrEnum):
-    """Where a prediction stands."""
+    """State of a prediction."""
 
     QUEUED = "queued"
     STARTING = "starting"
@@ -29,7 +29,7 @@ class PredictionState(StrEnum):
 
 
 class PredictionEvent(StrEnum):
-    """What can happen to a prediction."""
+    """Event that changes the state of a prediction."""
 
     CLAIM = "claim"
     CLAIM_WARM = "claim_warm"
@@ -72,19 +72,19 @@ TRANSITIONS: dict[tuple[PredictionState, PredictionEvent], PredictionState] = {
 
 
 class IllegalTransition(Exception):
-    """This event cannot happen in this state."""
+    """The event is not possible in this state."""
 
     def __init__(self, state: PredictionState, event: PredictionEvent) -> None:
         super().__init__(f"{event} cannot happen to a prediction that is {state}")
 
 
 def sources(event: PredictionEvent) -> tuple[PredictionState, ...]:
-    """The states in which `event` can happen."""
+    """Return the states in which `event` is possible."""
     return tuple(state for state, happening in TRANSITIONS if happening is event)
 
 
 def follow(state: PredictionState, event: PredictionEvent) -> PredictionState:
-    """The state after `event`; raises `IllegalTransition`."""
+    """Return the state after `event`; raises `IllegalTransition`."""
     try:
         return TRANSITIONS[state, event]
     except KeyError:

@@ -1,4 +1,4 @@
-"""Which service makes a smart film: the one that fits its prompt and picture, a lighter one under load."""
+"""Backend selection of the smart video model by prompt, image and load."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from sixfold.core.database import Database, Query, Transaction, one
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.requests import PredictionRequest, PriceQuote
 
-BUSY = 8  # waiting predictions: from here on the lighter service of a kind is taken
+# From this number of queued predictions on, cheaper backends are used.
+BUSY = 8
 _HEARD = re.compile(
     r"\b(?:sound\w*|audio|music\w*|song|sing\w*|voice\w*|noise\w*|nois[yi]\w*|loud\w*|hear\w*|listen\w*|speak\w*"
     r"|talk\w*|roar\w*|crackl\w*|chirp\w*|thunder\w*|whisper\w*|melod\w*|applau\w*|cheer\w*|bells?|drums?"
@@ -23,7 +24,7 @@ _HEARD = re.compile(
 async def assign(
     order: PredictionRequest, model: Model, quote: PriceQuote, catalog: Catalog, database: Database
 ) -> PredictionRequest:
-    """The order with what one of the model's backends would be given, where it has several."""
+    """Return the request with the selected backend and its inputs as extras, if the model has backends."""
     if not model.backends:
         return order
     name, wanted = choose(quote.values, await database.read(waiting()))
@@ -34,15 +35,15 @@ async def assign(
 
 
 def waiting(engine: str | None = None) -> Transaction[int]:
-    """How many predictions stand in the queue, or in that of one engine."""
+    """Return the number of queued predictions, of all engines or of one."""
     rows = yield Query("prediction_engines_waiting", {})
     return sum(int(row["waiting"]) for row in rows if engine in (None, row["engine"]))
 
 
 def choose(values: Mapping[str, Any], waiting: int) -> tuple[str, Mapping[str, Any]]:
-    """The service's name, and what it is asked for beyond its defaults.
+    """Return the backend's name and the inputs that differ from its defaults.
 
-    `values` are the checked inputs; `waiting` is how many predictions stand in the queue.
+    `values` are the validated inputs; `waiting` is the number of queued predictions.
     """
     heard = bool(_HEARD.search(str(values.get("prompt", "")).casefold()))
     pictured, busy = "image_url" in values, waiting >= BUSY
@@ -55,7 +56,7 @@ def choose(values: Mapping[str, Any], waiting: int) -> tuple[str, Mapping[str, A
 
 
 def position(prediction: Prediction) -> Transaction[int]:
-    """How many stand before a queued prediction."""
+    """Return the number of predictions ahead of a queued one."""
     row = yield from one(
         "prediction_position",
         engine=prediction.engine,

@@ -1,4 +1,4 @@
-"""Those who wait for the end of a run, and how long a server that stops lets them."""
+"""Callers that wait for the end of a run, and how long they may wait while the server shuts down."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Look = Callable[[], Awaitable[Prediction]]
 
 
 class RunWaiters:
-    """The callers that wait at one server.
+    """The callers waiting at this server.
 
-    When it drains, a caller that can ask again by an id is answered at once. One that cannot is *patient*: it
-    stays for a run that has begun, until it ends or `let_go` says that the server cannot wait any longer.
+    When it drains, a caller that can poll by an id returns at once. One that cannot is *patient*: it waits
+    for a run that has started, until it ends or `let_go` is called because the server cannot wait any longer.
     """
 
     def __init__(self) -> None:
@@ -27,26 +27,26 @@ class RunWaiters:
 
     @property
     def draining(self) -> bool:
-        """Whether the server is on its way out."""
+        """Whether the server is shutting down."""
         return self._draining.is_set()
 
     def drain(self) -> None:
-        """Let go of all but the patient."""
+        """Return from all waits but the patient ones."""
         self._draining.set()
 
     async def stay(self, seconds: float) -> None:
-        """Wait until the patient have their answers, for at most `seconds`."""
+        """Wait until the patient callers have returned, for at most `seconds`."""
         if self._patient:
             await asyncio.wait(set(self._patient), timeout=seconds)
 
     def let_go(self) -> None:
-        """Let go of everybody."""
+        """Return from all waits."""
         self._over.set()
 
     async def ending(
         self, events: asyncio.Queue[Event], look: Look, seconds: float, *, patient: bool
     ) -> Prediction:
-        """What a prediction came to, or as `look` finds it after the time-out, or when one has to go."""
+        """Return the ended prediction, or its current state after the timeout or when the server drains."""
         ending = asyncio.create_task(_ending(events))
         if patient:
             self._patient.add(ending)
@@ -63,7 +63,7 @@ class RunWaiters:
 
 
 async def _first(ending: asyncio.Task[Prediction], word: asyncio.Event) -> None:
-    """Wait for an ending or for a word, whichever comes first."""
+    """Wait for the ending or the event, whichever comes first."""
     given = asyncio.create_task(word.wait())
     try:
         await asyncio.wait({ending, given}, return_when=asyncio.FIRST_COMPLETED)

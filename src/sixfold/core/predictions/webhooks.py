@@ -1,8 +1,8 @@
-"""Webhooks: what is to be told of a prediction is written with its step, and said until it is heard.
+"""Webhooks: messages are written in the transaction of a state change, and sent until delivered.
 
-A message is a row of the outbox, so a server that is killed between the step and the telling loses none.
-It holds the prediction as it was at that step, so a late telling says what the first would have said.
-It is signed as Standard Webhooks say, with the account's own secret, and goes out through the guard.
+A message is a row of the outbox, so a server that is killed before sending does not lose it. It contains the
+prediction as of that state change, so a late delivery has the same content. Messages are signed according to
+Standard Webhooks with the account's secret, and sent through the guarded fetcher.
 """
 
 from __future__ import annotations
@@ -32,34 +32,37 @@ from sixfold.core.predictions.states import PredictionState
 _LOG = logging.getLogger("sixfold.webhooks")
 _AT_ONCE = 50
 _SEND_SECONDS = 15.0
-_LEASE_US = 60 * SECOND_US  # longer than one telling takes
-_LOOK_SECONDS = 1.0  # for what another server wrote, and for what is to be said again
-_GONE = 410  # the listener asks never to be told again
+# Longer than the delivery of one message takes.
+_LEASE_US = 60 * SECOND_US
+# How often to poll for messages of other servers and for retries.
+_LOOK_SECONDS = 1.0
+# The status by which a receiver unsubscribes.
+_GONE = 410
 _LAST_DELAY_SECONDS = 4 * 3600
 _MAX_ERROR = 200
 
 Tell = Callable[[Prediction, str, int], Any]
-"""What is said of a prediction: for an event's name and its moment (epoch µs)."""
+"""Renders the webhook body of a prediction, an event's name and its time (epoch µs)."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetrySchedule:
-    """When a message that was not heard is said again: after `first`, then after three times as long."""
+    """When undelivered messages are sent again: after `first_seconds`, then after three times as long."""
 
     first_seconds: float = 5.0
     life_us: int = DAY_US
 
     def delay_us(self, attempts: int) -> int:
-        """How long to wait after so many attempts."""
+        """Return the delay after a number of attempts."""
         seconds = min(_LAST_DELAY_SECONDS, self.first_seconds * 3 ** (attempts - 1))
         return int(seconds * SECOND_US)
 
 
 class WebhookSender(Protocol):
-    """The guarded way out, for messages."""
+    """The guarded fetcher, as far as webhooks need it."""
 
     def look(self, url: str) -> None:
-        """Raises `FetchRefused` for a URL that says by itself that it may not be opened."""
+        """Raise `FetchRefused` for a URL that is never allowed."""
         ...
 
     async def send(
@@ -72,15 +75,15 @@ class WebhookSender(Protocol):
         timeout_seconds: float,
         max_bytes: int,
     ) -> Any:
-        """One request; the answer has a `status`. Raises `FetchRefused` or `FetchFailed`."""
+        """Send one request; the response has a `status`. Raises `FetchRefused` or `FetchFailed`."""
         ...
 
 
-# -- written with the step -------------------------------------------------------------------------
+# -- writing ---------------------------------------------------------------------------------------
 
 
 def note(prediction: Prediction) -> Transaction[None]:
-    """Write down that this step is to be told, where somebody wants to know of it."""
+    """Insert a message for the current state of a prediction, if its webhook has subscribed to it."""
     if prediction.webhook is None:
         return
     event = "completed" if prediction.is_terminal else "started"
@@ -90,35 +93,35 @@ def note(prediction: Prediction) -> Transaction[None]:
 
 
 def note_anew(prediction: Prediction) -> Transaction[None]:
-    """The same for an ending that takes the place of another one."""
+    """Insert a message that replaces the one of an earlier end."""
     yield Query("outbox_delete", {"prediction_id": prediction.id, "event": "completed"})
     yield from note(prediction)
 
 
 def note_started(moved: tuple[Prediction, ...]) -> Transaction[None]:
-    """The same for those that run now."""
+    """Insert messages for those of the predictions that are running."""
     for prediction in moved:
         if prediction.state is PredictionState.RUNNING:
             yield from note(prediction)
 
 
 def of_prediction(prediction_id: str) -> Transaction[Rows]:
-    """What was told of a prediction, and how it went."""
+    """Return the messages of a prediction and their delivery status."""
     return (yield from many("outbox_of_prediction", prediction_id=prediction_id))
 
 
-# -- said until it is heard ------------------------------------------------------------------------
+# -- delivery --------------------------------------------------------------------------------------
 
 
 def signature(secret: str, message_id: str, timestamp: int, body: bytes) -> str:
-    """The header `webhook-signature` for a secret of the form `whsec_` and base64."""
+    """Return the `webhook-signature` header; `secret` is `whsec_` and base64."""
     key = base64.b64decode(secret.removeprefix("whsec_"))
     signed = b"%s.%d.%s" % (message_id.encode(), timestamp, body)
     return "v1," + base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()
 
 
 class WebhookOutbox:
-    """Tells what is to be told; one per server. `tellers` gives a face's own words for a prediction."""
+    """Sends the messages of the outbox. `tellers` render a prediction as an API's webhook body."""
 
     def __init__(
         self,
@@ -135,7 +138,7 @@ class WebhookOutbox:
         self.tellers: dict[str, Tell] = {}
 
     def look(self, webhook: Webhook | None) -> None:
-        """Whether such a listener can be told at all; raises `InvalidInput`."""
+        """Raise `InvalidInput` if the webhook's URL is not allowed."""
         if webhook is None:
             return
         try:
@@ -144,12 +147,12 @@ class WebhookOutbox:
             raise errors.InvalidInput.of("webhook", f"webhook: {refused.message}", refused.code) from refused
 
     def heard(self, _prediction_id: str, event: Event) -> None:
-        """A prediction took a step, of which somebody may want to know."""
+        """Wake the sender after a state change of a prediction with a webhook."""
         if isinstance(event, StateChanged) and event.prediction.webhook is not None:
             self._wake.set()
 
     async def run(self) -> None:
-        """Tell for ever."""
+        """Send messages until canceled."""
         while True:
             try:
                 while await self.tell():
@@ -164,7 +167,7 @@ class WebhookOutbox:
             self._wake.clear()
 
     async def tell(self) -> int:
-        """Tell all that is due now; gives how many messages that were."""
+        """Send the messages that are due; returns how many."""
         if await self._database.read(one("outbox_due")) is None:
             return 0
         rows = await self._database.write(many("outbox_claim", lease=_LEASE_US, limit=_AT_ONCE))
@@ -173,7 +176,8 @@ class WebhookOutbox:
             groups[row["prediction_id"]].append(row)
         try:
             await asyncio.gather(*(self._in_turn(group) for group in groups.values()))
-        except asyncio.CancelledError:  # the next server need not wait for the lease
+        except asyncio.CancelledError:
+            # Release the messages, so that the next server need not wait for the lease.
             with contextlib.suppress(errors.StoreFailed):
                 for row in rows:
                     await self._database.write(one("outbox_again", id=row["id"], delay=0, error=None))
@@ -181,12 +185,12 @@ class WebhookOutbox:
         return len(rows)
 
     async def sweep(self) -> None:
-        """Forget what ended more than a life ago."""
+        """Delete messages whose retention has expired."""
         moment = await self._database.read(now())
         await self._database.write(one("outbox_sweep", before=moment - self.schedule.life_us), durable=False)
 
     async def _in_turn(self, messages: list[Row]) -> None:
-        """The messages of one prediction, in the order of its steps."""
+        """Send the messages of one prediction in their order."""
         for message in messages:
             problem, final = await self._say(message)
             age = int(message["now"]) - int(message["created_at"])
@@ -197,7 +201,7 @@ class WebhookOutbox:
                 await self._database.write(one("outbox_again", id=message["id"], delay=delay, error=problem))
 
     async def _say(self, message: Row) -> tuple[str | None, bool]:
-        """Why it was not heard, if it was not, and whether to leave it at that."""
+        """Send one message; returns the error, if any, and whether this result is final."""
         row = await self._database.read(one("prediction_by_id", id=message["prediction_id"]))
         if row is None or row["webhook"] is None:
             return "The prediction is gone", True
@@ -226,7 +230,7 @@ class WebhookOutbox:
 
 
 def _as_it_was(message: Row) -> Prediction | None:
-    """The prediction when the step happened; None for a message of a version that did not keep it."""
+    """Return the prediction stored with the message; None if an older version wrote the message."""
     kept = message["prediction"]
     return None if kept is None else msgspec.json.decode(kept, type=Prediction)
 
