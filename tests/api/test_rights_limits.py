@@ -13,7 +13,7 @@ import pytest
 from sixfold.core.accounts import keys, login_sessions, rights
 from sixfold.core.accounts.keys import Scope
 from sixfold.core.database import one
-from sixfold.core.predictions import authorization
+from sixfold.core.predictions import requests
 from sixfold.core.predictions.child_runs import ChildRun, PipelineChildren
 from sixfold.core.predictions.requests import ParentRun, PredictionRequest
 from sixfold.errors import Conflict, Forbidden
@@ -67,7 +67,7 @@ async def test_a_child_is_within_what_its_parent_was_ordered_for(home: House) ->
     answer = await home.client.post("/api/containers/run", json=run, headers=bearer(key))
     road = home.product.pipeline
     parent = await road.any(answer.json()["id"])
-    ordered = await home.product.database.read(authorization.principal_of(parent))
+    ordered = await home.product.database.read(requests.principal_of(parent))
     assert (ordered.key_id, ordered.scope.services) == (parent.key_id, ("ra1",))
     given: dict[str, Any] = {"prompt": "x"}
     with pytest.raises(Conflict, match="has ended"):  # it was let past the limits

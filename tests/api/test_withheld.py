@@ -16,11 +16,10 @@ from sixfold.app import catalog as app_catalog
 from sixfold.core import ids
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.database import Query, Transaction, many
-from sixfold.core.predictions import authorization, lineage, refunds
+from sixfold.core.predictions import lineage, refunds, requests
 from sixfold.core.predictions import repository as predictions
-from sixfold.core.predictions.events import Event, StateChanged
+from sixfold.core.predictions.events import Event, NodeStateChanged, StateChanged
 from sixfold.core.predictions.models import Prediction
-from sixfold.core.predictions.node_events import NodeStateChanged
 from sixfold.core.predictions.requests import ParentRun, PredictionRequest
 from sixfold.core.predictions.states import PredictionState
 from sixfold.core.workflows import websocket_hub
@@ -252,7 +251,7 @@ async def test_what_a_part_orders_is_withheld_until_the_first_that_was_ordered_i
     await watch.until("2", running="graph-restyle")
     (slow,) = [part for part in await parts(dots, parent) if part.state is PredictionState.RUNNING]
     order = PredictionRequest(
-        await dots.product.database.read(authorization.principal_of(parent)),
+        await dots.product.database.read(requests.principal_of(parent)),
         "ra1",
         {"prompt": "below"},
         "test",

@@ -15,7 +15,7 @@ from PIL import Image
 from sixfold.app import asgi, bootstrap
 from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts import keys, rights
-from sixfold.core.predictions.node_events import NodeStateChanged
+from sixfold.core.predictions.events import NodeStateChanged
 from tests.api.app_fixture import House, bearer, client, house
 
 SPACES = "/api/graph/spaces"

@@ -19,7 +19,7 @@ from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result,
 from sixfold.core.catalog.metering import CHILDREN
 from sixfold.core.media import media as media_files
 from sixfold.core.media.media import MediaSource
-from sixfold.core.predictions import lineage, outputs
+from sixfold.core.predictions import lineage
 from sixfold.core.predictions.child_runs import ChildRun, ChildRunPort
 from sixfold.core.predictions.events import ProgressEvent
 from sixfold.core.predictions.models import Prediction
@@ -167,7 +167,7 @@ class _WorkflowRun:
             raise errors.EngineFailed(child.error or f"{model} was {child.state}")
         blobs = self._workshop.media.blobs
         node_files: list[NodeFile] = []
-        output = outputs.first(child.output)
+        output = child.output.first
         for file in output.files:
             path = await blobs.local_path(file.blob)
             digest = media_files.content_digest(file.blob) or file.blob

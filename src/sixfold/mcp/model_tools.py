@@ -19,7 +19,7 @@ from sixfold.core.catalog.models import Model
 from sixfold.core.clock import rfc3339
 from sixfold.core.media.ports import OutputFile
 from sixfold.core.memory.operation_schema import Operation, OperationField
-from sixfold.core.predictions import outputs, pricing, receipt
+from sixfold.core.predictions import pricing, receipt
 from sixfold.core.predictions.events import Event, ProgressEvent, StateChanged
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.queries import PredictionFilter
@@ -256,7 +256,7 @@ class ModelTools:
 
     def _plain(self, prediction: Prediction) -> Plain:
         running = prediction.state is PredictionState.CANCELING
-        output = outputs.first(prediction.output) if prediction.output is not None else None
+        output = prediction.output.first if prediction.output is not None else None
         files = output.files if output is not None else ()
         others = predictions.outputs(prediction, self._services.media_url)
         return {

@@ -15,7 +15,7 @@ from sixfold.core.catalog.inputs import LIST_TYPES, MEDIA_TYPES, Descriptor
 from sixfold.core.catalog.models import Model
 from sixfold.core.catalog.templates import Template
 from sixfold.core.media.media import MEDIA_PATH
-from sixfold.core.predictions import lineage, outputs, pricing
+from sixfold.core.predictions import lineage, pricing
 from sixfold.core.predictions.queries import PredictionFilter
 from sixfold.core.predictions.service import PredictionService
 from sixfold.ui import code_samples, specimens
@@ -234,7 +234,7 @@ class CatalogPages:
         found: dict[str, str] = {}
         for prediction in reversed(latest):
             output = prediction.output
-            for file in () if output is None else outputs.first(output).files:
+            for file in () if output is None else output.first.files:
                 if file.content_type.startswith("image/"):
                     found[prediction.model] = f"{MEDIA_PATH}{file.name}"
         return found

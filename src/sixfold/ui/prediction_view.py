@@ -9,8 +9,7 @@ from typing import Any, cast
 from sixfold.core import humanize
 from sixfold.core.media.media import MEDIA_PATH
 from sixfold.core.media.ports import OutputFile
-from sixfold.core.predictions import outputs
-from sixfold.core.predictions.models import Prediction
+from sixfold.core.predictions.models import OUTPUT_NAME, Prediction
 from sixfold.core.predictions.states import PredictionState
 from sixfold.ui.pages import PageTemplates
 
@@ -35,9 +34,7 @@ class PredictionView:
     @property
     def label(self) -> str:
         """Return a description: name, content type, dimensions or duration, and size."""
-        named = str(self.file.info.get(outputs.OUTPUT_NAME) or self.file.info.get("name", "")).replace(
-            "_", " "
-        )
+        named = str(self.file.info.get(OUTPUT_NAME) or self.file.info.get("name", "")).replace("_", " ")
         content_type = self.file.content_type.partition(";")[0]
         facts = [named, content_type, *_measures(self.file.info), humanize.size(self.file.size)]
         return ", ".join(fact for fact in facts if fact)
@@ -53,8 +50,8 @@ class OutputView:
         """Return the template variables of a result."""
         output = prediction.output
         files = () if output is None else output.files
-        data = {} if output is None else outputs.first(output).data
-        others = {} if output is None else outputs.others(output)
+        data = {} if output is None else output.first.data
+        others = {} if output is None else output.named
         return {
             "prediction": prediction,
             "shown": [PredictionView(f"{MEDIA_PATH}{file.name}", file, _kind(file)) for file in files],

@@ -21,9 +21,8 @@ from sixfold.core.catalog import metering
 from sixfold.core.catalog.custom_models import engine_name
 from sixfold.core.catalog.models import Model
 from sixfold.core.media.media import MEDIA_PATH
-from sixfold.core.predictions.events import Event, LogEvent, ProgressEvent, StateChanged
+from sixfold.core.predictions.events import Event, LogEvent, NodeStateChanged, ProgressEvent, StateChanged
 from sixfold.core.predictions.models import Prediction
-from sixfold.core.predictions.node_events import NodeStateChanged
 from sixfold.core.predictions.requests import PredictionRequest, PriceQuote
 from sixfold.core.sessions.service import SessionRequest
 from sixfold.ui import code_samples

@@ -15,10 +15,8 @@ from sixfold.core.catalog.engines import Quality
 from sixfold.core.clock import rfc3339
 from sixfold.core.media.ports import OutputFile
 from sixfold.core.money import Usd
-from sixfold.core.predictions import outputs as several
 from sixfold.core.predictions import receipt
-from sixfold.core.predictions.models import Prediction
-from sixfold.core.predictions.outputs import OUTPUT_NAME
+from sixfold.core.predictions.models import OUTPUT_NAME, Prediction
 from sixfold.core.predictions.receipt import StationSchema
 from sixfold.core.predictions.states import PredictionState
 from sixfold.web.services import WebServices
@@ -139,7 +137,7 @@ def output(record: Prediction, media_url: Url) -> Any:
     """Return the first output: a file or value, a list of files, or an object of named files."""
     if record.output is None:
         return None
-    first = several.first(record.output)
+    first = record.output.first
     data = first.data
     named: dict[str, list[dict[str, Any]]] = {}
     for file in first.files:
@@ -153,7 +151,7 @@ def output(record: Prediction, media_url: Url) -> Any:
 def outputs(record: Prediction, media_url: Url) -> dict[str, Any]:
     """Return the other outputs by name, for a model with several."""
     shown: dict[str, Any] = {}
-    for name, value in ({} if record.output is None else several.others(record.output)).items():
+    for name, value in ({} if record.output is None else record.output.named).items():
         files = [_file(file, media_url) for file in _files(value)]
         shown[name] = (files[0] if len(files) == 1 else files) if files else value
     return shown

@@ -25,7 +25,7 @@ from sixfold.core.clock import rfc3339
 from sixfold.core.database import now
 from sixfold.core.gateway.gateway import GatewayReply
 from sixfold.core.money import Usd
-from sixfold.core.predictions import outputs, receipt
+from sixfold.core.predictions import receipt
 from sixfold.core.predictions import repository as work
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.requests import PredictionRequest
@@ -176,7 +176,7 @@ class ServiceRoutes:
         }
         if others:
             told["outputs"] = others
-        files = outputs.first(prediction.output).files if prediction.output is not None else ()
+        files = prediction.output.first.files if prediction.output is not None else ()
         images = [url(file) for file in files if file.content_type.startswith("image/")]
         if prediction.output_kind == "image" and images:
             told["image_url"], told["images"] = images[0], images

@@ -12,9 +12,8 @@ from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.clock import steady_clock
 from sixfold.core.predictions.event_history import EventHistory, has_seen_end, is_end
 from sixfold.core.predictions.event_history import number as event_number
-from sixfold.core.predictions.events import Event, LogEvent, ProgressEvent, StateChanged
+from sixfold.core.predictions.events import Event, LogEvent, NodeStateChanged, ProgressEvent, StateChanged
 from sixfold.core.predictions.models import Prediction
-from sixfold.core.predictions.node_events import NodeStateChanged
 from sixfold.web.services import WebServices
 
 _KEEP_ALIVE_SECONDS = 15.0

@@ -13,8 +13,8 @@ from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog.metering import CHILDREN
 from sixfold.core.database import Database, Query, Transaction
 from sixfold.core.media.media import MediaSource
-from sixfold.core.predictions import authorization
 from sixfold.core.predictions import repository as predictions
+from sixfold.core.predictions import requests
 from sixfold.core.predictions.events import Event, StateChanged
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.requests import ParentRun, PredictionRequest
@@ -82,7 +82,7 @@ class PipelineChildren:
 
     async def run(self, parent: Prediction, child: ChildRun) -> Prediction:
         order = PredictionRequest(
-            principal=await self._database.read(authorization.principal_of(parent)),
+            principal=await self._database.read(requests.principal_of(parent)),
             model=child.model,
             inputs={**child.inputs, **{name: source.blob for name, source in child.files.items()}},
             face=parent.face,

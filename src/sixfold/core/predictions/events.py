@@ -11,14 +11,13 @@ from collections import defaultdict
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-from sixfold.core.predictions.node_events import NodeStateChanged
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from sixfold.core.predictions.models import Prediction
 
 _MAX_BACKLOG = 1000
+NodeState = Literal["started", "progress", "finished", "cached", "failed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +39,26 @@ class StateChanged:
     """A prediction changed its state; the last such event is terminal."""
 
     prediction: Prediction
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStateChanged:
+    """A node changed its state; `progress` is from 0 to 1."""
+
+    node: str
+    class_type: str
+    state: NodeState
+    progress: float = 0.0
+
+    @property
+    def record(self) -> dict[str, str | float]:
+        """The event as JSON."""
+        return {
+            "node": self.node,
+            "class_type": self.class_type,
+            "state": self.state,
+            "progress": round(self.progress, 4),
+        }
 
 
 Event = ProgressEvent | LogEvent | StateChanged | NodeStateChanged

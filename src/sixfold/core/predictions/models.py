@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -15,13 +15,39 @@ from sixfold.core.database import Row
 from sixfold.core.media.ports import OutputFile
 from sixfold.core.predictions.states import TERMINAL, PredictionState
 
+OUTPUT_NAME: Final = "output"
+
 
 class Output(msgspec.Struct, frozen=True):
-    """Output of a prediction: files, data, and further named outputs."""
+    """Output of a prediction: files and data of the first output, and the other outputs, which have names.
+
+    The `info` of a file that belongs to another output contains its name. `others` has the other outputs by
+    name, with null for those that are files. `data` is not used for this, because an engine may copy it from an
+    untrusted service.
+    """
 
     files: tuple[OutputFile, ...] = ()
     data: dict[str, Any] = {}
     others: dict[str, Any] = {}
+
+    @property
+    def first(self) -> Output:
+        """The first of several outputs, or the only one."""
+        if not self.others:
+            return self
+        return Output(tuple(file for file in self.files if OUTPUT_NAME not in file.info), self.data)
+
+    @property
+    def named(self) -> dict[str, Any]:
+        """The outputs after the first by name: a list of files, or a value."""
+        files: dict[str, list[OutputFile]] = {
+            name: [] for name, value in self.others.items() if value is None
+        }
+        for file in self.files:
+            name = file.info.get(OUTPUT_NAME)
+            if isinstance(name, str) and name in files:
+                files[name].append(file)
+        return self.others | {name: outputs for name, outputs in files.items() if outputs}
 
 
 class Webhook(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Lists of predictions, and the costs of engines."""
+"""Lists of predictions, positions in the queue, and the costs of engines."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sixfold import errors
 from sixfold.core import pagination
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.database import Query, Transaction, many, now
+from sixfold.core.database import Query, Transaction, many, now, one
 from sixfold.core.predictions.models import Prediction
 
 _ACCOUNT_PAGE = ("prediction_page", "prediction_page_sizes")
@@ -42,6 +42,23 @@ def page(
     rows = yield Query(listed, {**about, "limit": most})
     found = tuple(Prediction.of(row) for row in rows)
     return found, found[-1].id if there > most else None
+
+
+def count_waiting(engine: str | None = None) -> Transaction[int]:
+    """Return the number of queued predictions, of all engines or of one."""
+    rows = yield Query("prediction_engines_waiting", {})
+    return sum(int(row["waiting"]) for row in rows if engine in (None, row["engine"]))
+
+
+def position(prediction: Prediction) -> Transaction[int]:
+    """Return the number of predictions ahead of a queued one."""
+    row = yield from one(
+        "prediction_position",
+        engine=prediction.engine,
+        created_at=prediction.created_at,
+        id=prediction.id,
+    )
+    return int(row["ahead"]) if row is not None else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Requests to the prediction service, its quotes, and its admission policy."""
+"""Requests to the prediction service: their authorization, media inputs, quotes and admission policy."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from sixfold.core.accounts import accounts, keys, rights
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.prices import PriceRow
+from sixfold.core.catalog import timeline
 from sixfold.core.catalog.engine_selection import SelectionPolicy
-from sixfold.core.catalog.models import EngineSpec
-from sixfold.core.media.media import MediaSource
-from sixfold.core.predictions.models import Webhook
+from sixfold.core.catalog.models import EngineSpec, Model
+from sixfold.core.database import Transaction
+from sixfold.core.media.media import MediaService, MediaSource
+from sixfold.core.predictions.models import Prediction, Webhook
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,3 +86,38 @@ class AdmissionPolicy:
     terms: SelectionPolicy
     run_limit_seconds: float = 600.0
     free_queue_limit: int = 0
+
+
+def authorize(request: PredictionRequest) -> None:
+    """Raise `Forbidden` if the principal may not run this model.
+
+    A child is allowed if a limit on models includes its own model or its parent's.
+    """
+    request.principal.require(rights.RUN)
+    request.principal.permit(request.model, *(() if request.parent is None else (request.parent.model,)))
+
+
+def principal_of(prediction: Prediction) -> Transaction[Principal]:
+    """Return the principal that requested a prediction: its key, or else the account's owner."""
+    if prediction.key_id is None:
+        owner = (yield from accounts.by_id(prediction.account_id)).owner
+        return owner.without_key() if prediction.keyless else owner
+    principal = yield from keys.by_id(prediction.key_id)
+    return principal or Principal(prediction.account_id, "", "")
+
+
+async def resolve_sources(
+    request: PredictionRequest, model: Model, values: Mapping[str, Any], media: MediaService
+) -> dict[str, MediaSource]:
+    """Return the media source of each media input by name; raises what `MediaService.resolve` raises."""
+    sources, tenant = dict(request.sources), request.principal.tenant
+    for descriptor in model.media_inputs:
+        text = values.get(descriptor.name)
+        if text is not None and descriptor.name not in sources:
+            sources[descriptor.name] = await media.resolve(tenant, descriptor, text)
+    sources |= await media.resolve_all(tenant, model.listed_images(values))
+    for name in model.projects & values.keys():
+        clips, urls = timeline.media(values[name]), timeline.urls(values[name])
+        clip_sources = {clip: (clips[clip], urls[clip]) for clip in clips if clip not in sources}
+        sources |= await media.resolve_all(tenant, clip_sources)
+    return sources

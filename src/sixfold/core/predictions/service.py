@@ -28,17 +28,16 @@ from sixfold.core.failpoints import Failpoints
 from sixfold.core.media import media as media_files
 from sixfold.core.media.media import MediaService, MediaSource
 from sixfold.core.predictions import (
-    authorization,
     pricing,
+    queries,
     refunds,
+    requests,
     video_backends,
 )
-from sixfold.core.predictions import queries as prediction_queries
 from sixfold.core.predictions import (
     repository as predictions,
 )
 from sixfold.core.predictions.events import Event, EventBus, StateChanged
-from sixfold.core.predictions.input_files import sources_of
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.queries import PredictionFilter
 from sixfold.core.predictions.repository import PredictionDraft
@@ -152,7 +151,7 @@ class PredictionService:
     async def submit_all(self, orders: Sequence[PredictionRequest]) -> list[Prediction]:
         """Accept all requests of one account or none; raises what `submit` raises."""
         for order in orders:
-            authorization.check(order)
+            requests.authorize(order)
         if self.draining:
             raise errors.ShuttingDown
         # Prices may be reloaded between the quote and the acceptance.
@@ -183,7 +182,7 @@ class PredictionService:
         )
         if model.price in self.admit:
             await self.admit[model.price](order.principal, quote.values)
-        sources = await sources_of(order, model, quote.values, self._media)
+        sources = await requests.resolve_sources(order, model, quote.values, self._media)
         quote = pricing.measured(self._catalog, model, quote, sources)
         pricing.refuse_beyond(order, quote)
         order = await video_backends.assign(order, model, quote, self._catalog, self._database)
@@ -246,17 +245,17 @@ class PredictionService:
 
     async def position(self, prediction: Prediction) -> int:
         """Return the number of predictions ahead of a queued one."""
-        return await self._database.read(video_backends.position(prediction))
+        return await self._database.read(queries.position(prediction))
 
     async def waiting(self, engine: str) -> int:
         """Return the number of queued predictions of an engine."""
-        return await self._database.read(video_backends.waiting(engine))
+        return await self._database.read(queries.count_waiting(engine))
 
     async def page(
         self, tenant: Tenant, wanted: PredictionFilter, limit: int, cursor: str | None
     ) -> tuple[tuple[Prediction, ...], str | None]:
         """Return a page of a tenant's predictions, newest first, and the cursor of the next page."""
-        return await self._database.read(prediction_queries.page(tenant, wanted, limit, cursor))
+        return await self._database.read(queries.page(tenant, wanted, limit, cursor))
 
     async def wait(
         self, prediction: Prediction, timeout_seconds: float, *, patient: bool = False

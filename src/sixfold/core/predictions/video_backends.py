@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from sixfold.core.catalog.models import Catalog, Model
-from sixfold.core.database import Database, Query, Transaction, one
-from sixfold.core.predictions.models import Prediction
+from sixfold.core.database import Database
+from sixfold.core.predictions import queries
 from sixfold.core.predictions.requests import PredictionRequest, PriceQuote
 
 # From this number of queued predictions on, cheaper backends are used.
@@ -27,17 +27,11 @@ async def assign(
     """Return the request with the selected backend and its inputs as extras, if the model has backends."""
     if not model.backends:
         return order
-    name, wanted = choose(quote.values, await database.read(waiting()))
+    name, wanted = choose(quote.values, await database.read(queries.count_waiting()))
     backend = catalog[name]
     given = {key: value for key, value in quote.values.items() if backend.takes(key)}
     inputs = backend.for_engine(backend.check({**given, **wanted}))
     return dataclasses.replace(order, extras={**inputs, "backend": name, **order.extras})
-
-
-def waiting(engine: str | None = None) -> Transaction[int]:
-    """Return the number of queued predictions, of all engines or of one."""
-    rows = yield Query("prediction_engines_waiting", {})
-    return sum(int(row["waiting"]) for row in rows if engine in (None, row["engine"]))
 
 
 def choose(values: Mapping[str, Any], waiting: int) -> tuple[str, Mapping[str, Any]]:
@@ -53,14 +47,3 @@ def choose(values: Mapping[str, Any], waiting: int) -> tuple[str, Mapping[str, A
     if not pictured:
         return "video-c", lighter
     return ("video-b" if busy else "video-a"), {}
-
-
-def position(prediction: Prediction) -> Transaction[int]:
-    """Return the number of predictions ahead of a queued one."""
-    row = yield from one(
-        "prediction_position",
-        engine=prediction.engine,
-        created_at=prediction.created_at,
-        id=prediction.id,
-    )
-    return int(row["ahead"]) if row is not None else 0

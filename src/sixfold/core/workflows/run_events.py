@@ -12,9 +12,8 @@ from typing import Any
 
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog.engines import Context
-from sixfold.core.predictions.events import EventBus
+from sixfold.core.predictions.events import EventBus, NodeState, NodeStateChanged
 from sixfold.core.predictions.models import Prediction
-from sixfold.core.predictions.node_events import NodeState, NodeStateChanged
 from sixfold.core.workflows import websocket_hub
 from sixfold.core.workflows.documents import mapping
 from sixfold.core.workflows.limits import GraphTooLarge
