@@ -137,7 +137,7 @@ async def bereft(folder: Path) -> Row:
             began = time.perf_counter()
             for worker in driver.workers:
                 os.kill(worker.pid or 0, signal.SIGKILL)
-            await again(built, await built.pipeline.any(prediction.id), 2)
+            await again(built, await built.pipeline.get_any(prediction.id), 2)
             taken.append(time.perf_counter() - began)
             await built.pipeline.cancel(prediction.id, Tenant(built.payer.id))
             await built.pipeline.wait(prediction, 10)

@@ -119,7 +119,7 @@ async def test_the_operator_stops_a_run_of_somebody_else(home: House) -> None:
     answer = await home.client.post(f"/admin/requests/{started}/cancel", data={"csrf": token})
     assert answer.status_code == 303
     async with asyncio.timeout(60):
-        found = await home.product.pipeline.any(started)
+        found = await home.product.pipeline.get_any(started)
         ended = await home.product.pipeline.wait(found, 60)
     assert str(ended.state) == "canceled"
     await home.until("5.00", "0.00")

@@ -205,9 +205,9 @@ async def test_on_a_public_address_a_file_must_have_been_added(tmp_path: Path) -
         assert await asyncio.to_thread(main.main, asked) == 0
         await home.product.shelf.look()
         assert home.product.shelf.faults == {}
-        own = await home.product.pipeline.own.find("greet", home.operator.id)
+        own = await home.product.pipeline.custom_models.find("greet", home.operator.id)
         assert own.model.hardware == "gpu-16gb-a"
         gone = ["model", "remove", "greet", "--data-dir", str(tmp_path)]
         assert await asyncio.to_thread(main.main, gone) == 0
         await home.product.shelf.look()
-        assert await home.product.pipeline.own.page(home.operator.id) == ((), None)
+        assert await home.product.pipeline.custom_models.page(home.operator.id) == ((), None)

@@ -144,7 +144,9 @@ async def test_a_listener_that_wants_no_more_gets_no_more(tmp_path: Path) -> Non
     async with house(tmp_path, **INSIDE) as home, listening(faults) as url:
         run = (await home.client.post(RUN, json=ordered(url), headers=home.bearer)).json()
         rows = await until(home, run["id"], ended)
-        assert [(row["attempts"], row["error"]) for row in rows] == [(1, "The listener answered 410")] * 2
+        assert [(row["attempts"], row["error"]) for row in rows] == [
+            (1, "The receiver returned status 410")
+        ] * 2
 
 
 async def test_a_message_outlives_the_server_that_could_not_say_it(tmp_path: Path) -> None:

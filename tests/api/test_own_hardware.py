@@ -106,7 +106,7 @@ async def test_time_on_own_hardware_is_free_and_shows_what_the_time_would_cost(e
         assert told["status"] == "succeeded", told
         assert told["cost"] == "0.00"
         hour = home.product.templates["world-model"].hour_micros
-        ran = await home.product.pipeline.any(told["id"])
+        ran = await home.product.pipeline.get_any(told["id"])
         assert ran.list_price == -(-hour * ran.stations.run // 3_600_000_000) > 0
 
 

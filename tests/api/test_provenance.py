@@ -138,7 +138,7 @@ async def test_what_is_replayed_is_the_same_to_the_byte(home: House, model: str)
     assert (await home.client.post(path, data={"csrf": "wrong"})).status_code == 403
     answer = await home.client.post(path, data={"csrf": token})
     again = answer.headers["location"].rpartition("/")[2]
-    ended = await home.product.pipeline.wait(await home.product.pipeline.any(again), 60)
+    ended = await home.product.pipeline.wait(await home.product.pipeline.get_any(again), 60)
     assert str(ended.state) == "succeeded"
     page = (await home.client.get(f"/predictions/{again}")).text
     assert "the same content to the byte" in page

@@ -40,7 +40,7 @@ async def run(home: House, **body: Any) -> dict[str, Any]:
 
 
 async def refund(home: House, prediction_id: str) -> None:
-    prediction = await home.product.pipeline.any(prediction_id)
+    prediction = await home.product.pipeline.get_any(prediction_id)
     refunded = await home.product.pipeline.refund(prediction, "a test")
     assert (refunded.state, refunded.error_kind, refunded.output) == (PredictionState.FAILED, REFUNDED, None)
 
@@ -274,7 +274,7 @@ async def test_a_group_that_ends_early_keeps_pays_and_gives_what_was_made(
     over.set()
     if end == "shutdown":
         pipeline.drain()
-        pipeline.waiters.let_go()
+        pipeline.waiters.stop()
     answer = await asked
     told = answer.json()
     assert answer.status_code == 200, answer.text

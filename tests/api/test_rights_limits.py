@@ -66,7 +66,7 @@ async def test_a_child_is_within_what_its_parent_was_ordered_for(home: House) ->
     run = {"model": "ra1", "input": {"prompt": "x"}}
     answer = await home.client.post("/api/containers/run", json=run, headers=bearer(key))
     road = home.product.pipeline
-    parent = await road.any(answer.json()["id"])
+    parent = await road.get_any(answer.json()["id"])
     ordered = await home.product.database.read(requests.principal_of(parent))
     assert (ordered.key_id, ordered.scope.services) == (parent.key_id, ("ra1",))
     given: dict[str, Any] = {"prompt": "x"}

@@ -19,7 +19,7 @@ async def test_what_was_spent_and_got_back_adds_up_by_model(either_home: House) 
     for model in ("ra1", "ra1", "anime"):
         body = {"model": model, "input": {"prompt": "a fox"}}
         made = (await home.client.post(RUN, json=body, headers=home.bearer)).json()["id"]
-    await home.product.pipeline.refund(await home.product.pipeline.any(made), "of no use")
+    await home.product.pipeline.refund(await home.product.pipeline.get_any(made), "of no use")
     found = await home.product.database.read(ledger_queries.spending(home.account.id, 14))
     assert found.models == {"ra1": 80_000, "anime": 0}
     assert (len(found.days), found.total) == (14, 80_000)

@@ -91,7 +91,7 @@ async def prompted(home: House, graph: Any) -> Prediction:
     assert answer.status_code == 200, answer.text
     listed = (await home.client.get(PREDICTIONS, headers=home.bearer)).json()["predictions"]
     (parent,) = [each for each in listed if each["parent_id"] is None and each["status"] != "failed"][:1]
-    return await home.product.pipeline.any(parent["id"])
+    return await home.product.pipeline.get_any(parent["id"])
 
 
 @contextlib.contextmanager
@@ -117,7 +117,7 @@ def kinds(messages: list[Any]) -> list[str]:
 async def parts(home: House, parent: Prediction) -> list[Prediction]:
     """The whole children of a graph, as the server itself reads them."""
     rows = await home.product.database.read(many("lineage_parts", parent_id=parent.id, limit=100))
-    return [Prediction.whole(row) for row in rows]
+    return [Prediction.from_row_unredacted(row) for row in rows]
 
 
 async def nothing_is_readable(home: House, parent: Prediction, made: list[Prediction]) -> None:
@@ -142,9 +142,9 @@ async def nothing_is_readable(home: House, parent: Prediction, made: list[Predic
     assert all(row["output"] is None for row in kept)
     for part in made:
         shown = await home.product.pipeline.get(part.id, Tenant.of(part))
-        assert await database.read(lineage.stored(part)) == {}
-        assert await database.read(lineage.again(shown, "")) == {}
-    kin = await database.read(lineage.of(parent))
+        assert await database.read(lineage.stored_inputs(part)) == {}
+        assert await database.read(lineage.reusable_inputs(shown, "")) == {}
+    kin = await database.read(lineage.get(parent))
     assert all(part.output is None and part.inputs == {} for part in kin.parts)
     assert await home.faults() == ()
 
@@ -190,7 +190,7 @@ async def test_what_is_paid_is_readable_and_told_in_the_order_it_was_made(dots: 
         assert {"a fox", "ink"} & set(map(str, record["input"].values()))
         assert (await dots.client.get(record["output"]["url"])).status_code == 200
     for part in await parts(dots, parent):
-        found = await dots.product.database.read(lineage.stored(part))
+        found = await dots.product.database.read(lineage.stored_inputs(part))
         assert found.keys() == part.task.files.keys() & part.inputs.keys()
     assert await dots.faults() == ()
     await dots.product.pipeline.refund(ended, "a test")
@@ -238,9 +238,9 @@ async def test_a_part_that_succeeds_after_its_parent_ended_is_never_readable(dot
 
     await dots.product.database.write(ended())
     await dots.product.database.write(success())
-    assert (await dots.product.pipeline.any(late.id)).output is None
+    assert (await dots.product.pipeline.get_any(late.id)).output is None
     assert await dots.product.database.write(refunds.sweep()) == len(made)
-    swept = [await dots.product.pipeline.any(part.id) for part in (late, *made)]
+    swept = [await dots.product.pipeline.get_any(part.id) for part in (late, *made)]
     assert {(part.state, part.error_kind) for part in swept} == {(PredictionState.FAILED, refunds.REFUNDED)}
     assert await dots.product.database.write(refunds.sweep()) == 0
 
@@ -267,7 +267,7 @@ async def test_what_a_part_orders_is_withheld_until_the_first_that_was_ordered_i
     )
     await pipeline.cancel(parent.id, Tenant.of(parent))
     await pipeline.wait(parent, 60)
-    assert (await pipeline.any(below.id)).state is PredictionState.FAILED
+    assert (await pipeline.get_any(below.id)).state is PredictionState.FAILED
     assert await dots.faults() == ()
 
 

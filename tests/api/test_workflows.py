@@ -201,7 +201,7 @@ async def test_a_canceled_graph_is_free_with_all_that_it_had_made(tmp_path: Path
         body = {"workflow": FIVE, "name": "five"}
         assert (await home.client.post(SPACES, json=body, headers=home.bearer)).status_code == 201
         answer = await home.client.post(f"{SPACES}/five/run", json={"wait": 0}, headers=home.bearer)
-        whole = await pipeline.any(answer.json()["id"])
+        whole = await pipeline.get_any(answer.json()["id"])
         async for event in pipeline.events(whole):
             if isinstance(event, NodeStateChanged) and (event.node, event.state) == ("5", "started"):
                 break
@@ -210,7 +210,7 @@ async def test_a_canceled_graph_is_free_with_all_that_it_had_made(tmp_path: Path
         assert (str(told.state), told.cost) == ("canceled", 0)
         page = await home.client.get("/api/containers/predictions?limit=50", headers=home.bearer)
         for child in page.json()["predictions"]:
-            last = await pipeline.wait(await pipeline.any(child["id"]), 60)
+            last = await pipeline.wait(await pipeline.get_any(child["id"]), 60)
             assert (last.is_terminal, last.cost) == (True, 0)
         assert await home.standing() == ("5.00", "0.00")
         assert await home.faults() == ()
@@ -347,7 +347,7 @@ async def test_a_graph_has_a_limit_of_its_own(tmp_path: Path) -> None:
         assert "longer than 0.5 seconds" in told["error"]
         page = await home.client.get("/api/containers/predictions?model=graph-image", headers=home.bearer)
         for child in page.json()["predictions"]:  # one, unless the machine was too busy to order it
-            ended = await home.product.pipeline.wait(await home.product.pipeline.any(child["id"]), 60)
+            ended = await home.product.pipeline.wait(await home.product.pipeline.get_any(child["id"]), 60)
             assert str(ended.state) == "canceled"
         assert await home.standing() == ("5.00", "0.00")
 

@@ -56,7 +56,7 @@ async def ran(home: House, graph: Any) -> Any:
     space = f"{SPACES}/{answer.json()['slug']}/run"
     told = (await home.client.post(space, json={}, headers=home.bearer)).json()
     assert "id" in told, told
-    whole = await home.product.pipeline.any(told["id"])
+    whole = await home.product.pipeline.get_any(told["id"])
     return {**told, "held": whole.price}
 
 

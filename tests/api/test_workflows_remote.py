@@ -163,7 +163,7 @@ async def test_a_canceled_run_is_interrupted_there_and_free(two: Both) -> None:
         while not two.comfy.called("/interrupt"):  # noqa: ASYNC110  # the fake has no event for it
             await asyncio.sleep(0.01)
     hold.go.set()
-    ended = await two.home.product.pipeline.wait(await two.home.product.pipeline.any(told["id"]), 60)
+    ended = await two.home.product.pipeline.wait(await two.home.product.pipeline.get_any(told["id"]), 60)
     assert (str(ended.state), ended.cost) == ("canceled", 0)
     assert await two.home.standing() == ("5.00", "0.00")
 

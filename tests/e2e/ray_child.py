@@ -39,7 +39,7 @@ async def ordered(built: Road) -> list[Prediction]:
 
 async def told(built: Road, orders: list[Prediction]) -> dict[str, Any]:
     """How it stands once everything has ended."""
-    ended = [await built.database.read(predictions.fresh(order.id)) for order in orders]
+    ended = [await built.database.read(predictions.get_any(order.id)) for order in orders]
     files = [file for prediction in ended if prediction.output for file in prediction.output.files]
     stored = [await built.blobs.stat(file.blob) for file in files]
     account = await built.account()

@@ -208,7 +208,7 @@ async def _build(folder: Path, database: Database, wanted: Options) -> Road:
         memory=wanted.machine,
     )
     supervisor = Scheduler(database, driver, known.engines(), finisher, bus, policy)
-    line.own.admit = supervisor.admit
+    line.custom_models.admit = supervisor.admit
     line.on_accepted, line.on_cancel = supervisor.accepted, supervisor.cancel
     payer = await database.write(_payer(wanted.credit))
     neighbours = (

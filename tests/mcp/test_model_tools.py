@@ -162,7 +162,7 @@ async def test_an_own_model_is_its_owners_to_list_to_quote_and_to_run(home: Hous
         "inputs": {"prompt": {"type": "string", "required": True}},
     }
     document = {"models": {"custom:mine": row}}
-    await home.product.pipeline.own.put(home.account.id, "custom", "custom:mine", document)
+    await home.product.pipeline.custom_models.put(home.account.id, "custom", "custom:mine", document)
     stranger = Agent(home, home.other)
     for who, sees in ((agent, True), (stranger, False)):
         listed = {each["model"] for each in (await who.call("models"))["models"]}

@@ -99,7 +99,7 @@ def build_services(product: Application, local_token: str | None = None) -> WebS
     origins = TrustedHosts(settings)
     admission = Admission(settings, origins)
     times, histories = DurationEstimator(), EventHistories()
-    product.bus.watchers += [times.heard, histories.note]
+    product.bus.watchers += [times.on_event, histories.add]
     return WebServices(
         settings=settings,
         database=database,

@@ -144,7 +144,7 @@ def build(
     is_shared = isinstance(database, SharedDatabase) and settings.driver != "ray"
     _join(road, workers, standings, is_shared=is_shared)
     outbox, finder = WebhookOutbox(database, fetcher, sealed), _finder(settings, database)
-    bus.watchers += [outbox.heard, *relaying.watchers]
+    bus.watchers += [outbox.on_event, *relaying.watchers]
     return Application(
         settings=settings,
         database=database,
@@ -159,7 +159,7 @@ def build(
         webhook_secrets=sealed,
         spaces=(hub := gradio.build(settings, clients)),
         spaces_here=app_drivers.hosted_spaces(settings, places.images, hub),
-        shelf=own_files.build(settings, road.own, database),
+        shelf=own_files.build(settings, road.custom_models, database),
         connections=(connections := Connections(database)),
         live=SessionService(
             database, places.driver, session_catalog, places.policy, workers.boot, connections
@@ -224,7 +224,7 @@ def _join(
         standings.admit(engines)
         workers.admit(engines)
 
-    road.own.admit = admit
+    road.custom_models.admit = admit
     road.on_accepted = workers.accepted
     road.on_cancel = workers.cancel
 
@@ -262,7 +262,7 @@ def _finder(settings: Settings, database: Database) -> SearchService:
 @asynccontextmanager
 async def running(product: Application) -> AsyncIterator[Application]:
     """The product at work; drains and closes on the way out."""
-    await product.pipeline.own.load()
+    await product.pipeline.custom_models.load()
     if product.neighbours is None:  # else a server of the version before may still sign by the open ones
         await product.webhook_secrets.encrypt_all()
     await product.standings.refresh()
@@ -338,6 +338,6 @@ def leaving_of(product: Application) -> AccountDeletion:
 async def ended(product: Application) -> None:
     """Let what runs finish and those who wait hear of it, within the time for that; then end all workers."""
     seconds = product.settings.drain_seconds
-    await asyncio.gather(product.supervisor.drain(seconds), product.pipeline.waiters.stay(seconds))
+    await asyncio.gather(product.supervisor.drain(seconds), product.pipeline.waiters.wait_patient(seconds))
     await product.supervisor.stop()  # what still runs is back in the queue before anybody is let go
-    product.pipeline.waiters.let_go()
+    product.pipeline.waiters.stop()

@@ -92,12 +92,12 @@ def _cost(cost: EngineCost) -> dict[str, Any]:
         "runs": cost.runs,
         "earned_usd": money.format_usd(cost.earned),
         "spent_usd": money.format_usd(cost.spent),
-        "runs_with_known_cost": cost.told,
+        "runs_with_known_cost": cost.runs_with_cost,
     }
 
 
 def _spent(cost: EngineCost) -> str:
-    if not cost.told:
+    if not cost.runs_with_cost:
         return "–"
-    of = "" if cost.told == cost.runs else f" ({cost.told} of {cost.runs} runs told)"
+    of = "" if cost.runs_with_cost == cost.runs else f" ({cost.runs_with_cost} of {cost.runs} runs told)"
     return f"{money.format_usd(cost.spent)}{of}"

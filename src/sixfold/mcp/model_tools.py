@@ -154,7 +154,7 @@ class ModelTools:
         account_id, name = call.principal.account_id, given["model"]
         if name is not None:
             return ToolOutcome(self._model(await self._pipeline.find(name, account_id), whole=True))
-        own, following = await self._pipeline.own.page(account_id, cursor=given["cursor"])
+        own, following = await self._pipeline.custom_models.page(account_id, cursor=given["cursor"])
         built_in = () if given["cursor"] else self._services.catalog.models()
         models = [self._model(model, whole=False) for model in (*built_in, *(each.model for each in own))]
         return ToolOutcome({"models": models, **({"next_cursor": following} if following else {})})

@@ -125,7 +125,7 @@ class Fetcher:
         """The guard, for a client that is built on it."""
         return self._backend
 
-    def look(self, url: str) -> None:
+    def check_url(self, url: str) -> None:
         """FetchRefused for a URL that says by itself that it may not be opened; a name is not asked for."""
         target = urls.parse(url)
         self._resolver.look(target.host, target.port)

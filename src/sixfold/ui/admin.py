@@ -112,12 +112,12 @@ class AdminPages:
 
     async def one(self, request: Request, guest: PageUser) -> Response:
         """Show the receipt and log of a request, without its inputs and outputs."""
-        found = await self._services.pipeline.any(requests.path_value(request, "prediction_id"))
+        found = await self._services.pipeline.get_any(requests.path_value(request, "prediction_id"))
         return self._pages.render("admin/request.html", guest.session, prediction=found)
 
     async def cancel(self, request: Request, _guest: PageUser) -> Response:
         """Cancel a run of any account."""
-        found = await self._services.pipeline.any(requests.path_value(request, "prediction_id"))
+        found = await self._services.pipeline.get_any(requests.path_value(request, "prediction_id"))
         await self._services.pipeline.cancel(found.id, Tenant.of(found))
         return RedirectResponse("/admin", 303)
 

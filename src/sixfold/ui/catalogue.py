@@ -134,7 +134,9 @@ class CatalogPages:
         models = [] if requests.cursor(request) else [*self._services.catalog.models()]
         following: str | None = None
         if guest is not None:
-            own, following = await requests.own_models(self._services.pipeline.own, request, guest.account_id)
+            own, following = await requests.own_models(
+                self._services.pipeline.custom_models, request, guest.account_id
+            )
             models += [each.model for each in own]
         pictures = await self._pictures(guest)
         cards = [self._card(model, pictures.get(model.name, "")) for model in models if is_shown(model)]
@@ -250,7 +252,7 @@ class CatalogPages:
             return {}, {}
         found = await self._services.pipeline.get(origin, guest.tenant)
         base = self._services.settings.base_url
-        given = await self._services.database.read(lineage.again(found, base))
+        given = await self._services.database.read(lineage.reusable_inputs(found, base))
         terms = {"hardware": found.hardware, "variant": found.task.inputs.get("variant")}
         return {name: value for name, value in given.items() if model.takes(name)}, terms
 

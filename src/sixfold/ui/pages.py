@@ -70,7 +70,7 @@ class PageTemplates:
             **filters,
         }
         self._environment.globals |= {
-            "receipt": receipt.of,
+            "receipt": receipt.stations,
             "itemized": receipt.itemized,
             "asset": _asset,
             "served": frozenset(areas),

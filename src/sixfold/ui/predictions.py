@@ -102,7 +102,7 @@ class PredictionPages:
         """Show a prediction with its output, receipt and lineage."""
         prediction_id = requests.path_value(request, "prediction_id")
         found = await self._services.pipeline.get(prediction_id, guest.tenant)
-        kin = await self._services.database.read(lineage.of(found))
+        kin = await self._services.database.read(lineage.get(found))
         same = [
             (other, equal or await provenance.alike(self._services, found, other))
             for other, equal in kin.same

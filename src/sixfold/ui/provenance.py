@@ -69,7 +69,7 @@ class ProvenancePages:
         own = await self._own(manifest.prediction_id, guest) if signed.valid else None
         if own is not None:
             origin = self._services.settings.base_url
-            kept = await self._services.database.read(lineage.again(own, origin))
+            kept = await self._services.database.read(lineage.reusable_inputs(own, origin))
             given = {**given, **kept}
             withheld -= kept.keys()
         return {
@@ -100,12 +100,12 @@ class ProvenancePages:
         order = PredictionRequest(
             principal=guest.principal,
             model=found.model,
-            inputs=await read(lineage.again(found, origin)),
+            inputs=await read(lineage.reusable_inputs(found, origin)),
             face="pages",
             request_id=requests.request_id(request),
             hardware=found.hardware,
-            sources=await read(lineage.stored(found)),
-            extras=lineage.drawn(found),
+            sources=await read(lineage.stored_inputs(found)),
+            extras=lineage.drawn_values(found),
         )
         made = await self._services.pipeline.submit(order)
         return RedirectResponse(f"/predictions/{made.id}", 303)

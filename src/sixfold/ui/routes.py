@@ -137,7 +137,7 @@ class UserInterface:
             "engine": engine_name(prediction.engine),
             "quality": prediction.quality,
             "receipt": [
-                {**station.plain(), "took": took(station.took)} for station in receipt.of(prediction)
+                {**station.to_json(), "took": took(station.took)} for station in receipt.stations(prediction)
             ],
         }
 

@@ -75,11 +75,11 @@ class RunRoutes:
 
     async def _price(self, model: Model, quoted: PriceQuote) -> dict[str, Any]:
         """Return the price and duration; prices by time are estimated from earlier runs, if there are any."""
-        ahead = await self._services.pipeline.waiting(quoted.engine.name)
+        ahead = await self._services.pipeline.count_waiting(quoted.engine.name)
         times = self._services.durations
         usual, known = (
-            times.usual(model.name, quoted.engine.name),
-            times.knows(model.name, quoted.engine.name),
+            times.average(model.name, quoted.engine.name),
+            times.has_sample(model.name, quoted.engine.name),
         )
         seconds = self._teller.until_end(model.name, quoted.engine.name, ahead)
         listed, most = quoted.price.list_micros, quoted.price.micros
@@ -141,7 +141,7 @@ class RunRoutes:
 
     def _nodes(self, prediction_id: str) -> tuple[NodeStateChanged, ...]:
         """Return earlier node events: fast nodes may have finished before the stream started."""
-        history = self._services.event_histories.of(prediction_id)
+        history = self._services.event_histories.get(prediction_id)
         events = () if history is None else history.events
         return tuple(event for _, event in events if isinstance(event, NodeStateChanged))
 

@@ -125,7 +125,7 @@ def prediction(record: Prediction, media_url: Url, standing: PredictionStatus) -
         "cost": money.format_usd(record.cost),
         "credits_charged": record.credits if record.cost else 0,
         **list_price_field(receipt.would_cost(record)),
-        "receipt": receipt.plain(record),
+        "receipt": receipt.to_json(record),
         "urls": {"get": own, "cancel": f"{own}/cancel", "events": f"{own}/events"},
     }
     if others:
@@ -203,7 +203,7 @@ class PredictionSerializer:
         if record.is_terminal:
             return None
         if record.started_at is not None:
-            return self._services.durations.left(record, progress)
+            return self._services.durations.remaining(record, progress)
         return self.until_end(record.model, record.engine, ahead)
 
     def _workers(self, engine: str) -> Mapping[str, int]:

@@ -262,7 +262,7 @@ class RefundMachine(LedgerMachine):
     @invariant()
     def what_is_paid_for_is_there(self) -> None:
         for name in self.paid:
-            kept = self.loop.run_until_complete(self.database.read(predictions.fresh(name)))
+            kept = self.loop.run_until_complete(self.database.read(predictions.get_any(name)))
             assert kept.state is PredictionState.SUCCEEDED
             assert kept.output is not None
 
@@ -330,7 +330,7 @@ class PartsMachine(LedgerMachine):
     def parts_are_readable_once_they_are_paid(self) -> None:
         for whole, parts in self.parts.items():
             for part in parts:
-                kept = self.loop.run_until_complete(self.database.read(predictions.fresh(part)))
+                kept = self.loop.run_until_complete(self.database.read(predictions.get_any(part)))
                 named = self.loop.run_until_complete(
                     self.database.read(many("media_by_name", name=f"{part}.png"))
                 )

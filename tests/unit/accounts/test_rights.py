@@ -153,7 +153,7 @@ async def test_limits_bound_the_rights_of_a_key(tmp_path: Path) -> None:
             (Scope(read_only=True), rights.MEMORY, "memory.write"),
             (Scope(collections=("a",)), Rights.RUN, "run"),
             (None, rights.ALL, "operate"),
-            (None, rights.NONE, "needs a right"),
+            (None, rights.NONE, "must have at least one right"),
         ]
         for scope, granted, named in refused:
             with pytest.raises(errors.BadRequest, match=named):

@@ -30,7 +30,7 @@ def document(attribute: str = "EchoEngine", **row: Any) -> dict[str, Any]:
 
 
 async def test_an_own_model_runs_on_an_engine_of_its_own_and_is_charged(line: Road) -> None:
-    put = await line.pipeline.own.put(line.payer.id, "model", "mine", document())
+    put = await line.pipeline.custom_models.put(line.payer.id, "model", "mine", document())
     assert (put.version, put.kind) == (1, "model")
     ended = await line.run("mine")
     assert (ended.state, ended.cost) == (PredictionState.SUCCEEDED, PRICE)
@@ -39,15 +39,15 @@ async def test_an_own_model_runs_on_an_engine_of_its_own_and_is_charged(line: Ro
 
 
 async def test_another_account_has_no_such_model(line: Road) -> None:
-    await line.pipeline.own.put(line.payer.id, "model", "mine", document())
+    await line.pipeline.custom_models.put(line.payer.id, "model", "mine", document())
     other = await line.database.write(accounts.create("other@example.com", credit=1_000_000))
     with pytest.raises(errors.NotFound):
         await line.pipeline.submit(replace(line.order("mine"), principal=other.owner))
-    assert await line.pipeline.own.page(other.id) == ((), None)
+    assert await line.pipeline.custom_models.page(other.id) == ((), None)
 
 
 async def test_a_new_version_takes_the_name_over(line: Road) -> None:
-    own = line.pipeline.own
+    own = line.pipeline.custom_models
     await own.put(line.payer.id, "model", "mine", document("CrashEngine"))
     second = await own.put(line.payer.id, "model", "mine", document(title="better"))
     assert second.version == 2
@@ -56,7 +56,7 @@ async def test_a_new_version_takes_the_name_over(line: Road) -> None:
 
 
 async def test_the_large_documents_in_memory_are_bounded(line: Road) -> None:
-    own, size = line.pipeline.own, 3 * 2**20
+    own, size = line.pipeline.custom_models, 3 * 2**20
     texts = [f"{number}" + "x" * size for number in range(7)]
     for number, text in enumerate(texts):
         made = document(description=text)
@@ -74,7 +74,7 @@ async def test_the_large_documents_in_memory_are_bounded(line: Road) -> None:
 
 
 async def test_a_page_ends_by_its_number_or_by_its_bytes(line: Road) -> None:
-    own = line.pipeline.own
+    own = line.pipeline.custom_models
     for number in range(5):
         made = document(description="x" * (3 * 2**20 if number < 3 else 1))
         made["models"] = {f"mine-{number}": made["models"]["mine"]}
@@ -98,7 +98,7 @@ async def test_many_models_are_read_and_hashed_one_by_one(line: Road) -> None:
         row = made["models"].pop("mine")
         fixed = {"graph": {str(at): {"class_type": "X", "inputs": {}} for at in range(1_500)}}
         made["models"] = {f"mine-{number:02}": row | {"fixed": fixed}}
-        await line.pipeline.own.put(line.payer.id, "model", f"mine-{number:02}", made)
+        await line.pipeline.custom_models.put(line.payer.id, "model", f"mine-{number:02}", made)
     own = CustomModels(line.database, line.pipeline.catalog)
     async with loop_time.watched() as seen:
         found, _ = await own.page(line.payer.id)
@@ -108,7 +108,7 @@ async def test_many_models_are_read_and_hashed_one_by_one(line: Road) -> None:
 
 
 async def test_a_removed_model_is_gone_and_may_come_again(line: Road) -> None:
-    own = line.pipeline.own
+    own = line.pipeline.custom_models
     await own.put(line.payer.id, "model", "mine", document())
     await own.remove(line.payer.id, "mine")
     with pytest.raises(errors.NotFound):
@@ -119,7 +119,7 @@ async def test_a_removed_model_is_gone_and_may_come_again(line: Road) -> None:
 
 
 async def test_built_in_names_are_reserved_and_a_wrong_document_changes_nothing(line: Road) -> None:
-    own = line.pipeline.own
+    own = line.pipeline.custom_models
     with pytest.raises(errors.Conflict):
         await own.put(line.payer.id, "model", "echo", models())
     with pytest.raises(ValueError, match="price row nothing of model mine is not found"):
@@ -129,8 +129,8 @@ async def test_built_in_names_are_reserved_and_a_wrong_document_changes_nothing(
 
 async def test_a_restart_knows_the_own_engines_of_what_waits(tmp_path: Path) -> None:
     async with road(tmp_path, Options(start=False)) as before:
-        await before.pipeline.own.put(before.payer.id, "model", "mine", document())
+        await before.pipeline.custom_models.put(before.payer.id, "model", "mine", document())
         waiting = await before.pipeline.submit(before.order("mine"))
     async with road(tmp_path) as after:
-        await after.pipeline.own.load()
+        await after.pipeline.custom_models.load()
         assert (await after.pipeline.wait(waiting, 60)).state is PredictionState.SUCCEEDED

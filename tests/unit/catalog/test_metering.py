@@ -58,7 +58,7 @@ async def spent(line: Road) -> int:
 
 def itemized(prediction: Prediction) -> int | None:
     """The cost as it follows from what the receipt shows."""
-    shown = receipt.plain(prediction)[-1].get("charge")
+    shown = receipt.to_json(prediction)[-1].get("charge")
     return None if shown is None else recomputed(shown)
 
 
@@ -94,7 +94,7 @@ async def test_no_run_costs_more_than_was_held_for_it(line: Road) -> None:
     ended = await line.run("metered", extras={"billed": 99})
     assert ended.cost == 10 * PRICE == itemized(ended)
     assert ended.charge is not None
-    assert ended.charge.most == 10 * PRICE
+    assert ended.charge.limit == 10 * PRICE
     assert await spent(line) == 10 * PRICE
 
 
@@ -223,7 +223,7 @@ async def test_a_child_that_succeeds_after_its_parent_ended_keeps_no_result(
     if end == "cancel":
         await line.pipeline.cancel(whole.id, Tenant.of(whole))
     else:
-        attempt = (await line.pipeline.any(whole.id)).attempt
+        attempt = (await line.pipeline.get_any(whole.id)).attempt
         await line.database.write(
             predictions.fail(whole.id, attempt, predictions.FailureRecord("x", "engine"))
         )
@@ -247,5 +247,5 @@ async def test_a_result_that_an_older_version_left_unpaid_is_found_and_swept(
     (fault,) = await line.faults()
     assert fault.startswith(part.id)
     assert await line.database.write(refunds.sweep_children()) == 1
-    assert (await line.pipeline.any(part.id)).output is None
+    assert (await line.pipeline.get_any(part.id)).output is None
     assert await line.faults() == ()

@@ -62,22 +62,22 @@ async def test_times_are_learnt_from_runs(tmp_path: Path) -> None:
     clock = iter(range(SECOND, 100 * SECOND, SECOND))
     times = DurationEstimator(lambda: next(clock))
     guess = times.until_end(made.model, made.engine, 0, cold=True)
-    assert not times.knows(made.model, made.engine)
+    assert not times.has_sample(made.model, made.engine)
     stations = ReceiptStations(1, 1, 2 * SECOND, 10 * SECOND, 1, 1)
     done = dataclasses.replace(made, stations=stations)
-    times.heard(done.id, StateChanged(done))
+    times.on_event(done.id, StateChanged(done))
     assert guess == 6.0
-    assert times.knows(made.model, made.engine)
+    assert times.has_sample(made.model, made.engine)
     assert times.until_end(made.model, made.engine, 0, cold=True) == 12.0
     assert times.until_end(made.model, made.engine, 2, cold=False) == 30.0
     quick = dataclasses.replace(done, stations=dataclasses.replace(stations, run=0, cold_start=0))
-    times.heard(quick.id, StateChanged(quick))
-    assert times.usual(made.model, made.engine).run == pytest.approx(7.0)
-    assert times.usual(made.model, made.engine).start == pytest.approx(2.0)
+    times.on_event(quick.id, StateChanged(quick))
+    assert times.average(made.model, made.engine).run == pytest.approx(7.0)
+    assert times.average(made.model, made.engine).start == pytest.approx(2.0)
     running = dataclasses.replace(done, state=PredictionState.RUNNING, started_at=SECOND)
-    assert times.left(running, 0.5) == 0.0  # nothing has passed yet
-    assert times.left(running, 0.5) == 1.0
-    assert times.left(running, 0.0) == pytest.approx(5.0)
+    assert times.remaining(running, 0.5) == 0.0  # nothing has passed yet
+    assert times.remaining(running, 0.5) == 1.0
+    assert times.remaining(running, 0.0) == pytest.approx(5.0)
 
 
 async def test_a_history_forgets_its_oldest_and_says_so(tmp_path: Path) -> None:
@@ -85,15 +85,15 @@ async def test_a_history_forgets_its_oldest_and_says_so(tmp_path: Path) -> None:
         queued = await built.pipeline.submit(built.order())
     moment = queued.created_at
     histories = EventHistories(lambda: moment)
-    histories.note("pred_other", LogEvent("nobody knows of it"))
-    assert histories.of("pred_other") is None
-    histories.note(queued.id, StateChanged(queued))
+    histories.add("pred_other", LogEvent("nobody knows of it"))
+    assert histories.get("pred_other") is None
+    histories.add(queued.id, StateChanged(queued))
     for line in range(999):
-        histories.note(queued.id, LogEvent(str(line)))
-    history = histories.of(queued.id)
+        histories.add(queued.id, LogEvent(str(line)))
+    history = histories.get(queued.id)
     assert history is not None
     assert [number for number, _ in history.since(0) or ()] == list(range(2, 2001, 2))
-    histories.note(queued.id, LogEvent("one too many"))
+    histories.add(queued.id, LogEvent("one too many"))
     assert history.since(0) is None
     assert history.since(2002) == ()
     assert [number for number, _ in history.since(1998) or ()] == [2000, 2002]
@@ -105,13 +105,13 @@ async def test_histories_are_bounded_by_the_bytes_of_their_documents(tmp_path: P
     assert 2**20 < queued.size < 2**20 + 1000
     histories = EventHistories(lambda: queued.created_at, max_bytes=4 * 2**20)
     for number in range(9):
-        histories.note(f"pred_{number}", StateChanged(queued))
-    assert [number for number in range(9) if histories.of(f"pred_{number}") is not None] == [6, 7, 8]
+        histories.add(f"pred_{number}", StateChanged(queued))
+    assert [number for number in range(9) if histories.get(f"pred_{number}") is not None] == [6, 7, 8]
     assert histories.size == 3 * queued.size
     for line in range(1200):
-        histories.note("pred_7", LogEvent("y" * 10_000 if line < 200 else ""))
+        histories.add("pred_7", LogEvent("y" * 10_000 if line < 200 else ""))
     assert histories.size == queued.size  # of pred_8: the long lines of pred_7 were forgotten first
-    assert [number for number in range(9) if histories.of(f"pred_{number}") is not None] == [7, 8]
+    assert [number for number in range(9) if histories.get(f"pred_{number}") is not None] == [7, 8]
 
 
 async def test_the_end_of_a_history_is_noted_once_and_numbered_by_the_record_alone(tmp_path: Path) -> None:
@@ -124,8 +124,8 @@ async def test_the_end_of_a_history_is_noted_once_and_numbered_by_the_record_alo
         moment = done.created_at + 50_000 + late
         histories = EventHistories(lambda moment=moment: moment)
         for event in (StateChanged(queued), StateChanged(done), StateChanged(done), LogEvent("late")):
-            histories.note(queued.id, event)
-        history = histories.of(queued.id)
+            histories.add(queued.id, event)
+        history = histories.get(queued.id)
         assert history is not None
         assert [event for _, event in history.events] == [StateChanged(queued), StateChanged(done)]
         number = history.last

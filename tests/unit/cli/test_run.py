@@ -151,9 +151,9 @@ def test_predictions_are_listed_newest_first_and_shown_with_their_receipt(server
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("pred_none",), "There is no such prediction"),
+        (("pred_none",), "Prediction not found"),
         (("cancel",), "Name the prediction to cancel"),
-        (("cancel", "pred_none"), "There is no such prediction"),
+        (("cancel", "pred_none"), "Prediction not found"),
         (("cancel", "a", "b"), "takes one ID"),
         (("--limit", "0"), "--limit must be from 1 to 200"),
     ],

@@ -33,7 +33,7 @@ async def test_a_worker_goes_on_while_what_it_made_is_stored(
         second = await built.run(extras={"n": 2})
         assert held == [first.id, second.id]
         assert second.state is PredictionState.SUCCEEDED
-        assert (await built.pipeline.any(first.id)).state is PredictionState.RUNNING
+        assert (await built.pipeline.get_any(first.id)).state is PredictionState.RUNNING
         third = await built.pipeline.submit(built.order(extras={"n": 3}))
         fourth = await built.pipeline.submit(built.order(extras={"n": 4}))
         await last.wait()

@@ -49,7 +49,7 @@ async def test_free_runs_beyond_the_share_stay_queued_and_do_not_hold_up_others(
     others = await ordered(still, 1, account=other)
     assert await claimed(still) == [each.id for each in (*free[:2], *priced, *others)]
     assert await claimed(still) == []
-    ended = await still.database.read(predictions.fresh(free[0].id))
+    ended = await still.database.read(predictions.get_any(free[0].id))
     await still.database.write(predictions.fail(ended.id, ended.attempt, FailureRecord("no", "engine")))
     assert await claimed(still) == [free[2].id]
     assert await claimed(still) == []

@@ -90,7 +90,7 @@ async def test_what_was_claimed_early_is_canceled_and_free(tmp_path: Path) -> No
         await built.pipeline.cancel(short.id, Tenant(built.payer.id))
         ended = await built.pipeline.wait(short, 60)
         assert (ended.state, ended.cost) == (PredictionState.CANCELED, 0)
-        assert (await built.pipeline.any(long.id)).state is PredictionState.RUNNING
+        assert (await built.pipeline.get_any(long.id)).state is PredictionState.RUNNING
         assert await built.faults() == ()
 
 

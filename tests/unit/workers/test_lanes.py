@@ -112,7 +112,7 @@ async def test_what_a_provider_took_is_kept_beside_the_price(line: Road) -> None
     assert ended.output is not None
     assert ended.output.data == {"key": "the fal_key"}
     spent = await line.database.read(queries.by_engine(DAY_US))
-    assert [(one.engine, one.runs, one.earned, one.spent, one.told) for one in spent] == [
+    assert [(one.engine, one.runs, one.earned, one.spent, one.runs_with_cost) for one in spent] == [
         ("far", 1, PRICE, 1_500, 1)
     ]
 

@@ -51,7 +51,7 @@ async def running(built: Road, model: str) -> str:
     """The id of a long run that has begun."""
     prediction = await built.pipeline.submit(built.order(model, extras={"seconds": 600}))
     async for _ in built.pipeline.events(prediction):
-        if (await built.pipeline.any(prediction.id)).state is PredictionState.RUNNING:
+        if (await built.pipeline.get_any(prediction.id)).state is PredictionState.RUNNING:
             break
     return prediction.id
 
@@ -71,7 +71,7 @@ async def test_two_models_that_do_not_fit_beside_each_other_take_turns(
         first = await running(built, "slow")
         second = await built.pipeline.submit(built.order("echo"))
         await cramped(built)
-        assert (await built.pipeline.any(second.id)).state is PredictionState.QUEUED
+        assert (await built.pipeline.get_any(second.id)).state is PredictionState.QUEUED
         assert built.supervisor.memory() == (12 * GIB, 16 * GIB, 1)
         await built.pipeline.cancel(first, Tenant(built.payer.id))
         assert (await built.pipeline.wait(second, 60)).state is PredictionState.SUCCEEDED

@@ -118,7 +118,7 @@ class ServiceRoutes:
     ) -> PredictionRequest:
         if not self._catalogue.knows(name) and not name.startswith("space:"):
             try:
-                await self._services.pipeline.own.find(name, principal.account_id)
+                await self._services.pipeline.custom_models.find(name, principal.account_id)
             except errors.NotFound:
                 raise _unknown(name) from None
         return PredictionRequest(

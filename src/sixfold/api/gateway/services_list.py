@@ -80,7 +80,7 @@ class ServiceList:
             principal = await self._services.authenticator.bearer(request)
             if principal.has(Rights.RUN):
                 own, following = await requests.own_models(
-                    self._services.pipeline.own, request, principal.account_id
+                    self._services.pipeline.custom_models, request, principal.account_id
                 )
                 rows = (self._row(each.model, _service_name(each.kind, each.name)) for each in own)
                 document["services"] += await responses.encode_each(rows)

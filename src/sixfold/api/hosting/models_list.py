@@ -253,7 +253,9 @@ class HostedModelList:
         account_id = await self._account(request)
         if account_id is None:
             return self._list.answer(request)
-        found, following = await requests.own_models(self._services.pipeline.own, request, account_id)
+        found, following = await requests.own_models(
+            self._services.pipeline.custom_models, request, account_id
+        )
         own = await responses.encode_each(self._own(each) for each in found)
         built_in = [] if requests.cursor(request) else self._templates
         headers = {"Cache-Control": "private, no-cache", "Vary": "Authorization"}
@@ -267,7 +269,7 @@ class HostedModelList:
         account_id = await self._account(request)
         if account_id is None:
             raise errors.NotFound(f"There is no template {name}")
-        own = await self._services.pipeline.own.find(name, account_id)
+        own = await self._services.pipeline.custom_models.find(name, account_id)
         return responses.json(self._own(own), 200, {"Cache-Control": "private, no-cache"})
 
     def _own(self, own: CustomModel) -> TemplateSchema:

@@ -82,8 +82,8 @@ class PredictionRoutes:
         found = await run_requests.terms(self._services, principal, wanted)
         await self._services.pipeline.prepare(found.model, wanted.inputs, charged=True)
         quoted = run_requests.quote(self._services, found, wanted)
-        ahead = await self._services.pipeline.waiting(quoted.engine.name)
-        usual = self._services.durations.usual(wanted.model, quoted.engine.name)
+        ahead = await self._services.pipeline.count_waiting(quoted.engine.name)
+        usual = self._services.durations.average(wanted.model, quoted.engine.name)
         seconds = self._teller.until_end(wanted.model, quoted.engine.name, ahead)
         cold = self._teller.is_cold(quoted.engine.name)
         return responses.json(schemas.quote(quoted, usual.run, seconds, cold=cold))
@@ -142,7 +142,7 @@ class PredictionRoutes:
 def face(services: WebServices) -> ApiGroup:
     """Templates, predictions, sessions."""
     predictions = PredictionRoutes(services)
-    services.outbox.tellers["hosting"] = webhooks.webhook_payload(services)
+    services.outbox.renderers["hosting"] = webhooks.webhook_payload(services)
     cancel = {"POST": predictions.cancel, "PUT": predictions.cancel}
     small, large = services.settings.json_body_bytes, services.settings.inline_body_bytes
     return ApiGroup(

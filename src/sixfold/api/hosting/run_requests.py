@@ -58,7 +58,7 @@ async def order(
     idempotency_id: str | None = None,
 ) -> PredictionRequest:
     """The order; raises what `terms` and `quote` raise."""
-    services.outbox.look(wanted.webhook)
+    services.outbox.validate(wanted.webhook)
     found = await terms(services, principal, wanted)
     if wanted.mounts:
         quote(services, found, wanted)  # before any file is fetched

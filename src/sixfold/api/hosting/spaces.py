@@ -59,7 +59,7 @@ class SpaceImportRoutes:
             found = await services.local_spaces.bring(
                 space, run=way, folder=given["folder"], hardware=hire.hardware
             )
-        own = await services.pipeline.own.put(
+        own = await services.pipeline.custom_models.put(
             principal.account_id, gradio_spaces.KIND, space.model, cast("dict[str, Any]", found.document)
         )
         shown = models_list.own_template(own, services.templates, services.settings.idle_seconds)

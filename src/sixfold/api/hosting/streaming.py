@@ -51,7 +51,7 @@ class EventStream:
             return
         with self._pipeline.bus.listen(self._prediction.id) as queue:
             missed = await self._news()
-            history = self._histories.of(self._prediction.id)
+            history = self._histories.get(self._prediction.id)
             if not missed and history is not None and history.ended:
                 yield _NOTHING_MORE
                 return
@@ -74,7 +74,7 @@ class EventStream:
 
     async def _news(self) -> list[bytes]:
         """Every event after the last that the client saw; where some are forgotten, the present state."""
-        history = self._histories.of(self._prediction.id)
+        history = self._histories.get(self._prediction.id)
         missed = None if history is None else history.since(self._seen)
         if missed is None:
             return [await self._present(history)]
@@ -95,7 +95,7 @@ class EventStream:
 
     async def _late_end(self) -> list[bytes]:
         """The end, where the client's number was higher than any that this process has given."""
-        history = self._histories.of(self._prediction.id)
+        history = self._histories.get(self._prediction.id)
         if history is None or not history.ended:
             return []
         _, event = history.events[-1]

@@ -6,13 +6,13 @@ from typing import Any
 
 from sixfold.core.clock import rfc3339
 from sixfold.core.predictions.models import Prediction
-from sixfold.core.predictions.webhooks import Tell
+from sixfold.core.predictions.webhooks import Renderer
 from sixfold.web import predictions
 from sixfold.web.predictions import PredictionStatus
 from sixfold.web.services import WebServices
 
 
-def webhook_payload(services: WebServices) -> Tell:
+def webhook_payload(services: WebServices) -> Renderer:
     """Area E's words."""
 
     def tell(prediction: Prediction, event: str, moment: int) -> dict[str, Any]:

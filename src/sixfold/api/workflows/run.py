@@ -53,7 +53,7 @@ class WorkflowRunRoutes:
     ) -> Response:
         body = await bodies.parsed(bodies.parse_object, raw) if raw.strip() else {}
         given, wait, webhook = _wanted(body)
-        self._services.outbox.look(webhook)
+        self._services.outbox.validate(webhook)
         space = await self._catalogue.find(requests.path_value(request, "slug"), principal.account_id)
         pipeline = self._services.pipeline
         model = await pipeline.find(space.model, principal.account_id)

@@ -43,7 +43,9 @@ class WorkflowList:
         found = [] if requests.cursor(request) else list(self._built_in.values())
         if account_id is None:
             return found, None
-        own, following = await requests.own_models(self._services.pipeline.own, request, account_id, KIND)
+        own, following = await requests.own_models(
+            self._services.pipeline.custom_models, request, account_id, KIND
+        )
         return [*found, *(_space(each) for each in own)], following
 
     async def show(self, request: Request) -> Response:
@@ -91,7 +93,7 @@ class WorkflowList:
         if account_id is None:
             raise errors.NotFound(f"There is no space {slug[:100]}")
         try:
-            return await self._of(await self._services.pipeline.own.find(PREFIX + slug, account_id))
+            return await self._of(await self._services.pipeline.custom_models.find(PREFIX + slug, account_id))
         except errors.NotFound:
             raise errors.NotFound(f"There is no space {slug[:100]}") from None
 

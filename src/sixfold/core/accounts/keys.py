@@ -187,7 +187,7 @@ def _missing_rights(missing: Rights, authentication: Authentication) -> str:
         "local": "a request without a key",
         "anonymous": "an anonymous request",
     }
-    return f"This requires the right {text}, which {holders.get(authentication, 'this key')} does not have"
+    return f"This needs the right {text}, which {holders.get(authentication, 'this key')} does not have"
 
 
 @dataclass(frozen=True, slots=True)

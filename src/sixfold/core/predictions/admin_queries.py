@@ -16,9 +16,9 @@ from sixfold.core.clock import DAY_US
 from sixfold.core.database import Query, Row, Transaction, many, now
 
 _LAST_ID = "~"
-_FAILURES, _KEEPERS = 20, 10
+_FAILURES, _TOP_ACCOUNTS = 20, 10
 # Separates the two ids in a cursor; ids do not contain it.
-_BETWEEN = "."
+_SEPARATOR = "."
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class StorageTotals:
     """Stored files by kind, and the accounts with the most bytes."""
 
     kinds: Sequence[Row]
-    keepers: Sequence[Row]
+    top_accounts: Sequence[Row]
 
 
 def queue(limit: int) -> Transaction[QueueStatus]:
@@ -62,48 +62,48 @@ def queue(limit: int) -> Transaction[QueueStatus]:
 def day() -> Transaction[DayTotals]:
     """Return the totals of the last 24 hours."""
     since = (yield from now()) - DAY_US
-    orders, calls = ids.earliest("pred", since), ids.earliest("req", since)
-    endings = yield from many("admin_endings", since=orders)
-    failed = [*(yield from many("admin_failures", since=orders, limit=_FAILURES))]
-    failed += yield from many("admin_failed_calls", since=calls, limit=_FAILURES)
+    first_prediction, first_call = ids.earliest("pred", since), ids.earliest("req", since)
+    endings = yield from many("admin_endings", since=first_prediction)
+    failed = [*(yield from many("admin_failures", since=first_prediction, limit=_FAILURES))]
+    failed += yield from many("admin_failed_calls", since=first_call, limit=_FAILURES)
     return DayTotals(endings, sorted(failed, key=itemgetter("total"), reverse=True)[:_FAILURES])
 
 
 def storage() -> Transaction[StorageTotals]:
     """Return the totals of stored files."""
     kinds = yield from many("admin_storage")
-    return StorageTotals(kinds, (yield from many("admin_keepers", limit=_KEEPERS)))
+    return StorageTotals(kinds, (yield from many("admin_keepers", limit=_TOP_ACCOUNTS)))
 
 
 def requests(
-    wanted: RunFilter, limit: int, cursor: str | None
+    filters: RunFilter, limit: int, cursor: str | None
 ) -> Transaction[tuple[tuple[Row, ...], str | None]]:
     """Return predictions and gateway calls of all accounts, newest first, and the next page's cursor.
 
     Raises `BadRequest` for an invalid cursor.
     """
-    before = _parsed(cursor)
-    escaped = wanted.text.lower().replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    before = _parse_cursor(cursor)
+    escaped = filters.text.lower().replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
     pages: list[Sequence[Row]] = []
     for name, last in zip(("admin_predictions", "admin_calls"), before, strict=True):
-        params = {"before": last, "state": wanted.state, "pattern": f"%{escaped}%", "limit": limit + 1}
+        params = {"before": last, "state": filters.state, "pattern": f"%{escaped}%", "limit": limit + 1}
         pages.append((yield Query(name, params)))
     merged = list(heapq.merge(*pages, key=itemgetter("created_at"), reverse=True))
-    shown = tuple(merged[:limit])
+    entries = tuple(merged[:limit])
     if len(merged) <= limit:
-        return shown, None
-    kept = {row["id"] for row in shown}
-    places = [
-        next((str(row["id"]) for row in reversed(page) if row["id"] in kept), last)
+        return entries, None
+    listed = {row["id"] for row in entries}
+    positions = [
+        next((str(row["id"]) for row in reversed(page) if row["id"] in listed), last)
         for page, last in zip(pages, before, strict=True)
     ]
-    return shown, _BETWEEN.join(places)
+    return entries, _SEPARATOR.join(positions)
 
 
-def _parsed(cursor: str | None) -> tuple[str, str]:
+def _parse_cursor(cursor: str | None) -> tuple[str, str]:
     if not cursor:
         return _LAST_ID, _LAST_ID
-    order, dot, call = cursor.partition(_BETWEEN)
-    if not dot or _BETWEEN in call or not order or not call:
+    prediction, separator, call = cursor.partition(_SEPARATOR)
+    if not separator or _SEPARATOR in call or not prediction or not call:
         raise errors.BadRequest("Invalid cursor")
-    return order, call
+    return prediction, call

@@ -21,21 +21,21 @@ from sixfold.core.predictions.requests import ParentRun, PredictionRequest
 from sixfold.core.predictions.service import PredictionService
 from sixfold.core.predictions.states import PredictionState
 
-_LOOK_SECONDS = 60.0
+_WAIT_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class ChildRun:
     """A request for a child; `key` names the part of the parent, so that repeating it has no effect.
 
-    `files` are media inputs that are already stored; `most` is the maximum price in micro-dollars.
+    `files` are media inputs that are already stored; `max_price` is the maximum price in micro-dollars.
     """
 
     key: str
     model: str
     inputs: Mapping[str, Any]
     files: Mapping[str, MediaSource] = field(default_factory=dict[str, MediaSource])
-    most: int | None = None
+    max_price: int | None = None
 
 
 class ChildRunPort(Protocol):
@@ -60,28 +60,28 @@ class PipelineChildren:
         self._pipeline = pipeline
         self._database = database
         self._canceling: set[asyncio.Task[None]] = set()
-        pipeline.bus.watchers.append(self._heard)
+        pipeline.bus.watchers.append(self._on_event)
 
-    def _heard(self, _prediction_id: str, event: Event) -> None:
+    def _on_event(self, _prediction_id: str, event: Event) -> None:
         if not isinstance(event, StateChanged) or not event.prediction.is_terminal:
             return
         if event.prediction.meter == CHILDREN and event.prediction.state is not PredictionState.SUCCEEDED:
-            task = asyncio.create_task(self._cancel_of(event.prediction.id))
+            task = asyncio.create_task(self._cancel_children(event.prediction.id))
             self._canceling.add(task)
             task.add_done_callback(self._canceling.discard)
 
-    async def _cancel_of(self, parent_id: str) -> None:
+    async def _cancel_children(self, parent_id: str) -> None:
         # No child is accepted once the parent has ended, so this finds all of them. If the database
         # fails, they end by themselves and are not charged.
         with contextlib.suppress(errors.StoreFailed):
-            for child in await self._database.read(_living(parent_id)):
+            for child in await self._database.read(_unfinished(parent_id)):
                 await self._pipeline.cancel(child.id, Tenant.of(child))
 
     async def parent(self, prediction_id: str) -> Prediction:
-        return await self._database.read(predictions.whole(prediction_id))
+        return await self._database.read(predictions.get_unredacted(prediction_id))
 
     async def run(self, parent: Prediction, child: ChildRun) -> Prediction:
-        order = PredictionRequest(
+        request = PredictionRequest(
             principal=await self._database.read(requests.principal_of(parent)),
             model=child.model,
             inputs={**child.inputs, **{name: source.blob for name, source in child.files.items()}},
@@ -90,21 +90,23 @@ class PipelineChildren:
             charged=parent.meter == CHILDREN,
             sources=child.files,
             parent=ParentRun(parent.id, child.key, parent.model),
-            most=child.most,
+            max_price=child.max_price,
         )
-        ordered = await self._pipeline.submit(order)
-        ended = ordered
+        submitted = await self._pipeline.submit(request)
+        ended = submitted
         try:
             while not ended.is_terminal:
-                ended = await self._pipeline.wait(ordered, _LOOK_SECONDS)
+                ended = await self._pipeline.wait(submitted, _WAIT_SECONDS)
                 if self._pipeline.draining:
                     break
         finally:
             if not ended.is_terminal and not self._pipeline.draining:
-                await self._pipeline.cancel(ordered.id, Tenant.of(ordered))
-        return await self._database.read(predictions.whole(ended.id)) if ended.withheld else ended
+                await self._pipeline.cancel(submitted.id, Tenant.of(submitted))
+        if ended.withheld:
+            return await self._database.read(predictions.get_unredacted(ended.id))
+        return ended
 
 
-def _living(parent_id: str) -> Transaction[tuple[Prediction, ...]]:
+def _unfinished(parent_id: str) -> Transaction[tuple[Prediction, ...]]:
     rows = yield Query("prediction_children", {"parent_id": parent_id})
-    return tuple(Prediction.of(row) for row in rows)
+    return tuple(Prediction.from_row(row) for row in rows)

@@ -23,7 +23,7 @@ def claim(
     `hardware` selects predictions that name this hardware (empty: that name none). `free_runs` limits how
     many free predictions each account runs at the same time (0: unlimited); the others stay queued.
     """
-    wanted = {
+    params = {
         "state": follow(
             PredictionState.QUEUED, PredictionEvent.CLAIM_WARM if warm else PredictionEvent.CLAIM
         ),
@@ -33,12 +33,13 @@ def claim(
         "limit": limit,
     }
     if free_runs:
-        shared = {**wanted, "hardware": hardware, "free_runs": free_runs}
-        rows = yield Query("prediction_claim_shared", shared)
+        limited = {**params, "hardware": hardware, "free_runs": free_runs}
+        rows = yield Query("prediction_claim_shared", limited)
     elif hardware is None:
-        rows = yield Query("prediction_claim", wanted)
+        rows = yield Query("prediction_claim", params)
     else:
-        rows = yield Query("prediction_claim_on", {**wanted, "hardware": hardware})
-    claimed = tuple(sorted((Prediction.whole(row) for row in rows), key=lambda p: (p.created_at, p.id)))
-    yield from webhooks.note_started(claimed)
+        rows = yield Query("prediction_claim_on", {**params, "hardware": hardware})
+    predictions = map(Prediction.from_row_unredacted, rows)
+    claimed = tuple(sorted(predictions, key=lambda prediction: (prediction.created_at, prediction.id)))
+    yield from webhooks.enqueue_started(claimed)
     return claimed

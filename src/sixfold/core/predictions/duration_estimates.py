@@ -20,7 +20,7 @@ class DurationSample:
     run: float = 5.0
     start: float = 1.0
 
-    def and_then(self, run: float, start: float | None) -> DurationSample:
+    def updated(self, run: float, start: float | None) -> DurationSample:
         """Return the averages including another run; `start` is None if its worker was warm."""
         started = self.start if start is None else self.start + _WEIGHT * (start - self.start)
         return DurationSample(self.run + _WEIGHT * (run - self.run), started)
@@ -31,9 +31,9 @@ class DurationEstimator:
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or steady_clock()
-        self._took: dict[tuple[str, str], DurationSample] = {}
+        self._averages: dict[tuple[str, str], DurationSample] = {}
 
-    def heard(self, _prediction_id: str, event: Event) -> None:
+    def on_event(self, _prediction_id: str, event: Event) -> None:
         """Update the averages when a prediction succeeds; subscribed to the event bus."""
         if not isinstance(event, StateChanged) or event.prediction.state is not PredictionState.SUCCEEDED:
             return
@@ -41,29 +41,29 @@ class DurationEstimator:
         key, stations = (prediction.model, prediction.engine), prediction.stations
         run = stations.run / SECOND_US
         start = stations.cold_start / SECOND_US if stations.cold_start else None
-        before = self._took.get(key)
+        before = self._averages.get(key)
         if before is None:
-            self._took[key] = DurationSample(run) if start is None else DurationSample(run, start)
+            self._averages[key] = DurationSample(run) if start is None else DurationSample(run, start)
         else:
-            self._took[key] = before.and_then(run, start)
+            self._averages[key] = before.updated(run, start)
 
-    def knows(self, model: str, engine: str) -> bool:
+    def has_sample(self, model: str, engine: str) -> bool:
         """Return whether a run was measured, so that estimates are not mere defaults."""
-        return (model, engine) in self._took
+        return (model, engine) in self._averages
 
-    def usual(self, model: str, engine: str) -> DurationSample:
+    def average(self, model: str, engine: str) -> DurationSample:
         """Return the average durations."""
-        return self._took.get((model, engine), DurationSample())
+        return self._averages.get((model, engine), DurationSample())
 
     def until_end(self, model: str, engine: str, rounds: int, *, cold: bool) -> float:
         """Return the estimated seconds until the end of a run that waits for `rounds` runs before it."""
-        took = self.usual(model, engine)
-        return round((rounds + 1) * took.run + (took.start if cold else 0.0), 3)
+        average = self.average(model, engine)
+        return round((rounds + 1) * average.run + (average.start if cold else 0.0), 3)
 
-    def left(self, prediction: Prediction, progress: float) -> float:
+    def remaining(self, prediction: Prediction, progress: float) -> float:
         """Return the estimated seconds that a started run still needs, by its progress or by the average."""
         began = prediction.started_at or prediction.created_at
         elapsed = max(0, self._clock() - began) / SECOND_US
         if 0 < progress < 1:
             return round(elapsed * (1 - progress) / progress, 3)
-        return round(max(0.0, self.usual(prediction.model, prediction.engine).run - elapsed), 3)
+        return round(max(0.0, self.average(prediction.model, prediction.engine).run - elapsed), 3)

@@ -26,8 +26,8 @@ _MS_US = 1000
 
 def number(moment: int, created_at: int, *, after: int = 0, end: bool = False) -> int:
     """Return the number of an event that happened at `moment` (epoch µs), greater than `after`."""
-    least = max(1, (moment - created_at) // _MS_US, after + 1)
-    return least + (least % 2 != end)
+    minimum = max(1, (moment - created_at) // _MS_US, after + 1)
+    return minimum + (minimum % 2 != end)
 
 
 def is_end(event: Event) -> bool:
@@ -62,10 +62,10 @@ def _end_of(prediction: Prediction) -> int:
 
 @dataclass(slots=True)
 class EventHistory:
-    """Recent events of one prediction; `whole` if none is missing, `size` in bytes."""
+    """Recent events of one prediction; `complete` if none is missing, `size` in bytes."""
 
     created_at: int
-    whole: bool
+    complete: bool
     size: int = 0
     events: deque[tuple[int, Event]] = field(default_factory=deque[tuple[int, Event]])
 
@@ -90,11 +90,11 @@ class EventHistory:
         self.size += _size(event)
         if len(self.events) > _MAX_EVENTS:
             self.size -= _size(self.events.popleft()[1])
-            self.whole = False
+            self.complete = False
 
     def since(self, seen: int) -> tuple[tuple[int, Event], ...] | None:
         """Return the events with numbers greater than `seen`; None if some of them are missing."""
-        if not self.whole and (not self.events or self.events[0][0] > seen):
+        if not self.complete and (not self.events or self.events[0][0] > seen):
             return None
         return tuple(each for each in self.events if each[0] > seen)
 
@@ -108,7 +108,7 @@ class EventHistories:
         self.size = 0
         self._histories: OrderedDict[str, EventHistory] = OrderedDict()
 
-    def note(self, prediction_id: str, event: Event) -> None:
+    def add(self, prediction_id: str, event: Event) -> None:
         """Append an event to its prediction's history; subscribed to the event bus."""
         history = self._histories.get(prediction_id)
         if history is None:
@@ -126,6 +126,6 @@ class EventHistories:
             _, oldest = self._histories.popitem(last=False)
             self.size -= oldest.size
 
-    def of(self, prediction_id: str) -> EventHistory | None:
+    def get(self, prediction_id: str) -> EventHistory | None:
         """Return a prediction's history; None if it was evicted or had no events on this server."""
         return self._histories.get(prediction_id)

@@ -78,8 +78,8 @@ class EventBus:
             self._progress[prediction_id] = event.fraction
         elif isinstance(event, StateChanged) and event.prediction.is_terminal:
             self._progress.pop(prediction_id, None)
-        for watch in self.watchers:
-            watch(prediction_id, event)
+        for watcher in self.watchers:
+            watcher(prediction_id, event)
         for queue in self._queues.get(prediction_id, ()):
             if queue.full():
                 queue.get_nowait()
@@ -89,7 +89,7 @@ class EventBus:
         """Return the last reported progress, or 0."""
         return self._progress.get(prediction_id, 0.0)
 
-    def listened(self) -> tuple[str, ...]:
+    def listened_ids(self) -> tuple[str, ...]:
         """Return the ids of predictions with listeners in this process."""
         return tuple(self._queues)
 

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from sixfold.core.database import Query, Row, Transaction, many, one
-from sixfold.core.media.media import MEDIA_PATH, digest_of
-from sixfold.core.media.media import MediaSource as Stored
+from sixfold.core.media.media import MEDIA_PATH, MediaSource, digest_of
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.provenance.manifest import Manifest
 from sixfold.core.provenance.signing import Signer
 
-_MOST = 24
+_LIMIT = 24
 _DRAWN = ("seed", "variant")
 
 
@@ -44,25 +43,25 @@ class Lineage:
         return bool(self.sources or self.parts or self.made or self.same)
 
 
-def of(prediction: Prediction) -> Transaction[Lineage]:
+def get(prediction: Prediction) -> Transaction[Lineage]:
     """Return the lineage of a prediction."""
     sources: list[LineageSource] = []
     for name, blob in sorted(prediction.task.files.items()):
-        row = yield from _found(prediction, blob)
+        row = yield from _source_row(prediction, blob)
         sources.append(_source(name, row))
     made: dict[str, Prediction] = {}
     for blob in _blobs(prediction):
         rows = yield Query(
             "lineage_made",
-            {"account_id": prediction.account_id, "after": prediction.id, "blob": blob, "limit": _MOST},
+            {"account_id": prediction.account_id, "after": prediction.id, "blob": blob, "limit": _LIMIT},
         )
-        made |= {row["id"]: Prediction.of(row) for row in rows}
-    parts = yield from many("lineage_parts", parent_id=prediction.id, limit=_MOST)
-    same = yield from many("lineage_same", account_id=prediction.account_id, id=prediction.id, limit=_MOST)
-    others = [Prediction.of(row) for row in same]
+        made |= {row["id"]: Prediction.from_row(row) for row in rows}
+    parts = yield from many("lineage_parts", parent_id=prediction.id, limit=_LIMIT)
+    same = yield from many("lineage_same", account_id=prediction.account_id, id=prediction.id, limit=_LIMIT)
+    others = [Prediction.from_row(row) for row in same]
     return Lineage(
         tuple(sources),
-        tuple(Prediction.of(row) for row in parts),
+        tuple(Prediction.from_row(row) for row in parts),
         tuple(made[key] for key in sorted(made)),
         tuple((other, _blobs(other) == _blobs(prediction)) for other in others),
     )
@@ -88,11 +87,11 @@ def sign_manifests(
     signer: Signer, prediction: Prediction, count: int, engine_version: str, quality: str
 ) -> tuple[str, ...]:
     """Sign the manifest of each file of a prediction, in their order."""
-    found = (manifest(prediction, index, engine_version, quality) for index in range(count))
-    return tuple(signer.sign(each) for each in found)
+    manifests = (manifest(prediction, index, engine_version, quality) for index in range(count))
+    return tuple(signer.sign(each) for each in manifests)
 
 
-def again(prediction: Prediction, origin: str) -> Transaction[dict[str, Any]]:
+def reusable_inputs(prediction: Prediction, origin: str) -> Transaction[dict[str, Any]]:
     """Return the inputs of a prediction for another run.
 
     An input that was stored only as a digest becomes the file's URL below `origin`; if the file is gone, the
@@ -102,29 +101,29 @@ def again(prediction: Prediction, origin: str) -> Transaction[dict[str, Any]]:
     for name, value in prediction.inputs.items():
         if not isinstance(value, Mapping):
             continue
-        row = yield from _found(prediction, prediction.task.files.get(name, ""))
+        row = yield from _source_row(prediction, prediction.task.files.get(name, ""))
         inputs[name] = None if row is None else f"{origin}{MEDIA_PATH}{row['name']}"
     return {name: value for name, value in inputs.items() if value is not None}
 
 
-def drawn(prediction: Prediction) -> dict[str, Any]:
+def drawn_values(prediction: Prediction) -> dict[str, Any]:
     """Return values beside the inputs that determine the result, such as a drawn seed, as extras."""
-    found = {name: prediction.task.inputs[name] for name in _DRAWN if name in prediction.task.inputs}
-    return {**found, "randomize_seed": False} if "randomize_seed" in prediction.inputs else found
+    extras = {name: prediction.task.inputs[name] for name in _DRAWN if name in prediction.task.inputs}
+    return {**extras, "randomize_seed": False} if "randomize_seed" in prediction.inputs else extras
 
 
-def stored(prediction: Prediction) -> Transaction[dict[str, Stored]]:
+def stored_inputs(prediction: Prediction) -> Transaction[dict[str, MediaSource]]:
     """Return the media inputs whose content is still stored, by name."""
-    found: dict[str, Stored] = {}
+    inputs: dict[str, MediaSource] = {}
     for name in prediction.inputs.keys() & prediction.task.files.keys():
         blob = prediction.task.files[name]
-        row = yield from _found(prediction, blob)
+        row = yield from _source_row(prediction, blob)
         if row is not None:
-            found[name] = Stored(blob, row["content_type"], row["size"])
-    return found
+            inputs[name] = MediaSource(blob, row["content_type"], row["size"])
+    return inputs
 
 
-def _found(prediction: Prediction, blob: str) -> Transaction[Row | None]:
+def _source_row(prediction: Prediction, blob: str) -> Transaction[Row | None]:
     return (
         yield from one("lineage_source", account_id=prediction.account_id, blob=blob, before=prediction.id)
     )

@@ -21,8 +21,8 @@ OUTPUT_NAME: Final = "output"
 class Output(msgspec.Struct, frozen=True):
     """Output of a prediction: files and data of the first output, and the other outputs, which have names.
 
-    The `info` of a file that belongs to another output contains its name. `others` has the other outputs by
-    name, with null for those that are files. `data` is not used for this, because an engine may copy it from an
+    `info` of a file that belongs to another output contains its name. `others` has the other outputs by name,
+    with null for those that are files. `data` is not used for this, because an engine may copy it from an
     untrusted service.
     """
 
@@ -123,17 +123,17 @@ class Prediction:
         return self.state in TERMINAL
 
     @property
-    def shown(self) -> Prediction:
+    def redacted(self) -> Prediction:
         """The prediction as its account may read it: without inputs and output while withheld."""
         return replace(self, inputs={}, task=TaskRecord({}), output=None) if self.withheld else self
 
     @classmethod
-    def of(cls, row: Row) -> Prediction:
+    def from_row(cls, row: Row) -> Prediction:
         """Build a prediction from a row, as its account may read it."""
-        return cls.whole(row).shown
+        return cls.from_row_unredacted(row).redacted
 
     @classmethod
-    def whole(cls, row: Row) -> Prediction:
+    def from_row_unredacted(cls, row: Row) -> Prediction:
         """Build a prediction from a row including withheld fields, for its own run and its parent's."""
         started, created, output = row["started_at"], row["created_at"], row["output"]
         return cls(

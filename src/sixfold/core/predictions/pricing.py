@@ -25,22 +25,22 @@ _RUN = "run"
 # Units are counted in millionths, because a priced unit may be as long as a minute.
 _PARTS = 1_000_000
 # Workflows in a quote cache.
-_MAX_KEPT = 10_000
+_MAX_TABLES = 10_000
 
 
-def charged(price: PriceRow, engine: EngineSpec, prices: PriceTable) -> PriceRow:
+def charged_price(price: PriceRow, engine: EngineSpec, prices: PriceTable) -> PriceRow:
     """Return the price that is charged: 0 if own hardware is free and the engine runs on it."""
     return price.waive() if prices.own_hardware_free and engine.on_own_hardware else price
 
 
-def measured(
+def quote_project(
     catalog: Catalog, model: Model, quote: PriceQuote, sources: Mapping[str, MediaSource]
 ) -> PriceQuote:
     """Return the quote of a video project with the price of its files' actual lengths."""
     if not model.projects:
         return quote
     values = model.measured(quote.values, {name: source.seconds for name, source in sources.items()})
-    price = charged(catalog.price(model, values), quote.engine, catalog.prices)
+    price = charged_price(catalog.price(model, values), quote.engine, catalog.prices)
     return dataclasses.replace(quote, values=values, price=price)
 
 
@@ -50,15 +50,15 @@ def in_words(catalog: Catalog, terms: SelectionPolicy, model: Model) -> tuple[st
     return ("free on this server", listed) if model.is_waived(catalog.prices, terms) else (listed, None)
 
 
-def refuse_beyond(order: PredictionRequest, quote: PriceQuote) -> None:
+def check_max_price(request: PredictionRequest, quote: PriceQuote) -> None:
     """Raise `EngineUnavailable` for a child that costs more than its parent holds for it.
 
     This happens if a free engine was available when the workflow was quoted, and now only a provider is.
     """
-    if order.most is not None and quote.price.micros > order.most:
-        held = money.format_usd(order.most)
-        cost = f"{order.model} would cost {quote.price.cost} USD by {quote.engine.name}"
-        raise errors.EngineUnavailable(f"{cost}; {held} USD is held for it")
+    if request.max_price is not None and quote.price.micros > request.max_price:
+        held = money.format_usd(request.max_price)
+        cost = f"{request.model} would cost {quote.price.cost} USD with the engine {quote.engine.name}"
+        raise errors.EngineUnavailable(f"{cost}, but only {held} USD is held for it")
 
 
 class QuoteCache:
@@ -69,15 +69,15 @@ class QuoteCache:
         self._tables: dict[str, PriceTable] = {}
         bus.watchers.append(self._forget)
 
-    def keep(self, prediction: Prediction) -> None:
+    def store(self, prediction: Prediction) -> None:
         """Store the current price table for an accepted workflow."""
         if prediction.meter != metering.CHILDREN or prediction.is_terminal:
             return
-        if len(self._tables) >= _MAX_KEPT:
+        if len(self._tables) >= _MAX_TABLES:
             del self._tables[next(iter(self._tables))]
         self._tables[prediction.id] = self._catalog.prices
 
-    def of(self, prediction_id: str) -> AbstractContextManager[None]:
+    def using(self, prediction_id: str) -> AbstractContextManager[None]:
         """Return a context manager that prices children by the table of their workflow's quote."""
         return self._catalog.at(self._tables.get(prediction_id))
 

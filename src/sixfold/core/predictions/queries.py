@@ -25,7 +25,7 @@ class PredictionFilter:
 
 
 def page(
-    tenant: Tenant, wanted: PredictionFilter, limit: int, cursor: str | None
+    tenant: Tenant, filters: PredictionFilter, limit: int, cursor: str | None
 ) -> Transaction[tuple[tuple[Prediction, ...], str | None]]:
     """Return a page of a tenant's predictions, newest first, and the cursor of the next page.
 
@@ -34,14 +34,14 @@ def page(
     """
     if cursor and not _CURSOR.fullmatch(cursor):
         raise errors.BadRequest("Invalid cursor")
-    about = {**tenant.row, "model": wanted.model, "state": wanted.state, "before": cursor or "~"}
+    params = {**tenant.row, "model": filters.model, "state": filters.state, "before": cursor or "~"}
     # A credential has queries of its own, for which an index has its rows in order.
-    listed, sizes = _CREDENTIAL_PAGE if tenant.credential_id else _ACCOUNT_PAGE
-    fitting, there = yield from pagination.fitting(sizes, about, limit + 1)
-    most = min(fitting, limit)
-    rows = yield Query(listed, {**about, "limit": most})
-    found = tuple(Prediction.of(row) for row in rows)
-    return found, found[-1].id if there > most else None
+    query, sizes_query = _CREDENTIAL_PAGE if tenant.credential_id else _ACCOUNT_PAGE
+    fitting, available = yield from pagination.fitting(sizes_query, params, limit + 1)
+    count = min(fitting, limit)
+    rows = yield Query(query, {**params, "limit": count})
+    predictions = tuple(Prediction.from_row(row) for row in rows)
+    return predictions, predictions[-1].id if available > count else None
 
 
 def count_waiting(engine: str | None = None) -> Transaction[int]:
@@ -65,15 +65,15 @@ def position(prediction: Prediction) -> Transaction[int]:
 class EngineCost:
     """Successful runs of one engine; amounts in micro-dollars.
 
-    `spent` is the sum of the costs that providers reported for `told` of the runs; the cost of the others is
-    unknown.
+    `spent` is the sum of the costs that providers reported for `runs_with_cost` of the runs; the cost of the
+    others is unknown.
     """
 
     engine: str
     runs: int
     earned: int
     spent: int
-    told: int
+    runs_with_cost: int
 
 
 def by_engine(life_us: int) -> Transaction[tuple[EngineCost, ...]]:

@@ -39,37 +39,37 @@ class ReceiptStation:
     micros: int | None
     charge: CostBreakdown | None = None
 
-    def plain(self) -> StationSchema:
+    def to_json(self) -> StationSchema:
         """Return the step as JSON; `charge` is present if it is itemized."""
-        plain: StationSchema = {
+        result: StationSchema = {
             "name": self.name,
             "at": rfc3339(self.at),
             "ms": None if self.took is None else self.took / 1000,
             "usd": None if self.micros is None else money.format_usd(self.micros),
         }
         if self.charge is not None:
-            plain["charge"] = charges.to_json(self.charge)
-        return plain
+            result["charge"] = charges.to_json(self.charge)
+        return result
 
 
-def of(prediction: Prediction) -> tuple[ReceiptStation, ...]:
+def stations(prediction: Prediction) -> tuple[ReceiptStation, ...]:
     """Return the six steps of a prediction; a child is held and charged with its parent."""
-    took = prediction.stations
+    durations = prediction.stations
     created, started, completed = prediction.created_at, prediction.started_at, prediction.completed_at
     succeeded = prediction.state is PredictionState.SUCCEEDED
-    ran_at = started + took.cold_start if started is not None else None
-    stored_at = ran_at + took.run if ran_at is not None and succeeded else None
+    ran_at = started + durations.cold_start if started is not None else None
+    stored_at = ran_at + durations.run if ran_at is not None and succeeded else None
     ended = prediction.is_terminal
-    waited = took.queued
+    waited = durations.queued
     if waited is None and completed is not None:
         # It ended while queued.
         waited = completed - created
     return (
-        ReceiptStation("priced", created - took.priced, took.priced, prediction.price),
+        ReceiptStation("priced", created - durations.priced, durations.priced, prediction.price),
         ReceiptStation("held", created, None, prediction.price if prediction.parent_id is None else 0),
         ReceiptStation("queued", created, waited, None),
-        ReceiptStation("run", ran_at, took.run if ended and ran_at is not None else None, None),
-        ReceiptStation("stored", stored_at, took.stored if stored_at is not None else None, None),
+        ReceiptStation("run", ran_at, durations.run if ended and ran_at is not None else None, None),
+        ReceiptStation("stored", stored_at, durations.stored if stored_at is not None else None, None),
         _captured(prediction, stored_at),
     )
 
@@ -80,11 +80,11 @@ def _captured(prediction: Prediction, stored_at: int | None) -> ReceiptStation:
         return ReceiptStation("captured", None, None, released)
     took = max(0, prediction.completed_at - stored_at - prediction.stations.stored)
     return ReceiptStation(
-        "captured", prediction.completed_at, took, charged(prediction), itemized(prediction)
+        "captured", prediction.completed_at, took, captured_amount(prediction), itemized(prediction)
     )
 
 
-def charged(prediction: Prediction) -> int:
+def captured_amount(prediction: Prediction) -> int:
     """Return the captured amount; 0 for a child, which is charged with its parent."""
     return prediction.cost if prediction.parent_id is None else 0
 
@@ -108,12 +108,12 @@ def would_cost(prediction: Prediction) -> int | None:
 
 def entry(prediction: Prediction, charge: str | None) -> LedgerEntry:
     """Return the ledger entry of a charge, which names the model, and the list price if less was charged."""
-    listed, told = prediction.list_price, prediction.model
+    listed, description = prediction.list_price, prediction.model
     if listed is not None:
-        told = f"{told} (list price {money.format_usd(listed)} USD)"
-    return LedgerEntry("charge", told, prediction.request_id, charge)
+        description += f" (list price {money.format_usd(listed)} USD)"
+    return LedgerEntry("charge", description, prediction.request_id, charge)
 
 
-def plain(prediction: Prediction) -> list[StationSchema]:
+def to_json(prediction: Prediction) -> list[StationSchema]:
     """Return the receipt as JSON."""
-    return [station.plain() for station in of(prediction)]
+    return [station.to_json() for station in stations(prediction)]

@@ -24,9 +24,10 @@ from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.states import TERMINAL, PredictionEvent, PredictionState, follow
 
 REFUNDED = "refunded"
-_ORPHANED = "The result was withdrawn: the graph that ordered it had ended"
+_PARENT_ENDED = "The result was withdrawn: the workflow that requested it had ended"
+_PARENT_FAILED = "The result was withdrawn: the prediction that requested it did not succeed"
 # Predictions withdrawn by one sweep.
-_MOST = 100
+_BATCH = 100
 # Expiry time of a withheld file that does not expire.
 NEVER = -1
 
@@ -38,15 +39,15 @@ def refund(prediction_id: str, reason: str) -> Transaction[Prediction]:
     """
     row = yield from one("prediction_by_id", id=prediction_id)
     if row is None:
-        raise errors.NotFound("There is no such prediction")
+        raise errors.NotFound("Prediction not found")
     if row["state"] != PredictionState.SUCCEEDED:
-        return Prediction.of(row)
-    prediction = yield from withdraw(row, f"The result was withdrawn and its price given back: {reason}")
+        return Prediction.from_row(row)
+    prediction = yield from withdraw(row, f"The result was withdrawn and its price refunded: {reason}")
     if row["parent_id"] is None:
         entry = ledger.LedgerEntry("refund", f"{row['model']}: {reason}", str(row["request_id"]))
         yield from ledger.refund(prediction_id, entry)
     yield from withdraw_children(row)
-    yield from webhooks.note_anew(prediction)
+    yield from webhooks.enqueue_replacement(prediction)
     return prediction
 
 
@@ -62,7 +63,7 @@ def withdraw_children(parent: Row) -> Transaction[None]:
         return
     rows = yield from many("prediction_results_below", parent_id=parent["id"])
     for row in rows:
-        yield from withdraw(row, "The result was withdrawn: what ordered it did not succeed")
+        yield from withdraw(row, _PARENT_FAILED)
     if rows or parent["meter"] == "children":
         # This includes the files that nodes of a workflow saved.
         yield Query("media_withdraw", {"prediction_id": parent["id"], "account_id": parent["account_id"]})
@@ -70,24 +71,24 @@ def withdraw_children(parent: Row) -> Transaction[None]:
 
 def withdraw(row: Row, error: str) -> Transaction[Prediction]:
     """Withdraw the output of a success without a refund; does nothing if it has none."""
-    about = {"prediction_id": row["id"], "account_id": row["account_id"]}
+    params = {"prediction_id": row["id"], "account_id": row["account_id"]}
     state = follow(PredictionState(row["state"]), PredictionEvent.REFUND)
     ended = yield Query(
         "prediction_withdraw",
         {"id": row["id"], "to_state": state, "error": error, "error_kind": REFUNDED},
     )
     if not ended:
-        found = yield from one("prediction_by_id", id=row["id"])
-        return Prediction.of(found or row)
-    yield Query("media_withdraw", about)
-    yield Query("media_withdraw_copies", about)
-    yield Query("gallery_withdraw_tags", about)
-    yield Query("gallery_withdraw_posts", about)
-    yield Query("gallery_withdraw_avatars", about)
+        current = yield from one("prediction_by_id", id=row["id"])
+        return Prediction.from_row(current or row)
+    yield Query("media_withdraw", params)
+    yield Query("media_withdraw_copies", params)
+    yield Query("gallery_withdraw_tags", params)
+    yield Query("gallery_withdraw_posts", params)
+    yield Query("gallery_withdraw_avatars", params)
     if row["idempotency_id"] is not None:
         yield Query("idempotency_withdraw", {"id": row["idempotency_id"]})
     yield from upload_paths.release(str(row["id"]))
-    return Prediction.of(ended[0])
+    return Prediction.from_row(ended[0])
 
 
 def sweep() -> Transaction[int]:
@@ -95,12 +96,12 @@ def sweep() -> Transaction[int]:
 
     Returns how many.
     """
-    refunded = yield from many("predictions_refunded_in_place", limit=_MOST)
+    refunded = yield from many("predictions_refunded_in_place", limit=_BATCH)
     for row in refunded:
-        yield from withdraw(row, "The result was withdrawn: its price was given back")
-    late = yield from many("predictions_withheld_for_good", limit=_MOST)
+        yield from withdraw(row, "The result was withdrawn: its price was refunded")
+    late = yield from many("predictions_withheld_for_good", limit=_BATCH)
     for row in late:
-        yield from withdraw(row, "The result was withdrawn: what ordered it did not succeed")
+        yield from withdraw(row, _PARENT_FAILED)
     return len(refunded) + len(late)
 
 
@@ -114,25 +115,25 @@ def _settle_child(row: Row) -> Transaction[Prediction]:
     read, so one of the two transactions sees the other.
     """
     if not row["cost"]:
-        return Prediction.of(row)
+        return Prediction.from_row(row)
     parent = yield from one("prediction_by_id", id=row["parent_id"])
     if parent is not None and PredictionState(parent["state"]) not in TERMINAL:
-        return Prediction.of(row)
-    return (yield from withdraw(row, _ORPHANED))
+        return Prediction.from_row(row)
+    return (yield from withdraw(row, _PARENT_ENDED))
 
 
 def sweep_children() -> Transaction[int]:
     """Withdraw results that an older version left after a workflow failed; returns how many."""
-    rows = yield from many("predictions_orphaned", limit=_MOST)
+    rows = yield from many("predictions_orphaned", limit=_BATCH)
     for row in rows:
-        yield from withdraw(row, _ORPHANED)
+        yield from withdraw(row, _PARENT_ENDED)
     return len(rows)
 
 
 # -- withheld results --------------------------------------------------------------------------------
 
 
-def hidden(record: Mapping[str, Any]) -> Mapping[str, Any]:
+def withheld_record(record: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the row of a withheld file, which is marked by a negative expiry time."""
     return {**record, "expires_at": -(record["expires_at"] or -NEVER)}
 
@@ -151,4 +152,4 @@ def settle(succeeded: Row) -> Transaction[Prediction]:
         yield Query("media_release", {"id": succeeded["id"]})
     if succeeded["parent_id"] is not None:
         return (yield from _settle_child(succeeded))
-    return Prediction.of(succeeded)
+    return Prediction.from_row(succeeded)

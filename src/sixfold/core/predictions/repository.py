@@ -28,7 +28,7 @@ from sixfold.core.predictions.states import TERMINAL, PredictionEvent, Predictio
 LOST = "lost"
 UNUSABLE = "unusable_input"
 # The two states from which a prediction can succeed; the guarded UPDATE names both.
-_FROM = sources(PredictionEvent.SUCCEED)
+_SUCCEED_FROM = sources(PredictionEvent.SUCCEED)
 _MAX_SWEEP = 500
 
 
@@ -82,7 +82,7 @@ def accept(draft: PredictionDraft, queue_limit: int, free_queue_limit: int = 0) 
     """
     earlier = yield from _accepted_before(draft)
     if earlier is not None:
-        return Prediction.of(earlier)
+        return Prediction.from_row(earlier)
     if draft.parent_id is None:
         yield from ledger.hold_price(draft.account_id, draft.id, draft.price.micros, draft.payer)
     free_limit = free_queue_limit if not draft.price.micros and draft.parent_id is None else 0
@@ -95,7 +95,7 @@ def accept(draft: PredictionDraft, queue_limit: int, free_queue_limit: int = 0) 
     yield from upload_paths.reserve(draft.upload_path, draft.id)
     if draft.parent_id is not None:
         yield from refunds.withhold_files(draft.id)
-    return Prediction.of(inserted[0])
+    return Prediction.from_row(inserted[0])
 
 
 def accept_all(
@@ -111,16 +111,16 @@ def accept_all(
 def _queue_full(
     draft: PredictionDraft, queue_limit: int, free_queue_limit: int
 ) -> Transaction[errors.QueueFull]:
-    """Return the error for a draft that found no place in its queue."""
-    counted = yield from one(
+    """Return the error for a draft whose queue is full."""
+    queue = yield from one(
         "prediction_waiting_free", model=draft.model, account_id=draft.account_id, limit=free_queue_limit
     )
-    if counted is not None and 0 < free_queue_limit <= counted["waiting"]:
+    if queue is not None and 0 < free_queue_limit <= queue["waiting"]:
         return errors.QueueFull(
-            f"{free_queue_limit} free requests of this account are waiting for {draft.model}, which is the "
-            "limit of an account; send more when some of them have ended"
+            f"An account can have at most {free_queue_limit} free requests waiting for {draft.model}: "
+            "send more when some of them have ended"
         )
-    return errors.QueueFull(f"{queue_limit} requests are waiting for {draft.model} already")
+    return errors.QueueFull(f"The queue of {draft.model} has {queue_limit} requests: try again later")
 
 
 def _accepted_before(draft: PredictionDraft) -> Transaction[Row | None]:
@@ -167,21 +167,21 @@ def _of_parent(draft: PredictionDraft) -> Transaction[Row | None]:
     """Return the child if it was accepted before; raises `Conflict` if the parent has ended."""
     parent = yield from one("prediction_by_id", id=draft.parent_id)
     if parent is None or PredictionState(parent["state"]) in TERMINAL | {PredictionState.CANCELING}:
-        raise errors.Conflict("Whoever ordered this has ended")
+        raise errors.Conflict("The prediction that requested this one has ended")
     return (yield from one("prediction_by_id", id=draft.id))
 
 
-def fresh(prediction_id: str) -> Transaction[Prediction]:
+def get_any(prediction_id: str) -> Transaction[Prediction]:
     """Return a prediction of any account; raises `NotFound`."""
-    return (yield from whole(prediction_id)).shown
+    return (yield from get_unredacted(prediction_id)).redacted
 
 
-def whole(prediction_id: str) -> Transaction[Prediction]:
+def get_unredacted(prediction_id: str) -> Transaction[Prediction]:
     """Return a prediction including withheld fields, for its parent's run; raises `NotFound`."""
     row = yield from one("prediction_by_id", id=prediction_id)
     if row is None:
-        raise errors.NotFound("There is no such prediction")
-    return Prediction.whole(row)
+        raise errors.NotFound("Prediction not found")
+    return Prediction.from_row_unredacted(row)
 
 
 # -- reading -------------------------------------------------------------------------------------
@@ -189,13 +189,13 @@ def whole(prediction_id: str) -> Transaction[Prediction]:
 
 def get(prediction_id: str, tenant: Tenant) -> Transaction[Prediction]:
     """Return a prediction of a tenant; raises `NotFound`, also for one of another tenant."""
-    return Prediction.of((yield from _seen(prediction_id, tenant)))
+    return Prediction.from_row((yield from _visible(prediction_id, tenant)))
 
 
-def _seen(prediction_id: str, tenant: Tenant) -> Transaction[Row]:
+def _visible(prediction_id: str, tenant: Tenant) -> Transaction[Row]:
     row = yield from one("prediction_by_id", id=prediction_id)
     if row is None or not tenant.sees(row["account_id"], row["credential_id"] or ""):
-        raise errors.NotFound("There is no such prediction")
+        raise errors.NotFound("Prediction not found")
     return row
 
 
@@ -203,8 +203,8 @@ def by_job(job_id: str) -> Transaction[Prediction]:
     """Return a prediction by its job id, whose holder needs no key; raises `NotFound`."""
     row = yield from one("prediction_by_job", job_id=job_id)
     if row is None:
-        raise errors.NotFound("There is no such job")
-    return Prediction.of(row)
+        raise errors.NotFound("Job not found")
+    return Prediction.from_row(row)
 
 
 # -- running -------------------------------------------------------------------------------------
@@ -223,12 +223,12 @@ def ready(prediction_id: str, attempt: int) -> Transaction[Prediction]:
 
     Raises `StaleAttempt`.
     """
-    row = yield from _living(prediction_id, attempt)
+    row = yield from _active(prediction_id, attempt)
     if row["state"] == PredictionState.CANCELING:
-        return Prediction.of(row)
+        return Prediction.from_row(row)
     yield from _move(row, follow(PredictionState(row["state"]), PredictionEvent.READY))
-    prediction = yield from fresh(prediction_id)
-    yield from webhooks.note(prediction)
+    prediction = yield from get_any(prediction_id)
+    yield from webhooks.enqueue(prediction)
     return prediction
 
 
@@ -266,8 +266,8 @@ def succeed(prediction_id: str, attempt: int, success: SuccessRecord) -> Transac
         "prediction_succeed",
         {
             "id": prediction_id,
-            "from_state": _FROM[0],
-            "or_state": _FROM[1],
+            "from_state": _SUCCEED_FROM[0],
+            "or_state": _SUCCEED_FROM[1],
             "attempt": attempt,
             "output": _json(success.output),
             "quality": success.quality,
@@ -292,7 +292,7 @@ def succeed(prediction_id: str, attempt: int, success: SuccessRecord) -> Transac
     if prediction.parent_id is None and prediction.price:
         entry = receipt.entry(prediction, ended[0]["charge"])
         yield from ledger.capture(prediction_id, prediction.cost, entry)
-    yield from webhooks.note(prediction)
+    yield from webhooks.enqueue(prediction)
     return prediction
 
 
@@ -317,27 +317,27 @@ class FailureRecord:
 
 def fail(prediction_id: str, attempt: int, failure: FailureRecord) -> Transaction[Prediction]:
     """End an attempt without a result and release its hold; raises `StaleAttempt`."""
-    row, state = yield from _at(prediction_id, attempt, PredictionEvent.FAIL)
+    row, state = yield from _transition(prediction_id, attempt, PredictionEvent.FAIL)
     return (yield from _end(row, state, failure))
 
 
 def stop(prediction_id: str, attempt: int, trace: Trace) -> Transaction[Prediction]:
     """End a canceling prediction whose worker has stopped; raises `StaleAttempt`."""
-    row, state = yield from _at(prediction_id, attempt, PredictionEvent.STOP)
+    row, state = yield from _transition(prediction_id, attempt, PredictionEvent.STOP)
     return (yield from _end(row, state, FailureRecord("Canceled", "canceled", trace)))
 
 
 def cancel(prediction_id: str, tenant: Tenant) -> Transaction[Prediction]:
     """Cancel a queued prediction, or ask the worker of a running one to stop; ignores an ended one."""
-    row = yield from _seen(prediction_id, tenant)
+    row = yield from _visible(prediction_id, tenant)
     current = PredictionState(row["state"])
     if current in TERMINAL or current is PredictionState.CANCELING:
-        return Prediction.of(row)
+        return Prediction.from_row(row)
     state = follow(current, PredictionEvent.CANCEL)
     if state is PredictionState.CANCELED:
         return (yield from _end(row, state, FailureRecord("Canceled", "canceled")))
     yield from _move(row, state)
-    return (yield from fresh(prediction_id))
+    return (yield from get_any(prediction_id))
 
 
 # -- leases --------------------------------------------------------------------------------------
@@ -350,7 +350,7 @@ def heartbeat(lease: RunLease) -> Transaction[int]:
 
 def lose(prediction_id: str, attempt: int, max_attempts: int, reason: str) -> Transaction[Prediction]:
     """Requeue a prediction whose worker was lost, or fail it after the last attempt."""
-    row, _ = yield from _at(prediction_id, attempt, PredictionEvent.LOSE)
+    row, _ = yield from _transition(prediction_id, attempt, PredictionEvent.LOSE)
     return (yield from _lose(row, max_attempts, reason))
 
 
@@ -359,13 +359,13 @@ def put_back(prediction_id: str, attempt: int) -> Transaction[Prediction]:
 
     Raises `StaleAttempt`.
     """
-    row, state = yield from _at(prediction_id, attempt, PredictionEvent.PUT_BACK)
+    row, state = yield from _transition(prediction_id, attempt, PredictionEvent.PUT_BACK)
     if state is PredictionState.CANCELED:
         return (yield from _end(row, state, FailureRecord("Canceled", "canceled")))
-    back = yield Query("prediction_put_back", {"id": prediction_id, "attempt": attempt})
-    if not back:
+    requeued = yield Query("prediction_put_back", {"id": prediction_id, "attempt": attempt})
+    if not requeued:
         raise StaleAttempt(prediction_id)
-    return Prediction.of(back[0])
+    return Prediction.from_row(requeued[0])
 
 
 def recover(holder: str, max_attempts: int) -> Transaction[tuple[Prediction, ...]]:
@@ -377,7 +377,7 @@ def recover(holder: str, max_attempts: int) -> Transaction[tuple[Prediction, ...
 def lapse(max_attempts: int) -> Transaction[tuple[Prediction, ...]]:
     """Requeue predictions whose lease has expired."""
     rows = yield Query("prediction_lapsed", {"limit": _MAX_SWEEP})
-    return (yield from _lose_all(rows, max_attempts, "its lease ran out"))
+    return (yield from _lose_all(rows, max_attempts, "its lease expired"))
 
 
 def expire(before: int) -> Transaction[tuple[Prediction, ...]]:
@@ -386,12 +386,12 @@ def expire(before: int) -> Transaction[tuple[Prediction, ...]]:
     ended: list[Prediction] = []
     for row in rows:
         state = follow(PredictionState(row["state"]), PredictionEvent.EXPIRE)
-        failure = FailureRecord("Nothing could run this in time", "expired")
+        failure = FailureRecord("The prediction could not run before it expired", "expired")
         ended.append((yield from _end(row, state, failure)))
     return tuple(ended)
 
 
-def stale(life_us: int) -> Transaction[int]:
+def count_expirable(life_us: int) -> Transaction[int]:
     """Return 1 if a prediction has been queued for longer than `life_us`, else 0."""
     before = (yield from now()) - life_us
     return len((yield Query("prediction_stale", {"before": before, "limit": 1})))
@@ -404,10 +404,10 @@ def expire_older(life_us: int) -> Transaction[tuple[Prediction, ...]]:
 
 
 def _lose_all(rows: Rows, max_attempts: int, reason: str) -> Transaction[tuple[Prediction, ...]]:
-    moved: list[Prediction] = []
+    predictions: list[Prediction] = []
     for row in rows:
-        moved.append((yield from _lose(row, max_attempts, reason)))
-    return tuple(moved)
+        predictions.append((yield from _lose(row, max_attempts, reason)))
+    return tuple(predictions)
 
 
 def _lose(row: Row, max_attempts: int, reason: str) -> Transaction[Prediction]:
@@ -418,18 +418,18 @@ def _lose(row: Row, max_attempts: int, reason: str) -> Transaction[Prediction]:
     if row["attempt"] >= max_attempts:
         message = f"The worker was lost {row['attempt']} times ({reason})"
         return (yield from _end(row, follow(current, PredictionEvent.FAIL), FailureRecord(message, LOST)))
-    back = yield Query(
+    requeued = yield Query(
         "prediction_requeue", {"id": row["id"], "from_state": current, "attempt": row["attempt"]}
     )
-    if not back:
+    if not requeued:
         raise StaleAttempt(row["id"])
-    return Prediction.of(back[0])
+    return Prediction.from_row(requeued[0])
 
 
 # -- guarded transitions -------------------------------------------------------------------------
 
 
-def _living(prediction_id: str, attempt: int) -> Transaction[Row]:
+def _active(prediction_id: str, attempt: int) -> Transaction[Row]:
     row = yield from one("prediction_by_id", id=prediction_id)
     if (
         row is None
@@ -440,8 +440,10 @@ def _living(prediction_id: str, attempt: int) -> Transaction[Row]:
     return row
 
 
-def _at(prediction_id: str, attempt: int, event: PredictionEvent) -> Transaction[tuple[Row, PredictionState]]:
-    row = yield from _living(prediction_id, attempt)
+def _transition(
+    prediction_id: str, attempt: int, event: PredictionEvent
+) -> Transaction[tuple[Row, PredictionState]]:
+    row = yield from _active(prediction_id, attempt)
     return row, follow(PredictionState(row["state"]), event)
 
 
@@ -474,6 +476,6 @@ def _end(row: Row, state: PredictionState, failure: FailureRecord) -> Transactio
     if row["price"] and row["parent_id"] is None:
         yield from ledger.release(str(row["id"]))
     yield from refunds.end(row)
-    prediction = Prediction.of(ended[0])
-    yield from webhooks.note(prediction)
+    prediction = Prediction.from_row(ended[0])
+    yield from webhooks.enqueue(prediction)
     return prediction

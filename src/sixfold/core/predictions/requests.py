@@ -27,7 +27,7 @@ class PredictionRequest:
     - `hold`: the price of a model that is charged by its children.
     - `sources`: media inputs whose bytes are already stored.
     - `parent`: the parent of a child, which has no hold of its own.
-    - `most`: the maximum price of a child in micro-dollars.
+    - `max_price`: the maximum price of a child in micro-dollars.
     - `full_only`: exclude engines of preview quality.
     - `upload_path`: the save path to reserve for the result.
     """
@@ -47,7 +47,7 @@ class PredictionRequest:
     sources: Mapping[str, MediaSource] = field(default_factory=dict[str, MediaSource])
     parent: ParentRun | None = None
     full_only: bool = False
-    most: int | None = None
+    max_price: int | None = None
     upload_path: str | None = None
 
     @property

@@ -27,16 +27,8 @@ from sixfold.core.database import Database
 from sixfold.core.failpoints import Failpoints
 from sixfold.core.media import media as media_files
 from sixfold.core.media.media import MediaService, MediaSource
-from sixfold.core.predictions import (
-    pricing,
-    queries,
-    refunds,
-    requests,
-    video_backends,
-)
-from sixfold.core.predictions import (
-    repository as predictions,
-)
+from sixfold.core.predictions import pricing, queries, refunds, requests, video_backends
+from sixfold.core.predictions import repository as predictions
 from sixfold.core.predictions.events import Event, EventBus, StateChanged
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.queries import PredictionFilter
@@ -73,7 +65,7 @@ class PredictionService:
         self._policy = policy
         self._failpoints = failpoints
         self.waiters = RunWaiters()
-        self.own = CustomModels(database, catalog)
+        self.custom_models = CustomModels(database, catalog)
         self.quotes = pricing.QuoteCache(catalog, bus)
         self.check: Callable[[Model, Mapping[str, Any]], dict[str, Any]] = Model.check
         self.appraisers: dict[str, metering.PriceEstimator] = dict.fromkeys(_APPRAISED, metering.unpriced)
@@ -104,12 +96,14 @@ class PredictionService:
 
     async def find(self, name: str, account_id: str) -> Model:
         """Return a built-in model or a custom model of the account; raises `NotFound`."""
-        return self._catalog[name] if name in self._catalog else (await self.own.find(name, account_id)).model
+        if name in self._catalog:
+            return self._catalog[name]
+        return (await self.custom_models.find(name, account_id)).model
 
     def quote(
         self,
-        wanted: str | Model,
-        given: Mapping[str, Any],
+        name_or_model: str | Model,
+        inputs: Mapping[str, Any],
         *,
         charged: bool = True,
         hardware: str | None = None,
@@ -122,10 +116,10 @@ class PredictionService:
         operator. A request that names hardware is charged by time. Media inputs in `stored` have bytes in the
         blob store; `full_only` excludes engines of preview quality.
         """
-        model = self._catalog[wanted] if isinstance(wanted, str) else wanted
-        values = self.check(model, given)
+        model = self._catalog[name_or_model] if isinstance(name_or_model, str) else name_or_model
+        values = self.check(model, inputs)
         by_time = hardware is not None or model.price == metering.CONTAINER_TIME
-        hire = self._catalog.rates.hardware_rate(model.name, hardware or model.hardware) if by_time else None
+        rate = self._catalog.rates.hardware_rate(model.name, hardware or model.hardware) if by_time else None
         terms = dataclasses.replace(self._policy.terms, paid=charged, full_only=full_only)
         engine, quality = model.choose(values, terms, stored)
         if engine.runs:
@@ -134,63 +128,62 @@ class PredictionService:
             price = self.appraisers[model.price](model, values, charged=charged)
             return PriceQuote(price, engine, quality, values)
         limit = self._policy.run_limit_seconds
-        price = self._catalog.price(model, values) if hire is None else hire.price(limit)
-        hired = None if hire is None else hire.hardware
-        return PriceQuote(
-            pricing.charged(price, engine, self._catalog.prices), engine, quality, values, hired
-        )
+        list_price = self._catalog.price(model, values) if rate is None else rate.price(limit)
+        price = pricing.charged_price(list_price, engine, self._catalog.prices)
+        return PriceQuote(price, engine, quality, values, None if rate is None else rate.hardware)
 
-    async def submit(self, order: PredictionRequest) -> Prediction:
+    async def submit(self, request: PredictionRequest) -> Prediction:
         """Accept a request; when this returns, it is durable, held and queued.
 
         Raises `Forbidden`, `QueueFull`, `InsufficientCredits` or what `quote` raises, and then changes
         nothing.
         """
-        return (await self.submit_all((order,)))[0]
+        return (await self.submit_all((request,)))[0]
 
-    async def submit_all(self, orders: Sequence[PredictionRequest]) -> list[Prediction]:
+    async def submit_all(self, batch: Sequence[PredictionRequest]) -> list[Prediction]:
         """Accept all requests of one account or none; raises what `submit` raises."""
-        for order in orders:
-            requests.authorize(order)
+        for request in batch:
+            requests.authorize(request)
         if self.draining:
             raise errors.ShuttingDown
         # Prices may be reloaded between the quote and the acceptance.
         with self._catalog.at(self._catalog.prices):
-            drafts = [await self._prepared(order) for order in orders]
+            drafts = [await self._price(request) for request in batch]
         self._failpoints.hit("accept.before")
-        free = 0 if orders[0].principal.is_operator else self._policy.free_queue_limit
-        accepting = predictions.accept_all(drafts, self._policy.queue_limit, free)
-        accepted = await self._database.write(accepting)
+        free_limit = 0 if batch[0].principal.is_operator else self._policy.free_queue_limit
+        accepted = await self._database.write(
+            predictions.accept_all(drafts, self._policy.queue_limit, free_limit)
+        )
         self._failpoints.hit("accept.after")
         for prediction in accepted:
-            self.quotes.keep(prediction)
+            self.quotes.store(prediction)
             self._bus.publish(prediction.id, StateChanged(prediction))
             self.on_accepted(prediction)
         return accepted
 
-    async def _prepared(self, order: PredictionRequest) -> PredictionDraft:
-        began = time.perf_counter_ns()
-        model = await self.find(order.model, order.account_id if order.charged else "")
-        await self.prepare(model, order.inputs, charged=order.charged)
+    async def _price(self, request: PredictionRequest) -> PredictionDraft:
+        started_ns = time.perf_counter_ns()
+        model = await self.find(request.model, request.account_id if request.charged else "")
+        await self.prepare(model, request.inputs, charged=request.charged)
         quote = self.quote(
             model,
-            order.inputs,
-            charged=order.charged,
-            hardware=order.hardware,
-            stored=order.sources,
-            full_only=order.full_only,
+            request.inputs,
+            charged=request.charged,
+            hardware=request.hardware,
+            stored=request.sources,
+            full_only=request.full_only,
         )
         if model.price in self.admit:
-            await self.admit[model.price](order.principal, quote.values)
-        sources = await requests.resolve_sources(order, model, quote.values, self._media)
-        quote = pricing.measured(self._catalog, model, quote, sources)
-        pricing.refuse_beyond(order, quote)
-        order = await video_backends.assign(order, model, quote, self._catalog, self._database)
-        draft = self._draft(order, model, quote, sources)
-        return dataclasses.replace(draft, priced_us=(time.perf_counter_ns() - began) // 1000)
+            await self.admit[model.price](request.principal, quote.values)
+        sources = await requests.resolve_sources(request, model, quote.values, self._media)
+        quote = pricing.quote_project(self._catalog, model, quote, sources)
+        pricing.check_max_price(request, quote)
+        request = await video_backends.assign(request, model, quote, self._catalog, self._database)
+        draft = self._draft(request, model, quote, sources)
+        return dataclasses.replace(draft, priced_us=(time.perf_counter_ns() - started_ns) // 1000)
 
     def _draft(
-        self, order: PredictionRequest, model: Model, quote: PriceQuote, sources: Mapping[str, MediaSource]
+        self, request: PredictionRequest, model: Model, quote: PriceQuote, sources: Mapping[str, MediaSource]
     ) -> PredictionDraft:
         values = {**model.for_engine(quote.values), **order.extras}
         anew = model.takes("seed") and values.pop("randomize_seed", False)
@@ -201,16 +194,16 @@ class PredictionService:
         for name in model.projects & values.keys():
             values[name] = timeline.without_urls(values[name])
         task = TaskRecord(values, {**model.files, **{name: source.blob for name, source in sources.items()}})
-        parent = order.parent
+        parent = request.parent
         prediction_id = ids.new("pred") if parent is None else ids.derived(parent.id, parent.key)
-        media = [media_files.input_record(one, order.account_id, prediction_id) for one in sources.values()]
+        media = [media_files.input_record(one, request.account_id, prediction_id) for one in sources.values()]
         return PredictionDraft(
             id=prediction_id,
-            account_id=order.account_id,
-            job_id=ids.new("job") if order.job else None,
-            request_id=order.request_id,
-            idempotency_id=order.idempotency_id,
-            face=order.face,
+            account_id=request.account_id,
+            job_id=ids.new("job") if request.job else None,
+            request_id=request.request_id,
+            idempotency_id=request.idempotency_id,
+            face=request.face,
             model=model.name,
             engine=quote.engine.name,
             quality=quote.quality,
@@ -218,26 +211,26 @@ class PredictionService:
             inputs=manifest_inputs.clean(quote.values),
             task=task,
             fingerprint=catalogs.fingerprint(model.name, quote.engine, task),
-            price=(order.hold or quote.price) if order.charged else FREE,
+            price=(request.hold or quote.price) if request.charged else FREE,
             priced_us=0,
             parent_id=None if parent is None else parent.id,
             hardware=quote.hardware,
-            payer=limits.payer_of(order.principal),
-            key_id=order.principal.key_id,
-            webhook=order.webhook,
-            upload_path=order.upload_path,
+            payer=limits.payer_of(request.principal),
+            key_id=request.principal.key_id,
+            webhook=request.webhook,
+            upload_path=request.upload_path,
             media=tuple(media),
-            keyless=not order.charged,
-            credential_id=order.principal.credential_id,
+            keyless=not request.charged,
+            credential_id=request.principal.credential_id,
         )
 
     async def get(self, prediction_id: str, tenant: Tenant) -> Prediction:
         """Return a prediction of a tenant; raises `NotFound`."""
         return await self._database.read(predictions.get(prediction_id, tenant))
 
-    async def any(self, prediction_id: str) -> Prediction:
+    async def get_any(self, prediction_id: str) -> Prediction:
         """Return a prediction of any account, for internal callers; raises `NotFound`."""
-        return await self._database.read(predictions.fresh(prediction_id))
+        return await self._database.read(predictions.get_any(prediction_id))
 
     async def by_job(self, job_id: str) -> Prediction:
         """Return a prediction by its job id; raises `NotFound`."""
@@ -247,15 +240,15 @@ class PredictionService:
         """Return the number of predictions ahead of a queued one."""
         return await self._database.read(queries.position(prediction))
 
-    async def waiting(self, engine: str) -> int:
+    async def count_waiting(self, engine: str) -> int:
         """Return the number of queued predictions of an engine."""
         return await self._database.read(queries.count_waiting(engine))
 
     async def page(
-        self, tenant: Tenant, wanted: PredictionFilter, limit: int, cursor: str | None
+        self, tenant: Tenant, filters: PredictionFilter, limit: int, cursor: str | None
     ) -> tuple[tuple[Prediction, ...], str | None]:
         """Return a page of a tenant's predictions, newest first, and the cursor of the next page."""
-        return await self._database.read(queries.page(tenant, wanted, limit, cursor))
+        return await self._database.read(queries.page(tenant, filters, limit, cursor))
 
     async def wait(
         self, prediction: Prediction, timeout_seconds: float, *, patient: bool = False
@@ -266,16 +259,16 @@ class PredictionService:
         `RunWaiters`.
         """
         with self._bus.listen(prediction.id) as events:
-            look = functools.partial(self.any, prediction.id)
-            current = await look()
+            read_current = functools.partial(self.get_any, prediction.id)
+            current = await read_current()
             if current.is_terminal:
                 return current
-            return await self.waiters.ending(events, look, timeout_seconds, patient=patient)
+            return await self.waiters.wait(events, read_current, timeout_seconds, patient=patient)
 
     async def events(self, prediction: Prediction) -> AsyncIterator[Event]:
         """Yield the current state and then all events until the prediction ends."""
         with self._bus.listen(prediction.id) as queue:
-            current = await self.any(prediction.id)
+            current = await self.get_any(prediction.id)
             yield StateChanged(current)
             while not current.is_terminal:
                 event = await queue.get()

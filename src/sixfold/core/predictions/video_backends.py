@@ -14,7 +14,7 @@ from sixfold.core.predictions.requests import PredictionRequest, PriceQuote
 
 # From this number of queued predictions on, cheaper backends are used.
 BUSY = 8
-_HEARD = re.compile(
+_SOUND_WORDS = re.compile(
     r"\b(?:sound\w*|audio|music\w*|song|sing\w*|voice\w*|noise\w*|nois[yi]\w*|loud\w*|hear\w*|listen\w*|speak\w*"
     r"|talk\w*|roar\w*|crackl\w*|chirp\w*|thunder\w*|whisper\w*|melod\w*|applau\w*|cheer\w*|bells?|drums?"
     r"|piano|guitar|howl\w*|rustl\w*|ambien\w*)\b"
@@ -22,16 +22,16 @@ _HEARD = re.compile(
 
 
 async def assign(
-    order: PredictionRequest, model: Model, quote: PriceQuote, catalog: Catalog, database: Database
+    request: PredictionRequest, model: Model, quote: PriceQuote, catalog: Catalog, database: Database
 ) -> PredictionRequest:
     """Return the request with the selected backend and its inputs as extras, if the model has backends."""
     if not model.backends:
-        return order
-    name, wanted = choose(quote.values, await database.read(queries.count_waiting()))
+        return request
+    name, overrides = choose(quote.values, await database.read(queries.count_waiting()))
     backend = catalog[name]
-    given = {key: value for key, value in quote.values.items() if backend.takes(key)}
-    inputs = backend.for_engine(backend.check({**given, **wanted}))
-    return dataclasses.replace(order, extras={**inputs, "backend": name, **order.extras})
+    inputs = {key: value for key, value in quote.values.items() if backend.takes(key)}
+    extras = backend.for_engine(backend.check({**inputs, **overrides}))
+    return dataclasses.replace(request, extras={**extras, "backend": name, **request.extras})
 
 
 def choose(values: Mapping[str, Any], waiting: int) -> tuple[str, Mapping[str, Any]]:
@@ -39,11 +39,11 @@ def choose(values: Mapping[str, Any], waiting: int) -> tuple[str, Mapping[str, A
 
     `values` are the validated inputs; `waiting` is the number of queued predictions.
     """
-    heard = bool(_HEARD.search(str(values.get("prompt", "")).casefold()))
-    pictured, busy = "image_url" in values, waiting >= BUSY
+    has_sound = bool(_SOUND_WORDS.search(str(values.get("prompt", "")).casefold()))
+    has_image, busy = "image_url" in values, waiting >= BUSY
     lighter = {"resolution": "720p"} if busy else {}
-    if heard:
-        return ("video-image" if pictured else "video-text"), lighter
-    if not pictured:
+    if has_sound:
+        return ("video-image" if has_image else "video-text"), lighter
+    if not has_image:
         return "video-c", lighter
     return ("video-b" if busy else "video-a"), {}

@@ -10,14 +10,14 @@ from sixfold.core.predictions.events import Event, StateChanged
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.states import PredictionState
 
-Look = Callable[[], Awaitable[Prediction]]
+ReadCurrent = Callable[[], Awaitable[Prediction]]
 
 
 class RunWaiters:
     """The callers waiting at this server.
 
     When it drains, a caller that can poll by an id returns at once. One that cannot is *patient*: it waits
-    for a run that has started, until it ends or `let_go` is called because the server cannot wait any longer.
+    for a run that has started, until it ends or `stop` is called because the server cannot wait any longer.
     """
 
     def __init__(self) -> None:
@@ -34,17 +34,17 @@ class RunWaiters:
         """Return from all waits but the patient ones."""
         self._draining.set()
 
-    async def stay(self, seconds: float) -> None:
+    async def wait_patient(self, seconds: float) -> None:
         """Wait until the patient callers have returned, for at most `seconds`."""
         if self._patient:
             await asyncio.wait(set(self._patient), timeout=seconds)
 
-    def let_go(self) -> None:
+    def stop(self) -> None:
         """Return from all waits."""
         self._over.set()
 
-    async def ending(
-        self, events: asyncio.Queue[Event], look: Look, seconds: float, *, patient: bool
+    async def wait(
+        self, events: asyncio.Queue[Event], read_current: ReadCurrent, seconds: float, *, patient: bool
     ) -> Prediction:
         """Return the ended prediction, or its current state after the timeout or when the server drains."""
         ending = asyncio.create_task(_ending(events))
@@ -55,20 +55,22 @@ class RunWaiters:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await _first(ending, self._draining)
-                    if patient and not ending.done() and (await look()).state is not PredictionState.QUEUED:
-                        await _first(ending, self._over)
-            return ending.result() if ending.done() else await look()
+                    if patient and not ending.done():
+                        current = await read_current()
+                        if current.state is not PredictionState.QUEUED:
+                            await _first(ending, self._over)
+            return ending.result() if ending.done() else await read_current()
         finally:
             ending.cancel()
 
 
-async def _first(ending: asyncio.Task[Prediction], word: asyncio.Event) -> None:
+async def _first(ending: asyncio.Task[Prediction], event: asyncio.Event) -> None:
     """Wait for the ending or the event, whichever comes first."""
-    given = asyncio.create_task(word.wait())
+    waiting = asyncio.create_task(event.wait())
     try:
-        await asyncio.wait({ending, given}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({ending, waiting}, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        given.cancel()
+        waiting.cancel()
 
 
 async def _ending(events: asyncio.Queue[Event]) -> Prediction:

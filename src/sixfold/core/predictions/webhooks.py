@@ -30,7 +30,7 @@ from sixfold.core.predictions.models import Prediction, Webhook
 from sixfold.core.predictions.states import PredictionState
 
 _LOG = logging.getLogger("sixfold.webhooks")
-_AT_ONCE = 50
+_BATCH = 50
 _SEND_SECONDS = 15.0
 # Longer than the delivery of one message takes.
 _LEASE_US = 60 * SECOND_US
@@ -41,7 +41,7 @@ _GONE = 410
 _LAST_DELAY_SECONDS = 4 * 3600
 _MAX_ERROR = 200
 
-Tell = Callable[[Prediction, str, int], Any]
+Renderer = Callable[[Prediction, str, int], Any]
 """Renders the webhook body of a prediction, an event's name and its time (epoch µs)."""
 
 
@@ -61,7 +61,7 @@ class RetrySchedule:
 class WebhookSender(Protocol):
     """The guarded fetcher, as far as webhooks need it."""
 
-    def look(self, url: str) -> None:
+    def check_url(self, url: str) -> None:
         """Raise `FetchRefused` for a URL that is never allowed."""
         ...
 
@@ -82,27 +82,27 @@ class WebhookSender(Protocol):
 # -- writing ---------------------------------------------------------------------------------------
 
 
-def note(prediction: Prediction) -> Transaction[None]:
+def enqueue(prediction: Prediction) -> Transaction[None]:
     """Insert a message for the current state of a prediction, if its webhook has subscribed to it."""
     if prediction.webhook is None:
         return
     event = "completed" if prediction.is_terminal else "started"
     if event in prediction.webhook.events:
-        about = {"id": ids.new("msg"), "prediction_id": prediction.id, "event": event}
-        yield Query("outbox_insert", {**about, "prediction": msgspec.json.encode(prediction).decode()})
+        message = {"id": ids.new("msg"), "prediction_id": prediction.id, "event": event}
+        yield Query("outbox_insert", {**message, "prediction": msgspec.json.encode(prediction).decode()})
 
 
-def note_anew(prediction: Prediction) -> Transaction[None]:
+def enqueue_replacement(prediction: Prediction) -> Transaction[None]:
     """Insert a message that replaces the one of an earlier end."""
     yield Query("outbox_delete", {"prediction_id": prediction.id, "event": "completed"})
-    yield from note(prediction)
+    yield from enqueue(prediction)
 
 
-def note_started(moved: tuple[Prediction, ...]) -> Transaction[None]:
+def enqueue_started(predictions: tuple[Prediction, ...]) -> Transaction[None]:
     """Insert messages for those of the predictions that are running."""
-    for prediction in moved:
+    for prediction in predictions:
         if prediction.state is PredictionState.RUNNING:
-            yield from note(prediction)
+            yield from enqueue(prediction)
 
 
 def of_prediction(prediction_id: str) -> Transaction[Rows]:
@@ -121,7 +121,7 @@ def signature(secret: str, message_id: str, timestamp: int, body: bytes) -> str:
 
 
 class WebhookOutbox:
-    """Sends the messages of the outbox. `tellers` render a prediction as an API's webhook body."""
+    """Sends the messages of the outbox. `renderers` format a prediction as an API's webhook body."""
 
     def __init__(
         self,
@@ -135,18 +135,18 @@ class WebhookOutbox:
         self.sender = sender
         self.schedule = schedule or RetrySchedule()
         self._wake = asyncio.Event()
-        self.tellers: dict[str, Tell] = {}
+        self.renderers: dict[str, Renderer] = {}
 
-    def look(self, webhook: Webhook | None) -> None:
+    def validate(self, webhook: Webhook | None) -> None:
         """Raise `InvalidInput` if the webhook's URL is not allowed."""
         if webhook is None:
             return
         try:
-            self.sender.look(webhook.url)
+            self.sender.check_url(webhook.url)
         except errors.FetchRefused as refused:
             raise errors.InvalidInput.of("webhook", f"webhook: {refused.message}", refused.code) from refused
 
-    def heard(self, _prediction_id: str, event: Event) -> None:
+    def on_event(self, _prediction_id: str, event: Event) -> None:
         """Wake the sender after a state change of a prediction with a webhook."""
         if isinstance(event, StateChanged) and event.prediction.webhook is not None:
             self._wake.set()
@@ -155,10 +155,10 @@ class WebhookOutbox:
         """Send messages until canceled."""
         while True:
             try:
-                while await self.tell():
+                while await self.send_due():
                     pass
             except errors.StoreFailed:
-                _LOG.exception("cannot read what is to be told; trying again")
+                _LOG.exception("cannot read the webhook outbox; trying again")
             try:
                 async with asyncio.timeout(_LOOK_SECONDS):
                     await self._wake.wait()
@@ -166,16 +166,16 @@ class WebhookOutbox:
                 continue
             self._wake.clear()
 
-    async def tell(self) -> int:
+    async def send_due(self) -> int:
         """Send the messages that are due; returns how many."""
         if await self._database.read(one("outbox_due")) is None:
             return 0
-        rows = await self._database.write(many("outbox_claim", lease=_LEASE_US, limit=_AT_ONCE))
+        rows = await self._database.write(many("outbox_claim", lease=_LEASE_US, limit=_BATCH))
         groups: defaultdict[str, list[Row]] = defaultdict(list)
         for row in sorted(rows, key=lambda row: (row["created_at"], row["id"])):
             groups[row["prediction_id"]].append(row)
         try:
-            await asyncio.gather(*(self._in_turn(group) for group in groups.values()))
+            await asyncio.gather(*(self._send_in_order(group) for group in groups.values()))
         except asyncio.CancelledError:
             # Release the messages, so that the next server need not wait for the lease.
             with contextlib.suppress(errors.StoreFailed):
@@ -189,30 +189,30 @@ class WebhookOutbox:
         moment = await self._database.read(now())
         await self._database.write(one("outbox_sweep", before=moment - self.schedule.life_us), durable=False)
 
-    async def _in_turn(self, messages: list[Row]) -> None:
+    async def _send_in_order(self, messages: list[Row]) -> None:
         """Send the messages of one prediction in their order."""
         for message in messages:
-            problem, final = await self._say(message)
+            error, final = await self._send(message)
             age = int(message["now"]) - int(message["created_at"])
             delay = self.schedule.delay_us(int(message["attempts"]))
             if final or age + delay > self.schedule.life_us:
-                await self._database.write(one("outbox_end", id=message["id"], error=problem))
+                await self._database.write(one("outbox_end", id=message["id"], error=error))
             else:
-                await self._database.write(one("outbox_again", id=message["id"], delay=delay, error=problem))
+                await self._database.write(one("outbox_again", id=message["id"], delay=delay, error=error))
 
-    async def _say(self, message: Row) -> tuple[str | None, bool]:
+    async def _send(self, message: Row) -> tuple[str | None, bool]:
         """Send one message; returns the error, if any, and whether this result is final."""
         row = await self._database.read(one("prediction_by_id", id=message["prediction_id"]))
         if row is None or row["webhook"] is None:
-            return "The prediction is gone", True
-        prediction = _as_it_was(message) or Prediction.of(row)
-        teller = self.tellers.get(prediction.face) or next(iter(self.tellers.values()), None)
-        if teller is None or prediction.webhook is None:
-            return "Nobody here can tell it", False
-        body = msgspec.json.encode(teller(prediction, message["event"], message["created_at"]))
+            return "The prediction was deleted", True
+        prediction = _stored_prediction(message) or Prediction.from_row(row)
+        renderer = self.renderers.get(prediction.face) or next(iter(self.renderers.values()), None)
+        if renderer is None or prediction.webhook is None:
+            return "This server cannot render the message", False
+        body = msgspec.json.encode(renderer(prediction, message["event"], message["created_at"]))
         try:
             headers = _headers(await self._secrets.of(prediction.account_id), message, body)
-            answer = await self.sender.send(
+            response = await self.sender.send(
                 "POST",
                 prediction.webhook.url,
                 headers=headers,
@@ -224,15 +224,15 @@ class WebhookOutbox:
             return refused.message[:_MAX_ERROR], True
         except errors.SixfoldError as failed:
             return failed.message[:_MAX_ERROR], False
-        if 200 <= answer.status < 300:
+        if 200 <= response.status < 300:
             return None, True
-        return f"The listener answered {answer.status}", answer.status == _GONE
+        return f"The receiver returned status {response.status}", response.status == _GONE
 
 
-def _as_it_was(message: Row) -> Prediction | None:
+def _stored_prediction(message: Row) -> Prediction | None:
     """Return the prediction stored with the message; None if an older version wrote the message."""
-    kept = message["prediction"]
-    return None if kept is None else msgspec.json.decode(kept, type=Prediction)
+    text = message["prediction"]
+    return None if text is None else msgspec.json.decode(text, type=Prediction)
 
 
 def _headers(secret: str, message: Row, body: bytes) -> dict[str, str]:

@@ -64,7 +64,7 @@ class PeerEventListener:
             self._scheduler.notify_work(engine)
         elif state == PredictionState.CANCELING:
             self._scheduler.cancel_run(prediction_id)
-        if prediction_id in self._bus.listened():
+        if prediction_id in self._bus.listened_ids():
             self._notified.add(prediction_id)
             self._wake.set()
 
@@ -81,7 +81,7 @@ class PeerEventListener:
 
     async def _poll(self, notified: set[str]) -> None:
         """Publish the notified changes, and those that a lost notification did not announce."""
-        ids = {*self._bus.listened(), *self._scheduler.running()}
+        ids = {*self._bus.listened_ids(), *self._scheduler.running()}
         if not ids:
             return
         for prediction in await self._database.read(_changed_predictions(ids - notified, notified)):
@@ -94,7 +94,7 @@ class PeerEventListener:
 def _changed_predictions(ids: Iterable[str], notified: Iterable[str]) -> Transaction[tuple[Prediction, ...]]:
     ended = yield Query("predictions_ended", {"ids": _json(ids)})
     current = (yield Query("predictions_by_id", {"ids": _json(notified)})) if notified else ()
-    return tuple(Prediction.of(row) for row in (*ended, *current))
+    return tuple(Prediction.from_row(row) for row in (*ended, *current))
 
 
 def _json(ids: Iterable[str]) -> str:

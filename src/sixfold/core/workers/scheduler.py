@@ -287,7 +287,7 @@ class Scheduler:
 
     def _register_run(self, pool: WorkerPool, prediction: Prediction) -> WorkerRun:
         """Register the run of a claimed prediction at once, so that a cancel in the same commit finds it."""
-        self._bus.publish(prediction.id, StateChanged(prediction.shown))
+        self._bus.publish(prediction.id, StateChanged(prediction.redacted))
         limit = pool.engine.limit_seconds(self._policy.run_limit_seconds)
         run = self._runs[prediction.id] = WorkerRun(prediction, self._finisher, self._bus, limit)
         return run
@@ -415,7 +415,7 @@ class Scheduler:
 
     async def _expire(self) -> None:
         life_us = int(self._policy.queue_ttl_seconds * SECOND_US)
-        stale = await self._database.read(predictions.stale(life_us))
+        stale = await self._database.read(predictions.count_expirable(life_us))
         if stale:
             await self._announce(predictions.expire_older(life_us))
 

@@ -18,7 +18,7 @@ _MOST = 200
 def under_way(tenant: Tenant) -> Transaction[tuple[Prediction, ...]]:
     """What has not ended, oldest first."""
     rows = yield from many("prompts_under_way", **_of(tenant), limit=_MOST)
-    return tuple(Prediction.of(row) for row in rows)
+    return tuple(Prediction.from_row(row) for row in rows)
 
 
 def remaining(tenant: Tenant) -> Transaction[int]:
@@ -30,20 +30,20 @@ def first(tenant: Tenant) -> Transaction[tuple[Prediction, ...]]:
     """Those that have not ended, oldest first, as far as they fit into a page."""
     count, _ = yield from pagination.fitting("prompts_under_way_sizes", _of(tenant), _MOST)
     rows = yield from many("prompts_under_way", **_of(tenant), limit=count)
-    return tuple(Prediction.of(row) for row in rows)
+    return tuple(Prediction.from_row(row) for row in rows)
 
 
 def ended(tenant: Tenant, most: int) -> Transaction[tuple[Prediction, ...]]:
     """The last ones that have ended, as far as they fit into a page, oldest first."""
     count, _ = yield from pagination.fitting("prompts_ended_sizes", _of(tenant), most)
     rows = yield from many("prompts_ended", **_of(tenant), limit=count)
-    return tuple(Prediction.of(row) for row in reversed(rows))
+    return tuple(Prediction.from_row(row) for row in reversed(rows))
 
 
 def named(tenant: Tenant, prompt_id: str) -> Transaction[Prediction | None]:
     """The last one that a client called so."""
     row = yield from one("prompt_named", **_of(tenant), prompt_id=prompt_id)
-    return None if row is None else Prediction.of(row)
+    return None if row is None else Prediction.from_row(row)
 
 
 def forget(tenant: Tenant, prompt_ids: Iterable[str], *, everything: bool) -> Transaction[None]:

@@ -150,7 +150,7 @@ class GraphService:
         for name in {each.removeprefix(TEMPLATE) for each in named} - {""}:
             if name not in self._pipeline.catalog:
                 with contextlib.suppress(errors.NotFound):
-                    await self._pipeline.own.find(name, account_id)
+                    await self._pipeline.custom_models.find(name, account_id)
 
     async def convert(self, document: object) -> ConvertedGraph:
         """A document in either format as a graph; raises `NotAWorkflow` or `GraphTooLarge`."""
@@ -267,11 +267,11 @@ class GraphService:
 
     def as_quoted(self, prediction_id: str) -> contextlib.AbstractContextManager[None]:
         """Price what a graph orders within the block as the graph itself was priced."""
-        return self._pipeline.quotes.of(prediction_id)
+        return self._pipeline.quotes.using(prediction_id)
 
     def price_of(self, asked: ChildRequest, account_id: str, *, charged: bool) -> PriceRow:
         """What an order costs at most; raises what `estimate` does."""
-        built_in, own = self._pipeline.catalog, self._pipeline.own
+        built_in, own = self._pipeline.catalog, self._pipeline.custom_models
         model = built_in[asked.model] if asked.model in built_in else own.known(asked.model, account_id)
         if model is None:
             sentence = (

@@ -203,7 +203,7 @@ def _media_row(
     file = OutputFile(name, source.blob, source.content_type, source.size)
     row = media_files.record(file, account_id, "input", prediction_id=paid_by)
     row = {**row, "expires_at": expires_at}
-    return row if paid_by is None else refunds.hidden(row)
+    return row if paid_by is None else refunds.withheld_record(row)
 
 
 def _shown(stored: StoredOutput, *, in_row: bool) -> str:

@@ -20,7 +20,7 @@ from sixfold.core.clock import rfc3339, steady_clock
 from sixfold.core.media.media import MEDIA_PATH
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.queries import PredictionFilter
-from sixfold.core.predictions.webhooks import Tell
+from sixfold.core.predictions.webhooks import Renderer
 from sixfold.web import bodies, requests, responses, uploads
 from sixfold.web.idempotency import IdempotentRequest
 from sixfold.web.routing import ApiGroup, RouteEntry
@@ -48,7 +48,7 @@ class ReplicateRoutes:
         """Every model, the account's own behind the built-in ones, a page at a time."""
         principal = await self._enter(request)
         found, following = await requests.own_models(
-            self._services.pipeline.own, request, principal.account_id
+            self._services.pipeline.custom_models, request, principal.account_id
         )
         built_in = () if requests.cursor(request) else self._services.catalog.models()
         models = (*built_in, *(own.model for own in found))
@@ -124,7 +124,7 @@ class ReplicateRoutes:
             model = await self._find(owner, name, principal)
             if version in ("", schemas.version_of(model)):
                 return model
-        async for own in self._services.pipeline.own.each(principal.account_id):
+        async for own in self._services.pipeline.custom_models.each(principal.account_id):
             if schemas.version_of(own.model) == given:
                 return own.model
         sentence = "There is no such version here"
@@ -219,8 +219,8 @@ class ReplicateRoutes:
 def face(services: WebServices) -> ApiGroup:
     """The face of a foreign dialect, with its own errors."""
     replicate = ReplicateRoutes(services)
-    tell: Tell = replicate.tell
-    services.outbox.tellers[FACE] = tell
+    tell: Renderer = replicate.tell
+    services.outbox.renderers[FACE] = tell
     large, small = services.settings.inline_body_bytes, services.settings.json_body_bytes
     return ApiGroup(
         FACE,
