@@ -1,8 +1,8 @@
-"""Deposits of ERC-20 tokens: one address for each account, chains read up to what cannot be undone.
+"""Deposits of ERC-20 tokens: one address per account, credited once a transfer is final.
 
-Addresses are the children `0/<number>` of an extended public key (BIP-32), so that the server can make them
-and cannot spend from them. A chain is read by `eth_getLogs`, never nearer to its head than its number of
-confirmations: what a reorganisation takes back was not credited yet.
+Addresses are the children `0/<number>` of an extended public key (BIP-32), so the server can derive them but
+cannot spend from them. Chains are read with `eth_getLogs`, up to the configured number of confirmations
+before the head, so a transfer that a reorganization removes was not credited yet.
 """
 
 from __future__ import annotations
@@ -26,15 +26,17 @@ from sixfold.core.database import Database
 from sixfold.settings import InvalidSetting
 
 _LOG = logging.getLogger("sixfold.deposits")
-_TRANSFER = "0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef"  # keccak of its signature
-_BLOCKS, _ADDRESSES = 1000, 500  # of one question
+# Keccak-256 of the event's signature.
+_TRANSFER = "0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef"
+# Blocks and addresses of one query.
+_BLOCKS, _ADDRESSES = 1000, 500
 _LOOK_SECONDS = 15.0
 _EXTRA = "[deposits] needs the extra, on Python 3.11 to 3.13: pip install 'sixfold[tokens]'"
 _OFF = "Token deposits are off here: name a chain in the table [deposits] of sixfold.toml"
 
 
 class ChainError(Exception):
-    """A chain's node gave no answer that can be used; it is asked again later."""
+    """A node did not return a usable response; it is queried again later."""
 
 
 class _Token(msgspec.Struct, forbid_unknown_fields=True):
@@ -56,7 +58,7 @@ class _TokenTable(msgspec.Struct, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class TokenChain:
-    """One chain: its tokens by contract, in lower case."""
+    """A chain; `tokens` is (symbol, decimals) by contract in lower case."""
 
     name: str
     id: int
@@ -65,7 +67,7 @@ class TokenChain:
     tokens: Mapping[str, tuple[str, int]]
 
     def plain(self) -> dict[str, Any]:
-        """What somebody who sends tokens must know."""
+        """Return what a sender of tokens needs to know."""
         return {
             "chain": self.name,
             "chain_id": self.id,
@@ -78,19 +80,20 @@ class TokenChain:
 
 
 class DepositWatcher:
-    """`deposits.TokenDeposits`, and the reading of the chains."""
+    """The implementation of `token_deposits.TokenDeposits`, which also reads the chains."""
 
     def __init__(self, client: httpx.AsyncClient, database: Database, table: Any) -> None:
-        """`table` is `[deposits]` of the configuration, or None; raises `InvalidSetting`."""
+        """Configure from `table`, the setting `[deposits]` or None; raises `InvalidSetting`."""
         self._client = client
         self._database = database
         self._table = _parse(table)
         self._chains = _chains(self._table) if self._table is not None else ()
         if self._chains:
-            self._derive(0)  # a wrong key stops the start, not the first deposit
+            # An invalid key must fail at startup, not at the first deposit.
+            self._derive(0)
 
     async def address(self, account_id: str) -> Mapping[str, Any]:
-        """An account's address, and which tokens of which chains it takes."""
+        """Return an account's address and the tokens accepted on each chain."""
         if not self._chains:
             raise errors.NotConfigured(_OFF)
         address = await self._database.write(token_deposits.address_of(account_id, self._derive))
@@ -117,13 +120,13 @@ class DepositWatcher:
     # -- reading the chains ----------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Read every chain again and again, until cancelled."""
+        """Read all chains periodically until canceled."""
         while self._chains:
             await self.read()
             await asyncio.sleep(_LOOK_SECONDS)
 
     async def read(self) -> int:
-        """Read every chain once; gives how many transfers were credited."""
+        """Read all chains once; returns how many transfers were credited."""
         found = 0
         for chain in self._chains:
             try:
@@ -135,7 +138,8 @@ class DepositWatcher:
     async def _read(self, chain: TokenChain) -> int:
         last = _number(await self._ask(chain, "eth_blockNumber")) - chain.confirmations
         begin = await self._database.read(token_deposits.last_block(chain.name))
-        if begin is None:  # nobody had an address before
+        if begin is None:
+            # No account has an address yet.
             await self._database.write(token_deposits.credit_transfers(chain.name, max(0, last), ()))
             return 0
         owners = list(await self._database.read(token_deposits.addresses()))
@@ -150,7 +154,7 @@ class DepositWatcher:
         return credited
 
     async def _transfers(self, chain: TokenChain, first: int, last: int, owners: list[str]) -> list[Transfer]:
-        """The transfers to our addresses within some blocks."""
+        """Return the transfers to our addresses within a range of blocks."""
         by_topic = {_topic(address): address for address in owners}
         topics = list(by_topic)
         found: list[Transfer] = []
@@ -185,7 +189,7 @@ class DepositWatcher:
 def _transfer(
     chain: TokenChain, log: Any, by_topic: Mapping[str, str], blocks: tuple[int, int]
 ) -> Transfer | None:
-    """What one log says; None for what was not asked for, or was taken back."""
+    """Parse a log row; None if it is irrelevant or was removed by a reorganization."""
     try:
         token = chain.tokens.get(str(log["address"]).lower())
         address = by_topic.get(str(log["topics"][2]).lower())

@@ -1,7 +1,7 @@
-"""Stripe Checkout: pages on which people pay by card, and the signed messages that tell of it.
+"""Stripe Checkout: payment pages for cards, and signed webhooks about payments.
 
-Its protocol is plain forms and JSON (docs.stripe.com/api); a signature is `t=<seconds>,v1=<hex>`, where the
-hex is HMAC-SHA256 of `<seconds>.<body>` under the endpoint's secret.
+The protocol is forms and JSON (docs.stripe.com/api). A signature is `t=<seconds>,v1=<hex>`, where `<hex>` is
+the HMAC-SHA256 of `<seconds>.<body>` with the endpoint's secret.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from sixfold.core.accounts.payment_records import Disputed, Refunded, State, Sub
 from sixfold.core.accounts.payments import PLANS, PaymentEvent, PaymentReceived, Plan
 from sixfold.settings import Settings
 
-_AGE_SECONDS = 300  # of a message, past or future
+# Maximum age of a webhook, in the past or future.
+_AGE_SECONDS = 300
 _CENT = money.MICROS_PER_USD // 100
 _MAX_SIGNATURES = 8
 _INTERVALS: Mapping[Plan, str] = {"monthly": "month", "yearly": "year"}
@@ -37,11 +38,12 @@ _STATES: Mapping[str, State] = {
 }
 _SUBSCRIPTION = "customer.subscription."
 _DISPUTE = "charge.dispute."
-_WARNING = "warning_"  # how the status of a dispute begins that has withdrawn nothing yet
+# Prefix of the status of disputes that have not withdrawn anything yet.
+_WARNING = "warning_"
 
 
 class StripeClient:
-    """`payments.Checkout` on Stripe; says what is missing while it is not configured."""
+    """The implementation of `payments.Checkout` with Stripe; raises `NotConfigured` without its settings."""
 
     def __init__(self, client: httpx.AsyncClient, settings: Settings) -> None:
         self._client = client
@@ -51,13 +53,13 @@ class StripeClient:
         self._back = settings.base_url
 
     async def top_up(self, account_id: str, email: str, micros: int) -> str:
-        """The address of a page on which so much credit is paid."""
+        """Return the URL of a payment page for an amount of credit."""
         metadata = {"account_id": account_id, "micros": str(micros)}
         item = {"unit_amount": str(micros // _CENT), "product_data[name]": "Sixfold credit"}
         return await self._session("payment", email, item, metadata)
 
     async def subscribe(self, account_id: str, email: str, plan: Plan) -> str:
-        """The address of a page on which a memory plan is paid from now on."""
+        """Return the URL of a payment page for a memory plan."""
         metadata = {"account_id": account_id, "plan": plan}
         item = {
             "unit_amount": str(PLANS[plan] // _CENT),
@@ -90,7 +92,7 @@ class StripeClient:
         return url
 
     async def end(self, subscription: str, account_id: str) -> None:
-        """Take no more money for a subscription; one that is over already is no fault."""
+        """Cancel a subscription; ignores one that has already ended."""
         status, _ = await self._asked("DELETE", f"subscriptions/{quote(subscription, safe='')}")
         if status not in (200, 404):
             raise errors.EngineFailed(f"The payment processor did not end the plan of {account_id}")
@@ -98,7 +100,7 @@ class StripeClient:
     async def _asked(
         self, method: str, path: str, form: Mapping[str, str] | None = None
     ) -> tuple[int, Mapping[str, Any]]:
-        """The status and the object of an answer."""
+        """Return the status and the JSON object of a response."""
         if not self._key:
             raise errors.NotConfigured("Card payments are off here: set SIXFOLD_STRIPE_SECRET_KEY")
         headers = {"Authorization": f"Bearer {self._key}", "Idempotency-Key": secrets.token_hex(16)}
@@ -111,7 +113,7 @@ class StripeClient:
             raise errors.EngineFailed("The payment processor could not be reached. Try again") from error
 
     def read(self, body: bytes, signature: str, now_seconds: float) -> PaymentEvent | None:
-        """What a signed message says; raises `BadRequest` for a forged, old or unreadable one."""
+        """Parse a signed webhook; raises `BadRequest` if it is forged, old or unreadable."""
         if not self._secret:
             raise errors.NotConfigured("Card payments are off here: set SIXFOLD_STRIPE_WEBHOOK_SECRET")
         self._check(body, signature, now_seconds)
@@ -162,7 +164,7 @@ def _told(event: _StripeEvent) -> PaymentEvent | None:
 
 
 def _bought(event: _StripeEvent, session: Mapping[str, Any]) -> PaymentEvent | None:
-    """What a checkout session bought, once it is paid; None for one that was not made here."""
+    """Parse a paid checkout session; None if it is unpaid or was not created by this server."""
     account_id, plan = _ours(session)
     if session.get("payment_status") != "paid" or account_id is None:
         return None
@@ -180,7 +182,7 @@ def _bought(event: _StripeEvent, session: Mapping[str, Any]) -> PaymentEvent | N
 
 
 def _refunded(charge: Mapping[str, Any]) -> Refunded | None:
-    """How much of a charge was refunded until now."""
+    """Parse the total refunded amount of a charge."""
     payment, total = _text(charge, "payment_intent"), charge.get("amount_refunded")
     if payment is None or not isinstance(total, int) or charge.get("currency") != "usd":
         return None
@@ -188,7 +190,7 @@ def _refunded(charge: Mapping[str, Any]) -> Refunded | None:
 
 
 def _disputed(step: str, dispute: Mapping[str, Any]) -> Disputed | None:
-    """Whether a dispute withdrew its amount, and whether it was given back."""
+    """Parse whether a dispute withdrew its amount and whether it was reinstated."""
     payment, name, amount = _text(dispute, "payment_intent"), _text(dispute, "id"), dispute.get("amount")
     status = str(dispute.get("status"))
     if payment is None or name is None or not isinstance(amount, int) or dispute.get("currency") != "usd":
@@ -212,7 +214,7 @@ def _subscription(event: _StripeEvent, what: Mapping[str, Any]) -> Subscription 
 
 
 def _ours(what: Mapping[str, Any]) -> tuple[str | None, Plan | None]:
-    """The account and the plan in the metadata of what was made here."""
+    """Return the account and plan in the metadata that this server set."""
     given = what.get("metadata")
     metadata = cast("Mapping[str, Any]", given) if isinstance(given, dict) else {}
     plan = metadata.get("plan")
@@ -225,6 +227,6 @@ def _text(what: Mapping[str, Any], name: str) -> str | None:
 
 
 def _bracketed(name: str) -> str:
-    """`recurring[interval]` as what stands in a form behind its parent's name."""
+    """Return `recurring[interval]` as a nested form key, `[recurring][interval]`."""
     first, bracket, rest = name.partition("[")
     return f"[{first}]{bracket}{rest}"

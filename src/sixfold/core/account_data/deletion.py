@@ -1,10 +1,10 @@
-"""Leaving: an account is closed by its owner, may be kept for some days, and is then erased.
+"""Account deletion: an owner closes an account, which is kept for some days and then erased.
 
-What goes: the address, the password, every key, passkey and session, predictions, files, the memory, posts
-and characters, models, requests and the log. What stays is what the books need: the account's id, without a
-name, and its entries, holds and payments, without descriptions. Nobody finds a file from the moment of
-erasure on; its bytes go with the next sweep, those of the last day a day later. A plan that is paid by card
-ends with the wish to leave, so that nothing is taken for the days in between.
+Erasure deletes the e-mail address, password, keys, passkeys, sessions, predictions, files, memory, posts,
+characters, models, gateway calls and audit log. The ledger keeps the account's id without a name, and its
+entries, holds and payments without descriptions. A file cannot be found from the moment of erasure on; its
+bytes are deleted by the next sweep, or a day later if they were stored within the last day. A plan paid by
+card is ended when the account is closed, so that nothing is charged for the remaining days.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sixfold.core.media.ports import BlobStore
 _AT_ONCE = 20
 _LOG = logging.getLogger("sixfold.leaving")
 
-# In an order in which no row is left without the one that it refers to.
+# Ordered so that a row is deleted before the row that it refers to.
 ERASURES = (
     "erase_outbox",
     "erase_gallery_tags",
@@ -67,16 +67,16 @@ ERASURES = (
     "erase_descriptions",
     "erase_account",
 )
-Stop = Callable[[str, Tenant], Awaitable[object]]  # ends something of a tenant, by its id
+# Ends a prediction or session of a tenant by its id.
+Stop = Callable[[str, Tenant], Awaitable[object]]
 EndPlan = Callable[[str, str], Awaitable[object]]
 
 
 def close(account: Account, days: float, token: str = "") -> Transaction[int]:
-    """Begin to leave; gives the moment of erasure (epoch µs).
+    """Close an account for `days` and return the time of its erasure (epoch µs).
 
-    Keys work no more, programs lose their access, and sessions end but that of `token`.
-
-    Raises `Forbidden` for the operator's account, which is the server's own.
+    API keys are disabled, programs lose their access, and all sessions but that of `token` end. Raises
+    `Forbidden` for the operator's account.
     """
     if account.kind != "customer":
         raise errors.Forbidden("The operator's account is the server's own, and stays")
@@ -89,19 +89,22 @@ def close(account: Account, days: float, token: str = "") -> Transaction[int]:
 
 
 def keep(account_id: str) -> Transaction[None]:
-    """Stay after all: keys work again."""
+    """Reopen a closed account; its keys are valid again."""
     yield Query("account_deletion_set", {"id": account_id, "closing_at": None})
     yield from audit_log.note(account_id, "account.keep")
 
 
 def confirm(account: Account, text: object) -> None:
-    """Raise `InvalidInput` unless `text` is the account's own address: nobody leaves by accident."""
+    """Raise `InvalidInput` unless `text` is the account's e-mail address, to prevent accidents."""
     if not isinstance(text, str) or text.strip().lower() != account.email:
         raise errors.InvalidInput.of("confirm", "confirm must be the account's own e-mail address")
 
 
 def erase(account_id: str) -> Transaction[bool]:
-    """Erase what belongs to an account that is due; False while it holds money, pays a plan, or was kept."""
+    """Erase an account that is due; returns False if it is not.
+
+    An account is not due while it has pending holds or unfinished predictions, or after it was reopened.
+    """
     account = yield from accounts.by_id(account_id)
     moment = yield from now()
     held = yield from many("account_deletion_held", account_id=account_id)
@@ -114,9 +117,10 @@ def erase(account_id: str) -> Transaction[bool]:
 
 
 class AccountDeletion:
-    """Erases the accounts whose time has come; `cancel`, `hang_up` and `end_plan` end what they still have.
+    """Erases accounts that are due.
 
-    `end_plan` raises `EngineFailed` or `NotConfigured` where it cannot.
+    `cancel` and `hang_up` end predictions and sessions by their ids; `end_plan` ends a subscription and
+    raises `EngineFailed` or `NotConfigured` if it cannot.
     """
 
     def __init__(
@@ -128,7 +132,7 @@ class AccountDeletion:
         self._stops = {"account_deletion_predictions": cancel, "account_deletion_sessions": hang_up}
 
     async def sweep(self) -> int:
-        """Erase who is due; gives how many. Whose work still ends is erased the next time."""
+        """Erase accounts that are due and return how many; those with unfinished work remain."""
         for row in await self._database.read(many("account_deletion_plans", limit=_AT_ONCE)):
             await self._unsubscribe(str(row["id"]), str(row["subscription"]))
         due = await self._database.read(many("account_deletion_due", limit=_AT_ONCE))

@@ -1,6 +1,6 @@
-"""Everything that belongs to an account as one zip: a batch of rows, or a piece of a file, at a time.
+"""Export of everything that belongs to an account as a zip file, streamed in batches.
 
-README.txt                what is what
+README.txt                describes the contents
 account.json              the account; its keys, passkeys, sessions and identities, without their secrets
 <name>.jsonl              a JSON object per line: ledger, predictions, calls, responses, live-sessions,
                           posts, characters, models, audit, media
@@ -37,9 +37,12 @@ from sixfold.core.memory.import_export import files as import_export_files
 from sixfold.core.memory.import_export.archive_stream import ArchiveSink
 from sixfold.core.memory.models import Caller
 
-_ROWS = 200  # of the ledger in one read
-_MOST_ROWS, _FIRST_ROWS = 32, 8  # of a table in one read: fewer where rows are large
-_READ_BYTES = 2**20  # that a read aims at
+# Ledger entries of one read.
+_ROWS = 200
+# Rows of other tables in one read, which is reduced if rows are large.
+_MOST_ROWS, _FIRST_ROWS = 32, 8
+# Target size of one read.
+_READ_BYTES = 2**20
 _TABLES = {
     "predictions": "export_predictions",
     "calls": "export_calls",
@@ -66,7 +69,7 @@ missing.txt        files that the store no longer had, if there were any
 
 
 class AccountExport:
-    """A zip whose bytes are taken away as they come."""
+    """A zip file whose bytes are read while it is written."""
 
     def __init__(self, moment: int) -> None:
         self._sink = ArchiveSink()
@@ -74,28 +77,28 @@ class AccountExport:
         self._zip = zipfile.ZipFile(cast("IO[bytes]", self._sink), "w", zipfile.ZIP_DEFLATED)
 
     def taken(self) -> bytes:
-        """What has come since the last time."""
+        """Return the bytes written since the last call."""
         return self._sink.taken()
 
     def member(self, path: str, *, plain: bool = False) -> IO[bytes]:
-        """A file to write into; `plain` ones are not packed, as pictures and films are already."""
+        """Open a file in the zip for writing; with `plain`, without compression, as for images and videos."""
         info = zipfile.ZipInfo(path, self._date)
         info.compress_type = zipfile.ZIP_STORED if plain else zipfile.ZIP_DEFLATED
         info.external_attr = _FILE_MODE
         return self._zip.open(info, "w", force_zip64=True)
 
     def put(self, path: str, data: bytes) -> None:
-        """A whole small file."""
+        """Write a small file."""
         with self.member(path) as file:
             file.write(data)
 
     def close(self) -> None:
-        """The list of all files, and the end."""
+        """Write the central directory."""
         self._zip.close()
 
 
 async def export_account(database: Database, blobs: BlobStore, account_id: str) -> AsyncIterator[bytes]:
-    """The zip, in pieces; that it was taken is noted first."""
+    """Yield the zip in pieces, after recording the export in the audit log."""
     await database.write(audit_log.note(account_id, "account.export"))
     pack = AccountExport(await database.read(now()))
     account = await database.read(_account(account_id))
@@ -116,7 +119,6 @@ async def export_account(database: Database, blobs: BlobStore, account_id: str) 
 
 
 async def _ledger(database: Database, account_id: str, pack: AccountExport) -> AsyncIterator[bytes]:
-    """The journal, newest first, as everywhere."""
     cursor: str | None = ""
     with closing(pack.member("ledger.jsonl")) as file:
         while cursor is not None:
@@ -178,7 +180,7 @@ def _write_pages(
 
 
 async def _batches(database: Database, account_id: str, query: str) -> AsyncIterator[tuple[Row, ...]]:
-    """All rows of a query in batches, whose number of rows follows the size of the rows before."""
+    """Yield all rows of a query in batches, whose number of rows adapts to the size of earlier rows."""
     after, limit = "", _FIRST_ROWS
     while True:
         rows = await database.read(many(query, account_id=account_id, after=after, limit=limit))
@@ -213,7 +215,7 @@ def _account(account_id: str) -> Transaction[Mapping[str, Any]]:
 
 
 def _shown(row: Row, *hidden: str) -> Mapping[str, Any]:
-    """A row as people read it: money in USD, times in UTC, JSON as itself."""
+    """Return a row for export: money in USD, times in UTC, stored JSON as JSON."""
     shown: dict[str, Any] = {}
     for name, value in dict(row).items():
         if name in _HIDDEN or name in hidden:

@@ -1,1 +1,1 @@
-"""What accounts show to everybody: characters and posts."""
+"""The public gallery: characters and posts of all accounts."""

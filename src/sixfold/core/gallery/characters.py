@@ -1,4 +1,4 @@
-"""Characters: a name, a greeting, a face; each has a name in URLs that no other has."""
+"""Characters: a name, a description, a greeting and an avatar, with a unique name for URLs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TRIES = 8
 
 @dataclass(frozen=True, slots=True)
 class CharacterDraft:
-    """A character that is to be made; `avatar` names a stored file."""
+    """A character to create; `avatar` names a stored file."""
 
     account_id: str
     name: str
@@ -31,7 +31,7 @@ class CharacterDraft:
 
 @dataclass(frozen=True, slots=True)
 class Character:
-    """A character as everybody sees it. The time is epoch µs."""
+    """A published character; the time is in epoch µs."""
 
     id: str
     author_id: str
@@ -44,12 +44,12 @@ class Character:
 
     @classmethod
     def of(cls, row: Row) -> Character:
-        """The character that a row describes."""
+        """Build a character from a row."""
         return cls(**{name: row[name] for name in cls.__slots__})
 
 
 def create(draft: CharacterDraft) -> Transaction[Character]:
-    """A new character; raises `Forbidden` over an account's limit."""
+    """Create a character; raises `Forbidden` if the account has too many."""
     counted = yield from one("gallery_character_count", account_id=draft.account_id)
     if counted is not None and counted["total"] >= MOST:
         raise errors.Forbidden(f"An account may have at most {MOST} characters")
@@ -70,13 +70,13 @@ def create(draft: CharacterDraft) -> Transaction[Character]:
 
 
 def listed(limit: int, cursor: str | None) -> Transaction[GalleryPage[Character]]:
-    """Everybody's characters, newest first."""
+    """Return a page of all characters, newest first."""
     rows = yield Query("gallery_characters", {"before": cursor or LAST_ID, "limit": limit + 1})
     return page([Character.of(row) for row in rows], limit)
 
 
 def slug(name: str) -> str:
-    """A name as it stands in URLs, in Latin letters; `character` where it has none that can be read."""
+    """Return the form of a name for URLs, in Latin letters; `character` if none can be derived."""
     plain = re.sub(r"[^a-z0-9]+", "-", anyascii(name).lower())
     return plain.strip("-")[:_URL_NAME_CHARS].strip("-") or "character"
 

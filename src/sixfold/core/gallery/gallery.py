@@ -1,4 +1,4 @@
-"""The gallery: what faces call to publish, and to show what was published."""
+"""The gallery service, with which APIs publish and list characters and posts."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from sixfold.core.media.media import MediaService, MediaSource
 
 
 class Gallery:
-    """Publishes under fresh names: what else names the same bytes stays as private as it was."""
+    """Publishes files under new names, so that other names of the same bytes remain private."""
 
     def __init__(self, database: Database, media: MediaService) -> None:
         self._database = database
         self._media = media
 
     async def add_character(self, draft: characters.CharacterDraft, avatar: MediaSource | None) -> Character:
-        """A character; its avatar counts as an upload of the account. Raises `TooLarge`, `Forbidden`."""
+        """Publish a character; its avatar counts as an upload. Raises `TooLarge` or `Forbidden`."""
         return await self._database.write(self._character(draft, avatar))
 
     def _character(
@@ -32,7 +32,7 @@ class Gallery:
         return (yield from characters.create(replace(draft, avatar=name)))
 
     async def add_post(self, draft: posts.PostDraft, media: MediaSource) -> Post:
-        """A post; its file counts as an upload of the account. Raises `TooLarge`, `Forbidden`."""
+        """Publish a post; its file counts as an upload. Raises `TooLarge` or `Forbidden`."""
         return await self._database.write(self._post(draft, media))
 
     def _post(self, draft: posts.PostDraft, media: MediaSource) -> Transaction[Post]:
@@ -40,9 +40,9 @@ class Gallery:
         return (yield from posts.create(replace(draft, media=name)))
 
     async def characters(self, limit: int, cursor: str | None) -> GalleryPage[Character]:
-        """Everybody's characters, newest first."""
+        """Return a page of all characters, newest first."""
         return await self._database.read(characters.listed(limit, cursor))
 
     async def posts(self, limit: int, cursor: str | None, tag: str = "") -> GalleryPage[Post]:
-        """Everybody's posts, newest first; with a tag, those that carry it."""
+        """Return a page of all posts, newest first, optionally only those with a tag."""
         return await self._database.read(posts.listed(limit, cursor, posts.folded(tag)))

@@ -1,4 +1,4 @@
-"""A part of a list that everybody may read: newest first, by ids that sort by time."""
+"""Pages of public lists, newest first, with ids that sort by time as cursors."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-LAST_ID = "~"  # sorts after every id
+# Sorts after every id.
+LAST_ID = "~"
 
 
 class _NamedRow(Protocol):
@@ -20,13 +21,13 @@ N = TypeVar("N", bound=_NamedRow)
 
 @dataclass(frozen=True, slots=True)
 class GalleryPage(Generic[T]):
-    """Some rows, and the cursor of those that follow."""
+    """A page of rows; `next_cursor` is None on the last page."""
 
     rows: tuple[T, ...]
     next_cursor: str | None
 
 
 def page(found: Sequence[N], limit: int) -> GalleryPage[N]:
-    """The first `limit` of one more than that."""
+    """Return the first `limit` rows; `found` has one more if there is another page."""
     rows = tuple(found[:limit])
     return GalleryPage(rows, rows[-1].id if len(found) > limit else None)

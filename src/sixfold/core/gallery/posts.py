@@ -1,4 +1,4 @@
-"""Posts: a picture or a film with a few words and tags."""
+"""Posts: an image or video with text and tags."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_TAGS, MAX_TAG_CHARS = 20, 40
 
 @dataclass(frozen=True, slots=True)
 class PostDraft:
-    """A post that is to be made; `media` names a stored file."""
+    """A post to create; `media` names a stored file."""
 
     account_id: str
     text: str
@@ -28,7 +28,7 @@ class PostDraft:
 
 @dataclass(frozen=True, slots=True)
 class Post:
-    """A post as everybody sees it. The time is epoch µs."""
+    """A published post; the time is in epoch µs."""
 
     id: str
     author_id: str
@@ -40,14 +40,14 @@ class Post:
 
     @classmethod
     def of(cls, row: Row) -> Post:
-        """The post that a row describes."""
+        """Build a post from a row."""
         values: dict[str, Any] = {name: row[name] for name in cls.__slots__}
         values["tags"] = tuple(json.loads(row["tags"]))
         return cls(**values)
 
 
 def create(draft: PostDraft) -> Transaction[Post]:
-    """A new post; raises `Forbidden` over an account's limit."""
+    """Create a post; raises `Forbidden` if the account has too many."""
     counted = yield from one("gallery_post_count", account_id=draft.account_id)
     if counted is not None and counted["total"] >= MOST:
         raise errors.Forbidden(f"An account may have at most {MOST} posts")
@@ -69,7 +69,7 @@ def create(draft: PostDraft) -> Transaction[Post]:
 
 
 def listed(limit: int, cursor: str | None, tag: str) -> Transaction[GalleryPage[Post]]:
-    """Everybody's posts, newest first; with a tag, those that carry it."""
+    """Return a page of all posts, newest first, optionally only those with a tag."""
     name = "gallery_posts_tagged" if tag else "gallery_posts"
     given: dict[str, str | int] = {"before": cursor or LAST_ID, "limit": limit + 1}
     rows = yield Query(name, {**given, "tag": tag} if tag else given)
@@ -77,5 +77,5 @@ def listed(limit: int, cursor: str | None, tag: str) -> Transaction[GalleryPage[
 
 
 def folded(tag: str) -> str:
-    """A tag as it is kept and found: without `#` and needless spaces, in lower case."""
+    """Return the stored form of a tag: without `#` and extra spaces, in lower case."""
     return " ".join(tag.strip().lstrip("#").split()).casefold()

@@ -1,7 +1,7 @@
-"""Named files of accounts: results, uploads, and what users' URLs gave; the bytes lie in blobs.
+"""Named media files of accounts: outputs, uploads and fetched inputs; their bytes are stored as blobs.
 
-A blob's key is its BLAKE3 hash, so equal bytes are stored once; a name is random, so it cannot be
-guessed, and any number of names may point to one blob.
+A blob's key is the BLAKE3 hash of its content, so equal bytes are stored once. A name is random and cannot be
+guessed; any number of names may refer to one blob.
 """
 
 from __future__ import annotations
@@ -33,13 +33,16 @@ from sixfold.core.provenance.formats import media_types
 
 MEDIA_PATH = "/media/"
 _GRACE_US = DAY_US
-_WHOLE_BYTES = 4 << 20  # what is larger is never whole in memory
+# Larger files are not read into memory.
+_WHOLE_BYTES = 4 << 20
 _NO_USE = (errors.FetchRefused, errors.FetchFailed, errors.TooLarge, errors.BadRequest)
 _FILMED = frozenset({"video", "audio"})
 _LONG = _FILMED | {"file"}
 _BLOBS = "blobs/"
-_AT_ONCE = 8  # files of one request that are fetched together
-_HELD_SECONDS, _MOST_HELD = 3600.0, 4096  # far within the grace, in which nobody deletes what has no name
+# Files of one request that are fetched concurrently.
+_AT_ONCE = 8
+# Much less than the grace period in which blobs without a name are not deleted.
+_HELD_SECONDS, _MOST_HELD = 3600.0, 4096
 _CONTENT_KEY = re.compile(r"blobs/[0-9a-f]{2}/[0-9a-f]{62}", re.ASCII)
 Probe = Callable[[Path], tuple[str, int, int]]
 Measure = Callable[[Path, str], float | None]
@@ -47,10 +50,11 @@ Measure = Callable[[Path, str], float | None]
 
 @dataclass(frozen=True, slots=True)
 class MediaLimits:
-    """What may come in: bytes and pixels of one file, seconds of one fetch, bytes of an account.
+    """Limits of media inputs: bytes and pixels of one file, seconds of one fetch, bytes of an account's
+    uploads.
 
-    Films and sounds have limits of their own: `film_bytes` of one file and of all of a request's together,
-    `film_seconds` of length, `film_fetch_seconds` of one fetch, which goes through a file in `staging`.
+    Video and audio have limits of their own: `film_bytes` of one file and of all files of a request together,
+    `film_seconds` of duration, and `film_fetch_seconds` of one fetch, which goes through a file in `staging`.
     """
 
     image_bytes: int
@@ -66,7 +70,7 @@ class MediaLimits:
 
 @dataclass(frozen=True, slots=True)
 class MediaSource:
-    """A media input that was fetched or found: the blob that holds it, and its length if its header tells."""
+    """A stored media input: its blob, and its duration in seconds if the header contains it."""
 
     blob: str
     content_type: str
@@ -76,7 +80,7 @@ class MediaSource:
 
 @dataclass(frozen=True, slots=True)
 class NamedFile:
-    """One named file."""
+    """A named file."""
 
     name: str
     blob: str
@@ -86,7 +90,7 @@ class NamedFile:
 
     @classmethod
     def of(cls, row: Row) -> NamedFile:
-        """The file that a row describes."""
+        """Build a named file from a row."""
         return cls(row["name"], row["blob"], row["content_type"], row["size"], row["created_at"])
 
 
@@ -103,7 +107,7 @@ class Upload:
 
 @dataclass(frozen=True, slots=True)
 class StoredMedia:
-    """A run's files, stored and waiting for the transaction that names them."""
+    """Stored files of a run, to be named in the transaction that ends it."""
 
     files: tuple[OutputFile, ...]
     records: tuple[Mapping[str, Any], ...]
@@ -111,39 +115,39 @@ class StoredMedia:
 
 
 def blob_key(data: bytes) -> str:
-    """Where bytes lie."""
+    """Return the blob key of some bytes."""
     return key_of(blake3.blake3(data).hexdigest())
 
 
 def key_of(digest: str) -> str:
-    """The key of the blob with a BLAKE3 hash: `blobs/<2 hex>/<62 hex>`."""
+    """Return the blob key of a BLAKE3 hash: `blobs/<2 hex>/<62 hex>`."""
     return f"{_BLOBS}{digest[:2]}/{digest[2:]}"
 
 
 def digest_of(key: str) -> str:
-    """The BLAKE3 hash, in hex, of the blob under a key."""
+    """Return the BLAKE3 hash, in hex, of a blob key."""
     return key.removeprefix(_BLOBS).replace("/", "")
 
 
 def content_digest(key: str) -> str | None:
-    """The BLAKE3 hash, in hex, that a key is made of; None for a key that is not made of one."""
+    """Return the BLAKE3 hash, in hex, of a blob key; None for keys of another form."""
     return digest_of(key) if _CONTENT_KEY.fullmatch(key) else None
 
 
 def new_name(content_type: str) -> str:
-    """A fresh public file name of 192 random bits."""
+    """Return a new public file name with 192 random bits."""
     return f"{secrets.token_urlsafe(24)}.{media_types.EXTENSIONS.get(content_type, 'bin')}"
 
 
 def unmeasured(_path: Path, _type: str) -> None:
-    """The measure of a server that looks into no film."""
+    """Return None: the default measure, which does not read files."""
 
 
 class MediaService:
-    """Named files in the store.
+    """Named files in the blob store.
 
-    `probe` reads an image's header; `measure` that of a film or a sound: its seconds, or None where it says
-    nothing of them. Both raise `BadRequest` with a sentence for what is none.
+    `probe` reads an image's type and size in pixels, `measure` the duration of a video or audio file in
+    seconds, or None if its header lacks it. Both raise `BadRequest` with a sentence for invalid files.
     """
 
     def __init__(
@@ -161,18 +165,19 @@ class MediaService:
         self._probe = probe
         self._limits = limits
         self._measure = measure
-        self._held: dict[str, float] = {}  # blobs put a moment ago, and when by the monotonic clock
+        # Keys of recently stored blobs, and when they were stored by the monotonic clock.
+        self._held: dict[str, float] = {}
         self.own_origins: set[str] = set()
 
     @property
     def blobs(self) -> BlobStore:
-        """Where the bytes lie."""
+        """The blob store."""
         return self._blobs
 
-    # -- what comes in ---------------------------------------------------------------------------
+    # -- inputs ----------------------------------------------------------------------------------
 
     async def resolve(self, tenant: Tenant, descriptor: Descriptor, text: str) -> MediaSource:
-        """The bytes behind a media input, stored: our own media, an upload's id, a `data:` URI or a URL.
+        """Store the content of a media input: a name of this server, an upload's id, a `data:` URI or a URL.
 
         Raises `InvalidInput` with one sentence that names the input.
         """
@@ -185,7 +190,7 @@ class MediaService:
     async def resolve_all(
         self, tenant: Tenant, wanted: Mapping[str, tuple[Descriptor, str]]
     ) -> dict[str, MediaSource]:
-        """The same for many at once, each URL once; raises `InvalidInput` with every problem."""
+        """Resolve many inputs, each URL once; raises `InvalidInput` with all problems."""
         room, used = asyncio.Semaphore(_AT_ONCE), 0
         kinds = {text: str(descriptor.type) for descriptor, text in wanted.values()}
 
@@ -258,7 +263,7 @@ class MediaService:
         return MediaSource(key, fetched.content_type, len(fetched.data))
 
     async def _fetch_film(self, url: str) -> MediaSource:
-        """What a URL gives, by way of a file: it is never whole in memory."""
+        """Fetch a URL through a file, without holding its content in memory."""
         limits = self._limits
         with tempfile.TemporaryDirectory(dir=limits.staging, prefix="fetch-") as folder:
             path = Path(folder) / "file"
@@ -270,7 +275,7 @@ class MediaService:
         return MediaSource(key, content_type, size)
 
     async def check_film(self, source: MediaSource, kind: str) -> MediaSource:
-        """Look at a film's or a sound's header; raises `BadRequest` for none or half of one, `TooLarge`."""
+        """Check the header of a video or audio file; raises `BadRequest` or `TooLarge`."""
         if source.size > self._limits.film_bytes:
             raise errors.TooLarge(f"It may have at most {self._limits.film_bytes // 2**20} MiB")
         path = await self._blobs.local_path(source.blob)
@@ -280,7 +285,7 @@ class MediaService:
         return dataclasses.replace(source, seconds=seconds)
 
     async def check_image(self, source: MediaSource) -> None:
-        """Look at an image's header; raises `BadRequest` for what is none, `TooLarge` for too much."""
+        """Check the header of an image; raises `BadRequest` or `TooLarge`."""
         if source.size > self._limits.image_bytes:
             raise errors.TooLarge(f"An image may have at most {self._limits.image_bytes // 2**20} MiB")
         path = await self._blobs.local_path(source.blob)
@@ -289,12 +294,12 @@ class MediaService:
             megapixels = self._limits.image_pixels // 1_000_000
             raise errors.BadRequest(f"An image may have at most {megapixels} megapixels")
 
-    # -- what goes out ---------------------------------------------------------------------------
+    # -- outputs and uploads ---------------------------------------------------------------------
 
     async def store_outputs(
         self, prediction_id: str, account_id: str, staged: tuple[StagedFile, ...], texts: tuple[str, ...]
     ) -> StoredMedia:
-        """Put a run's files into blobs, each with its manifest text embedded; the staged files go."""
+        """Store a run's files as blobs with their manifests embedded, and remove the staged files."""
         keys = list[tuple[str, int]]()
         for at in range(0, len(staged), _AT_ONCE):
             keys += await asyncio.gather(*map(self._store_output, staged[at : at + _AT_ONCE], texts[at:]))
@@ -310,7 +315,8 @@ class MediaService:
             key, size = await asyncio.to_thread(_signed, file, text)
             if not self._was_held(key):
                 await self._blobs.put_file(key, file.path, content_type=file.content_type)
-            with contextlib.suppress(FileNotFoundError):  # the store may have moved it
+            # The blob store may have moved the file.
+            with contextlib.suppress(FileNotFoundError):
                 file.path.unlink()
             return key, size
         data, key = await asyncio.to_thread(_with_manifest, file, text)
@@ -319,11 +325,11 @@ class MediaService:
         return key, len(data)
 
     def _was_held(self, key: str) -> bool:
-        """Whether the run itself has stored this already: a graph's files are there before its end."""
+        """Return whether the run has stored this blob already, as workflows do before their end."""
         return time.monotonic() - self._held.pop(key, -_HELD_SECONDS) < _HELD_SECONDS
 
     async def upload(self, tenant: Tenant, path: Path, content_type: str) -> Upload:
-        """Keep the file at `path` (which is moved away) as an upload; raises `TooLarge` over the quota."""
+        """Store the file at `path` (which is moved away) as an upload; raises `TooLarge` over the quota."""
         key, sha256, size = await asyncio.to_thread(_hashes, path)
         await self._blobs.put_file(key, path, content_type=content_type)
         upload = Upload(ids.new("blob"), new_name(content_type), content_type, size, sha256)
@@ -331,7 +337,7 @@ class MediaService:
         return upload
 
     async def store_unnamed(self, data: bytes, content_type: str) -> MediaSource:
-        """Bytes that came with a request, stored and still without a name."""
+        """Store bytes of a request as a blob without a name."""
         key = blob_key(data)
         await self._blobs.put(key, data, content_type=content_type)
         self._held[key] = time.monotonic()
@@ -340,14 +346,14 @@ class MediaService:
         return MediaSource(key, content_type, len(data))
 
     async def store_input(self, data: bytes, content_type: str, descriptor: Descriptor) -> MediaSource:
-        """The same as a media input; raises `InvalidInput` with one sentence that names it."""
+        """Store bytes as a media input; raises `InvalidInput` with one sentence that names it."""
         try:
             return await self._checked(await self.store_unnamed(data, content_type), str(descriptor.type))
         except _NO_USE as error:
             raise _refused(descriptor, error) from error
 
     def name_blob(self, account_id: str, source: MediaSource) -> Transaction[str]:
-        """Give a stored blob a name of its own that stays; raises `TooLarge` over the account's quota."""
+        """Name a blob permanently; raises `TooLarge` over the account's quota."""
         file = OutputFile(new_name(source.content_type), source.blob, source.content_type, source.size)
         yield from self._within_quota(account_id, source.size)
         yield Query("media_insert", record(file, account_id, "upload"))
@@ -368,16 +374,16 @@ class MediaService:
         yield Query("media_insert", row)
 
     async def find(self, name: str) -> NamedFile:
-        """One named file; raises `NotFound`."""
+        """Return a named file; raises `NotFound`."""
         row = await self._database.read(one("media_by_name", name=name))
         if row is None:
             raise errors.NotFound("There is no such file")
         return NamedFile.of(row)
 
-    # -- what goes away --------------------------------------------------------------------------
+    # -- deletion --------------------------------------------------------------------------------
 
     async def sweep(self, limit: int = 200) -> int:
-        """Forget uploads whose time is up, and the blobs that nothing names any more; gives how many."""
+        """Delete expired names, and blobs that no longer have a name; returns how many names."""
         rows = await self._database.read(_expired(limit))
         for row in rows:
             orphan = await self._database.write(_forget(str(row["name"])))
@@ -386,7 +392,7 @@ class MediaService:
         return len(rows)
 
     async def _delete_if_old(self, blob: str, moment: int) -> None:
-        """Delete what has lain for a while: of anything younger, somebody may be about to name it."""
+        """Delete a blob unless it is recent: another request may be about to name it."""
         stored = await self._blobs.stat(blob)
         if stored is not None and stored.modified_at < moment - _GRACE_US:
             await self._blobs.delete(blob)
@@ -398,21 +404,21 @@ def _refused(descriptor: Descriptor, error: errors.SixfoldError) -> errors.Inval
 
 
 def discard(staged: tuple[StagedFile, ...]) -> None:
-    """Remove what a worker left behind."""
+    """Delete staged files."""
     for file in staged:
         with contextlib.suppress(OSError):
             file.path.unlink()
 
 
 def _with_manifest(file: StagedFile, text: str) -> tuple[bytes, str]:
-    """The file's bytes with the text embedded, and their key; the staged file goes."""
+    """Return the file's bytes with the manifest embedded, and their key; removes the staged file."""
     data = embed.embed(file.path.read_bytes(), file.content_type, text)
     file.path.unlink()
     return data, blob_key(data)
 
 
 def _signed(file: StagedFile, text: str) -> tuple[str, int]:
-    """Embed the text in the file where it lies; its key, and how large it is then."""
+    """Embed the manifest in the file; returns its key and new size."""
     embed.embed_file(file.path, file.content_type, text)
     key, _, size = _hashes(file.path)
     return key, size
@@ -453,7 +459,7 @@ def record(
 
 
 def input_record(source: MediaSource, account_id: str, prediction_id: str) -> Mapping[str, Any]:
-    """The row of an input that a prediction keeps."""
+    """Return the row of a prediction's input file."""
     name = new_name(source.content_type)
     file = OutputFile(name, source.blob, source.content_type, source.size)
     return record(file, account_id, "input", prediction_id=prediction_id)

@@ -1,7 +1,7 @@
-"""Artifact mounts: stored files under the names by which a run's inputs, and its worker, see them.
+"""Artifact mounts: stored files under the paths by which inputs and workers refer to them.
 
-`{"score.mid": "blob_…"}` is the file `/mnt/sixfold/artifacts/score.mid`. A media input that names that path
-takes its bytes; the worker finds every mounted file in `Task.files` under `artifacts/score.mid`.
+`{"score.mid": "blob_…"}` mounts the file `/mnt/sixfold/artifacts/score.mid`. A media input with that path
+takes its content, and the worker finds every mounted file in `Task.files` as `artifacts/score.mid`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NAME = re.compile(r"(?!\.)[\w. ()+@-]{1,200}")
 
 
 def parse(given: Any) -> dict[str, str]:
-    """File names and the uploads or URLs behind them; raises `InvalidInput`."""
+    """Return the upload id or URL of each file name; raises `InvalidInput`."""
     if given is None:
         return {}
     if not isinstance(given, dict) or len(cast("dict[object, object]", given)) > _MAX_MOUNTS:
@@ -43,7 +43,7 @@ def parse(given: Any) -> dict[str, str]:
 async def sources(
     media: MediaService, tenant: Tenant, model: Model, mounts: Mapping[str, str], given: Mapping[str, Any]
 ) -> dict[str, MediaSource]:
-    """The mounted files, and the media inputs that name one of them; raises `InvalidInput`."""
+    """Return the mounted files, and the media inputs that refer to one; raises `InvalidInput`."""
     found: dict[str, MediaSource] = {}
     for name, target in mounts.items():
         descriptor = Descriptor(name=f"{FIELD}.{name}", type="file")
@@ -64,13 +64,14 @@ async def sources(
 
 
 def named(model: Model, mounts: Mapping[str, str], given: Mapping[str, Any]) -> frozenset[str]:
-    """The media inputs that name one of the mounted files."""
-    paths = tuple(f"{PATH}/{name}" for name in mounts)  # a value of any type compares with a tuple's items
+    """Return the names of media inputs that refer to a mounted file."""
+    # A tuple, because inputs of any type can be compared with its items, hashable or not.
+    paths = tuple(f"{PATH}/{name}" for name in mounts)
     return frozenset(each.name for each in model.media_inputs if given.get(each.name) in paths)
 
 
 def local(files: Mapping[str, Path], text: str) -> Path | None:
-    """For engines: the file of a task that an input's text names as mounted; None where it names none."""
+    """Return the file of a task that an input's text refers to as mounted, or None; for engines."""
     return files.get(PREFIX + text.removeprefix(f"{PATH}/")) if text.startswith(f"{PATH}/") else None
 
 

@@ -1,4 +1,4 @@
-"""Ports of media storage: the blob store, the guarded HTTP client, and the files that pass through them."""
+"""Ports of media storage: the blob store and the guarded fetcher, and the files that pass through them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import msgspec
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """One stored object: its key, its size in bytes and when it was last written (epoch µs).
+    """A stored object: its key, size in bytes and time of the last write (epoch µs).
 
-    `tag` names the version of its bytes, where the store has a name for it.
+    `tag` identifies the version of its bytes, if the store has version tags.
     """
 
     key: str
@@ -24,20 +24,18 @@ class ObjectInfo:
 
 
 class BlobStore(Protocol):
-    """Bytes under keys (`/`-separated, no empty, `.` or `..` segment).
+    """Bytes by key; keys are `/`-separated without empty, `.` or `..` segments.
 
-    Files, S3, GCS and Azure run one suite.
-
-    A `put` is atomic and durable when it returns: readers see the old object or the new one,
-    whole, and a power cut after it loses nothing.
+    A `put` is atomic and durable when it returns: readers see either the old or the new object, and a power
+    failure does not lose it. All implementations (files, S3, GCS, Azure) pass one contract suite.
     """
 
     async def put(self, key: str, data: bytes, *, content_type: str | None = None) -> ObjectInfo:
-        """Store `data` under `key`, replacing what is there."""
+        """Store `data` under `key`, replacing an existing object."""
         ...
 
     async def put_file(self, key: str, path: Path, *, content_type: str | None = None) -> ObjectInfo:
-        """Store the file at `path` under `key`; the file may be moved away by this."""
+        """Store the file at `path` under `key`; may move the file."""
         ...
 
     async def stat(self, key: str) -> ObjectInfo | None:
@@ -45,33 +43,33 @@ class BlobStore(Protocol):
         ...
 
     async def get(self, key: str) -> bytes:
-        """Return the whole object; raises `KeyError` if it does not exist."""
+        """Return the whole object; raises `KeyError`."""
         ...
 
     def stream(self, key: str, start: int = 0, length: int | None = None) -> AsyncIterator[bytes]:
-        """The object's bytes from `start`, in pieces; raises `KeyError` at the first piece."""
+        """Yield the object's bytes from `start` in pieces; raises `KeyError` at the first piece."""
         ...
 
     async def local_path(self, key: str) -> Path:
-        """A readable local file with the object's bytes (for workers); raises `KeyError`."""
+        """Return a readable local file with the object's content, for workers; raises `KeyError`."""
         ...
 
     async def delete(self, key: str) -> bool:
-        """Remove the object; return False if it did not exist."""
+        """Delete the object; returns False if it did not exist."""
         ...
 
     def list(self, prefix: str = "") -> AsyncIterator[ObjectInfo]:
-        """Every object whose key starts with `prefix`, in key order."""
+        """Yield all objects whose keys start with `prefix`, in key order."""
         ...
 
     async def link(self, key: str) -> str | None:
-        """Return a temporary public URL of the object, or None where the store has none."""
+        """Return a temporary public URL of the object, or None if the store has none."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class FetchedFile:
-    """The response to a fetch: its bytes, the declared content type, and the final URL."""
+    """A fetched file: its bytes, the declared content type, and the final URL."""
 
     data: bytes
     content_type: str
@@ -79,20 +77,20 @@ class FetchedFile:
 
 
 class FetcherPort(Protocol):
-    """The guarded HTTP client: refuses private addresses (`FetchRefused`)."""
+    """The guarded HTTP client; raises `FetchRefused` for private addresses."""
 
     async def fetch_bytes(self, url: str, *, max_bytes: int, timeout_seconds: float) -> FetchedFile:
         """GET `url`; raises `FetchRefused`, `FetchFailed` or `TooLarge`."""
         ...
 
     async def fetch_file(self, url: str, into: Path, *, max_bytes: int, timeout_seconds: float) -> str:
-        """GET `url` into a new file; return the declared content type. Leaves no file on an error."""
+        """GET `url` into a new file and return the declared content type; removes the file on errors."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class StagedFile:
-    """One output file in the scratch folder of a worker; the reader removes it."""
+    """An output file in a worker's scratch folder; the reader removes it."""
 
     path: Path
     content_type: str
@@ -100,7 +98,7 @@ class StagedFile:
 
 
 class OutputFile(msgspec.Struct, frozen=True):
-    """One stored output file: its public name, the key of its blob, its type and its size in bytes."""
+    """A stored output file: its public name, blob key, content type and size in bytes."""
 
     name: str
     blob: str

@@ -1,4 +1,4 @@
-"""Paths that callers choose for their results: one grammar, and a folder for every tenant."""
+"""Save paths that callers choose for results: their grammar, and a folder for each tenant."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ _FORMATS = {"": "webp", "webp": "webp", "png": "png", "jpg": "jpeg", "jpeg": "jp
 
 @dataclass(frozen=True, slots=True)
 class SaveTarget:
-    """Where a result goes: its path in the store, and the format that its extension asks for."""
+    """Where a result is stored: its path in the store, and the format that its extension selects."""
 
     path: str
     format: str
 
 
 def key(path: str) -> str | None:
-    """The key of the object at a path in the store; None when nothing can lie there.
+    """Return the object key of a path in the store; None for an invalid path.
 
-    The two are the same, but that a segment which no file system takes is shortened to its hash.
+    They are equal, except that a segment that is too long for file systems is shortened with its hash.
     """
     if len(path) > MAX_CHARS + _MAX_PREFIX or _PATH.fullmatch(path) is None:
         return None
@@ -49,7 +49,7 @@ def _shortened(segment: str) -> str:
 
 
 def place(principal: Principal, save_path: str) -> SaveTarget:
-    """Where a principal's `save_path` lies; raises `InvalidInput`."""
+    """Return the target of a principal's `save_path`; raises `InvalidInput`."""
     if not 0 < len(save_path) <= MAX_CHARS or _PATH.fullmatch(save_path) is None:
         raise _refused(
             f"save_path must be 1 to {MAX_CHARS} characters of A-Z a-z 0-9 . _ - /, "
@@ -68,10 +68,10 @@ def place(principal: Principal, save_path: str) -> SaveTarget:
 
 
 def stored(tenant: Tenant, save_path: str, *, is_operator: bool) -> str:
-    """The path in the store of a tenant's file.
+    """Return the path in the store of a tenant's file.
 
-    The operator's files lie at the top, other accounts' below their ids, those made without a key in a folder
-    of their own, and those of a key that sees only its own work in a folder for each.
+    The operator's files are at the top level, those of other accounts below their ids, those made without a
+    key in a common folder, and those of a key that sees only its own work in a folder of its own.
     """
     if tenant.keyless:
         return f"{_KEYLESS}{save_path}"
@@ -81,7 +81,7 @@ def stored(tenant: Tenant, save_path: str, *, is_operator: bool) -> str:
 
 
 def owner_of(path: str) -> str:
-    """The id of the account whose file a path in the store is; "" for the operator's."""
+    """Return the account id that a path in the store belongs to; empty for the operator's."""
     first = path.partition("/")[0]
     return first if first.startswith(_ACCOUNT) else ""
 

@@ -1,7 +1,7 @@
-"""Paths below `/uploads/` that requests write: each is reserved before its run, and is a file or a folder.
+"""Reservations of paths below `/uploads/`: each is reserved before its run, as either a file or a folder.
 
-A reservation is made in the transaction that accepts the run and ends with the run. A row stays for an hour
-after its file was stored, so that a request that looked at the store before then cannot miss it.
+A reservation is made in the transaction that accepts the run and ends with the run. Its row stays for an hour
+after the file was stored, so that a request that checked the store before that cannot miss it.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from sixfold.core.clock import HOUR_US
 from sixfold.core.database import Query, Transaction, many, now
 
 _KEPT_US = HOUR_US
-_MOST = 200  # of one sweep
+# Reservations deleted by one sweep.
+_MOST = 200
 
 
 def reserve(path: str | None, prediction_id: str) -> Transaction[None]:
-    """Let one prediction write a file at `path`, if it has one; raises `Conflict` where it is taken."""
+    """Reserve `path` for one prediction; raises `Conflict` if it is taken. Does nothing for None."""
     if path is None:
         return
     made = yield Query("upload_path_reserve", {"path": path, "writer": prediction_id})
@@ -33,26 +34,26 @@ def reserve(path: str | None, prediction_id: str) -> Transaction[None]:
 
 
 def stored(prediction_id: str) -> Transaction[None]:
-    """The file of a prediction lies at its path."""
+    """Mark the file of a prediction as stored."""
     yield Query("upload_path_stored", {"writer": prediction_id})
 
 
 def release(prediction_id: str) -> Transaction[None]:
-    """Give the path of a prediction that wrote nothing to others."""
+    """Release the path of a prediction that stored nothing."""
     for row in (yield Query("upload_path_release", {"writer": prediction_id})):
         if not row["stored"]:
             yield from _forget(str(row["path"]))
 
 
 def sweep() -> Transaction[None]:
-    """Forget paths whose file was stored an hour ago, and those whose run ended as long ago."""
+    """Delete reservations whose file was stored, or whose run ended, more than an hour ago."""
     before = (yield from now()) - _KEPT_US
     for row in (yield from many("upload_paths_over", before=before, limit=_MOST)):
         yield from _forget(str(row["path"]))
 
 
 def folders(path: str) -> list[str]:
-    """The folders in which a path lies, the outermost first."""
+    """Return the parent folders of a path, outermost first."""
     parts = path.split("/")
     return ["/".join(parts[:depth]) for depth in range(1, len(parts))]
 

@@ -1,6 +1,5 @@
-"""What an output says of its origin: a signed record, embedded in the file's own metadata.
+"""Provenance of outputs: a signed manifest, embedded in the file's own metadata.
 
-`record` says what a manifest holds and how it is written, `signing` signs and checks it, and
-`embedding` puts the text into a file and finds it again, without a media library and without
-touching a pixel or a sample.
+`manifest` defines the content, `signing` signs and verifies it, and `embed` writes it into a file and reads
+it back without a media library, leaving pixels and samples unchanged.
 """

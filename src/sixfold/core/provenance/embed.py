@@ -1,7 +1,7 @@
-"""Putting a manifest's text into a file, and finding it again.
+"""Embedding of a manifest's text in a file, and its extraction.
 
-Embedding is deterministic, and embedding again replaces. So a replayed output that is given the original's
-text equals the original's file.
+Embedding is deterministic and replaces an earlier text. So a replayed output with the original's text is
+identical to the original file.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ _UNFIT = re.compile("[\0-\x1f\x7f-\x9f\ufeff\ufffe\uffff\ud800-\udfff]")
 
 
 def embed(data: bytes, content_type: str, text: str) -> bytes:
-    """The file with the text in its metadata.
+    """Return the file with the text in its metadata.
 
-    A type whose format carries no text, and a file that its container refuses, come back unchanged: an
-    output without a manifest is better than none. Raises `ManifestTooLarge` over 256 KiB and
-    `ValueError` for a text that has control characters in it; `record.canonical` makes neither.
+    A file of a type that cannot carry text, or with a malformed container, is returned unchanged: an output
+    without a manifest is better than none. Raises `ManifestTooLarge` over 256 KiB and `ValueError` for
+    control characters, neither of which `manifest.canonical` produces.
     """
     found = _edits(data, content_type, text)
     return splice(data, found) if found else data
 
 
 def embed_file(path: Path, content_type: str, text: str) -> None:
-    """`embed` for the file at `path`, which is never whole in memory: most are only written on."""
+    """Embed the text in the file at `path` without reading it into memory; most formats are appended to."""
     with path.open("rb") as file, mapped(file) as data:
         found = _edits(data, content_type, text)
     apply(path, found)
@@ -57,9 +57,10 @@ def _edits(data: bytes, content_type: str, text: str) -> list[FileEdit]:
 
 
 def extract(data: bytes) -> str | None:
-    """The text that `embed` put into a file, whatever it is called; None for any other bytes."""
+    """Return the text that `embed` wrote, detecting the file type by content; None if there is none."""
     kind = media_types.find(data)
-    carriers = (kind.carrier,) if kind else (mp4, svg)  # a QuickTime file may begin with any box
+    # A QuickTime file may begin with any box, so its type may be undetected.
+    carriers = (kind.carrier,) if kind else (mp4, svg)
     try:
         found = (carrier.extract(data) for carrier in carriers if carrier is not None)
         return next((text for text in found if text is not None), None)

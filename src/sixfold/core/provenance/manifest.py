@@ -1,7 +1,7 @@
-"""A manifest: which model made this file, from which inputs, with which engine.
+"""Manifests: which model made a file, from which inputs, with which engine.
 
-Its text is canonical JSON: keys sorted, no white space, UTF-8, and the few characters that XML, ID3
-or a terminal would not carry are written as escapes, so that one text fits every container.
+The text is canonical JSON in UTF-8: sorted keys, no white space, and escapes for the few characters that XML,
+ID3 or terminals do not support, so that the same text fits every container.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ _decode = msgspec.json.Decoder(dict[str, Any], float_hook=json_decoding.number).
 
 
 class ManifestTooLarge(ValueError):
-    """The manifest's text is over 256 KiB; its inputs have to pass through `inputs.clean` first."""
+    """The manifest's text exceeds 256 KiB; its inputs must be redacted with `redaction.clean`."""
 
 
 class NotAManifest(ValueError):
-    """The text is not a manifest of a format that is known here."""
+    """The text is not a manifest of a known format."""
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """What one output says of its origin.
+    """The provenance of one output file.
 
-    `inputs` are the checked inputs after `inputs.clean`; `parents` are the contents that went in, each
-    `blake3:<hex>` and at most `MAX_PARENTS`; `index` counts the outputs of the prediction from 0.
+    `inputs` are the validated inputs after `redaction.clean`; `parents` are the input files, each as
+    `blake3:<hex>`, at most `MAX_PARENTS`; `index` is the number of the output in its prediction, from 0.
     """
 
     model: str
@@ -52,15 +52,15 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plain(document: Mapping[str, Any]) -> str:
-    """Write a JSON object in the form that is signed, however long it is."""
+    """Return the canonical text of a JSON object, without a limit on its length."""
     text = msgspec.json.encode(document, order="sorted").decode()
     return _ESCAPED.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def canonical(document: Mapping[str, Any]) -> str:
-    """Write a JSON object in the one form that is signed; `ManifestTooLarge` over 256 KiB.
+    """Return the canonical text of a JSON object; raises `ManifestTooLarge` over 256 KiB.
 
-    Raises `TypeError` or `ValueError` for what JSON cannot hold.
+    Raises `TypeError` or `ValueError` for values that JSON cannot represent.
     """
     text = plain(document)
     if len(text.encode()) > MAX_TEXT_BYTES:
@@ -69,12 +69,12 @@ def canonical(document: Mapping[str, Any]) -> str:
 
 
 def document(manifest: Manifest) -> dict[str, Any]:
-    """A manifest as the JSON object that gets signed, still without key and signature."""
+    """Return a manifest as the JSON object that is signed, without key and signature."""
     return {"format": FORMAT, **msgspec.structs.asdict(manifest)}
 
 
 def parse(text: str) -> tuple[Manifest, dict[str, Any]]:
-    """Read a manifest's text, whoever wrote it, and its whole JSON object; `NotAManifest` otherwise."""
+    """Parse a manifest from any source; returns it and its JSON object. Raises `NotAManifest`."""
     if len(text) > MAX_TEXT_BYTES:
         raise NotAManifest("the text is longer than a manifest may be")
     try:

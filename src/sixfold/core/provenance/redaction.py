@@ -1,8 +1,8 @@
-"""Inputs made fit for a file that strangers will hold: no media inlined, no credentials in URLs.
+"""Redaction of inputs for manifests, which are published with the file: no inline media, no credentials in
+URLs.
 
-What is replaced becomes a small object that says what stood there: `{"blake3", "bytes"}` (for a
-`data:` URI with `"media_type"`) or `{"url", "withheld"}`. `replaced` lists them, as only inputs without
-any can be run again from the manifest alone.
+A redacted value becomes a small object: `{"blake3", "bytes"}` (with `"media_type"` for a `data:` URI) or
+`{"url", "withheld"}`. `replaced` lists them, because a manifest can only be replayed if there are none.
 """
 
 from __future__ import annotations
@@ -23,17 +23,18 @@ from sixfold.core.provenance import manifest
 MAX_BYTES = 192 * 1024
 MAX_DEPTH = 64
 _STRING_LIMITS = (16_384, 2_048, 256, 64)
-_MAX_URL = 2_048  # characters where some are not ASCII: `urlsplit` normalizes a host in quadratic time
+# Maximum length of a URL with non-ASCII characters, whose host `urlsplit` normalizes in quadratic time.
+_MAX_URL = 2_048
 _MEDIA_TYPE = re.compile(r"[\w.+-]{1,64}/[\w.+-]{1,64}", re.ASCII)
 _DIGEST = frozenset({"blake3", "bytes"})
 _SHAPES = (_DIGEST, _DIGEST | {"media_type"}, frozenset({"url", "withheld"}))
 
 
 def clean(inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Inputs for a manifest: plain JSON of at most 192 KiB, long values and `data:` URIs as digests.
+    """Return inputs for a manifest: JSON of at most 192 KiB, with digests for long values and `data:` URIs.
 
-    URLs lose user names, passwords and queries, where signed links carry their secrets. When the
-    whole is too large, shorter and shorter strings are replaced, and at last the whole itself.
+    URLs lose user names, passwords and queries, which contain the secrets of signed links. If the result is
+    too large, shorter and shorter strings are replaced, and finally all of it.
     """
     encoded = b"{}"
     for limit in _STRING_LIMITS:
@@ -45,13 +46,13 @@ def clean(inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def digest(data: bytes, media_type: str | None = None) -> dict[str, Any]:
-    """What stands in a manifest for bytes that are too long for it."""
+    """Return the object that replaces bytes in a manifest."""
     found: dict[str, Any] = {"blake3": blake3.blake3(data).hexdigest(), "bytes": len(data)}
     return found if media_type is None else {**found, "media_type": media_type}
 
 
 def replaced(inputs: Mapping[str, Any]) -> list[str]:
-    """The paths (`image`, `layers.0.mask`; `""` is the whole) of what `clean` took out."""
+    """Return the paths (`image`, `layers.0.mask`; empty for all) of values that `clean` replaced."""
     return sorted(_replaced(inputs, ""))
 
 
@@ -132,7 +133,7 @@ def _text(value: str) -> str:
 
 
 def _data_uri(value: str) -> dict[str, Any]:
-    """The digest of a URI's payload, so that it equals the stored content's; of the text if broken."""
+    """Return the digest of a URI's payload, as stored; of its text if the payload is invalid."""
     head, _, payload = value[5:].partition(",")
     media_type, *parameters = head.split(";")
     body = unquote_to_bytes(payload)

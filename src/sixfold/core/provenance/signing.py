@@ -1,8 +1,8 @@
-"""Signing a manifest with the server's key, and telling ours from foreign and from forged.
+"""Signatures of manifests with the server's key, and their verification.
 
-A signature covers the canonical text of everything else in the manifest, its key included. Ed25519 is
-deterministic: the same manifest and key give the same text. A key's public name is
-`ed25519:<public key, base64url>`, so whoever holds the name can check.
+A signature covers the canonical text of everything else in the manifest, including the key. Ed25519 is
+deterministic: the same manifest and key give the same text. The public name of a key is `ed25519:<public key,
+base64url>`, which is sufficient to verify its signatures.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _KEY = "ed25519:"
 
 @dataclass(frozen=True, slots=True)
 class Signed:
-    """A manifest that was read, and what its signature is worth.
+    """A parsed manifest and the result of its verification.
 
-    `intact`: unchanged since the holder of `signed_by` signed it. `ours`: that key is one of those asked
-    for. Anyone can sign with a key of their own, so only `valid` says that this server vouches for it.
+    `intact`: unchanged since the holder of `signed_by` signed it. `ours`: that key is one of the trusted
+    keys. Anyone can sign with a key of their own, so only `valid` means that this server made the file.
     """
 
     manifest: provenance_manifest.Manifest
@@ -37,12 +37,12 @@ class Signed:
 
     @property
     def valid(self) -> bool:
-        """Signed by a key of ours and unchanged since."""
+        """Whether it is signed by a trusted key and unchanged."""
         return self.intact and self.ours
 
 
 class Signer:
-    """Holds the server's Ed25519 key: `seed` is its 32 bytes; `retired` names keys it had before."""
+    """The server's Ed25519 key; `seed` is its 32 bytes, `retired` names its earlier public keys."""
 
     def __init__(self, seed: bytes, retired: Collection[str] = ()) -> None:
         self._private = ed25519.Ed25519PrivateKey.from_private_bytes(seed)
@@ -51,18 +51,18 @@ class Signer:
         self._trusted = frozenset({self.key, *retired})
 
     def sign(self, manifest: provenance_manifest.Manifest) -> str:
-        """The canonical, signed text to embed; `record.ManifestTooLarge` over 256 KiB."""
+        """Return the canonical, signed text to embed; raises `ManifestTooLarge` over 256 KiB."""
         document = {**provenance_manifest.document(manifest), "key": self.key}
         signature = self._private.sign(provenance_manifest.canonical(document).encode())
         return provenance_manifest.canonical({**document, "signature": _encoded(signature)})
 
     def read(self, text: str) -> Signed:
-        """Parse a text and check it against this server's keys; `record.NotAManifest` if it is none."""
+        """Parse a text and verify it against this server's keys; raises `NotAManifest`."""
         return verify(text, self._trusted)
 
 
 def verify(text: str, keys: Collection[str]) -> Signed:
-    """Parse a text and check it against public `keys`; no private key is needed."""
+    """Parse a text and verify it against public `keys`."""
     manifest, document = provenance_manifest.parse(text)
     key, signature = document.get("key"), document.pop("signature", None)
     if not isinstance(key, str):
@@ -72,7 +72,7 @@ def verify(text: str, keys: Collection[str]) -> Signed:
 
 
 def _intact(text: str, document: dict[str, Any], key: str, signature: str) -> bool:
-    """Whether `text` is, to the byte, what the key's holder wrote: its canonical form is compared too."""
+    """Return whether `text` is byte for byte what the key's holder signed."""
     public, signed = _decoded(key.removeprefix(_KEY)), _decoded(signature)
     if not key.startswith(_KEY) or public is None or signed is None:
         return False
@@ -91,7 +91,7 @@ def _encoded(data: bytes) -> str:
 
 
 def _decoded(text: str) -> bytes | None:
-    """Bytes of base64url without padding, or None; the spare bits of the last letter must be zero."""
+    """Decode unpadded base64url, or return None; the spare bits of the last character must be zero."""
     try:
         data = base64.urlsafe_b64decode(text.encode("ascii") + b"=" * (-len(text) % 4))
     except (UnicodeEncodeError, binascii.Error):
