@@ -185,10 +185,12 @@ class PredictionService:
     def _draft(
         self, request: PredictionRequest, model: Model, quote: PriceQuote, sources: Mapping[str, MediaSource]
     ) -> PredictionDraft:
-        values = {**model.for_engine(quote.values), **order.extras}
-        anew = model.takes("seed") and values.pop("randomize_seed", False)
-        if anew or (model.takes("seed") and values.get("seed", -1) < 0):
-            values["seed"] = ids.draw(_MAX_SEED, "" if anew or order.parent is None else order.parent.key)
+        values = {**model.for_engine(quote.values), **request.extras}
+        randomize = model.takes("seed") and values.pop("randomize_seed", False)
+        if randomize or (model.takes("seed") and values.get("seed", -1) < 0):
+            # The seed of a child follows from its key, so a repeated run of the parent uses the same one.
+            key = "" if randomize or request.parent is None else request.parent.key
+            values["seed"] = ids.draw(_MAX_SEED, key)
         for name in (*sources, *(each.name for each in model.image_lists)):
             values.pop(name, None)
         for name in model.projects & values.keys():
