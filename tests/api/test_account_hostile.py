@@ -30,7 +30,7 @@ PATHS = {"name": "ra1", "slug": "api-contract", "model": "world-model", "path": 
 def routes(home: House) -> Iterator[tuple[str, RouteEntry]]:
     """Every page's route with its method."""
     services = asgi.build_services(home.product)
-    for face in ui.faces(services, asgi.documents(home.product, list))[0]:
+    for face in ui.build_apis(services, asgi.documents(home.product, list))[0]:
         for route in face.routes:
             for method in route.handlers:
                 yield method, route

@@ -20,7 +20,7 @@ from sixfold.core.accounts import accounts
 from sixfold.ui import passwords
 from sixfold.web import refusals
 from sixfold.web.sessions import BROWSER_COOKIE
-from sixfold.web.uvicorn_protocol import WebSocketLine
+from sixfold.web.uvicorn_protocol import WebSocketProtocol
 from tests.api.app_fixture import House, bearer, client, house
 
 PUBLIC = "https://six.example.com"
@@ -30,7 +30,7 @@ RIGHT = "correct horse"
 @asynccontextmanager
 async def listening(home: House) -> AsyncIterator[int]:
     """The port of a server on a socket."""
-    config = uvicorn.Config(home.app, ws=WebSocketLine, lifespan="off", log_config=None)
+    config = uvicorn.Config(home.app, ws=WebSocketProtocol, lifespan="off", log_config=None)
     server = uvicorn.Server(config)
     task = asyncio.create_task(server.serve())
     config.port = 0

@@ -18,7 +18,7 @@ from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.database import many, one
 from sixfold.core.predictions.queries import PredictionFilter
 from sixfold.web.idempotency import IdempotencyGuard, IdempotentRequest
-from sixfold.web.responses import coded
+from sixfold.web.responses import error_response
 from tests.api.app_fixture import House, bearer, house
 from tests.api.test_gallery import png
 
@@ -146,7 +146,7 @@ def asked(home: House) -> Request:
 
 async def test_a_second_request_waits_for_the_first_and_then_gives_up(home: House) -> None:
     repeats = IdempotencyGuard(home.product.database, "boot_1", 0.2)
-    once = IdempotentRequest(home.account.id, b"body", coded)
+    once = IdempotentRequest(home.account.id, b"body", error_response)
     release = asyncio.Event()
 
     async def slow(_idempotency_id: str | None) -> Response:
@@ -164,7 +164,7 @@ async def test_a_second_request_waits_for_the_first_and_then_gives_up(home: Hous
 
 async def test_a_request_whose_answer_could_not_be_kept_is_run_anew(home: House) -> None:
     repeats = IdempotencyGuard(home.product.database, "boot_1", 0.2)
-    once = IdempotentRequest(home.account.id, b"body", coded)
+    once = IdempotentRequest(home.account.id, b"body", error_response)
 
     async def broken(_idempotency_id: str | None) -> Response:
         raise asyncio.CancelledError  # as when the server is killed, or its disk refuses the answer

@@ -231,15 +231,15 @@ async def test_body_budget_bounds_all_callers_together() -> None:
     async def receive() -> dict[str, Any]:
         return {"type": "http.request", "body": b"x" * (MIB + 64 * 1024), "more_body": True}
 
-    with budget.counting("a", receive) as first, budget.counting("b", receive) as second:
+    with budget.track("a", receive) as first, budget.track("b", receive) as second:
         await first()
         await second()
-        with budget.counting("c", receive) as third:
+        with budget.track("c", receive) as third:
             await third()
-        with budget.counting("c", receive) as third, budget.counting("d", receive) as fourth:
+        with budget.track("c", receive) as third, budget.track("d", receive) as fourth:
             await third()
             await fourth()
-            with budget.counting("e", receive) as fifth, pytest.raises(errors.TooManyRequests):
+            with budget.track("e", receive) as fifth, pytest.raises(errors.TooManyRequests):
                 await fifth()
 
 

@@ -40,7 +40,7 @@ NAMES = (
 
 
 def _routes(home: House) -> list[RouteEntry]:
-    table: Any = cast("WebApp", home.app)._table
+    table: Any = cast("WebApp", home.app)._router
     exact = [match.route for match in table._exact.values() if match.route is not None]
     return [*exact, *(route for _, _, route in table._patterns)]
 

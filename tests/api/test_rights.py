@@ -104,9 +104,9 @@ async def holders(home: House) -> list[Caller]:
 
 def concerned(caller: Caller, entry: Entry) -> bool:
     """Whether a route takes this kind of credential at all; none takes none, and says so."""
-    if caller.granted is None or entry.face in BOTH:
+    if caller.granted is None or entry.api in BOTH:
         return True
-    return caller.is_session == (entry.face in PAGES)
+    return caller.is_session == (entry.api in PAGES)
 
 
 def sent(entry: Entry) -> tuple[str, str]:
@@ -141,7 +141,7 @@ async def wrong(home: House, callers: list[Caller]) -> Iterator[str]:
     async def look(caller: Caller, entry: Entry) -> None:
         assert entry.access is not None
         method, path = sent(entry)
-        body: dict[str, Any] = {"data": {"x": "y"}} if entry.face in PAGES | BOTH else {"json": {}}
+        body: dict[str, Any] = {"data": {"x": "y"}} if entry.api in PAGES | BOTH else {"json": {}}
         body = {} if method in ("GET", "HEAD") else body
         answer = await visitor.request(method, path, headers=caller.headers, **body)
         wanted, was = expected(caller, entry.access), refusal(answer)

@@ -61,7 +61,7 @@ def built() -> ASGIApp:
 
 def table(app: ASGIApp) -> list[RouteEntry]:
     """Every route of the router, described or not."""
-    known: Any = vars(app)["_table"]  # the router has no other way to be listed
+    known: Any = vars(app)["_router"]  # the router has no other way to be listed
     found = [match.route for match in known._exact.values() if match.route is not None]
     return found + [route for _, _, route in known._patterns]
 

@@ -185,8 +185,8 @@ def test_systemd_takes_the_units(unit: str, tmp_path: Path) -> None:
 def exposed() -> set[str]:
     """The names of the series that /metrics gives."""
     metrics = Metrics()
-    metrics.answered("platform", "/", "GET", 200, 0.1)
-    metrics.watch(TokenCounts())
+    metrics.count_response("platform", "/", "GET", 200, 0.1)
+    metrics.add_gateway(TokenCounts())
     found: set[str] = {"up"}
     for family in metrics._registry.collect():
         found |= {family.name, f"{family.name}_total", f"{family.name}_bucket"}

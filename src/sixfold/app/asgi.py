@@ -48,29 +48,29 @@ def create_app(product: Application, local_token: str | None = None) -> ASGIApp:
     """
     services = build_services(product, local_token)
     metrics = Metrics()
-    metrics.watch(product.relaying.relay.counts)
+    metrics.add_gateway(product.relaying.relay.counts)
     described = documents(product, lambda: app.table.entries())
     areas = product.settings.areas
     spaces = WorkflowView(services) if "workflows" in areas else None
-    pages, start_page = ui.faces(services, described, spaces)
-    faces = [platform.face(services, metrics, described), *pages]
+    pages, start_page = ui.build_apis(services, described, spaces)
+    apis = [platform.build_api(services, metrics, described), *pages]
     if "media" in areas:
-        faces.append(media.face(services))
+        apis.append(media.build_api(services))
     if "gateway" in areas:
-        faces += gateway.faces(services)
+        apis += gateway.build_apis(services)
     if "imagekit" in areas:
-        faces.append(imagekit.face(services, start_page))
+        apis.append(imagekit.build_api(services, start_page))
     else:
-        faces.append(ui.start_face(start_page))
+        apis.append(ui.build_start_page(start_page))
     if "hosting" in areas:
-        faces += [hosting.face(services), replicate.face(services)]
+        apis += [hosting.build_api(services), replicate.build_api(services)]
     if "memory" in areas:
-        faces.append(memory.face(services))
+        apis.append(memory.build_api(services))
     if "workflows" in areas:
-        faces += workflows.faces(services)
-    faces.append(mcp.face(services))
+        apis += workflows.build_apis(services)
+    apis.append(mcp.build_api(services))
     is_https = product.settings.public_url.startswith("https://")
-    app = WebApp(faces, metrics, pages[0], services.admission, product.connections, is_https=is_https)
+    app = WebApp(apis, metrics, pages[0], services.admission, product.connections, is_https=is_https)
     tracing = product.relaying.tracing
     return app if tracing is None else tracing.serve(app)
 
@@ -94,7 +94,7 @@ def documents(product: Application, routes: Callable[[], Iterable[Entry]]) -> Op
 
 
 def build_services(product: Application, local_token: str | None = None) -> WebServices:
-    """What the faces are built from."""
+    """What the apis are built from."""
     settings, database = product.settings, product.database
     origins = TrustedHosts(settings)
     admission = Admission(settings, origins)

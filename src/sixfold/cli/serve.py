@@ -34,9 +34,9 @@ from sixfold.core.accounts import accounts
 from sixfold.core.accounts.accounts import LOCAL_EMAIL
 from sixfold.settings import Settings
 from sixfold.web import local_socket, logs
-from sixfold.web.local_socket import LocalLine, LocalOperator
+from sixfold.web.local_socket import LocalHttpProtocol, LocalOperator
 from sixfold.web.peers import PeerLimits
-from sixfold.web.uvicorn_protocol import ConnectionSweep, HttpProtocol, WebSocketLine
+from sixfold.web.uvicorn_protocol import ConnectionSweep, HttpProtocol, WebSocketProtocol
 
 _LOG = logging.getLogger("sixfold.server")
 _BACKLOG = 2048
@@ -196,7 +196,7 @@ class _Server(uvicorn.Server):
             listener, config = self._local
             config.load()
             serving = asyncio.get_running_loop().create_unix_server(
-                lambda: LocalLine(config, self.server_state, self.lifespan.state), sock=listener
+                lambda: LocalHttpProtocol(config, self.server_state, self.lifespan.state), sock=listener
             )
             self.servers.append(await serving)
         gc.freeze()
@@ -234,7 +234,7 @@ async def _serve(
         token = ids.secret("local")
         app = create_app(product, token)
         limited = functools.partial(HttpProtocol, limits=PeerLimits.of(configured))
-        over_local = None if local is None else (local, _config(LocalOperator(app, token), LocalLine))
+        over_local = None if local is None else (local, _config(LocalOperator(app, token), LocalHttpProtocol))
         server = _Server(_config(app, cast("type[HttpProtocol]", limited)), sweep, over_local)
         welcome = None
         if configured.on_loopback:
@@ -256,7 +256,7 @@ def _config(app: ASGIApp, protocol: type[HttpProtocol]) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         http=protocol,
-        ws=WebSocketLine,
+        ws=WebSocketProtocol,
         ws_ping_interval=10,
         ws_per_message_deflate=False,
         lifespan="off",

@@ -32,7 +32,7 @@ def build(services: WebServices) -> McpServer:
     return McpServer([Toolbox(tools).feature(), *features], INSTRUCTIONS.format(name="Sixfold").strip())
 
 
-def face(services: WebServices) -> ApiGroup:
+def build_api(services: WebServices) -> ApiGroup:
     """The route of the tools."""
     return serve(services, build(services))
 

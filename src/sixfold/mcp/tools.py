@@ -87,7 +87,7 @@ class Toolbox:
     def __init__(self, tools: Sequence[McpTool], page: int = PAGE) -> None:
         for tool in tools:
             if tool.access is None:
-                raise ValueError(f"The tool {tool.name} declares no right: give it an access, if only ANY")
+                raise ValueError(f"The tool {tool.name} declares no access: set one, such as ANY")
         self._tools = {tool.name: tool for tool in tools}
         self._listed = {tool.name: msgspec.Raw(_encode(tool.plain())) for tool in tools}  # they never change
         self._page = page

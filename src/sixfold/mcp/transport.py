@@ -25,7 +25,7 @@ from sixfold.mcp.jsonrpc import Plain, RpcError, RpcMessage
 from sixfold.mcp.server import ClientChannel, McpServer, ToolInvocation
 from sixfold.web import bodies, requests, responses
 from sixfold.web.idempotency import IdempotentRequest, UncachedResponse
-from sixfold.web.routing import Dialect
+from sixfold.web.routing import ErrorFormat
 from sixfold.web.services import WebServices
 
 _LOG = logging.getLogger("sixfold.mcp")
@@ -65,7 +65,7 @@ class McpEndpoint:
 
     async def _read(self, request: Request, raw: bytes, call: ToolInvocation) -> Response:
         try:
-            document = await bodies.parsed(bodies.parse_json, raw)
+            document = await bodies.parse(bodies.parse_json, raw)
         except errors.InputTooLarge as error:
             return _failed(None, RpcError(jsonrpc.PARSE_ERROR, error.message), 400)
         except errors.BadRequest:
@@ -218,7 +218,7 @@ def _failed(message_id: jsonrpc.MessageId, failure: RpcError, status: int) -> Re
     return Response(_encode(jsonrpc.error(message_id, failure)), status, _HEADERS, "application/json")
 
 
-def dialect(base_url: str) -> Dialect:
+def dialect(base_url: str) -> ErrorFormat:
     """What the doors refuse, as a JSON-RPC error with the status of the refusal.
 
     A program without a key is told where it gets one (RFC 9728).

@@ -19,14 +19,14 @@ async def read(request: Request) -> dict[str, str]:
     if raw and bodies.media_type(request) != "application/x-www-form-urlencoded":
         raise errors.UnsupportedMedia("This takes a form")
     decode = functools.partial(bodies.decode_urlencoded, max_fields=_MAX_FIELDS, keep_blank=True)
-    return await bodies.parsed(decode, raw)
+    return await bodies.parse(decode, raw)
 
 
 async def signed(request: Request, sessions: SessionCookies) -> tuple[SessionCookie, dict[str, str]]:
     """Return session and fields after the CSRF check; raises `Forbidden` or `Unauthenticated`."""
     session = await sessions.of(request)
     form = await read(request)
-    sessions.guard(request, session, form.get("csrf"))
+    sessions.check_csrf(request, session, form.get("csrf"))
     if session is None:
         raise errors.Unauthenticated("Sign in first")
     return session, form

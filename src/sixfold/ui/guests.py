@@ -64,7 +64,7 @@ class PageAuth:
         async def handle(request: Request, guest: PageUser) -> Response:
             if request.method not in ("GET", "HEAD"):
                 token = (await forms.read(request)).get("csrf")
-                self._services.sessions.guard(request, guest.session, token)
+                self._services.sessions.check_csrf(request, guest.session, token)
             return await work(request, guest)
 
         return self.page(handle)
@@ -78,7 +78,7 @@ class PageAuth:
                 raise errors.Unauthenticated("Sign in first")
             if request.method != "GET":
                 token = request.headers.get(CSRF_HEADER)
-                self._services.sessions.guard(request, guest.session, token)
+                self._services.sessions.check_csrf(request, guest.session, token)
             return await work(request, guest)
 
         return handle

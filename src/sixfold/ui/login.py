@@ -56,7 +56,7 @@ class LoginPages:
 
     async def password(self, request: Request) -> Response:
         """Sign in with email and password, or with the token of a link that was confirmed."""
-        self._services.sessions.guard(request, None, None)
+        self._services.sessions.check_csrf(request, None, None)
         form = await forms.read(request)
         if "token" in form:
             return await self._entrance.by_link(request, form["token"])
@@ -74,7 +74,7 @@ class LoginPages:
         """End the session of this browser."""
         session = await self._services.sessions.of(request)
         form = await forms.read(request)
-        self._services.sessions.guard(request, session, form.get("csrf"))
+        self._services.sessions.check_csrf(request, session, form.get("csrf"))
         if session is not None:
             await self._services.database.write(login_sessions.end(session.token))
         response = RedirectResponse("/signin", 303)

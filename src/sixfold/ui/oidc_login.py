@@ -41,7 +41,7 @@ class OidcLoginPages:
         following = sessions.own_path(request.query_params.get("next", ""))
         url, ticket = await self._begin({"next": following})
         response = RedirectResponse(url, 303, {"Cache-Control": "no-store"})
-        self._services.sessions.give_ticket(response, ticket)
+        self._services.sessions.set_ticket(response, ticket)
         return response
 
     async def link(self, request: Request) -> Response:
@@ -49,7 +49,7 @@ class OidcLoginPages:
         session, _ = await forms.signed(request, self._services.sessions)
         url, ticket = await self._begin({"account": session.account.id})
         response = self._pages.render("away.html", session, url=url, there=self._services.provider.name)
-        self._services.sessions.give_ticket(response, ticket)
+        self._services.sessions.set_ticket(response, ticket)
         return response
 
     async def unlink(self, request: Request) -> Response:

@@ -95,19 +95,19 @@ class PasskeyPages:
 
     async def ask(self, request: Request) -> Response:
         """Return the options with which the browser signs in by passkey."""
-        self._services.sessions.guard(request, None, None)
+        self._services.sessions.check_csrf(request, None, None)
         self._entrance.attempts.ask(request)
         library, here = self._library(), self._here()
         asked, ticket = library.challenge(), ids.secret("ticket")
         begun = auth_challenges.create(_USING, ticket, {"asked": library.text(asked)})
         await self._services.database.write(begun, durable=False)
         response = responses.json(library.question(here, asked), 200, _NO_STORE)
-        self._services.sessions.give_ticket(response, ticket)
+        self._services.sessions.set_ticket(response, ticket)
         return response
 
     async def use(self, request: Request) -> Response:
         """Verify the browser's response and open a session."""
-        self._services.sessions.guard(request, None, None)
+        self._services.sessions.check_csrf(request, None, None)
         attempt = self._entrance.attempts.with_secret(request)
         library, database = self._library(), self._services.database
         given = bodies.parse_object(await request.body())
@@ -139,7 +139,7 @@ class PasskeyPages:
 
     async def _owner(self, request: Request) -> SessionCookie:
         session = await self._services.sessions.of(request)
-        self._services.sessions.guard(request, session, request.headers.get(CSRF_HEADER))
+        self._services.sessions.check_csrf(request, session, request.headers.get(CSRF_HEADER))
         if session is None:
             raise errors.Unauthenticated("Sign in first")
         return session

@@ -93,7 +93,7 @@ class ProvenancePages:
     async def replay(self, request: Request, guest: PageUser) -> Response:
         """Run a prediction again with the same inputs and seed; its page says whether the output is equal."""
         form = await forms.read(request)
-        self._services.sessions.guard(request, guest.session, form.get("csrf"))
+        self._services.sessions.check_csrf(request, guest.session, form.get("csrf"))
         found = await self._services.pipeline.get(requests.path_value(request, "prediction_id"), guest.tenant)
         origin = self._services.settings.base_url
         read = self._services.database.read

@@ -109,7 +109,7 @@ class UserInterface:
     async def make(self, request: Request) -> Response:
         """Generate an image for the signed-in user and return the result as JSON."""
         session = await self._services.sessions.of(request)
-        self._services.sessions.guard(request, session, request.headers.get(CSRF_HEADER))
+        self._services.sessions.check_csrf(request, session, request.headers.get(CSRF_HEADER))
         if session is None:
             raise errors.Unauthenticated("Sign in first")
         given = bodies.parse_object(await request.body())
@@ -177,7 +177,7 @@ class StaticFiles:
         return Response(found[0], 200, {"Cache-Control": "public, max-age=31536000, immutable"}, found[1])
 
 
-def faces(
+def build_apis(
     services: WebServices, documents: Mapping[str, OpenApiDocument], spaces: WorkflowCards | None = None
 ) -> tuple[tuple[ApiGroup, ...], Handler]:
     """Return the groups of page and script routes, and the start page's handler."""
@@ -221,7 +221,7 @@ def faces(
     keys = passkeys.routes(services, entrance)
     script = ApiGroup(
         "ui",
-        responses.coded,
+        responses.error_response,
         (
             box,
             *keys,
@@ -231,10 +231,11 @@ def faces(
         ),
     )
     if "memory" in services.settings.areas:
-        return (pages, script, memory.face(services)), site.start
+        return (pages, script, memory.build_api(services)), site.start
     return (pages, script), site.start
 
 
-def start_face(start_page: Handler) -> ApiGroup:
+def build_start_page(start_page: Handler) -> ApiGroup:
     """Return a group with the start page, for servers without the Image utility API, which has `/`."""
-    return ApiGroup("ui", responses.coded, (RouteEntry("/", {"GET": start_page}, access=rights.PUBLIC),))
+    route = RouteEntry("/", {"GET": start_page}, access=rights.PUBLIC)
+    return ApiGroup("ui", responses.error_response, (route,))

@@ -18,7 +18,7 @@ from starlette.requests import Request
 from sixfold import errors
 from sixfold.core.accounts.accounts import Account
 from sixfold.web import refusals
-from sixfold.web.admission import Attempts, Spent
+from sixfold.web.admission import Attempts, CountedAttempt
 from sixfold.web.sessions import TrustedBrowsers
 from sixfold.web.trusted_hosts import TrustedHosts
 
@@ -34,7 +34,7 @@ _MAX_WAITING = 64
 class Attempt:
     """An attempt to sign in, counted as a failure until it succeeds."""
 
-    def __init__(self, counted: list[tuple[Attempts, Spent]], *, trusted: bool) -> None:
+    def __init__(self, counted: list[tuple[Attempts, CountedAttempt]], *, trusted: bool) -> None:
         self._counted = counted
         self.trusted = trusted
 

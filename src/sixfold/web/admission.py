@@ -27,13 +27,13 @@ class Admission:
         self._origins = origins
         self.accounts = RequestRates(settings.requests_per_second_per_account, "An account")
         self._keyless = RequestRates(settings.requests_per_second_per_peer, "An address without a valid key")
-        self.websockets = Slots(
+        self.websockets = StreamLimit(
             "websockets", "websockets", settings.websockets_per_account, settings.websockets
         )
-        self.event_streams = Slots(
+        self.event_streams = StreamLimit(
             "event_streams", "event streams", settings.event_streams_per_account, settings.event_streams
         )
-        self.chat_streams = Slots("chat_streams", "streamed chats", settings.chat_streams_per_account)
+        self.chat_streams = StreamLimit("chat_streams", "streamed chats", settings.chat_streams_per_account)
 
     def event_stream(self, request: HTTPConnection, account_id: str) -> None:
         """Take a slot for an event stream until its request ends.
@@ -51,10 +51,10 @@ class Admission:
 
 
 # The scope key of the callbacks that release its slots when the request or websocket ends.
-_HELD = "sixfold.held"
+_RELEASE_CALLBACKS = "sixfold.release_callbacks"
 
 
-class Slots:
+class StreamLimit:
     """A limit on open streams: `per_holder` for each account, `total` for the server; 0 means no limit.
 
     `reason` is the label in the metrics, `noun` the name in error messages.
@@ -79,35 +79,33 @@ class Slots:
                 code=f"too_many_{self._reason}",
             )
         self.holders[holder] += 1
-        _held(scope).append(functools.partial(self._leave_holder, holder))
+        _callbacks(scope).append(functools.partial(self._release_holder, holder))
 
     def enter(self, scope: MutableMapping[str, Any], caller: str) -> None:
         """Take a slot of the server until the request of `scope` ends; raise `TooManyConnections`."""
         if self._total and self.open >= self._total:
             refusals.recorder().add(self._reason, caller)
-            raise errors.TooManyConnections(
-                f"The server has too many {self._noun} open; ask again in a moment"
-            )
+            raise errors.TooManyConnections(f"The server has too many {self._noun} open; retry in a moment")
         self.open += 1
-        _held(scope).append(self._leave)
+        _callbacks(scope).append(self._release)
 
-    def _leave(self) -> None:
+    def _release(self) -> None:
         self.open -= 1
 
-    def _leave_holder(self, holder: str) -> None:
+    def _release_holder(self, holder: str) -> None:
         self.holders[holder] -= 1
         if self.holders[holder] <= 0:
             del self.holders[holder]
 
 
-def _held(scope: MutableMapping[str, Any]) -> list[Callable[[], None]]:
-    return scope.setdefault(_HELD, [])
+def _callbacks(scope: MutableMapping[str, Any]) -> list[Callable[[], None]]:
+    return scope.setdefault(_RELEASE_CALLBACKS, [])
 
 
 def release(scope: MutableMapping[str, Any]) -> None:
     """Release the slots that a request or websocket took."""
-    for leave in scope.pop(_HELD, ()):
-        leave()
+    for callback in scope.pop(_RELEASE_CALLBACKS, ()):
+        callback()
 
 
 # A burst may use up the rate of this many seconds at once.
@@ -144,29 +142,29 @@ class RequestRates:
         """Count a request; raise `TooManyRequests` over the rate."""
         if not self._step:
             return
-        moment = self._clock()
+        now = self._clock()
         due = self._due.get(key)
         if due is None:
-            key, due = self._enter(key, moment)
-        due = (due if due > moment else moment) + self._step
-        if due > moment + BURST_SECONDS:
-            self._refuse(key, due - moment)
+            key, due = self._admit_key(key, now)
+        due = (due if due > now else now) + self._step
+        if due > now + BURST_SECONDS:
+            self._refuse(key, due - now)
         self._due[key] = due
 
-    def _enter(self, key: str, moment: float) -> tuple[str, float]:
+    def _admit_key(self, key: str, now: float) -> tuple[str, float]:
         if len(self._due) >= self._max_keys:
-            if moment >= self._full_until:
-                self._due = {name: due for name, due in self._due.items() if due > moment}
-                self._full_until = moment + 1
+            if now >= self._full_until:
+                self._due = {name: due for name, due in self._due.items() if due > now}
+                self._full_until = now + 1
             if len(self._due) >= self._max_keys:
-                return _SHARED, self._due.get(_SHARED, moment)
-        return key, moment
+                return _SHARED, self._due.get(_SHARED, now)
+        return key, now
 
     def _refuse(self, key: str, ahead: float) -> None:
         refusals.recorder().add("rate", key)
         raise errors.TooManyRequests(
-            f"{self._noun} may make {self._per_second:g} requests a second, and {BURST_SECONDS:g} seconds of "
-            "that at once: ask again later",
+            f"{self._noun} may make at most {self._per_second:g} requests per second, with bursts of up to "
+            f"{BURST_SECONDS:g} seconds' worth: retry later",
             retry_after=max(1, math.ceil(ahead - BURST_SECONDS)),
         )
 
@@ -175,7 +173,7 @@ _ROWS, _WIDTH = 4, 65_536
 _MAX_COUNT = 65_535
 
 
-class Spent(NamedTuple):
+class CountedAttempt(NamedTuple):
     """The cells in which an attempt was counted."""
 
     window: int
@@ -199,23 +197,23 @@ class Attempts:
         self._window = 0
         self._rows: list[array[int]] = []
 
-    def spend(self, key: str) -> Spent:
+    def spend(self, key: str) -> CountedAttempt:
         """Count one attempt and return its cells; raise `TooManyRequests` over the limit."""
-        moment = self._clock()
-        if moment >= self._ends:
-            self._ends = moment + self._seconds
+        now = self._clock()
+        if now >= self._ends:
+            self._ends = now + self._seconds
             self._window += 1
             self._rows = [array("H", bytes(2 * _WIDTH)) for _ in range(_ROWS)]
         cells = self._cells(key)
         if min(row[cell] for row, cell in zip(self._rows, cells, strict=True)) >= self._limit:
             raise errors.TooManyRequests(
-                "Too many attempts: wait a little", retry_after=max(1, math.ceil(self._ends - moment))
+                "Too many attempts: retry later", retry_after=max(1, math.ceil(self._ends - now))
             )
         for row, cell in zip(self._rows, cells, strict=True):
             row[cell] = min(_MAX_COUNT, row[cell] + 1)
-        return Spent(self._window, cells)
+        return CountedAttempt(self._window, cells)
 
-    def give_back(self, spent: Spent) -> None:
+    def give_back(self, spent: CountedAttempt) -> None:
         """Undo the count of an attempt that succeeded."""
         if spent.window == self._window:
             for row, cell in zip(self._rows, spent.cells, strict=True):

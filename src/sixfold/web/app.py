@@ -22,7 +22,7 @@ from sixfold.web.admission import Admission
 from sixfold.web.metrics import Metrics
 from sixfold.web.overload import OVERLOADED, PROBES
 from sixfold.web.raw_asgi import RawHandler, RawRequest, RawResponse
-from sixfold.web.responses import LongResponse, coded
+from sixfold.web.responses import LongResponse, error_response
 from sixfold.web.routing import ApiGroup, RouteMatch, Router
 
 _LOG = logging.getLogger("sixfold.web")
@@ -30,7 +30,7 @@ _ACCESS = logging.getLogger("sixfold.access")
 _HEADERS = ((b"x-content-type-options", b"nosniff"),)
 _HTTPS_HEADERS = (*_HEADERS, (b"strict-transport-security", b"max-age=31536000"))
 # The status in logs of a request whose client disconnected before the response (as in nginx).
-_LEFT = 499
+_CLIENT_DISCONNECTED = 499
 _REVOKED = b'event: error\ndata: {"error": {"message": "This credential was revoked", "code": "revoked"}}\n\n'
 _LONG = (StreamingResponse, LongResponse)
 _HOP = b"x-sixfold-hop"
@@ -41,7 +41,7 @@ _KEY_HEADERS = frozenset({b"authorization", b"x-api-key"})
 # The close code of a websocket that the server cannot take now.
 TRY_AGAIN_LATER = 1013
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-FALLBACK = ApiGroup("none", coded, ())
+FALLBACK = ApiGroup("none", error_response, ())
 
 
 class WebApp:
@@ -49,9 +49,9 @@ class WebApp:
 
     def __init__(
         self,
-        faces: Iterable[ApiGroup],
+        apis: Iterable[ApiGroup],
         metrics: Metrics,
-        lost: ApiGroup = FALLBACK,
+        not_found: ApiGroup = FALLBACK,
         admission: Admission | None = None,
         connections: Connections | None = None,
         *,
@@ -59,13 +59,13 @@ class WebApp:
     ) -> None:
         """Build the route table.
 
-        `lost` answers browsers for paths that belong to no API. `connections` ends streams whose credential
-        is revoked. `is_https` states that clients reach this server by an https URL, so that responses carry
-        `Strict-Transport-Security`.
+        `not_found` answers browsers for paths that belong to no API. `connections` ends streams whose
+        credential is revoked. `is_https` states that clients reach this server by an https URL, so that
+        responses carry `Strict-Transport-Security`.
         """
         self._admission = admission
-        self._table = Router(faces, FALLBACK)
-        self._lost = RouteMatch(lost, None)
+        self._router = Router(apis, FALLBACK)
+        self._not_found = RouteMatch(not_found, None)
         self._metrics = metrics
         self._connections = connections
         self._headers = _HTTPS_HEADERS if is_https else _HEADERS
@@ -73,64 +73,64 @@ class WebApp:
     @property
     def table(self) -> Router:
         """The routes, with the access that each requires."""
-        return self._table
+        return self._router
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         match scope["type"]:
             case "http":
                 await self._serve(scope, receive, send)
             case "lifespan":
-                await _live(receive, send)
+                await _complete_lifespan(receive, send)
             case _:
-                await self._converse(WebSocket(scope, receive, send))
+                await self._serve_websocket(WebSocket(scope, receive, send))
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        began = time.perf_counter()
+        start = time.perf_counter()
         reset()
         request_id = ids.new("req")
-        match = self._table.find(scope["path"])
-        if match.face is FALLBACK and _is_browser(scope):
-            match = self._lost
+        match = self._router.find(scope["path"])
+        if match.api is FALLBACK and _is_browser(scope):
+            match = self._not_found
         scope["sixfold.request_id"] = request_id
         scope["path_params"] = match.params
-        status = _LEFT
+        status = _CLIENT_DISCONNECTED
         try:
             response = await self._answer(scope, receive, match)
             if response is not None:
                 status = response.status_code
                 response.raw_headers += [(b"x-request-id", request_id.encode()), *self._headers]
-                sending = send if scope["method"] != "HEAD" else _bodiless(send)
+                wrapped_send = send if scope["method"] != "HEAD" else _without_body(send)
                 if self._connections is not None and isinstance(response, _LONG):
-                    await _stream(self._connections, response, scope, receive, sending)
+                    await _stream(self._connections, response, scope, receive, wrapped_send)
                 else:
-                    await response(scope, receive, sending)
+                    await response(scope, receive, wrapped_send)
         finally:
             admission.release(scope)
-            self._note(scope, match, status, time.perf_counter() - began)
+            self._log_request(scope, match, status, time.perf_counter() - start)
 
-    async def _converse(self, websocket: WebSocket) -> None:
+    async def _serve_websocket(self, websocket: WebSocket) -> None:
         """Run a websocket; refuse an unknown path with 4404 and an untrusted Origin with 4403."""
         reset()
         scope = websocket.scope
         scope["sixfold.request_id"] = ids.new("req")
-        found = self._table.find_socket(scope["path"])
-        if found is None or not found[0].trusts(websocket):
+        route_match = self._router.find_socket(scope["path"])
+        if route_match is None or not route_match[0].trusts(websocket):
             await websocket.receive()
-            await websocket.close(4404 if found is None else 4403)
+            await websocket.close(4404 if route_match is None else 4403)
             return
-        socket, scope["path_params"] = found
+        socket, scope["path_params"] = route_match
         rights.declared.set(socket.access or rights.UNDECLARED)
-        began = time.perf_counter()
+        start = time.perf_counter()
         try:
             # The ASGI server logs any other exception and closes the websocket.
             with contextlib.suppress(WebSocketDisconnect):
-                if await self._has_room(websocket):
-                    await socket.converse(websocket)
+                if await self._admit_websocket(websocket):
+                    await socket.handler(websocket)
         finally:
             admission.release(scope)
-            _ACCESS.info("WS %s %.1f s", socket.path, time.perf_counter() - began)
+            _ACCESS.info("WS %s %.1f s", socket.path, time.perf_counter() - start)
 
-    async def _has_room(self, websocket: WebSocket) -> bool:
+    async def _admit_websocket(self, websocket: WebSocket) -> bool:
         """Return whether the server takes another websocket; otherwise refuse it before it is accepted."""
         if self._admission is None:
             return True
@@ -140,7 +140,9 @@ class WebApp:
         except errors.SixfoldError as error:
             await websocket.receive()
             if "websocket.http.response" in websocket.scope.get("extensions", {}):
-                await websocket.send_denial_response(coded(error, websocket.scope["sixfold.request_id"]))
+                await websocket.send_denial_response(
+                    error_response(error, websocket.scope["sixfold.request_id"])
+                )
             else:
                 await websocket.close(TRY_AGAIN_LATER)
             return False
@@ -149,16 +151,16 @@ class WebApp:
     async def _answer(
         self, scope: Scope, receive: Receive, match: RouteMatch
     ) -> Response | RawResponse | None:
-        dialect, request_id = match.face.dialect, scope["sixfold.request_id"]
+        error_format, request_id = match.api.error_format, scope["sixfold.request_id"]
         try:
             return await self._handle(scope, receive, match)
         except errors.SixfoldError as error:
-            return dialect(self._seen(error, scope), request_id)
+            return error_format(self._report(error, scope), request_id)
         except ClientDisconnect:
             return None
         except Exception:  # noqa: BLE001 - the outermost loop of a request: the caller gets a 500, the log why
-            _LOG.exception("a request failed in a way that it should not", extra={"request_id": request_id})
-            return dialect(errors.SixfoldError(), request_id)
+            _LOG.exception("an unexpected exception in a request", extra={"request_id": request_id})
+            return error_format(errors.SixfoldError(), request_id)
 
     async def _handle(self, scope: Scope, receive: Receive, match: RouteMatch) -> Response | RawResponse:
         headers = dict(reversed(scope["headers"]))
@@ -171,7 +173,7 @@ class WebApp:
             self._admission.keyless(HTTPConnection(scope))
         return await _dispatch(scope, receive, match, headers)
 
-    def _seen(self, error: errors.SixfoldError, scope: Scope) -> errors.SixfoldError:
+    def _report(self, error: errors.SixfoldError, scope: Scope) -> errors.SixfoldError:
         """Log an error if operators need to know of it, and return the error to respond with."""
         if isinstance(error, errors.Unauthenticated) and self._admission is not None and _has_key(scope):
             try:
@@ -185,18 +187,18 @@ class WebApp:
             _LOG.warning(error.message, exc_info=trace, extra={"request_id": scope["sixfold.request_id"]})
         return error
 
-    def _note(self, scope: Scope, match: RouteMatch, status: int, seconds: float) -> None:
+    def _log_request(self, scope: Scope, match: RouteMatch, status: int, seconds: float) -> None:
         method = scope["method"] if scope["method"] in _METHODS else "other"
         route = match.route.path if match.route is not None else "unknown"
         scope["sixfold.route"] = route
-        self._metrics.answered(match.face.name, route, method, status, seconds)
+        self._metrics.count_response(match.api.name, route, method, status, seconds)
         if _ACCESS.isEnabledFor(logging.INFO):
             client = scope.get("client")
             extra: dict[str, Any] = {
                 "request_id": scope["sixfold.request_id"],
                 "method": method,
                 "path": scope["path"][:200],
-                "face": match.face.name,
+                "face": match.api.name,
                 "route": route,
                 "status": status,
                 "ms": round(seconds * 1000, 2),
@@ -206,8 +208,10 @@ class WebApp:
 
 
 def _is_browser(scope: Scope) -> bool:
-    asked = any(name == b"accept" and value.startswith(b"text/html") for name, value in scope["headers"])
-    return asked and not scope["path"].startswith("/api/")
+    accepts_html = any(
+        name == b"accept" and value.startswith(b"text/html") for name, value in scope["headers"]
+    )
+    return accepts_html and not scope["path"].startswith("/api/")
 
 
 def _client(scope: Scope) -> str:
@@ -230,17 +234,19 @@ async def _dispatch(
     method = scope["method"]
     handler = route.handler(method)
     if handler is None:
-        response = match.face.dialect(errors.MethodNotAllowed(), scope["sixfold.request_id"])
+        response = match.api.error_format(errors.MethodNotAllowed(), scope["sixfold.request_id"])
         response.headers["Allow"] = ", ".join(sorted(route.handlers))
         return response
     rights.declared.set(route.needs(method) or rights.UNDECLARED)
     if _HOP in headers:
-        raise errors.Forbidden("This server was asked by itself")
-    most = route.body_bytes or _UNREAD_BYTES
-    bodies.check_length(scope, most)
+        raise errors.Forbidden(
+            "This request was sent by the same server: a gateway server must not be its own target"
+        )
+    max_bytes = route.body_bytes or _UNREAD_BYTES
+    bodies.check_content_length(scope, max_bytes)
     if isinstance(handler, RawHandler):
-        return await handler.answer(RawRequest(scope, receive, headers, most))
-    response = await handler(Request(scope, bodies.capped(receive, most)))
+        return await handler.handle(RawRequest(scope, receive, headers, max_bytes))
+    response = await handler(Request(scope, bodies.limit_body(receive, max_bytes)))
     # A HEAD must not run the stream to its end.
     if method == "HEAD" and isinstance(response, StreamingResponse):
         return Response(None, response.status_code, dict(response.headers))
@@ -250,7 +256,7 @@ async def _dispatch(
 async def _stream(
     connections: Connections, response: Response, scope: Scope, receive: Receive, send: Send
 ) -> None:
-    """Serve a response that may take long, until the credential that asked for it ends."""
+    """Serve a response that may take long, until its credential is revoked."""
     try:
         with connections.during(current()):
             await response(scope, receive, send)
@@ -260,16 +266,16 @@ async def _stream(
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-def _bodiless(send: Send) -> Send:
-    async def sending(message: Message) -> None:
+def _without_body(send: Send) -> Send:
+    async def wrapped_send(message: Message) -> None:
         if message["type"] == "http.response.body":
             message = {**message, "body": b""}
         await send(message)
 
-    return sending
+    return wrapped_send
 
 
-async def _live(receive: Receive, send: Send) -> None:
+async def _complete_lifespan(receive: Receive, send: Send) -> None:
     """Complete the lifespan protocol; whoever built the product starts and stops it."""
     while True:
         message: Message = await receive()

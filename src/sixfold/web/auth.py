@@ -87,7 +87,7 @@ class Authenticator:
 
     def unauthenticated(self, request: Request) -> AbstractContextManager[Receive]:
         """Return a `receive` that reads a body before its key is known, within the budget for such bodies."""
-        return self._bodies.counting(self._origins.network(request), request.receive)
+        return self._bodies.track(self._origins.network(request), request.receive)
 
     async def bearer(self, request: Request) -> Principal:
         """Authenticate a request by its bearer header."""
@@ -142,10 +142,10 @@ class KeylessAccess:
         self._clock = clock
         self._signs: Mapping[str, Callable[[HTTPConnection], bool]] = {
             "a forwarding header": is_forwarded,
-            "HTTP/1.0": _is_old,
+            "HTTP/1.0": _is_http_1_0,
             "a public URL": lambda _connection: origins.has_public_url,
         }
-        self._seen: Counter[str] = Counter()
+        self._forwarded: Counter[str] = Counter()
         self._quiet_until = 0.0
 
     def require(self, connection: HTTPConnection) -> None:
@@ -153,9 +153,9 @@ class KeylessAccess:
         peer, host = connection.client, host_of(connection)
         if peer is None or not is_loopback(peer.host):
             raise errors.Unauthenticated(_KEY_NEEDED)
-        signs = [name for name, shows in self._signs.items() if shows(connection)]
+        signs = [name for name, applies in self._signs.items() if applies(connection)]
         if signs:
-            self._note(signs)
+            self._warn(signs)
             raise errors.Unauthenticated(_OLD_HTTP_REFUSED if signs == ["HTTP/1.0"] else _KEY_NEEDED)
         if host is None or not is_loopback(host) or not self._origins.trusts_origin(connection):
             raise errors.Unauthenticated(_KEY_NEEDED)
@@ -163,21 +163,21 @@ class KeylessAccess:
     @property
     def warnings(self) -> tuple[str, ...]:
         """A warning if requests without a key have looked forwarded since the start."""
-        if not self._seen:
+        if not self._forwarded:
             return ()
-        counts = ", ".join(f"{name}: {count}" for name, count in sorted(self._seen.items()))
+        counts = ", ".join(f"{name}: {count}" for name, count in sorted(self._forwarded.items()))
         return (
             f"Requests without a key look forwarded by a proxy and were refused ({counts}): "
             "set SIXFOLD_PUBLIC_URL where a proxy stands in front, and send a key",
         )
 
-    def _note(self, signs: list[str]) -> None:
-        self._seen.update(signs)
-        moment = self._clock()
-        if moment >= self._quiet_until:
-            self._quiet_until = moment + _LOG_SECONDS
+    def _warn(self, signs: list[str]) -> None:
+        self._forwarded.update(signs)
+        now = self._clock()
+        if now >= self._quiet_until:
+            self._quiet_until = now + _LOG_SECONDS
             _LOG.warning("%s", self.warnings[0])
 
 
-def _is_old(connection: HTTPConnection) -> bool:
+def _is_http_1_0(connection: HTTPConnection) -> bool:
     return connection.scope.get("http_version") in _OLD_HTTP

@@ -70,9 +70,9 @@ def parse_json(raw: bytes, limits: JsonLimits = json_limits.DEFAULT) -> Any:
         raise errors.BadRequest(INVALID_JSON) from error
 
 
-async def parsed(parse: Callable[[bytes], _T], raw: bytes) -> _T:
-    """Run `parse` on a body, in a thread if the body is large."""
-    return parse(raw) if len(raw) <= _LOOP_BYTES else await asyncio.to_thread(parse, raw)
+async def parse(parser: Callable[[bytes], _T], raw: bytes) -> _T:
+    """Run `parser` on a body, in a thread if the body is large."""
+    return parser(raw) if len(raw) <= _LOOP_BYTES else await asyncio.to_thread(parser, raw)
 
 
 def check_size(raw: bytes, limits: JsonLimits = json_limits.DEFAULT) -> None:
@@ -112,12 +112,12 @@ async def fields(request: Request) -> BodyFields:
     match form_type(request, raw):
         case "multipart/form-data":
             split = functools.partial(_multipart, content_type=request.headers["content-type"])
-            return await parsed(split, raw)
+            return await parse(split, raw)
         case "application/x-www-form-urlencoded":
             decode = functools.partial(decode_urlencoded, max_fields=MAX_FIELDS)
-            return BodyFields(await parsed(decode, raw), is_form=True)
+            return BodyFields(await parse(decode, raw), is_form=True)
         case _:
-            return BodyFields(await parsed(parse_object, raw))
+            return BodyFields(await parse(parse_object, raw))
 
 
 class _PartReader(PartHandler):
@@ -154,10 +154,10 @@ def _multipart(raw: bytes, content_type: str) -> BodyFields:
     return BodyFields(values, is_form=True, files=files, parts=tuple(reader.parts))
 
 
-def from_text(descriptors: tuple[Descriptor, ...], given: dict[str, Any]) -> dict[str, Any]:
+def from_text(descriptors: tuple[Descriptor, ...], values: dict[str, Any]) -> dict[str, Any]:
     """Convert the texts of a form or query to the types of their descriptors, where possible."""
     kinds = {descriptor.name: descriptor.type for descriptor in descriptors}
-    return {name: _typed(kinds.get(name, "string"), value) for name, value in given.items()}
+    return {name: _typed(kinds.get(name, "string"), value) for name, value in values.items()}
 
 
 def _typed(kind: str, value: Any) -> Any:
@@ -167,7 +167,7 @@ def _typed(kind: str, value: Any) -> Any:
     if kind == "boolean":
         return _SWITCHES.get(text.lower(), value)
     if kind == "integer":
-        return _whole(text, value)
+        return _integer(text, value)
     if kind == "number":
         try:
             return float(text)
@@ -176,11 +176,11 @@ def _typed(kind: str, value: Any) -> Any:
     return value
 
 
-def _whole(text: str, otherwise: Any) -> Any:
+def _integer(text: str, default: Any) -> Any:
     digits = text.removeprefix("-").removeprefix("+")
     if digits.isascii() and digits.isdigit() and len(digits) <= _MAX_DIGITS:
         return int(text)
-    return otherwise
+    return default
 
 
 _MAX_LENGTH_DIGITS = 18
@@ -190,7 +190,7 @@ _TOO_MANY_BYTES = (
 )
 
 
-def check_length(scope: Scope, max_bytes: int) -> None:
+def check_content_length(scope: Scope, max_bytes: int) -> None:
     """Raise `TooLarge` if the `Content-Length` of a request exceeds `max_bytes`."""
     for name, value in scope["headers"]:
         if name == b"content-length":
@@ -199,11 +199,11 @@ def check_length(scope: Scope, max_bytes: int) -> None:
                 raise too_large(max_bytes)
 
 
-def capped(receive: Receive, max_bytes: int) -> Receive:
+def limit_body(receive: Receive, max_bytes: int) -> Receive:
     """Return a `receive` that raises `TooLarge` once the body exceeds `max_bytes`."""
     seen = 0
 
-    async def counting() -> Message:
+    async def limited() -> Message:
         nonlocal seen
         message = await receive()
         if message["type"] == "http.request":
@@ -212,7 +212,7 @@ def capped(receive: Receive, max_bytes: int) -> Receive:
                 raise too_large(max_bytes)
         return message
 
-    return counting
+    return limited
 
 
 def too_large(max_bytes: int) -> errors.TooLarge:
@@ -232,7 +232,7 @@ class BodyBudget:
         self._callers: Counter[str] = Counter()
 
     @contextmanager
-    def counting(self, caller: str, receive: Receive) -> Generator[Receive]:
+    def track(self, caller: str, receive: Receive) -> Generator[Receive]:
         """Yield a `receive` that raises `TooManyRequests` over the budget; release the bytes on exit."""
         seen = counted = 0
 
@@ -331,7 +331,7 @@ def key_in_urlencoded(raw: bytes) -> str | None:
     """Return the last `api_key` field that is not empty; raise `BadRequest` for too many fields."""
     if raw.count(b"&") >= MAX_PARTS:
         raise errors.BadRequest(INVALID_FORM)
-    found = None
+    key = None
     for pair in raw.split(b"&"):
         name, _, value = pair.partition(b"=")
         if (
@@ -339,12 +339,12 @@ def key_in_urlencoded(raw: bytes) -> str | None:
             and value
             and unquote_plus(name.decode("utf-8", "replace")) == _KEY_FIELD
         ):
-            found = (
+            key = (
                 unquote_plus(value.decode("utf-8", "replace"))
                 if len(value) <= _MAX_KEY_BYTES
                 else _INVALID_KEY
             )
-    return found
+    return key
 
 
 def key_in_multipart(raw: bytes, content_type: str) -> str | None:
@@ -359,18 +359,18 @@ def key_in_multipart(raw: bytes, content_type: str) -> str | None:
 
 class _KeyReader(PartHandler):
     key: str | None = None
-    _wanted = False
+    _is_key = False
     _data = b""
 
     def begin(self, head: Head) -> None:
-        self._wanted, self._data = head.name == _KEY_FIELD and head.filename is None, b""
+        self._is_key, self._data = head.name == _KEY_FIELD and head.filename is None, b""
 
     def take(self, data: memoryview) -> None:
-        if self._wanted:
+        if self._is_key:
             self._data += data[: _MAX_KEY_BYTES + 1 - len(self._data)]
 
     def end(self) -> None:
-        if self._wanted and self._data:
+        if self._is_key and self._data:
             self.key = (
                 self._data.decode("utf-8", "replace") if len(self._data) <= _MAX_KEY_BYTES else _INVALID_KEY
             )

@@ -19,7 +19,7 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src 'self' data:; 
 
 
 @dataclass(frozen=True, slots=True)
-class FileResponseInfo:
+class ServedFile:
     """A file to be served; `tag` changes with its bytes, and `caching` is the `Cache-Control` value."""
 
     store: BlobStore
@@ -30,36 +30,36 @@ class FileResponseInfo:
     caching: str
 
 
-async def answer(request: Request, shown: FileResponseInfo) -> Response:
+async def serve(request: Request, file: ServedFile) -> Response:
     """Return the file, a part of it, or 304; raise `NotFound` if its bytes are missing.
 
     The first bytes are read before the response starts, so that a failing store yields an error instead of
     half a file.
     """
-    headers = _headers(shown)
-    if is_known(request, shown.tag):
+    headers = _headers(file)
+    if is_known(request, file.tag):
         return Response(None, 304, headers)
-    wanted = request.headers.get("range")
+    range_header = request.headers.get("range")
     condition = request.headers.get("if-range")
     if condition is not None and condition != headers["ETag"]:
-        wanted = None
+        range_header = None
     try:
-        span = parse_range(wanted, shown.size)
+        span = parse_range(range_header, file.size)
     except RangeNotSatisfiable:
-        return Response(None, 416, {"Content-Range": f"bytes */{shown.size}", "Accept-Ranges": "bytes"})
-    start, length, status = 0, shown.size, 200
+        return Response(None, 416, {"Content-Range": f"bytes */{file.size}", "Accept-Ranges": "bytes"})
+    start, length, status = 0, file.size, 200
     if span is not None:
         start, length, status = span.start, span.length, 206
-        headers["Content-Range"] = f"bytes {start}-{start + length - 1}/{shown.size}"
+        headers["Content-Range"] = f"bytes {start}-{start + length - 1}/{file.size}"
     headers["Content-Length"] = str(length)
     if request.method == "HEAD":
-        return Response(None, status, headers, shown.content_type)
-    pieces = aiter(shown.store.stream(shown.key, start, length))
+        return Response(None, status, headers, file.content_type)
+    pieces = aiter(file.store.stream(file.key, start, length))
     try:
         first = await anext(pieces, b"")
     except KeyError:
         raise errors.NotFound("There is no such file") from None
-    return StreamingResponse(_chained(first, pieces), status, headers, shown.content_type)
+    return StreamingResponse(_chained(first, pieces), status, headers, file.content_type)
 
 
 async def _chained(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
@@ -70,23 +70,23 @@ async def _chained(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[by
 
 def is_known(request: Request, tag: str) -> bool:
     """Return whether `If-None-Match` names the version with this tag."""
-    given = request.headers.get("if-none-match")
-    if given is None:
+    header = request.headers.get("if-none-match")
+    if header is None:
         return False
-    return given.strip() == "*" or f'"{tag}"' in (
-        part.strip().removeprefix("W/") for part in given.split(",")
+    return header.strip() == "*" or f'"{tag}"' in (
+        part.strip().removeprefix("W/") for part in header.split(",")
     )
 
 
-def _headers(shown: FileResponseInfo) -> dict[str, str]:
+def _headers(file: ServedFile) -> dict[str, str]:
     headers = {
-        "ETag": f'"{shown.tag}"',
+        "ETag": f'"{file.tag}"',
         "Accept-Ranges": "bytes",
-        "Cache-Control": shown.caching,
+        "Cache-Control": file.caching,
         "Content-Security-Policy": _POLICY,
         "Cross-Origin-Resource-Policy": "cross-origin",
     }
-    if shown.content_type not in media_types.INLINE:
+    if file.content_type not in media_types.INLINE:
         headers["Content-Disposition"] = "attachment"
     return headers
 
@@ -112,10 +112,10 @@ def parse_range(header: str | None, size: int) -> ByteSpan | None:
     Several ranges, other units and malformed ranges return None, which every client accepts. Raises
     `RangeNotSatisfiable`.
     """
-    found = _RANGE.fullmatch(header) if header else None
-    if found is None:
+    match = _RANGE.fullmatch(header) if header else None
+    if match is None:
         return None
-    first, last = found[1], found[2]
+    first, last = match[1], match[2]
     if not first and not last:
         return None
     if not first:

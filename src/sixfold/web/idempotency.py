@@ -19,23 +19,23 @@ from sixfold.core.accounts import idempotency
 from sixfold.core.accounts.idempotency import ClaimedRequest, RequestInProgress, StoredReply
 from sixfold.core.database import Database
 from sixfold.web import requests
-from sixfold.web.routing import Dialect
+from sixfold.web.routing import ErrorFormat
 
 Work = Callable[[str | None], Awaitable[Response]]
-_KEPT_HEADERS = ("content-type", "location", "x-sixfold-engine", "x-sixfold-quality", "retry-after")
+_STORED_HEADERS = ("content-type", "location", "x-sixfold-engine", "x-sixfold-quality", "retry-after")
 # Hashing a body of this size takes 1 ms.
 _LOOP_BYTES = 2**20
 # The interval of polling for a first request that another server runs.
-_LOOK_AGAIN_SECONDS = 1.0
+_POLL_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class IdempotentRequest:
-    """A request that may be repeated; `said` are bytes that differ whenever its content does."""
+    """A request that may be repeated; `content` are bytes that differ whenever the request does."""
 
     account_id: str
-    said: bytes
-    dialect: Dialect
+    content: bytes
+    error_format: ErrorFormat
 
 
 class UncachedResponse(Response):
@@ -57,9 +57,9 @@ class IdempotencyGuard:
         self._database = database
         self._boot = boot
         self._wait_seconds = wait_seconds
-        self._crowds: weakref.WeakValueDictionary[str, _Waiters] = weakref.WeakValueDictionary()
+        self._waiters: weakref.WeakValueDictionary[str, _Waiters] = weakref.WeakValueDictionary()
 
-    async def run(self, request: Request, once: IdempotentRequest, work: Work) -> Response:
+    async def run(self, request: Request, repeatable: IdempotentRequest, work: Work) -> Response:
         """Return the response of `work`, or the stored response of an earlier request with the same key.
 
         Without a key, `work(None)` runs. Raises `BadRequest` for an invalid key, `IdempotencyMismatch`, and
@@ -68,58 +68,62 @@ class IdempotencyGuard:
         key = _key(request)
         if key is None:
             return await work(None)
-        scope = idempotency.scope_id(once.account_id, request.method, request.scope["path"], key)
+        scope = idempotency.scope_id(repeatable.account_id, request.method, request.scope["path"], key)
         query = request.scope.get("query_string", b"")
         content_type = request.headers.get("content-type")
-        hashing = functools.partial(_hash, query, content_type, once.said)
-        said = await asyncio.to_thread(hashing) if len(once.said) > _LOOP_BYTES else hashing()
+        hashing = functools.partial(_hash, query, content_type, repeatable.content)
+        digest = await asyncio.to_thread(hashing) if len(repeatable.content) > _LOOP_BYTES else hashing()
         deadline = asyncio.get_running_loop().time() + self._wait_seconds
-        crowd = self._crowds.setdefault(scope, _Waiters())
-        crowd.size += 1
+        waiters = self._waiters.setdefault(scope, _Waiters())
+        waiters.size += 1
         try:
             while True:
-                verdict = await self._database.write(idempotency.begin(scope, said, self._boot))
-                match verdict:
+                claim = await self._database.write(idempotency.begin(scope, digest, self._boot))
+                match claim:
                     case ClaimedRequest():
-                        return await self._first(request, once, scope, work)
+                        return await self._run_first(request, repeatable, scope, work)
                     case StoredReply():
-                        return _replayed(verdict)
-                    case RequestInProgress() if verdict.boot == self._boot and crowd.size == 1:
+                        return _replayed(claim)
+                    case RequestInProgress() if claim.boot == self._boot and waiters.size == 1:
                         # No request here runs it, so its response could not be stored. The work finds its
                         # earlier result by its id.
-                        return await self._first(request, once, scope, work)
+                        return await self._run_first(request, repeatable, scope, work)
                     case RequestInProgress():
-                        await _wait(crowd.ended, deadline)
-                        crowd.ended.clear()
+                        await _wait(waiters.ended, deadline)
+                        waiters.ended.clear()
         finally:
-            crowd.size -= 1
-            crowd.ended.set()
+            waiters.size -= 1
+            waiters.ended.set()
 
-    async def _first(self, request: Request, once: IdempotentRequest, scope: str, work: Work) -> Response:
-        response = await self._answer(request, once, scope, work)
+    async def _run_first(
+        self, request: Request, repeatable: IdempotentRequest, scope: str, work: Work
+    ) -> Response:
+        response = await self._run_work(request, repeatable, scope, work)
         if isinstance(response, UncachedResponse):
             await self._database.write(idempotency.forget(scope))
             return response
-        kept = StoredReply(response.status_code, _kept_headers(response), bytes(response.body))
-        await self._database.write(idempotency.finish(scope, kept))
+        reply = StoredReply(response.status_code, _stored_headers(response), bytes(response.body))
+        await self._database.write(idempotency.finish(scope, reply))
         return response
 
-    async def _answer(self, request: Request, once: IdempotentRequest, scope: str, work: Work) -> Response:
+    async def _run_work(
+        self, request: Request, repeatable: IdempotentRequest, scope: str, work: Work
+    ) -> Response:
         try:
             return await work(scope)
         except errors.SixfoldError as error:
-            return once.dialect(error, requests.request_id(request))
+            return repeatable.error_format(error, requests.request_id(request))
         except Exception as error:
             await self._database.write(idempotency.forget(scope))
             raise error from None
 
 
 async def _wait(ended: asyncio.Event, deadline: float) -> None:
-    left = deadline - asyncio.get_running_loop().time()
-    if left <= 0:
+    remaining = deadline - asyncio.get_running_loop().time()
+    if remaining <= 0:
         raise errors.InProgress
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(min(left, _LOOK_AGAIN_SECONDS)):
+        async with asyncio.timeout(min(remaining, _POLL_SECONDS)):
             await ended.wait()
 
 
@@ -132,20 +136,20 @@ def _key(request: Request) -> str | None:
     return values[0]
 
 
-def _hash(query: bytes, content_type: str | None, said: bytes) -> bytes:
-    return hashlib.sha256(query + b"\0" + _unbounded(content_type, said)).digest()
+def _hash(query: bytes, content_type: str | None, content: bytes) -> bytes:
+    return hashlib.sha256(query + b"\0" + _without_boundary(content_type, content)).digest()
 
 
-def _unbounded(content_type: str | None, said: bytes) -> bytes:
+def _without_boundary(content_type: str | None, content: bytes) -> bytes:
     """Remove the form boundary from a body, because clients choose another one when they repeat a request."""
     _, options = parse_options_header(content_type)
     boundary = options.get(b"boundary")
-    return said.replace(b"--" + boundary, b"--") if boundary else said
+    return content.replace(b"--" + boundary, b"--") if boundary else content
 
 
-def _kept_headers(response: Response) -> dict[str, str]:
-    return {name: response.headers[name] for name in _KEPT_HEADERS if name in response.headers}
+def _stored_headers(response: Response) -> dict[str, str]:
+    return {name: response.headers[name] for name in _STORED_HEADERS if name in response.headers}
 
 
-def _replayed(kept: StoredReply) -> Response:
-    return Response(kept.body, kept.status, {**kept.headers, "Idempotent-Replayed": "true"})
+def _replayed(reply: StoredReply) -> Response:
+    return Response(reply.body, reply.status, {**reply.headers, "Idempotent-Replayed": "true"})

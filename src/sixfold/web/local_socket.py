@@ -44,12 +44,12 @@ def listening(path: Path) -> Generator[socket.socket]:
     """
     path.unlink(missing_ok=True)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
-        before = os.umask(_MODE_MASK)
+        old_mask = os.umask(_MODE_MASK)
         try:
-            with address(path) as short:
-                listener.bind(short)
+            with address(path) as name:
+                listener.bind(name)
         finally:
-            os.umask(before)
+            os.umask(old_mask)
         listener.listen(_BACKLOG)
         try:
             yield listener
@@ -63,7 +63,7 @@ def user_of(peer: socket.socket) -> int:
     return int(_CREDENTIALS.unpack(options)[1])
 
 
-class LocalLine(HttpProtocol):
+class LocalHttpProtocol(HttpProtocol):
     """A connection to the local socket; those of other users are closed."""
 
     is_foreign = False

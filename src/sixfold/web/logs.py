@@ -23,20 +23,20 @@ _SECRETS = re.compile(
 
 def redact(text: str) -> str:
     """Return `text` with keys, tokens, passwords and job ids replaced by `***`."""
-    return _SECRETS.sub(_starred, text)
+    return _SECRETS.sub(_mask, text)
 
 
-def _starred(found: re.Match[str]) -> str:
-    return next(group for group in found.groups() if group is not None) + "***"
+def _mask(match: re.Match[str]) -> str:
+    return next(group for group in match.groups() if group is not None) + "***"
 
 
 class JsonFormatter(logging.Formatter):
     """Formats a record as one line of JSON: time, level, logger, message, and the fields of `extra`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         line: dict[str, Any] = {
-            "time": moment.replace("+00:00", "Z"),
+            "time": time.replace("+00:00", "Z"),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),

@@ -26,8 +26,8 @@ class Metrics:
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
-        self._answers = _ResponseCounter()
-        self._registry.register(self._answers)
+        self._responses = _ResponseCounter()
+        self._registry.register(self._responses)
         self._registry.register(_RefusedCounter())
         self._predictions = Gauge(
             "sixfold_predictions",
@@ -43,37 +43,37 @@ class Metrics:
         )
         self._memory = Gauge(
             "sixfold_worker_memory_bytes",
-            "What this machine's workers take of its memory, and what they may",
+            "Memory of this machine that its workers use, and their limit",
             ("state",),
             registry=self._registry,
         )
-        self._cramped = Gauge(
+        self._waiting_engines = Gauge(
             "sixfold_engines_waiting_for_memory",
-            "Engines whose next worker does not fit beside those that work",
+            "Engines whose next worker does not fit into memory",
             registry=self._registry,
         )
         self._held = Gauge("sixfold_held_usd", "Money on hold", registry=self._registry)
 
-    def watch(self, counts: TokenCounts) -> None:
+    def add_gateway(self, counts: TokenCounts) -> None:
         """Add the counts of gateway calls."""
         self._registry.register(_GatewayCounter(counts))
 
-    def answered(self, face: str, route: str, method: str, status: int, seconds: float) -> None:
+    def count_response(self, api: str, route: str, method: str, status: int, seconds: float) -> None:
         """Count a response; `route` is the path template, never the requested path."""
-        self._answers.add(face, route, method, status, seconds)
+        self._responses.add(api, route, method, status, seconds)
 
-    async def text(self, database: Database, supervisor: Scheduler) -> bytes:
+    async def text(self, database: Database, scheduler: Scheduler) -> bytes:
         """Return all metrics in the text format of Prometheus."""
-        states, held = await database.read(_standing())
+        states, held = await database.read(_read_totals())
         for state in _LIVING:
             self._predictions.labels(state).set(states.get(state, 0))
-        for engine, counts in supervisor.snapshot().items():
+        for engine, counts in scheduler.snapshot().items():
             for state, count in counts.items():
                 self._workers.labels(engine, state).set(count)
-        taken, allowed, cramped = supervisor.memory()
-        self._memory.labels("taken").set(taken)
-        self._memory.labels("allowed").set(allowed)
-        self._cramped.set(cramped)
+        used, limit, waiting = scheduler.memory()
+        self._memory.labels("taken").set(used)
+        self._memory.labels("allowed").set(limit)
+        self._waiting_engines.set(waiting)
         self._held.set(held / 1_000_000)
         return generate_latest(self._registry)
 
@@ -86,24 +86,24 @@ class _ResponseCounter(Collector):
         # By API and route: the counts of the histogram's buckets, and the sum in seconds.
         self._times: dict[tuple[str, str], tuple[list[int], list[float]]] = {}
 
-    def add(self, face: str, route: str, method: str, status: int, seconds: float) -> None:
-        key = (face, route, method, status)
+    def add(self, api: str, route: str, method: str, status: int, seconds: float) -> None:
+        key = (api, route, method, status)
         self._counts[key] = self._counts.get(key, 0) + 1
-        found = self._times.get((face, route))
-        if found is None:
-            found = self._times[face, route] = ([0] * (len(_BUCKETS) + 1), [0.0])
-        found[0][bisect_left(_BUCKETS, seconds)] += 1
-        found[1][0] += seconds
+        times = self._times.get((api, route))
+        if times is None:
+            times = self._times[api, route] = ([0] * (len(_BUCKETS) + 1), [0.0])
+        times[0][bisect_left(_BUCKETS, seconds)] += 1
+        times[1][0] += seconds
 
     def collect(self) -> Iterator[Metric]:
         requests = CounterMetricFamily(
-            "sixfold_requests", "Answered requests", labels=("face", "route", "method", "status")
+            "sixfold_requests", "Completed requests", labels=("face", "route", "method", "status")
         )
-        for (face, route, method, status), count in self._counts.items():
-            requests.add_metric((face, route, method, str(status)), count)
+        for (api, route, method, status), count in self._counts.items():
+            requests.add_metric((api, route, method, str(status)), count)
         seconds = HistogramMetricFamily(
             "sixfold_request_seconds",
-            "From a request's first byte to its answer's last",
+            "Time from the first byte of a request to the last byte of its response",
             labels=("face", "route"),
         )
         ends = [*(str(float(end)) for end in _BUCKETS), "+Inf"]
@@ -152,7 +152,7 @@ class _GatewayCounter(Collector):
         yield from (calls, tokens, charged)
 
 
-def _standing() -> Transaction[tuple[dict[str, int], int]]:
+def _read_totals() -> Transaction[tuple[dict[str, int], int]]:
     states = yield Query("prediction_states", {})
     held = yield Query("ledger_held", {})
     return {str(row["state"]): int(row["total"]) for row in states}, int(held[0]["held"])

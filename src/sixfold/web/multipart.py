@@ -30,7 +30,7 @@ _MAX_HEADER_BYTES = 8192
 _MAX_FIELD_BYTES = 2**20
 _SPOOL_BYTES = _SLICE_BYTES = 2**20
 _LINE, _HEADERS_END = b"\r\n", b"\r\n\r\n"
-_Place = tuple[int, bool]
+_Position = tuple[int, bool]
 
 
 class Head(NamedTuple):
@@ -72,11 +72,11 @@ class Splitter:
         self._delimiter = b"\r\n--" + boundary
         self._handler = handler
         self._budget = InputBudget(
-            files=Limit(files, f"{INVALID_FORM}: it has more than {{}} files", errors.BadRequest),
-            fields=Limit(fields, f"{INVALID_FORM}: it has more than {{}} fields", errors.BadRequest),
+            files=Limit(files, f"{INVALID_FORM}: it must have at most {{}} files", errors.BadRequest),
+            fields=Limit(fields, f"{INVALID_FORM}: it must have at most {{}} fields", errors.BadRequest),
         )
         self._read = self._start
-        self._rest = b""
+        self._pending = b""
         self._is_file = False
         self._part_bytes = 0
         # The CRLF that ends the headers may also begin the next boundary.
@@ -85,15 +85,15 @@ class Splitter:
 
     def feed(self, data: bytes) -> None:
         """Parse the next bytes of the body; bytes after the last boundary are ignored."""
-        data = self._rest + data if self._rest else data
+        data = self._pending + data if self._pending else data
         at, more = 0, True
         while more and not self.ended:
             at, more = self._read(data, at)
-        self._rest = data[at:]
+        self._pending = data[at:]
 
     # Each state returns the position at which the next one continues, and whether there are enough bytes.
 
-    def _start(self, data: bytes, at: int) -> _Place:
+    def _start(self, data: bytes, at: int) -> _Position:
         first = self._delimiter[len(_LINE) :]
         at = len(data) - len(data.lstrip(_LINE))
         if data.startswith(first, at):
@@ -103,7 +103,7 @@ class Splitter:
             raise _invalid("it does not begin with its boundary")
         return at, False
 
-    def _boundary(self, data: bytes, at: int) -> _Place:
+    def _boundary(self, data: bytes, at: int) -> _Position:
         if data.startswith(b"--", at):
             self.ended = True
             return len(data), False
@@ -111,16 +111,16 @@ class Splitter:
         padding = data[at : end if end >= 0 else at + _MAX_PADDING_BYTES].strip(b" \t")
         too_long = end < 0 and len(data) - at >= _MAX_PADDING_BYTES
         if too_long or padding not in (b"", b"-", b"\r"):
-            raise _invalid("its boundary is followed by something else")
+            raise _invalid("unexpected data after the boundary")
         if end >= 0:
             self._read = self._headers
         return max(at, end), end >= 0
 
-    def _headers(self, data: bytes, at: int) -> _Place:
+    def _headers(self, data: bytes, at: int) -> _Position:
         end = data.find(_HEADERS_END, at, at + _MAX_HEADER_BYTES)
         if end < 0:
             if len(data) - at >= _MAX_HEADER_BYTES:
-                raise _invalid(f"the headers of a part have more than {_MAX_HEADER_BYTES:,} bytes")
+                raise _invalid(f"the headers of a part must have at most {_MAX_HEADER_BYTES:,} bytes")
             return at, False
         head = _head(data[at + len(_LINE) : end])
         self._is_file = head.filename is not None
@@ -129,22 +129,22 @@ class Splitter:
         self._read, self._skip, self._part_bytes = self._data, len(_LINE), 0
         return end + len(_LINE), True
 
-    def _data(self, data: bytes, at: int) -> _Place:
-        found = data.find(self._delimiter, at)
-        end = found if found >= 0 else len(data) - len(self._delimiter) + 1
+    def _data(self, data: bytes, at: int) -> _Position:
+        delimiter_at = data.find(self._delimiter, at)
+        end = delimiter_at if delimiter_at >= 0 else len(data) - len(self._delimiter) + 1
         if end > at + self._skip:
-            self._give(memoryview(data)[at + self._skip : end])
+            self._pass_data(memoryview(data)[at + self._skip : end])
             at, self._skip = end, 0
-        if found < 0:
+        if delimiter_at < 0:
             return at, False
         self._handler.end()
         self._read = self._boundary
-        return found + len(self._delimiter), True
+        return delimiter_at + len(self._delimiter), True
 
-    def _give(self, data: memoryview) -> None:
+    def _pass_data(self, data: memoryview) -> None:
         self._part_bytes += len(data)
         if not self._is_file and self._part_bytes > _MAX_FIELD_BYTES:
-            raise _invalid(f"a field has more than {_MAX_FIELD_BYTES:,} bytes")
+            raise _invalid(f"a field must have at most {_MAX_FIELD_BYTES:,} bytes")
         self._handler.take(data)
 
 
@@ -167,8 +167,8 @@ def text(data: bytes) -> str:
         return data.decode("latin-1")
 
 
-def _invalid(why: str) -> errors.BadRequest:
-    return errors.BadRequest(f"{INVALID_FORM}: {why}")
+def _invalid(reason: str) -> errors.BadRequest:
+    return errors.BadRequest(f"{INVALID_FORM}: {reason}")
 
 
 class _Collector(PartHandler):

@@ -47,15 +47,15 @@ TEXTS = {
     400: "A parameter is missing or invalid",
     401: "The key is missing or invalid",
     402: "The balance is too low",
-    403: "This key may not do that",
-    404: "There is no such object of this account",
+    403: "The key lacks the right that this requires",
+    404: "The object was not found in this account",
     405: "Method not allowed",
-    409: "The request conflicts with one that was made before",
-    412: "The object is at another version than the one that was named",
+    409: "The request conflicts with an earlier one",
+    412: "The object is not at the named version",
     413: "The body is too large",
     416: "The range lies outside of the file",
     422: "Validation Error",
-    429: "Too many requests wait; Retry-After says when to ask again",
+    429: "Too many requests; retry after the seconds in Retry-After",
     500: "Internal error",
     502: "The generation failed; nothing was charged",
     503: "No engine can serve this, or the server is shutting down; nothing was charged",
@@ -109,12 +109,12 @@ class OpenApiDocument:
         for name, spec in self.operations.items():
             method, _, path = name.partition(" ")
             paths.setdefault(path, {})[method.lower()] = self._operation(spec, entries[name])
-        whole, components = generate(paths)
+        rendered, components = generate(paths)
         return {
             "openapi": "3.1.0",
             "info": {"title": self.title, "version": self.version, "description": self.description},
             "servers": [{"url": server_url}],
-            "paths": whole,
+            "paths": rendered,
             "components": {
                 "schemas": components,
                 "securitySchemes": {BEARER: {"type": "http", "scheme": "bearer"}},
@@ -126,10 +126,10 @@ class OpenApiDocument:
         public = access is None or access.public
         statuses = {*spec.statuses, 405, 413, 500, *(() if public else (401, 403))}
         own = {str(status): response for status, response in spec.responses.items()}
-        failed = {str(status): answer(TEXTS[status], error) for status in sorted(statuses)}
+        failed = {str(status): response(TEXTS[status], error) for status in sorted(statuses)}
         path = documented(entry.path)
         name = re.sub(r"\W+", "_", f"{entry.method.lower()}{path}").strip("_")
-        found: Node = {
+        schema: Node = {
             "summary": spec.summary,
             "operationId": spec.operation_id or name,
             "security": [] if access is None or public else [{BEARER: [access.name] if access.bits else []}],
@@ -137,12 +137,12 @@ class OpenApiDocument:
             "responses": {**failed, **own},
         }
         if spec.keyless:
-            found["security"].append({})
+            schema["security"].append({})
         bodies = spec.bodies if spec.body is None else {JSON: spec.body}
         if bodies:
             content = {kind: {"schema": schema} for kind, schema in bodies.items()}
-            found["requestBody"] = {"required": True, "content": content}
-        return found
+            schema["requestBody"] = {"required": True, "content": content}
+        return schema
 
 
 def documented(path: str) -> str:
@@ -165,8 +165,8 @@ def generate(tree: Node) -> tuple[Node, dict[str, Node]]:
     types: list[Any] = []
     _collect(tree, types)
     schemas, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
-    found = {name.removesuffix(_SUFFIX): _named(schema, iter(())) for name, schema in components.items()}
-    return _named(tree, iter(schemas)), found
+    named = {name.removesuffix(_SUFFIX): _named(schema, iter(())) for name, schema in components.items()}
+    return _named(tree, iter(schemas)), named
 
 
 def _collect(node: Any, types: list[Any]) -> None:
@@ -221,9 +221,9 @@ class OpenApiDocuments(Mapping[str, OpenApiDocument]):
 
 def schema_of(descriptor: Descriptor) -> Node:
     """Return the JSON Schema of an input."""
-    found: Node = {"type": _TYPES.get(descriptor.type, "string"), "description": descriptor.description}
+    schema: Node = {"type": _TYPES.get(descriptor.type, "string"), "description": descriptor.description}
     limits = {"minimum": descriptor.min, "maximum": descriptor.max, "maxLength": descriptor.max_chars}
-    found |= {name: limit for name, limit in limits.items() if limit is not None}
+    schema |= {name: limit for name, limit in limits.items() if limit is not None}
     if descriptor.type == "sizes":
         return _sizes(descriptor)
     if descriptor.type == "project":
@@ -231,17 +231,17 @@ def schema_of(descriptor: Descriptor) -> Node:
     if descriptor.type in LIST_ITEMS:
         return _list(descriptor)
     if descriptor.type in MEDIA_TYPES:
-        found["description"] += " (a URL, a data: URI, or the id of an upload)"
+        schema["description"] += " (a URL, a data: URI, or the id of an upload)"
     if descriptor.choices:
-        found["enum"] = list(descriptor.choices)
+        schema["enum"] = list(descriptor.choices)
     if descriptor.default is not None:
-        found["default"] = descriptor.default
+        schema["default"] = descriptor.default
     if descriptor.required and descriptor.type == "string":
-        found["minLength"] = 1
-        found["pattern"] = r"\S"
+        schema["minLength"] = 1
+        schema["pattern"] = r"\S"
     if descriptor.pattern:
-        found["pattern"] = f"^({descriptor.pattern})$"
-    return found
+        schema["pattern"] = f"^({descriptor.pattern})$"
+    return schema
 
 
 def _list(descriptor: Descriptor) -> Node:
@@ -250,11 +250,11 @@ def _list(descriptor: Descriptor) -> Node:
         item["maxLength"] = descriptor.max_chars
     if descriptor.type == "images":
         item |= {"minLength": 1, "pattern": r"\S"}
-    found: Node = {"type": "array", "items": item, "minItems": 1}
+    schema: Node = {"type": "array", "items": item, "minItems": 1}
     if descriptor.max_items:
-        found["maxItems"] = descriptor.max_items
-    whole: Node = {"description": descriptor.description, "anyOf": [found, {"type": "string"}]}
-    return whole | ({"default": descriptor.default} if descriptor.default is not None else {})
+        schema["maxItems"] = descriptor.max_items
+    either: Node = {"description": descriptor.description, "anyOf": [schema, {"type": "string"}]}
+    return either | ({"default": descriptor.default} if descriptor.default is not None else {})
 
 
 def _sizes(descriptor: Descriptor) -> Node:
@@ -265,9 +265,9 @@ def _sizes(descriptor: Descriptor) -> Node:
         "properties": {"width": side, "height": side},
     }
     text: Node = {"type": "string", "pattern": "^[0-9]{2,4}x[0-9]{2,4}$", "examples": ["1200x630"]}
-    found: Node = {"type": "array", "description": descriptor.description, "minItems": 1}
-    found["items"] = {"anyOf": [text, size]}
-    return found | ({"maxItems": descriptor.max_items} if descriptor.max_items else {})
+    schema: Node = {"type": "array", "description": descriptor.description, "minItems": 1}
+    schema["items"] = {"anyOf": [text, size]}
+    return schema | ({"maxItems": descriptor.max_items} if descriptor.max_items else {})
 
 
 def _project(descriptor: Descriptor) -> Node:
@@ -283,17 +283,17 @@ def _project(descriptor: Descriptor) -> Node:
         },
     }
     tracks: Node = {"type": "array", "minItems": 1, "maxItems": timeline.MAX_TRACKS, "items": track}
-    found = object_of(timeline.PROJECT, {"tracks": tracks})
-    return {**found, "required": ["tracks"], "description": descriptor.description}
+    schema = object_of(timeline.PROJECT, {"tracks": tracks})
+    return {**schema, "required": ["tracks"], "description": descriptor.description}
 
 
 def object_of(descriptors: Iterable[Descriptor], extra: Mapping[str, Node] | None = None) -> Node:
     """Return the JSON Schema of an object with the given inputs, preceded by optional `extra` properties."""
-    wanted = tuple(descriptors)
+    inputs = tuple(descriptors)
     return {
         "type": "object",
-        "required": [descriptor.name for descriptor in wanted if descriptor.required],
-        "properties": {**(extra or {}), **{d.name: schema_of(d) for d in wanted}},
+        "required": [descriptor.name for descriptor in inputs if descriptor.required],
+        "properties": {**(extra or {}), **{d.name: schema_of(d) for d in inputs}},
     }
 
 
@@ -302,15 +302,15 @@ def query(name: str, schema: Shape, *, required: bool = False) -> Node:
     return {"name": name, "in": "query", "required": required, "schema": schema}
 
 
-def limit(most: int, default: int | None = None, least: int = 1) -> Node:
+def limit(maximum: int, default: int | None = None, minimum: int = 1) -> Node:
     """Return the query parameter `limit` of a list."""
-    schema: Node = {"type": "integer", "minimum": least, "maximum": most}
+    schema: Node = {"type": "integer", "minimum": minimum, "maximum": maximum}
     return query("limit", schema if default is None else {**schema, "default": default})
 
 
-def text(name: str, most: int) -> Node:
+def text(name: str, max_chars: int) -> Node:
     """Return a query parameter of type string."""
-    return query(name, {"type": "string", "maxLength": most})
+    return query(name, {"type": "string", "maxLength": max_chars})
 
 
 def in_path(name: str) -> Node:
@@ -322,12 +322,12 @@ IDEMPOTENCY: Node = {
     "name": "Idempotency-Key",
     "in": "header",
     "required": False,
-    "description": "The same key and body again give the first answer again",
+    "description": "A request with the same key and body returns the first response again",
     "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
 }
 
 
-def answer(description: str, schema: Shape, *kinds: str, headers: Node | None = None) -> Node:
+def response(description: str, schema: Shape, *kinds: str, headers: Node | None = None) -> Node:
     """Return the description of a response, in JSON or in the media types `kinds`."""
     return {
         "description": description,
@@ -338,4 +338,4 @@ def answer(description: str, schema: Shape, *kinds: str, headers: Node | None = 
 
 def result(description: str, schema: Shape, *kinds: str) -> Node:
     """Return the description of a response with a generated result, whose headers name the engine."""
-    return answer(description, schema, *kinds, headers=ENGINE_HEADERS)
+    return response(description, schema, *kinds, headers=ENGINE_HEADERS)

@@ -36,9 +36,9 @@ _MIN_SILENT_SECONDS = 1.0
 # The same for a connection that is being refused.
 _MIN_WAIT_SECONDS = 0.25
 # The timeout for the request of a refused connection, and for reading the rest of it.
-_PATIENCE_SECONDS = 2.0
+_REQUEST_TIMEOUT_SECONDS = 2.0
 # The timeout for the response to it.
-_ANSWER_SECONDS = 10.0
+_RESPONSE_TIMEOUT_SECONDS = 10.0
 _UNREAD_BYTES = 64 * 1024
 
 
@@ -65,7 +65,7 @@ class ConnectionCapacity:
         # The times at which connections without headers were made, oldest first.
         self._starting: dict[Any, float] = {}
         # The limit on refused connections that have not sent their request.
-        self._most_waiting = reserved // 2
+        self._max_waiting = reserved // 2
         self._waiting = 0
         # Refused connections that have sent no request, with their times, oldest first.
         self._silent: dict[RefusedTransport, float] = {}
@@ -78,18 +78,18 @@ class ConnectionCapacity:
         """
         return len(connections) >= self.connections or descriptor >= self.descriptors
 
-    def start(self, connection: Any, moment: float) -> None:
-        """Record a new connection; `moment` is the event loop's time in seconds."""
-        self._starting[connection] = moment
+    def start(self, connection: Any, now: float) -> None:
+        """Record a new connection; `now` is the event loop's time in seconds."""
+        self._starting[connection] = now
 
     def started(self, connection: Any) -> None:
         """Record that a connection has sent the headers of a request, or was closed."""
         self._starting.pop(connection, None)
 
-    def silent(self, connections: Collection[object], moment: float) -> Any | None:
+    def pop_silent(self, connections: Collection[object], now: float) -> Any | None:
         """Remove and return the oldest connection that has sent no headers, or None if there is none."""
         oldest = next(iter(self._starting), None)
-        if oldest is None or self._starting[oldest] > moment - _MIN_SILENT_SECONDS:
+        if oldest is None or self._starting[oldest] > now - _MIN_SILENT_SECONDS:
             return None
         if oldest not in connections:
             return None
@@ -101,8 +101,8 @@ class ConnectionCapacity:
         self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop
     ) -> RefusedTransport | None:
         """Return the transport that refuses a request, or None if a fixed response was written already."""
-        moment = loop.time()
-        if self._waiting >= self._most_waiting and not self._drop_waiting(moment):
+        now = loop.time()
+        if self._waiting >= self._max_waiting and not self._drop_waiting(now):
             transport.set_protocol(asyncio.Protocol())
             transport.write(fixed_response(TooManyConnections()))
             _discard_input(transport)
@@ -110,10 +110,10 @@ class ConnectionCapacity:
             return None
         self._waiting += 1
         refused = RefusedTransport(transport, loop, self)
-        self._silent[refused] = moment
+        self._silent[refused] = now
         return refused
 
-    def answering(self, refused: RefusedTransport) -> None:
+    def request_received(self, refused: RefusedTransport) -> None:
         """Record that a refused connection has sent its request."""
         self._silent.pop(refused, None)
 
@@ -122,9 +122,9 @@ class ConnectionCapacity:
         self._silent.pop(refused, None)
         self._waiting -= 1
 
-    def _drop_waiting(self, moment: float) -> bool:
+    def _drop_waiting(self, now: float) -> bool:
         oldest = next(iter(self._silent), None)
-        if oldest is None or self._silent[oldest] > moment - _MIN_WAIT_SECONDS:
+        if oldest is None or self._silent[oldest] > now - _MIN_WAIT_SECONDS:
             return False
         del self._silent[oldest]
         oldest.abort()
@@ -162,7 +162,7 @@ class RefusedTransport:
         self._capacity = capacity
         self._is_closing = False
         self._is_lost = False
-        self._ending = loop.call_later(_PATIENCE_SECONDS, transport.abort)
+        self._ending = loop.call_later(_REQUEST_TIMEOUT_SECONDS, transport.abort)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
@@ -171,10 +171,10 @@ class RefusedTransport:
         """Return whether the response was sent."""
         return self._is_closing or self._transport.is_closing()
 
-    def answering(self) -> None:
+    def request_received(self) -> None:
         """Extend the timeout, so that the application can respond."""
-        self._capacity.answering(self)
-        self._wait(_ANSWER_SECONDS)
+        self._capacity.request_received(self)
+        self._wait(_RESPONSE_TIMEOUT_SECONDS)
 
     def close(self) -> None:
         """Shut down sending and discard further input."""
@@ -184,7 +184,7 @@ class RefusedTransport:
         self._transport.set_protocol(_DiscardingProtocol(self._transport.get_protocol()))
         self._transport.write_eof()
         self._transport.resume_reading()
-        self._wait(_PATIENCE_SECONDS)
+        self._wait(_REQUEST_TIMEOUT_SECONDS)
 
     def lost(self) -> None:
         """Release the place of the refused connection, which is closed."""

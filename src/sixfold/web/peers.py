@@ -25,7 +25,7 @@ def is_loopback(host: str) -> bool:
     return (mapped or address).is_loopback
 
 
-def is_near(address: str) -> bool:
+def is_private(address: str) -> bool:
     """Return whether an address is on this machine or a private network, where a trusted proxy may be."""
     try:
         return ipaddress.ip_address(address).is_private
@@ -46,13 +46,13 @@ def network(address: str) -> str:
 
 
 @functools.lru_cache(maxsize=4096)
-def limited(address: str, *, behind_proxy: bool) -> str | None:
+def limited_network(address: str, *, behind_proxy: bool) -> str | None:
     """Return the network of an address, or None if it has no limits of its own.
 
     This machine has none and, if `behind_proxy`, no private network, since one connection of a proxy serves
     many clients.
     """
-    if not address or is_loopback(address) or (behind_proxy and is_near(address)):
+    if not address or is_loopback(address) or (behind_proxy and is_private(address)):
         return None
     return network(address)
 
@@ -73,8 +73,8 @@ class PeerLimits:
         behind_proxy: bool = False,
     ) -> None:
         self.behind_proxy = behind_proxy
-        self._most_connections = connections
-        self._most_unfinished = unfinished
+        self._max_connections = connections
+        self._max_unfinished = unfinished
         self._all_unfinished = all_unfinished
         self.connections = Counter[str]()
         self.unfinished = Counter[str]()
@@ -91,35 +91,35 @@ class PeerLimits:
 
     def peer(self, address: str) -> str | None:
         """Return the key under which an address is counted, or None if it has no limits."""
-        return limited(address, behind_proxy=self.behind_proxy)
+        return limited_network(address, behind_proxy=self.behind_proxy)
 
     def connect(self, peer: str | None) -> Refusal | None:
         """Count a connection and return None, or return the error if there are too many."""
         if peer is None:
             return None
-        most = _bounded(self._most_connections)
-        if most and self.connections[peer] >= most:
+        limit = _bounded(self._max_connections)
+        if limit and self.connections[peer] >= limit:
             return errors.TooManyPeerConnections(
-                f"Your address has {most} connections to this server, which is the limit: close some"
+                f"Your address has {limit} connections to this server, which is the limit: close some"
             )
         self.connections[peer] += 1
         return None
 
     def disconnect(self, peer: str | None) -> None:
         """Uncount a connection."""
-        _take(self.connections, peer)
+        _decrement(self.connections, peer)
 
     def is_crowded(self) -> bool:
         """Return whether the process has reached its limit of unfinished requests."""
-        most = _bounded(self._all_unfinished)
-        return bool(most) and self.unfinished_total >= most
+        limit = _bounded(self._all_unfinished)
+        return bool(limit) and self.unfinished_total >= limit
 
     def begin(self, peer: str | None) -> Refusal | None:
         """Count an unfinished request and return None, or return the error if there are too many."""
-        most = _bounded(self._most_unfinished)
-        if peer is not None and most and self.unfinished[peer] >= most:
+        limit = _bounded(self._max_unfinished)
+        if peer is not None and limit and self.unfinished[peer] >= limit:
             return errors.TooManyUnfinishedRequests(
-                f"Your address has {most} incomplete requests at this server, which is the limit: "
+                f"Your address has {limit} incomplete requests at this server, which is the limit: "
                 "finish or close some"
             )
         if self.is_crowded():
@@ -134,14 +134,14 @@ class PeerLimits:
     def finish(self, peer: str | None) -> None:
         """Uncount an unfinished request."""
         self.unfinished_total -= 1
-        _take(self.unfinished, peer)
+        _decrement(self.unfinished, peer)
 
 
-def _bounded(most: int) -> int:
-    return min(most, max(1, overload.capacity().connections // 2)) if most else 0
+def _bounded(limit: int) -> int:
+    return min(limit, max(1, overload.capacity().connections // 2)) if limit else 0
 
 
-def _take(counts: Counter[str], peer: str | None) -> None:
+def _decrement(counts: Counter[str], peer: str | None) -> None:
     if peer is None:
         return
     counts[peer] -= 1

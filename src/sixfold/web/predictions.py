@@ -91,12 +91,12 @@ def status(record: Prediction) -> Status:
     return "running" if record.state is PredictionState.CANCELING else cast("Status", str(record.state))
 
 
-def prediction(record: Prediction, media_url: Url, standing: PredictionStatus) -> PredictionSchema:
+def prediction(record: Prediction, media_url: Url, live: PredictionStatus) -> PredictionSchema:
     """Return a prediction with its receipt."""
-    took = record.stations
+    durations = record.stations
     own = f"{PATH}/{record.id}"
     others = outputs(record, media_url)
-    shown: PredictionSchema = {
+    serialized: PredictionSchema = {
         "id": record.id,
         "prediction_id": record.id,
         "model": record.model,
@@ -105,9 +105,9 @@ def prediction(record: Prediction, media_url: Url, standing: PredictionStatus) -
         "output": output(record, media_url),
         "output_kind": record.output_kind,
         "error": record.error,
-        "progress": 1.0 if record.state is PredictionState.SUCCEEDED else standing.progress,
-        "queue_position": standing.position,
-        "eta_seconds": standing.eta_seconds,
+        "progress": 1.0 if record.state is PredictionState.SUCCEEDED else live.progress,
+        "queue_position": live.position,
+        "eta_seconds": live.eta_seconds,
         "logs": record.logs[-_MAX_LOG_TAIL:],
         "hardware": record.hardware,
         "engine": engine_name(record.engine),
@@ -118,9 +118,9 @@ def prediction(record: Prediction, media_url: Url, standing: PredictionStatus) -
         "started_at": rfc3339(record.started_at),
         "completed_at": rfc3339(record.completed_at),
         "metrics": {
-            "queue_ms": None if took.queued is None else took.queued / 1000,
-            "cold_start_ms": took.cold_start / 1000,
-            "predict_ms": took.run / 1000,
+            "queue_ms": None if durations.queued is None else durations.queued / 1000,
+            "cold_start_ms": durations.cold_start / 1000,
+            "predict_ms": durations.run / 1000,
         },
         "cost": money.format_usd(record.cost),
         "credits_charged": record.credits if record.cost else 0,
@@ -129,8 +129,8 @@ def prediction(record: Prediction, media_url: Url, standing: PredictionStatus) -
         "urls": {"get": own, "cancel": f"{own}/cancel", "events": f"{own}/events"},
     }
     if others:
-        shown["outputs"] = others
-    return shown
+        serialized["outputs"] = others
+    return serialized
 
 
 def output(record: Prediction, media_url: Url) -> Any:
@@ -150,16 +150,16 @@ def output(record: Prediction, media_url: Url) -> Any:
 
 def outputs(record: Prediction, media_url: Url) -> dict[str, Any]:
     """Return the other outputs by name, for a model with several."""
-    shown: dict[str, Any] = {}
+    serialized: dict[str, Any] = {}
     for name, value in ({} if record.output is None else record.output.named).items():
         files = [_file(file, media_url) for file in _files(value)]
-        shown[name] = (files[0] if len(files) == 1 else files) if files else value
-    return shown
+        serialized[name] = (files[0] if len(files) == 1 else files) if files else value
+    return serialized
 
 
 def _files(value: object) -> list[OutputFile]:
-    given = cast("list[object]", value) if isinstance(value, list) else []
-    return [file for file in given if isinstance(file, OutputFile)]
+    items = cast("list[object]", value) if isinstance(value, list) else []
+    return [file for file in items if isinstance(file, OutputFile)]
 
 
 def _file(file: OutputFile, media_url: Url) -> dict[str, Any]:
@@ -173,9 +173,9 @@ class PredictionSerializer:
     def __init__(self, services: WebServices) -> None:
         self._services = services
 
-    async def told(self, record: Prediction) -> PredictionSchema:
+    async def serialize_with_position(self, record: Prediction) -> PredictionSchema:
         """Return a prediction with its queue position, which is read from the database."""
-        return self.shown(record, await self.position(record))
+        return self.serialize(record, await self.position(record))
 
     async def position(self, record: Prediction) -> int | None:
         """Return the number of predictions ahead in the queue, or None if it does not wait."""
@@ -183,11 +183,11 @@ class PredictionSerializer:
             return None
         return await self._services.pipeline.position(record)
 
-    def shown(self, record: Prediction, position: int | None = None) -> PredictionSchema:
+    def serialize(self, record: Prediction, position: int | None = None) -> PredictionSchema:
         """Return a prediction without reading the database."""
         progress = self._services.pipeline.bus.progress(record.id)
-        standing = PredictionStatus(progress, position, self._eta(record, progress, position or 0))
-        return prediction(record, self._services.media_url, standing)
+        live = PredictionStatus(progress, position, self._eta(record, progress, position or 0))
+        return prediction(record, self._services.media_url, live)
 
     def until_end(self, model: str, engine: str, ahead: int) -> float:
         """Estimate the seconds until a run of `model` ends that has `ahead` predictions before it."""

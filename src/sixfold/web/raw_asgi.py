@@ -13,7 +13,7 @@ from sixfold.web import bodies
 
 JSON = (b"content-type", b"application/json")
 # The scope key of a connection that can send a whole response in one write.
-LINE = "sixfold.line"
+CONNECTION = "sixfold.connection"
 Header = tuple[bytes, bytes]
 
 
@@ -42,28 +42,28 @@ class RawRequest:
 
     async def body(self) -> bytes:
         """Return the whole body; raise `TooLarge` or `ClientDisconnect`."""
-        pieces: list[bytes] = []
+        chunks: list[bytes] = []
         size = 0
         while True:
             message = await self._receive()
             if message["type"] != "http.request":
                 raise ClientDisconnect
-            pieces.append(message.get("body", b""))
-            size += len(pieces[-1])
+            chunks.append(message.get("body", b""))
+            size += len(chunks[-1])
             if size > self._max_bytes:
                 raise bodies.too_large(self._max_bytes)
             if not message.get("more_body"):
-                return b"".join(pieces)
+                return b"".join(chunks)
 
     def request(self) -> Request:
         """Return Starlette's object of this request; its body may have been read."""
         return Request(self.scope, self._receive)
 
 
-class RawRoute(Protocol):
+class RawConnection(Protocol):
     """A connection that may send a whole response in one write."""
 
-    def at_once(self, scope: Scope, answer: RawResponse) -> bool:
+    def send_response(self, scope: Scope, response: RawResponse) -> bool:
         """Send a response and return True, or return False if it must be sent by ASGI messages."""
         ...
 
@@ -79,8 +79,8 @@ class RawResponse:
         self.status_code = status_code
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        line: RawRoute | None = scope.get(LINE)
-        if line is not None and scope["method"] != "HEAD" and line.at_once(scope, self):
+        connection: RawConnection | None = scope.get(CONNECTION)
+        if connection is not None and scope["method"] != "HEAD" and connection.send_response(scope, self):
             return
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         await send({"type": "http.response.body", "body": self.body})
@@ -93,12 +93,12 @@ class RawResponse:
 
 
 class RawHandler:
-    __slots__ = ("answer",)
+    __slots__ = ("handle",)
 
-    def __init__(self, answer: Callable[[RawRequest], Awaitable[RawResponse | Response]]) -> None:
-        self.answer = answer
+    def __init__(self, handle: Callable[[RawRequest], Awaitable[RawResponse | Response]]) -> None:
+        self.handle = handle
 
 
-def call_of(request: Request) -> RawRequest:
+def raw_request(request: Request) -> RawRequest:
     """Return the raw request of one whose body has been read already."""
     return RawRequest(request.scope, request.receive, dict(reversed(request.scope["headers"])), 0)

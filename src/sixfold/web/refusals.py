@@ -86,19 +86,19 @@ class Refusals:
         if caller:
             pending.callers.add(caller)
 
-    def log(self, moment: float) -> None:
-        """Write the log lines that are due; `moment` is the event loop's time in seconds."""
+    def log(self, now: float) -> None:
+        """Write the log lines that are due; `now` is the event loop's time in seconds."""
         for reason in tuple(self._pending):
-            if moment >= self._quiet_until.get(reason, -math.inf):
-                self._quiet_until[reason] = moment + _LOG_SECONDS
+            if now >= self._quiet_until.get(reason, -math.inf):
+                self._quiet_until[reason] = now + _LOG_SECONDS
                 self._write(reason, self._pending.pop(reason))
 
     def _write(self, reason: str, pending: _Pending) -> None:
-        caller, least = pending.callers.busiest()
+        caller, minimum = pending.callers.busiest()
         extra = {"reason": reason, "count": pending.count, "caller": caller}
-        text = f"Refused {pending.count} {REASONS[reason]} since the last such line"
+        text = f"Refused {pending.count} {REASONS[reason]} since the last such log line"
         if caller:
-            text += f", at least {least} of {caller}"
+            text += f", at least {minimum} of {caller}"
         if pending.detail:
             text += f"; the last: {pending.detail}"
         _LOG.warning(text, extra=extra)

@@ -23,27 +23,27 @@ def path_value(request: Request, name: str) -> str:
 _MAX_OWN_PAGE, _MAX_CURSOR = 200, 200
 
 
-def query_text(request: Request, name: str, most: int) -> str:
+def query_text(request: Request, name: str, max_chars: int) -> str:
     """Return a query parameter, or "" without it; raise `BadRequest` if it has too many characters."""
     value = request.query_params.get(name, "")
-    if len(value) > most:
-        raise errors.BadRequest(f"{name} is too long")
+    if len(value) > max_chars:
+        raise errors.BadRequest(f"{name} must be at most {max_chars} characters")
     return value
 
 
-def query_choice(request: Request, name: str, words: Collection[str], most: int) -> str:
+def query_choice(request: Request, name: str, words: Collection[str], max_chars: int) -> str:
     """Return a query parameter that must be one of `words`, or ""; raise `BadRequest` for any other value."""
-    value = query_text(request, name, most)
+    value = query_text(request, name, max_chars)
     if value and value not in words:
         raise errors.BadRequest(f"{name} must be one of {', '.join(words)}")
     return value
 
 
-def page_size(request: Request, usual: int, largest: int, most: int) -> int:
+def page_size(request: Request, usual: int, largest: int, max_chars: int) -> int:
     """Return the parameter `limit`, the rows of a page; raise `BadRequest` unless it is 1 to `largest`."""
-    value = query_text(request, "limit", most) or str(usual)
+    value = query_text(request, "limit", max_chars) or str(usual)
     if not (value.isascii() and value.isdigit() and len(value) < 9 and 1 <= int(value) <= largest):
-        raise errors.BadRequest(f"limit must be from 1 to {largest}")
+        raise errors.BadRequest(f"limit must be between 1 and {largest}")
     return int(value)
 
 
@@ -85,24 +85,28 @@ def preferred_type(header: str | None, offered: tuple[str, ...]) -> str | None:
     Without a preference that is the first. At equal quality, an exact type wins over a wildcard.
     """
     ranges = _parse_accept(header or "*/*")
-    liked: list[tuple[float, int, int, int]] = []
+    candidates: list[tuple[float, int, int, int]] = []
     for position, kind in enumerate(offered):
-        fits = [(found.fit(kind), -found.order, found.quality) for found in ranges if found.fit(kind) >= 0]
-        if not fits:
+        matches = [
+            (accepted.fit(kind), -accepted.order, accepted.quality)
+            for accepted in ranges
+            if accepted.fit(kind) >= 0
+        ]
+        if not matches:
             continue
-        fit, order, quality = max(fits)
+        fit, order, quality = max(matches)
         if quality > 0:
-            liked.append((quality, fit, order if fit == 2 else -_MAX_RANGES, -position))
-    return offered[-max(liked)[3]] if liked else None
+            candidates.append((quality, fit, order if fit == 2 else -_MAX_RANGES, -position))
+    return offered[-max(candidates)[3]] if candidates else None
 
 
 def _parse_accept(header: str) -> list[_MediaRange]:
-    found: list[_MediaRange] = []
+    ranges: list[_MediaRange] = []
     for order, item in enumerate(header.split(",")[:_MAX_RANGES]):
         kind, *parameters = (part.strip().lower() for part in item.split(";"))
         if "/" in kind:
-            found.append(_MediaRange(_ALIASES.get(kind, kind), _quality(parameters), order))
-    return found or [_MediaRange("*/*", 1.0, 0)]
+            ranges.append(_MediaRange(_ALIASES.get(kind, kind), _quality(parameters), order))
+    return ranges or [_MediaRange("*/*", 1.0, 0)]
 
 
 def _quality(parameters: list[str]) -> float:

@@ -74,7 +74,7 @@ class ErrorSchema(TypedDict):
     errors: NotRequired[list[InputProblemSchema]]
 
 
-def coded(error: SixfoldError, request_id: str) -> Response:
+def error_response(error: SixfoldError, request_id: str) -> Response:
     """Return an error as `{"error","code","status","request_id"}`, with `errors` for invalid inputs."""
     body: ErrorSchema = {
         "error": error.message,
@@ -109,18 +109,18 @@ class InputSchema(TypedDict):
     order: int
 
 
-def descriptor(given: Descriptor) -> InputSchema:
+def input_schema(descriptor: Descriptor) -> InputSchema:
     """Serialize an input; a type that the API does not define is written as `string`."""
     return {
-        "name": given.name,
-        "type": cast("WireType", given.type) if given.type in _WIRE_TYPES else "string",
-        "description": given.description,
-        "default": given.default,
-        "required": given.required,
-        "min": given.min,
-        "max": given.max,
-        "choices": list(given.choices),
-        "order": given.order,
+        "name": descriptor.name,
+        "type": cast("WireType", descriptor.type) if descriptor.type in _WIRE_TYPES else "string",
+        "description": descriptor.description,
+        "default": descriptor.default,
+        "required": descriptor.required,
+        "min": descriptor.min,
+        "max": descriptor.max,
+        "choices": list(descriptor.choices),
+        "order": descriptor.order,
     }
 
 
@@ -136,28 +136,28 @@ class StaticJson:
         self._tag = hashlib.sha256(self._data).hexdigest()[:32]
 
     @functools.cached_property
-    def _packed(self) -> bytes:
+    def _compressed(self) -> bytes:
         return gzip.compress(self._data, mtime=0) if len(self._data) > _SMALL else b""
 
-    def answer(self, request: Request) -> Response:
+    def response(self, request: Request) -> Response:
         """Return the document, compressed if the client accepts it, or 304 if its tag matches."""
-        packed = _takes_gzip(request.headers.get("accept-encoding", "")) and bool(self._packed)
-        tag = f'"{self._tag}-gzip"' if packed else f'"{self._tag}"'
+        compressed = _accepts_gzip(request.headers.get("accept-encoding", "")) and bool(self._compressed)
+        tag = f'"{self._tag}-gzip"' if compressed else f'"{self._tag}"'
         headers = {"ETag": tag, "Cache-Control": "public, no-cache", "Vary": "Accept-Encoding"}
         if self._is_known(request.headers.get("if-none-match")):
             return Response(None, 304, headers)
-        if packed:
+        if compressed:
             headers["Content-Encoding"] = "gzip"
-        return Response(self._packed if packed else self._data, 200, headers, "application/json")
+        return Response(self._compressed if compressed else self._data, 200, headers, "application/json")
 
-    def _is_known(self, given: str | None) -> bool:
-        if given is None:
+    def _is_known(self, header: str | None) -> bool:
+        if header is None:
             return False
-        tags = {part.strip().removeprefix("W/") for part in given.split(",")}
+        tags = {part.strip().removeprefix("W/") for part in header.split(",")}
         return bool(tags & {"*", f'"{self._tag}"', f'"{self._tag}-gzip"'})
 
 
-def _takes_gzip(header: str) -> bool:
+def _accepts_gzip(header: str) -> bool:
     for part in header.lower().split(","):
         name, _, weight = part.strip().partition(";")
         if name.strip() in {"gzip", "*"}:

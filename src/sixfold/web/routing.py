@@ -15,8 +15,8 @@ from sixfold.errors import SixfoldError
 from sixfold.web.raw_asgi import RawHandler
 
 Handler = Callable[[Request], Awaitable[Response]]
-Conversation = Callable[[WebSocket], Awaitable[None]]
-Dialect = Callable[[SixfoldError, str], Response]
+SocketHandler = Callable[[WebSocket], Awaitable[None]]
+ErrorFormat = Callable[[SixfoldError, str], Response]
 
 _PARAMETER = re.compile(r"\{(\w+)(:path)?\}")
 
@@ -57,7 +57,7 @@ class SocketRoute:
     """
 
     path: str
-    converse: Conversation
+    handler: SocketHandler
     trusts: Callable[[WebSocket], bool]
     access: Access | None = None
 
@@ -70,7 +70,7 @@ class ApiGroup:
     """
 
     name: str
-    dialect: Dialect
+    error_format: ErrorFormat
     routes: tuple[RouteEntry, ...]
     prefixes: tuple[str, ...] = ()
     reserved: tuple[str, ...] = ()
@@ -81,7 +81,7 @@ class ApiGroup:
 class RouteMatch:
     """The API and the route of a path, None for an unknown path, and the values in the path."""
 
-    face: ApiGroup
+    api: ApiGroup
     route: RouteEntry | None
     params: Mapping[str, str] = field(default_factory=dict[str, str])
 
@@ -90,7 +90,7 @@ class RouteMatch:
 class Entry:
     """A row of the route table: a method of a route, or a websocket (`WS`), and its required access."""
 
-    face: str
+    api: str
     method: str
     path: str
     access: Access | None
@@ -99,76 +99,76 @@ class Entry:
 class Router:
     """The routes of all APIs; exact paths take one dictionary look-up."""
 
-    def __init__(self, faces: Iterable[ApiGroup], fallback: ApiGroup) -> None:
+    def __init__(self, apis: Iterable[ApiGroup], fallback: ApiGroup) -> None:
         self._fallback = fallback
-        self._faces = tuple(faces)
+        self._apis = tuple(apis)
         self._exact: dict[str, RouteMatch] = {}
         self._patterns: list[tuple[re.Pattern[str], ApiGroup, RouteEntry]] = []
         self._prefixes: list[tuple[str, ApiGroup]] = []
         self._sockets: list[tuple[re.Pattern[str], SocketRoute]] = []
-        for face in self._faces:
-            for socket in face.sockets:
-                _require_declared(face, f"websocket {socket.path}", socket.access)
+        for api in self._apis:
+            for socket in api.sockets:
+                _require_declared(api, f"websocket {socket.path}", socket.access)
                 self._sockets.append((_compile(socket.path), socket))
-            for route in face.routes:
-                self._add(face, route)
-            for path in face.reserved:
-                self._exact.setdefault(path, RouteMatch(face, None))
-            self._prefixes += [(prefix, face) for prefix in face.prefixes]
+            for route in api.routes:
+                self._add(api, route)
+            for path in api.reserved:
+                self._exact.setdefault(path, RouteMatch(api, None))
+            self._prefixes += [(prefix, api) for prefix in api.prefixes]
         self._prefixes.sort(key=lambda pair: len(pair[0]), reverse=True)
 
-    def _add(self, face: ApiGroup, route: RouteEntry) -> None:
+    def _add(self, api: ApiGroup, route: RouteEntry) -> None:
         for method in route.handlers:
-            _require_declared(face, f"route {method} {route.path}", route.needs(method))
+            _require_declared(api, f"route {method} {route.path}", route.needs(method))
         if "{" in route.path:
-            self._patterns.append((_compile(route.path), face, route))
+            self._patterns.append((_compile(route.path), api, route))
             return
         known = self._exact.get(route.path)
         if known is not None and known.route is not None:
-            raise ValueError(f"two routes have the path {route.path}")
-        self._exact[route.path] = RouteMatch(face, route)
+            raise ValueError(f"duplicate route: {route.path}")
+        self._exact[route.path] = RouteMatch(api, route)
 
     def entries(self) -> Iterator[Entry]:
         """Yield every method of every route, and every websocket."""
-        for face in self._faces:
-            for route in face.routes:
+        for api in self._apis:
+            for route in api.routes:
                 for method in route.handlers:
-                    yield Entry(face.name, method, route.path, route.needs(method))
-            for socket in face.sockets:
-                yield Entry(face.name, "WS", socket.path, socket.access)
+                    yield Entry(api.name, method, route.path, route.needs(method))
+            for socket in api.sockets:
+                yield Entry(api.name, "WS", socket.path, socket.access)
 
     def find(self, path: str) -> RouteMatch:
         """Return the match of a path; for an unknown path it has the API whose error format applies."""
         known = self._exact.get(path)
         if known is not None:
             return known
-        for pattern, face, route in self._patterns:
-            found = pattern.fullmatch(path)
-            if found is not None:
-                return RouteMatch(face, route, found.groupdict())
-        for prefix, face in self._prefixes:
+        for pattern, api, route in self._patterns:
+            match = pattern.fullmatch(path)
+            if match is not None:
+                return RouteMatch(api, route, match.groupdict())
+        for prefix, api in self._prefixes:
             if path.startswith(prefix):
-                return RouteMatch(face, None)
+                return RouteMatch(api, None)
         return RouteMatch(self._fallback, None)
 
     def find_socket(self, path: str) -> tuple[SocketRoute, Mapping[str, str]] | None:
         """Return the websocket route of a path, and the values in the path."""
         for pattern, socket in self._sockets:
-            found = pattern.fullmatch(path)
-            if found is not None:
-                return socket, found.groupdict()
+            match = pattern.fullmatch(path)
+            if match is not None:
+                return socket, match.groupdict()
         return None
 
 
-def _require_declared(face: ApiGroup, what: str, access: Access | None) -> None:
+def _require_declared(api: ApiGroup, what: str, access: Access | None) -> None:
     if access is None:
-        raise ValueError(f"The {what} of {face.name} declares no right: give it an access, if only PUBLIC")
+        raise ValueError(f"The {what} of {api.name} declares no access: set one, such as PUBLIC")
 
 
 def _compile(path: str) -> re.Pattern[str]:
     pattern, end = "", 0
-    for found in _PARAMETER.finditer(path):
-        pattern += re.escape(path[end : found.start()])
-        pattern += f"(?P<{found[1]}>.+)" if found[2] else f"(?P<{found[1]}>[^/]+)"
-        end = found.end()
+    for match in _PARAMETER.finditer(path):
+        pattern += re.escape(path[end : match.start()])
+        pattern += f"(?P<{match[1]}>.+)" if match[2] else f"(?P<{match[1]}>[^/]+)"
+        end = match.end()
     return re.compile(pattern + re.escape(path[end:]), re.DOTALL)

@@ -40,13 +40,13 @@ def own_path(text: str) -> str:
     return text if _OWN_PATH.fullmatch(text) and "//" not in text else ""
 
 
-def _page_of(request: Request) -> str:
+def _current_page(request: Request) -> str:
     """Return the path of the current page: the requested one, or for a form the one that sent it."""
     if request.method in ("GET", "HEAD"):
-        here = request.url
-        return own_path(here.path + (f"?{here.query}" if here.query else "")) or _ACCOUNT
-    there = urlsplit(request.headers.get("referer", ""))
-    return (own_path(there.path) if there.netloc == request.headers.get("host") else "") or _ACCOUNT
+        url = request.url
+        return own_path(url.path + (f"?{url.query}" if url.query else "")) or _ACCOUNT
+    referer = urlsplit(request.headers.get("referer", ""))
+    return (own_path(referer.path) if referer.netloc == request.headers.get("host") else "") or _ACCOUNT
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,31 +81,31 @@ class SessionCookies:
         token = request.cookies.get(COOKIE)
         if not token or len(token) > 256 or not self._origins.trusts_host(request):
             return None
-        found = await self._database.read(login_sessions.session(token))
-        connections.session_token.set(token if found is not None else None)
-        if found is None:
+        session = await self._database.read(login_sessions.session(token))
+        connections.session_token.set(token if session is not None else None)
+        if session is None:
             return None
-        needed = rights.declared.get()
+        access = rights.declared.get()
         # The response must not reveal that the page exists.
-        if not found.principal.has(needed.right):
+        if not session.principal.has(access.right):
             raise errors.NotFound
         try:
-            found.principal.require(needed)
+            session.principal.require(access)
         except errors.SignInAgain:
-            raise errors.SignInAgain(_page_of(request)) from None
-        return SessionCookie(found.account, token, found.principal)
+            raise errors.SignInAgain(_current_page(request)) from None
+        return SessionCookie(session.account, token, session.principal)
 
     async def admitted(self, request: Request) -> SessionCookie | None:
         """Return the session of a request for a page; raise `Forbidden` for an untrusted Host."""
         self._origins.admit(request)
         return await self.of(request)
 
-    def guard(self, request: Request, session: SessionCookie | None, csrf: str | None) -> None:
+    def check_csrf(self, request: Request, session: SessionCookie | None, csrf: str | None) -> None:
         """Raise `Forbidden` unless a state-changing request was sent by a page of this server."""
         if not self._origins.trusts(request):
-            raise errors.Forbidden("This request did not come from a page of this server")
+            raise errors.Forbidden("This request must come from a page of this server")
         if session is not None and not hmac.compare_digest((csrf or "").encode(), session.csrf.encode()):
-            raise errors.Forbidden("This form is too old: reload the page and try again")
+            raise errors.Forbidden("This form has expired: reload the page and try again")
 
     def set(self, response: Response, token: str) -> None:
         """Set the session cookie."""
@@ -124,7 +124,7 @@ class SessionCookies:
         token = request.cookies.get(_TICKET, "")
         return token if len(token) <= 256 and self._origins.trusts_host(request) else ""
 
-    def give_ticket(self, response: Response, token: str) -> None:
+    def set_ticket(self, response: Response, token: str) -> None:
         """Set the cookie that ties a sign-in to this browser."""
         response.set_cookie(
             _TICKET,
@@ -170,9 +170,9 @@ class TrustedBrowsers:
         nonce, _, signature = rest.partition(".")
         if account_id != account.id or not made.isascii() or not made.isdigit():
             return None
-        right = self._signature(account, made, nonce)
+        expected = self._signature(account, made, nonce)
         is_young = int(made[:18]) > self._clock() - _BROWSER_LIFE_SECONDS
-        return nonce if is_young and hmac.compare_digest(right.encode(), signature.encode()) else None
+        return nonce if is_young and hmac.compare_digest(expected.encode(), signature.encode()) else None
 
     def trust(self, response: Response, account: Account) -> None:
         """Set the cookie of a browser that has signed in."""

@@ -11,7 +11,7 @@ from starlette.requests import HTTPConnection
 from sixfold import errors
 from sixfold.settings import Settings
 from sixfold.web import peers
-from sixfold.web.peers import is_loopback, is_near
+from sixfold.web.peers import is_loopback, is_private
 
 # Headers that proxies and tunnels add: with one of them, the peer is not the caller.
 _FORWARDED = frozenset(
@@ -61,8 +61,8 @@ _SAME_SITE = frozenset({"", "none", "same-origin"})
 def host_of(request: HTTPConnection) -> str | None:
     """Return the name in the Host header, without its port, or None if there is not exactly one."""
     values = request.headers.getlist("host")
-    found = _HOST.fullmatch(values[0]) if len(values) == 1 else None
-    return found[1].strip("[]").lower() if found is not None else None
+    match = _HOST.fullmatch(values[0]) if len(values) == 1 else None
+    return match[1].strip("[]").lower() if match is not None else None
 
 
 def is_forwarded(request: HTTPConnection) -> bool:
@@ -92,7 +92,9 @@ class TrustedHosts:
     def admit(self, request: HTTPConnection) -> None:
         """Raise `Forbidden` for a Host that is not this server's."""
         if not self.trusts_host(request):
-            raise errors.Forbidden("This address is not this server's own: set SIXFOLD_PUBLIC_URL to it")
+            raise errors.Forbidden(
+                "The Host header does not name this server: set SIXFOLD_PUBLIC_URL to its URL"
+            )
 
     def trusts_host(self, request: HTTPConnection) -> bool:
         """Return whether the Host belongs to this server; any IP address does.
@@ -127,8 +129,8 @@ class TrustedHosts:
     def caller(self, request: HTTPConnection) -> str:
         """Return the caller's address for rate limits: the peer's, or the one that a trusted proxy names."""
         peer = request.client.host if request.client is not None else ""
-        named = request.headers.get("x-forwarded-for", "").rpartition(",")[2].strip()[:_MAX_ADDRESS]
-        return named if named and self._public_url and is_near(peer) else peer
+        forwarded = request.headers.get("x-forwarded-for", "").rpartition(",")[2].strip()[:_MAX_ADDRESS]
+        return forwarded if forwarded and self._public_url and is_private(peer) else peer
 
     def network(self, request: HTTPConnection) -> str:
         """Return the network of the caller: its address, or the /64 of an IPv6 address."""
@@ -141,4 +143,4 @@ class TrustedHosts:
         """
         caller = self.caller(request)
         is_peer = request.client is not None and caller == request.client.host
-        return peers.limited(caller, behind_proxy=is_peer and bool(self._public_url))
+        return peers.limited_network(caller, behind_proxy=is_peer and bool(self._public_url))

@@ -31,7 +31,7 @@ class ReceivedUpload:
     path: Path
     size: int = 0
     head: bytes = b""
-    claimed: str = ""
+    claimed_type: str = ""
     digest: bytes = b""
     filename: str = ""
     fields: dict[str, str] = field(default_factory=dict[str, str])
@@ -39,7 +39,7 @@ class ReceivedUpload:
     @property
     def content_type(self) -> str:
         """The media type, detected from the first bytes."""
-        return media_types.sniff(self.head, self.claimed)
+        return media_types.sniff(self.head, self.claimed_type)
 
 
 @dataclass(slots=True)
@@ -72,18 +72,18 @@ async def receive(
     """
     content_type = request.headers.get("content-type", "")
     kind = content_type.partition(";")[0].strip().lower()
-    received = ReceivedUpload(path, claimed=kind)
-    whole = hashlib.sha256(kind.encode("latin-1", "replace"))
+    received = ReceivedUpload(path, claimed_type=kind)
+    digest = hashlib.sha256(kind.encode("latin-1", "replace"))
     file = await asyncio.to_thread(path.open, "xb")
     try:
         sink = _UploadSink(received, file)
-        upload = _Upload(sink, part, whole.update, keep_fields=max_fields is not None)
+        upload = _Upload(sink, part, digest.update, keep_fields=max_fields is not None)
         limits = {} if max_fields is None else {"files": 1, "fields": max_fields}
         is_form = kind == multipart.TYPE
         form = multipart.Splitter(content_type, upload, **limits) if is_form else None
         async for chunk in request.stream():
             if form is None:
-                whole.update(chunk)
+                digest.update(chunk)
                 sink.take(chunk)
             else:
                 form.feed(chunk)
@@ -93,39 +93,44 @@ async def receive(
         await sink.flush()
     finally:
         await asyncio.to_thread(file.close)
-    received.digest = whole.digest()
+    received.digest = digest.digest()
     if not received.size:
         raise errors.BadRequest("The upload is empty")
     return received
 
 
 class _Upload(PartHandler):
-    """Writes one part of a form and passes all bytes to `hear`, which hashes them."""
+    """Writes one part of a form and passes all bytes to `update_digest`, which hashes them."""
 
     def __init__(
-        self, sink: _UploadSink, part: bytes, hear: Callable[[bytes | memoryview], None], *, keep_fields: bool
+        self,
+        sink: _UploadSink,
+        part: bytes,
+        update_digest: Callable[[bytes | memoryview], None],
+        *,
+        keep_fields: bool,
     ) -> None:
         self._sink = sink
         self._part = part.decode()
-        self._hear = hear
+        self._update_digest = update_digest
         self._keep_fields = keep_fields
         self._field: tuple[str, bytearray] | None = None
-        self._wanted = False
-        self._found = False
+        self._is_target = False
+        self._has_part = False
 
     def begin(self, head: Head) -> None:
-        self._hear(b"--" + b"".join(name + b":" + value + b"\n" for name, value in head.headers))
+        self._update_digest(b"--" + b"".join(name + b":" + value + b"\n" for name, value in head.headers))
         is_field = self._keep_fields and head.filename is None
         self._field = (head.name, bytearray()) if is_field else None
-        self._wanted = head.name == self._part and not self._found and not is_field
-        if self._wanted:
-            self._found = True
+        self._is_target = head.name == self._part and not self._has_part and not is_field
+        if self._is_target:
+            self._has_part = True
             self._sink.received.filename = head.filename or ""
-            self._sink.received.claimed = head.content_type.partition(";")[0].strip()
+            self._sink.received.claimed_type = head.content_type.partition(";")[0].strip()
 
     def take(self, data: memoryview) -> None:
-        self._hear(data)
-        if self._wanted:
+        self._update_digest(data)
+        if self._is_target:
             self._sink.take(data)
         elif self._field is not None:
             self._field[1].extend(data)
@@ -138,6 +143,6 @@ class _Upload(PartHandler):
     def finish(self, *, ended: bool) -> None:
         """Raise `BadRequest` if the form is incomplete or lacks the part."""
         if not ended:
-            raise errors.BadRequest("Invalid form body: it breaks off")
-        if not self._found:
+            raise errors.BadRequest("Invalid form body: it ends before the closing boundary")
+        if not self._has_part:
             raise errors.BadRequest(f"The form has no part named {self._part}")

@@ -18,7 +18,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from sixfold import errors
 from sixfold.web import overload, refusals
 from sixfold.web.peers import PeerLimits
-from sixfold.web.raw_asgi import LINE, RawResponse
+from sixfold.web.raw_asgi import CONNECTION, RawResponse
 
 # Bytes that a header must not contain.
 _FORBIDDEN = bytes({*range(0x20), 0x7F} - {0x09})
@@ -56,19 +56,19 @@ class HttpProtocol(HttpToolsProtocol):
     is_unfinished = False
     peer: str | None = None
 
-    def __init__(self, *args: Any, limits: PeerLimits = _NO_LIMITS, **named: Any) -> None:
-        super().__init__(*args, **named)
+    def __init__(self, *args: Any, limits: PeerLimits = _NO_LIMITS, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self.limits = limits
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         """Accept a connection, or refuse it if this process or its address has too many."""
-        capacity, moment = overload.capacity(), self.loop.time()
+        capacity, now = overload.capacity(), self.loop.time()
         client = get_remote_addr(transport)
         self.peer = self.limits.peer(client[0]) if client is not None else None
         descriptor = transport.get_extra_info("socket").fileno()
         refusal = None
         if capacity.is_full(self.connections, descriptor) or self.limits.is_crowded():
-            refusal = self._make_room(capacity, moment)
+            refusal = self._replace_silent(capacity, now)
         refusal = refusal or self.limits.connect(self.peer)
         if refusal is not None:
             self._refuse(transport, capacity, refusal)
@@ -80,13 +80,13 @@ class HttpProtocol(HttpToolsProtocol):
             self._refuse(transport, capacity, refusal)
             return
         self.is_unfinished = True
-        self.headers_since = moment
+        self.headers_since = now
         self.is_starting = True
-        capacity.start(self, moment)
+        capacity.start(self, now)
         super().connection_made(transport)
 
-    def _make_room(self, capacity: overload.ConnectionCapacity, moment: float) -> overload.Refusal | None:
-        silent = cast("HttpProtocol | None", capacity.silent(self.connections, moment))
+    def _replace_silent(self, capacity: overload.ConnectionCapacity, now: float) -> overload.Refusal | None:
+        silent = cast("HttpProtocol | None", capacity.pop_silent(self.connections, now))
         if silent is None:
             return errors.TooManyConnections()
         self.connections.discard(silent)
@@ -123,9 +123,9 @@ class HttpProtocol(HttpToolsProtocol):
     def handle_websocket_upgrade(self) -> None:
         """Switch to the websocket protocol, which releases the connection when it ends."""
         super().handle_websocket_upgrade()
-        following = self.transport.get_protocol()
-        if isinstance(following, WebSocketLine):
-            following.on_lost = self._release
+        protocol = self.transport.get_protocol()
+        if isinstance(protocol, WebSocketProtocol):
+            protocol.on_lost = self._release
         else:
             self._release()
 
@@ -172,16 +172,16 @@ class HttpProtocol(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        """Add the connection to the scope, so that a whole response can be sent by `at_once`."""
+        """Add the connection to the scope, so that a whole response can be sent by `send_response`."""
         self.headers_since = 0.0
         if self.is_starting:
             self.is_starting = False
             overload.capacity().started(self)
         super().on_headers_complete()
         scope = cast("dict[str, Any]", self.scope)
-        scope[LINE] = self
+        scope[CONNECTION] = self
         if self.refused is not None:
-            self.refused.answering()
+            self.refused.request_received()
             self.cycle.keep_alive = False
             scope[overload.OVERLOADED] = self.refusal
 
@@ -211,7 +211,7 @@ class HttpProtocol(HttpToolsProtocol):
         cycle = cast("RequestResponseCycle | None", self.cycle)
         return None if cycle is None or cycle.response_complete else cycle
 
-    def at_once(self, scope: Scope, answer: RawResponse) -> bool:
+    def send_response(self, scope: Scope, response: RawResponse) -> bool:
         """Send a whole response and return True, or return False if it must go through uvicorn."""
         cycle, flow = self.cycle, self.flow
         # Pipelined requests must be answered in order.
@@ -221,13 +221,13 @@ class HttpProtocol(HttpToolsProtocol):
             return False
         if not cycle.keep_alive or flow.write_paused:
             return False
-        lines = [b"%b: %b\r\n" % pair for pair in (*cycle.default_headers, *answer.raw_headers)]
+        lines = [b"%b: %b\r\n" % pair for pair in (*cycle.default_headers, *response.raw_headers)]
         head = b"".join(lines)
         # A header may contain a model name, which the caller chooses.
         allowed = len(head) - 2 * len(lines)
         if len(head.translate(None, _FORBIDDEN)) != allowed:
             return False
-        self.transport.write(b"".join((STATUS_LINE[answer.status_code], head, b"\r\n", answer.body)))
+        self.transport.write(b"".join((STATUS_LINE[response.status_code], head, b"\r\n", response.body)))
         cycle.response_started = cycle.response_complete = True
         cycle.message_event.set()
         self.on_response_complete()
@@ -262,68 +262,68 @@ class ConnectionSweep:
         self._body_rate = body_bytes_per_second
         self._send_seconds = send_seconds
 
-    def run(self, connections: Iterable[Any], moment: float) -> None:
-        """Check all connections; `moment` is the event loop's time in seconds."""
+    def run(self, connections: Iterable[Any], now: float) -> None:
+        """Check all connections; `now` is the event loop's time in seconds."""
         record = refusals.recorder()
-        for line in list(connections):
-            if not isinstance(line, HttpProtocol | WebSocketLine):
+        for connection in list(connections):
+            if not isinstance(connection, HttpProtocol | WebSocketProtocol):
                 continue
-            if self._send_seconds and self._has_stalled(line, moment):
-                record.add("slow_reader", _peer(line))
-                line.transport.abort()
-            elif isinstance(line, HttpProtocol) and not line.transport.is_closing():
-                self._look(line, moment, record)
-        record.log(moment)
+            if self._send_seconds and self._has_stalled(connection, now):
+                record.add("slow_reader", _peer(connection))
+                connection.transport.abort()
+            elif isinstance(connection, HttpProtocol) and not connection.transport.is_closing():
+                self._check(connection, now, record)
+        record.log(now)
 
-    def _look(self, line: HttpProtocol, moment: float, record: refusals.Refusals) -> None:
-        if 0 < line.idle_since <= moment - self._idle_seconds:
-            line.timeout_keep_alive_handler()
-        elif self._is_late_with_headers(line, moment):
-            record.add("slow_headers", _peer(line))
-            _time_out(line)
-        elif self._is_late_with_body(line):
-            record.add("slow_body", _peer(line))
-            _time_out(line)
+    def _check(self, connection: HttpProtocol, now: float, record: refusals.Refusals) -> None:
+        if 0 < connection.idle_since <= now - self._idle_seconds:
+            connection.timeout_keep_alive_handler()
+        elif self._is_late_with_headers(connection, now):
+            record.add("slow_headers", _peer(connection))
+            _time_out(connection)
+        elif self._is_late_with_body(connection):
+            record.add("slow_body", _peer(connection))
+            _time_out(connection)
 
-    def _has_stalled(self, line: HttpProtocol | WebSocketLine, moment: float) -> bool:
-        unsent = line.transport.get_write_buffer_size()
-        if not unsent or unsent < line.unsent or not line.stalled_since:
-            line.stalled_since = moment if unsent else 0.0
-        line.unsent = unsent
-        return bool(unsent) and line.stalled_since <= moment - self._send_seconds
+    def _has_stalled(self, connection: HttpProtocol | WebSocketProtocol, now: float) -> bool:
+        unsent = connection.transport.get_write_buffer_size()
+        if not unsent or unsent < connection.unsent or not connection.stalled_since:
+            connection.stalled_since = now if unsent else 0.0
+        connection.unsent = unsent
+        return bool(unsent) and connection.stalled_since <= now - self._send_seconds
 
-    def _is_late_with_headers(self, line: HttpProtocol, moment: float) -> bool:
-        if not self._header_seconds or not 0 < line.headers_since <= moment - self._header_seconds:
+    def _is_late_with_headers(self, connection: HttpProtocol, now: float) -> bool:
+        if not self._header_seconds or not 0 < connection.headers_since <= now - self._header_seconds:
             return False
-        return line.current is None
+        return connection.current is None
 
-    def _is_late_with_body(self, line: HttpProtocol) -> bool:
-        cycle = line.current
+    def _is_late_with_body(self, connection: HttpProtocol) -> bool:
+        cycle = connection.current
         if not self._body_rate or cycle is None or not cycle.more_body:
             return False
         allowance = float(self._body_rate * _PAUSE_SECONDS)
-        if line.receiving is not cycle:
-            line.receiving, line.body_credit = cycle, allowance
-        elif not line.flow.read_paused and not cycle.waiting_for_100_continue:
-            received = line.body_bytes - line.body_seen
-            line.body_credit = min(allowance, line.body_credit + received - self._body_rate)
-        line.body_seen = line.body_bytes
-        return line.body_credit <= 0
+        if connection.receiving is not cycle:
+            connection.receiving, connection.body_credit = cycle, allowance
+        elif not connection.flow.read_paused and not cycle.waiting_for_100_continue:
+            received = connection.body_bytes - connection.body_seen
+            connection.body_credit = min(allowance, connection.body_credit + received - self._body_rate)
+        connection.body_seen = connection.body_bytes
+        return connection.body_credit <= 0
 
 
-def _peer(line: HttpProtocol | WebSocketLine) -> str:
-    return line.client[0] if line.client else ""
+def _peer(connection: HttpProtocol | WebSocketProtocol) -> str:
+    return connection.client[0] if connection.client else ""
 
 
-def _time_out(line: HttpProtocol) -> None:
-    if line.current is not None and line.current.response_started:
-        line.transport.abort()
+def _time_out(connection: HttpProtocol) -> None:
+    if connection.current is not None and connection.current.response_started:
+        connection.transport.abort()
         return
-    line.transport.write(_TIMED_OUT)
-    line.transport.close()
+    connection.transport.write(_TIMED_OUT)
+    connection.transport.close()
 
 
-class WebSocketLine(WebSocketsSansIOProtocol):
+class WebSocketProtocol(WebSocketsSansIOProtocol):
     """A websocket connection; `unsent` and `stalled_since` are those of `ConnectionSweep`."""
 
     on_lost: Callable[[], None] | None = None

@@ -86,15 +86,15 @@ def test_part_that_breaks_off_has_no_end() -> None:
     ("body", "why"),
     [
         (b"preamble" + BODY, "does not begin with its boundary"),
-        (b"--bx\r\n", "boundary is followed by something else"),
-        (part("a", b"x") + b"--b" + b" " * 200, "boundary is followed by something else"),
-        (b"--b\r\n" + b"A" * 9000, "headers of a part have more than 8,192 bytes"),
-        (b"--b\r\n" + b"a: b\r\n" * 2000, "headers of a part have more than 8,192 bytes"),
+        (b"--bx\r\n", "unexpected data after the boundary"),
+        (part("a", b"x") + b"--b" + b" " * 200, "unexpected data after the boundary"),
+        (b"--b\r\n" + b"A" * 9000, "headers of a part must have at most 8,192 bytes"),
+        (b"--b\r\n" + b"a: b\r\n" * 2000, "headers of a part must have at most 8,192 bytes"),
         (b"--b\r\nContent-Type: a/b\r\n\r\nx\r\n--b--", "a part has no name"),
         (b"--b\r\n\r\nx\r\n--b--", "a part has no name"),
-        (part("a", b"") * 4, "it has more than 3 fields"),
-        (part("a", b"", '; filename="b"') * 3, "it has more than 2 files"),
-        (part("a", b"x" * (MIB + 100)), "a field has more than 1,048,576 bytes"),
+        (part("a", b"") * 4, "it must have at most 3 fields"),
+        (part("a", b"", '; filename="b"') * 3, "it must have at most 2 files"),
+        (part("a", b"x" * (MIB + 100)), "a field must have at most 1,048,576 bytes"),
     ],
 )
 def test_malformed_or_large_body_is_refused_with_the_limit(body: bytes, why: str) -> None:

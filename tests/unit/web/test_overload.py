@@ -50,7 +50,7 @@ async def _served() -> AsyncGenerator[tuple[int, ServerState]]:
         RouteEntry("/readyz", {"GET": _ok}, access=PUBLIC),
     )
     faces = (
-        ApiGroup("platform", responses.coded, probes),
+        ApiGroup("platform", responses.error_response, probes),
         ApiGroup("v1", openai.dialect, (RouteEntry("/v1/models", {"GET": _ok}, access=PUBLIC),), ("/v1/",)),
         ApiGroup("image", _detail, (), ("/image/",)),
     )
@@ -159,7 +159,7 @@ async def test_refusal_beyond_the_waiting_ones_is_received_whole(capacity: Conne
     async with AsyncExitStack() as stack, asyncio.timeout(60):
         port, state = await stack.enter_async_context(_served())
         await _fill(stack, port, state, capacity.connections, busy=True)
-        cast("Any", capacity)._most_waiting = 0
+        cast("Any", capacity)._max_waiting = 0
         for _ in range(50):
             status, headers, document = await _ask(stack, port, "/v1/models", b"x" * 4000)
             assert (status, document["code"]) == (503, "too_many_connections")

@@ -13,7 +13,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from sixfold.web import refusals
-from sixfold.web.raw_asgi import LINE, RawResponse
+from sixfold.web.raw_asgi import CONNECTION, RawResponse
 from sixfold.web.uvicorn_protocol import ConnectionSweep, HttpProtocol
 
 SWEEP = ConnectionSweep(idle_seconds=30, header_seconds=10, body_bytes_per_second=100)
@@ -198,10 +198,10 @@ async def test_an_answer_goes_the_long_way_where_the_server_has_no_short_one() -
         return {"type": "http.disconnect"}
 
     class Busy:
-        def at_once(self, scope: Any, answer: Any) -> bool:
+        def send_response(self, scope: Any, answer: Any) -> bool:
             return False
 
-    await RawResponse(b"one", [])({"method": "GET", LINE: Busy()}, receive, send)
+    await RawResponse(b"one", [])({"method": "GET", CONNECTION: Busy()}, receive, send)
     assert [message["type"] for message in sent] == ["http.response.start", "http.response.body"]
 
 

@@ -30,7 +30,7 @@ def test_ten_seconds_come_at_once_and_then_the_rate_holds() -> None:
     assert _spent(rates, "y", 1) == 1
     now += 2
     assert _spent(rates, "x", 50) == 8
-    with pytest.raises(errors.TooManyRequests, match="4 requests a second") as refused:
+    with pytest.raises(errors.TooManyRequests, match="4 requests per second") as refused:
         rates.spend("x")
     assert refused.value.retry_after == 1
 

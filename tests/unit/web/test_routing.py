@@ -8,7 +8,7 @@ from starlette.responses import Response
 from starlette.websockets import WebSocket
 
 from sixfold.core.accounts.rights import PUBLIC
-from sixfold.web.responses import coded
+from sixfold.web.responses import error_response
 from sixfold.web.routing import ApiGroup, RouteEntry, Router, SocketRoute
 
 
@@ -21,7 +21,7 @@ def face(name: str, *paths: str, prefixes: tuple[str, ...] = (), reserved: tuple
     """A face with some paths."""
     return ApiGroup(
         name,
-        coded,
+        error_response,
         tuple(RouteEntry(path, {"GET": handler}, access=PUBLIC) for path in paths),
         prefixes,
         reserved,
@@ -53,36 +53,36 @@ def table() -> Router:
 )
 def test_a_path_finds_its_face(path: str, owner: str, route: str | None, params: dict[str, str]) -> None:
     found = table().find(path)
-    assert found.face.name == owner
+    assert found.api.name == owner
     assert (found.route.path if found.route is not None else None) == route
     assert dict(found.params) == params
 
 
 def test_no_two_routes_share_a_path() -> None:
-    with pytest.raises(ValueError, match="two routes"):
+    with pytest.raises(ValueError, match="duplicate route"):
         Router([face("a", "/x"), face("b", "/x")], face("none"))
 
 
 def test_a_route_that_declares_no_right_is_refused_by_its_name() -> None:
-    undeclared = ApiGroup("notes", coded, (RouteEntry("/api/notes", {"GET": handler}),))
-    with pytest.raises(ValueError, match="route GET /api/notes of notes declares no right"):
-        Router([undeclared], ApiGroup("none", coded, ()))
+    undeclared = ApiGroup("notes", error_response, (RouteEntry("/api/notes", {"GET": handler}),))
+    with pytest.raises(ValueError, match="route GET /api/notes of notes declares no access"):
+        Router([undeclared], ApiGroup("none", error_response, ()))
 
 
 def test_a_route_that_declares_a_right_for_some_of_its_methods_is_refused() -> None:
     access = {"GET": PUBLIC}
     half = ApiGroup(
-        "notes", coded, (RouteEntry("/api/notes", {"GET": handler, "POST": handler}, access=access),)
+        "notes", error_response, (RouteEntry("/api/notes", {"GET": handler, "POST": handler}, access=access),)
     )
-    with pytest.raises(ValueError, match="route POST /api/notes of notes declares no right"):
-        Router([half], ApiGroup("none", coded, ()))
+    with pytest.raises(ValueError, match="route POST /api/notes of notes declares no access"):
+        Router([half], ApiGroup("none", error_response, ()))
 
 
 def test_a_websocket_that_declares_no_right_is_refused_by_its_name() -> None:
     async def converse(_websocket: WebSocket) -> None: ...
 
     silent = ApiGroup(
-        "notes", coded, (), sockets=(SocketRoute("/ws/notes", converse, lambda _websocket: True),)
+        "notes", error_response, (), sockets=(SocketRoute("/ws/notes", converse, lambda _websocket: True),)
     )
-    with pytest.raises(ValueError, match="websocket /ws/notes of notes declares no right"):
-        Router([silent], ApiGroup("none", coded, ()))
+    with pytest.raises(ValueError, match="websocket /ws/notes of notes declares no access"):
+        Router([silent], ApiGroup("none", error_response, ()))

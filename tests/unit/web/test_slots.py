@@ -1,4 +1,4 @@
-"""Slots for what stays open."""
+"""StreamLimit for what stays open."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import pytest
 from sixfold import errors
 from sixfold.settings import Settings
 from sixfold.web import admission
-from sixfold.web.admission import Admission, Slots
+from sixfold.web.admission import Admission, StreamLimit
 from sixfold.web.trusted_hosts import TrustedHosts
 
 
 def test_slots_of_an_account_and_of_the_server_come_back_with_their_requests() -> None:
-    made = Slots("event_streams", "event streams", 2, 3)
+    made = StreamLimit("event_streams", "event streams", 2, 3)
     scopes: list[dict[str, Any]] = [{} for _ in range(6)]
     for scope in scopes[:2]:
         made.hold(scope, "ada")
@@ -41,7 +41,7 @@ def test_each_server_counts_for_itself() -> None:
 
 
 def test_ten_thousand_streams_leave_nothing_counted() -> None:
-    made = Slots("websockets", "websockets", 5, 5)
+    made = StreamLimit("websockets", "websockets", 5, 5)
     for number in range(10_000):
         scope: dict[str, Any] = {}
         made.hold(scope, f"account {number % 7}")

@@ -29,7 +29,7 @@ from sixfold.web.overload import ConnectionCapacity
 from sixfold.web.peers import PeerLimits
 from sixfold.web.routing import ApiGroup, RouteEntry, SocketRoute
 from sixfold.web.trusted_hosts import TrustedHosts
-from sixfold.web.uvicorn_protocol import ConnectionSweep, HttpProtocol, WebSocketLine
+from sixfold.web.uvicorn_protocol import ConnectionSweep, HttpProtocol, WebSocketProtocol
 
 Pair = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 SWEEP = ConnectionSweep(idle_seconds=30, header_seconds=10, body_bytes_per_second=1024, send_seconds=60)
@@ -67,12 +67,12 @@ class Served:
         )
         face = ApiGroup(
             "a",
-            responses.coded,
+            responses.error_response,
             routes,
             sockets=(SocketRoute("/socket", self._talk, lambda _: True, PUBLIC),),
         )
         app = WebApp((face,), Metrics(), admission=self.admission)
-        self.config = uvicorn.Config(app, ws=WebSocketLine, lifespan="off", log_config=None)
+        self.config = uvicorn.Config(app, ws=WebSocketProtocol, lifespan="off", log_config=None)
 
     async def _ok(self, _request: Request) -> Response:
         return responses.json({"status": "ok"})

@@ -27,7 +27,7 @@ from sixfold.web.idempotency import IdempotentRequest
 from sixfold.web.raw_asgi import Header, RawRequest
 from sixfold.web.raw_asgi import RawResponse as Whole
 from sixfold.web.responses import LongResponse
-from sixfold.web.routing import Dialect
+from sixfold.web.routing import ErrorFormat
 from sixfold.web.services import WebServices
 
 KEEP_ALIVE = b": keep-alive\n\n"
@@ -72,7 +72,7 @@ class ResponseDialect:
     """A dialect's way to say an answer, its events and an error within them."""
 
     wire: str
-    dialect: Dialect
+    dialect: ErrorFormat
     whole: Callable[[ChatResponse, ChatCall, str], bytes]
     stream: Callable[[AsyncIterator[Event], ChatCall, str], AsyncGenerator[bytes]]
     failed: Callable[[errors.SixfoldError, str], bytes]

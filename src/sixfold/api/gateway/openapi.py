@@ -53,7 +53,7 @@ def _body(required: Node, optional: Node | None = None) -> Node:
 
 def _services(catalog: Catalog) -> dict[str, OperationSpec]:
     """The services of this installation."""
-    accepted = openapi.answer("Begun, with `async`", service.AcceptedServiceSchema)
+    accepted = openapi.response("Begun, with `async`", service.AcceptedServiceSchema)
     listed = services_list.ServicesSchema
     filters = [openapi.text(name, request_log.MAX_TEXT) for name in ("model", "key", "q", "cursor")]
     status = openapi.query("status", {"enum": list(request_log.STATES)})
@@ -68,17 +68,17 @@ def _services(catalog: Catalog) -> dict[str, OperationSpec]:
         ),
         "POST /api/training": OperationSpec(
             "Teach a service of one's own",
-            {202: openapi.answer("Begun", service.AcceptedServiceSchema)},
+            {202: openapi.response("Begun", service.AcceptedServiceSchema)},
             _STATUSES,
             openapi.object_of(catalog[trained_models.MODEL].inputs),
             _ONCE,
         ),
         "GET /api/services": OperationSpec(
-            "List services", {200: openapi.answer("Every service", listed)}, _STATUSES
+            "List services", {200: openapi.response("Every service", listed)}, _STATUSES
         ),
         "GET /api/gateway/calls": OperationSpec(
             "The log of calls",
-            {200: openapi.answer("Newest first", openapi.page("Calls", calls=request_log.CallSchema))},
+            {200: openapi.response("Newest first", openapi.page("Calls", calls=request_log.CallSchema))},
             _STATUSES,
             parameters=(openapi.limit(request_log.MAX_PAGE), *filters, status),
         ),
@@ -88,8 +88,8 @@ def _services(catalog: Catalog) -> dict[str, OperationSpec]:
 def _models() -> dict[str, OperationSpec]:
     listed = openapi.shape("Models", data=list[routes.ModelSchema])
     return {
-        "GET /v1/models": _openai("List models", openapi.answer("Every model", listed)),
-        "GET /v1/models/{model}": _openai("One model", openapi.answer("The model", routes.ModelSchema)),
+        "GET /v1/models": _openai("List models", openapi.response("Every model", listed)),
+        "GET /v1/models/{model}": _openai("One model", openapi.response("The model", routes.ModelSchema)),
     }
 
 
@@ -111,9 +111,9 @@ def _made() -> dict[str, OperationSpec]:
     edit = _body({"image": FILE, "prompt": Text}, {"mask": FILE, **_DRAWN})
     recording: Node = {"model": str, "language": str, "response_format": {"enum": list(audio.SHAPES)}}
     drawn = openapi.result("The pictures", images.ImagesSchema)
-    written = openapi.answer("What was said", {"type": "object", "required": ["text"]})
+    written = openapi.response("What was said", {"type": "object", "required": ["text"]})
     written["content"]["text/plain"] = {"schema": str}
-    sound = openapi.answer("The sound", FILE, "audio/mpeg", "audio/ogg", "audio/wav")
+    sound = openapi.response("The sound", FILE, "audio/mpeg", "audio/ogg", "audio/wav")
     rows: dict[str, tuple[str, Node, Node]] = {
         "embeddings": ("Vectors of texts", embed, openapi.result("The vectors", embeddings.VectorsSchema)),
         "images/generations": ("Draw pictures", _body({"prompt": Text}, _DRAWN), drawn),
@@ -149,7 +149,7 @@ def _conversations() -> dict[str, OperationSpec]:
         ),
         "messages/count_tokens": ("Count a conversation's tokens", anthropic, {"messages": _TURNS}, {}),
     }
-    good = openapi.answer("The answer; with `stream`, its events", {"type": "object"})
+    good = openapi.response("The answer; with `stream`, its events", {"type": "object"})
     good["content"]["text/event-stream"] = {"schema": str}
     return {
         f"POST /v1/{path}": OperationSpec(
@@ -161,7 +161,7 @@ def _conversations() -> dict[str, OperationSpec]:
 
 def _stored() -> dict[str, OperationSpec]:
     """Responses that an account keeps."""
-    one = openapi.answer("The response, as it was told", {"type": "object", "required": ["id", "object"]})
+    one = openapi.response("The response, as it was told", {"type": "object", "required": ["id", "object"]})
     paging = (
         openapi.limit(100),
         openapi.query("order", {"enum": ["asc", "desc"]}),
@@ -171,11 +171,11 @@ def _stored() -> dict[str, OperationSpec]:
     return {
         f"GET {path}": _openai("Read a response again", one),
         f"DELETE {path}": _openai(
-            "Delete a response", openapi.answer("It is gone", stored_responses.DeletedResponseSchema)
+            "Delete a response", openapi.response("It is gone", stored_responses.DeletedResponseSchema)
         ),
         f"GET {path}/input_items": _openai(
             "What a response was asked with",
-            openapi.answer("Items", stored_responses.InputItemsSchema),
+            openapi.response("Items", stored_responses.InputItemsSchema),
             parameters=paging,
         ),
         f"POST {path}/cancel": _openai("Always a 400: what is kept has ended", one),

@@ -110,11 +110,11 @@ def _shown(row: Row) -> CallSchema:
     return shown
 
 
-def face(services: WebServices) -> ApiGroup:
+def build_api(services: WebServices) -> ApiGroup:
     """`/api/gateway/calls`."""
     return ApiGroup(
         "calls",
-        responses.coded,
+        responses.error_response,
         (
             RouteEntry(
                 "/api/gateway/calls", {"GET": RequestLogRoutes(services).list_calls}, access=rights.RUN

@@ -137,13 +137,13 @@ class ChatRoutes:
         """A chat completion."""
         principal = await self._door.admit(call.headers)
         raw = await call.body()
-        return await self._chat.answer(call, principal, await bodies.parsed(chat.wanted, raw), raw)
+        return await self._chat.answer(call, principal, await bodies.parse(chat.wanted, raw), raw)
 
     async def responses(self, call: RawRequest) -> Response | RawResponse:
         """A response."""
         principal = await self._door.admit(call.headers)
         raw = await call.body()
-        wanted = await bodies.parsed(responses.wanted, raw)
+        wanted = await bodies.parse(responses.wanted, raw)
         wanted = self._keeping.kept(principal.tenant, wanted, raw)
         if wanted.previous or item_references.MARK in raw:
             wanted, raw = await self._keeping.continued(principal.tenant, wanted, raw)
@@ -153,13 +153,13 @@ class ChatRoutes:
         """A message."""
         principal = await self._door.admit(call.headers)
         raw = await call.body()
-        return await self._messages.answer(call, principal, await bodies.parsed(messages.wanted, raw), raw)
+        return await self._messages.answer(call, principal, await bodies.parse(messages.wanted, raw), raw)
 
     async def count(self, request: Request) -> Response:
         """How many tokens a message would have; free."""
         principal = await self._door.enter(request)
         raw = await request.body()
-        wanted = await bodies.parsed(functools.partial(messages.wanted, counting=True), raw)
+        wanted = await bodies.parse(functools.partial(messages.wanted, counting=True), raw)
         ask = GatewayRequest(
             account_id=principal.account_id,
             request_id=requests.request_id(request),
@@ -178,7 +178,7 @@ class ChatRoutes:
         return web_responses.json(counted, headers={"request-id": ask.request_id})
 
 
-def faces(services: WebServices) -> tuple[ApiGroup, ...]:
+def build_apis(services: WebServices) -> tuple[ApiGroup, ...]:
     """The part of Area B that talks with models."""
     relay, door = services.gateway, CachedKeyAuth(services)
     drawing = image_models.names(services.catalog)
@@ -220,4 +220,5 @@ def faces(services: WebServices) -> tuple[ApiGroup, ...]:
         ),
         prefixes=("/v1/messages",),
     )
-    return openai, anthropic, request_log.face(services), service.face(services), training.face(services)
+    others = (module.build_api(services) for module in (request_log, service, training))
+    return openai, anthropic, *others

@@ -33,7 +33,7 @@ from sixfold.core.predictions.states import PredictionState
 from sixfold.web import bodies, predictions, requests, responses
 from sixfold.web.idempotency import IdempotentRequest
 from sixfold.web.predictions import OtherOutputs
-from sixfold.web.raw_asgi import call_of
+from sixfold.web.raw_asgi import raw_request
 from sixfold.web.routing import ApiGroup, RouteEntry
 from sixfold.web.services import WebServices
 
@@ -83,7 +83,7 @@ class ServiceRoutes:
         """Its answer; 202 with `async`, a stream with `stream`."""
         principal = await self._services.authenticator.bearer(request)
         raw = await request.body()
-        body = await bodies.parsed(bodies.parse_object, raw)
+        body = await bodies.parse(bodies.parse_object, raw)
         name, later, stream = _named(body), _switch(body, "async"), _switch(body, "stream")
         given = {key: value for key, value in body.items() if key not in _OWN}
         talk = name in chat_services.NAMES
@@ -103,7 +103,7 @@ class ServiceRoutes:
             return await self._made(name, order, later=later)
 
         return await self._services.idempotency.run(
-            request, IdempotentRequest(principal.replays, raw, responses.coded), make
+            request, IdempotentRequest(principal.replays, raw, responses.error_response), make
         )
 
     # -- what is made ------------------------------------------------------------------------------
@@ -236,7 +236,8 @@ class ServiceRoutes:
         asked = {**await self._conversation(principal, name, given), "stream": True}
         raw = _encode(asked)
         with chat_services.named():
-            answer = await self._talker.answer(call_of(request), principal, chat.wanted(raw), raw, (name,))
+            call = chat.wanted(raw)
+            answer = await self._talker.answer(raw_request(request), principal, call, raw, (name,))
         return answer if isinstance(answer, Response) else answer.response()
 
     async def _conversation(self, principal: Principal, name: str, given: dict[str, Any]) -> dict[str, Any]:
@@ -280,13 +281,13 @@ def begun(name: str, prediction: Prediction) -> AcceptedServiceSchema:
     }
 
 
-def face(services: WebServices) -> ApiGroup:
+def build_api(services: WebServices) -> ApiGroup:
     """The one address, and the list of what it can be asked for."""
     catalogue = ServiceList(services)
     service = ServiceRoutes(services, catalogue)
     return ApiGroup(
         "gateway",
-        responses.coded,
+        responses.error_response,
         (
             RouteEntry(
                 "/api/service", {"POST": service.run}, services.settings.inline_body_bytes, access=rights.RUN

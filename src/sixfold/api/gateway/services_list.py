@@ -14,7 +14,7 @@ from sixfold.core.catalog.engines import Quality
 from sixfold.core.catalog.models import Model
 from sixfold.core.predictions import pricing
 from sixfold.web import auth, requests, responses
-from sixfold.web.responses import InputSchema, descriptor
+from sixfold.web.responses import InputSchema, input_schema
 from sixfold.web.services import WebServices
 
 DEFAULT = "ra2"
@@ -104,7 +104,7 @@ class ServiceList:
         row: ServiceSchema = {
             "service": name,
             "description": model.description,
-            "inputs": [descriptor(each) for each in model.inputs],
+            "inputs": [input_schema(each) for each in model.inputs],
             "output_kind": model.output_kind,
             "price": price,
             "engine": None,

@@ -26,7 +26,7 @@ class TrainingRoutes:
         """Where to ask after it: no training is over at once."""
         principal = await self._services.authenticator.bearer(request)
         raw = await request.body()
-        given = await bodies.parsed(bodies.parse_object, raw)
+        given = await bodies.parse(bodies.parse_object, raw)
 
         async def make(idempotency_id: str | None) -> Response:
             order = PredictionRequest(
@@ -45,7 +45,7 @@ class TrainingRoutes:
             return responses.json(begun(trained_models.MODEL, prediction), 202)
 
         return await self._services.idempotency.run(
-            request, IdempotentRequest(principal.replays, raw, responses.coded), make
+            request, IdempotentRequest(principal.replays, raw, responses.error_response), make
         )
 
     async def _look_at_pictures(self, order: PredictionRequest) -> None:
@@ -63,11 +63,11 @@ class TrainingRoutes:
         await media.resolve_all(order.principal.tenant, near)
 
 
-def face(services: WebServices) -> ApiGroup:
+def build_api(services: WebServices) -> ApiGroup:
     """The one address."""
     body = services.settings.inline_body_bytes
     return ApiGroup(
         "training",
-        responses.coded,
+        responses.error_response,
         (RouteEntry("/api/training", {"POST": TrainingRoutes(services).begin}, body, access=rights.RUN),),
     )

@@ -19,7 +19,7 @@ from sixfold.core.catalog.models import Model
 from sixfold.core.catalog.templates import Template, Templates
 from sixfold.core.media import mounts
 from sixfold.web import auth, predictions, requests, responses
-from sixfold.web.responses import InputSchema, StaticJson, descriptor
+from sixfold.web.responses import InputSchema, StaticJson, input_schema
 from sixfold.web.routing import Handler, RouteEntry
 from sixfold.web.services import WebServices
 
@@ -152,7 +152,7 @@ def hardware_entry(kind: Hardware) -> HardwareSchema:
 def template(facts: Template, model: Model, idle_seconds: float | None = None) -> TemplateSchema:
     """One template; `idle_seconds` stands in for its own where the operator set one for all."""
     schema: TemplateInterfaceSchema = {
-        "inputs": [descriptor(item) for item in model.inputs],
+        "inputs": [input_schema(item) for item in model.inputs],
         "outputKind": cast("OutputKind", model.output_kind),
         "session": facts.session,
     }
@@ -242,17 +242,17 @@ class HostedModelList:
 
     async def config(self, request: Request) -> Response:
         """E1, whole."""
-        return self._config.answer(request)
+        return self._config.response(request)
 
     async def hardware(self, request: Request) -> Response:
         """Every kind of hardware."""
-        return self._hardware.answer(request)
+        return self._hardware.response(request)
 
     async def templates(self, request: Request) -> Response:
         """Every template; with a key, the account's own models too, a page at a time."""
         account_id = await self._account(request)
         if account_id is None:
-            return self._list.answer(request)
+            return self._list.response(request)
         found, following = await requests.own_models(
             self._services.pipeline.custom_models, request, account_id
         )
@@ -265,7 +265,7 @@ class HostedModelList:
         """One template by its name."""
         name = requests.path_value(request, "name")
         if name in self._each:
-            return self._each[name].answer(request)
+            return self._each[name].response(request)
         account_id = await self._account(request)
         if account_id is None:
             raise errors.NotFound(f"There is no template {name}")

@@ -43,7 +43,7 @@ def document() -> OpenApiDocument:
 
 def _templates() -> dict[str, OperationSpec]:
     """What needs no key, and how a template is added."""
-    become = {201: openapi.answer("What it became", TemplateSchema)}
+    become = {201: openapi.response("What it became", TemplateSchema)}
     shown = {
         "config": ("The whole configuration", ConfigurationSchema),
         "templates": ("List templates", openapi.shape("Templates", templates=list[TemplateSchema])),
@@ -52,7 +52,7 @@ def _templates() -> dict[str, OperationSpec]:
     }
     rows = {
         f"GET /api/containers/{path}": OperationSpec(
-            summary, {200: openapi.answer(summary, schema)}, (401, 403, 404, 503)
+            summary, {200: openapi.response(summary, schema)}, (401, 403, 404, 503)
         )
         for path, (summary, schema) in shown.items()
     }
@@ -69,10 +69,10 @@ def _templates() -> dict[str, OperationSpec]:
 
 def _runs() -> dict[str, OperationSpec]:
     """Running, queueing, quoting."""
-    ended = openapi.answer("The prediction", PredictionSchema)
-    queued = openapi.answer("Not finished yet", PredictionSchema)
-    joined = openapi.answer("In the queue", schemas.JoinedSchema)
-    quoted = openapi.answer("What it would cost", schemas.QuoteSchema)
+    ended = openapi.response("The prediction", PredictionSchema)
+    queued = openapi.response("Not finished yet", PredictionSchema)
+    joined = openapi.response("In the queue", schemas.JoinedSchema)
+    quoted = openapi.response("What it would cost", schemas.QuoteSchema)
     charged = (400, 402, 404, 409, 429, 503)
     return {
         f"POST {schemas.RUN}": OperationSpec(
@@ -89,9 +89,9 @@ def _runs() -> dict[str, OperationSpec]:
 
 def _predictions() -> dict[str, OperationSpec]:
     """Listing, following, canceling."""
-    one = {200: openapi.answer("The prediction", PredictionSchema)}
-    listed = openapi.answer("Newest first", openapi.page("Page", predictions=PredictionSchema))
-    stream = openapi.answer("Server-sent events", _TEXT, "text/event-stream")
+    one = {200: openapi.response("The prediction", PredictionSchema)}
+    listed = openapi.response("Newest first", openapi.page("Page", predictions=PredictionSchema))
+    stream = openapi.response("Server-sent events", _TEXT, "text/event-stream")
     filters = (
         openapi.limit(200, 50),
         openapi.text("cursor", 100),
@@ -115,8 +115,8 @@ def _predictions() -> dict[str, OperationSpec]:
 def _sessions() -> dict[str, OperationSpec]:
     """Opening, showing, closing; a document has no place for the websocket."""
     statuses = (400, 402, 404, 409, 429, 503)
-    opened = openapi.answer("It starts", sessions_schemas.OpenedSessionSchema)
-    one = {200: openapi.answer("The session", sessions_schemas.SessionSchema)}
+    opened = openapi.response("It starts", sessions_schemas.OpenedSessionSchema)
+    one = {200: openapi.response("The session", sessions_schemas.SessionSchema)}
     path = f"{sessions_schemas.PATH}/{{session_id}}"
     return {
         "POST /api/containers/{model_id}/sessions": OperationSpec(

@@ -53,10 +53,10 @@ class PredictionRoutes:
     async def _once(self, request: Request, work: Work) -> Response:
         principal = await self._enter(request)
         raw = await request.body()
-        once = IdempotentRequest(principal.replays, raw, responses.coded)
+        once = IdempotentRequest(principal.replays, raw, responses.error_response)
 
         async def accepted(idempotency_id: str | None) -> Response:
-            body = await bodies.parsed(bodies.parse_object, raw)
+            body = await bodies.parse(bodies.parse_object, raw)
             wanted = schemas.run_request(body, request.scope["path_params"].get("model_id"))
             order = await run_requests.order(
                 self._services, request, principal, wanted, idempotency_id=idempotency_id
@@ -77,7 +77,7 @@ class PredictionRoutes:
     async def quote(self, request: Request) -> Response:
         """What a run would cost and how long it would take; nothing is changed."""
         principal = await self._enter(request)
-        body = await bodies.parsed(bodies.parse_object, await request.body() or b"{}")
+        body = await bodies.parse(bodies.parse_object, await request.body() or b"{}")
         wanted = schemas.run_request(body, requests.path_value(request, "model_id"))
         found = await run_requests.terms(self._services, principal, wanted)
         await self._services.pipeline.prepare(found.model, wanted.inputs, charged=True)
@@ -99,7 +99,7 @@ class PredictionRoutes:
         found, following = await self._services.pipeline.page(
             principal.tenant, wanted, requests.page_size(request, _PAGE, _MAX_PAGE, _MAX_FILTER), cursor
         )
-        told = [await self._teller.told(prediction) for prediction in found]
+        told = [await self._teller.serialize_with_position(prediction) for prediction in found]
         rows = await responses.encode_each(told)
         return responses.json({"predictions": rows, "next_cursor": following})
 
@@ -120,7 +120,7 @@ class PredictionRoutes:
             raise errors.BadRequest("A stream cannot be replayed: leave Idempotency-Key out")
         self._services.admission.event_stream(request, prediction.account_id)
         seen = streaming.last_id(request.headers.get("last-event-id"))
-        stream = streaming.EventStream(self._services, prediction, self._teller.told, seen)
+        stream = streaming.EventStream(self._services, prediction, self._teller.serialize_with_position, seen)
         return StreamingResponse(stream.frames(), 200, streaming.HEADERS, "text/event-stream")
 
     # -- what all of them need ---------------------------------------------------------------------
@@ -136,10 +136,10 @@ class PredictionRoutes:
 
     async def _answer(self, prediction: Prediction, status: int = 200) -> Response:
         headers = responses.result_headers(prediction) | {"Cache-Control": "no-store"}
-        return responses.json(await self._teller.told(prediction), status, headers)
+        return responses.json(await self._teller.serialize_with_position(prediction), status, headers)
 
 
-def face(services: WebServices) -> ApiGroup:
+def build_api(services: WebServices) -> ApiGroup:
     """Templates, predictions, sessions."""
     predictions = PredictionRoutes(services)
     services.outbox.renderers["hosting"] = webhooks.webhook_payload(services)
@@ -147,7 +147,7 @@ def face(services: WebServices) -> ApiGroup:
     small, large = services.settings.json_body_bytes, services.settings.inline_body_bytes
     return ApiGroup(
         "hosting",
-        responses.coded,
+        responses.error_response,
         (
             *models_list.routes(services, container_images.ContainerImageRoutes(services).post),
             RouteEntry("/api/containers/run", {"POST": predictions.run}, large, access=rights.RUN),

@@ -37,7 +37,7 @@ class SpaceImportRoutes:
         async def made(_idempotency_id: str | None) -> Response:
             return await self._imported(principal, bodies.parse_object(raw))
 
-        once = IdempotentRequest(principal.replays, raw, responses.coded)
+        once = IdempotentRequest(principal.replays, raw, responses.error_response)
         return await self._services.idempotency.run(request, once, made)
 
     async def _imported(self, principal: Principal, body: dict[str, Any]) -> Response:

@@ -29,7 +29,7 @@ def document(catalog: Catalog) -> OpenApiDocument:
     uploaded = openapi.result("Uploaded", routes.StoredImageSchema)
     styled = openapi.result("Repainted", routes.StyledImageSchema)
     styled["content"] |= image["content"]
-    ok = openapi.answer("OK", {"type": "object"})
+    ok = openapi.response("OK", {"type": "object"})
     root: Node = {**ok, "content": {**ok["content"], "text/html": {"schema": str}}}
     style = openapi.object_of(_inputs(catalog, routes.STYLE))
     operations = {
@@ -63,6 +63,6 @@ def _query(catalog: Catalog, model: str) -> tuple[Node, ...]:
 
 
 def _make(summary: str, good: Node, parameters: tuple[Node, ...], body: Shape = None) -> OperationSpec:
-    invalid = openapi.answer(openapi.TEXTS[422], errors.HTTPValidationErrorSchema)
+    invalid = openapi.response(openapi.TEXTS[422], errors.HTTPValidationErrorSchema)
     statuses = (400, 402, 409, 429, 502, 503)
     return OperationSpec(summary, {200: good, 422: invalid}, statuses, body, parameters, keyless=True)

@@ -241,7 +241,7 @@ def _format(request: Request) -> str:
     return FORMATS[kind or "image/webp"]
 
 
-def face(services: WebServices, start_page: Handler) -> ApiGroup:
+def build_api(services: WebServices, start_page: Handler) -> ApiGroup:
     """Area C; `start_page` is what browsers get at its root."""
     kit = ImageKitRoutes(services, start_page)
     return ApiGroup(

@@ -58,7 +58,7 @@ def _save_path(request: Request) -> str:
 async def style(request: Request, model: Model) -> dict[str, Any]:
     """The inputs in a JSON body; raises `InvalidImageRequest`."""
     try:
-        given = await bodies.parsed(bodies.parse_json, await request.body())
+        given = await bodies.parse(bodies.parse_json, await request.body())
     except errors.BadRequest as error:
         raise InvalidImageRequest([item("body", Problem("", error.message, "json_invalid"))]) from error
     if not isinstance(given, dict):

@@ -65,8 +65,8 @@ async def _key(request: Request) -> Any:
     match bodies.form_type(request, raw):
         case "multipart/form-data":
             find = functools.partial(bodies.key_in_multipart, content_type=request.headers["content-type"])
-            return await bodies.parsed(find, raw)
+            return await bodies.parse(find, raw)
         case "application/x-www-form-urlencoded":
-            return await bodies.parsed(bodies.key_in_urlencoded, raw)
+            return await bodies.parse(bodies.key_in_urlencoded, raw)
         case _:
-            return await bodies.parsed(bodies.key_in_json, raw)
+            return await bodies.parse(bodies.key_in_json, raw)

@@ -21,7 +21,7 @@ _MODE: Node = {
 def document(catalog: Catalog) -> OpenApiDocument:
     """Images, videos, their jobs, and the gallery."""
     making = {f"POST {path}": _making(each, catalog, path) for each in ENDPOINTS for path in each.paths}
-    status = openapi.answer("How the job stands", serializers.JobSchema)
+    status = openapi.response("How the job stands", serializers.JobSchema)
     summaries = {"get": "How a job stands", "post": "How a job stands", "delete": "Cancel a job"}
     jobs = {
         f"{method.upper()} /api/media/status/{{job_id}}": OperationSpec(
@@ -40,11 +40,11 @@ def document(catalog: Catalog) -> OpenApiDocument:
 
 def _making(endpoint: MediaEndpoint, catalog: Catalog, path: str) -> OperationSpec:
     result: Any = get_type_hints(endpoint.present)["return"]
-    responses = {202: openapi.answer("Queued", serializers.QueuedJobSchema)}
+    responses = {202: openapi.response("Queued", serializers.QueuedJobSchema)}
     if not endpoint.queued:
         responses[200] = openapi.result("Made", result)
     if endpoint.failure is errors.Ra1Failed:
-        responses[502] = openapi.answer(openapi.TEXTS[502], errors.Ra1FailureSchema)
+        responses[502] = openapi.response(openapi.TEXTS[502], errors.Ra1FailureSchema)
     return OperationSpec(
         endpoint.summary,
         responses,

@@ -97,7 +97,7 @@ def _mode(value: Any) -> str:
     return value
 
 
-def face(services: WebServices) -> ApiGroup:
+def build_api(services: WebServices) -> ApiGroup:
     """Area A."""
     media = MediaRoutes(services)
     limit = services.settings.json_body_bytes

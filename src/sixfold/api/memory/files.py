@@ -49,7 +49,7 @@ class MemoryFileRoutes:
         path = await asyncio.to_thread(self._new_path)
         try:
             received = await uploads.receive(request, path)
-            once = IdempotentRequest(caller.replays, received.digest, responses.coded)
+            once = IdempotentRequest(caller.replays, received.digest, responses.error_response)
             return await self._services.idempotency.run(request, once, lambda _: self._import(caller, path))
         except OSError as error:
             raise errors.StoreFailed from error

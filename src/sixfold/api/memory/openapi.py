@@ -33,7 +33,7 @@ _DELETED = openapi.shape("Deleted", slug=str, deleted=bool, version=int)
 
 
 def _page(text: str) -> Node:
-    return openapi.answer(text, memory_serializers.PageSchema, headers=_ETAG)
+    return openapi.response(text, memory_serializers.PageSchema, headers=_ETAG)
 
 
 def _query(wanted: Operation) -> tuple[Node, ...]:
@@ -41,7 +41,7 @@ def _query(wanted: Operation) -> tuple[Node, ...]:
 
 
 def _get(summary: str, found: Shape, wanted: Operation, *statuses: int) -> OperationSpec:
-    response = openapi.answer(summary, found)
+    response = openapi.response(summary, found)
     return OperationSpec(summary, {200: response}, (400, 404, *statuses), parameters=_query(wanted))
 
 
@@ -62,13 +62,13 @@ def document() -> OpenApiDocument:
 def _pages() -> dict[str, OperationSpec]:
     one, new = _page("The page"), _page("A new page")
     moved = _page("The page has another slug now, in Location")
-    deleted = openapi.answer("Deleted; its versions stay", _DELETED)
+    deleted = openapi.response("Deleted; its versions stay", _DELETED)
     listed = openapi.page("Pages", pages=memory_serializers.PageOfListSchema)
     key = openapi.IDEMPOTENCY
     return {
         "POST /api/search": OperationSpec(
             "Search",
-            {200: openapi.answer("Best first", memory_serializers.FoundSchema)},
+            {200: openapi.response("Best first", memory_serializers.FoundSchema)},
             (400, 503),
             schemas.SEARCH.schema(),
         ),
@@ -90,8 +90,8 @@ def _pages() -> dict[str, OperationSpec]:
 
 def _parts() -> dict[str, OperationSpec]:
     """What belongs to a page."""
-    links, added = openapi.answer("The links", _LINKS), openapi.answer("The entries", _TIMELINE)
-    tags, key = openapi.answer("The tags", _TAGS), openapi.IDEMPOTENCY
+    links, added = openapi.response("The links", _LINKS), openapi.response("The entries", _TIMELINE)
+    tags, key = openapi.response("The tags", _TAGS), openapi.IDEMPOTENCY
     backlinks = openapi.page("Backlinks", backlinks=memory_serializers.BacklinkSchema)
     return {
         "GET /api/versions/{slug}": _get("Versions of a page", _VERSIONS, schemas.VERSIONS),
@@ -125,13 +125,13 @@ def _lists() -> dict[str, OperationSpec]:
         **counts,
         "POST /api/import": OperationSpec(
             "Import an archive of markdown files",
-            {200: openapi.answer("What was imported", files.ImportedSchema)},
+            {200: openapi.response("What was imported", files.ImportedSchema)},
             (400, 402, 409, 503),
             parameters=(openapi.IDEMPOTENCY,),
             bodies={"multipart/form-data": form, **dict.fromkeys(_ARCHIVES, openapi.CONTENT)},
         ),
         "GET /api/export": OperationSpec(
             "Export every page",
-            {200: openapi.answer("A zip of markdown files", openapi.FILE, "application/zip")},
+            {200: openapi.response("A zip of markdown files", openapi.FILE, "application/zip")},
         ),
     }

@@ -54,7 +54,7 @@ class PageRoutes:
 
         async def handle(request: Request) -> Response:
             caller = await caller_of(self._services, request)
-            once = IdempotentRequest(caller.replays, await request.body(), responses.coded)
+            once = IdempotentRequest(caller.replays, await request.body(), responses.error_response)
             return await self._services.idempotency.run(request, once, lambda _: work(request, caller))
 
         return handle
@@ -300,7 +300,7 @@ def _text(raw: bytes) -> str:
         raise errors.BadRequest("The body is no text in UTF-8") from error
 
 
-def face(services: WebServices) -> ApiGroup:
+def build_api(services: WebServices) -> ApiGroup:
     """Everything of the memory but its tools and its pages for people."""
     pages, files = PageRoutes(services), MemoryFileRoutes(services)
     small, large = services.settings.json_body_bytes, services.settings.memory_page_bytes * 2
@@ -311,7 +311,7 @@ def face(services: WebServices) -> ApiGroup:
     )
     return ApiGroup(
         "memory",
-        responses.coded,
+        responses.error_response,
         (
             RouteEntry("/api/search", {"POST": read(pages.search)}, small, access=rights.MEMORY_READ),
             RouteEntry(

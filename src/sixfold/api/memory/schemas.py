@@ -114,7 +114,7 @@ def _typed(field: OperationField, values: list[str]) -> Any:
 
 async def from_body(operation: Operation, request: Request) -> dict[str, Any]:
     """The arguments in a JSON body."""
-    return operation.read(await bodies.parsed(bodies.parse_object, await request.body()))
+    return operation.read(await bodies.parse(bodies.parse_object, await request.body()))
 
 
 async def from_either(operation: Operation, request: Request) -> dict[str, Any]:
@@ -122,7 +122,7 @@ async def from_either(operation: Operation, request: Request) -> dict[str, Any]:
     raw = await request.body()
     if not raw.strip():
         return from_query(operation, request)
-    return operation.read(await bodies.parsed(bodies.parse_object, raw))
+    return operation.read(await bodies.parse(bodies.parse_object, raw))
 
 
 def terms(request: Request, given: Mapping[str, Any] | None = None) -> WriteTerms:

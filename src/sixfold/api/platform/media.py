@@ -48,8 +48,8 @@ class MediaFileRoutes:
             link = await store.link(found.blob)
             if link is not None:
                 return self._elsewhere(link)
-        return await files.answer(
-            request, files.FileResponseInfo(store, found.blob, found.size, kind, tag, files.FOREVER)
+        return await files.serve(
+            request, files.ServedFile(store, found.blob, found.size, kind, tag, files.FOREVER)
         )
 
     def _elsewhere(self, link: str) -> Response:
@@ -69,7 +69,7 @@ class MediaFileRoutes:
             raise errors.NotFound(_NO_FILE)
         kind = media_types.sniff(head)
         tag = stored.tag or f"{stored.modified_at:x}-{stored.size:x}"
-        return await files.answer(request, files.FileResponseInfo(store, key, stored.size, kind, tag, cache))
+        return await files.serve(request, files.ServedFile(store, key, stored.size, kind, tag, cache))
 
     async def _key(self, request: Request, path: str) -> tuple[str, str]:
         """The key of an uploaded file, and how long its response may be cached; raises `NotFound`.

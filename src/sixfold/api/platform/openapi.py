@@ -30,7 +30,7 @@ def _files() -> dict[str, OperationSpec]:
     return {
         "POST /api/uploads": OperationSpec(
             "Keep a file",
-            {201: openapi.answer("Kept", uploads.UploadSchema)},
+            {201: openapi.response("Kept", uploads.UploadSchema)},
             (400, 409, 503),
             parameters=(openapi.IDEMPOTENCY,),
             bodies={"multipart/form-data": form, "application/octet-stream": openapi.CONTENT},
@@ -47,7 +47,7 @@ def _file(more: dict[int, Node]) -> OperationSpec:
         206: {**whole, "description": "A part of it"},
         304: {"description": "It has not changed"},
         416: {"description": openapi.TEXTS[416]},
-        503: openapi.answer("The store is away, and no byte of the file was sent", ErrorSchema),
+        503: openapi.response("The store is away, and no byte of the file was sent", ErrorSchema),
     }
     return OperationSpec("A stored file", {**responses, **more}, (404,))
 
@@ -59,20 +59,20 @@ def _account() -> dict[str, OperationSpec]:
         "description": "A zip, as it is made",
         "content": {"application/zip": {"schema": openapi.FILE}},
     }
-    pay = openapi.answer("Where it is paid", _CHECKOUT)
+    pay = openapi.response("Where it is paid", _CHECKOUT)
     return {
         "GET /api/account": OperationSpec(
-            "The account", {200: openapi.answer("Balance and plan", accounts.AccountSchema)}
+            "The account", {200: openapi.response("Balance and plan", accounts.AccountSchema)}
         ),
         "DELETE /api/account": OperationSpec(
             "Close the account; `confirm` is its e-mail address",
-            {202: openapi.answer("When it will be erased", account_data.ClosedAccountSchema)},
+            {202: openapi.response("When it will be erased", account_data.ClosedAccountSchema)},
             (400,),
             openapi.shape("Confirmation", confirm=str),
         ),
         "GET /api/account/export": OperationSpec("All that belongs to the account", {200: archive}, (429,)),
         "GET /api/account/ledger": OperationSpec(
-            "The ledger", {200: openapi.answer("Newest first", entries)}, (400,), parameters=paging
+            "The ledger", {200: openapi.response("Newest first", entries)}, (400,), parameters=paging
         ),
         "POST /api/account/checkout": OperationSpec(
             "Pay credit by card",
@@ -91,7 +91,7 @@ def _account() -> dict[str, OperationSpec]:
         "POST /api/account/deposits": OperationSpec(
             "The account's own address for tokens",
             {
-                200: openapi.answer(
+                200: openapi.response(
                     "The address, and which tokens of which chains it takes", {"type": "object"}
                 )
             },
@@ -99,7 +99,7 @@ def _account() -> dict[str, OperationSpec]:
         ),
         "POST /api/webhooks/stripe": OperationSpec(
             "Receive a message of the payment processor",
-            {200: openapi.answer("Received", _RECEIVED)},
+            {200: openapi.response("Received", _RECEIVED)},
             (400, 503),
             {"type": "object"},
         ),
@@ -107,25 +107,25 @@ def _account() -> dict[str, OperationSpec]:
 
 
 def _server() -> dict[str, OperationSpec]:
-    status = openapi.answer("It is well", _STATUS)
+    status = openapi.response("It is well", _STATUS)
     refresh = openapi.query("refresh", {"type": "boolean", "default": False})
     return {
         "GET /livez": OperationSpec("The process answers", {200: status}),
         "GET /readyz": OperationSpec("The server can work", {200: status}, (503,)),
         "GET /api/engines": OperationSpec(
             "What engines run on, and which serves each model",
-            {200: openapi.answer("What the server uses now", engines.EnginesSchema)},
+            {200: openapi.response("What the server uses now", engines.EnginesSchema)},
             (400,),
             parameters=(refresh,),
         ),
         "GET /metrics": OperationSpec(
             "Figures for Prometheus",
-            {200: openapi.answer("Prometheus' text format", {"type": "string"}, "text/plain")},
+            {200: openapi.response("Prometheus' text format", {"type": "string"}, "text/plain")},
         ),
         "GET /openapi/{area}": OperationSpec(
             "The OpenAPI document of an API, such as `media.json`",
             {
-                200: openapi.answer("The document", {"type": "object"}),
+                200: openapi.response("The document", {"type": "object"}),
                 304: {"description": "It has not changed"},
             },
             (404,),

@@ -33,7 +33,7 @@ class PaymentRoutes:
             return responses.json({"checkout_url": url})
 
         return await self._services.idempotency.run(
-            request, IdempotentRequest(principal.replays, raw, responses.coded), work
+            request, IdempotentRequest(principal.replays, raw, responses.error_response), work
         )
 
     async def plan(self, request: Request) -> Response:
@@ -47,7 +47,7 @@ class PaymentRoutes:
             return responses.json({"checkout_url": url})
 
         return await self._services.idempotency.run(
-            request, IdempotentRequest(principal.replays, raw, responses.coded), work
+            request, IdempotentRequest(principal.replays, raw, responses.error_response), work
         )
 
     async def deposit(self, request: Request) -> Response:

@@ -16,14 +16,14 @@ from sixfold.web.routing import ApiGroup, RouteEntry
 from sixfold.web.services import WebServices
 
 
-def face(services: WebServices, metrics: Metrics, documents: OpenApiDocuments) -> ApiGroup:
+def build_api(services: WebServices, metrics: Metrics, documents: OpenApiDocuments) -> ApiGroup:
     """Uploads, files, the account, health."""
     uploads, media = UploadRoutes(services), MediaFileRoutes(services)
     health = HealthRoutes(services, metrics)
     reference = OpenApiRoutes(documents, services.settings.base_url)
     return ApiGroup(
         "platform",
-        responses.coded,
+        responses.error_response,
         (
             RouteEntry(
                 "/api/uploads", {"POST": uploads.take}, services.settings.upload_body_bytes, access=rights.RUN

@@ -44,7 +44,7 @@ class UploadRoutes:
         path = await asyncio.to_thread(self._new_path)
         try:
             received = await uploads.receive(request, path)
-            once = IdempotentRequest(principal.replays, received.digest, responses.coded)
+            once = IdempotentRequest(principal.replays, received.digest, responses.error_response)
 
             async def work(_idempotency_id: str | None) -> Response:
                 return await self._keep(principal, received)

@@ -66,7 +66,7 @@ class WorkflowImportRoutes:
             return responses.json({**self._catalogue.record(space), "success": True}, 201)
 
         return await self._services.idempotency.run(
-            request, IdempotentRequest(principal.replays, raw, responses.coded), work
+            request, IdempotentRequest(principal.replays, raw, responses.error_response), work
         )
 
     async def bring(self, account_id: str, content: bytes, name: str) -> Workflow:
@@ -86,7 +86,7 @@ class WorkflowImportRoutes:
     async def validate(self, request: Request) -> Response:
         """Every fault of a workflow at once, and what it would cost."""
         account_id = (await self._enter(request)).account_id
-        body = await bodies.parsed(_parse_graph, await request.body())
+        body = await bodies.parse(_parse_graph, await request.body())
         converted = await self._workshop.convert(_document(body, "workflow"))
         strict = body.get("strict_models") is True
         await self._workshop.look(converted.graph, account_id)
@@ -104,7 +104,7 @@ class WorkflowImportRoutes:
     async def diff(self, request: Request) -> Response:
         """What is different between two workflows."""
         await self._enter(request)
-        body = await bodies.parsed(_parse_graph, await request.body())
+        body = await bodies.parse(_parse_graph, await request.body())
         a, b = [(await self._workshop.convert(_document(body, name))).graph for name in ("a", "b")]
         difference = await self._workshop.slices.run(diff.comparison(a, b))
         return responses.json(difference.record)
@@ -230,7 +230,7 @@ async def _brought(request: Request, raw: bytes, limits: GraphLimits) -> Importe
         name, file = await _form(request, name)
     elif raw.lstrip()[:1] == b"{":
         limits.check_document(raw)
-        body = await bodies.parsed(_parse_graph, raw)
+        body = await bodies.parse(_parse_graph, raw)
         if isinstance(body.get("workflow"), dict):
             document = mapping(body["workflow"])
             given = body.get("name") or name

@@ -13,7 +13,7 @@ from sixfold.web.routing import ApiGroup, RouteEntry
 from sixfold.web.services import WebServices
 
 
-def faces(services: WebServices) -> tuple[ApiGroup, ApiGroup]:
+def build_apis(services: WebServices) -> tuple[ApiGroup, ApiGroup]:
     """The catalogue with its runs and imports; and what a ComfyUI client speaks."""
     catalogue = WorkflowList(services)
     running, importing = WorkflowRunRoutes(services, catalogue), WorkflowImportRoutes(services, catalogue)
@@ -21,7 +21,7 @@ def faces(services: WebServices) -> tuple[ApiGroup, ApiGroup]:
     space = f"{PATH}/{{slug}}"
     face = ApiGroup(
         "workflows",
-        responses.coded,
+        responses.error_response,
         (
             RouteEntry(
                 PATH,
@@ -46,4 +46,4 @@ def faces(services: WebServices) -> tuple[ApiGroup, ApiGroup]:
         ),
         prefixes=("/api/graph/",),
     )
-    return face, comfyui.face(services)
+    return face, comfyui.build_api(services)

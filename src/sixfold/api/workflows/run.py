@@ -45,13 +45,13 @@ class WorkflowRunRoutes:
         async def accepted(idempotency_id: str | None) -> Response:
             return await self._run(request, principal, raw, idempotency_id)
 
-        once = IdempotentRequest(principal.replays, raw, responses.coded)
+        once = IdempotentRequest(principal.replays, raw, responses.error_response)
         return await self._services.idempotency.run(request, once, accepted)
 
     async def _run(
         self, request: Request, principal: Principal, raw: bytes, idempotency_id: str | None
     ) -> Response:
-        body = await bodies.parsed(bodies.parse_object, raw) if raw.strip() else {}
+        body = await bodies.parse(bodies.parse_object, raw) if raw.strip() else {}
         given, wait, webhook = _wanted(body)
         self._services.outbox.validate(webhook)
         space = await self._catalogue.find(requests.path_value(request, "slug"), principal.account_id)
@@ -75,7 +75,7 @@ class WorkflowRunRoutes:
             prediction = await pipeline.wait(prediction, wait)
         headers = responses.result_headers(prediction) | {"Cache-Control": "no-store"}
         status = 200 if prediction.is_terminal else 202
-        return responses.json(await self._teller.told(prediction), status, headers)
+        return responses.json(await self._teller.serialize_with_position(prediction), status, headers)
 
     async def _sources(
         self, tenant: Tenant, space: Workflow, values: Mapping[str, Any]

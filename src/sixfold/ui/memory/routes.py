@@ -18,7 +18,7 @@ _SMALL = 65_536
 _ENCODED = 6
 
 
-def face(services: WebServices) -> ApiGroup:
+def build_api(services: WebServices) -> ApiGroup:
     """Return the routes of `/memory`."""
     pages, doors = PageTemplates(services.settings.areas, formatting.FILTERS), MemoryAuth(services)
     browsing, reading = BrowsePages(services, pages), ReadPages(services, pages)

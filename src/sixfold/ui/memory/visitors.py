@@ -69,7 +69,7 @@ class MemoryAuth:
         """Raise `Forbidden` unless the request has an API key or the CSRF token of its session."""
         if visitor.session is not None:
             token = csrf if csrf is not None else request.headers.get(CSRF_HEADER)
-            self._services.sessions.guard(request, visitor.session, token)
+            self._services.sessions.check_csrf(request, visitor.session, token)
 
     async def _visitor(self, request: Request) -> MemoryUser | None:
         if auth.bearer_token(request) is not None:

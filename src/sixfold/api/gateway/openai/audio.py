@@ -51,7 +51,7 @@ class AudioRoutes:
         """The sound's bytes."""
 
         async def work(principal: Principal, idempotency_id: str | None) -> Response:
-            body = await bodies.parsed(bodies.parse_object, await request.body())
+            body = await bodies.parse(bodies.parse_object, await request.body())
             if self._elsewhere.makes("speech", body.get("model")):
                 passed = _spoken(body, await request.body())
                 return await self._elsewhere.answer(request, principal, passed, idempotency_id)

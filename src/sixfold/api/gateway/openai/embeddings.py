@@ -60,7 +60,7 @@ class EmbeddingRoutes:
 
         async def work(principal: Principal, idempotency_id: str | None) -> Response:
             raw = await request.body()
-            body = await bodies.parsed(bodies.parse_object, raw)
+            body = await bodies.parse(bodies.parse_object, raw)
             if self._elsewhere.makes(MODEL, body.get("model")):
                 raw = await self._readable(body, raw)
                 passed = ForwardedCall(MODEL, MODEL, body["model"], raw, TokenUsage(tokens_of(len(raw))))

@@ -69,7 +69,7 @@ class ImageRoutes:
 
         async def work(principal: Principal, idempotency_id: str | None) -> Response:
             raw = await request.body()
-            body = await bodies.parsed(bodies.parse_object, raw)
+            body = await bodies.parse(bodies.parse_object, raw)
             if self._elsewhere.makes("images", body.get("model")):
                 passed = _passed("images", body, raw)
                 return await self._elsewhere.answer(request, principal, passed, idempotency_id)

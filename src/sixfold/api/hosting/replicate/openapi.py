@@ -19,7 +19,7 @@ _PREFER: Node = {
 
 def document() -> OpenApiDocument:
     """Models, predictions, files."""
-    one = openapi.answer("The prediction", schemas.ReplicatePredictionSchema)
+    one = openapi.response("The prediction", schemas.ReplicatePredictionSchema)
     upload: Node = {"type": "object", "properties": {"content": openapi.FILE}}
     operations = {
         "GET /models": _get("List models", "Every model", _page("Models", schemas.ReplicateModelSchema)),
@@ -44,7 +44,7 @@ def document() -> OpenApiDocument:
         ),
         "POST /files": OperationSpec(
             "Upload a file",
-            {201: openapi.answer("The file", schemas.ReplicateFileSchema)},
+            {201: openapi.response("The file", schemas.ReplicateFileSchema)},
             _STATUSES,
             bodies={"multipart/form-data": upload},
         ),
@@ -65,10 +65,10 @@ def _page(name: str, row: Shape) -> Shape:
 
 
 def _get(summary: str, text: str, schema: Shape, *parameters: Node) -> OperationSpec:
-    return OperationSpec(summary, {200: openapi.answer(text, schema)}, _STATUSES, parameters=parameters)
+    return OperationSpec(summary, {200: openapi.response(text, schema)}, _STATUSES, parameters=parameters)
 
 
 def _create(body: Shape) -> OperationSpec:
-    made = openapi.answer("Made", schemas.ReplicatePredictionSchema)
+    made = openapi.response("Made", schemas.ReplicatePredictionSchema)
     statuses = (*_STATUSES, 402, 409, 422, 429)
     return OperationSpec("Run a model", {201: made}, statuses, body, (_PREFER, openapi.IDEMPOTENCY))

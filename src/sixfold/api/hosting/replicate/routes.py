@@ -96,7 +96,7 @@ class ReplicateRoutes:
         once = IdempotentRequest(principal.replays, raw, schemas.error)
 
         async def work(idempotency_id: str | None) -> Response:
-            body = await bodies.parsed(bodies.parse_object, raw)
+            body = await bodies.parse(bodies.parse_object, raw)
             if "name" in request.scope["path_params"]:
                 model = await self._named(request, principal)
             else:
@@ -216,7 +216,7 @@ class ReplicateRoutes:
         return await self._services.authenticator.bearer(request)
 
 
-def face(services: WebServices) -> ApiGroup:
+def build_api(services: WebServices) -> ApiGroup:
     """The face of a foreign dialect, with its own errors."""
     replicate = ReplicateRoutes(services)
     tell: Renderer = replicate.tell

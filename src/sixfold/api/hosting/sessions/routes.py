@@ -54,7 +54,7 @@ class SessionRoutes:
         """Begin a session of a model."""
         principal = await self._enter(request)
         raw = await request.body()
-        once = IdempotentRequest(principal.replays, raw, responses.coded)
+        once = IdempotentRequest(principal.replays, raw, responses.error_response)
 
         async def work(_idempotency_id: str | None) -> Response:
             wanted = schemas.wanted(bodies.parse_object(raw) if raw.strip() else {})

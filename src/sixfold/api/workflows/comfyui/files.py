@@ -152,10 +152,10 @@ class ComfyFileRoutes:
     async def _whole(self, request: Request, found: FoundFile) -> Response:
         """The file as it is, or a range of it, a piece at a time."""
         tag = digest_of(found.blob)[:_TAG_CHARS]
-        shown = files.FileResponseInfo(
+        shown = files.ServedFile(
             self._services.blobs, found.blob, found.size, found.content_type, tag, files.REVALIDATE
         )
-        return await files.answer(request, shown)
+        return await files.serve(request, shown)
 
 
 async def _form(request: Request, path: Path) -> _ComfyUploadForm:

@@ -73,7 +73,7 @@ class ComfyRoutes:
         raw = await request.body()
 
         async def work(idempotency_id: str | None) -> Response:
-            body = await bodies.parsed(_parse_prompt, raw)
+            body = await bodies.parse(_parse_prompt, raw)
             refused, told = await self._runs.take(
                 principal, body, requests.request_id(request), idempotency_id
             )
@@ -96,7 +96,7 @@ class ComfyRoutes:
     async def change_queue(self, request: Request) -> Response:
         """Take prompts out of the queue, or all of them."""
         principal = await self._doors.enter(request)
-        body = await bodies.parsed(bodies.parse_object, await request.body())
+        body = await bodies.parse(bodies.parse_object, await request.body())
         await self._runs.withdraw(principal.tenant, _ids(body), everything=body.get("clear") is True)
         return Response()
 
@@ -111,7 +111,7 @@ class ComfyRoutes:
     async def change_history(self, request: Request) -> Response:
         """Leave prompts out of the history from now on."""
         principal = await self._doors.enter(request)
-        body = await bodies.parsed(bodies.parse_object, await request.body())
+        body = await bodies.parse(bodies.parse_object, await request.body())
         await self._runs.forget(principal.tenant, _ids(body), everything=body.get("clear") is True)
         return Response()
 
@@ -119,7 +119,7 @@ class ComfyRoutes:
         """Stop what runs, or the prompt that is named."""
         principal = await self._doors.enter(request)
         raw = await request.body()
-        body = await bodies.parsed(bodies.parse_object, raw) if raw.strip() else {}
+        body = await bodies.parse(bodies.parse_object, raw) if raw.strip() else {}
         await self._runs.interrupt(principal.tenant, str(body.get("prompt_id") or ""))
         return Response()
 
@@ -127,7 +127,7 @@ class ComfyRoutes:
         """Forget the outcomes of the account's nodes, where that is asked for."""
         principal = await self._doors.enter(request)
         raw = await request.body()
-        body = await bodies.parsed(bodies.parse_object, raw) if raw.strip() else {}
+        body = await bodies.parse(bodies.parse_object, raw) if raw.strip() else {}
         if body.get("free_memory") is True and not principal.credential_id:  # the account shares them
             await self._services.workflows.outcomes(principal.tenant).clear()
         return Response()
@@ -230,7 +230,7 @@ def _ids(body: Mapping[str, Any]) -> list[str]:
     return [str(each) for each in listed(body.get("delete"))]
 
 
-def face(services: WebServices) -> ApiGroup:
+def build_api(services: WebServices) -> ApiGroup:
     """Every route at the root and under `/api`."""
     doors = ComfyAuth(services)
     comfy, files = ComfyRoutes(services, doors), ComfyFileRoutes(services, doors.enter)
