@@ -160,7 +160,7 @@ async def test_the_doctor_says_what_the_server_says_while_comfyui_is_deaf(
     assert said.items() <= choices(document).items()
     assert {row["engine"] for row in listed["engines"] if row["ready"]} >= {"comfyui-image"}
     assert next(row for row in document["found"] if row["name"] == "ComfyUI")["state"] == "found"
-    assert f"server    {url}; what follows is its own report" in text
+    assert f"server    {url}; this is its report" in text
     assert "comfyui-image (full)" in text
 
 
@@ -180,7 +180,7 @@ async def test_a_server_that_does_not_answer_is_named_and_the_command_looks_itse
         with locked(tmp_path, url):
             status, out, err = await commands("doctor")
             document = await commands.json("engines", "list")
-    sentence = f"The server at {url} did not answer within 0.2 s; showing what this command found by itself"
+    sentence = f"The server at {url} did not respond within 0.2 s; showing what this command found itself"
     assert (status, err) == (0, f"sixfold: {sentence}\n")
     assert f"{url}; it gave no report" in out
     assert "scene-painter (preview)" in out
@@ -198,7 +198,7 @@ async def test_without_an_operators_key_the_doctor_asks_for_one(
             document = await commands.json("doctor")
     assert document["source"] == "probe"
     assert document["note"].startswith(
-        f"The server at {url} needs an operator's key: set SIXFOLD_API_KEY to one; "
+        f"The server at {url} requires an operator's key: set SIXFOLD_API_KEY; "
     )
 
 
@@ -222,6 +222,6 @@ async def test_an_older_server_without_the_route_is_named(tmp_path: Path, comman
         with locked(tmp_path, url):
             document = await commands.json("doctor")
     assert document["note"].startswith(
-        f"The server at {url} answered 404 to GET /api/engines: it may be older"
+        f"The server at {url} returned 404 for GET /api/engines: it may be older"
     )
     assert document["source"] == "probe"

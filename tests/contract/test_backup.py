@@ -265,7 +265,7 @@ def test_every_cut_is_noticed(tmp_path: Path, whole: Path) -> None:
     cut = tmp_path / "cut.tar"
     for length in (*range(0, len(end), 1536), len(end) - 1):
         cut.write_bytes(data[:length])
-        assert "is no whole backup" in refused(cut, tmp_path / "target"), length
+        assert "is not a complete backup" in refused(cut, tmp_path / "target"), length
 
 
 def test_a_changed_byte_is_noticed_wherever_it_lies(tmp_path: Path, whole: Path) -> None:
@@ -404,7 +404,7 @@ def test_tables_are_those_of_the_schema(tmp_path: Path, whole: Path, name: str) 
 def test_what_is_no_backup_is_refused(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "nothing.tar"
     path.write_bytes(data)
-    assert "is no whole backup" in refused(path, tmp_path / "target")
+    assert "is not a complete backup" in refused(path, tmp_path / "target")
 
 
 def test_a_restore_that_was_killed_is_swept_away_by_the_next(tmp_path: Path, whole: Path) -> None:

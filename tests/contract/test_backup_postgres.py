@@ -108,7 +108,7 @@ def test_a_backup_that_is_damaged_leaves_the_database_as_empty_as_it_was(tmp_pat
     asyncio.run(plain.fill(source))
     asyncio.run(plain.write_backup(source, path))
     path.write_bytes(path.read_bytes()[:-20_000])
-    with pytest.raises(CommandError, match="is no whole backup"):
+    with pytest.raises(CommandError, match="is not a complete backup"):
         restore.restore(path, target, verify=True)
     assert databases.keeper(target.database_url, tmp_path).schema() is None
 

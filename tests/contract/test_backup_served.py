@@ -40,12 +40,12 @@ async def test_what_was_under_way_in_a_backup_finishes_after_a_restore_and_is_ch
         assert status == 0, text
         assert json.loads(text)["drift"] == 0
     async with serving(target) as restored:
-        assert await restored.command("ledger", "verify") == (0, "  Every sum is right\n")
+        assert await restored.command("ledger", "verify") == (0, "  The ledger is consistent\n")
         ends = [await _ended(restored, reply.json["status_url"]) for reply in replies]
         assert ends == ["completed"] * ORDERS
         answer = await restored.call("GET", "/api/account", Authorization=f"Bearer {key}")
         assert (answer.json["balance_usd"], answer.json["held_usd"]) == ("9.916", "0.00")
-        assert await restored.command("ledger", "verify") == (0, "  Every sum is right\n")
+        assert await restored.command("ledger", "verify") == (0, "  The ledger is consistent\n")
 
 
 async def _ended(server: Server, url: str) -> str:

@@ -102,7 +102,7 @@ async def work(folder: Path, environ: dict[str, str]) -> Worker:
         )
     assert process.stdout is not None
     try:
-        await servers.told_until("Working", process.stdout)
+        await servers.told_until("Running up to", process.stdout)
     except BaseException:
         await processes.killed(process)
         raise

@@ -30,7 +30,7 @@ async def test_sighup_reads_the_file_again_and_ends_nothing(tmp_path: Path) -> N
         assert (made.status, made.json["cost"], made.json["list_price"]) == (200, "0.00", "0.04"), made.body
         status, receipt = await server.command("predictions", made_id := await newest(server))
         assert status == 0, receipt
-        assert "would cost 0.04 USD" in receipt
+        assert "list price 0.04 USD" in receipt
         assert made_id.startswith("pred_")
         assert await server.terminate() == 0
         assert "never refused for lack of credit" in server.banner

@@ -149,7 +149,7 @@ async def test_the_proxy_says_nothing_but_the_protocol_and_ends_with_its_input(
 async def test_the_proxy_without_a_good_key_answers_with_what_to_do(place: tuple[House, str]) -> None:
     _, origin = place
     ping = b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n'
-    for key, words in (("sf_wrong", "does not know this key"), ("", "wants a key")):
+    for key, words in (("sf_wrong", "does not accept this key"), ("", "requires a key")):
         _, (answer,), _ = await spoken(origin, key, ping)
         assert words in answer["error"]["message"]
         assert "SIXFOLD_API_KEY" in answer["error"]["message"]

@@ -29,7 +29,7 @@ def take_out(arguments: argparse.Namespace) -> None:
     account = database_access.read(configured, accounts.by_email(arguments.email))
     path = Path(arguments.file).absolute()
     if not path.parent.is_dir():
-        raise CommandError(f"There is no folder {path.parent} to write to")
+        raise CommandError(f"Folder {path.parent} does not exist")
     os.umask(database_access.PRIVATE)
     part = path.with_name(f".{path.name}.part")
     try:
@@ -70,18 +70,20 @@ def delete(arguments: argparse.Namespace) -> None:
         TerminalStyle().line(f"  {account.email} is erased")
     else:
         when = (
-            f"on {(rfc3339(moment) or '')[:10]}" if days else "by the server, within a minute of its running"
+            f"on {(rfc3339(moment) or '')[:10]}"
+            if days
+            else "by the server, within a minute of its next start"
         )
-        TerminalStyle().line(f"  {account.email} is closed, and will be erased {when}")
+        TerminalStyle().line(f"  {account.email} is closed and will be erased {when}")
 
 
 def _ask(account: Account) -> None:
     if not sys.stdin.isatty():
-        raise CommandError("Say --yes to erase an account without being asked")
-    sys.stderr.write(f"Everything of {account.email} will be erased. Type the address to go on: ")
+        raise CommandError("Pass --yes to erase an account without confirmation")
+    sys.stderr.write(f"All data of {account.email} will be erased. Type the email address to continue: ")
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() != account.email:
-        raise CommandError("That is another address: nothing was done")
+        raise CommandError("The email address does not match; nothing was changed")
 
 
 def _close(account: Account, days: float) -> Transaction[int]:
@@ -99,7 +101,7 @@ async def _sweep(configured: Settings) -> int:
         """Do nothing: only a server can end work."""
 
     async def unpaid(_subscription: str, _account_id: str) -> None:
-        raise errors.NotConfigured("A server ends it when it runs next")
+        raise errors.NotConfigured("The server cancels it after its next start")
 
     database = storage.open_database(configured)
     try:
@@ -116,4 +118,4 @@ def keep(arguments: argparse.Namespace) -> None:
     if arguments.json:
         put_json({"account_id": account.id, "email": account.email})
     else:
-        TerminalStyle().line(f"  {account.email} stays, and its keys work")
+        TerminalStyle().line(f"  {account.email} will not be erased; its keys work again")

@@ -50,7 +50,7 @@ def create(arguments: argparse.Namespace) -> None:
 def _create(email: str, credit_micros: int, *, operator: bool) -> Transaction[tuple[Account, NewKey]]:
     there = (yield from accounts.operator()) if operator else None
     if there is not None:
-        raise errors.Conflict(f"The operator's account is {there.email}: a server has one")
+        raise errors.Conflict(f"The operator's account is {there.email}; a server can have only one")
     account = yield from accounts.create(email, credit=credit_micros, operator=operator)
     key = yield from keys.create(account.id, granted=rights.ALL if operator else None)
     return account, key
@@ -92,7 +92,9 @@ def _show(arguments: argparse.Namespace, account: Account) -> None:
 
 def _balance(account: Account) -> str:
     balance = f"{money.format_usd(account.posted)} USD"
-    return f"{balance}, never refused for lack of credit" if account.is_never_refused else balance
+    return (
+        f"{balance}, requests are never refused for lack of credit" if account.is_never_refused else balance
+    )
 
 
 def password(arguments: argparse.Namespace) -> None:
@@ -103,19 +105,21 @@ def password(arguments: argparse.Namespace) -> None:
     account = database_access.read(configured, accounts.by_email(arguments.email))
     secret = sys.stdin.readline().rstrip("\r\n") if arguments.stdin else _ask_twice(account.email)
     if not _LEAST_PASSWORD <= len(secret) <= _MOST_PASSWORD:
-        raise CommandError(f"A password has {_LEAST_PASSWORD} to {_MOST_PASSWORD} characters")
+        raise CommandError(f"The password must have {_LEAST_PASSWORD} to {_MOST_PASSWORD} characters")
     hashed = PasswordHash.recommended().hash(secret)
     database_access.write(configured, credentials.change_password(account.id, hashed))
     if arguments.json:
         put_json({"account_id": account.id, "email": account.email})
     else:
-        TerminalStyle().line(f"  {account.email} has a new password; its sessions and programs were ended")
+        TerminalStyle().line(
+            f"  The password of {account.email} is changed; its sessions and OAuth grants are ended"
+        )
 
 
 def _ask_twice(email: str) -> str:
     first = getpass.getpass(f"New password of {email}: ")
-    if getpass.getpass("Once more: ") != first:
-        raise CommandError("The two passwords differ: nothing was changed")
+    if getpass.getpass("Repeat the password: ") != first:
+        raise CommandError("The two passwords differ; nothing was changed")
     return first
 
 
@@ -131,7 +135,7 @@ def link(arguments: argparse.Namespace) -> None:
     else:
         paint = TerminalStyle()
         paint.line(f"  {paint.accent(url)}")
-        paint.line(paint.dim("  It signs in once, within the hour."))
+        paint.line(paint.dim("  Valid once, within one hour."))
 
 
 def open_pages(arguments: argparse.Namespace) -> None:
@@ -157,7 +161,7 @@ def open_pages(arguments: argparse.Namespace) -> None:
         paint.line(f"  Signed in as {account.email} in the browser")
         return
     paint.line(f"  {paint.accent(url)}")
-    paint.line(paint.dim("  It signs in once, within the hour."))
+    paint.line(paint.dim("  Valid once, within one hour."))
 
 
 def _link(email: str) -> Transaction[str]:
@@ -196,7 +200,7 @@ def _create_key(
 ) -> Transaction[NewKey]:
     account = yield from accounts.by_email(email)
     if expires_at is not None and expires_at <= (yield from now()):
-        raise errors.BadRequest("--expires lies in the past: the key would never work")
+        raise errors.BadRequest("--expires must be in the future")
     return (yield from keys.create(account.id, scope, expires_at, granted=granted))
 
 
@@ -222,7 +226,7 @@ def list_keys(arguments: argparse.Namespace) -> None:
         )
         for key in found
     ]
-    paint.table(("id", "ends in", "made", "state", "rights", "limits"), rows)
+    paint.table(("id", "ends in", "created", "state", "rights", "limits"), rows)
 
 
 def _keys_of(email: str) -> Transaction[tuple[Row, ...]]:
@@ -286,7 +290,7 @@ def _usd(text: str, option: str) -> int:
     except ValueError as error:
         raise CommandError(f"{option}: {error}") from None
     if abs(micros) > 10**15:
-        raise CommandError(f"{option}: {text} USD is more than this ledger takes at once")
+        raise CommandError(f"{option}: {text} USD exceeds the limit of 1000000000 USD")
     return micros
 
 
@@ -309,7 +313,7 @@ def _names(text: str | None, option: str) -> tuple[str, ...]:
     """Parse a comma-separated list; an empty one, such as an unset variable, would remove the limit."""
     names = tuple(name.strip() for name in (text or "").split(",") if name.strip())
     if text is not None and not names:
-        raise CommandError(f"{option} names none: leave it out for a key without that limit")
+        raise CommandError(f"{option} is empty; leave it out for a key without that limit")
     return names
 
 
@@ -323,4 +327,4 @@ def _moment(text: str) -> int:
             moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
         return int(moment.timestamp()) * clock.SECOND_US
     except (ValueError, OverflowError):
-        raise CommandError(f"--expires is {text!r}, which is no date such as 2027-01-31") from None
+        raise CommandError(f"--expires must be a date such as 2027-01-31 (got {text!r})") from None

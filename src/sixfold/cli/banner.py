@@ -36,17 +36,17 @@ def start(
     if configured.comfyui_port:
         rows.append(("ComfyUI's port", str(configured.comfyui_port)))
     if welcome is not None:
-        rows.append(("account", f"{welcome.email}, never refused for lack of credit"))
+        rows.append(("account", f"{welcome.email}, requests are never refused for lack of credit"))
     if shown is not None:
         rows += _owner(paint, configured, shown)
     else:
         rows.append(("key", _where_the_key_is(configured)))
-        rows.append(("sign in", "`sixfold open` signs your browser in"))
+        rows.append(("sign in", "`sixfold open` signs in your browser"))
     paint.rows(rows)
     line = curl(configured, shown, pictures=price is not None)
     if line:
         paint.line()
-        what = "to see the account" if price is None else f"for a picture ({price})"
+        what = "to see the account" if price is None else f"to generate an image ({price})"
         paint.line(f"  {paint.dim(f'Paste this {what}:')}")
         paint.line()
         # Not indented, so that a triple click selects the whole command.
@@ -58,9 +58,9 @@ def _owner(paint: TerminalStyle, configured: Settings, welcome: FirstRunInfo) ->
     kept = configured.data_dir / local_key.FILE
     return [
         ("key", f"{paint.accent(welcome.api_key)}  {paint.dim('shown this once')}"),
-        ("", paint.dim(f"kept in {kept}")),
+        ("", paint.dim(f"stored in {kept}")),
         ("sign in", f"{configured.base_url}/signin?token={welcome.link_token}"),
-        ("", paint.dim("once, within the hour; `sixfold open` makes another")),
+        ("", paint.dim("valid once, within one hour; `sixfold open` creates another")),
     ]
 
 
@@ -68,7 +68,7 @@ def _where_the_key_is(configured: Settings) -> str:
     kept = configured.data_dir / local_key.FILE
     if kept.exists():
         return f"in {kept}"
-    return "none is kept here; `sixfold key create EMAIL` makes one"
+    return "none is stored here; create one with `sixfold key create EMAIL`"
 
 
 def curl(configured: Settings, welcome: FirstRunInfo | None, *, pictures: bool) -> str:
@@ -105,7 +105,7 @@ def found(paint: TerminalStyle, resources: Sequence[Resource], *, container: boo
     ]
     if not any(each.found for each in resources):
         lacking = any(each.kind == "embedded" for each in resources)
-        instead = ", and no embedded engines" if lacking else "; the embedded engines serve"
+        instead = ", and no embedded engines" if lacking else "; using embedded engines"
         rows.insert(0, ("found", f"{NOTHING}{instead}"))
     paint.rows(rows)
     missing = [each for each in resources if each.state == "absent" and each.how and each.used]
@@ -137,4 +137,4 @@ def on_container_host(url: str) -> bool:
 
 def benefit(unlocks: str, *, used: bool) -> str:
     """Return what a resource unlocks, and a note if no engine of this version uses it yet."""
-    return f"→ {unlocks}" if used else f"→ {unlocks}, once an engine here can use it"
+    return f"→ {unlocks}" if used else f"→ {unlocks}, not used by any engine of this version"

@@ -73,7 +73,7 @@ class ServerClient:
     def __init__(self, origin: str, api_key: str | None, local_socket: Path | None = None) -> None:
         parts = urlsplit(origin)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise CommandError(f"{origin!r} is no server's URL, such as http://127.0.0.1:8600")
+            raise CommandError(f"{origin!r} is not a URL such as http://127.0.0.1:8600")
         self.origin = origin.rstrip("/")
         self._api_key = api_key
         self._local_socket = local_socket
@@ -132,7 +132,9 @@ class ServerClient:
         try:
             data = response.read()
         except (OSError, http.client.HTTPException) as error:
-            raise CommandError(f"{self.origin} broke off its answer ({error})") from error
+            raise CommandError(
+                f"{self.origin} closed the connection during its response ({error})"
+            ) from error
         finally:
             response.close()
         named = {name.lower(): value for name, value in response.getheaders()}
@@ -155,14 +157,14 @@ class ServerClient:
                 body = cast("IO[bytes]", CountedProgress(file, waiting))
                 return str(self._json("POST", "/api/uploads", body, headers)["url"])
         except IsADirectoryError:
-            raise CommandError(f"{path} is a folder; a file is meant") from None
+            raise CommandError(f"{path} must be a file, not a folder") from None
 
     def download(self, url: str, target: Path) -> int:
         """Download a URL of the server to a file, which appears when complete; return its size in bytes."""
         parts = urlsplit(urljoin(self.origin + "/", url))
         response = self._open("GET", f"{parts.path}?{parts.query}" if parts.query else parts.path, None, {})
         if response.status != http.client.OK:
-            raise CommandError(f"The server did not give {url} ({response.status})")
+            raise CommandError(f"The server returned {response.status} for {url}")
         temporary = target.with_name(f".{target.name}.part")
         try:
             total = int(response.headers.get("Content-Length") or 0)
@@ -192,18 +194,18 @@ class ServerClient:
         if response.status >= 400:
             raise CommandError(self._reason(response.status, path, document))
         if not isinstance(document, dict):
-            raise CommandError(f"{self.origin} answered {path} with something that no Sixfold server says")
+            raise CommandError(f"{self.origin} returned no JSON for {path}: is it a Sixfold server?")
         return document
 
     def _reason(self, status: int, path: str, document: Any) -> str:
         if status == http.client.UNAUTHORIZED:
             if self._api_key is None:
-                return f"{self.origin} wants a key: set SIXFOLD_API_KEY, or --data-dir to where it is kept"
-            return f"{self.origin} does not know this key: set SIXFOLD_API_KEY to one of its own"
+                return f"{self.origin} requires a key: set SIXFOLD_API_KEY or --data-dir"
+            return f"{self.origin} does not accept this key: set SIXFOLD_API_KEY to one of its keys"
         said = document.get("error") if isinstance(document, dict) else None
         if isinstance(said, str):
             return said
-        return f"{self.origin} answered {path} with {status}: is it a Sixfold server with this area?"
+        return f"{self.origin} returned {status} for {path}: is it a Sixfold server with this API?"
 
     def _open(
         self, method: str, path: str, body: bytes | IO[bytes] | None, headers: Mapping[str, str]
@@ -217,11 +219,13 @@ class ServerClient:
         except (OSError, http.client.HTTPException) as error:
             connection.close()
             if isinstance(error, TimeoutError):
-                raise CommandError(f"{self.origin} does not answer in {self.patience_seconds} s") from error
+                raise CommandError(
+                    f"{self.origin} did not respond within {self.patience_seconds} s"
+                ) from error
             if isinstance(error, ConnectionRefusedError):
                 raise CommandError(
-                    f"No server answers at {self.origin}: start one with `sixfold serve`, "
-                    "or name another with --api-url"
+                    f"No server responds at {self.origin}: start one with `sixfold serve`, "
+                    "or set --api-url to another"
                 ) from error
             raise CommandError(f"{self.origin} cannot be reached ({error})") from error
 

@@ -35,12 +35,12 @@ def require_data(configured: Settings) -> None:
         there = keeper.schema() is not None
     if not there and configured.on_postgres:
         raise CommandError(
-            f"There is no Sixfold data in {keeper.place}: look at SIXFOLD_DATABASE_URL, "
+            f"There is no Sixfold data in {keeper.place}: check SIXFOLD_DATABASE_URL, "
             "or start `sixfold serve` with it first"
         )
     if not there:
         raise CommandError(
-            f"There is no Sixfold data in {keeper.place}: name its folder with --data-dir, "
+            f"There is no Sixfold data in {keeper.place}: set --data-dir to its folder, "
             "or start `sixfold serve` there first"
         )
 
@@ -76,4 +76,6 @@ def understood() -> Iterator[None]:
     except SchemaMismatch as mismatch:
         raise CommandError(str(mismatch)) from mismatch
     except (sqlite3.Error, InvalidDatabase) as error:
-        raise CommandError(f"The database cannot be used ({error}): `sixfold doctor` looks closer") from error
+        raise CommandError(
+            f"The database cannot be used ({error}): run `sixfold doctor` for details"
+        ) from error

@@ -21,7 +21,7 @@ def run(arguments: argparse.Namespace) -> int:
     module, _, function = str(arguments.target).partition(":")
     if module in _LINUX_ONLY and sys.platform != "linux":
         return _fail(
-            f"`sixfold {module}` needs Linux, and this is {sys.platform}: use WSL 2, a virtual machine or "
+            f"`sixfold {module}` requires Linux (this is {sys.platform}): use WSL 2, a virtual machine or "
             "the container image. Commands that only call a server work here with --api-url"
         )
     try:

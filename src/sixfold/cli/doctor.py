@@ -122,14 +122,14 @@ def _prices() -> dict[str, Any]:
 
 def _problems(database: dict[str, Any] | None, disk: int) -> Iterator[str]:
     if disk < _LOW_DISK_BYTES:
-        yield f"Only {size(disk)} are free on the data folder's disk"
+        yield f"The disk of the data folder has only {size(disk)} free"
     if database is None:
         return
     schema, newest = database["schema"], database["latest"]
     if schema is not None and schema > newest:
         yield f"The database has schema {schema}, newer than this program's {newest}: upgrade Sixfold"
     elif schema is not None and schema < newest:
-        yield f"The database has schema {schema}; `sixfold migrate` brings it to {newest}"
+        yield f"The database has schema {schema}: run `sixfold migrate` to bring it to {newest}"
     for fault in database["faults"]:
         yield f"The database is damaged ({fault}): restore a backup with `sixfold restore`"
     yield from database["ledger_faults"]

@@ -63,7 +63,7 @@ def engines(current: CheckReport, weights: Sequence[Row], *, everything: bool) -
     _print_serving(paint, [row for row in current.engines if row["engine"] in rows], serves)
     _print_weights(paint, weights, shown_weights)
     paint.line()
-    paint.line(paint.dim("  `sixfold engines list --all` shows every engine and what it lacks."))
+    paint.line(paint.dim("  `sixfold engines list --all` shows every engine and what it needs."))
 
 
 # -- doctor ----------------------------------------------------------------------------------------
@@ -95,12 +95,10 @@ def _head(paint: TerminalStyle, document: dict[str, Any], *, everything: bool) -
 def _server_in_words(document: dict[str, Any]) -> str:
     server = document["server"]
     if server is None:
-        return "not running on this folder; `sixfold serve` starts it"
+        return "not running on this folder; start it with `sixfold serve`"
     if not server["url"]:
         return f"starting, or a worker (process {server['pid']})"
-    asked = (
-        "what follows is its own report" if document["source"] == "server" else "it gave no report, see below"
-    )
+    asked = "this is its report" if document["source"] == "server" else "it gave no report, see below"
     return f"{server['url']}; {asked}"
 
 
@@ -135,7 +133,7 @@ def _print_models(paint: TerminalStyle, document: dict[str, Any]) -> None:
         for model in rows
     ]
     paint.line()
-    paint.table(("model", "does", "engine", "quality", "full for"), models)
+    paint.table(("model", "task", "engine", "quality", "full for"), models)
     paint.line()
     for unlock, names in _unlocked(document["models"]).items():
         paint.paragraph(paint.bold(", ".join(names)))
@@ -157,10 +155,10 @@ def _store_in_words(store: dict[str, Any]) -> str:
 
 def _database_in_words(database: dict[str, Any] | None) -> str:
     if database is None:
-        return "none yet; the first `sixfold serve` creates it"
+        return "none yet; `sixfold serve` creates it"
     if database["faults"] or database["ledger_faults"]:
         return f"schema {database['schema']}, with faults"
-    return f"schema {database['schema']}, whole, and every sum is right"
+    return f"schema {database['schema']}, intact, and the ledger is consistent"
 
 
 # -- engines ---------------------------------------------------------------------------------------
@@ -202,7 +200,7 @@ def _print_engines(paint: TerminalStyle, current: CheckReport) -> None:
         )
         for row in sorted(current.engines, key=lambda row: not row["ready"])
     ]
-    paint.table(("", "engine", "kind", "quality", "serves, and its state"), cells)
+    paint.table(("", "engine", "kind", "quality", "models, and status"), cells)
 
 
 def _print_weights(paint: TerminalStyle, rows: Sequence[Row], most: int) -> None:

@@ -25,7 +25,10 @@ from sixfold.store.weights import InstalledWeights, WeightsError, WeightStore
 
 # Free disk space to leave after the weights are stored.
 _MARGIN_BYTES = 512 << 20
-_COMMERCIAL = {"yes": "commercial use allowed", "conditions": "commercial use on conditions: read it"}
+_COMMERCIAL = {
+    "yes": "commercial use allowed",
+    "conditions": "commercial use under conditions: read the licence",
+}
 _CHECK_FILE = "check.png"
 
 
@@ -69,7 +72,7 @@ def add(arguments: argparse.Namespace) -> None:
         raise CommandError(str(error)) from error
     if arguments.json:
         return put_json(_shown(added))
-    say.line(f"  {order.name} is in {added.folder}; a running server uses it within seconds")
+    say.line(f"  {order.name} is installed in {added.folder}; a running server uses it within seconds")
     return None
 
 
@@ -83,7 +86,7 @@ def remove(arguments: argparse.Namespace) -> None:
     if arguments.json:
         put_json({"family": arguments.family, "name": arguments.name, "removed": True})
     else:
-        TerminalStyle().line(f"  {arguments.name} is gone")
+        TerminalStyle().line(f"  {arguments.name} is removed")
 
 
 def installed(configured: Settings) -> list[dict[str, Any]]:
@@ -114,7 +117,7 @@ def _already(arguments: argparse.Namespace, shelf: WeightStore, order: _InstallR
         put_json(_shown(there))
     elif there is not None:
         TerminalStyle().line(
-            f"  {order.name} is there already, at {str(there.record.get('revision', ''))[:12]}"
+            f"  {order.name} is already installed at {str(there.record.get('revision', ''))[:12]}"
         )
 
 
@@ -125,7 +128,7 @@ def _order(arguments: argparse.Namespace) -> _InstallRequest:
     table = app_catalog.read_toml("weights.toml")
     family = str(arguments.family)
     if family not in table:
-        raise CommandError(f"There is no family {family}; there is {', '.join(table)}")
+        raise CommandError(f"There is no family {family}; families are {', '.join(table)}")
     models: Mapping[str, Any] = table[family]
     wanted = arguments.model
     if arguments.source:
@@ -134,12 +137,12 @@ def _order(arguments: argparse.Namespace) -> _InstallRequest:
         packed = next((name for name, known in models.items() if known is row), None)
         name = arguments.name or wanted or packed or _slug(Path(arguments.source).stem)
     elif wanted and "/" in wanted:
-        row = {"repository": wanted, "licence": "not known here: read the repository's page"}
+        row = {"repository": wanted, "licence": "unknown: see the page of the repository"}
         name = arguments.name or _slug(wanted.rpartition("/")[2])
     else:
         name = wanted or next(name for name, row in models.items() if row.get("default"))
         if name not in models:
-            raise CommandError(f"There is no model {name}; there is {', '.join(models)}, or any owner/name")
+            raise CommandError(f"There is no model {name}; models are {', '.join(models)}, or any owner/name")
         row = models[name]
         name = arguments.name or name
     if arguments.revision:
@@ -166,7 +169,9 @@ def _download(
 ) -> dict[str, Any] | None:
     """Download the missing files; return None when this revision is installed already."""
     if "repository" not in order.row:
-        raise CommandError(f"{order.name} is not on the Hub: fetch it from its makers, then --from FILE")
+        raise CommandError(
+            f"{order.name} is not on the Hub: download it from its authors, then use --from FILE"
+        )
     repository, revision = str(order.row["repository"]), str(order.row.get("revision", "main"))
     with HuggingFaceHub(configured.hub_url) as hub:
         tree = hub.tree(repository, revision)
@@ -197,7 +202,7 @@ def _chosen(
     index = by_path.get(sources.INDEX)
     if index is None:
         raise CommandError(
-            f"{tree.repository} has no {sources.INDEX}: it is no pipeline in diffusers' layout"
+            f"{tree.repository} has no {sources.INDEX}: it is not a pipeline in the layout of diffusers"
         )
     if not matches(gathered / index.path, index):
         hub.fetch(tree, index, gathered / index.path)
@@ -208,7 +213,7 @@ def _chosen(
 def _room(needed: int, shelf: WeightStore) -> None:
     free = shelf.free_bytes()
     if needed + _MARGIN_BYTES > free:
-        raise CommandError(f"The weights need {size(needed)} and the disk has {size(free)} free")
+        raise CommandError(f"The weights need {size(needed)}, but the disk has only {size(free)} free")
 
 
 # -- from this machine -----------------------------------------------------------------------------
@@ -216,7 +221,7 @@ def _room(needed: int, shelf: WeightStore) -> None:
 
 def _copy(source: Path, gathered: Path, order: _InstallRequest, shelf: WeightStore) -> dict[str, Any]:
     if not source.exists():
-        raise CommandError(f"There is no folder or file {source}")
+        raise CommandError(f"{source} does not exist")
     origin: dict[str, Any] = {"from": source.name}
     if source.is_dir():
         pairs = _of_folder(source, order)
@@ -291,25 +296,25 @@ def _checked(gathered: Path, order: _InstallRequest, say: _Printer) -> dict[str,
     """Run the model once and return the result; raises `EngineError` if it fails."""
     if "package" in order.row:
         found = wheel_weights.check(gathered)
-        say.line(f"  Tried: {found['by']}" if found["passed"] else f"  Not tried yet: {found['by']}")
+        say.line(f"  Checked: {found['by']}" if found["passed"] else f"  Not checked: {found['by']}")
         return found
     if order.role == "controlnet":
         sources.check_component(gathered, order.name)
-        return {"passed": True, "by": "its files are whole"}
+        return {"passed": True, "by": "its files are complete"}
     needed, how = _NEEDED.get(order.role, (("torch", "diffusers"), "`make weights`"))
     missing = next((name for name in needed if importlib.util.find_spec(name) is None), None)
     if missing:
-        say.line(f"  Not tried yet: {missing} is not installed here ({how})")
+        say.line(f"  Not checked: {missing} is not installed ({how})")
         return {"passed": False, "by": f"{missing} is not installed"}
     tried = importlib.import_module(_CHECKS.get(order.family, _CHECKS[order.role]))
     if order.role == "gguf":
         said = tried.words(gathered)
-        say.line(f"  It says: {said}")
+        say.line(f"  Its reply: {said}")
         return {"passed": True, "by": said}
-    with say.bar("a first picture", 100) as heard:
+    with say.bar("self-check", 100) as heard:
         data, line = tried.run(gathered, lambda fraction: heard(round(100 * fraction)))
     (gathered / _CHECK_FILE).write_bytes(data)
-    say.line(f"  {_CHECK_FILE} shows neither black nor noise: {line}")
+    say.line(f"  {_CHECK_FILE} is neither black nor noise: {line}")
     return {"passed": True, "by": line, "file": _CHECK_FILE}
 
 
@@ -349,9 +354,9 @@ class _Printer:
 
     def about(self, order: _InstallRequest, tree: RepositoryTree, total: int) -> None:
         """Print the name, size and licence of a download."""
-        use = _COMMERCIAL.get(str(order.row.get("commercial")), "commercial use: read it")
+        use = _COMMERCIAL.get(str(order.row.get("commercial")), "commercial use: read the licence")
         self.line(f"  {self.paint.bold(order.name)}  {tree.repository} at {tree.commit[:12]}, {size(total)}")
-        self.line(f"  {order.row.get('licence', 'no licence is known')}; {use}\n")
+        self.line(f"  {order.row.get('licence', 'unknown licence')}; {use}\n")
 
     def bar(self, text: str, total: int) -> _ProgressBar:
         """Return a progress line for a terminal; without one, a single line at the end."""

@@ -18,9 +18,9 @@ from sixfold.core.provenance.manifest import Manifest
 SERVER_KEY = "server.key"
 _MAX_BYTES = 4 << 30
 _IN_WORDS = {
-    "ours": "signed by this server, and unchanged",
-    "foreign": "signed by another server, and unchanged",
-    "invalid": "not what was signed: somebody has changed it",
+    "ours": "valid, signed by this server",
+    "foreign": "valid, signed by another server",
+    "invalid": "invalid: the manifest was changed after it was signed",
 }
 Verdict = Literal["ours", "foreign", "invalid"]
 
@@ -77,19 +77,17 @@ def _in_short(value: Any) -> str:
 def read(path: Path, data_dir: Path) -> FileProvenance:
     """Read a file and its manifest; raises `CommandError` if it has none."""
     if path.is_dir():
-        raise CommandError(f"{path} is a folder; a file is meant")
+        raise CommandError(f"{path} must be a file, not a folder")
     if path.stat().st_size > _MAX_BYTES:
-        raise CommandError(f"{path} has more than {_MAX_BYTES >> 30} GiB")
+        raise CommandError(f"{path} must be at most {_MAX_BYTES >> 30} GiB")
     data = path.read_bytes()
     text = embed.extract(data)
     if text is None:
-        raise CommandError(
-            f"{path} says nothing of its origin: it was not made here, or its metadata was removed"
-        )
+        raise CommandError(f"{path} has no manifest: it was not made by Sixfold, or its metadata was removed")
     try:
         signed = signing.verify(text, _own_keys(data_dir))
     except provenance_manifest.NotAManifest as error:
-        raise CommandError(f"{path} has a manifest that cannot be read: {error}") from error
+        raise CommandError(f"The manifest of {path} cannot be read: {error}") from error
     verdict: Verdict = "invalid"
     if signed.intact:
         verdict = "ours" if signed.ours else "foreign"

@@ -29,14 +29,14 @@ def verify(arguments: argparse.Namespace) -> int:
         for fault in faults:
             sys.stderr.write(f"sixfold: {fault}\n")
     else:
-        TerminalStyle().line("  Every sum is right")
+        TerminalStyle().line("  The ledger is consistent")
     return 1 if faults else 0
 
 
 def entries(arguments: argparse.Namespace) -> None:
     """Run `ledger entries`: print the entries of an account, newest first, with their calculation."""
     if not 1 <= arguments.limit <= MAX_ENTRIES:
-        raise CommandError(f"--limit must be a number from 1 to {MAX_ENTRIES}; got {arguments.limit}")
+        raise CommandError(f"--limit must be from 1 to {MAX_ENTRIES} (got {arguments.limit})")
     page = database_access.read(database_access.settings_of(arguments), _entries(arguments))
     if arguments.json:
         put_json(
@@ -59,7 +59,7 @@ def entries(arguments: argparse.Namespace) -> None:
         )
         for row in page.entries
     ]
-    TerminalStyle().table(("when (UTC)", "kind", "USD", "for", "sum"), rows)
+    TerminalStyle().table(("when (UTC)", "kind", "USD", "for", "calculation"), rows)
     if page.next_cursor:
         TerminalStyle().line(f"  Older entries: --cursor {page.next_cursor}")
 
@@ -72,7 +72,7 @@ def _entries(arguments: argparse.Namespace) -> Transaction[LedgerPage]:
 def costs(arguments: argparse.Namespace) -> None:
     """Run `ledger costs`: print earnings and provider costs by engine; accounts never see the costs."""
     if not 1 <= arguments.days <= MAX_DAYS:
-        raise CommandError(f"--days is a number from 1 to {MAX_DAYS}")
+        raise CommandError(f"--days must be from 1 to {MAX_DAYS} (got {arguments.days})")
     found = database_access.read(
         database_access.settings_of(arguments), prediction_queries.by_engine(arguments.days * DAY_US)
     )
@@ -80,7 +80,7 @@ def costs(arguments: argparse.Namespace) -> None:
         put_json({"days": arguments.days, "engines": [_cost(cost) for cost in found]})
         return
     if not found:
-        TerminalStyle().line(f"  Nothing was made in the last {arguments.days} days")
+        TerminalStyle().line(f"  No runs in the last {arguments.days} days")
         return
     rows = [(cost.engine, str(cost.runs), money.format_usd(cost.earned), _spent(cost)) for cost in found]
     TerminalStyle().table(("engine", "runs", "earned USD", "spent USD"), rows)
@@ -99,5 +99,5 @@ def _cost(cost: EngineCost) -> dict[str, Any]:
 def _spent(cost: EngineCost) -> str:
     if not cost.runs_with_cost:
         return "–"
-    of = "" if cost.runs_with_cost == cost.runs else f" ({cost.runs_with_cost} of {cost.runs} runs told)"
+    of = "" if cost.runs_with_cost == cost.runs else f" ({cost.runs_with_cost} of {cost.runs} runs known)"
     return f"{money.format_usd(cost.spent)}{of}"

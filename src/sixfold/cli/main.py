@@ -19,10 +19,10 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the whole command line."""
     parser = argparse.ArgumentParser(
         prog="sixfold",
-        description="One self-hosted server with six AI media interfaces on one account and one ledger.",
-        epilog="Begin with `sixfold serve`; `sixfold COMMAND --help` tells more of each command.",
+        description="A self-hosted AI media server: six APIs with one account, one key and one ledger.",
+        epilog="Start with `sixfold serve`; `sixfold COMMAND --help` describes each command.",
     )
-    parser.add_argument("--version", action="store_true", help="print the version and leave")
+    parser.add_argument("--version", action="store_true", help="print the version and exit")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     serving = (_serve, _open, _worker, _run, _predictions, _workflow, _memory, _inspect, _replay)
     for add in (
@@ -93,16 +93,23 @@ def _serve(commands: Group) -> None:
         "serve",
         "serve:serve",
         "start the server",
-        "The first start on this machine makes an account with credit and prints its key once.",
+        "The first start creates an account with credit and prints its key once.",
     )
     parser.add_argument("--host", help="the address to listen on (default: 127.0.0.1)")
     parser.add_argument(
-        "--port", type=int, help="the port to listen on (default: 8600; 0 takes any free one)"
+        "--port", type=int, help="the port to listen on (default: 8600; 0 chooses a free port)"
     )
-    parser.add_argument("--areas", metavar="A,B", help="serve these areas only, as in media,imagekit")
-    parser.add_argument("--public-url", metavar="URL", help="the origin that clients see, behind a proxy")
-    parser.add_argument("--comfyui-port", type=int, metavar="PORT", help="listen there too, as in 8188")
-    parser.add_argument("--workers", type=int, metavar="N", help="runs at once (0: leave all to `worker`s)")
+    parser.add_argument("--areas", metavar="A,B", help="serve these APIs only, as in media,imagekit")
+    parser.add_argument("--public-url", metavar="URL", help="the URL that clients use, behind a proxy")
+    parser.add_argument(
+        "--comfyui-port", type=int, metavar="PORT", help="also serve the ComfyUI API on this port, as in 8188"
+    )
+    parser.add_argument(
+        "--workers",
+        type=int,
+        metavar="N",
+        help="maximum concurrent runs (0: run none here, use separate `sixfold worker` processes)",
+    )
 
 
 def _open(commands: Group) -> None:
@@ -111,7 +118,7 @@ def _open(commands: Group) -> None:
         "open",
         "accounts:open_pages",
         "open the pages in a browser, signed in as the operator",
-        "Without a browser or a terminal it prints a link that signs in once.",
+        "Without a browser or a terminal it prints a one-time sign-in link.",
     )
     parser.add_argument("--print", action="store_true", help="print the link instead of opening it")
 
@@ -121,10 +128,12 @@ def _worker(commands: Group) -> None:
         commands,
         "worker",
         "worker:work",
-        "run what servers accepted, without serving",
-        "It shares their database and object store: SIXFOLD_DATABASE_URL and SIXFOLD_BLOB_URL.",
+        "run predictions that servers accepted, without serving HTTP",
+        "It uses the servers' database and object store: SIXFOLD_DATABASE_URL and SIXFOLD_BLOB_URL.",
     )
-    parser.add_argument("--workers", type=int, metavar="N", help="runs at once (default: number of cores)")
+    parser.add_argument(
+        "--workers", type=int, metavar="N", help="maximum concurrent runs (default: number of cores)"
+    )
 
 
 def _mcp(commands: Group) -> None:
@@ -132,8 +141,8 @@ def _mcp(commands: Group) -> None:
         commands,
         "mcp",
         "mcp:proxy",
-        "be a tool server on standard input and output, for agents",
-        "It passes everything on to a server's /mcp, with the key in SIXFOLD_API_KEY.",
+        "run an MCP server on standard input and output, for agents",
+        "It forwards messages to a server's /mcp, with the key in SIXFOLD_API_KEY.",
     )
     _client(parser)
 
@@ -142,7 +151,9 @@ def _mcp(commands: Group) -> None:
 
 
 def _client(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--api-url", metavar="URL", help="the server (default: the one that runs here)")
+    parser.add_argument(
+        "--api-url", metavar="URL", help="the server's URL (default: the server on this machine)"
+    )
 
 
 def _run(commands: Group) -> None:
@@ -150,8 +161,8 @@ def _run(commands: Group) -> None:
         commands,
         "run",
         "run:run",
-        "run a model and save what it makes",
-        "It runs on the server, with the key in SIXFOLD_API_KEY or the one that the first start kept.",
+        "run a model and save its outputs",
+        "It runs on the server, with the key in SIXFOLD_API_KEY or the one that the first start stored.",
     )
     parser.add_argument("model", nargs="?", help="a model's name, as in ra1")
     parser.add_argument(
@@ -160,17 +171,17 @@ def _run(commands: Group) -> None:
         metavar="NAME=VALUE",
         help="an input; NAME=@FILE sends a file, as in image=@a.jpg",
     )
-    parser.add_argument("-o", "--output", metavar="OUT", help="the file, or folder, for what is made")
+    parser.add_argument("-o", "--output", metavar="OUT", help="the file or folder for the outputs")
     parser.add_argument("--list", action="store_true", help="list the models and their inputs")
-    parser.add_argument("--quote", action="store_true", help="say what it would cost, and run nothing")
-    parser.add_argument("--hardware", metavar="ID", help="other hardware than the template's own")
-    parser.add_argument("--variant", metavar="NAME", help="one of a template's variants")
+    parser.add_argument("--quote", action="store_true", help="show the price without running")
+    parser.add_argument("--hardware", metavar="ID", help="hardware to use instead of the template's default")
+    parser.add_argument("--variant", metavar="NAME", help="a variant of the template")
     parser.add_argument(
         "--mount",
         action="append",
         default=[],
         metavar="NAME=FILE",
-        help="a file that the run sees as /mnt/sixfold/artifacts/NAME",
+        help="mount a file as /mnt/sixfold/artifacts/NAME",
     )
     _client(parser)
 
@@ -180,36 +191,42 @@ def _predictions(commands: Group) -> None:
         commands,
         "predictions",
         "predictions:predictions",
-        "show what ran, newest first, or one prediction with its receipt",
-        "`predictions ID` follows one that has not ended; `predictions cancel ID` cancels it.",
+        "list predictions, newest first, or show one with its receipt",
+        "`predictions ID` follows a running prediction; `predictions cancel ID` cancels it.",
     )
-    parser.add_argument("words", nargs="*", metavar="ID | cancel ID", help="one prediction, or one to cancel")
-    parser.add_argument("--limit", type=int, default=20, metavar="N", help="how many to list (default: 20)")
+    parser.add_argument("words", nargs="*", metavar="ID | cancel ID", help="a prediction to show or cancel")
+    parser.add_argument(
+        "--limit", type=int, default=20, metavar="N", help="number of predictions to list (default: 20)"
+    )
     _client(parser)
 
 
 def _workflow(commands: Group) -> None:
-    group = _group(commands, "workflow", "list, run, import and check workflow spaces")
-    _client(_asking(group, "list", "workflow:list_spaces", "list the spaces and their inputs"))
-    show = _asking(group, "show", "workflow:show", "show a space and its inputs")
+    group = _group(commands, "workflow", "list, run, import and check workflows")
+    _client(_asking(group, "list", "workflow:list_spaces", "list the workflows and their inputs"))
+    show = _asking(group, "show", "workflow:show", "show a workflow and its inputs")
     show.add_argument("slug", metavar="SLUG")
-    run = _asking(group, "run", "workflow:run", "run a space, or a workflow's file, and save what it makes")
-    run.add_argument("slug", metavar="SLUG", help="a space, or a file: JSON, PNG or WebP")
+    run = _asking(group, "run", "workflow:run", "run a workflow, by slug or file, and save its outputs")
+    run.add_argument("slug", metavar="SLUG", help="a slug, or a file: JSON, PNG or WebP")
     run.add_argument("inputs", nargs="*", metavar="NAME=VALUE", help="an input; NAME=@FILE sends a file")
-    run.add_argument("-o", "--output", metavar="OUT", help="the file, or folder, for what is made")
-    bring = _asking(group, "import", "workflow:import_file", "make a workflow's file a space of your own")
-    bring.add_argument("file", metavar="FILE", help="JSON in either format, or a picture that carries one")
+    run.add_argument("-o", "--output", metavar="OUT", help="the file or folder for the outputs")
+    bring = _asking(group, "import", "workflow:import_file", "import a workflow file")
+    bring.add_argument(
+        "file", metavar="FILE", help="JSON in either format, or an image that contains a workflow"
+    )
     bring.add_argument("--name", default="", metavar="NAME", help="its name (default: the file's)")
-    check = _asking(group, "validate", "workflow:validate", "say everything that is wrong with a workflow")
+    check = _asking(group, "validate", "workflow:validate", "list all errors in a workflow file")
     check.add_argument("file", metavar="FILE")
     for parser in (show, run, bring, check):
         _client(parser)
-    verify = _asking(group, "verify", "workflow:verify", "check the built-in spaces against their classes")
-    verify.add_argument("slugs", nargs="*", metavar="SLUG", help="these only")
+    verify = _asking(
+        group, "verify", "workflow:verify", "check the built-in workflows against their node classes"
+    )
+    verify.add_argument("slugs", nargs="*", metavar="SLUG", help="only these workflows")
 
 
 def _memory(commands: Group) -> None:
-    group = _group(commands, "memory", "search, read, write and link the pages of the memory")
+    group = _group(commands, "memory", "search, read, write and link pages of the memory")
     memory_parser.add(group, _asking, _client)
 
 
@@ -217,8 +234,10 @@ def _memory(commands: Group) -> None:
 
 
 def _inspect(commands: Group) -> None:
-    parser = _asking(commands, "inspect", "inspect_file:inspect", "show what a file says of its origin")
-    parser.add_argument("file", metavar="FILE", help="a picture, film, sound or 3D file")
+    parser = _asking(
+        commands, "inspect", "inspect_file:inspect", "show the manifest of a file and verify its signature"
+    )
+    parser.add_argument("file", metavar="FILE", help="an image, video, audio or 3D file")
 
 
 def _replay(commands: Group) -> None:
@@ -226,16 +245,18 @@ def _replay(commands: Group) -> None:
         commands,
         "replay",
         "replay:replay",
-        "make a file again from what it says of its origin",
-        "It runs on this machine, needs no server and costs nothing; embedded engines give the same bytes.",
+        "recreate a file from its manifest",
+        "It runs on this machine without a server or charge; embedded engines give the same bytes.",
     )
-    parser.add_argument("file", metavar="FILE", help="a file that Sixfold made")
-    parser.add_argument("-o", "--output", metavar="OUT", help="where to write it (default: beside FILE)")
+    parser.add_argument("file", metavar="FILE", help="a file made by Sixfold")
+    parser.add_argument("-o", "--output", metavar="OUT", help="the file to write (default: next to FILE)")
+    parser.add_argument("--check", action="store_true", help="write nothing, only compare the bytes")
     parser.add_argument(
-        "--check", action="store_true", help="write nothing; say only whether the bytes agree"
-    )
-    parser.add_argument(
-        "--parent", action="append", default=[], metavar="FILE", help="a file that went in, if it is not here"
+        "--parent",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="an input file, if it is not in the data folder",
     )
 
 
@@ -243,154 +264,162 @@ def _replay(commands: Group) -> None:
 
 
 def _account(commands: Group) -> None:
-    group = _group(commands, "account", "make and look after accounts")
-    create = _asking(group, "create", "accounts:create", "make an account with a key")
+    group = _group(commands, "account", "create and manage accounts")
+    create = _asking(group, "create", "accounts:create", "create an account with a key")
     create.add_argument("email", metavar="EMAIL")
-    create.add_argument("--credit", default="0", metavar="USD", help="its opening balance (default: 0)")
-    create.add_argument("--operator", action="store_true", help="it is that of whoever runs the server")
-    credit = _asking(group, "credit", "accounts:credit", "add to a balance, or take from it")
+    create.add_argument("--credit", default="0", metavar="USD", help="the initial balance (default: 0)")
+    create.add_argument("--operator", action="store_true", help="make it the operator's account")
+    credit = _asking(group, "credit", "accounts:credit", "add to a balance, or subtract from it")
     credit.add_argument("email", metavar="EMAIL")
-    credit.add_argument("usd", metavar="USD", help="as in 25 or -0.50")
+    credit.add_argument("usd", metavar="USD", help="an amount such as 25 or -0.50")
     show = _asking(group, "show", "accounts:show", "show an account's balance")
     show.add_argument("email", metavar="EMAIL")
-    password = _asking(group, "password", "accounts:password", "set the password for signing in to the pages")
+    password = _asking(group, "password", "accounts:password", "set the password for the web pages")
     password.add_argument("email", metavar="EMAIL")
     password.add_argument(
-        "--stdin", action="store_true", help="read it from standard input instead of asking"
+        "--stdin", action="store_true", help="read the password from standard input instead of a prompt"
     )
-    take = _asking(
-        group, "export", "account_data:take_out", "write all that belongs to an account into one zip"
-    )
+    take = _asking(group, "export", "account_data:take_out", "export all data of an account to a zip")
     take.add_argument("email", metavar="EMAIL")
     take.add_argument("file", metavar="FILE")
     delete = _asking(
         group,
         "delete",
         "account_data:delete",
-        "close an account and erase all that belongs to it",
-        "Its keys end at once; until it is erased `account keep` brings it back. The ledger stays, nameless.",
+        "close an account and erase its data",
+        "Its keys end at once; `account keep` restores it until it is erased. The ledger stays, anonymized.",
     )
     delete.add_argument("email", metavar="EMAIL")
-    delete.add_argument("--now", action="store_true", help="wait no days: erase it at once")
-    delete.add_argument("--yes", action="store_true", help="do not ask")
-    stay = _asking(group, "keep", "account_data:keep", "keep an account that was closed")
+    delete.add_argument("--now", action="store_true", help="erase it at once, without the waiting period")
+    delete.add_argument("--yes", action="store_true", help="do not ask for confirmation")
+    stay = _asking(group, "keep", "account_data:keep", "cancel the deletion of an account")
     stay.add_argument("email", metavar="EMAIL")
-    link = _asking(group, "link", "accounts:link", "make a link that signs in once, within the hour")
+    link = _asking(group, "link", "accounts:link", "create a one-time sign-in link, valid for one hour")
     link.add_argument("email", metavar="EMAIL")
 
 
 def _key(commands: Group) -> None:
-    group = _group(commands, "key", "make, list and revoke API keys")
-    create = _asking(group, "create", "accounts:create_key", "make a key; it is shown this once")
+    group = _group(commands, "key", "create, list and revoke API keys")
+    create = _asking(group, "create", "accounts:create_key", "create a key, which is shown once")
     create.add_argument("email", metavar="EMAIL")
     create.add_argument(
         "--rights",
         metavar="A,B",
-        help="run, memory.read, memory.write, account.read, account.manage, operate; else all but operate",
+        help="of run, memory.*, account.read, account.manage and operate (default: all but operate)",
     )
-    create.add_argument("--read-only", action="store_true", help="it may read the memory and do nothing else")
+    create.add_argument("--read-only", action="store_true", help="allow only reading the memory")
     create.add_argument(
-        "--collections", metavar="A,B", help="read and write these collections of the memory only"
+        "--collections", metavar="A,B", help="limit the key to these collections of the memory"
     )
-    create.add_argument("--services", metavar="A,B", help="it may use these models and services only")
-    create.add_argument("--budget-day", metavar="USD", help="the most that it may spend in a day")
-    create.add_argument("--budget-month", metavar="USD", help="the most that it may spend in a month")
-    create.add_argument("--rpm", type=int, metavar="N", help="requests per minute")
-    create.add_argument("--tpm", type=int, metavar="N", help="tokens per minute")
-    create.add_argument("--expires", metavar="DATE", help="its last day, or moment: 2027-01-31[T12:00Z]")
-    listing = _asking(group, "list", "accounts:list_keys", "list an account's keys, without their secrets")
+    create.add_argument("--services", metavar="A,B", help="limit the key to these models and services")
+    create.add_argument("--budget-day", metavar="USD", help="spending limit per day")
+    create.add_argument("--budget-month", metavar="USD", help="spending limit per month")
+    create.add_argument("--rpm", type=int, metavar="N", help="maximum requests per minute")
+    create.add_argument("--tpm", type=int, metavar="N", help="maximum tokens per minute")
+    create.add_argument("--expires", metavar="DATE", help="last day or time of validity: 2027-01-31[T12:00Z]")
+    listing = _asking(
+        group, "list", "accounts:list_keys", "list the keys of an account, without their secrets"
+    )
     listing.add_argument("email", metavar="EMAIL")
-    revoke = _asking(group, "revoke", "accounts:revoke_key", "end a key at once")
-    revoke.add_argument("id", metavar="ID", help="the key's id, as in key_06g…")
+    revoke = _asking(group, "revoke", "accounts:revoke_key", "revoke a key at once")
+    revoke.add_argument("id", metavar="ID", help="the ID of the key, such as key_06g…")
 
 
 def _provider(commands: Group) -> None:
-    group = _group(commands, "provider", "keep the keys of providers")
+    group = _group(commands, "provider", "manage the keys of providers")
     names = ("fal", "replicate", "openai", "anthropic")
     put = _asking(
         group,
         "set",
         "providers:set_key",
-        "store a provider's key, sealed",
-        "It is asked for, or read from standard input where that is no terminal.",
+        "store a provider's key, encrypted",
+        "The key is read from a prompt, or from standard input without a terminal.",
     )
     put.add_argument("provider", choices=names)
-    _asking(group, "list", "providers:list_keys", "tell which keys there are, and where each comes from")
+    _asking(group, "list", "providers:list_keys", "list the keys and where each comes from")
     check = _asking(group, "check", "providers:check_key", "ask a provider whether it accepts the key")
     check.add_argument("provider", choices=names)
-    check.add_argument("--base-url", metavar="URL", help="ask the server that speaks its protocol there")
-    remove = _asking(group, "remove", "providers:remove_key", "forget a stored key")
+    check.add_argument("--base-url", metavar="URL", help="check against a compatible server at this URL")
+    remove = _asking(group, "remove", "providers:remove_key", "remove a stored key")
     remove.add_argument("provider", choices=names)
 
 
 def _model(commands: Group) -> None:
-    group = _group(commands, "model", "models of your own: typed Python functions in files, and images")
+    group = _group(commands, "model", "manage custom models: typed Python functions and container images")
     add = _asking(
         group,
         "add",
         "model.commands:add",
-        "make a Python file's function, or a container image, a model",
-        "A file has one function with @sixfold.model; an image was built with Cog, and the server starts it.",
+        "add a Python function or a container image as a model",
+        "A file has one function with @sixfold.model. An image is built with Cog; the server starts it.",
     )
     add.add_argument("source", metavar="FILE.py | IMAGE")
-    add.add_argument("--name", metavar="NAME", help="what to call it (default: what it says itself)")
-    add.add_argument("--hardware", metavar="ID", help="what its time is priced as (default: gpu-24gb-b)")
+    add.add_argument("--name", metavar="NAME", help="the name (default: the one in the file or image)")
+    add.add_argument(
+        "--hardware", metavar="ID", help="the hardware whose price applies (default: gpu-24gb-b)"
+    )
     _client(add)
-    _asking(group, "list", "model.commands:list_", "list them, and what is wrong with a file")
+    _asking(group, "list", "model.commands:list_", "list custom models, and errors in their files")
     logs = _asking(
         group,
         "logs",
         "model.logs:logs",
-        "show what a model printed, and how its runs ended",
-        "With --json and --follow it is one object on each line.",
+        "show the output of a model and the results of its runs",
+        "With --json and --follow it prints one object per line.",
     )
     logs.add_argument("name", metavar="NAME")
-    logs.add_argument("--follow", action="store_true", help="go on with each line as it is printed")
+    logs.add_argument("--follow", action="store_true", help="continue with new lines as they are printed")
     logs.add_argument(
-        "--limit", type=int, default=20, metavar="N", help="the last so many runs (default: 20)"
+        "--limit", type=int, default=20, metavar="N", help="number of recent runs to show (default: 20)"
     )
     _client(logs)
-    remove = _asking(group, "remove", "model.commands:remove", "take a model away")
+    remove = _asking(group, "remove", "model.commands:remove", "remove a custom model")
     remove.add_argument("name", metavar="NAME")
 
 
 def _space(commands: Group) -> None:
-    group = _group(commands, "space", "applications of others as models: served, or run here and shut in")
+    group = _group(commands, "space", "import Gradio applications as models")
     bring = _asking(
         group,
         "import",
         "space:import_",
-        "make a Gradio application a model",
-        "A folder runs on this machine: in a container, or in a sandbox where there is no Docker or Podman.",
+        "import a Gradio application as a model",
+        "A folder runs on this machine in a container, or in a sandbox without Docker or Podman.",
     )
     bring.add_argument("space", metavar="OWNER/NAME | URL | FOLDER")
     bring.add_argument(
-        "--run", choices=("remote", "container", "process"), help="where (default: what can be)"
+        "--run",
+        choices=("remote", "container", "process"),
+        help="where to run it (default: the first that works)",
     )
-    bring.add_argument("--name", metavar="NAME", help="what to call a folder's (default: the folder's name)")
-    bring.add_argument("--hardware", metavar="ID", help="what its time is priced as (default: gpu-24gb-b)")
+    bring.add_argument("--name", metavar="NAME", help="the name for a folder (default: the folder's name)")
+    bring.add_argument(
+        "--hardware", metavar="ID", help="the hardware whose price applies (default: gpu-24gb-b)"
+    )
     _client(bring)
 
 
 def _ledger(commands: Group) -> None:
-    group = _group(commands, "ledger", "look after the money")
-    _asking(group, "verify", "ledger:verify", "prove that every sum is right")
+    group = _group(commands, "ledger", "check and list ledger entries and costs")
+    _asking(group, "verify", "ledger:verify", "check that the ledger is consistent")
     entries = _asking(
         group,
         "entries",
         "ledger:entries",
-        "list the entries of an account, and the sum behind each charge",
+        "list the entries of an account with the calculation of each charge",
     )
     entries.add_argument("email", metavar="EMAIL")
-    entries.add_argument("--limit", type=int, default=25, metavar="N", help="at most N (default: 25)")
-    entries.add_argument("--cursor", metavar="CURSOR", help="go on from where the last list ended")
+    entries.add_argument(
+        "--limit", type=int, default=25, metavar="N", help="maximum number of entries (default: 25)"
+    )
+    entries.add_argument("--cursor", metavar="CURSOR", help="continue a previous list")
     costs = _asking(
         group,
         "costs",
         "ledger:costs",
-        "tell what each engine earned, and what other services took for it",
+        "show earnings and provider costs by engine",
     )
-    costs.add_argument("--days", type=int, default=30, metavar="N", help="of the last N days (default: 30)")
+    costs.add_argument("--days", type=int, default=30, metavar="N", help="number of days (default: 30)")
 
 
 def _completion(commands: Group) -> None:
@@ -398,7 +427,7 @@ def _completion(commands: Group) -> None:
         commands,
         "completion",
         "completion:completion",
-        "print what ends words of this command line in a shell",
+        "print a shell completion script",
         'In bash: eval "$(sixfold completion bash)".',
     )
     parser.add_argument("shell", choices=("bash", "zsh", "fish"))
@@ -409,19 +438,19 @@ def _upkeep(commands: Group) -> None:
         commands,
         "doctor",
         "doctor:doctor",
-        "show what works here and what would unlock more",
-        "It asks the server that runs on the data folder, and looks around itself where none runs.",
+        "show what works on this machine and what would unlock more",
+        "It uses the report of the running server, or probes this machine if none is running.",
     )
     doctor.add_argument("--all", action="store_true", help="show every model and every way to unlock more")
     engines = _group(commands, "engines", "list engines, and add or remove weights")
     listing = _asking(
-        engines, "list", "doctor:list_engines", "list the engines that serve now, and the weights"
+        engines, "list", "doctor:list_engines", "list the engines in use and the installed weights"
     )
-    listing.add_argument("--all", action="store_true", help="list every engine and what it lacks")
+    listing.add_argument("--all", action="store_true", help="list every engine and what it needs")
     _weights(engines)
-    migrate = _asking(commands, "migrate", "maintenance:migrate", "bring the database to another schema")
-    migrate.add_argument("--to", type=int, metavar="N", help="this schema (default: the newest)")
-    migrate.add_argument("--drop", action="store_true", help="going back, drop what the older schema lacks")
+    migrate = _asking(commands, "migrate", "maintenance:migrate", "migrate the database to another schema")
+    migrate.add_argument("--to", type=int, metavar="N", help="the schema version (default: the newest)")
+    migrate.add_argument("--drop", action="store_true", help="allow a downgrade that deletes data")
 
 
 def _weights(engines: Group) -> None:
@@ -429,18 +458,18 @@ def _weights(engines: Group) -> None:
         engines,
         "add",
         "engines:add",
-        "fetch weights, check every file, and try them with a first picture",
-        "It goes on where it was interrupted. Only safetensors are taken.",
+        "download weights, verify every file and run a self-check",
+        "It resumes an interrupted download. Weights must be safetensors, ONNX or GGUF.",
     )
-    add.add_argument("family", metavar="FAMILY", help="what they make, as in image")
-    add.add_argument("--model", metavar="NAME", help="which of the family, or any owner/name of the Hub")
+    add.add_argument("family", metavar="FAMILY", help="the family, as in image")
+    add.add_argument("--model", metavar="NAME", help="a model of the family, or any owner/name on the Hub")
     add.add_argument("--revision", metavar="REV", help="a commit, tag or branch (default: the newest commit)")
     add.add_argument(
         "--from", dest="source", metavar="PATH", help="copy this folder or .safetensors file instead"
     )
-    add.add_argument("--name", metavar="NAME", help="what to call them here (default: the model's name)")
-    add.add_argument("--no-check", dest="check", action="store_false", help="leave out the first picture")
-    remove = _asking(engines, "remove", "engines:remove", "delete weights that were added")
+    add.add_argument("--name", metavar="NAME", help="the name of the weights (default: the model's name)")
+    add.add_argument("--no-check", dest="check", action="store_false", help="skip the self-check")
+    remove = _asking(engines, "remove", "engines:remove", "delete installed weights")
     remove.add_argument("family", metavar="FAMILY")
     remove.add_argument("name", metavar="NAME", help="as `engines list` shows it")
 
@@ -450,16 +479,16 @@ def _backup(commands: Group) -> None:
         commands,
         "backup",
         "maintenance:backup",
-        "write everything into one file, while the server runs",
-        "server.key, local.key, sixfold.toml and providers' keys are not in it.",
+        "write all data to one file, also while the server runs",
+        "server.key, local.key, sixfold.toml and the keys of providers are not included.",
     )
     backup.add_argument("file", metavar="FILE")
     restore = _asking(
         commands,
         "restore",
         "maintenance:restore",
-        "fill an empty data folder from a backup",
-        "Nothing is visible in the folder until all of it is there and its hashes agree.",
+        "restore a backup into an empty data folder",
+        "The folder stays empty until all data is restored and its hashes are verified.",
     )
     restore.add_argument("file", metavar="FILE")
     restore.add_argument("--verify", action="store_true", help="compare every row and file again afterwards")

@@ -30,15 +30,15 @@ def migrate(arguments: argparse.Namespace) -> None:
     newest = sql.latest(keeper.dialect)
     goal = newest if arguments.to is None else arguments.to
     if not 0 <= goal <= newest:
-        raise CommandError(f"There is no schema {goal}: this program knows 0 to {newest}")
+        raise CommandError(f"--to must be a schema from 0 to {newest} (got {goal})")
     with database_access.understood():
         before, after = _migrate(keeper, configured, goal, drop=arguments.drop)
     if arguments.json:
         put_json({"before": before, "after": after, "latest": newest})
     elif before == after:
-        TerminalStyle().line(f"  The database has schema {after} already")
+        TerminalStyle().line(f"  The database already has schema {after}")
     else:
-        TerminalStyle().line(f"  The database went from schema {before} to {after}")
+        TerminalStyle().line(f"  The database was migrated from schema {before} to {after}")
 
 
 def _migrate(keeper: DatabaseAdmin, configured: Settings, goal: int, *, drop: bool) -> tuple[int, int]:
@@ -48,8 +48,8 @@ def _migrate(keeper: DatabaseAdmin, configured: Settings, goal: int, *, drop: bo
         return keeper.migrate(goal)
     if not drop:
         raise CommandError(
-            f"Going from schema {present} back to {goal} drops what only the newer schemas hold: stop every "
-            "server, take a `sixfold backup`, and say --drop"
+            f"Going from schema {present} back to {goal} deletes what only newer schemas hold: stop every "
+            "server, run `sixfold backup`, and pass --drop"
         )
     # A running server cannot use an older schema.
     with server_lock.hold(configured.data_dir):
@@ -62,9 +62,9 @@ def backup(arguments: argparse.Namespace) -> int:
     database_access.require_data(configured)
     path = Path(arguments.file).absolute()
     if path.is_dir():
-        raise CommandError(f"{path} is a folder: name the file to write, as in {path / 'sixfold.tar'}")
+        raise CommandError(f"{path} must be a file, such as {path / 'sixfold.tar'}, not a folder")
     if not path.parent.is_dir():
-        raise CommandError(f"There is no folder {path.parent} to write the backup to")
+        raise CommandError(f"Folder {path.parent} does not exist")
     os.umask(database_access.PRIVATE)
     uploads = None if configured.upload_url else storage.open_uploads(configured)
     with database_access.understood():
@@ -74,7 +74,7 @@ def backup(arguments: argparse.Namespace) -> int:
             with Spinner("backup") as waiting:
                 done = asyncio.run(backups.write(path, snapshot, blobs, uploads, waiting.count))
         except backups.BackupBusy as busy:
-            raise CommandError(f"{busy}: wait for it, or name another file") from busy
+            raise CommandError(f"{busy}: wait until it ends, or choose another file") from busy
     document = {
         "file": str(path),
         "bytes": path.stat().st_size,
@@ -94,7 +94,10 @@ def backup(arguments: argparse.Namespace) -> int:
                 ("backup", f"{paint.bold(str(path))}, {size(document['bytes'])}"),
                 ("rows", f"{sum(done.tables.values())} in {len(done.tables)} tables, schema {done.schema}"),
                 ("files", f"{done.files}, {size(done.file_bytes)}"),
-                ("not in it", f"server.key and sixfold.toml of {configured.data_dir}: keep them apart"),
+                (
+                    "not included",
+                    f"server.key and sixfold.toml of {configured.data_dir}: store them separately",
+                ),
             ]
         )
     _complain(f"{name} is missing from the store" for name in done.missing[:_SHOWN])
@@ -133,12 +136,16 @@ def restore(arguments: argparse.Namespace) -> int:
             ("files", f"{done.files}, {size(done.file_bytes)}"),
         ]
         if done.verified and sound:
-            rows.append(("verified", "every row and file is as in the backup, and every sum is right"))
+            rows.append(("verified", "all rows and files match the backup, and the ledger is consistent"))
         paint.rows(rows)
     _complain(f"{name} was missing when the backup was made" for name in done.missing[:_SHOWN])
-    _complain(f"{name} has other bytes than its name says" for name in done.damaged[:_SHOWN])
+    _complain(f"The content of {name} does not match its hash" for name in done.damaged[:_SHOWN])
     _complain([f"{done.drift} rows or files differ from the backup"] if done.drift else [])
-    _complain([f"{done.missing_blobs} named files have no bytes"] if done.missing_blobs else [])
+    _complain(
+        [f"{done.missing_blobs} files in the database are missing from the store"]
+        if done.missing_blobs
+        else []
+    )
     _complain(done.faults)
     return 0 if sound else 1
 

@@ -39,7 +39,7 @@ Document = dict[str, Any]
 def proxy(arguments: argparse.Namespace) -> int:
     """Run `mcp`: forward messages until standard input ends."""
     client = ServerClient.of(arguments)
-    sys.stderr.write(f"sixfold mcp: passing tools on to {client.origin}/mcp\n")
+    sys.stderr.write(f"sixfold mcp: forwarding messages to {client.origin}/mcp\n")
     StdioProxy(client, sys.stdin.buffer, sys.stdout.buffer).serve()
     return 0
 
@@ -92,7 +92,7 @@ class StdioProxy:
             return message
         if isinstance(message, list):
             return {"batch": message}
-        self._fail(None, "A message is a JSON object", code=-32600)
+        self._fail(None, "A message must be a JSON object", code=-32600)
         return None
 
     # -- to the server -------------------------------------------------------------------------------
@@ -164,9 +164,9 @@ class StdioProxy:
             self._local.used = time.monotonic()
         except (OSError, http.client.HTTPException) as error:
             self._forget()
-            reason = f"No server answers at {self._client.origin}: start it, and call again"
+            reason = f"No server responds at {self._client.origin}: start it and call again"
             if sent:
-                reason = f"{self._client.origin} broke off: look whether it was done before you call again"
+                reason = f"{self._client.origin} closed the connection: check the effect before repeating it"
             raise _ServerUnavailable(reason, sent=sent) from error
 
     def _connection(self) -> http.client.HTTPConnection:
@@ -193,7 +193,7 @@ class StdioProxy:
     def _read_response(self, response: http.client.HTTPResponse) -> Iterator[Any]:
         if response.status == http.client.UNAUTHORIZED:
             response.read()
-            known = "does not know this key" if self._client.api_key else "wants a key"
+            known = "does not accept this key" if self._client.api_key else "requires a key"
             raise CommandError(f"{self._client.origin} {known}: set SIXFOLD_API_KEY")
         if response.getheader("Content-Type", "").startswith("text/event-stream"):
             yield from _events(response)
@@ -207,7 +207,7 @@ class StdioProxy:
         except ValueError:
             answer = None
         if not isinstance(answer, dict | list):
-            raise CommandError(f"{self._client.origin}/mcp answered {response.status}, and no message")
+            raise CommandError(f"{self._client.origin}/mcp returned {response.status} without a message")
         yield answer
 
     # -- to the agent --------------------------------------------------------------------------------

@@ -24,18 +24,18 @@ def predictions(arguments: argparse.Namespace) -> int:
         case []:
             return _list(client, arguments)
         case ["cancel"]:
-            raise CommandError("Name the prediction to cancel: `sixfold predictions cancel ID`")
+            raise CommandError("The ID is missing: `sixfold predictions cancel ID`")
         case [prediction_id]:
             return _show(client, prediction_id, as_json=arguments.json)
         case ["cancel", prediction_id]:
             return _cancel(client, prediction_id, as_json=arguments.json)
         case _:
-            raise CommandError("`sixfold predictions` takes one ID, or `cancel` and an ID")
+            raise CommandError("Usage: `sixfold predictions [ID]` or `sixfold predictions cancel ID`")
 
 
 def _list(client: ServerClient, arguments: argparse.Namespace) -> int:
     if not 1 <= arguments.limit <= _MOST:
-        raise CommandError(f"--limit must be from 1 to {_MOST}")
+        raise CommandError(f"--limit must be from 1 to {_MOST} (got {arguments.limit})")
     document = client.get(f"/api/containers/predictions?limit={arguments.limit}")
     if arguments.json:
         put_json(document)
@@ -43,9 +43,9 @@ def _list(client: ServerClient, arguments: argparse.Namespace) -> int:
     paint = TerminalStyle()
     rows = [_row(prediction) for prediction in document["predictions"]]
     if rows:
-        paint.table(("made", "model", "status", "queued", "run", "USD", "id"), rows)
+        paint.table(("created", "model", "status", "queued", "run", "USD", "id"), rows)
     else:
-        paint.line("  Nothing ran yet: `sixfold run --list` shows what could")
+        paint.line("  No predictions yet: `sixfold run --list` shows the models")
     return 0
 
 
@@ -57,7 +57,7 @@ def _row(prediction: Document) -> tuple[str, ...]:
         str(prediction["status"]),
         _took(metrics.get("queue_ms")),
         _took(metrics.get("predict_ms") or None),
-        "in its workflow" if prediction.get("parent_id") else str(prediction.get("cost", "")),
+        "in workflow" if prediction.get("parent_id") else str(prediction.get("cost", "")),
         str(prediction["id"]),
     )
 
@@ -92,7 +92,7 @@ def _cancel(client: ServerClient, prediction_id: str, *, as_json: bool) -> int:
     if as_json:
         put_json(prediction)
     elif prediction["status"] in {"succeeded", "failed", "expired"}:
-        TerminalStyle().line(f"  {prediction['id']} had {prediction['status']} already")
+        TerminalStyle().line(f"  {prediction['id']} has already {prediction['status']}")
     else:
-        TerminalStyle().line(f"  {prediction['id']} is {prediction['status']}, and will cost nothing")
+        TerminalStyle().line(f"  {prediction['id']} is {prediction['status']} and will not be charged")
     return 0

@@ -29,7 +29,9 @@ def set_key(arguments: argparse.Namespace) -> None:
     text = getpass.getpass(f"Key for {title}: ") if sys.stdin.isatty() else sys.stdin.readline(_MOST + 2)
     key = text.strip()
     if not _LEAST <= len(key) <= _MOST or not key.isascii() or not key.isprintable() or " " in key:
-        raise CommandError(f"A key has {_LEAST} to {_MOST} characters and no blanks: nothing was stored")
+        raise CommandError(
+            f"The key must have {_LEAST} to {_MOST} ASCII characters without spaces; nothing was stored"
+        )
     os.umask(database_access.PRIVATE)
     configured.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     _secrets(configured).put(door.setting, key)
@@ -39,9 +41,9 @@ def set_key(arguments: argparse.Namespace) -> None:
         put_json({**document, "used": not shadowed})
         return
     paint = TerminalStyle()
-    paint.line(f"  The key for {title} is stored ({secrets.hint(key)}); a running server finds it by itself.")
+    paint.line(f"  The key for {title} is stored ({secrets.hint(key)}); a running server uses it at once.")
     if shadowed:
-        paint.line(paint.dim(f"  {door.setting.upper()} is set as well, and goes before it."))
+        paint.line(paint.dim(f"  {door.setting.upper()} is also set and takes precedence."))
 
 
 def list_keys(arguments: argparse.Namespace) -> None:
@@ -71,7 +73,7 @@ def check_key(arguments: argparse.Namespace) -> None:
     key = secrets.provider_key(configured, door.setting)
     if not key:
         raise CommandError(
-            f"There is no key for {door.provider.title}: `sixfold provider set {arguments.provider}`"
+            f"There is no key for {door.provider.title}: run `sixfold provider set {arguments.provider}`"
         )
     try:
         asyncio.run(key_checks.check_key(arguments.provider, key, base_url=arguments.base_url or ""))
@@ -94,12 +96,12 @@ def remove_key(arguments: argparse.Namespace) -> None:
     if arguments.json:
         put_json({"provider": arguments.provider, "removed": True})
     else:
-        TerminalStyle().line(f"  The key for {door.provider.title} is forgotten")
+        TerminalStyle().line(f"  The key for {door.provider.title} is removed")
 
 
 def _secrets(configured: Settings) -> Secrets:
     if not configured.data_dir.is_dir():
-        raise CommandError(f"There is no data folder {configured.data_dir}: name it with --data-dir")
+        raise CommandError(f"Data folder {configured.data_dir} does not exist: set --data-dir")
     return Secrets(configured.data_dir, storage.server_secret(configured.data_dir, secrets.MASTER))
 
 

@@ -34,7 +34,7 @@ def draw(paint: TerminalStyle, prediction: Mapping[str, Any]) -> None:
     if status in _ENDED_BADLY:
         paint.line(f"  {paint.bold(status)}: nothing was charged")
     elif listed := prediction.get("list_price"):
-        paint.line(f"  would cost {listed} USD {paint.dim('by the list; own hardware is free here')}")
+        paint.line(f"  list price {listed} USD {paint.dim('(runs on your own hardware are free)')}")
 
 
 def _is_lit(entry: Mapping[str, Any] | None) -> bool:
@@ -92,7 +92,7 @@ class ReceiptBar:
         rail = self._paint.accent("━" * full) + self._paint.dim("━" * (self._CELLS - full))
         status = str(prediction.get("status", ""))
         ahead = prediction.get("queue_position")
-        note = f"{ahead} before it" if status == "queued" and ahead else f"{fraction:4.0%}"
+        note = f"{ahead} ahead" if status == "queued" and ahead else f"{fraction:4.0%}"
         text = f"  {status.ljust(9)} {rail} {note}  {self._paint.dim(f'{seconds:.0f} s')}"
         self._paint.stream.write(f"\r\x1b[2K{text}")
         self._paint.stream.flush()

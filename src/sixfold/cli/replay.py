@@ -42,7 +42,7 @@ from sixfold.core.workflows import workflows
 from sixfold.settings import Settings
 
 _ALGORITHM = "blake3:"
-_EDITED = "it was edited after it was made here"
+_EDITED = "it was edited after it was generated"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +95,9 @@ def _tell(source: Path, target: Path | None, count: int, why: str) -> None:
     if target is not None:
         paint.line(f"  {paint.bold(str(target))}  {paint.dim(size(count))}")
     if not why:
-        paint.line(f"  {paint.accent('●')} the same bytes as {source}")
+        paint.line(f"  {paint.accent('●')} identical to {source}")
     else:
-        sys.stderr.write(f"sixfold: {source} has other bytes: {why}.\n")
+        sys.stderr.write(f"sixfold: {source} has different bytes: {why}.\n")
 
 
 # -- what to run -----------------------------------------------------------------------------------
@@ -107,9 +107,7 @@ def _plan(origin: FileProvenance, configured: Settings) -> ReplayPlan:
     """Return the run that made the file; raise `CommandError` if it cannot be repeated here."""
     manifest = origin.manifest
     if origin.signature == "invalid":
-        raise CommandError(
-            "Its manifest was changed after it was signed, so that nothing in it can be trusted"
-        )
+        raise CommandError("Its manifest was changed after it was signed and cannot be trusted")
     catalog = app_catalog.catalog(configured, app_catalog.price_table(configured))
     engine = _engine(catalog, manifest)
     if engine.kind == workflows.ENGINE and (
@@ -128,7 +126,7 @@ def _plan(origin: FileProvenance, configured: Settings) -> ReplayPlan:
     withheld = [name for name in replaced if name.split(".")[0] not in media and name not in beside]
     if withheld:
         raise CommandError(
-            f"Its manifest holds only a digest of {', '.join(withheld) or 'the inputs'}, too long to carry"
+            f"Its manifest has only a digest of {', '.join(withheld) or 'the inputs'}: too long to store"
         )
     plain = {name: value for name, value in manifest.inputs.items() if name not in media}
     values = plain if engine.kind == workflows.ENGINE else model.for_engine(plain)
@@ -138,7 +136,7 @@ def _plan(origin: FileProvenance, configured: Settings) -> ReplayPlan:
         values[name] = timeline.without_urls(values[name])
     present = (*(name for name in media if manifest.inputs.get(name) is not None), *clips)
     if len(present) != len(manifest.parents):
-        raise CommandError("Its manifest does not say which content each of its inputs was")
+        raise CommandError("Its manifest does not record which content each of its inputs had")
     return ReplayPlan(model, engine, values, present)
 
 
@@ -150,12 +148,10 @@ def _engine(catalog: Catalog, manifest: Manifest) -> EngineSpec:
             f"This version has no engine {manifest.engine}; the file was made by {manifest.software}"
         )
     if engine.kind not in ("embedded", workflows.ENGINE):
-        raise CommandError(
-            f"{engine.name} is no embedded engine: what it makes cannot be made again byte for byte"
-        )
+        raise CommandError(f"{engine.name} is not an embedded engine: its output is not reproducible")
     if engine.version != manifest.engine_version:
         raise CommandError(
-            f"The file was made by {engine.name} {manifest.engine_version}, and this is {engine.version}: "
+            f"The file was made by {engine.name} {manifest.engine_version}, but this is {engine.version}: "
             f"replay it with {manifest.software}"
         )
     return engine
@@ -166,7 +162,7 @@ def _carried(origin: FileProvenance, model: Model, engine: EngineSpec, configure
     beside, wanted = replay_graph.carried(origin, configured)
     # The order of several inputs is not recorded anywhere.
     if len(wanted) != len(origin.manifest.parents) or len(wanted) > 1:
-        raise CommandError("Its manifest does not say which content each of its inputs was")
+        raise CommandError("Its manifest does not record which content each of its inputs had")
     return ReplayPlan(model, engine, {}, wanted, beside)
 
 
@@ -194,8 +190,8 @@ async def _parents(
             path = await _fetched(urls.get(name), digest, configured, scratch / name)
         if path is None:
             raise CommandError(
-                f"Its {name} ({digest[:23]}…) is neither in {configured.data_dir} nor at its URL: "
-                "name the file with --parent"
+                f"Its input {name} ({digest[:23]}…) is neither in {configured.data_dir} nor at its URL: "
+                "pass the file with --parent"
             )
         files[name] = path
     return files
@@ -267,10 +263,12 @@ async def _make(
         case RunFailed():
             raise CommandError(f"{plan.engine.name} failed: {outcome.message}")
         case RunStopped() | WorkerLost():
-            raise CommandError(f"{plan.engine.name} did not come to an end")
+            raise CommandError(f"{plan.engine.name} did not finish")
     index = origin.manifest.index
     if index >= len(outcome.files):
-        raise CommandError(f"The run gave {len(outcome.files)} files, and this one was number {index + 1}")
+        raise CommandError(
+            f"The run returned {len(outcome.files)} files, but the original is number {index + 1}"
+        )
     made = outcome.files[index]
     return embed.embed(made.path.read_bytes(), made.content_type, origin.text)
 

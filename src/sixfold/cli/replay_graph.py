@@ -30,7 +30,7 @@ from sixfold.settings import PROVIDER_KEYS, Settings
 
 _KINDS: Final = frozenset({"embedded", workflows.ENGINE})
 _LOOK_SECONDS = 60.0
-OTHERWISE: Final = "its nodes ran on other engines, another version of the graph or a seed by chance"
+OTHERWISE: Final = "its nodes used other engines, another version of the graph or a random seed"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def carried(origin: FileProvenance, configured: Settings) -> tuple[dict[str, Any
     if beside is None:
         raise CommandError(
             "Its graph is neither one of this version's spaces nor in the file itself, "
-            f"and {configured.data_dir} knows nothing of the run"
+            f"and {configured.data_dir} has no record of the run"
         )
     nodes = beside["graph"].values()
     texts = [value for node in nodes for value in mapping(mapping(node).get("inputs")).values()]
@@ -91,7 +91,7 @@ async def make(
             file = _counterpart(origin, ended)
             data = await product.blobs.get(file.blob)
     except errors.SixfoldError as error:
-        raise CommandError(f"Its graph cannot be run again on embedded engines: {error.message}") from error
+        raise CommandError(f"Its graph cannot run on embedded engines: {error.message}") from error
     return embed.embed(data, file.content_type, origin.text)
 
 
@@ -155,10 +155,10 @@ def _counterpart(origin: FileProvenance, ended: Prediction) -> OutputFile:
         raise CommandError(f"Its graph failed: {ended.error or ended.state}")
     if ended.quality != origin.manifest.quality:
         raise CommandError(
-            f"It was made in {origin.manifest.quality} quality, and embedded engines give {ended.quality}: "
-            "its nodes ran on another kind of engine, whose work cannot be made again byte for byte"
+            f"It was made in {origin.manifest.quality} quality; embedded engines give {ended.quality}: "
+            "its nodes ran on another kind of engine, whose output is not reproducible"
         )
     found, index = ended.output.files, origin.manifest.index
     if index >= len(found):
-        raise CommandError(f"The run gave {len(found)} files, and this one was number {index + 1}")
+        raise CommandError(f"The run returned {len(found)} files, but the original is number {index + 1}")
     return found[index]

@@ -25,7 +25,7 @@ SERVER_SECONDS = 5
 # A server that accepts a connection may be busy loading a model; one that does not run refuses at once.
 PROBE_SECONDS = 3.0
 _PATH = "/api/engines?refresh=true"
-_FOUND_HERE = "; showing what this command found by itself"
+_FOUND_HERE = "; showing what this command found itself"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +79,8 @@ def _ask(configured: Settings, url: str) -> dict[str, Any]:
             return document
         if status not in {http.client.UNAUTHORIZED, http.client.FORBIDDEN}:
             older = ": it may be older than this program" if status == http.client.NOT_FOUND else ""
-            raise _NoAnswer(f"The server at {url} answered {status} to GET /api/engines{older}")
-    raise _NoAnswer(f"The server at {url} needs an operator's key: set SIXFOLD_API_KEY to one")
+            raise _NoAnswer(f"The server at {url} returned {status} for GET /api/engines{older}")
+    raise _NoAnswer(f"The server at {url} requires an operator's key: set SIXFOLD_API_KEY")
 
 
 def _get(client: ServerClient, url: str) -> tuple[int, Any]:
@@ -91,7 +91,7 @@ def _get(client: ServerClient, url: str) -> tuple[int, Any]:
         return http.client.UNAUTHORIZED, None
     except CommandError as refused:
         if isinstance(refused.__cause__, TimeoutError):
-            raise _NoAnswer(f"The server at {url} did not answer within {SERVER_SECONDS} s") from refused
+            raise _NoAnswer(f"The server at {url} did not respond within {SERVER_SECONDS} s") from refused
         raise _NoAnswer(f"The server at {url} cannot be reached ({refused.__cause__})") from refused
     return answer.status, answer.document
 

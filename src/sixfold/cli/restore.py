@@ -72,7 +72,7 @@ def restore(file: Path, configured: Settings, *, verify: bool) -> RestoreReport:
             finally:
                 shutil.rmtree(staged.data_dir, ignore_errors=True)
     except ArchiveDamaged as damage:
-        raise CommandError(f"{file} is no whole backup: {damage}; nothing was restored") from damage
+        raise CommandError(f"{file} is not a complete backup: {damage}; nothing was restored") from damage
     finally:
         if not was_there and not any((target / name).exists() for name in (storage.DATABASE, *_CONTENT)):
             shutil.rmtree(target, ignore_errors=True)
@@ -83,8 +83,8 @@ def _refuse_content(target: Path) -> None:
     there = [name for name in (storage.DATABASE, *_CONTENT) if _has_content(target / name)]
     if there:
         raise CommandError(
-            f"{target} is not empty (it has {there[0]}): restore into an empty folder with --data-dir, "
-            "and keep this one until you have looked at it"
+            f"{target} is not empty (it has {there[0]}): set --data-dir to an empty folder, "
+            "and keep this one until you have checked the result"
         )
 
 
@@ -93,7 +93,7 @@ def _refuse_rows(configured: Settings) -> None:
     if configured.on_postgres and keeper.schema() is not None:
         raise CommandError(
             f"{keeper.place} is not empty: restore into a new database, "
-            "and keep this one until you have looked at it"
+            "and keep this one until you have checked the result"
         )
 
 
@@ -124,7 +124,7 @@ async def _stage(file: Path, staged: Settings, target: Path, *, verify: bool) ->
             newest = sql.latest(storage.open_keeper(staged).dialect)
             if not 1 <= schema <= newest:
                 raise CommandError(
-                    f"{file} has schema {schema}, and this program knows 1 to {newest}: "
+                    f"{file} has schema {schema}, but this version supports 1 to {newest}: "
                     "upgrade Sixfold, then restore"
                 )
             done.schema = schema
@@ -156,12 +156,12 @@ def _load(backup: Archive, loader: archive.TableWriter, done: RestoreReport) -> 
     expected = loader.begin(backup.manifest.schema)
     for table, rows in backup.tables():
         if set(expected.get(table.name, ())) != set(table.columns):
-            raise ArchiveDamaged(f"its table {table.name} is none of schema {backup.manifest.schema}")
+            raise ArchiveDamaged(f"table {table.name} does not belong to schema {backup.manifest.schema}")
         loader.load(table.name, table.columns, rows)
         done.tables[table.name] = table.rows
     lacking = sorted(expected.keys() - done.tables.keys())
     if lacking:
-        raise ArchiveDamaged(f"it has no table {lacking[0]}")
+        raise ArchiveDamaged(f"table {lacking[0]} is missing")
 
 
 async def _keep(stored: ArchivedFile, store: BlobStore, folder: Path, done: RestoreReport) -> None:
@@ -175,7 +175,7 @@ async def _keep(stored: ArchivedFile, store: BlobStore, folder: Path, done: Rest
     except (ValueError, OSError) as error:
         if isinstance(error, OSError) and error.errno in _DISK:
             raise
-        raise ArchiveDamaged(f"its file {stored.key[:80]!r} cannot be stored ({error})") from error
+        raise ArchiveDamaged(f"file {stored.key[:80]!r} cannot be stored ({error})") from error
     if stored.folder == "store" and _digest_in(stored.key) not in {"", stored.blake3}:
         done.damaged.append(stored.key)
     done.files += 1

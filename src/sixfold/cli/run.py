@@ -33,7 +33,9 @@ def run(arguments: argparse.Namespace) -> int:
         _list(catalog, as_json=arguments.json)
         return 0
     if not arguments.model:
-        raise CommandError("Name a model, as in `sixfold run ra1 prompt=…`; `sixfold run --list` lists them")
+        raise CommandError(
+            "The model is missing: use `sixfold run ra1 prompt=…`; `sixfold run --list` lists the models"
+        )
     client = ServerClient.of(arguments)
     model = next((model for model in catalog.models() if model.name == arguments.model), None)
     _prepare_folder(arguments.output)
@@ -47,8 +49,8 @@ def run(arguments: argparse.Namespace) -> int:
         ended = follow(client, prediction, began)
     except KeyboardInterrupt:
         sys.stderr.write(
-            f"\nIt goes on: `sixfold predictions {prediction['id']}` follows it, "
-            f"`sixfold predictions cancel {prediction['id']}` cancels it.\n"
+            f"\nThe run continues: follow it with `sixfold predictions {prediction['id']}`, "
+            f"or cancel it with `sixfold predictions cancel {prediction['id']}`.\n"
         )
         raise
     paths = [path for path, _ in save(client, ended, arguments.output)]
@@ -62,7 +64,9 @@ def _terms(client: ServerClient, arguments: argparse.Namespace) -> dict[str, Any
     for text in arguments.mount:
         name, _, path = text.partition("=")
         if not name or not Path(path).is_file():
-            raise CommandError(f"{text!r} mounts no file: NAME=FILE is meant, as in score.mid=./score.mid")
+            raise CommandError(
+                f"{text!r} must be NAME=FILE with an existing file, such as score.mid=./score.mid"
+            )
         mounts[name] = client.upload(Path(path))
     wanted = {"hardware": arguments.hardware, "variant": arguments.variant, _MOUNTS: mounts}
     return {name: value for name, value in wanted.items() if value}
@@ -73,12 +77,12 @@ def _quote(client: ServerClient, arguments: argparse.Namespace, order: Mapping[s
     if arguments.json:
         put_json(told)
         return 0
-    start = ", with a worker that has to start first" if told["cold"] else ""
+    start = ", including the start of a worker" if told["cold"] else ""
     TerminalStyle().rows(
         [
-            ("costs about", _cost(told)),
-            ("is held", f"{told['hold_usd']} USD"),
-            ("takes about", f"{told['eta_seconds']:g} s{start}"),
+            ("cost", f"about {_cost(told)}"),
+            ("held", f"{told['hold_usd']} USD"),
+            ("time", f"about {told['eta_seconds']:g} s{start}"),
         ]
     )
     return 0
@@ -86,7 +90,7 @@ def _quote(client: ServerClient, arguments: argparse.Namespace, order: Mapping[s
 
 def _cost(told: Mapping[str, Any]) -> str:
     cost, listed = f"{told['price_usd']} USD", told.get("list_price")
-    return f"{cost} (would cost {listed} USD by the list)" if listed else cost
+    return f"{cost} (list price {listed} USD)" if listed else cost
 
 
 def follow(client: ServerClient, prediction: Document, began: float) -> Document:
@@ -169,10 +173,10 @@ def _inputs(client: ServerClient, model: Model | None, given: list[str]) -> dict
     for text in given:
         name, equals, value = text.partition("=")
         if not equals or not name:
-            raise CommandError(f"{text!r} is no input: NAME=VALUE is meant, as in prompt='a lighthouse'")
+            raise CommandError(f"{text!r} must be NAME=VALUE, such as prompt='a lighthouse'")
         if types and name not in types:
             known = ", ".join(types)
-            raise CommandError(f"{model.name if model else ''} has no input {name}: it takes {known}")
+            raise CommandError(f"{model.name if model else ''} has no input {name}; its inputs are {known}")
         inputs[name] = _value(client, types.get(name), name, value)
     return inputs
 
@@ -181,7 +185,7 @@ def _value(client: ServerClient, kind: str | None, name: str, text: str) -> Any:
     if text.startswith("@") and (kind in MEDIA_TYPES or kind is None):
         path = Path(text[1:]).expanduser()
         if not path.exists():
-            raise CommandError(f"{name}: there is no file {path}")
+            raise CommandError(f"{name}: file {path} does not exist")
         return client.upload(path)
     try:
         match kind:
@@ -196,7 +200,7 @@ def _value(client: ServerClient, kind: str | None, name: str, text: str) -> Any:
             case _:
                 return text
     except ValueError:
-        raise CommandError(f"{name} is {text!r}, and {_article(kind)} is meant") from None
+        raise CommandError(f"{name} must be {_article(kind)} (got {text!r})") from None
 
 
 def _boolean(text: str) -> bool:
@@ -226,7 +230,7 @@ def _prepare_folder(wanted: str | None) -> None:
     if wanted and wanted.endswith("/"):
         Path(wanted).mkdir(parents=True, exist_ok=True)
     elif wanted and not Path(wanted).parent.is_dir():
-        raise CommandError(f"There is no folder {Path(wanted).parent} for the output: make it first")
+        raise CommandError(f"Folder {Path(wanted).parent} for the output does not exist: create it first")
 
 
 def save(client: ServerClient, prediction: Document, wanted: str | None) -> list[tuple[Path, int]]:

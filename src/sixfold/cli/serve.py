@@ -84,7 +84,7 @@ def _configure_logs(configured: Settings) -> None:
         logs.configure(configured.log_level)
     except ValueError:
         raise CommandError(
-            f"SIXFOLD_LOG_LEVEL is {configured.log_level!r}: debug, info, warning or error is meant"
+            f"SIXFOLD_LOG_LEVEL must be debug, info, warning or error (got {configured.log_level!r})"
         ) from None
     # The banner has the same information.
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
@@ -100,8 +100,8 @@ def _refuse_idleness(configured: Settings) -> None:
     """Refuse to start without workers, unless `sixfold worker` processes can share the database."""
     if not configured.workers and not configured.on_postgres:
         raise CommandError(
-            "Nobody would run what is asked for: a server without workers needs a PostgreSQL that "
-            "`sixfold worker` shares, see SIXFOLD_DATABASE_URL"
+            "With --workers 0 no request would run: use a PostgreSQL database that "
+            "`sixfold worker` processes share (SIXFOLD_DATABASE_URL)"
         )
 
 
@@ -111,13 +111,13 @@ def _refuse_exposure(configured: Settings) -> None:
         return
     where = f"{configured.host} can be reached from other machines"
     if not configured.public_url:
-        raise CommandError(f"{where}: tell the origin that they will use with --public-url https://…")
+        raise CommandError(f"{where}: set --public-url to the URL that they use, https://…")
     there = storage.open_keeper(configured).schema() is not None
     people = database_access.read(configured, accounts.people()) if there else ()
     if not any(account.email != LOCAL_EMAIL for account in people):
         raise CommandError(
-            f"{where}, and there is no account but the local one: "
-            "make one first with `sixfold account create EMAIL`"
+            f"{where}, but there is only the local account: "
+            "create another with `sixfold account create EMAIL`"
         )
 
 
@@ -127,7 +127,11 @@ def _local_listener(configured: Settings, stack: contextlib.ExitStack) -> socket
     try:
         return stack.enter_context(local_socket.listening(path))
     except OSError as error:
-        _LOG.warning("No local socket at %s (%s): commands here need a key", path, error.strerror)
+        _LOG.warning(
+            "Cannot create the local socket %s (%s): commands on this machine need a key",
+            path,
+            error.strerror,
+        )
         return None
 
 
@@ -144,7 +148,7 @@ def _bind(host: str, port: int, option: str) -> socket.socket:
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
     except socket.gaierror as error:
-        raise CommandError(f"{host} is no address to listen on ({error.strerror})") from None
+        raise CommandError(f"{host} is not a valid address ({error.strerror})") from None
     door = socket.socket(family, kind, protocol)
     try:
         door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -159,12 +163,12 @@ def _bind(host: str, port: int, option: str) -> socket.socket:
 def _why_not(error: OSError, host: str, port: int, option: str) -> str:
     match error.errno:
         case errno.EADDRINUSE:
-            free = f"{option} 0 takes any free one" if option == "--port" else "choose another"
-            return f"Port {port} of {host} is taken by another program: {free}"
+            free = f"{option} 0 chooses a free port" if option == "--port" else "choose another"
+            return f"Port {port} of {host} is in use by another program: {free}"
         case errno.EACCES:
-            return f"Port {port} needs more rights than this user has: choose one above 1023 with {option}"
+            return f"This user may not listen on port {port}: choose one above 1023 with {option}"
         case errno.EADDRNOTAVAIL:
-            return f"{host} is no address of this machine: choose another with --host"
+            return f"{host} is not an address of this machine: choose another with --host"
         case _:
             return f"Port {port} of {host} cannot be opened: {error.strerror}"
 
@@ -339,8 +343,8 @@ class _Ending:
         if busy:
             seconds = self._product.settings.drain_seconds
             runs = "one run" if busy == 1 else f"{busy} runs"
-            again = self._paint.dim("once more ends at once")
-            self._paint.line(f"  Stopping: {runs} may finish, within {seconds:g} s; {again}")
+            again = self._paint.dim("press Control-C again to stop at once")
+            self._paint.line(f"  Stopping: {runs} may finish within {seconds:g} s; {again}")
         try:
             await self._product.live.drain()
             await bootstrap.ended(self._product)

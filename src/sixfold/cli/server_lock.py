@@ -57,8 +57,8 @@ def hold(data_dir: Path) -> Iterator[ServerLock]:
             where = f" at {other.url}" if other.url else ""
             who = f" (process {other.pid})" if other.pid else ""
             raise CommandError(
-                f"A server{who} runs{where} on {data_dir} already: stop it first, "
-                "or give this one another --data-dir"
+                f"A server{who} is already running{where} on {data_dir}: stop it first, "
+                "or use another --data-dir"
             )
         lock = ServerLock(descriptor)
         lock.tell("")

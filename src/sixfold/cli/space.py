@@ -25,7 +25,7 @@ def import_(arguments: argparse.Namespace) -> None:
     """Run `space import`: import an application by ID or URL, or copy a folder and import the copy."""
     source = Path(arguments.space).expanduser()
     if arguments.space.startswith((".", "/", "~")) and not source.is_dir():
-        raise CommandError(f"There is no folder {source}")
+        raise CommandError(f"Folder {source} does not exist")
     client = ServerClient.of(arguments)
     client.patience_seconds = _SECONDS
     named = {"folder": keep(arguments, source)} if source.is_dir() else {"space": arguments.space}
@@ -39,7 +39,7 @@ def keep(arguments: argparse.Namespace, source: Path) -> str:
     folders.read(source.absolute())
     name = arguments.name or re.sub(r"[^a-z0-9]+", "-", source.absolute().name.lower()).strip("-")
     if not NAME.fullmatch(name):
-        raise CommandError(f"{name!r} is no name for a space: use a to z, digits and - with --name")
+        raise CommandError(f"{name!r} is not a valid name: pass --name with a to z, digits and -")
     paths = list(folders.files(source))
     kept = f"{name}-{_digest(source, paths)}"
     target = database_access.settings_of(arguments).data_dir / "spaces" / kept

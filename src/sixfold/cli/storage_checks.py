@@ -36,7 +36,9 @@ class StoreStatus:
 
     def problem(self) -> str | None:
         """Return a sentence for the operator, or None if the store works."""
-        return f"The {self.name} in {self.where} cannot be stored: {self.fault}" if self.fault else None
+        return (
+            f"The store for {self.name} at {self.where} cannot be used: {self.fault}" if self.fault else None
+        )
 
 
 async def look(configured: Settings) -> tuple[StoreStatus, ...]:
@@ -58,7 +60,7 @@ async def _place(name: str, url: str, configured: Settings, open_store: Opener) 
     if url.startswith(_FILE):
         folder = Path(url.removeprefix(_FILE))
         return StoreStatus(
-            name, str(folder), "" if _may_write(folder) else "this user may not write to that folder"
+            name, str(folder), "" if _may_write(folder) else "this user has no write permission"
         )
     # The query of a URL may hold a signature, which must not be printed.
     shown = re.split(r"[?#]", url)[0]
@@ -81,6 +83,6 @@ async def _try(store: BlobStore) -> None:
     await store.put(key, _WORD)
     try:
         if await store.get(key) != _WORD:
-            raise errors.StoreFailed("It gives other bytes than were stored")
+            raise errors.StoreFailed("It returned other bytes than were stored")
     finally:
         await store.delete(key)

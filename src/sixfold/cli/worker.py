@@ -39,13 +39,15 @@ def _refuse_solitude(configured: Settings) -> None:
     """Refuse to start without the database and file store that the servers share."""
     if not configured.on_postgres:
         raise CommandError(
-            "A worker shares the database of its servers: set SIXFOLD_DATABASE_URL=postgresql://…; "
-            "on SQLite `sixfold serve` has workers of its own"
+            "`sixfold worker` requires its servers' database: set SIXFOLD_DATABASE_URL=postgresql://…; "
+            "with SQLite, `sixfold serve` starts its own workers"
         )
     if not configured.blob_url:
-        raise CommandError("A worker shares the files of its servers: set SIXFOLD_BLOB_URL as they have it")
+        raise CommandError(
+            "`sixfold worker` requires the object store of its servers: set the same SIXFOLD_BLOB_URL"
+        )
     if not configured.workers:
-        raise CommandError("A worker without workers does nothing: set --workers to 1 or more")
+        raise CommandError("--workers must be at least 1")
 
 
 async def _work(configured: Settings) -> None:
@@ -55,9 +57,9 @@ async def _work(configured: Settings) -> None:
     product = bootstrap.build(configured)
     async with bootstrap.running(product):
         runs = "one run" if configured.workers == 1 else f"{configured.workers} runs"
-        paint.line(f"  Working: up to {runs} at a time; Control-C ends it")
+        paint.line(f"  Running up to {runs} at a time; press Control-C to stop")
         await ending.wait()
-        paint.line(f"  Stopping: what runs may finish, within {configured.drain_seconds:g} s")
+        paint.line(f"  Stopping: active runs have {configured.drain_seconds:g} s to finish")
 
 
 def _hear(number: int, ending: asyncio.Event) -> None:

@@ -30,7 +30,7 @@ def list_spaces(arguments: argparse.Namespace) -> int:
     rows = [
         (each["slug"], each["kind"], str(each["nodeCount"]), _inputs(each)) for each in document["spaces"]
     ]
-    TerminalStyle().table(("space", "kind", "nodes", "inputs"), rows)
+    TerminalStyle().table(("workflow", "kind", "nodes", "inputs"), rows)
     return 0
 
 
@@ -75,7 +75,7 @@ def import_file(arguments: argparse.Namespace) -> int:
         put_json(space)
         return 0
     TerminalStyle().rows(
-        [("space", space["slug"]), ("nodes", str(space["nodeCount"])), ("inputs", _inputs(space))]
+        [("workflow", space["slug"]), ("nodes", str(space["nodeCount"])), ("inputs", _inputs(space))]
     )
     return 0
 
@@ -89,7 +89,7 @@ def validate(arguments: argparse.Namespace) -> int:
     try:
         workflow = image_metadata.read(path.read_bytes())
     except (OSError, BadRequest) as error:
-        raise CommandError(f"{path} is no workflow ({error})") from None
+        raise CommandError(f"{path} is not a workflow ({error})") from None
     told = ServerClient.of(arguments).post("/api/graph/validate", {"workflow": workflow})
     if arguments.json:
         put_json(told)
@@ -129,8 +129,8 @@ def _verdict(told: Document) -> str:
     estimate = told["estimate"]
     if "unavailable" in estimate:
         return f"It cannot run here: {estimate['unavailable']}"
-    files = f"; its model files take {estimate['vram_gb']:g} GB on a ComfyUI" if estimate["vram_gb"] else ""
-    return f"It can run, for at most {estimate['price_usd']} USD{files}"
+    files = f"; its models need {estimate['vram_gb']:g} GB in ComfyUI" if estimate["vram_gb"] else ""
+    return f"It can run and costs at most {estimate['price_usd']} USD{files}"
 
 
 def verify(arguments: argparse.Namespace) -> int:
@@ -141,7 +141,7 @@ def verify(arguments: argparse.Namespace) -> int:
     registry = app_graphs.node_classes()
     known = app_graphs.built_in_spaces()
     if unknown := [slug for slug in arguments.slugs if slug not in known]:
-        raise CommandError(f"There is no built-in space {unknown[0]}")
+        raise CommandError(f"There is no built-in workflow {unknown[0]}")
     day = time.strftime("%Y-%m-%d", time.gmtime())
     wanted = [known[slug] for slug in arguments.slugs or known]
     records = {space.slug: workflows.verified(space, registry, day) for space in wanted}
@@ -149,7 +149,7 @@ def verify(arguments: argparse.Namespace) -> int:
         put_json(records)
     else:
         TerminalStyle().table(
-            ("space", "status", "evidence"),
+            ("workflow", "status", "evidence"),
             [(slug, record["status"], record["evidence"]) for slug, record in records.items()],
         )
     return 0 if all(record["status"] == "api-validated" for record in records.values()) else 1
@@ -182,19 +182,19 @@ def _imported(client: ServerClient, path: Path, name: str) -> Document:
 def _given(client: ServerClient, types: dict[str, str], text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals or not name:
-        raise CommandError(f"{text!r} is no input: NAME=VALUE is meant, as in prompt='a lighthouse'")
+        raise CommandError(f"{text!r} must be NAME=VALUE, such as prompt='a lighthouse'")
     if name not in types:
-        raise CommandError(f"It has no input {name}: it takes {', '.join(types) or 'none'}")
+        raise CommandError(f"The workflow has no input {name}; its inputs are {', '.join(types) or 'none'}")
     if value.startswith("@"):
         path = Path(value[1:]).expanduser()
         if not path.is_file():
-            raise CommandError(f"{name}: there is no file {path}")
+            raise CommandError(f"{name}: file {path} does not exist")
         return name, client.upload(path)
     try:
         kind = {"integer": int, "number": float}.get(types[name], str)
         return name, kind(value)
     except ValueError:
-        raise CommandError(f"{name} is {value!r}, and a {types[name]} is meant") from None
+        raise CommandError(f"{name} must be of type {types[name]} (got {value!r})") from None
 
 
 def _inputs(space: Document) -> str:

@@ -18,7 +18,7 @@ def test_all_of_an_account_is_written_into_one_zip(sixfold: Commands) -> None:
         assert made["api_key"].encode() not in b"".join(found.read(name) for name in found.namelist())
     assert (account["email"], account["balance_usd"]) == ("a@b.c", "5.00")
     assert path.stat().st_mode & 0o077 == 0
-    assert "There is no folder" in sixfold.refused("account", "export", "a@b.c", str(path / "x" / "y.zip"))
+    assert "does not exist" in sixfold.refused("account", "export", "a@b.c", str(path / "x" / "y.zip"))
 
 
 def test_an_account_is_closed_kept_and_erased(sixfold: Commands) -> None:

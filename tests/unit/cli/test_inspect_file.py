@@ -84,13 +84,13 @@ def test_a_file_that_was_edited_is_told_from_what_was_made(
     edited.write_bytes(made["photo"].read_bytes() + b"more")
     done = inside(server.folder, "replay", str(edited), "--check")
     assert done.status == 1
-    assert "has other bytes" in done.err
+    assert "has different bytes" in done.err
 
 
 def test_without_its_parent_a_file_says_which_it_needs(made: Mapping[str, Path], tmp_path: Path) -> None:
     done = inside(tmp_path, "replay", str(made["style"]), "--check")
     assert done.status == 1
-    assert "name the file with --parent" in done.err
+    assert "pass the file with --parent" in done.err
     done = inside(tmp_path, "replay", str(made["style"]), "--check", "--parent", str(made["photo"]))
     assert done.status == 0, done.err
     assert list(tmp_path.iterdir()) == []
@@ -105,7 +105,7 @@ def test_inspecting_shows_the_manifest_and_whose_it_is(server: Server, made: Map
     assert found["manifest"]["inputs"]["prompt"] == PROMPT.removeprefix("prompt=")
     parents = inside(server.folder, "inspect", str(made["style"]), "--json").json["manifest"]["parents"]
     assert len(parents) == 1
-    assert "signed by this server, and unchanged" in inside(server.folder, "inspect", str(made["photo"])).out
+    assert "valid, signed by this server" in inside(server.folder, "inspect", str(made["photo"])).out
 
 
 def test_another_servers_file_is_foreign(made: Mapping[str, Path], start: Starter, tmp_path: Path) -> None:
@@ -134,8 +134,8 @@ def test_a_file_without_a_manifest_is_one_sentence(server: Server, tmp_path: Pat
     plain = tmp_path / "plain.txt"
     plain.write_text("nothing")
     for path, sentence in (
-        (plain, "says nothing of its origin"),
-        (tmp_path, "is a folder"),
+        (plain, "has no manifest"),
+        (tmp_path, "not a folder"),
         (tmp_path / "x", "No such file"),
     ):
         done = inside(server.folder, command, str(path))

@@ -65,7 +65,7 @@ def test_a_page_is_written_found_read_changed_and_linked(server: Server) -> None
     assert linked.out.split() == [
         "link",
         "page",
-        "where",
+        "context",
         "works_at",
         "→",
         "companies/acme",
@@ -84,8 +84,8 @@ def test_a_page_is_written_found_read_changed_and_linked(server: Server) -> None
         (("read", "nowhere"), "There is no page nowhere"),
         (("read", "no?"), "'?' (U+003F QUESTION MARK)"),
         (("read", "nowhere", "--as-of", "soon"), "as_of must be an RFC 3339 time"),
-        (("edit", "a"), "Say one change"),
-        (("edit", "a", "--append", "x", "--rename", "b"), "Say one change"),
+        (("edit", "a"), "Give exactly one change"),
+        (("edit", "a", "--append", "x", "--rename", "b"), "Give exactly one change"),
         (("write", "a", "/nowhere.md"), "/nowhere.md: No such file"),
         (("import", "/nowhere.zip"), "No such file"),
         (("list", "--limit", "0"), "--limit must be at least 1"),
@@ -140,7 +140,7 @@ def test_a_folder_and_the_memory_are_kept_alike(server: Server, tmp_path: Path) 
     first = memory(server, "sync", str(folder))
     assert (first.status, sorted(first.out.split())) == (0, sorted(["↑", "here", "↓", "deep/there"]))
     assert (folder / "deep/there.md").read_text().endswith("from there")
-    assert memory(server, "sync", str(folder)).out == "  both sides are alike\n"
+    assert memory(server, "sync", str(folder)).out == "  Both sides are equal\n"
     (folder / "Here.md").write_text("by hand\n# Here\n")
     memory(server, "edit", "here", "--append", "by an agent\n")
     assert memory(server, "sync", str(folder)).out == "  ↕ here\n"
@@ -181,7 +181,7 @@ def test_a_watch_goes_on_until_it_is_interrupted_and_holds_the_folder(server: Se
     )
     assert watching.stdout is not None
     try:
-        assert watching.stdout.readline() == "  both sides are alike\n"
+        assert watching.stdout.readline() == "  Both sides are equal\n"
         assert "Another sync" in memory(server, "sync", str(folder)).err
         said(server, "news", "write", "n")
         assert watching.stdout.readline() == "  ↓ n\n"

@@ -48,7 +48,7 @@ def test_the_server_needs_linux_and_says_so_before_it_makes_anything(
     done = on(system, tmp_path, command)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
-        f"sixfold: `sixfold {command}` needs Linux, and this is {system}: use WSL 2, a virtual machine or "
+        f"sixfold: `sixfold {command}` requires Linux (this is {system}): use WSL 2, a virtual machine or "
         "the container image. Commands that only call a server work here with --api-url.\n"
     )
     assert list(tmp_path.iterdir()) == []

@@ -68,7 +68,7 @@ def test_a_variable_goes_before_a_stored_key_and_is_said_to(
 ) -> None:
     typed.setenv("OPENAI_API_KEY", "sk-from-the-environment-9999")
     done = sixfold("provider", "set", "openai")
-    assert "OPENAI_API_KEY is set as well" in done.out
+    assert "OPENAI_API_KEY is also set" in done.out
     row = {one["provider"]: one for one in sixfold.ok("provider", "list")["providers"]}["openai"]
     assert (row["source"], row["hint"]) == ("environment", "…9999")
 

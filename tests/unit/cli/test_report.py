@@ -189,7 +189,7 @@ async def test_what_no_engine_uses_yet_is_said_so(tmp_path: Path) -> None:
     before = (await installed(configured, "embedded"))["weights"]
     after = (await installed(configured, "embedded", "weights"))["weights"]
     assert (before.found, before.used, after.used) == ("image", False, True)
-    assert "once an engine here can use it" in banner.benefit(before.unlocks, used=before.used)
+    assert "not used by any engine of this version" in banner.benefit(before.unlocks, used=before.used)
     assert "once" not in banner.benefit(after.unlocks, used=after.used)
 
 

@@ -83,17 +83,17 @@ def test_a_prompt_may_begin_with_an_at_sign(server: Server) -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ((), "Name a model"),
+        ((), "The model is missing"),
         (("nothing",), "There is no model nothing"),
         (("ra1",), "prompt is required"),
-        (("ra1", "prompt"), "is no input: NAME=VALUE is meant"),
-        (("ra1", "colour=red"), "ra1 has no input colour: it takes prompt"),
-        (("ra1", "prompt=x", "seed=many"), "a whole number is meant"),
-        (("ra1", "prompt=x", "enable_safety_checker=maybe"), "true or false is meant"),
+        (("ra1", "prompt"), "must be NAME=VALUE"),
+        (("ra1", "colour=red"), "ra1 has no input colour; its inputs are prompt"),
+        (("ra1", "prompt=x", "seed=many"), "must be a whole number"),
+        (("ra1", "prompt=x", "enable_safety_checker=maybe"), "must be true or false"),
         (("ra1", "prompt=x", "size=9x9"), "size must be one of"),
-        (("style-transfer", "source_image_url=@/nowhere.png"), "there is no file /nowhere.png"),
-        (("ra1", "prompt=x", "-o", "/nowhere/x.png"), "There is no folder /nowhere"),
-        (("ra1", "prompt=x", "--api-url", "gopher://x"), "is no server's URL"),
+        (("style-transfer", "source_image_url=@/nowhere.png"), "file /nowhere.png does not exist"),
+        (("ra1", "prompt=x", "-o", "/nowhere/x.png"), "Folder /nowhere for the output does not exist"),
+        (("ra1", "prompt=x", "--api-url", "gopher://x"), "is not a URL"),
     ],
 )
 def test_what_cannot_be_run_is_one_sentence(server: Server, words: tuple[str, ...], sentence: str) -> None:
@@ -107,7 +107,7 @@ def test_what_cannot_be_run_is_one_sentence(server: Server, words: tuple[str, ..
 def test_a_wrong_key_is_said_to_be_one(server: Server) -> None:
     done = run(server, "ra1", "prompt=x", SIXFOLD_API_KEY="sf_wrong")
     assert done.status == 1
-    assert "does not know this key" in done.err
+    assert "does not accept this key" in done.err
 
 
 def test_without_a_server_the_way_out_is_named(tmp_path: Path) -> None:
@@ -152,9 +152,9 @@ def test_predictions_are_listed_newest_first_and_shown_with_their_receipt(server
     ("words", "sentence"),
     [
         (("pred_none",), "Prediction not found"),
-        (("cancel",), "Name the prediction to cancel"),
+        (("cancel",), "The ID is missing"),
         (("cancel", "pred_none"), "Prediction not found"),
-        (("cancel", "a", "b"), "takes one ID"),
+        (("cancel", "a", "b"), "predictions cancel ID"),
         (("--limit", "0"), "--limit must be from 1 to 200"),
     ],
 )
@@ -231,7 +231,7 @@ def test_a_mounted_file_is_an_input(server: Server, tmp_path: Path) -> None:
     assert (done.status, done.err) == (0, "")
     assert size_of(tmp_path / "cut.png") == (64, 64)
     missing = run(server, "bg-remover", "image=x", "--mount", "photo=/nowhere.png")
-    assert "mounts no file" in missing.err
+    assert "must be NAME=FILE with an existing file" in missing.err
 
 
 def _picture(folder: Path) -> Path:

@@ -39,7 +39,7 @@ def podman(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Podman]:
 
 @pytest.mark.parametrize("named", ["./nowhere", "/nowhere/at/all"])
 def test_a_folder_that_is_not_there_is_said_to_be_missing(sixfold: Commands, named: str) -> None:
-    assert sixfold.refused("space", "import", named) == f"There is no folder {Path(named)}."
+    assert sixfold.refused("space", "import", named) == f"Folder {Path(named)} does not exist."
 
 
 def test_a_folder_of_real_gradio_runs_in_a_container_with_files_both_ways(

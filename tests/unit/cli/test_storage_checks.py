@@ -51,4 +51,6 @@ def test_each_thing_that_is_wrong_with_a_bucket_has_its_sentence(tmp_path: Path)
     assert results.fault == "The object store has no such bucket"
     assert "is no bucket" in uploads.fault
     assert "secret" not in f"{uploads.problem()}"
-    assert results.problem() == f"The results in s3://no-such-bucket cannot be stored: {results.fault}"
+    assert (
+        results.problem() == f"The store for results at s3://no-such-bucket cannot be used: {results.fault}"
+    )

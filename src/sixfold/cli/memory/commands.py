@@ -35,7 +35,7 @@ _VERBS = {
     "removed_there": "✕ there",
     "renamed": "→",
     "merged": "↕",
-    "conflicts": "! both changed; the folder's text is kept in",
+    "conflicts": "! both sides changed; the local text is saved as",
     "problems": "!",
 }
 
@@ -64,7 +64,7 @@ def search(arguments: argparse.Namespace) -> int:
         if hit.get("explain"):
             paint.line(paint.dim(f"    {hit['explain']}"))
     if not found["results"]:
-        paint.line("  Nothing was found")
+        paint.line("  No pages found")
     return 0
 
 
@@ -128,7 +128,7 @@ def _edit(arguments: argparse.Namespace) -> Document:
     if arguments.rename is not None:
         asked.append({"operation": "rename", "slug": arguments.rename})
     if len(asked) != 1:
-        raise CommandError("Say one change, as in --append TEXT or --find OLD --replace NEW")
+        raise CommandError("Give exactly one change, such as --append TEXT or --find OLD --replace NEW")
     return asked[0]
 
 
@@ -171,7 +171,7 @@ def link(arguments: argparse.Namespace) -> int:
         (f"← {row['type']}", row["from"], _state(row), row["context"]) for row in found.get("backlinks", [])
     ]
     if rows:
-        paint.table(("link", "page", "", "where"), rows)
+        paint.table(("link", "page", "", "context"), rows)
     else:
         paint.line("  no links")
     return 0
@@ -191,7 +191,7 @@ def list_pages(arguments: argparse.Namespace) -> int:
     """Run `memory list`: print pages by slug."""
     client = ServerClient.of(arguments)
     if arguments.limit < 1:
-        raise CommandError("--limit must be at least 1")
+        raise CommandError("--limit must be at least 1 (got {arguments.limit})")
     wanted = {name: getattr(arguments, name) for name in ("prefix", "tag", "type", "collection")}
     rows: list[Document] = []
     for page in _pages(client, {name: value for name, value in wanted.items() if value}):
@@ -291,7 +291,7 @@ def sync(arguments: argparse.Namespace) -> int:
         if arguments.json:
             put_json(done.plain())
         elif not done:
-            paint.line("  both sides are alike")
+            paint.line("  Both sides are equal")
         took, refusal = 0.0, ""
         while arguments.watch:
             time.sleep(max(0.2, arguments.interval, took * _REST))
@@ -317,7 +317,7 @@ def _alone(folder: Path) -> Iterator[None]:
     own.mkdir(mode=0o700, exist_ok=True)
     with (own / "lock").open("w") as file:
         if not file_lock.take(file.fileno()):
-            raise CommandError(f"Another sync of {folder} runs")
+            raise CommandError(f"Another sync of {folder} is running")
         yield
 
 
@@ -395,7 +395,7 @@ def _text(file: str) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError:
-        raise CommandError(f"{'Standard input' if file == '-' else file} is no text in UTF-8") from None
+        raise CommandError(f"{'Standard input' if file == '-' else file} is not UTF-8 text") from None
 
 
 def _inline(text: str) -> str:

@@ -20,23 +20,30 @@ def add(group: Group, asking: Asking, client: Callable[[argparse.ArgumentParser]
 def _search(group: Group, asking: Asking) -> argparse.ArgumentParser:
     parser = asking(group, "search", "memory.commands:search", "find pages by a question or words")
     parser.add_argument("query", nargs="+", metavar="WORD")
-    parser.add_argument("--limit", type=int, default=10, metavar="N", help="how many results (default: 10)")
+    parser.add_argument(
+        "--limit", type=int, default=10, metavar="N", help="maximum number of results (default: 10)"
+    )
     parser.add_argument(
         "--tag", action="append", default=[], help="only pages with this tag; may be repeated"
     )
     parser.add_argument("--type", action="append", default=[], help="only pages of this type")
     parser.add_argument("--collection", action="append", default=[], help="only pages in this collection")
     parser.add_argument("--mode", choices=("auto", "lexical", "semantic", "hybrid"), default="auto")
-    parser.add_argument("--explain", action="store_true", help="tell every part of each score")
+    parser.add_argument("--explain", action="store_true", help="show the score breakdown")
     return parser
 
 
 def _read(group: Group, asking: Asking) -> argparse.ArgumentParser:
     parser = asking(
-        group, "read", "memory.commands:read", "print a page as a markdown file; with --json, all of it"
+        group,
+        "read",
+        "memory.commands:read",
+        "print a page as a Markdown file; with --json, with its metadata",
     )
     parser.add_argument("slug", metavar="SLUG")
-    parser.add_argument("--as-of", metavar="TIME", help="as it was then, as in 2026-11-20T09:00:00Z")
+    parser.add_argument(
+        "--as-of", metavar="TIME", help="show the page as of a time, such as 2026-11-20T09:00:00Z"
+    )
     return parser
 
 
@@ -46,78 +53,84 @@ def _write(group: Group, asking: Asking) -> argparse.ArgumentParser:
         "write",
         "memory.commands:write",
         "create a page from a file, or from standard input",
-        "Front matter in it may set title, type, tags and collections.",
+        "Front matter may set title, type, tags and collections.",
     )
     parser.add_argument("slug", metavar="SLUG")
     parser.add_argument("file", nargs="?", default="-", metavar="FILE", help="default: standard input")
     parser.add_argument("--title")
-    parser.add_argument("--type", help="as in person, company, decision (default: note)")
+    parser.add_argument("--type", help="a type such as person, company or decision (default: note)")
     parser.add_argument("--tag", action="append", help="may be repeated")
     parser.add_argument("--collection", action="append", help="may be repeated")
-    parser.add_argument("--overwrite", action="store_true", help="replace a page that is there")
+    parser.add_argument("--overwrite", action="store_true", help="replace an existing page")
     _version(parser)
     return parser
 
 
 def _edit(group: Group, asking: Asking) -> argparse.ArgumentParser:
     parser = asking(
-        group, "edit", "memory.commands:edit", "change a part of a page", "One of these at a time."
+        group, "edit", "memory.commands:edit", "change a part of a page", "Give one change at a time."
     )
     parser.add_argument("slug", metavar="SLUG")
-    parser.add_argument("--append", metavar="TEXT", help="add a text at the end; - reads standard input")
-    parser.add_argument("--prepend", metavar="TEXT", help="add a text at the beginning")
-    parser.add_argument("--find", metavar="TEXT", help="replace this text, which stands there once …")
-    parser.add_argument("--replace", metavar="TEXT", help="… with this one")
-    parser.add_argument("--all", action="store_true", help="… wherever it stands")
-    parser.add_argument("--section", metavar="HEADING", help="replace what stands under a heading …")
+    parser.add_argument("--append", metavar="TEXT", help="append a text; - reads standard input")
+    parser.add_argument("--prepend", metavar="TEXT", help="insert a text at the beginning")
+    parser.add_argument("--find", metavar="TEXT", help="replace this text, which must occur once …")
+    parser.add_argument("--replace", metavar="TEXT", help="… with this text")
+    parser.add_argument("--all", action="store_true", help="replace all occurrences of --find")
+    parser.add_argument("--section", metavar="HEADING", help="replace the text under a heading …")
     parser.add_argument("--content", metavar="TEXT", help="… with this text; - reads standard input")
-    parser.add_argument("--title", help="give it another title")
-    parser.add_argument("--type", help="give it another type")
-    parser.add_argument("--rename", metavar="SLUG", help="give it another slug; links follow")
+    parser.add_argument("--title", help="set the title")
+    parser.add_argument("--type", help="set the type")
+    parser.add_argument("--rename", metavar="SLUG", help="rename the page; links are updated")
     _version(parser)
     return parser
 
 
 def _tag(group: Group, asking: Asking) -> argparse.ArgumentParser:
-    parser = asking(group, "tag", "memory.commands:tag", "add tags to a page, or show what it has")
+    parser = asking(group, "tag", "memory.commands:tag", "add, remove or show the tags of a page")
     parser.add_argument("slug", metavar="SLUG")
     parser.add_argument("tags", nargs="*", metavar="TAG")
-    parser.add_argument("--remove", action="append", default=[], metavar="TAG", help="take one off")
+    parser.add_argument(
+        "--remove", action="append", default=[], metavar="TAG", help="remove a tag; may be repeated"
+    )
     _version(parser)
     return parser
 
 
 def _link(group: Group, asking: Asking) -> argparse.ArgumentParser:
-    parser = asking(group, "link", "memory.commands:link", "link a page with another, or show its links")
+    parser = asking(group, "link", "memory.commands:link", "link a page to another, or show its links")
     parser.add_argument("slug", metavar="SLUG")
     parser.add_argument("to", nargs="?", metavar="TO")
-    parser.add_argument("--type", help="as in works_at (default: links_to)")
-    parser.add_argument("--context", metavar="TEXT", help="why, in a sentence")
-    parser.add_argument("--remove", action="store_true", help="take the link back")
+    parser.add_argument("--type", help="a link type such as works_at (default: links_to)")
+    parser.add_argument("--context", metavar="TEXT", help="a sentence that describes the link")
+    parser.add_argument("--remove", action="store_true", help="remove the link")
     _version(parser)
     return parser
 
 
 def _list(group: Group, asking: Asking) -> argparse.ArgumentParser:
     parser = asking(group, "list", "memory.commands:list_pages", "list pages by slug")
-    parser.add_argument("prefix", nargs="?", default="", metavar="PREFIX", help="as in people/")
+    parser.add_argument(
+        "prefix", nargs="?", default="", metavar="PREFIX", help="a slug prefix such as people/"
+    )
     parser.add_argument("--tag", help="only pages with this tag")
     parser.add_argument("--type", help="only pages of this type")
     parser.add_argument("--collection", help="only pages in this collection")
-    parser.add_argument("--limit", type=int, default=100, metavar="N", help="how many (default: 100)")
+    parser.add_argument(
+        "--limit", type=int, default=100, metavar="N", help="maximum number of pages (default: 100)"
+    )
     return parser
 
 
 def _import(group: Group, asking: Asking) -> argparse.ArgumentParser:
     parser = asking(
-        group, "import", "memory.commands:import_files", "take in a folder, a zip or a tar of markdown files"
+        group, "import", "memory.commands:import_files", "import a folder, a zip or a tar of Markdown files"
     )
     parser.add_argument("source", metavar="FILE")
     return parser
 
 
 def _export(group: Group, asking: Asking) -> argparse.ArgumentParser:
-    parser = asking(group, "export", "memory.commands:export", "save every page in a zip of markdown files")
+    parser = asking(group, "export", "memory.commands:export", "export all pages as a zip of Markdown files")
     parser.add_argument("file", metavar="FILE")
     return parser
 
@@ -127,16 +140,16 @@ def _sync(group: Group, asking: Asking) -> argparse.ArgumentParser:
         group,
         "sync",
         "memory.commands:sync",
-        "keep a folder and the memory alike, both ways",
-        "Where both have changed the same lines, the folder's text stays beside as NAME.conflict-HASH.md.",
+        "synchronize a folder and the memory in both directions",
+        "If both changed the same lines, the local text is saved as NAME.conflict-HASH.md.",
     )
     parser.add_argument("folder", metavar="DIR")
-    parser.add_argument("--watch", action="store_true", help="go on until Control-C")
+    parser.add_argument("--watch", action="store_true", help="continue until Control-C")
     parser.add_argument(
-        "--interval", type=float, default=2.0, metavar="SECONDS", help="how often to look (default: 2)"
+        "--interval", type=float, default=2.0, metavar="SECONDS", help="seconds between syncs (default: 2)"
     )
     return parser
 
 
 def _version(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--if-version", type=int, metavar="N", help="only if it is still at this version")
+    parser.add_argument("--if-version", type=int, metavar="N", help="fail unless the page is at this version")

@@ -26,8 +26,8 @@ from sixfold.settings import Settings
 _IMAGE_SECONDS = 3900
 _KINDS = frozenset({"model", "space"})
 _ELSEWHERE = {
-    ".gguf": "a chat model is added by `sixfold engines add chat --from FILE.gguf`",
-    "folder": "one with an app.py or a Dockerfile is added by `sixfold space import FOLDER`",
+    ".gguf": "to add a chat model, use `sixfold engines add chat --from FILE.gguf`",
+    "folder": "to add a folder with an app.py or a Dockerfile, use `sixfold space import FOLDER`",
 }
 
 
@@ -38,8 +38,8 @@ def add(arguments: argparse.Namespace) -> None:
         _add_file(arguments, source)
     elif source.exists():
         kind = "folder" if source.is_dir() else source.suffix.lower()
-        meant = _ELSEWHERE.get(kind, "`model add` takes FILE.py, or the name of an image")
-        raise CommandError(f"{source.name} is no Python file: {meant}")
+        meant = _ELSEWHERE.get(kind, "`model add` accepts FILE.py or the name of an image")
+        raise CommandError(f"{source.name} is not a Python file: {meant}")
     else:
         _add_image(arguments)
 
@@ -50,7 +50,7 @@ def _add_file(arguments: argparse.Namespace, source: Path) -> None:
     vouched = {"sha256": hashlib.sha256(source.read_bytes()).hexdigest()}
     found = watcher.look(source.absolute(), watcher.environment(), rules, vouched)
     if found.fault:
-        raise CommandError(f"{source.name} is no model: {found.fault}")
+        raise CommandError(f"{source.name} is not a model: {found.fault}")
     name = _name(arguments.name, found)
     if arguments.hardware:
         app_catalog.templates().hardware_rate(name, arguments.hardware)
@@ -112,7 +112,7 @@ def remove(arguments: argparse.Namespace) -> None:
         if known.pop(target.name, None) is not None:
             _write(folder, known)
     elif not any(row["name"] == arguments.name for row in _kept(configured)):
-        raise CommandError(f"There is no model {arguments.name}, neither in {folder} nor as an image")
+        raise CommandError(f"There is no model {arguments.name} in {folder} or from an image")
     else:
         database_access.write(configured, _forget(arguments.name))
     if arguments.json:
@@ -180,9 +180,9 @@ def of_template(shown: Mapping[str, Any], image: str) -> dict[str, Any]:
 def _name(wanted: str | None, found: DescribedModel) -> str:
     name = str(wanted or found.facts["name"])
     if not files.NAME.fullmatch(name):
-        raise CommandError(f"{name!r} is no name for a model: use a to z, digits and -")
+        raise CommandError(f"{name!r} is not a valid model name: use a to z, digits and -")
     if name in app_catalog.models_document()["models"]:
-        raise CommandError(f"{name} is a built-in name")
+        raise CommandError(f"{name} is the name of a built-in model: choose another with --name")
     return name
 
 
@@ -204,7 +204,7 @@ def tell(told: Mapping[str, Any], *, as_json: bool) -> None:
         return
     takes = ", ".join(f"{name} ({row['type']})" for name, row in told["inputs"].items()) or "nothing"
     paint = TerminalStyle()
-    paint.rows([("model", paint.bold(told["name"])), ("takes", takes), ("gives", told["output_kind"])])
+    paint.rows([("model", paint.bold(told["name"])), ("inputs", takes), ("output", told["output_kind"])])
 
 
 def _in_words(row: Mapping[str, Any]) -> str:

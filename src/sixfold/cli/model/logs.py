@@ -25,7 +25,7 @@ _FILE = "file:"
 def logs(arguments: argparse.Namespace) -> None:
     """Run `model logs`: print the last runs, oldest first; `--follow` goes on with new lines."""
     if not 1 <= arguments.limit <= _MOST:
-        raise CommandError(f"--limit must be from 1 to {_MOST}")
+        raise CommandError(f"--limit must be from 1 to {_MOST} (got {arguments.limit})")
     log = _LogFile(
         ServerClient.of(arguments), arguments.name, settings.load(data_dir=arguments.data_dir).data_dir
     )
@@ -146,7 +146,7 @@ class _LogText:
         """Print the error of the model's file if it has changed."""
         if fault != self._fault:
             self._fault = fault
-            self.paint.line(f"{self._name}: {fault or 'the file is right again'}")
+            self.paint.line(f"{self._name}: {fault or 'the file is fixed'}")
 
 
 class _LogLines:

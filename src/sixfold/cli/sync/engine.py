@@ -266,9 +266,9 @@ class FolderSync:
             slug, known = by_path.get(path, (None, None))
             slug = slug or paths.slug(path, self._outliner)
             if slug is None:
-                self._problem(f"{path}: it has no letter or digit in its name")
+                self._problem(f"{path}: its name has no letter or digit")
             elif slug in found:
-                self._problem(f"{path}: {found[slug].path} is the page {slug} already")
+                self._problem(f"{path}: page {slug} is already in {found[slug].path}")
             else:
                 file = self._look(path, known)
                 if file is not None:
@@ -320,10 +320,10 @@ class FolderSync:
         """Return a file's path and create its folder; raises `SyncRefusal` for an invalid path."""
         target = self._folder / path
         if not self._fits(path, slug):
-            raise SyncRefusal("a file of this name would not be taken for the page")
+            raise SyncRefusal("this file name does not map to the page")
         target.parent.mkdir(parents=True, exist_ok=True)
         if not target.parent.resolve().is_relative_to(self._folder.resolve()):
-            raise SyncRefusal("its folder leads out of this one")
+            raise SyncRefusal("its path leaves the folder")
         return target
 
     def _path_for(self, slug: str, origin: str) -> str:
