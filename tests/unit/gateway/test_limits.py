@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +15,7 @@ from sixfold import errors
 from sixfold.core.accounts import accounts, ledger, ledger_queries, limits
 from sixfold.core.accounts.keys import Principal, Scope
 from sixfold.core.accounts.limits import OwnRates, Payer, RateLimits, SharedRates
-from sixfold.core.database import many
+from sixfold.core.database import Database, Transaction, many
 from sixfold.store.sqlite.database import SqliteDatabase
 from tests.harness import backends, databases, postgres
 
@@ -89,6 +91,60 @@ async def test_servers_that_share_a_database_let_no_more_through_than_one(tmp_pa
         answers = await asyncio.gather(*asked, return_exceptions=True)
     assert answers.count(None) == 20
     assert {type(answer) for answer in answers} == {type(None), errors.TooManyRequests}
+
+
+class CountedWrites:
+    """A database that counts the transactions written to it."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.read, self.close = database.read, database.close
+        self.writes = 0
+        self.returned = asyncio.Event()
+
+    async def write(self, transaction: Transaction[Any], *, durable: bool = True) -> Any:
+        self.writes += 1
+        result = await self._database.write(transaction, durable=durable)
+        if getattr(transaction, "__name__", "") == "_return":
+            self.returned.set()
+        return result
+
+
+async def test_busy_key_is_leased_and_never_exceeds_its_limit(either: Path) -> None:
+    clock = Clock(1000.0)
+    async with databases.on(None, either, lambda: round(clock.now * 1_000_000)) as database:
+        counted = CountedWrites(database)
+        servers = [SharedRates(counted, "requests") for _ in range(3)]
+        passed = Counter[bool]()
+
+        async def calls(rates: SharedRates) -> None:
+            for _ in range(100):
+                try:
+                    await rates.spend("k", 3_000)
+                except errors.TooManyRequests:
+                    passed[False] += 1
+                else:
+                    passed[True] += 1
+                await asyncio.sleep(0)
+
+        await asyncio.gather(*(calls(servers[number % 3]) for number in range(60)))
+        assert passed.total() == 6_000
+        assert 3_000 * (1 - 3 / 20) <= passed[True] <= 3_000
+        assert counted.writes < 600
+
+
+async def test_unused_lease_is_returned(either: Path) -> None:
+    clock = Clock(1000.0)
+    async with databases.on(None, either, lambda: round(clock.now * 1_000_000)) as database:
+        counted = CountedWrites(database)
+        rates = SharedRates(counted, "requests")
+        for _ in range(30):
+            await rates.spend("k", 6_000)
+        assert counted.writes < 30
+        async with asyncio.timeout(30):
+            await counted.returned.wait()
+        row = await database.read(many("key_rate_ahead", key_id="k", kind="requests"))
+        assert row[0]["ahead"] == 30 * 10_000
 
 
 async def test_rates_that_nobody_used_of_late_are_forgotten(tmp_path: Path) -> None:

@@ -7,13 +7,15 @@ needs one number per key: in this server's memory, or in the database if several
 
 from __future__ import annotations
 
+import asyncio
 import functools
+import logging
 import math
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from sixfold import errors
 from sixfold.core import money
@@ -21,6 +23,10 @@ from sixfold.core.accounts.keys import Principal
 from sixfold.core.clock import DAY_US, HOUR_US, SECOND_US
 from sixfold.core.database import Database, Query, Transaction, now, one
 
+_LOG = logging.getLogger("sixfold.limits")
+_LEASE_SECONDS = 0.1
+_LEASE_PARTS = 20  # of a minute
+_LEASED_FROM = 300  # requests or tokens a minute
 _MAX_KEYS = 100_000
 _MINUTE_US = 60 * SECOND_US
 _NO_LIMIT = 2**62
@@ -156,19 +162,134 @@ class OwnRates:
 
 
 class SharedRates:
-    """Rate limits in the database, by its clock."""
+    """Rate limits in the database, by its clock, shared by all servers.
+
+    Requests of a key that arrive while its last ones are being counted share one transaction. A busy key is
+    counted ahead: its server leases what the key uses in `_LEASE_SECONDS`, at most `1 / _LEASE_PARTS` of a
+    minute, and returns what is left of it after twice that time. So the servers together never let more
+    through than the limit, and refuse at most that much of it too early; limits below `_LEASED_FROM` a minute
+    are never leased and stay exact.
+    """
 
     def __init__(self, database: Database, kind: str) -> None:
         self._database = database
         self._kind = kind
+        self._leases: dict[str, _RateLease] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def spend(self, key: str, per_minute: int, amount: int = 1) -> None:
         share = _share(per_minute, amount, self._kind)
-        await self._database.write(_spend(key, self._kind, share), durable=False)
+        lease = self._leases.get(key)
+        if lease is None or not lease.take(share.cost):
+            await self._count(key, share, required=False)
 
     async def add(self, key: str, per_minute: int, amount: int) -> None:
+        lease = self._leases.get(key)
         cost = _step(per_minute) * amount
-        await self._database.write(_add(key, self._kind, cost), durable=False)
+        if lease is None or not lease.take(cost):
+            await self._count(key, _RateShare(per_minute, cost, 0, self._kind), required=True)
+
+    async def _count(self, key: str, share: _RateShare, *, required: bool) -> None:
+        lease = self._leases.setdefault(key, _RateLease())
+        waiter = _RateWaiter(share, required, asyncio.get_running_loop().create_future())
+        lease.waiters.append(waiter)
+        if not lease.is_counting:
+            lease.is_counting = True
+            self._start(self._count_waiters(key, lease))
+        await waiter.counted
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._end)
+
+    def _end(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # raised by the waiters already
+
+    async def _count_waiters(self, key: str, lease: _RateLease) -> None:
+        while lease.waiters:
+            waiters, lease.waiters = lease.waiters, []
+            ahead = lease.demand(waiters)
+            try:
+                counted = await self._database.write(_count(key, self._kind, waiters, ahead), durable=False)
+            except Exception as error:
+                lease.is_counting = False
+                for waiter in (*waiters, *lease.waiters):
+                    waiter.end(error)
+                lease.waiters.clear()
+                raise
+            lease.balance += counted.leased
+            for waiter, refusal in zip(waiters, counted.refusals, strict=True):
+                waiter.end(refusal)
+        lease.is_counting = False
+        asyncio.get_running_loop().call_later(2 * _LEASE_SECONDS, self._expire, key, lease)
+
+    def _expire(self, key: str, lease: _RateLease) -> None:
+        is_renewed = time.monotonic() - lease.renewed_at < 2 * _LEASE_SECONDS
+        if is_renewed or lease.is_counting or self._leases.get(key) is not lease:
+            return
+        unused, lease.balance = lease.balance, 0
+        del self._leases[key]
+        if unused:
+            self._start(self._return(key, unused))
+
+    async def _return(self, key: str, cost: int) -> None:
+        try:
+            await self._database.write(_return(key, self._kind, cost), durable=False)
+        except errors.StoreFailed as error:  # the limit stays lower until it is earned
+            _LOG.warning("an unused share of a rate limit was not returned", extra={"reason": str(error)})
+
+
+class _RateWaiter(NamedTuple):
+    share: _RateShare
+    required: bool  # counted even where the limit is exceeded
+    counted: asyncio.Future[None]
+
+    def end(self, error: Exception | None) -> None:
+        if self.counted.done():
+            return
+        if error is None:
+            self.counted.set_result(None)
+        else:
+            self.counted.set_exception(error)
+
+
+@dataclass(slots=True, eq=False)
+class _RateLease:
+    """Rate of a key that one server has counted ahead, as a cost in µs."""
+
+    balance: int = 0
+    used: int = 0
+    renewed_at: float = 0.0
+    is_counting: bool = False
+    waiters: list[_RateWaiter] = field(default_factory=list[_RateWaiter])
+
+    def take(self, cost: int) -> bool:
+        """Use `cost` of the balance; False where it is lower, or where others wait for it."""
+        if self.waiters or cost > self.balance:
+            return False
+        self.balance -= cost
+        self.used += cost
+        return True
+
+    def demand(self, waiters: Sequence[_RateWaiter]) -> int:
+        """Return the cost to count ahead: what the key used of late, projected over the life of a lease."""
+        moment = time.monotonic()
+        elapsed, used = moment - self.renewed_at, self.used
+        self.renewed_at, self.used = moment, sum(waiter.share.cost for waiter in waiters)
+        per_minute = min(waiter.share.per_minute for waiter in waiters)
+        if elapsed > 2 * _LEASE_SECONDS or per_minute < _LEASED_FROM:
+            return 0
+        return min(int(used * _LEASE_SECONDS / max(elapsed, 0.001)), _MINUTE_US // _LEASE_PARTS)
+
+
+class _RateCount(NamedTuple):
+    """The result of counting: the cost that was leased, and an error for each waiter that was refused."""
+
+    leased: int
+    refusals: list[errors.TooManyRequests | None]
 
 
 def sweep() -> Transaction[None]:
@@ -204,12 +325,36 @@ def _step(per_minute: int) -> int:
     return _MINUTE_US // max(per_minute, 1)
 
 
-def _spend(key: str, kind: str, share: _RateShare) -> Transaction[None]:
+def _count(key: str, kind: str, waiters: Sequence[_RateWaiter], ahead: int) -> Transaction[_RateCount]:
+    """Count all waiters at once and `ahead` more; where that exceeds the limit, as many as fit, in order."""
     params = {"key_id": key, "kind": kind}
-    if not (yield Query("key_rate_spend", {**params, "cost": share.cost, "most": share.max_ahead})):
+    added = sum(waiter.share.cost for waiter in waiters if waiter.required)
+    if added:
+        yield Query("key_rate_add", {**params, "cost": added})
+    shares = [waiter.share for waiter in waiters if not waiter.required]
+    if not shares:
+        return _RateCount(0, [None] * len(waiters))
+    cost, most = sum(share.cost for share in shares), min(share.max_ahead for share in shares)
+    for leased in (ahead, 0) if ahead else (0,):
+        if (yield Query("key_rate_spend", {**params, "cost": cost + leased, "most": most})):
+            return _RateCount(leased, [None] * len(waiters))
+    while True:  # until no other server has counted between the read and the write
         row = yield from one("key_rate_ahead", **params)
-        raise share.error(0 if row is None else int(row["ahead"]))
+        fits, refusals = _fitting(waiters, 0 if row is None else int(row["ahead"]))
+        if not fits or (yield Query("key_rate_spend", {**params, "cost": fits, "most": most})):
+            return _RateCount(0, refusals)
 
 
-def _add(key: str, kind: str, cost: int) -> Transaction[None]:
-    yield Query("key_rate_add", {"key_id": key, "kind": kind, "cost": cost})
+def _fitting(waiters: Sequence[_RateWaiter], ahead: int) -> tuple[int, list[errors.TooManyRequests | None]]:
+    """Return the cost of the waiters that fit, in order, and an error for each that does not."""
+    fits, refusals = 0, list[errors.TooManyRequests | None]()
+    for waiter in waiters:
+        is_over = not waiter.required and ahead + fits + waiter.share.cost > waiter.share.max_ahead
+        refusals.append(waiter.share.error(ahead + fits) if is_over else None)
+        if not is_over and not waiter.required:
+            fits += waiter.share.cost
+    return fits, refusals
+
+
+def _return(key: str, kind: str, cost: int) -> Transaction[None]:
+    yield Query("key_rate_return", {"key_id": key, "kind": kind, "cost": cost})

@@ -11,7 +11,7 @@ WHERE id IN (SELECT id FROM prediction
 RETURNING *;
 
 -- name: key_rate_spend | Count a cost against a key's minute, all servers together; nothing when it does not fit.
-INSERT INTO key_rate (key_id, kind, due) VALUES (:key_id, :kind, :now + :cost)
+INSERT INTO key_rate (key_id, kind, due) SELECT :key_id, :kind, :now + :cost WHERE :cost <= :most
 ON CONFLICT (key_id, kind) DO UPDATE
 SET due = CASE WHEN key_rate.due > :now THEN key_rate.due ELSE :now END + :cost
 WHERE CASE WHEN key_rate.due > :now THEN key_rate.due ELSE :now END + :cost - :now <= :most
@@ -21,6 +21,9 @@ RETURNING due;
 INSERT INTO key_rate (key_id, kind, due) VALUES (:key_id, :kind, :now + :cost)
 ON CONFLICT (key_id, kind) DO UPDATE
 SET due = CASE WHEN key_rate.due > :now THEN key_rate.due ELSE :now END + :cost;
+
+-- name: key_rate_return | Take back a cost that was counted and not used.
+UPDATE key_rate SET due = due - :cost WHERE key_id = :key_id AND kind = :kind;
 
 -- name: key_rate_ahead | How far ahead of its rate a key is, in µs.
 SELECT CASE WHEN due > :now THEN due - :now ELSE 0 END AS ahead FROM key_rate
