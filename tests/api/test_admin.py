@@ -68,7 +68,7 @@ async def test_a_file_that_is_no_model_stands_there_with_what_is_wrong(home: Hou
     folder = home.product.settings.data_dir / "models"
     folder.mkdir()
     (folder / "greet.py").write_text("def greet(:\n", "utf-8")
-    await home.product.shelf.look()
+    await home.product.shelf.refresh()
     page = (await home.client.get("/admin/engines")).text
     assert "<code>models/greet.py</code>" in page
     assert "line 1: invalid syntax" in page

@@ -164,13 +164,14 @@ async def test_no_order_goes_beyond_what_was_held(dots: House) -> None:
 async def test_which_model_works_is_known_before_the_run(dots: House) -> None:
     graph = {**said_late("template:ra1"), "3": node("SixfoldTemplate", template=["2", 0], input="{}")}
     told = await estimated(dots, graph)
-    sentence = "SixfoldTemplate (node 3): which model does the work has to be known before the run"
+    sentence = "SixfoldTemplate (node 3): The model must be known before the run: it cannot be the output of"
+    sentence += " another node."
     assert told["estimate"]["unavailable"] == sentence
     refused = await dots.client.post("/prompt", json={"prompt": graph}, headers=dots.bearer)
     assert (refused.status_code, refused.json()["error"]["message"]) == (400, sentence)
     broken = {"3": node("SixfoldTemplate", template="template:ra1", input="{")}
     refused = await dots.client.post("/prompt", json={"prompt": broken}, headers=dots.bearer)
-    assert (refused.status_code, "no JSON" in refused.text) == (400, True)
+    assert (refused.status_code, "valid JSON" in refused.text) == (400, True)
 
 
 async def test_a_graph_that_runs_a_graph_is_refused(dots: House) -> None:

@@ -102,14 +102,17 @@ def test_the_function_is_called_and_reports(tmp_path: Path) -> None:
 
 FAULTS = [
     ("def broken(:\n  pass\n", "line 1: invalid syntax"),
-    ("x = 1\n", "no function with @sixfold.model"),
+    ("x = 1\n", "no function decorated with @sixfold.model"),
     ("import sixfold\n@sixfold.model\ndef f(a): return a\n", "a has no type hint"),
-    ("import sixfold\n@sixfold.model\ndef f(a: complex) -> str: return ''\n", "no request can give"),
+    ("import sixfold\n@sixfold.model\ndef f(a: complex) -> str: return ''\n", "is not supported"),
     (
         "import sixfold\n@sixfold.model\ndef f(*a: str) -> str: return ''\n",
-        "a must be an argument with a name",
+        "a must be a keyword argument",
     ),
-    ("import sixfold\n@sixfold.model(name='A b')\ndef f(a: str) -> str: return ''\n", "no name for a model"),
+    (
+        "import sixfold\n@sixfold.model(name='A b')\ndef f(a: str) -> str: return ''\n",
+        "is not a valid model name",
+    ),
     ("raise RuntimeError('no card')\n", "RuntimeError: no card"),
     ("import sys; sys.exit(3)\n", "SystemExit: 3"),
 ]
@@ -119,19 +122,19 @@ FAULTS = [
 def test_a_file_that_is_no_model_says_why(tmp_path: Path, text: str, fault: str) -> None:
     path = written(tmp_path, text)
     with pytest.raises(InvalidModelFile) as raised:
-        describe.described(path)
+        describe.describe(path)
     assert fault in str(raised.value)
 
 
 def test_a_fault_of_the_whole_file_names_no_line(tmp_path: Path) -> None:
     with pytest.raises(InvalidModelFile) as raised:
-        describe.described(written(tmp_path, "x = 1\0\n"))
+        describe.describe(written(tmp_path, "x = 1\0\n"))
     assert str(raised.value) == "source code string cannot contain null bytes"
 
 
 def test_what_a_file_prints_or_kills_is_no_description(tmp_path: Path) -> None:
     ending = written(tmp_path, "import os\nos._exit(1)\n")
-    assert watcher.describe(ending, {}).fault == "it ended before it was read"
+    assert watcher.describe(ending, {}).fault == "it exited while it was being read"
     printing = "import sixfold\nprint('{}')\n@sixfold.model\ndef f(a: str) -> str:\n    return a\n"
     assert watcher.describe(written(tmp_path, printing), {}).fault == ""
 
@@ -167,22 +170,22 @@ def test_what_it_raises_is_told(tmp_path: Path) -> None:
 def test_who_put_a_file_there_decides_where_it_runs(tmp_path: Path) -> None:
     path = written(tmp_path, PAINTER)
     shut = not bubblewrap.fault()
-    assert VisibilityRules().judge(path, vouched=True) == VisibilityDecision()
-    assert VisibilityRules().judge(path, vouched=False).shut == shut
-    assert bool(VisibilityRules().judge(path, vouched=False).note) != shut, (
+    assert VisibilityRules().judge(path, trusted=True) == VisibilityDecision()
+    assert VisibilityRules().judge(path, trusted=False).sandboxed == shut
+    assert bool(VisibilityRules().judge(path, trusted=False).note) != shut, (
         "where it cannot be shut in, that is said"
     )
-    assert VisibilityRules(sandbox="off").judge(path, vouched=False) == VisibilityDecision()
-    always = VisibilityRules(sandbox="always").judge(path, vouched=True)
-    assert (always.shut, always.fault.startswith("SIXFOLD_SANDBOX=always")) == (shut, not shut)
-    assert "model add" in VisibilityRules(open_to_all=False).judge(path, vouched=False).fault
+    assert VisibilityRules(sandbox="off").judge(path, trusted=False) == VisibilityDecision()
+    always = VisibilityRules(sandbox="always").judge(path, trusted=True)
+    assert (always.sandboxed, always.fault.startswith("SIXFOLD_SANDBOX=always")) == (shut, not shut)
+    assert "model add" in VisibilityRules(open_to_all=False).judge(path, trusted=False).fault
 
 
 def test_a_file_is_read_in_the_sandbox_that_it_is_to_run_in(tmp_path: Path) -> None:
     if fault := bubblewrap.fault():
         pytest.skip(fault)
     text = f"{PAINTER}\nprint(Path('/etc/passwd').read_text())\n"
-    found = watcher.describe(written(tmp_path, text), watcher.environment(), shut=True)
+    found = watcher.describe(written(tmp_path, text), watcher.environment(), sandboxed=True)
     assert "FileNotFoundError" in found.fault
-    found = watcher.describe(written(tmp_path, PAINTER), watcher.environment(), shut=True)
-    assert (found.facts["name"], found.shut) == ("my-painter", True)
+    found = watcher.describe(written(tmp_path, PAINTER), watcher.environment(), sandboxed=True)
+    assert (found.facts["name"], found.sandboxed) == ("my-painter", True)

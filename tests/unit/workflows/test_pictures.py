@@ -24,9 +24,9 @@ from sixfold.engines.workflow_nodes import preview
 from PIL import Image, WebPImagePlugin, PngImagePlugin
 Image.init()
 picture = sys.argv[1]
-needed = preview.viewed_bytes(picture, "webp;90")
+needed = preview.render_memory(picture, "webp;90")
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-preview.viewed(picture, "webp;90", "")
+preview.render(picture, "webp;90", "")
 print(needed, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
 """
 
@@ -50,14 +50,17 @@ class _Counted:
         self._now = self._count = 0
         self.most = self.most_at_once = 0
         self.codecs = PictureCodecs(
-            self._viewed, workflow_nodes_preview.viewed_bytes, mask_upload.masked, mask_upload.masked_bytes
+            self._viewed,
+            workflow_nodes_preview.render_memory,
+            mask_upload.apply_mask,
+            mask_upload.mask_memory,
         )
 
     def _viewed(self, picture: Path, preview: str | None, channel: str) -> tuple[bytes, str]:
-        needed = workflow_nodes_preview.viewed_bytes(picture, preview)
+        needed = workflow_nodes_preview.render_memory(picture, preview)
         self._add(needed, 1)
         try:
-            return workflow_nodes_preview.viewed(picture, preview, channel)
+            return workflow_nodes_preview.render(picture, preview, channel)
         finally:
             self._add(-needed, -1)
 
@@ -82,7 +85,7 @@ async def test_pictures_are_decoded_within_the_limit_or_alone(
     seen = await asyncio.gather(*(editor.viewed(load, "webp;90", "") for _ in range(12)))
     assert {kind for _, kind in seen} == {"image/webp"}
     assert counted.most_at_once <= at_once
-    assert counted.most <= max(limit, workflow_nodes_preview.viewed_bytes(picture, "webp;90"))
+    assert counted.most <= max(limit, workflow_nodes_preview.render_memory(picture, "webp;90"))
 
 
 async def test_no_more_pictures_are_read_than_are_decoded(tmp_path: Path) -> None:
@@ -112,7 +115,7 @@ def test_a_preview_of_many_pixels_takes_the_memory_that_was_counted(tmp_path: Pa
     )
     needed, grown = map(int, child.stdout.split())
     assert grown <= needed <= 700 * _MIB
-    data, _ = workflow_nodes_preview.viewed(path, "webp;90", "")
+    data, _ = workflow_nodes_preview.render(path, "webp;90", "")
     assert Image.open(io.BytesIO(data)).size == (3150, 3150)
 
 
@@ -120,7 +123,7 @@ def test_a_preview_of_many_pixels_takes_the_memory_that_was_counted(tmp_path: Pa
 def test_a_preview_is_reduced_in_every_mode(tmp_path: Path, kind: str) -> None:
     out = io.BytesIO()
     Image.new("RGB" if kind == "JPEG" else "P", (8000, 2001)).save(out, kind)
-    data, content_type = workflow_nodes_preview.viewed(_put(tmp_path / "a", out.getvalue()), "jpeg;50", "")
+    data, content_type = workflow_nodes_preview.render(_put(tmp_path / "a", out.getvalue()), "jpeg;50", "")
     assert (Image.open(io.BytesIO(data)).size, content_type) == ((4000, 1001), "image/jpeg")
 
 
@@ -128,14 +131,14 @@ def test_a_picture_of_too_many_pixels_is_not_decoded(tmp_path: Path) -> None:
     out = io.BytesIO()
     Image.new("1", (6400, 6400)).save(out, "PNG")
     with pytest.raises(UnusableInput, match="40 megapixels are allowed"):
-        workflow_nodes_preview.viewed(_put(tmp_path / "a.png", out.getvalue()), "webp;90", "")
+        workflow_nodes_preview.render(_put(tmp_path / "a.png", out.getvalue()), "webp;90", "")
 
 
 async def test_a_mask_is_counted_by_both_pictures(tmp_path: Path) -> None:
     picture, mask, result = (tmp_path / name for name in ("picture.png", "mask.png", "result.png"))
     for path in (picture, mask):
         path.write_bytes(_png(300, 200))
-    assert mask_upload.masked_bytes(picture, mask) == 2 * 300 * 200 * 10
+    assert mask_upload.mask_memory(picture, mask) == 2 * 300 * 200 * 10
     await PictureEditor(_Counted().codecs, 1).masked(picture, mask, result)
     assert workflow_nodes_preview.size(result) == (300, 200)
     mask.write_bytes(b"no picture")

@@ -48,7 +48,7 @@ def _add_file(arguments: argparse.Namespace, source: Path) -> None:
     configured = database_access.settings_of(arguments)
     rules = VisibilityRules(sandbox=configured.sandbox)
     vouched = {"sha256": hashlib.sha256(source.read_bytes()).hexdigest()}
-    found = watcher.look(source.absolute(), watcher.environment(), rules, vouched)
+    found = watcher.inspect(source.absolute(), watcher.environment(), rules, vouched)
     if found.fault:
         raise CommandError(f"{source.name} is not a model: {found.fault}")
     name = _name(arguments.name, found)
@@ -85,12 +85,12 @@ def list_(arguments: argparse.Namespace) -> None:
     rows: list[dict[str, Any]] = []
     for path in sorted(folder.glob("*.py")) if folder.is_dir() else ():
         chosen = known.get(path.name, {})
-        found = watcher.look(path, watcher.environment(), rules, chosen)
+        found = watcher.inspect(path, watcher.environment(), rules, chosen)
         if found.fault:
             rows.append({"name": path.stem, "file": path.name, "fault": found.fault})
         else:
             name = chosen.get("name") or str(found.facts["name"])
-            facts = {"sandbox": found.shut, "note": found.note or None}
+            facts = {"sandbox": found.sandboxed, "note": found.note or None}
             rows.append({**_told(found, name), "file": path.name, **facts, "fault": None})
     rows += [_of_row(row) for row in _kept(configured)]
     if arguments.json:

@@ -1,1 +1,1 @@
-"""Numbers: how a series goes on."""
+"""Time series forecasting."""

@@ -1,4 +1,4 @@
-"""How a series goes on, as a model of the catalogue."""
+"""The forecast engine."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from sixfold.engines.forecast.series import Values
 
 
 class ForecastEngine:
-    """Foretells `horizon` values of `series`, with an interval for each of `levels`."""
+    """Forecasts `horizon` values of `series`, with an interval for each of `levels`."""
 
     name = "forecasting"
     version = "1"
 
     def run(self, task: Task, context: Context) -> Result:
-        """`mean`, `intervals`, `model`, `season_length` and a `backtest`: null for a short series."""
+        """Return `mean`, `intervals`, `model`, `season_length` and `backtest` (null for a short series)."""
         values = series.read(task.inputs["series"])
-        rough = series.filled(values, 1)
-        period = int(task.inputs.get("season_length") or seasonality.length(rough))
-        whole = series.filled(values, period)
+        interpolated = series.fill_gaps(values, 1)
+        period = int(task.inputs.get("season_length") or seasonality.length(interpolated))
+        complete = series.fill_gaps(values, period)
         horizon, levels = int(task.inputs["horizon"]), list(task.inputs["levels"])
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            found = model_selection.forecast(whole, horizon, period, levels, context.progress)
-        context.log(f"{whole.size} values, season {found.season}: {found.model}")
+            result = model_selection.forecast(complete, horizon, period, levels, context.progress)
+        context.log(f"{complete.size} values, season {result.season}: {result.model}")
         intervals = {
-            f"{level:g}": {"lower": _plain(lower), "upper": _plain(upper)}
-            for level, (lower, upper) in found.bounds.items()
+            f"{level:g}": {"lower": _json_numbers(lower), "upper": _json_numbers(upper)}
+            for level, (lower, upper) in result.bounds.items()
         }
         data: dict[str, Any] = {
-            "mean": _plain(found.mean),
+            "mean": _json_numbers(result.mean),
             "intervals": intervals,
-            "model": found.model,
-            "season_length": found.season,
-            "backtest": found.backtest,
+            "model": result.model,
+            "season_length": result.season,
+            "backtest": result.backtest,
         }
         return Result(data=data, quality="full")
 
 
-def _plain(values: Values) -> list[float]:
-    """Numbers of JSON: finite, with the digits that mean something."""
+def _json_numbers(values: Values) -> list[float]:
+    """Return finite numbers with ten significant digits."""
     return [float(f"{value:.10g}") for value in np.nan_to_num(values, posinf=1e300, neginf=-1e300)]

@@ -1,4 +1,4 @@
-"""A form and a series: the parameters that fit, what they foretell, and how far that spreads."""
+"""Fit a model to a series and forecast with it."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from sixfold.engines.forecast.series import Values
 
 Array = NDArray[np.float64]
 
-_SETS, _BEST = 48, 10
+_SETS, _BEST = 48, 10  # candidates per round, and those kept
 ROUNDS = 16
 _SEED = 5
 
 
 @dataclass(frozen=True)
 class FittedModel:
-    """A form with its parameters, after the last value. `score` is AICc: lower is better."""
+    """A fitted model with its state after the last value; `score` is AICc, where lower is better."""
 
-    form: ForecastModel
+    model: ForecastModel
     sets: Array  # shape (parameters, 1)
     state: State
     length: int
@@ -30,7 +30,7 @@ class FittedModel:
     score: float
 
     def ahead(self, horizon: int) -> tuple[Values, Values]:
-        """What is expected at each step, and the standard deviation of its error."""
+        """Return the mean and the standard deviation of the error at each step."""
         mean, shocked = (self._path(horizon, shock) for shock in (0.0, 1.0))
         weights = np.concatenate(([1.0], np.clip(shocked - mean, -50, 50)[1:]))
         return mean, self.sigma * np.sqrt(np.cumsum(weights**2))
@@ -40,59 +40,59 @@ class FittedModel:
         out = np.zeros(horizon)
         for step in range(horizon):
             at = self.length + step
-            out[step] = float(np.ravel(self.form.ahead(self.sets, state, at))[0])
-            self.form.after(self.sets, state, at, np.array([shock if step == 0 else 0.0]))
+            out[step] = float(np.ravel(self.model.ahead(self.sets, state, at))[0])
+            self.model.after(self.sets, state, at, np.array([shock if step == 0 else 0.0]))
         return out
 
 
-def fit(form: ForecastModel, values: Values, rounds: int = ROUNDS) -> FittedModel:
-    """The best parameters by least squares, found by the cross-entropy method; always the same ones."""
+def fit(model: ForecastModel, values: Values, rounds: int = ROUNDS) -> FittedModel:
+    """Fit parameters by least squares with the cross-entropy method; deterministic."""
     rng = np.random.default_rng(_SEED)
-    low, high = np.array(form.low)[:, None], np.array(form.high)[:, None]
-    centre, spread = (low + high) / 2, (high - low) / 2.5
-    best, least = centre, np.inf
-    for _ in range(rounds if form.free else 1):
-        sets = np.clip(centre + spread * rng.standard_normal((low.size, _SETS)), low, high)
+    low, high = np.array(model.low)[:, None], np.array(model.high)[:, None]
+    center, spread = (low + high) / 2, (high - low) / 2.5
+    best, lowest = center, np.inf
+    for _ in range(rounds if model.free else 1):
+        sets = np.clip(center + spread * rng.standard_normal((low.size, _SETS)), low, high)
         sets[:, 0] = best[:, 0]
-        losses = _losses(form, sets, values)
+        losses = _losses(model, sets, values)
         order = np.argsort(losses, kind="stable")[:_BEST]
-        if losses[order[0]] < least:
-            best, least = sets[:, order[:1]].copy(), float(losses[order[0]])
-        centre = sets[:, order].mean(1, keepdims=True)
+        if losses[order[0]] < lowest:
+            best, lowest = sets[:, order[:1]].copy(), float(losses[order[0]])
+        center = sets[:, order].mean(1, keepdims=True)
         spread = sets[:, order].std(1, keepdims=True) * 1.1 + (high - low) * 1e-4
-    errors, state = _run(form, best, values)
-    judged = errors[_unjudged(form, values) :, 0]
-    count = judged.size
-    taken = form.free + 1
-    sigma = float(np.sqrt((judged**2).sum() / max(1, count - taken)))
+    errors, state = _run(model, best, values)
+    scored = errors[_warm_up(model, values) :, 0]
+    count = scored.size
+    parameters_used = model.free + 1
+    sigma = float(np.sqrt((scored**2).sum() / max(1, count - parameters_used)))
     return FittedModel(
-        form, best, state, values.size, sigma, _score(judged, form.free + form.states, values.size)
+        model, best, state, values.size, sigma, _score(scored, model.free + model.states, values.size)
     )
 
 
-def _unjudged(form: ForecastModel, values: Values) -> int:
-    """How many first errors say nothing, as the state began with those values."""
-    return min(max(1, form.season) if form.name == "seasonal naive" else 0, values.size - 1)
+def _warm_up(model: ForecastModel, values: Values) -> int:
+    """Return the number of first errors to ignore, because the state was initialized with those values."""
+    return min(max(1, model.season) if model.name == "seasonal naive" else 0, values.size - 1)
 
 
-def _losses(form: ForecastModel, sets: Array, values: Values) -> Array:
+def _losses(model: ForecastModel, sets: Array, values: Values) -> Array:
     with np.errstate(over="ignore", invalid="ignore"):
-        errors, _ = _run(form, sets, values)
-        losses = (errors[_unjudged(form, values) :] ** 2).sum(0)
+        errors, _ = _run(model, sets, values)
+        losses = (errors[_warm_up(model, values) :] ** 2).sum(0)
     return np.where(np.isfinite(losses), losses, np.inf)
 
 
-def _run(form: ForecastModel, sets: Array, values: Values) -> tuple[Array, State]:
-    state = form.begin(sets, values)
+def _run(model: ForecastModel, sets: Array, values: Values) -> tuple[Array, State]:
+    state = model.begin(sets, values)
     errors = np.zeros((values.size, sets.shape[1]))
     for at in range(values.size):
-        error = values[at] - form.ahead(sets, state, at)
+        error = values[at] - model.ahead(sets, state, at)
         errors[at] = error
-        form.after(sets, state, at, error)
+        model.after(sets, state, at, error)
     return errors, state
 
 
 def _score(errors: Values, parameters: int, count: int) -> float:
     mean = max(float((errors**2).mean()), 1e-300)
-    room = max(1, count - parameters - 2)
-    return count * float(np.log(mean)) + 2 * parameters * (1 + (parameters + 1) / room)
+    degrees = max(1, count - parameters - 2)
+    return count * float(np.log(mean)) + 2 * parameters * (1 + (parameters + 1) / degrees)

@@ -1,8 +1,8 @@
-"""The forms that a forecast can take, each as an innovations recursion over many sets of parameters at once.
+"""The forecast models, as innovations recursions over many parameter sets at once.
 
-A form says how its state begins, what it expects next, and how an error changes it (Hyndman et al. 2008).
-Arrays of shape (sets,) or (season, sets) hold one column for each set, so that a search over parameters costs
-one pass over the series for all of them.
+A model defines its initial state, its prediction of the next value, and how an error updates the state
+(Hyndman et al. 2008). Arrays of shape (sets,) or (season, sets) have one column for each set, so that a
+search over parameters takes one pass over the series.
 """
 
 from __future__ import annotations
@@ -21,40 +21,40 @@ State = dict[str, Any]
 
 
 class ForecastModel(Protocol):
-    """One model, not yet fitted. `low` and `high` bound its parameters."""
+    """A model that is not fitted yet; `low` and `high` are the bounds of its parameters."""
 
     @property
     def name(self) -> str:
-        """What it is called in the answer."""
+        """The name in the result."""
         ...
 
     @property
     def season(self) -> int:
-        """Steps of a season; 1 for none."""
+        """The season length in steps, 1 for no season."""
         ...
 
     @property
     def low(self) -> tuple[float, ...]:
-        """The least of each parameter."""
+        """The lower bound of each parameter."""
         ...
 
     @property
     def high(self) -> tuple[float, ...]:
-        """The most of each."""
+        """The upper bound of each parameter."""
         ...
 
     @property
     def states(self) -> int:
-        """How many numbers its beginning takes from the series."""
+        """The number of initial states estimated from the series."""
         ...
 
     @property
     def free(self) -> int:
-        """How many of its parameters matter."""
+        """The number of free parameters."""
         ...
 
     def begin(self, sets: Array, values: Values) -> State:
-        """The state before the first value."""
+        """Return the state before the first value."""
         ...
 
     def ahead(self, sets: Array, state: State, at: int) -> Array:
@@ -62,13 +62,13 @@ class ForecastModel(Protocol):
         ...
 
     def after(self, sets: Array, state: State, at: int, error: Array) -> None:
-        """Change the state by what came."""
+        """Update the state with the error of a step."""
         ...
 
 
 @dataclass(frozen=True)
 class ExponentialSmoothing:
-    """Exponential smoothing with additive errors: level, and as chosen trend, damping and season."""
+    """Exponential smoothing with additive errors: a level, and optionally a trend, damping and a season."""
 
     trend: str  # N, A or Ad
     season: int
@@ -77,21 +77,18 @@ class ExponentialSmoothing:
 
     @property
     def name(self) -> str:
-        """ETS(error, trend, season)."""
+        """The name in ETS notation (error, trend, season)."""
         return f"ETS(A,{self.trend},{'A' if self.season > 1 else 'N'})"
 
     @property
     def states(self) -> int:
-        """Level, trend and phases."""
         return 1 + (self.trend != "N") + (self.season - 1 if self.season > 1 else 0)
 
     @property
     def free(self) -> int:
-        """How many of the parameters matter."""
         return 1 + (self.trend != "N") + (self.trend == "Ad") + (self.season > 1)
 
     def begin(self, sets: Array, values: Values) -> State:
-        """By a line through the first two seasons, moved by the last two parameters."""
         phases = seasons.phases(values, self.season)
         flat = values - np.resize(phases, values.size)
         head = flat[: max(4, min(flat.size, 2 * self.season if self.season > 1 else 10))]
@@ -105,12 +102,10 @@ class ExponentialSmoothing:
         }
 
     def ahead(self, sets: Array, state: State, at: int) -> Array:
-        """Level, damped trend and the phase."""
         damping = sets[2] if self.trend == "Ad" else 1.0
         return state["level"] + damping * state["trend"] + state["phases"][at % len(state["phases"])]
 
     def after(self, sets: Array, state: State, at: int, error: Array) -> None:
-        """Each part takes its share of the error."""
         damping = sets[2] if self.trend == "Ad" else 1.0
         state["level"] = state["level"] + damping * state["trend"] + sets[0] * error
         if self.trend != "N":
@@ -121,7 +116,7 @@ class ExponentialSmoothing:
 
 @dataclass(frozen=True)
 class ComplexSmoothing:
-    """Complex exponential smoothing (Svetunkov et al. 2022), with a season of its own where there is one."""
+    """Complex exponential smoothing (Svetunkov et al. 2022), optionally with a season."""
 
     season: int
     name: str = "CES"
@@ -130,16 +125,13 @@ class ComplexSmoothing:
 
     @property
     def states(self) -> int:
-        """Both parts of the level, and of every phase."""
         return 2 + (2 * self.season if self.season > 1 else 0)
 
     @property
     def free(self) -> int:
-        """Real and imaginary smoothing, twice with a season."""
         return 4 if self.season > 1 else 2
 
     def begin(self, sets: Array, values: Values) -> State:
-        """The mean of the first season, and its phases."""
         width = self.season if self.season > 1 else min(10, values.size)
         level = float(values[:width].mean())
         count = sets.shape[1]
@@ -152,11 +144,9 @@ class ComplexSmoothing:
         }
 
     def ahead(self, sets: Array, state: State, at: int) -> Array:
-        """The real parts."""
         return state["level"] + state["phases"][at % len(state["phases"])]
 
     def after(self, sets: Array, state: State, at: int, error: Array) -> None:
-        """Real and imaginary parts turn into each other."""
         state["level"], state["hidden"] = _turned(state["level"], state["hidden"], sets[0], sets[1], error)
         if self.season > 1:
             place = at % self.season
@@ -174,7 +164,7 @@ def _turned(real: Array, hidden: Array, first: Array, second: Array, error: Arra
 
 @dataclass(frozen=True)
 class ThetaModel:
-    """The optimised Theta model (Fiorucci et al. 2016) on the series without its season."""
+    """The optimized Theta model (Fiorucci et al. 2016) on the seasonally adjusted series."""
 
     season: int
     name: str = "Theta"
@@ -183,16 +173,13 @@ class ThetaModel:
 
     @property
     def states(self) -> int:
-        """Level, the line's two numbers, phases."""
         return 3 + (self.season - 1 if self.season > 1 else 0)
 
     @property
     def free(self) -> int:
-        """Smoothing and theta."""
         return 2
 
     def begin(self, sets: Array, values: Values) -> State:
-        """The line through the whole series; the level near the first value."""
         phases = seasons.phases(values, self.season)
         flat = values - np.resize(phases, values.size)
         slope, start = np.polyfit(np.arange(1, flat.size + 1), flat, 1)
@@ -201,20 +188,18 @@ class ThetaModel:
         return {"level": level, "slope": slope, "start": start, "phases": phases[:, None]}
 
     def ahead(self, sets: Array, state: State, at: int) -> Array:
-        """The level, and the line's part of what smoothing has not yet caught up with."""
         kept = (1 - sets[0]) ** at
         drift = kept * state["start"] + (1 - kept * (1 - sets[0])) / sets[0] * state["slope"]
         return state["level"] + (1 - 1 / sets[1]) * drift + state["phases"][at % len(state["phases"])]
 
     def after(self, sets: Array, state: State, at: int, error: Array) -> None:
-        """The level follows the series itself."""
         value = self.ahead(sets, state, at) + error - state["phases"][at % len(state["phases"])]
         state["level"] = sets[0] * value + (1 - sets[0]) * state["level"]
 
 
 @dataclass(frozen=True)
 class SeasonalNaive:
-    """What was a season ago, comes again; without a season, what was last."""
+    """Repeats the last season, or the last value without a season."""
 
     season: int
     name: str = "seasonal naive"
@@ -224,14 +209,11 @@ class SeasonalNaive:
     free: int = 0
 
     def begin(self, sets: Array, values: Values) -> State:
-        """The first season, by which nothing is judged."""
         head = values[: max(1, self.season)]
         return {"phases": np.repeat(head[:, None], sets.shape[1], 1)}
 
     def ahead(self, sets: Array, state: State, at: int) -> Array:
-        """The same phase, last time."""
         return state["phases"][at % len(state["phases"])].copy()
 
     def after(self, sets: Array, state: State, at: int, error: Array) -> None:
-        """Remember it."""
         state["phases"][at % len(state["phases"])] += error

@@ -1,4 +1,4 @@
-"""After how many values a series comes round, found by its likeness to itself, and what each phase adds."""
+"""Find the season length of a series by autocorrelation, and the seasonal component of each phase."""
 
 from __future__ import annotations
 
@@ -6,38 +6,40 @@ import numpy as np
 
 from sixfold.engines.forecast.series import Values
 
-_MOST = 400
+_MAX_LAG = 400
 _COMMON = (4, 7, 12, 24, 48, 52, 96, 168, 365)
-_LEAST_LIKENESS = 0.3
+_MIN_CORRELATION = 0.3
 
 
 def length(values: Values) -> int:
-    """The season's length, 1 where there is none: at least two whole seasons must be there."""
+    """Return the season length, or 1 without a season; a season must occur at threshold twice."""
     count = values.size
-    most = min(_MOST, count // 2)
-    if most < 2 or count < 6:
+    max_lag = min(_MAX_LAG, count // 2)
+    if max_lag < 2 or count < 6:
         return 1
     flat = _without_trend(values)
     power = float(flat @ flat)
     if power <= 1e-20 * float(values @ values):
         return 1
-    likeness = np.array(
-        [float(flat[lag:] @ flat[:-lag]) / power * count / (count - lag) for lag in range(1, most + 1)]
+    correlation = np.array(
+        [float(flat[lag:] @ flat[:-lag]) / power * count / (count - lag) for lag in range(1, max_lag + 1)]
     )
-    peaks = [lag for lag in range(2, most + 1) if _peak(likeness, lag)]
-    least = max(_LEAST_LIKENESS, 3.0 / np.sqrt(count))  # what chance alone gives one of many lags
-    able = {
-        lag: float(likeness[lag - 1]) + 0.03 * (lag in _COMMON) for lag in peaks if likeness[lag - 1] > least
+    peaks = [lag for lag in range(2, max_lag + 1) if _peak(correlation, lag)]
+    threshold = max(_MIN_CORRELATION, 3.0 / np.sqrt(count))  # what chance gives the highest of many lags
+    candidates = {
+        lag: float(correlation[lag - 1]) + 0.03 * (lag in _COMMON)
+        for lag in peaks
+        if correlation[lag - 1] > threshold
     }
-    if not able:
+    if not candidates:
         return 1
-    best = max(able.values())
-    found = next(lag for lag in sorted(able) if able[lag] > 0.85 * best)
-    return 1 if count < 3 * found and _steps(values, found) else found
+    best = max(candidates.values())
+    found = next(lag for lag in sorted(candidates) if candidates[lag] > 0.85 * best)
+    return 1 if count < 3 * found and _is_level_shift(values, found) else found
 
 
 def phases(values: Values, season: int) -> Values:
-    """What each phase of the season adds to the level, around 0; the first is that of `values[0]`."""
+    """Return the seasonal component of each phase, with mean 0, starting with the phase of `values[0]`."""
     if season < 2:
         return np.zeros(max(1, season))
     rest = values - _smooth(values, season)
@@ -48,7 +50,7 @@ def phases(values: Values, season: int) -> Values:
 
 
 def _smooth(values: Values, season: int) -> Values:
-    """The centred mean over a season; NaN where it does not reach."""
+    """Return the centered mean over a season, NaN at the ends."""
     window = np.ones(season + 1 - season % 2)
     if season % 2 == 0:
         window[0] = window[-1] = 0.5
@@ -59,10 +61,10 @@ def _smooth(values: Values, season: int) -> Values:
     return out
 
 
-def _steps(values: Values, season: int) -> bool:
-    """Whether one step from a level to another tells a series better than a line and barely two seasons do.
+def _is_level_shift(values: Values, season: int) -> bool:
+    """Return whether a single level shift explains a series better than a line with barely two seasons.
 
-    What lies beside a line through a step looks like two seasons of half its length.
+    The residuals of a line through a level shift resemble two seasons of half the length.
     """
     count, places = values.size, np.arange(values.size)
     flat = values - np.polyval(np.polyfit(places, values, 1), places)
@@ -83,6 +85,6 @@ def _without_trend(values: Values) -> Values:
     )
 
 
-def _peak(likeness: Values, lag: int) -> bool:
-    around = likeness[max(0, lag - 2) : lag + 1]
-    return bool(likeness[lag - 1] >= around.max() and likeness[lag - 1] > 0)
+def _peak(correlation: Values, lag: int) -> bool:
+    around = correlation[max(0, lag - 2) : lag + 1]
+    return bool(correlation[lag - 1] >= around.max() and correlation[lag - 1] > 0)

@@ -1,4 +1,4 @@
-"""What was measured, as evenly spaced numbers: ordered by time, gaps found and filled."""
+"""Read a series as evenly spaced numbers, sorted by time, with gaps fill_gaps."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from sixfold.core.catalog.engines import UnusableInput
 
 Values = NDArray[np.float64]
 
-LEAST = 2
-_MOST_STEPS = 20_000
-_OFF = 0.34  # of a step, that a time may lie beside the grid
+MIN_VALUES = 2
+_MAX_STEPS = 20_000
+_TOLERANCE = 0.34  # of a step, by which a time may deviate from the grid
 
 
 def read(points: Sequence[Any]) -> Values:
-    """The values at even steps; raises `UnusableInput`."""
-    values = _placed(points) if isinstance(points[0], Mapping) else _plain(points)
+    """Return the values at even steps, NaN for gaps; raises `UnusableInput`."""
+    values = _on_grid(points) if isinstance(points[0], Mapping) else _numbers(points)
     known = np.flatnonzero(np.isfinite(values))
-    if known.size < LEAST:
+    if known.size < MIN_VALUES:
         raise UnusableInput("A forecast needs a series of at least 2 values.")
     if np.abs(values[known]).max() > 1e150:
-        raise UnusableInput("The series has values that are too large to be reckoned with.")
+        raise UnusableInput("The values of the series must be at most 1e150 in magnitude.")
     return values[known[0] : known[-1] + 1]
 
 
-def filled(values: Values, season: int) -> Values:
-    """Gaps closed by a line between the neighbours, on top of what the season usually is."""
+def fill_gaps(values: Values, season: int) -> Values:
+    """Fill gaps by linear interpolation on top of the seasonal means."""
     known = np.isfinite(values)
     if known.all():
         return values
@@ -44,38 +44,38 @@ def filled(values: Values, season: int) -> Values:
     return np.interp(places, places[known], flat[known]) + usual
 
 
-def _plain(points: Sequence[Any]) -> Values:
+def _numbers(points: Sequence[Any]) -> Values:
     if any(isinstance(point, Mapping) for point in points):
         raise UnusableInput("The series mixes plain numbers with objects of t and y; send one or the other.")
     return np.array([np.nan if point is None else float(point) for point in points])
 
 
-def _placed(points: Sequence[Any]) -> Values:
-    """Values of {t, y} on the grid of their times."""
+def _on_grid(points: Sequence[Any]) -> Values:
+    """Return the values of {t, y} points on the grid of their times."""
     if not all(isinstance(point, Mapping) for point in points):
         raise UnusableInput("The series mixes plain numbers with objects of t and y; send one or the other.")
     given = _times([point["t"] for point in points])
     values = np.array([np.nan if point["y"] is None else float(point["y"]) for point in points])
     order = np.argsort(given, kind="stable")
     times, values = given[order], values[order]
-    if times.size < LEAST:
+    if times.size < MIN_VALUES:
         return values
     steps = np.diff(times)
     if not steps.all():
-        raise UnusableInput("The series has two values for one time.")
+        raise UnusableInput("The series has several values for one time.")
     places = (times - times[0]) / np.median(steps)
     grid = np.rint(places)
-    if np.abs(places - grid).max() > _OFF or np.diff(grid).min() < 1:
-        return values  # no even grid: the order is all that is known
-    if grid[-1] >= _MOST_STEPS:
-        raise UnusableInput("The times of the series lie too far apart.")
+    if np.abs(places - grid).max() > _TOLERANCE or np.diff(grid).min() < 1:
+        return values  # not evenly spaced: only the order is used
+    if grid[-1] >= _MAX_STEPS:
+        raise UnusableInput(f"The series must span at most {_MAX_STEPS:,} steps.")
     found = np.full(int(grid[-1]) + 1, np.nan)
     found[grid.astype(int)] = values
     return found
 
 
 def _times(moments: Sequence[Any]) -> Values:
-    """Times as numbers: as they are, or dates in seconds; dates of one day of the month in months."""
+    """Return times as numbers: dates in seconds, or in months if all are the same day of a month."""
     if all(isinstance(moment, int | float) for moment in moments):
         return np.array(moments, float)
     dates = [_date(str(moment)) for moment in moments]
@@ -91,4 +91,4 @@ def _date(text: str) -> datetime:
         except ValueError:
             continue
         return found.replace(tzinfo=found.tzinfo or UTC)
-    raise UnusableInput(f"The time {text[:40]!r} is no number and no date as 2026-05-31.")
+    raise UnusableInput(f"The time {text[:40]!r} must be a number or a date such as 2026-05-31.")

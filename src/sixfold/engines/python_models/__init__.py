@@ -1,1 +1,1 @@
-"""Models of the operator's own: typed Python functions in files of the data folder."""
+"""The operator's own models: typed Python functions in files of the data folder."""

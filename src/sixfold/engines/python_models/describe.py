@@ -1,4 +1,4 @@
-"""`python -m sixfold.engines.python_models.describe FILE`: what a file's model is, as JSON; runs the file."""
+"""Print a model file's description as JSON: `python -m sixfold.engines.python_models.describe FILE`."""
 
 from __future__ import annotations
 
@@ -12,28 +12,30 @@ from sixfold.engines.python_models.files import InvalidModelFile
 
 
 def main(argv: list[str]) -> int:
-    """Write the description, or `{"fault": …}`."""
+    """Write the description, or `{"fault": …}`; returns the exit status."""
     out = sys.stdout
-    sys.stdout = sys.stderr  # what the file prints is no part of the description
+    sys.stdout = sys.stderr  # keeps what the file prints out of the description
     try:
-        found = described(Path(argv[0]))
-    except InvalidModelFile as wrong:
-        found = {"fault": str(wrong)}
-    out.write(json.dumps(found))
+        description = describe(Path(argv[0]))
+    except InvalidModelFile as error:
+        description = {"fault": str(error)}
+    out.write(json.dumps(description))
     return 0
 
 
-def described(path: Path) -> dict[str, object]:
-    """What the file's model is; raises `InvalidModelFile`."""
+def describe(path: Path) -> dict[str, object]:
+    """Return the description of a file's model; raises `InvalidModelFile`."""
     function, facts = files.load(path)
     name = facts.name or re.sub(r"[^a-z0-9]+", "-", path.stem.lower()).strip("-")
     if not files.NAME.fullmatch(name):
-        raise InvalidModelFile(f"{name!r} is no name for a model: use a to z, digits and -")
-    said = (function.__doc__ or "").strip()
+        raise InvalidModelFile(f"{name!r} is not a valid model name: use a to z, digits and -")
+    docstring = (function.__doc__ or "").strip()
     return {
         "name": name,
         "title": facts.title or name,
-        "description": facts.description or said.partition("\n\n")[0] or f"The function {function.__name__}",
+        "description": facts.description
+        or docstring.partition("\n\n")[0]
+        or f"The function {function.__name__}",
         "hardware": facts.hardware,
         "inputs": signature.inputs(function),
         "output_kind": signature.output_kind(function),

@@ -1,4 +1,4 @@
-"""A typed function as an engine: its arguments from the inputs, its return value as a result."""
+"""The engine of a Python model: calls its function with the inputs as arguments."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sixfold.engines.python_models.files import InvalidModelFile
 
 
 class FunctionEngine:
-    """The function of the file at `path`, whose content is `version`."""
+    """Runs the function of the file at `path`; `version` identifies the file's content."""
 
     name = "own"
 
@@ -26,35 +26,35 @@ class FunctionEngine:
         self._path = Path(path)
         try:
             self._function, _ = files.load(Path(path))
-        except InvalidModelFile as wrong:
-            raise EngineError(f"The model's file cannot be used: {wrong}.") from wrong
+        except InvalidModelFile as error:
+            raise EngineError(f"The model's file cannot be used: {error}.") from error
         self._kinds: Mapping[str, Any] = signature.kinds(self._function)
         self._progress = signature.progress_argument(self._function)
 
     def run(self, task: Task, context: Context) -> Result:
-        """Call it; what it raises is told, for it is its owner's own program."""
-        given = {name: value for name, value in task.inputs.items() if name in self._kinds}
-        given |= {
-            name: _opened(path, self._kinds[name]) for name, path in task.files.items() if name in self._kinds
+        """Call the function; its errors are shown, since the caller owns the program."""
+        arguments = {name: value for name, value in task.inputs.items() if name in self._kinds}
+        arguments |= {
+            name: _open(path, self._kinds[name]) for name, path in task.files.items() if name in self._kinds
         }
         if self._progress is not None:
-            given[self._progress] = context.progress
+            arguments[self._progress] = context.progress
         try:
-            value = self._function(**given)
+            value = self._function(**arguments)
         except Exception as error:
-            context.log(f"{files.place(error, self._path)}{type(error).__name__}")
+            context.log(f"{files.line_prefix(error, self._path)}{type(error).__name__}")
             raise EngineError(f"{type(error).__name__}: {error}"[:2000]) from error
         return _result(value)
 
 
-def _opened(path: Path, kind: Any) -> Any:
+def _open(path: Path, kind: Any) -> Any:
     if kind is bytes:
         return path.read_bytes()
     if kind is not Image.Image:
         return path
-    picture = Image.open(path)
-    picture.load()
-    return picture
+    image = Image.open(path)
+    image.load()
+    return image
 
 
 def _result(value: Any) -> Result:
@@ -77,5 +77,5 @@ def _artifact(value: Path | bytes | Image.Image) -> Artifact:
     if isinstance(value, bytes):
         return Artifact(kind.media_type if (kind := media_types.find(value)) else media_types.UNKNOWN, value)
     if not value.is_file():
-        raise EngineError(f"The model named a file that is not there: {value.name}.")
+        raise EngineError(f"The model returned the path of a missing file: {value.name}.")
     return Artifact(mimetypes.guess_type(value.name)[0] or media_types.UNKNOWN, path=value)

@@ -1,4 +1,4 @@
-"""A file with a model in it: loaded, and its function found."""
+"""Load a model file and find its function."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?")
 
 
 class InvalidModelFile(Exception):
-    """The file holds no model that can be used; the text is a clause that says why."""
+    """Raised for a file without a usable model; the message is a clause with the reason."""
 
 
 def load(path: Path) -> tuple[Callable[..., Any], ModelFacts]:
-    """The file's model and what its decorator was told; runs the file."""
+    """Run a file and return its model function and the decorator's arguments; raises `InvalidModelFile`."""
     spec = importlib.util.spec_from_file_location(f"sixfold_own_{path.stem.replace('-', '_')}", path)
     if spec is None or spec.loader is None:
-        raise InvalidModelFile("it is no Python file")
+        raise InvalidModelFile("it is not a Python file")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # where hints of the file look for its names
+    sys.modules[spec.name] = module  # type hints of the file are resolved here
     try:
         spec.loader.exec_module(module)
     except SyntaxError as error:
         where = f"line {error.lineno}: " if error.lineno else ""
         raise InvalidModelFile(f"{where}{error.msg}") from error
     except (Exception, SystemExit) as error:
-        raise InvalidModelFile(f"{place(error, path)}{type(error).__name__}: {error}") from error
+        raise InvalidModelFile(f"{line_prefix(error, path)}{type(error).__name__}: {error}") from error
     found = [
         each
         for each in vars(module).values()
@@ -42,13 +42,13 @@ def load(path: Path) -> tuple[Callable[..., Any], ModelFacts]:
     ]
     if len(found) != 1:
         raise InvalidModelFile(
-            "it has no function with @sixfold.model" if not found else "it has more than one model"
+            "it has no function decorated with @sixfold.model" if not found else "it has more than one model"
         )
     return found[0], getattr(found[0], MARK)
 
 
-def place(error: BaseException, path: Path) -> str:
-    """`line 3: `, the last line of the file on the way to an error; nothing where none was."""
+def line_prefix(error: BaseException, path: Path) -> str:
+    """Return `line 3: ` for the file's last line in an error's traceback, or an empty string."""
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if frame.filename == str(path)]
     return f"line {lines[-1]}: " if lines else ""

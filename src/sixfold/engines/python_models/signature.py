@@ -1,4 +1,4 @@
-"""A function's hints as a model's inputs and output."""
+"""Derive a model's inputs and output from a function's type hints."""
 
 from __future__ import annotations
 
@@ -23,58 +23,58 @@ _PLAIN: Mapping[Any, str] = {
     bytes: "file",
     Image.Image: "image",
 }
-_GIVEN: Mapping[Any, str] = {str: "text", Path: "file", bytes: "file", Image.Image: "image"}
-_BOUNDS = (("min", ("least", "ge")), ("max", ("most", "le")))  # ours, and those of annotated-types
+_OUTPUT_KINDS: Mapping[Any, str] = {str: "text", Path: "file", bytes: "file", Image.Image: "image"}
+_BOUNDS = (("min", ("least", "ge")), ("max", ("most", "le")))  # our names, and those of annotated-types
 
 
 def hints(function: Callable[..., Any]) -> dict[str, Any]:
-    """The function's hints, resolved; raises `InvalidModelFile`."""
+    """Return the function's resolved type hints; raises `InvalidModelFile`."""
     try:
         return typing.get_type_hints(function, include_extras=True)
     except (NameError, TypeError, AttributeError) as error:
-        raise InvalidModelFile(f"a hint cannot be understood: {error}") from error
+        raise InvalidModelFile(f"a type hint cannot be resolved: {error}") from error
 
 
 def inputs(function: Callable[..., Any]) -> dict[str, dict[str, Any]]:
-    """Its arguments as rows of a catalogue's `inputs`."""
+    """Return the arguments as rows of a model's `inputs` table; raises `InvalidModelFile`."""
     known = hints(function)
     found: dict[str, dict[str, Any]] = {}
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
-            raise InvalidModelFile(f"{name} must be an argument with a name")
+            raise InvalidModelFile(f"{name} must be a keyword argument")
         if name not in known:
             raise InvalidModelFile(f"{name} has no type hint")
         if known[name] != model_api.Progress:
-            found[name] = _input(name, known[name], parameter.default)
+            found[name] = _input_row(name, known[name], parameter.default)
     return found
 
 
 def output_kind(function: Callable[..., Any]) -> str:
-    """What it gives, by its hint."""
-    hint, marks = _unwrapped(hints(function).get("return", dict))
+    """Return the kind of output by the return hint, such as `image`, or `json`."""
+    hint, marks = _unwrap(hints(function).get("return", dict))
     if get_origin(hint) in (list, tuple) and get_args(hint):
-        hint, marks = _unwrapped(get_args(hint)[0])
+        hint, marks = _unwrap(get_args(hint)[0])
     media = next((mark.kind for mark in marks if isinstance(mark, model_api.Media)), None)
-    return media or _GIVEN.get(hint, "json")
+    return media or _OUTPUT_KINDS.get(hint, "json")
 
 
 def progress_argument(function: Callable[..., Any]) -> str | None:
-    """The argument that wants to be given the way to report progress."""
+    """Return the name of the argument of type `sixfold.Progress`, or None."""
     return next((name for name, hint in hints(function).items() if hint == model_api.Progress), None)
 
 
 def kinds(function: Callable[..., Any]) -> dict[str, Any]:
-    """The bare type of each argument."""
-    return {name: _unwrapped(hint)[0] for name, hint in hints(function).items() if name != "return"}
+    """Return the type of each argument without `Annotated` and `None`."""
+    return {name: _unwrap(hint)[0] for name, hint in hints(function).items() if name != "return"}
 
 
-def _input(name: str, hint: Any, default: Any) -> dict[str, Any]:
-    bare, marks = _unwrapped(hint)
-    facts = _typed(name, bare)
+def _input_row(name: str, hint: Any, default: Any) -> dict[str, Any]:
+    bare, marks = _unwrap(hint)
+    facts = _type_row(name, bare)
     for mark in marks:
-        facts |= _said(mark)
+        facts |= _marker_fields(mark)
     if default is inspect.Parameter.empty:
-        facts["required"] = not _optional(hint)
+        facts["required"] = not _is_optional(hint)
     elif isinstance(default, str | int | float | bool):
         facts["default"] = default
     elif default is not None:
@@ -82,25 +82,25 @@ def _input(name: str, hint: Any, default: Any) -> dict[str, Any]:
     return facts
 
 
-def _typed(name: str, bare: Any) -> dict[str, Any]:
-    """What a bare type says of its input; raises `InvalidModelFile` for one that no request can give."""
+def _type_row(name: str, bare: Any) -> dict[str, Any]:
+    """Return the row of a type; raises `InvalidModelFile` for a type that a request cannot contain."""
     if get_origin(bare) is Literal:
-        return _choice(name, get_args(bare))
+        return _choices_row(name, get_args(bare))
     if bare in _PLAIN:
         return {"type": _PLAIN[bare]}
-    raise InvalidModelFile(f"{name} has a type that no request can give: {bare}")
+    raise InvalidModelFile(f"the type of {name} is not supported: {bare}")
 
 
-def _choice(name: str, values: tuple[Any, ...]) -> dict[str, Any]:
-    """One of several values, which are all texts or all whole numbers."""
+def _choices_row(name: str, values: tuple[Any, ...]) -> dict[str, Any]:
+    """Return the row of a `Literal`, whose values must be all texts or all integers."""
     whole = all(type(value) is int for value in values)
     if not whole and not all(isinstance(value, str) for value in values):
-        raise InvalidModelFile(f"the choices of {name} must be texts, or whole numbers")
+        raise InvalidModelFile(f"the choices of {name} must be all texts or all integers")
     return {"type": "integer" if whole else "string", "choices": [str(value) for value in values]}
 
 
-def _said(mark: Any) -> dict[str, Any]:
-    """What one mark of `Annotated` says of its input."""
+def _marker_fields(mark: Any) -> dict[str, Any]:
+    """Return the fields of one `Annotated` marker."""
     if isinstance(mark, str):
         return {"description": mark}
     if isinstance(mark, model_api.Media):
@@ -115,21 +115,21 @@ def _said(mark: Any) -> dict[str, Any]:
     return found
 
 
-def _unwrapped(hint: Any) -> tuple[Any, tuple[Any, ...]]:
-    """The type inside `Annotated` and `| None`, and every mark on the way."""
+def _unwrap(hint: Any) -> tuple[Any, tuple[Any, ...]]:
+    """Return the type inside `Annotated` and `| None`, and all markers."""
     marks: tuple[Any, ...] = ()
     while True:
         if get_origin(hint) is Annotated:
             hint, *more = get_args(hint)
             marks += tuple(more)
-        elif _optional(hint):
+        elif _is_optional(hint):
             (hint,) = [each for each in get_args(hint) if each is not type(None)]
         else:
             return hint, marks
 
 
-def _optional(hint: Any) -> bool:
+def _is_optional(hint: Any) -> bool:
     if get_origin(hint) is Annotated:
-        return _optional(get_args(hint)[0])
+        return _is_optional(get_args(hint)[0])
     options = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else ()
     return type(None) in options and len(options) == 2

@@ -1,8 +1,9 @@
-"""The operator's own models: `DATA/models/*.py`, watched, each registered for the operator's account.
+"""Watch `DATA/models/*.py` and register each file as a model of the operator's account.
 
-A file is run in a process of its own to learn what it takes, never in the server, and in a sandbox if its
-model is to run in one. What is live is a copy by its content, so that an order of an older version still
-finds its program. What is wrong with `greet.py` is said in the log, by `model list`, and in `greet.py.error`.
+A file is run in a process of its own to read its signature, never in the server, and in a sandbox if its
+model must run in one. Live models run from copies named by content, so that predictions of an older
+version still find their program. Errors in `greet.py` are in the log, in `sixfold model list` and in
+`greet.py.error`.
 """
 
 from __future__ import annotations
@@ -32,61 +33,61 @@ from sixfold.engines.python_models.visibility import VisibilityRules
 from sixfold.settings import Settings, worker_environment
 
 KIND = "model"
-SANDBOX = "sandbox"  # the driver of those that are shut in
-ADDED = "added.json"  # what `sixfold model add` put there, and on which hardware
+SANDBOX = "sandbox"  # the driver of sandboxed models
+ADDED = "added.json"  # the entries by `sixfold model add`
 _LOG = logging.getLogger("sixfold.models")
-_LOOK_SECONDS = 0.5
+_INTERVAL_SECONDS = 0.5
 _DESCRIBE_SECONDS = 60
 _FACTORY = "sixfold.engines.python_models.engine:FunctionEngine"
 
 
 @dataclass(frozen=True, slots=True)
 class DescribedModel:
-    """A file as it was read: its hash, and its description or what is wrong with it.
+    """A model file: its hash, and its description in `facts` or the error in `fault`.
 
-    `shut`: it runs in a sandbox; `note` is what its author should know.
+    `note` is a message for its author.
     """
 
     path: Path
     sha256: str
     facts: Mapping[str, Any] = field(default_factory=dict[str, Any])
     fault: str = ""
-    shut: bool = False
+    sandboxed: bool = False
     note: str = ""
 
 
 def build(settings: Settings, own: CustomModels, database: Database) -> ModelWatcher:
-    """The shelf of a server of these settings."""
-    alone = settings.on_loopback and not settings.public_url
+    """Return the watcher of a server with these settings."""
+    private = settings.on_loopback and not settings.public_url
     return ModelWatcher(
-        settings.data_dir / "models", own, database, environment(), VisibilityRules(alone, settings.sandbox)
+        settings.data_dir / "models", own, database, environment(), VisibilityRules(private, settings.sandbox)
     )
 
 
 def environment() -> dict[str, str]:
-    """What a process sees that reads a file: no key, no setting."""
+    """Return the environment of the process that reads a file, without keys and settings."""
     path = os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path if entry)
     return {**worker_environment(), "PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
 
 
-def look(
-    path: Path, environ: Mapping[str, str], rules: VisibilityRules, chosen: Mapping[str, str]
+def inspect(
+    path: Path, environ: Mapping[str, str], rules: VisibilityRules, added_row: Mapping[str, str]
 ) -> DescribedModel:
-    """A file as the rules have it read; `chosen` is what `sixfold model add` noted of it."""
+    """Describe a file under the rules; `added_row` is its entry by `sixfold model add`."""
     sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
-    verdict = rules.judge(path, vouched=chosen.get("sha256") == sha256)
-    if verdict.fault:
-        return DescribedModel(path, sha256, fault=verdict.fault)
-    return dataclasses.replace(describe(path, environ, shut=verdict.shut), note=verdict.note)
+    decision = rules.judge(path, trusted=added_row.get("sha256") == sha256)
+    if decision.fault:
+        return DescribedModel(path, sha256, fault=decision.fault)
+    return dataclasses.replace(describe(path, environ, sandboxed=decision.sandboxed), note=decision.note)
 
 
-def describe(path: Path, environ: Mapping[str, str], *, shut: bool = False) -> DescribedModel:
-    """Run a file in a process of its own, `shut` in or not, and hear what it is."""
+def describe(path: Path, environ: Mapping[str, str], *, sandboxed: bool = False) -> DescribedModel:
+    """Run a file in a process of its own, `sandboxed` or not, and return its description."""
     sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
-    cell = bubblewrap.command(Sandbox(shown=(path.absolute(),))) if shut else []
+    prefix = bubblewrap.command(Sandbox(shown=(path.absolute(),))) if sandboxed else []
     try:
         ended = subprocess.run(  # noqa: S603 - our own interpreter and module, on the operator's own file
-            [*cell, sys.executable, "-m", "sixfold.engines.python_models.describe", str(path.absolute())],
+            [*prefix, sys.executable, "-m", "sixfold.engines.python_models.describe", str(path.absolute())],
             capture_output=True,
             timeout=_DESCRIBE_SECONDS,
             env=dict(environ),
@@ -96,14 +97,14 @@ def describe(path: Path, environ: Mapping[str, str], *, shut: bool = False) -> D
     except subprocess.TimeoutExpired:
         return DescribedModel(path, sha256, fault=f"it was not read within {_DESCRIBE_SECONDS} seconds")
     except ValueError:
-        return DescribedModel(path, sha256, fault="it ended before it was read")
+        return DescribedModel(path, sha256, fault="it exited while it was being read")
     if "fault" in found:
         return DescribedModel(path, sha256, fault=str(found["fault"]))
-    return DescribedModel(path, sha256, found, shut=shut)
+    return DescribedModel(path, sha256, found, sandboxed=sandboxed)
 
 
 def added(folder: Path) -> dict[str, dict[str, str]]:
-    """What `sixfold model add` put into the folder, by file name: `sha256`, `hardware`."""
+    """Return the entries by `sixfold model add` by file name, with `sha256` and `hardware`."""
     try:
         found = json.loads((folder / ADDED).read_text("utf-8"))
     except (OSError, ValueError):
@@ -112,7 +113,7 @@ def added(folder: Path) -> dict[str, dict[str, str]]:
 
 
 class ModelWatcher:
-    """Watches the folder."""
+    """Registers the files of a folder as models and removes those of deleted files."""
 
     def __init__(
         self,
@@ -132,23 +133,23 @@ class ModelWatcher:
         self._seen: dict[Path, tuple[int, ...]] = {}
         self._names: dict[Path, str] = {}
         self._first = True
-        self._looking = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     async def run(self) -> None:
-        """Look, for as long as the server runs."""
+        """Check the folder every 0.5 s until canceled."""
         while True:
             try:
-                await self.look()
+                await self.refresh()
             except (OSError, errors.StoreFailed):
-                _LOG.exception("own models could not be read")
-            await asyncio.sleep(_LOOK_SECONDS)
+                _LOG.exception("the models folder could not be read")
+            await asyncio.sleep(_INTERVAL_SECONDS)
 
-    async def look(self) -> None:
-        """See what came, changed and went since the last look."""
-        async with self._looking:
-            await self._look()
+    async def refresh(self) -> None:
+        """Register new and changed files, and remove the models of deleted ones."""
+        async with self._lock:
+            await self._refresh()
 
-    async def _look(self) -> None:
+    async def _refresh(self) -> None:
         stamps = await asyncio.to_thread(_stamps, self._folder)
         if stamps == self._seen and not self._first:
             return
@@ -156,47 +157,49 @@ class ModelWatcher:
         if operator is None:
             return
         if self._first:
-            await self._remember(operator.id)
-        chosen = await asyncio.to_thread(added, self._folder)
+            await self._read_known(operator.id)
+        added_rows = await asyncio.to_thread(added, self._folder)
         for path in self._seen.keys() - stamps.keys():
-            await self._forget(operator.id, path)
-        noted = self._folder / ADDED
-        anew = stamps.get(noted) != self._seen.get(noted)
+            await self._remove(operator.id, path)
+        added_file = self._folder / ADDED
+        added_changed = stamps.get(added_file) != self._seen.get(added_file)
         for path, stamp in stamps.items():
-            if path.suffix == ".py" and (anew or stamp != self._seen.get(path) or path not in self._names):
-                await self._take(operator.id, path, chosen.get(path.name, {}))
+            if path.suffix == ".py" and (
+                added_changed or stamp != self._seen.get(path) or path not in self._names
+            ):
+                await self._add(operator.id, path, added_rows.get(path.name, {}))
         self._seen = stamps
         self._first = False
 
-    async def _remember(self, account_id: str) -> None:
-        """Which files the models that are known came from; those whose file went meanwhile are forgotten."""
+    async def _read_known(self, account_id: str) -> None:
+        """Read the files of known models; remove models whose file was deleted while the server was down."""
         async for model in self._own.each(account_id, KIND):
             file = model.document.get("file")
             if isinstance(file, str):
                 path = self._folder / file
                 self._names[path] = model.name
                 if not path.exists():
-                    await self._forget(account_id, path)
+                    await self._remove(account_id, path)
 
-    async def _take(self, account_id: str, path: Path, chosen: Mapping[str, str]) -> None:
-        found = await asyncio.to_thread(look, path, self._environ, self._rules, chosen)
-        fault = found.fault or await self._put(account_id, found, chosen)
-        await asyncio.to_thread(_say, path, fault)
+    async def _add(self, account_id: str, path: Path, added_row: Mapping[str, str]) -> None:
+        found = await asyncio.to_thread(inspect, path, self._environ, self._rules, added_row)
+        fault = found.fault or await self._register(account_id, found, added_row)
+        await asyncio.to_thread(_write_error, path, fault)
         if fault:
             self.faults[path.name] = fault
-            _LOG.warning("%s is no model: %s", path.name, fault)
+            _LOG.warning("%s is not a valid model: %s", path.name, fault)
             return
         self.faults.pop(path.name, None)
         if found.note:
             _LOG.warning("%s %s", path.name, found.note)
 
-    async def _put(self, account_id: str, found: DescribedModel, chosen: Mapping[str, str]) -> str:
-        """Make it the account's model; gives what is wrong with it."""
-        name = chosen.get("name") or str(found.facts["name"])
-        hardware = chosen.get("hardware") or str(found.facts["hardware"]) or None
-        kept = self._folder / ".versions" / f"{name}-{found.sha256[:16]}.py"
-        await asyncio.to_thread(_keep, found.path, kept)
-        document = _document(found, name, kept, hardware)
+    async def _register(self, account_id: str, found: DescribedModel, added_row: Mapping[str, str]) -> str:
+        """Register the model for the account; returns an error message or an empty string."""
+        name = added_row.get("name") or str(found.facts["name"])
+        hardware = added_row.get("hardware") or str(found.facts["hardware"]) or None
+        copy = self._folder / ".versions" / f"{name}-{found.sha256[:16]}.py"
+        await asyncio.to_thread(_copy, found.path, copy)
+        document = _document(found, name, copy, hardware)
         try:
             before = (await self._own.find(name, account_id)).document
         except errors.NotFound:
@@ -208,15 +211,15 @@ class ModelWatcher:
         except (errors.SixfoldError, KeyError, TypeError, ValueError) as error:
             return str(error)
         if self._names.get(found.path, name) != name:
-            await self._forget(account_id, found.path)
+            await self._remove(account_id, found.path)
         self._names[found.path] = name
-        _LOG.info("%s is the model %s", found.path.name, name)
+        _LOG.info("%s is registered as the model %s", found.path.name, name)
         return ""
 
-    async def _forget(self, account_id: str, path: Path) -> None:
+    async def _remove(self, account_id: str, path: Path) -> None:
         name = self._names.pop(path, None)
         self.faults.pop(path.name, None)
-        await asyncio.to_thread(_say, path, "")
+        await asyncio.to_thread(_write_error, path, "")
         if name is not None:
             try:
                 await self._own.remove(account_id, name)
@@ -236,28 +239,28 @@ def _stamps(folder: Path) -> dict[Path, tuple[int, ...]]:
     return found
 
 
-def _say(path: Path, fault: str) -> None:
-    """Say beside a file what is wrong with it, or nothing more."""
-    said = path.with_name(f"{path.name}.error")
+def _write_error(path: Path, fault: str) -> None:
+    """Write the error file of a model, or delete it."""
+    error_file = path.with_name(f"{path.name}.error")
     if fault and path.exists():
-        said.write_text(f"{fault}\n", "utf-8")
+        error_file.write_text(f"{fault}\n", "utf-8")
     else:
-        said.unlink(missing_ok=True)
+        error_file.unlink(missing_ok=True)
 
 
-def _keep(path: Path, kept: Path) -> None:
-    kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if not kept.exists():
-        part = kept.with_suffix(".part")
+def _copy(path: Path, copy: Path) -> None:
+    copy.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not copy.exists():
+        part = copy.with_suffix(".part")
         shutil.copyfile(path, part)
-        part.replace(kept)
+        part.replace(copy)
 
 
-def _document(found: DescribedModel, name: str, kept: Path, hardware: str | None) -> dict[str, Any]:
+def _document(found: DescribedModel, name: str, copy: Path, hardware: str | None) -> dict[str, Any]:
     facts, version = found.facts, found.sha256[:16]
-    inner = {"factory": _FACTORY, "options": {"path": str(kept), "version": version}}
+    inner = {"factory": _FACTORY, "options": {"path": str(copy), "version": version}}
     engine = {
-        **(_shut_in(inner, kept) if found.shut else {"kind": "own", "unlock": "", **inner}),
+        **(_sandboxed_engine(inner, copy) if found.sandboxed else {"kind": "own", "unlock": "", **inner}),
         "version": version,
         "quality": "full",
         "concurrency": 0,
@@ -276,7 +279,7 @@ def _document(found: DescribedModel, name: str, kept: Path, hardware: str | None
     return {"engines": {name: engine}, "models": {name: model}, "template": template, "file": found.path.name}
 
 
-def _shut_in(engine: Mapping[str, Any], kept: Path) -> dict[str, Any]:
-    """An engine's row in the hands of the driver that shuts it in."""
-    options = {**engine, "shown": [str(kept)]}
+def _sandboxed_engine(engine: Mapping[str, Any], copy: Path) -> dict[str, Any]:
+    """Return the row of an engine that runs in the sandbox driver."""
+    options = {**engine, "shown": [str(copy)]}
     return {"kind": SANDBOX, "factory": SANDBOX, "unlock": bubblewrap.UNLOCK, "options": options}

@@ -1,1 +1,1 @@
-"""Engines that read and write text."""
+"""Engines for text embeddings."""

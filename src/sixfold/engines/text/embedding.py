@@ -1,4 +1,4 @@
-"""Texts as vectors, as a model of the catalogue: by MiniLM where `engines add embeddings` has put it."""
+"""The embedding engine of MiniLM, whose weights `sixfold engines add embeddings` installs."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 from sixfold.core.catalog.engines import Context, EngineError, Result, Task
 from sixfold.engines.text import minilm
 
-_AT_ONCE = 64
+_BATCH = 64
 
 
 class EmbeddingEngine:
-    """What `texts` mean, in 384 numbers each."""
+    """Computes embeddings of 384 dimensions for `texts`."""
 
     name = "minilm"
     version = "1"
@@ -26,16 +26,16 @@ class EmbeddingEngine:
         self._model = model
 
     def run(self, task: Task, context: Context) -> Result:
-        """`embeddings`, in the order of the texts. MiniLM's vectors have length 1 by themselves."""
+        """Return `embeddings` in the order of the texts; MiniLM's vectors are normalized."""
         texts = list(task.inputs["texts"])
         found: list[Any] = []
-        for at in range(0, len(texts), _AT_ONCE):
+        for at in range(0, len(texts), _BATCH):
             context.progress(at / len(texts))
-            found += list(self._model.vectors(texts[at : at + _AT_ONCE]))
-        return told(np.array(found), "all-minilm-l6-v2", "full")
+            found += list(self._model.vectors(texts[at : at + _BATCH]))
+        return embedding_result(np.array(found), "all-minilm-l6-v2", "full")
 
 
-def told(vectors: Any, model: str, quality: Any) -> Result:
-    """Vectors in the shape of the interface."""
+def embedding_result(vectors: Any, model: str, quality: Any) -> Result:
+    """Return vectors of shape (texts, dimensions) as a result of the embeddings model."""
     rows = [[float(f"{value:.7g}") for value in row] for row in vectors.tolist()]
     return Result(data={"embeddings": rows, "dimensions": vectors.shape[1], "model": model}, quality=quality)

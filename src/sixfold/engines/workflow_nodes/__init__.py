@@ -1,1 +1,1 @@
-"""Classes of nodes that run here: pixels, masks, sound, films, and models' work ordered from the platform."""
+"""Node classes that run on this server: images, masks, audio, video, and child predictions."""

@@ -1,4 +1,4 @@
-"""Films taken apart, and the most that one value may hold."""
+"""Decode videos into frames, and check the size of images and frame sequences."""
 
 from __future__ import annotations
 
@@ -13,29 +13,31 @@ from sixfold.engines import demux
 
 MAX_SIDE = 16_384
 _MAX_VALUES = 3 * 2**28  # of one value: 3 GiB of floats
-_MOST_FRAMES = 1200
+_MAX_FRAMES = 1200
 
 
-def room(*sides: int) -> None:
-    """Refuse what would not fit."""
+def check_size(*sides: int) -> None:
+    """Raise `UnusableInput` when an array of this shape would be too large."""
     if min(sides) < 1 or max(sides) > MAX_SIDE or int(np.prod(np.array(sides, np.int64))) > _MAX_VALUES:
-        raise UnusableInput("the picture would be too large")
+        raise UnusableInput(
+            f"An image must have at most {MAX_SIDE:,} pixels a side and {_MAX_VALUES:,} values in all."
+        )
 
 
-def taken_apart(path: Path) -> tuple[NDArray[Any], float]:
-    """A film's pictures as floats, and their rate."""
-    series: list[NDArray[Any]] = []
+def decode_frames(path: Path) -> tuple[NDArray[Any], float]:
+    """Return a video's frames as floats from 0 to 1, and their rate per second."""
+    frames: list[NDArray[Any]] = []
     with demux.open_media(path) as container:
         if not container.streams.video:
-            raise UnusableInput("there is no picture in this film")
+            raise UnusableInput("The video has no frames.")
         stream = container.streams.video[0]
         rate = float(stream.average_rate or stream.guessed_rate or 24)
-        room(1, stream.width, stream.height, 3)
+        check_size(1, stream.width, stream.height, 3)
         for frame in container.decode(stream):
-            series.append(frame.to_ndarray(format="rgb24", threads=1))
-            if len(series) > _MOST_FRAMES:
-                raise UnusableInput(f"a film of at most {_MOST_FRAMES} frames can be taken apart")
-    if not series:
-        raise UnusableInput("there is no picture in this film")
-    room(len(series), *series[0].shape)
-    return np.stack(series).astype(np.float32) / np.float32(255), rate
+            frames.append(frame.to_ndarray(format="rgb24", threads=1))
+            if len(frames) > _MAX_FRAMES:
+                raise UnusableInput(f"The video must have at most {_MAX_FRAMES} frames to be decoded.")
+    if not frames:
+        raise UnusableInput("The video has no frames.")
+    check_size(len(frames), *frames[0].shape)
+    return np.stack(frames).astype(np.float32) / np.float32(255), rate

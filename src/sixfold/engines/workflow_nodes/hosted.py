@@ -1,7 +1,7 @@
-"""Nodes whose work one of the platform's models does: the order, and how its output is taken.
+"""Nodes that run one of the platform's models as a child prediction.
 
-A row says both: `ask` makes the order from the node's inputs, with what it needs of the context; `take` makes
-the node's outcome of what the model gave. The order's estimate is the same `ask`, on what is known before.
+Each row has two functions: `request` turns the node's inputs into the child's request, also for the estimate,
+and `convert` turns the child's output into the node's outputs.
 """
 
 from __future__ import annotations
@@ -39,35 +39,35 @@ CLONING = (
     "Cloning a voice needs a recording of it in `voice_sample` and weights: run `pip install chatterbox-tts` "
     "and set `source` in `[engines.weights-clone]` of sixfold.toml to the folder of its weights."
 )
-_UNKNOWN_SOUND = (
+_UNKNOWN_EFFECT = (
     "No engine on this server makes the sound that the prompt describes; set `model` to another model, "
     "which `GET /api/services` lists."
 )
-Ask = Callable[[Mapping[str, Any]], ChildRequest]
-Take = Callable[[NodeContext, NodeChild, Mapping[str, Any]], NodeInputs]
-_FILM_TYPES = ("video/mp4", "video/webm", "video/quicktime")
+Request = Callable[[Mapping[str, Any]], ChildRequest]
+Convert = Callable[[NodeContext, NodeChild, Mapping[str, Any]], NodeInputs]
+_VIDEO_TYPES = ("video/mp4", "video/webm", "video/quicktime")
 
 
 @dataclass(frozen=True, slots=True)
 class HostedNodes:
-    """One class: its order, and what becomes of the model's answer."""
+    """A node class: its child request, and the conversion of the child's output."""
 
-    ask: Ask
-    take: Take
+    request: Request
+    convert: Convert
 
     def estimate(self, inputs: Mapping[str, Any]) -> tuple[ChildRequest, ...]:
-        """What the node will order, as far as its inputs are known."""
-        return (self.ask(inputs),)
+        """Return the node's child request for an estimate; some inputs may be unknown."""
+        return (self.request(inputs),)
 
     async def run(self, context: NodeContext, **inputs: Any) -> NodeInputs:
-        """Order, wait, take."""
+        """Run the child prediction and return the node's outputs."""
         ready = {name: await asyncio.to_thread(_sendable, context, value) for name, value in inputs.items()}
-        child = await context.child(self.ask(ready))
-        return await asyncio.to_thread(self.take, context, child, inputs)
+        child = await context.child(self.request(ready))
+        return await asyncio.to_thread(self.convert, context, child, inputs)
 
 
 def _sendable(context: NodeContext, value: Any) -> Any:
-    """A picture, a sound or a film as a file; anything else as it is."""
+    """Return images, audio and video as files, and other values unchanged."""
     match value:
         case VideoValue(file):
             return file
@@ -80,125 +80,133 @@ def _sendable(context: NodeContext, value: Any) -> Any:
     return value
 
 
-def _given(**inputs: Any) -> dict[str, Any]:
+def _present(**inputs: Any) -> dict[str, Any]:
     return {name: value for name, value in inputs.items() if value is not None}
 
 
 def _seed(inputs: Mapping[str, Any]) -> int | UnknownCost:
-    return _as(lambda seed: int(seed) % _SEEDS, inputs.get("seed") or 0)
+    return _known(lambda seed: int(seed) % _SEEDS, inputs.get("seed") or 0)
 
 
-def _as(kind: Callable[[Any], Any], value: Any) -> Any:
-    """A value as its kind; what only the run knows stays unknown."""
+def _known(kind: Callable[[Any], Any], value: Any) -> Any:
+    """Convert a value; one that is known only during the run stays unknown."""
     return value if isinstance(value, UnknownCost) else kind(value)
 
 
 def _strength(inputs: Mapping[str, Any]) -> Any:
-    given = inputs.get("strength", inputs.get("conditioning_scale", 0.6))
-    return _as(lambda strength: max(0.01, min(float(strength), 1.0)), given)
+    value = inputs.get("strength", inputs.get("conditioning_scale", 0.6))
+    return _known(lambda strength: max(0.01, min(float(strength), 1.0)), value)
 
 
-def _named(model: Any, otherwise: str) -> str:
-    """The model that a node orders; its price has to be known before the run."""
+def _model_name(model: Any, default: str) -> str:
+    """Return the name of the model, which must be known before the run, as its price depends on it."""
     if isinstance(model, UnknownCost):
-        raise UnusableInput("which model does the work has to be known before the run")
-    return str(model or otherwise)
+        raise UnusableInput(
+            "The model must be known before the run: it cannot be the output of another node."
+        )
+    return str(model or default)
 
 
-# -- orders --------------------------------------------------------------------------------------
+# -- requests ------------------------------------------------------------------------------------
 
 
 def _text_to_image(inputs: Mapping[str, Any]) -> ChildRequest:
-    sizes = {name: _as(int, inputs[name]) for name in ("width", "height", "steps")}
-    words = {name: _as(str, inputs.get(name) or "") for name in ("prompt", "negative_prompt")}
+    sizes = {name: _known(int, inputs[name]) for name in ("width", "height", "steps")}
+    words = {name: _known(str, inputs.get(name) or "") for name in ("prompt", "negative_prompt")}
     return ChildRequest(sampling.IMAGE, {**words, **sizes, "seed": _seed(inputs)})
 
 
 def _restyle(inputs: Mapping[str, Any]) -> ChildRequest:
-    told = _given(
+    fields = _present(
         style_prompt=inputs.get("prompt"),
         strength=_strength(inputs),
         steps=inputs.get("steps"),
         guidance=inputs.get("guidance_scale"),
         source_image_url=inputs.get("image"),
     )
-    return ChildRequest(sampling.RESTYLE, {**told, "seed": _seed(inputs)})
+    return ChildRequest(sampling.RESTYLE, {**fields, "seed": _seed(inputs)})
 
 
 def _upscale(inputs: Mapping[str, Any]) -> ChildRequest:
     model = inputs.get("upscale_model")
     name = str(getattr(model, "inputs", {}).get("model_name", "")).lower()
-    told = {
+    fields = {
         "scale": 2 if "x2" in name or "2x" in name else 4,
         "model": "anime" if "anime" in name else "general",
     }
-    return ChildRequest("upscaler", {**told, **_given(image=inputs.get("image"))})
+    return ChildRequest("upscaler", {**fields, **_present(image=inputs.get("image"))})
 
 
 def _transcribe(inputs: Mapping[str, Any]) -> ChildRequest:
-    return ChildRequest("stt", _given(audio_url=inputs.get("audio"), language=inputs.get("language") or None))
+    return ChildRequest(
+        "stt", _present(audio_url=inputs.get("audio"), language=inputs.get("language") or None)
+    )
 
 
 def _speak(inputs: Mapping[str, Any]) -> ChildRequest:
     sample, words = inputs.get("voice_sample"), inputs.get("sample_text")
     if isinstance(words, str) and words.strip() and sample is None:
         raise EngineUnavailable(CLONING)
-    return ChildRequest("tts-a", {"input": _as(str, inputs.get("text") or ""), **_given(voice_sample=sample)})
+    return ChildRequest(
+        "tts-a", {"input": _known(str, inputs.get("text") or ""), **_present(voice_sample=sample)}
+    )
 
 
 def _effects(inputs: Mapping[str, Any]) -> ChildRequest:
-    prompt, model = inputs.get("prompt"), _named(inputs.get("model"), _EFFECTS)
+    prompt, model = inputs.get("prompt"), _model_name(inputs.get("model"), _EFFECTS)
     if model == _EFFECTS and isinstance(prompt, str) and not effects.known(prompt):
-        raise EngineUnavailable(_UNKNOWN_SOUND)
-    told = {"prompt": prompt, "duration_seconds": inputs.get("duration_seconds")}
-    return ChildRequest(model, told)
+        raise EngineUnavailable(_UNKNOWN_EFFECT)
+    fields = {"prompt": prompt, "duration_seconds": inputs.get("duration_seconds")}
+    return ChildRequest(model, fields)
 
 
 def _text_to_3d(inputs: Mapping[str, Any]) -> ChildRequest:
-    return ChildRequest(_named(inputs.get("model"), "text-to-3d"), {"prompt": inputs.get("prompt")})
+    return ChildRequest(_model_name(inputs.get("model"), "text-to-3d"), {"prompt": inputs.get("prompt")})
 
 
 def _image_to_3d(inputs: Mapping[str, Any]) -> ChildRequest:
-    return ChildRequest(_named(inputs.get("model"), "image-to-3d-voxel"), _given(image=inputs.get("image")))
+    return ChildRequest(
+        _model_name(inputs.get("model"), "image-to-3d-voxel"), _present(image=inputs.get("image"))
+    )
 
 
 def _template(inputs: Mapping[str, Any]) -> ChildRequest:
-    template, given = _named(inputs.get("template"), "").removeprefix("template:"), inputs.get("input")
-    linked = _given(**{name: inputs.get(name) for name in ("image", "mask", "audio", "video")})
-    if isinstance(given, UnknownCost):
+    template, value = _model_name(inputs.get("template"), "").removeprefix("template:"), inputs.get("input")
+    linked = _present(**{name: inputs.get(name) for name in ("image", "mask", "audio", "video")})
+    if isinstance(value, UnknownCost):
         return ChildRequest(template, linked, open=True)
     try:
-        told = json_decoding.decode_whole(str(given or "{}"))
+        fields = json_decoding.decode_whole(str(value or "{}"))
     except (ValueError, RecursionError):
-        raise UnusableInput("the template's input is no JSON; its numbers must be finite") from None
-    if not isinstance(told, dict):
-        raise UnusableInput("the template's input is no JSON object")
-    return ChildRequest(template, {**mapping(told), **linked})
+        raise UnusableInput("The template's input must be valid JSON with finite numbers.") from None
+    if not isinstance(fields, dict):
+        raise UnusableInput("The template's input must be a JSON object.")
+    return ChildRequest(template, {**mapping(fields), **linked})
 
 
-# -- answers -------------------------------------------------------------------------------------
+# -- outputs -------------------------------------------------------------------------------------
 
 
 def _first(child: NodeChild) -> NodeFile:
     if not child.files:
-        raise EngineError("the model gave no file")
+        raise EngineError("The model returned no file.")
     return child.files[0]
 
 
-def _picture(_context: NodeContext, child: NodeChild, _inputs: Mapping[str, Any]) -> NodeInputs:
+def _image(_context: NodeContext, child: NodeChild, _inputs: Mapping[str, Any]) -> NodeInputs:
     return NodeInputs((values.read(_first(child).path)[0],))
 
 
-def _ruled(_context: NodeContext, child: NodeChild, inputs: Mapping[str, Any]) -> NodeInputs:
-    """A repainted picture that keeps the source's lines."""
+def _image_with_lines(_context: NodeContext, child: NodeChild, inputs: Mapping[str, Any]) -> NodeInputs:
+    """Return the repainted image with the lines of its source."""
     source = values.frames(inputs["image"])[:1]
     made = scaled(values.read(_first(child).path)[0], source.shape[2], source.shape[1], "lanczos")
     lines = images.canny(_context, source, 0.2, 0.5)[0]
     strength = float(inputs.get("strength", inputs.get("conditioning_scale", 0.6)))
-    return NodeInputs((sampling.led(made, lines, strength),))
+    return NodeInputs((sampling.follow_lines(made, lines, strength),))
 
 
-def _sound(_context: NodeContext, child: NodeChild, _inputs: Mapping[str, Any]) -> NodeInputs:
+def _audio(_context: NodeContext, child: NodeChild, _inputs: Mapping[str, Any]) -> NodeInputs:
     return NodeInputs((AudioValue(sounds.read(_first(child).path, 3600), sounds.RATE),))
 
 
@@ -208,11 +216,13 @@ def _text(_context: NodeContext, child: NodeChild, _inputs: Mapping[str, Any]) -
 
 def _model_file(context: NodeContext, child: NodeChild, inputs: Mapping[str, Any]) -> NodeInputs:
     file = _first(child)
-    return NodeInputs((file.digest,), made=(_kept(context, file, "3d", str(inputs.get("model") or "mesh")),))
+    return NodeInputs(
+        (file.digest,), made=(_artifact(context, file, "3d", str(inputs.get("model") or "mesh")),)
+    )
 
 
-def _anything(context: NodeContext, child: NodeChild, _inputs: Mapping[str, Any]) -> NodeInputs:
-    """What a template gave: its first picture, sound and film, and its data as text; all files are shown."""
+def _template_output(context: NodeContext, child: NodeChild, _inputs: Mapping[str, Any]) -> NodeInputs:
+    """Return a template's first image, audio and video, and its data as text; all its files are outputs."""
     outputs: list[Any] = [None, None, None, json.dumps(child.data, ensure_ascii=False) if child.data else ""]
     made: list[NodeArtifact] = []
     for file in child.files:
@@ -221,9 +231,11 @@ def _anything(context: NodeContext, child: NodeChild, _inputs: Mapping[str, Any]
             outputs[0] = values.read(file.path)[0]
         elif kind == "audio" and outputs[1] is None:
             outputs[1] = AudioValue(sounds.read(file.path, 3600), sounds.RATE)
-        elif file.content_type in _FILM_TYPES and outputs[2] is None:
+        elif file.content_type in _VIDEO_TYPES and outputs[2] is None:
             outputs[2] = VideoValue(file)
-        made.append(_kept(context, file, _KINDS.get(kind, "3d" if kind == "model" else "files"), "template"))
+        made.append(
+            _artifact(context, file, _KINDS.get(kind, "3d" if kind == "model" else "files"), "template")
+        )
     ui = {"text": (outputs[3],)} if outputs[3] else {}
     return NodeInputs(tuple(outputs), tuple(made), ui)
 
@@ -231,28 +243,28 @@ def _anything(context: NodeContext, child: NodeChild, _inputs: Mapping[str, Any]
 _KINDS = {"image": "images", "video": "images", "audio": "audio"}
 
 
-def _kept(context: NodeContext, file: NodeFile, kind: str, prefix: str) -> NodeArtifact:
+def _artifact(context: NodeContext, file: NodeFile, kind: str, prefix: str) -> NodeArtifact:
     path = context.scratch / secrets.token_hex(12)
     path.write_bytes(file.path.read_bytes())
     return NodeArtifact(file.content_type, path=path, kind=kind, prefix=prefix, info=file.info)
 
 
 def save_text(_context: NodeContext, text: str, filename_prefix: str) -> NodeInputs:
-    """A text as a file."""
+    """Save a text as a file."""
     made = NodeArtifact("text/plain", str(text).encode(), kind="files", prefix=filename_prefix)
     return NodeInputs((str(text),), (made,), {"text": (str(text),)})
 
 
 HOSTED: Mapping[str, HostedNodes] = {
-    "SixfoldTemplate": HostedNodes(_template, _anything),
-    "SixfoldTextToImage": HostedNodes(_text_to_image, _picture),
-    "SixfoldEdgeStyle": HostedNodes(_restyle, _ruled),
-    "SixfoldLineControl": HostedNodes(_restyle, _ruled),
+    "SixfoldTemplate": HostedNodes(_template, _template_output),
+    "SixfoldTextToImage": HostedNodes(_text_to_image, _image),
+    "SixfoldEdgeStyle": HostedNodes(_restyle, _image_with_lines),
+    "SixfoldLineControl": HostedNodes(_restyle, _image_with_lines),
     "SixfoldTranscribe": HostedNodes(_transcribe, _text),
-    "SixfoldCloneSpeech": HostedNodes(_speak, _sound),
-    "SixfoldSoundEffects": HostedNodes(_effects, _sound),
+    "SixfoldCloneSpeech": HostedNodes(_speak, _audio),
+    "SixfoldSoundEffects": HostedNodes(_effects, _audio),
     "SixfoldTextTo3D": HostedNodes(_text_to_3d, _model_file),
     "SixfoldImageTo3D": HostedNodes(_image_to_3d, _model_file),
-    "ImageUpscaleWithModel": HostedNodes(_upscale, _picture),
+    "ImageUpscaleWithModel": HostedNodes(_upscale, _image),
 }
 RUNS: Mapping[str, Run] = {"SixfoldSaveText": save_text}

@@ -1,4 +1,4 @@
-"""Nodes on pictures: in and out, size, colour, sharpness, one over another. As ComfyUI computes them."""
+"""Image nodes: load, save, scale, color, sharpen and blend, with ComfyUI's results."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from PIL import Image
 from sixfold.core.catalog.engines import UnusableInput
 from sixfold.core.workflows.ports import NodeContext, NodeFile, NodeInputs, Run
 from sixfold.engines.workflow_nodes import values
-from sixfold.engines.workflow_nodes.frame_split import room
+from sixfold.engines.workflow_nodes.frame_split import check_size
 from sixfold.engines.workflow_nodes.scaling import scaled
-from sixfold.engines.workflow_nodes.values import Frames, Mask, frames, made
+from sixfold.engines.workflow_nodes.values import Frames, Mask, frames, png_artifacts
 
-_SIDES_TURNED = {"none": 0, "90 degrees": -1, "180 degrees": 2, "270 degrees": 1}
+_ROTATIONS = {"none": 0, "90 degrees": -1, "180 degrees": 2, "270 degrees": 1}
 
 
 # -- in and out ----------------------------------------------------------------------------------
 
 
 def load(_context: NodeContext, image: NodeFile) -> tuple[Frames, Mask]:
-    """A picture and where it is transparent."""
+    """Load an image and a mask of its transparent parts."""
     return values.read(_path(image))
 
 
 def load_mask(_context: NodeContext, image: NodeFile, channel: str) -> tuple[Mask]:
-    """One channel of a picture as a mask; that of the cover is turned round."""
+    """Load one channel of an image as a mask; the alpha channel is inverted."""
     picture, clear = values.read(_path(image))
     if channel == "alpha":
         return (clear,)
@@ -38,32 +38,32 @@ def load_mask(_context: NodeContext, image: NodeFile, channel: str) -> tuple[Mas
 
 def _path(given: Any) -> Any:
     if not isinstance(given, NodeFile):
-        raise UnusableInput("there is no such file")
+        raise UnusableInput("The file was not found.")
     return given.path
 
 
 def save(context: NodeContext, images: Any, filename_prefix: str = "ComfyUI") -> NodeInputs:
-    """Pictures as PNG, kept."""
-    return _given(context, images, filename_prefix, temporary=False)
+    """Save images as PNG."""
+    return _output(context, images, filename_prefix, temporary=False)
 
 
 def preview(context: NodeContext, images: Any) -> NodeInputs:
-    """Pictures as PNG, shown for a while."""
-    return _given(context, images, "ComfyUI_temp", temporary=True)
+    """Save images as temporary PNGs."""
+    return _output(context, images, "ComfyUI_temp", temporary=True)
 
 
-def _given(context: NodeContext, images: Any, prefix: str, *, temporary: bool) -> NodeInputs:
+def _output(context: NodeContext, images: Any, prefix: str, *, temporary: bool) -> NodeInputs:
     total = len(frames(images))
     files = []
-    for at, each in enumerate(made(images, prefix, temporary=temporary)):
+    for at, each in enumerate(png_artifacts(images, prefix, temporary=temporary)):
         files.append(each)
         context.progress(at + 1, total)
     return NodeInputs(made=tuple(files))
 
 
 def save_websocket(context: NodeContext, images: Any) -> NodeInputs:
-    """Pictures sent to whoever watches, and kept nowhere."""
-    for each in made(images, ""):
+    """Send images to the connected clients without storing them."""
+    for each in png_artifacts(images, ""):
         context.image(each.data)
     return NodeInputs()
 
@@ -74,7 +74,7 @@ def save_websocket(context: NodeContext, images: Any) -> NodeInputs:
 def scale(
     _context: NodeContext, image: Any, upscale_method: str, width: int, height: int, crop: str
 ) -> tuple[Frames]:
-    """Another size; a side of 0 follows the other."""
+    """Scale to a size; a side of 0 keeps the aspect ratio."""
     picture = frames(image)
     rows, columns = picture.shape[1:3]
     if width == 0 and height == 0:
@@ -85,7 +85,7 @@ def scale(
 
 
 def scale_by(_context: NodeContext, image: Any, upscale_method: str, scale_by: float) -> tuple[Frames]:
-    """So many times the size."""
+    """Scale by a factor."""
     picture = frames(image)
     rows, columns = picture.shape[1:3]
     return (scaled(picture, round(columns * scale_by), round(rows * scale_by), upscale_method),)
@@ -94,7 +94,7 @@ def scale_by(_context: NodeContext, image: Any, upscale_method: str, scale_by: f
 def scale_to_pixels(
     _context: NodeContext, image: Any, upscale_method: str, megapixels: float, resolution_steps: int = 1
 ) -> tuple[Frames]:
-    """So many megapixels in the same shape."""
+    """Scale to a number of megapixels, keeping the aspect ratio."""
     picture = frames(image)
     rows, columns = picture.shape[1:3]
     by = math.sqrt(megapixels * 1024 * 1024 / (columns * rows))
@@ -103,7 +103,7 @@ def scale_to_pixels(
 
 
 def scale_to_side(_context: NodeContext, image: Any, upscale_method: str, largest_size: int) -> tuple[Frames]:
-    """The long side so long."""
+    """Scale so that the longer side has this length."""
     picture = frames(image)
     rows, columns = picture.shape[1:3]
     by = largest_size / max(rows, columns)
@@ -111,7 +111,7 @@ def scale_to_side(_context: NodeContext, image: Any, upscale_method: str, larges
 
 
 def crop(_context: NodeContext, image: Any, width: int, height: int, x: int, y: int) -> tuple[Frames]:
-    """A part of the picture."""
+    """Crop to a rectangle."""
     picture = frames(image)
     x, y = min(x, picture.shape[2] - 1), min(y, picture.shape[1] - 1)
     return (picture[:, y : y + height, x : x + width],)
@@ -120,10 +120,10 @@ def crop(_context: NodeContext, image: Any, width: int, height: int, x: int, y: 
 def pad(
     _context: NodeContext, image: Any, left: int, top: int, right: int, bottom: int, **more: int
 ) -> tuple[Frames, Mask]:
-    """A border of grey to be painted, and the mask of it, feathered into the picture."""
+    """Add a gray border for outpainting, and return its mask, feathered into the image."""
     picture, feathering = frames(image), int(more.get("feathering", 0))
     count, rows, columns, channels = picture.shape
-    room(count, rows + top + bottom, columns + left + right, channels)
+    check_size(count, rows + top + bottom, columns + left + right, channels)
     grown = np.full((count, rows + top + bottom, columns + left + right, channels), 0.5, np.float32)
     grown[:, top : top + rows, left : left + columns] = picture
     cover = np.ones(grown.shape[1:3], np.float32)
@@ -141,35 +141,35 @@ def pad(
 
 
 def rotate(_context: NodeContext, image: Any, rotation: str) -> tuple[Frames]:
-    """Quarter turns with the clock."""
-    return (np.ascontiguousarray(np.rot90(frames(image), _SIDES_TURNED[rotation], (1, 2))),)
+    """Rotate clockwise by quarter turns."""
+    return (np.ascontiguousarray(np.rot90(frames(image), _ROTATIONS[rotation], (1, 2))),)
 
 
 def flip(_context: NodeContext, image: Any, flip_method: str) -> tuple[Frames]:
-    """Upside down, or left for right."""
+    """Flip vertically or horizontally."""
     axis = 1 if flip_method.startswith("x") else 2
     return (np.flip(frames(image), axis).copy(),)
 
 
 def size(_context: NodeContext, image: Any, **_: Any) -> NodeInputs:
-    """Pixels across and down, and how many pictures."""
+    """Return the width, the height and the number of images."""
     count, rows, columns = frames(image).shape[:3]
     text = f"width: {columns}, height: {rows}\n batch size: {count}"
     return NodeInputs((columns, rows, count), ui={"text": (text,)})
 
 
-# -- several -------------------------------------------------------------------------------------
+# -- batches -------------------------------------------------------------------------------------
 
 
 def batch(_context: NodeContext, image1: Any, image2: Any) -> tuple[Frames]:
-    """Two series as one, in the size of the first."""
+    """Join two batches, scaled to the size of the first."""
     first, second = frames(image1), frames(image2)
     second = scaled(second, first.shape[2], first.shape[1], "bilinear", "center")
     return (np.concatenate([first, _channels(second, first.shape[-1])]),)
 
 
 def batch_all(_context: NodeContext, **images: Any) -> tuple[Frames]:
-    """Any number of series as one."""
+    """Join any number of batches."""
     series = [frames(images[name]) for name in sorted(images)]
     joined = series[0]
     for each in series[1:]:
@@ -178,11 +178,11 @@ def batch_all(_context: NodeContext, **images: Any) -> tuple[Frames]:
 
 
 def rebatch(_context: NodeContext, images: list[Any], batch_size: list[int]) -> tuple[list[Frames]]:
-    """All pictures of several series as a list of series of one length; the last may be shorter."""
+    """Split several batches into a list of batches of one length; the last may be shorter."""
     single = [each[at : at + 1] for each in map(frames, images) for at in range(len(each))]
     several = [single[at : at + batch_size[0]] for at in range(0, len(single), batch_size[0])]
     if any(one.shape != some[0].shape for some in several for one in some):
-        raise UnusableInput("pictures of one series have one size")
+        raise UnusableInput("All images of a batch must have the same size.")
     return ([np.concatenate(some) for some in several],)
 
 
@@ -193,14 +193,14 @@ def _channels(image: Frames, count: int) -> Frames:
 
 
 def repeat(_context: NodeContext, image: Any, amount: int) -> tuple[Frames]:
-    """Each series so many times."""
+    """Repeat a batch."""
     picture = frames(image)
-    room(amount, *picture.shape)
+    check_size(amount, *picture.shape)
     return (np.tile(picture, (amount, 1, 1, 1)),)
 
 
 def from_batch(_context: NodeContext, image: Any, batch_index: int, length: int) -> tuple[Frames]:
-    """Some pictures of a series."""
+    """Return part of a batch."""
     picture = frames(image)
     first = min(len(picture) - 1, batch_index)
     return (picture[first : first + min(len(picture) - first, length)].copy(),)
@@ -209,46 +209,46 @@ def from_batch(_context: NodeContext, image: Any, batch_index: int, length: int)
 def empty(
     _context: NodeContext, width: int, height: int, batch_size: int = 1, color: int = 0
 ) -> tuple[Frames]:
-    """Pictures of one colour."""
-    room(batch_size, width, height, 3)
-    colour = np.array([color >> 16 & 255, color >> 8 & 255, color & 255], np.float32) / np.float32(255)
-    return (np.broadcast_to(colour, (batch_size, height, width, 3)).copy(),)
+    """Return images of one color."""
+    check_size(batch_size, width, height, 3)
+    rgb = np.array([color >> 16 & 255, color >> 8 & 255, color & 255], np.float32) / np.float32(255)
+    return (np.broadcast_to(rgb, (batch_size, height, width, 3)).copy(),)
 
 
-# -- colour and sharpness ------------------------------------------------------------------------
+# -- color and sharpness -------------------------------------------------------------------------
 
 
 def invert(_context: NodeContext, image: Any) -> tuple[Frames]:
-    """The negative."""
+    """Invert the colors."""
     return (1 - frames(image),)
 
 
 def blur(_context: NodeContext, image: Any, blur_radius: int, sigma: float) -> tuple[Frames]:
-    """Blurred; `sigma` is in radii."""
+    """Blur with a Gaussian; `sigma` is in radii."""
     picture = frames(image)
     if blur_radius == 0:
         return (picture,)
-    kernel = _bell(blur_radius, sigma)
+    kernel = _gaussian(blur_radius, sigma)
     return (np.stack([_convolved(each, np.outer(kernel, kernel)) for each in picture]),)
 
 
 def sharpen(
     _context: NodeContext, image: Any, sharpen_radius: int, sigma: float, alpha: float
 ) -> tuple[Frames]:
-    """Sharpened by what a blur takes away."""
+    """Sharpen by an unsharp mask."""
     picture = frames(image)
     if sharpen_radius == 0:
         return (picture,)
-    bell = _bell(sharpen_radius, sigma)
-    kernel = np.outer(bell, bell) * -(alpha * 10)
+    gaussian = _gaussian(sharpen_radius, sigma)
+    kernel = np.outer(gaussian, gaussian) * -(alpha * 10)
     kernel[sharpen_radius, sharpen_radius] += 1 - kernel.sum()
     return (np.clip(np.stack([_convolved(each, kernel) for each in picture]), 0, 1),)
 
 
-def _bell(radius: int, sigma: float) -> Any:
+def _gaussian(radius: int, sigma: float) -> Any:
     at = np.linspace(-1, 1, 2 * radius + 1)
-    bell = np.exp(-(at**2) / (2 * sigma * sigma))
-    return bell / bell.sum()
+    gaussian = np.exp(-(at**2) / (2 * sigma * sigma))
+    return gaussian / gaussian.sum()
 
 
 def _convolved(picture: Frames, kernel: Any) -> Frames:
@@ -259,14 +259,14 @@ def _convolved(picture: Frames, kernel: Any) -> Frames:
 def blend(
     _context: NodeContext, image1: Any, image2: Any, blend_factor: float, blend_mode: str
 ) -> tuple[Frames]:
-    """Two pictures mixed."""
+    """Blend two images."""
     one, other = frames(image1), frames(image2)
     other = _channels(scaled(other, one.shape[2], one.shape[1], "bicubic", "center"), one.shape[-1])
     mixed = _BLENDS[blend_mode](one, other)
     return (np.clip(one * (1 - blend_factor) + mixed * blend_factor, 0, 1).astype(np.float32),)
 
 
-def _soft(one: Frames, other: Frames) -> Frames:
+def _soft_light(one: Frames, other: Frames) -> Frames:
     curve = np.where(one <= 0.25, ((16 * one - 12) * one + 4) * one, np.sqrt(np.maximum(one, 0)))
     dark = one - (1 - 2 * other) * one * (1 - one)
     return np.where(other <= 0.5, dark, one + (2 * other - 1) * (curve - one))
@@ -277,16 +277,16 @@ _BLENDS: Mapping[str, Callable[[Frames, Frames], Frames]] = {
     "multiply": lambda one, other: one * other,
     "screen": lambda one, other: 1 - (1 - one) * (1 - other),
     "overlay": lambda one, other: np.where(one <= 0.5, 2 * one * other, 1 - 2 * (1 - one) * (1 - other)),
-    "soft_light": _soft,
+    "soft_light": _soft_light,
     "difference": lambda one, other: one - other,
 }
 
 
 def quantize(_context: NodeContext, image: Any, colors: int, dither: str) -> tuple[Frames]:
-    """Few colours."""
+    """Reduce to a palette."""
     method = Image.Dither.FLOYDSTEINBERG if dither == "floyd-steinberg" else Image.Dither.NONE
     series = []
-    for each in values.whole(frames(image)[..., :3]):
+    for each in values.to_bytes(frames(image)[..., :3]):
         picture = Image.fromarray(each)
         palette = picture.quantize(colors)
         few = picture.quantize(colors, palette=palette, dither=method)
@@ -295,19 +295,19 @@ def quantize(_context: NodeContext, image: Any, colors: int, dither: str) -> tup
 
 
 def brightness(_context: NodeContext, images: Any, factor: float) -> tuple[Frames]:
-    """Lighter or darker."""
+    """Change the brightness by a factor."""
     return (np.clip(frames(images) * np.float32(factor), 0, 1),)
 
 
 def contrast(_context: NodeContext, images: Any, factor: float) -> tuple[Frames]:
-    """More or less contrast about the middle."""
+    """Change the contrast around mid-gray by a factor."""
     return (np.clip((frames(images) - 0.5) * np.float32(factor) + 0.5, 0, 1).astype(np.float32),)
 
 
 def canny(_context: NodeContext, image: Any, low_threshold: float, high_threshold: float) -> tuple[Frames]:
-    """Edges, white on black."""
+    """Detect edges, white on black."""
     series = []
-    for each in values.whole(frames(image)[..., :3]):
+    for each in values.to_bytes(frames(image)[..., :3]):
         grey = cv2.GaussianBlur(cv2.cvtColor(each, cv2.COLOR_RGB2GRAY), (5, 5), 1)
         edges = cv2.Canny(grey, low_threshold * 255, high_threshold * 255, L2gradient=True)
         series.append(np.repeat(edges[..., None], 3, -1).astype(np.float32) / np.float32(255))
@@ -326,7 +326,7 @@ _SHAPES = {
 
 
 def morphology(_context: NodeContext, image: Any, operation: str, kernel_size: int) -> tuple[Frames]:
-    """Dilation, erosion, and their combinations."""
+    """Apply dilation, erosion or one of their combinations."""
     kernel = np.ones((kernel_size, kernel_size), np.uint8)
     series = [cv2.morphologyEx(each, _SHAPES[operation], kernel) for each in frames(image)]
     return (np.stack(series),)

@@ -1,4 +1,4 @@
-"""A mask that a client drew over a picture: its alpha becomes the picture's."""
+"""Apply a mask that a client drew: its alpha channel becomes the image's."""
 
 from __future__ import annotations
 
@@ -10,35 +10,37 @@ from PIL import Image, PngImagePlugin
 from sixfold.core.catalog.engines import UnusableInput
 from sixfold.engines.workflow_nodes import preview
 
-_LEVEL = 4  # ComfyUI's own
-_MOST_PIXELS = 40_000_000  # of one picture take 160 MB, three times
+_LEVEL = 4  # the level that ComfyUI uses
+_MAX_PIXELS = 40_000_000  # three copies of 160 MB each
 
-_PIXEL_BYTES = 10  # of memory for each pixel of the picture and of its mask
-
-
-def masked_bytes(picture: Path, mask: Path) -> int:
-    """The most bytes of memory that `masked` takes; raises `UnusableInput`."""
-    return sum(math.prod(preview.size(each)) for each in (picture, mask)) * _PIXEL_BYTES
+_PIXEL_BYTES = 10  # of memory per pixel of the image and of its mask
 
 
-def masked(picture: Path, mask: Path, result: Path) -> None:
-    """Write the picture as PNG with the mask's alpha, its text chunks kept; raises `UnusableInput`."""
+def mask_memory(image: Path, mask: Path) -> int:
+    """Return the maximum memory of `apply_mask` in bytes; raises `UnusableInput`."""
+    return sum(math.prod(preview.size(each)) for each in (image, mask)) * _PIXEL_BYTES
+
+
+def apply_mask(image: Path, mask: Path, result: Path) -> None:
+    """Write the image as PNG with the mask's alpha, keeping its text chunks; raises `UnusableInput`."""
     try:
-        with Image.open(picture) as original, Image.open(mask) as drawn:
-            if drawn.size != original.size:
-                sizes = ["×".join(map(str, each)) for each in (drawn.size, original.size)]
-                raise UnusableInput(f"The mask has {sizes[0]} pixels, the picture {sizes[1]}")
-            if drawn.width * drawn.height > _MOST_PIXELS:
+        with Image.open(image) as original, Image.open(mask) as mask_image:
+            if mask_image.size != original.size:
+                sizes = ["×".join(map(str, each)) for each in (mask_image.size, original.size)]
                 raise UnusableInput(
-                    f"A picture with a mask may have at most {_MOST_PIXELS:,} pixels; "
-                    f"this one has {drawn.width}×{drawn.height}"
+                    f"The mask must have the size of the image, {sizes[1]} pixels (got {sizes[0]})."
                 )
-            alpha = drawn.convert("RGBA").getchannel("A")
-            told = PngImagePlugin.PngInfo()
+            if mask_image.width * mask_image.height > _MAX_PIXELS:
+                raise UnusableInput(
+                    f"An image with a mask must have at most {_MAX_PIXELS:,} pixels "
+                    f"(got {mask_image.width}×{mask_image.height})."
+                )
+            alpha = mask_image.convert("RGBA").getchannel("A")
+            info = PngImagePlugin.PngInfo()
             for name, text in getattr(original, "text", {}).items():
-                told.add_text(name, text)
-            whole = original.convert("RGBA")
+                info.add_text(name, text)
+            result_image = original.convert("RGBA")
     except (OSError, SyntaxError, Image.DecompressionBombError) as error:
-        raise UnusableInput("The picture or its mask cannot be read") from error
-    whole.putalpha(alpha)
-    whole.save(result, "PNG", compress_level=_LEVEL, pnginfo=told)
+        raise UnusableInput("The image or its mask cannot be read.") from error
+    result_image.putalpha(alpha)
+    result_image.save(result, "PNG", compress_level=_LEVEL, pnginfo=info)

@@ -1,4 +1,4 @@
-"""Nodes on masks, and on pictures with one. As ComfyUI computes them."""
+"""Nodes on masks and on images with masks, with ComfyUI's results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from sixfold.core.workflows.ports import NodeContext, NodeInputs, Run
 from sixfold.engines.workflow_nodes import images
-from sixfold.engines.workflow_nodes.frame_split import room
+from sixfold.engines.workflow_nodes.frame_split import check_size
 from sixfold.engines.workflow_nodes.scaling import scaled
 from sixfold.engines.workflow_nodes.values import Frames, Mask, frames, mask
 
@@ -18,47 +18,47 @@ _CHANNELS = ("red", "green", "blue", "alpha")
 
 
 def to_image(_context: NodeContext, mask: Any) -> tuple[Frames]:
-    """A mask as grey pictures."""
+    """Convert a mask to gray images."""
     return (np.repeat(_mask(mask)[..., None], 3, -1),)
 
 
-def of_image(_context: NodeContext, image: Any, channel: str) -> tuple[Mask]:
-    """One channel of the pictures; a cover that they have not is full."""
+def from_image(_context: NodeContext, image: Any, channel: str) -> tuple[Mask]:
+    """Return one channel of images as a mask; a missing alpha channel counts as opaque."""
     picture, at = frames(image), _CHANNELS.index(channel)
     whole = np.ones(picture.shape[:3], np.float32)
     return (picture[..., at] if at < picture.shape[-1] else whole,)
 
 
-def of_colour(_context: NodeContext, image: Any, color: int) -> tuple[Mask]:
-    """White where the pictures are of exactly one colour."""
+def from_color(_context: NodeContext, image: Any, color: int) -> tuple[Mask]:
+    """Return a mask of the pixels with exactly this color."""
     pixels = np.clip(frames(image) * 255, 0, 255).round().astype(np.int64)
     numbers = (pixels[..., 0] << 16) + (pixels[..., 1] << 8) + pixels[..., 2]
     return (np.where(numbers == color, 1, 0).astype(np.float32),)
 
 
 def solid(_context: NodeContext, value: float, width: int, height: int) -> tuple[Mask]:
-    """One grey."""
-    room(width, height)
+    """Return a mask of one value."""
+    check_size(width, height)
     return (np.full((1, height, width), value, np.float32),)
 
 
 def invert(_context: NodeContext, mask: Any) -> tuple[Mask]:
-    """The negative."""
+    """Invert a mask."""
     return (1 - _mask(mask),)
 
 
 def crop(_context: NodeContext, mask: Any, x: int, y: int, width: int, height: int) -> tuple[Mask]:
-    """A part."""
+    """Crop a mask."""
     return (_mask(mask)[:, y : y + height, x : x + width],)
 
 
 def threshold(_context: NodeContext, mask: Any, value: float) -> tuple[Mask]:
-    """White above a value, black elsewhere."""
+    """Return a mask that is white above a value."""
     return ((_mask(mask) > value).astype(np.float32),)
 
 
 def feather(_context: NodeContext, mask: Any, left: int, top: int, right: int, bottom: int) -> tuple[Mask]:
-    """Faded at its borders."""
+    """Fade a mask at its borders."""
     made = _mask(mask).copy()
     rows, columns = made.shape[1:]
     for width, length, axis, turned in (
@@ -75,7 +75,7 @@ def feather(_context: NodeContext, mask: Any, left: int, top: int, right: int, b
 
 
 def grow(_context: NodeContext, mask: Any, expand: int, tapered_corners: bool) -> tuple[Mask]:
-    """Larger or smaller by so many pixels."""
+    """Grow or shrink a mask by a number of pixels."""
     corner = 0 if tapered_corners else 1
     kernel = np.array([[corner, 1, corner], [1, 1, 1], [corner, 1, corner]], np.uint8)
     work = cv2.erode if expand < 0 else cv2.dilate
@@ -88,10 +88,10 @@ def grow(_context: NodeContext, mask: Any, expand: int, tapered_corners: bool) -
 def combine(
     _context: NodeContext, destination: Any, source: Any, x: int, y: int, operation: str
 ) -> tuple[Mask]:
-    """One mask laid into another."""
-    made, laid = _mask(destination).copy(), _mask(source)
-    part = made[:, y : y + laid.shape[1], x : x + laid.shape[2]]
-    over = laid[:, : part.shape[1], : part.shape[2]]
+    """Combine a mask with part of another."""
+    made, overlay = _mask(destination).copy(), _mask(source)
+    part = made[:, y : y + overlay.shape[1], x : x + overlay.shape[2]]
+    over = overlay[:, : part.shape[1], : part.shape[2]]
     part[:] = _OPERATIONS[operation](part, over)
     return (np.clip(made, 0, 1),)
 
@@ -109,62 +109,62 @@ _OPERATIONS: Mapping[str, Callable[[Mask, Mask], Mask]] = {
 def composite(
     _context: NodeContext, destination: Any, source: Any, x: int, y: int, resize_source: bool, **more: Any
 ) -> tuple[Frames]:
-    """One picture laid into another, where its mask lets it."""
+    """Paste one image into another through a mask."""
     below, above = frames(destination).copy(), frames(source)
     if resize_source:
         above = scaled(above, below.shape[2], below.shape[1], "bilinear")
     count = len(below)
-    above = _repeated(above, count)
+    above = _repeat(above, count)
     cover = np.ones((count, *above.shape[1:3]), np.float32)
     if more.get("mask") is not None:
-        cover = _fitting(_mask(more["mask"]), above.shape[1], above.shape[2])
-    cover = _repeated(cover, count)
+        cover = _scale_mask(_mask(more["mask"]), above.shape[1], above.shape[2])
+    cover = _repeat(cover, count)
     x, y = max(-above.shape[2], min(x, below.shape[2])), max(-above.shape[1], min(y, below.shape[1]))
     left, top = max(0, -x), max(0, -y)
     part = below[:, max(y, 0) : y + above.shape[1], max(x, 0) : x + above.shape[2]]
     height, width, channels = part.shape[1], part.shape[2], min(part.shape[-1], above.shape[-1])
-    laid = above[:, top : top + height, left : left + width, :channels]
+    overlay = above[:, top : top + height, left : left + width, :channels]
     weight = cover[:, top : top + height, left : left + width, None]
-    part[..., :channels] = laid * weight + part[..., :channels] * (1 - weight)
+    part[..., :channels] = overlay * weight + part[..., :channels] * (1 - weight)
     return (below,)
 
 
-def _repeated(series: Frames, count: int) -> Frames:
-    """So many pictures, from the first again where there are fewer."""
+def _repeat(series: Frames, count: int) -> Frames:
+    """Repeat a batch to a number of images."""
     return series[np.arange(count) % len(series)]
 
 
-def _fitting(cover: Mask, rows: int, columns: int) -> Mask:
+def _scale_mask(cover: Mask, rows: int, columns: int) -> Mask:
     return scaled(cover[..., None], columns, rows, "bilinear")[..., 0]
 
 
 def join_alpha(_context: NodeContext, image: Any, alpha: Any) -> tuple[Frames]:
-    """Pictures with a cover that is the mask turned round."""
+    """Add the inverted mask as an alpha channel."""
     picture = frames(image)
-    cover = 1 - _fitting(_mask(alpha), picture.shape[1], picture.shape[2])
+    cover = 1 - _scale_mask(_mask(alpha), picture.shape[1], picture.shape[2])
     count = max(len(picture), len(cover))
-    colour = _repeated(picture[..., :3], count)
-    return (np.concatenate([colour, _repeated(cover, count)[..., None]], -1),)
+    rgb = _repeat(picture[..., :3], count)
+    return (np.concatenate([rgb, _repeat(cover, count)[..., None]], -1),)
 
 
 def split_alpha(_context: NodeContext, image: Any) -> tuple[Frames, Mask]:
-    """Pictures without their cover, and it turned round as a mask."""
+    """Return images without their alpha channel, and its inverse as a mask."""
     picture = frames(image)
     cover = picture[..., 3] if picture.shape[-1] > 3 else np.ones(picture.shape[:3], np.float32)
     return picture[..., :3], 1 - cover
 
 
 def preview(context: NodeContext, mask: Any) -> NodeInputs:
-    """A mask, shown for a while."""
+    """Save a mask as a temporary image."""
     return images.preview(context, to_image(context, mask)[0])
 
 
-_mask = mask  # the nodes' own input has this name
+_mask = mask  # the nodes have an input named `mask`
 
 RUNS: Mapping[str, Run] = {
     "MaskToImage": to_image,
-    "ImageToMask": of_image,
-    "ImageColorToMask": of_colour,
+    "ImageToMask": from_image,
+    "ImageColorToMask": from_color,
     "SolidMask": solid,
     "InvertMask": invert,
     "CropMask": crop,

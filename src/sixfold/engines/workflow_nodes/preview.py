@@ -1,4 +1,4 @@
-"""A picture as a client asks to see it: in fewer bytes, or without its alpha, or its alpha alone."""
+"""Render an image for a client: smaller, without its alpha channel, or its alpha channel alone."""
 
 from __future__ import annotations
 
@@ -11,59 +11,62 @@ from PIL import Image
 from sixfold.core.catalog.engines import UnusableInput
 from sixfold.engines.image.headers import MAX_PIXELS, check_pixels
 
-PREVIEW_PIXELS = 16_000_000  # a preview of more is scaled down by a whole number
-_LEVEL, _QUALITY = 4, 90  # ComfyUI's own
-_DECODED, _ENCODED = 12, 24  # bytes of memory for each pixel
+PREVIEW_PIXELS = 16_000_000  # a larger preview is scaled down by an integer factor
+_LEVEL, _QUALITY = 4, 90  # the values that ComfyUI uses
+_DECODED, _ENCODED = 12, 24  # bytes of memory per pixel
 
 
-def viewed_bytes(picture: Path, preview: str | None) -> int:
-    """The most bytes of memory that `viewed` takes; raises `UnusableInput`."""
-    width, height = _checked(picture)
+def render_memory(path: Path, preview: str | None) -> int:
+    """Return the maximum memory of `render` in bytes; raises `UnusableInput`."""
+    width, height = _checked_size(path)
     factor = 1 if preview is None else _factor(width, height)
-    shown = math.ceil(width / factor) * math.ceil(height / factor)
-    return width * height * _DECODED + shown * _ENCODED
+    output = math.ceil(width / factor) * math.ceil(height / factor)
+    return width * height * _DECODED + output * _ENCODED
 
 
-def size(picture: Path) -> tuple[int, int]:
-    """The width and height by the header; raises `UnusableInput`."""
+def size(path: Path) -> tuple[int, int]:
+    """Return the width and height in the header; raises `UnusableInput`."""
     try:
-        with Image.open(picture) as image:
+        with Image.open(path) as image:
             return image.size
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise UnusableInput("The picture cannot be read") from error
+        raise UnusableInput("The image cannot be read.") from error
 
 
-def _checked(picture: Path) -> tuple[int, int]:
-    width, height = size(picture)
+def _checked_size(path: Path) -> tuple[int, int]:
+    width, height = size(path)
     check_pixels(width, height, width * height, MAX_PIXELS)
     return width, height
 
 
-def viewed(picture: Path, preview: str | None, channel: str) -> tuple[bytes, str]:
-    """The picture as `preview` says ("webp;90"), else its `channel`, and its type; raises `UnusableInput`."""
-    _checked(picture)
+def render(path: Path, preview: str | None, channel: str) -> tuple[bytes, str]:
+    """Return an image as `preview` asks ("webp;90"), else its `channel`, and the content type.
+
+    Raises `UnusableInput`.
+    """
+    _checked_size(path)
     out = io.BytesIO()
     try:
-        with Image.open(picture) as image:
+        with Image.open(path) as image:
             if preview is None:
                 _channels(image, channel).save(out, "PNG", compress_level=_LEVEL)
                 return out.getvalue(), "image/png"
-            asked = preview.split(";")
-            kind = "jpeg" if asked[0] == "jpeg" and "a" not in channel else "webp"
-            quality = min(int(asked[-1]), 100) if asked[-1].isdecimal() else _QUALITY
-            shown = _reduced(image, "RGB" if kind == "jpeg" or channel == "rgb" else "RGBA")
-            image.close()  # its pixels go before the encoder allocates its own
-            shown.save(out, kind, quality=quality)
+            options = preview.split(";")
+            kind = "jpeg" if options[0] == "jpeg" and "a" not in channel else "webp"
+            quality = min(int(options[-1]), 100) if options[-1].isdecimal() else _QUALITY
+            output = _reduced(image, "RGB" if kind == "jpeg" or channel == "rgb" else "RGBA")
+            image.close()  # frees its pixels before the encoder allocates its own
+            output.save(out, kind, quality=quality)
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise UnusableInput("The picture cannot be read") from error
+        raise UnusableInput("The image cannot be read.") from error
     return out.getvalue(), f"image/{kind}"
 
 
 def _reduced(image: Image.Image, mode: str) -> Image.Image:
-    """The picture in a mode, in at most `PREVIEW_PIXELS`; a JPEG is decoded in no more than it takes."""
-    wanted = _factor(*image.size)
-    if wanted > 1:
-        image.draft(None, (image.width // wanted, image.height // wanted))
+    """Convert to a mode, scaled to at most `PREVIEW_PIXELS`; a JPEG is decoded at a smaller size."""
+    draft_factor = _factor(*image.size)
+    if draft_factor > 1:
+        image.draft(None, (image.width // draft_factor, image.height // draft_factor))
     factor = _factor(*image.size)
     converted = image.convert(mode)
     return converted if factor == 1 else converted.reduce(factor)

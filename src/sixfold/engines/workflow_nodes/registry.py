@@ -1,4 +1,4 @@
-"""Every class that is known here: ComfyUI's and our own, and the functions behind those that run."""
+"""The registry of node classes, ComfyUI's and our own, with the functions of those that run here."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _TERMS = frozenset({"SixfoldRecognizerLoader", "WanVaceToVideo", "WanAnimateToVi
 
 
 def read() -> Iterator[NodeSpec]:
-    """The classes of the tables, without functions."""
+    """Yield the node classes of the tables, without functions."""
     for name in _FILES:
         text = (resources.files("sixfold.data") / "nodes" / name).read_text("utf-8")
         yield from node_definitions.read(tomllib.loads(text))
@@ -45,12 +45,12 @@ def read() -> Iterator[NodeSpec]:
 
 @functools.cache
 def registry() -> Registry:
-    """All classes; those without a `run` are known by their schema only."""
-    return Registry(_behind(spec) for spec in read())
+    """Return all node classes; those without `run` have a schema only."""
+    return Registry(_with_function(spec) for spec in read())
 
 
-def _behind(spec: NodeSpec) -> NodeSpec:
-    """A class with the function behind it, where there is one."""
+def _with_function(spec: NodeSpec) -> NodeSpec:
+    """Return a class with its function, if it has one."""
     name = spec.class_type
     if name in _INLINE:
         return replace(spec, run=_INLINE[name])
@@ -60,7 +60,7 @@ def _behind(spec: NodeSpec) -> NodeSpec:
         row = hosted.HOSTED[name]
         return replace(spec, run=row.run, where="await", estimate=row.estimate)
     if name in sampling.RUNS:
-        return replace(spec, run=sampling.RUNS[name], where="await", estimate=sampling.asked)
+        return replace(spec, run=sampling.RUNS[name], where="await", estimate=sampling.estimate)
     if name in _TERMS or (spec.outputs and all(each.type in latents.SYMBOLIC for each in spec.outputs)):
         return replace(spec, run=latents.recorder(spec))
     return spec

@@ -1,4 +1,4 @@
-"""Latents into pictures: one order for the platform's image or film model at the node that decodes."""
+"""Decode latents: a child request for the platform's image or video model at the decoding node."""
 
 from __future__ import annotations
 
@@ -17,142 +17,140 @@ from sixfold.engines.workflow_nodes.latents import LatentRequest, LatentTerm, re
 from sixfold.engines.workflow_nodes.scaling import scaled
 from sixfold.engines.workflow_nodes.values import Frames, Mask, VideoValue, frames
 
-IMAGE, RESTYLE, FILM = "graph-image", "graph-restyle", "graph-film"
+IMAGE, RESTYLE, VIDEO = "graph-image", "graph-restyle", "graph-film"
 _SEEDS = 2**31
-_LEAST_SIDE = 64  # what is smaller is painted larger, and brought to size
+_MIN_SIDE = 64  # smaller images are generated larger and scaled down
 
 
-def asked(inputs: Mapping[str, Any]) -> tuple[ChildRequest, ...]:
-    """What decoding a latent will order, without the pictures that go along."""
+def estimate(inputs: Mapping[str, Any]) -> tuple[ChildRequest, ...]:
+    """Return the child requests for decoding a latent, without input images, for an estimate."""
     latent = inputs.get("samples")
     if not isinstance(latent, LatentTerm):
         return ()
-    wish = read(latent)
-    if not wish.sampled:
+    request = read(latent)
+    if not request.sampled:
         return ()
-    wish.width, wish.height = wish.width or 1024, wish.height or 1024
-    return (_order(wish, 0, None),) * (1 if wish.length else wish.count)
+    request.width, request.height = request.width or 1024, request.height or 1024
+    return (_child_request(request, 0, None),) * (1 if request.length else request.count)
 
 
 async def decode(context: NodeContext, samples: Any, **_: Any) -> tuple[Frames | VideoValue]:
-    """A latent's pictures, ordered from the platform."""
+    """Decode a latent by child predictions; returns images or a video."""
     if not isinstance(samples, LatentTerm):
-        raise EngineError("there is nothing to decode")
-    wish = read(samples)
-    source = None if wish.source is None else await asyncio.to_thread(frames, wish.source)
-    if not wish.sampled:
+        raise EngineError("samples must be a latent.")
+    request = read(samples)
+    source = None if request.source is None else await asyncio.to_thread(frames, request.source)
+    if not request.sampled:
         if source is None:
-            raise EngineError("the latent was never sampled")
+            raise EngineError("The latent has not been sampled: connect it to a sampler node.")
         return (source,)
-    if source is not None and not wish.width:
-        wish.height, wish.width = source.shape[1:3]
-    if not wish.width:
-        raise EngineError("the latent has no size")
-    if wish.count > MOST:
-        raise EngineError(f"at most {MOST} pictures are made at once")
-    picture = None if source is None else await asyncio.to_thread(_sent, context, source, wish)
-    if wish.length:
-        film = await context.child(_order(wish, 0, picture))
-        return (await asyncio.to_thread(_film, film, wish),)
-    orders = [_order(wish, at, picture) for at in range(wish.count)]
-    children = [await context.child(each) for each in orders]
-    return (await asyncio.to_thread(_pictures, context, children, wish, source),)
+    if source is not None and not request.width:
+        request.height, request.width = source.shape[1:3]
+    if not request.width:
+        raise EngineError("The latent has no size: connect a source image or set width and height.")
+    if request.count > MOST:
+        raise EngineError(f"A batch must have at most {MOST} images (got {request.count}).")
+    image = None if source is None else await asyncio.to_thread(_upload, context, source, request)
+    if request.length:
+        video = await context.child(_child_request(request, 0, image))
+        return (await asyncio.to_thread(_video, video, request),)
+    requests = [_child_request(request, at, image) for at in range(request.count)]
+    children = [await context.child(each) for each in requests]
+    return (await asyncio.to_thread(_images, context, children, request, source),)
 
 
-def _sent(context: NodeContext, source: Frames, wish: LatentRequest) -> NodeFile:
-    resized = scaled(source[:1, ..., :3], wish.width, wish.height, "area", "center")
+def _upload(context: NodeContext, source: Frames, request: LatentRequest) -> NodeFile:
+    resized = scaled(source[:1, ..., :3], request.width, request.height, "area", "center")
     return values.file(context, resized)
 
 
-def _order(wish: LatentRequest, at: int, picture: NodeFile | None) -> ChildRequest:
-    """The order for one picture, or for the film."""
+def _child_request(request: LatentRequest, at: int, image: NodeFile | None) -> ChildRequest:
+    """Return the child request for one image, or for the video."""
     shared: dict[str, Any] = {
-        "negative_prompt": wish.negative,
-        "seed": (wish.seed + at) % _SEEDS,
-        "steps": max(1, min(wish.steps, 150)),
-        "guidance": max(0.0, min(wish.cfg, 30.0)),
+        "negative_prompt": request.negative,
+        "seed": (request.seed + at) % _SEEDS,
+        "steps": max(1, min(request.steps, 150)),
+        "guidance": max(0.0, min(request.cfg, 30.0)),
     }
-    if wish.length:
-        size = {"width": _even(wish.width), "height": _even(wish.height)}
-        rate = max(1, min(60, round(wish.fps)))
+    if request.length:
+        size = {"width": _even(request.width), "height": _even(request.height)}
+        rate = max(1, min(60, round(request.fps)))
         order = {
             **shared,
             **size,
-            "prompt": wish.prompt,
-            "num_frames": wish.length,
+            "prompt": request.prompt,
+            "num_frames": request.length,
             "frames_per_second": rate,
         }
-        return ChildRequest(FILM, {**order, **({"image_url": picture} if picture else {})})
-    if not wish.anew:
-        words = {"style_prompt": wish.prompt, "strength": max(0.01, min(wish.denoise, 1.0))}
-        return ChildRequest(
-            RESTYLE, {**shared, **words, **({"source_image_url": picture} if picture else {})}
-        )
-    larger = max(1, -(-_LEAST_SIDE // min(wish.width, wish.height)))
-    size = {"width": wish.width * larger, "height": wish.height * larger}
-    return ChildRequest(IMAGE, {**shared, "prompt": wish.prompt, **size})
+        return ChildRequest(VIDEO, {**order, **({"image_url": image} if image else {})})
+    if not request.from_scratch:
+        words = {"style_prompt": request.prompt, "strength": max(0.01, min(request.denoise, 1.0))}
+        return ChildRequest(RESTYLE, {**shared, **words, **({"source_image_url": image} if image else {})})
+    larger = max(1, -(-_MIN_SIDE // min(request.width, request.height)))
+    size = {"width": request.width * larger, "height": request.height * larger}
+    return ChildRequest(IMAGE, {**shared, "prompt": request.prompt, **size})
 
 
 def _even(side: int) -> int:
     return max(2, side // 2 * 2)
 
 
-def _pictures(
-    context: NodeContext, children: list[NodeChild], wish: LatentRequest, source: Frames | None
+def _images(
+    context: NodeContext, children: list[NodeChild], request: LatentRequest, source: Frames | None
 ) -> Frames:
-    series = [scaled(_picture(child), wish.width, wish.height, "lanczos") for child in children]
+    series = [scaled(_image(child), request.width, request.height, "lanczos") for child in children]
     made = np.concatenate(series)
-    if wish.mask is not None and source is not None:
-        made = _inside(made, scaled(source[..., :3], wish.width, wish.height, "area"), wish.mask)
-    if wish.control is not None:
-        made = led(made, frames(wish.control.image), wish.control.strength)
-    context.preview(values.small_jpeg(values.whole(made[:1])[0]))
+    if request.mask is not None and source is not None:
+        made = _blend(made, scaled(source[..., :3], request.width, request.height, "area"), request.mask)
+    if request.control is not None:
+        made = follow_lines(made, frames(request.control.image), request.control.strength)
+    context.preview(values.small_jpeg(values.to_bytes(made[:1])[0]))
     return made
 
 
-def _picture(child: NodeChild) -> Frames:
+def _image(child: NodeChild) -> Frames:
     if not child.files:
-        raise EngineError("the model gave no picture")
+        raise EngineError("The model returned no image.")
     return values.read(child.files[0].path)[0]
 
 
-def _inside(made: Frames, source: Frames, mask: Any) -> Frames:
-    """What was made where the mask is white, the source elsewhere."""
+def _blend(made: Frames, source: Frames, mask: Any) -> Frames:
+    """Blend the result into the source where the mask is white."""
     cover = scaled(values.mask(mask)[..., None], made.shape[2], made.shape[1], "bilinear")
     return (made * cover + source * (1 - cover)).astype(np.float32)
 
 
-def led(made: Frames, lines: Frames, strength: float) -> Frames:
-    """Pictures drawn along lines: their colours run together up to the lines, which are inked over them."""
+def follow_lines(made: Frames, lines: Frames, strength: float) -> Frames:
+    """Redraw images along lines: colors are smoothed between the lines, which are drawn on top."""
     guides = scaled(lines[..., :3], made.shape[2], made.shape[1], "bilinear", "center").mean(-1)
     weight = np.float32(max(0.0, min(strength, 1.0)))
     drawn = [
-        _drawn(picture, np.ascontiguousarray(guides[min(at, len(guides) - 1)]), weight)
-        for at, picture in enumerate(made)
+        _draw(image, np.ascontiguousarray(guides[min(at, len(guides) - 1)]), weight)
+        for at, image in enumerate(made)
     ]
     return np.stack(drawn).astype(np.float32)
 
 
-def _drawn(picture: Frames, line: Mask, weight: np.float32) -> Frames:
-    side = max(picture.shape[:2])
+def _draw(image: Frames, line: Mask, weight: np.float32) -> Frames:
+    side = max(image.shape[:2])
     wall = np.clip(cv2.GaussianBlur(line, (0, 0), 1.2) * 3, 0, 1)
     guide = np.repeat(wall[..., None], 3, -1)
     flat = cv2.ximgproc.dtFilter(
-        guide, np.ascontiguousarray(picture), side / 16, 0.2, mode=cv2.ximgproc.DTF_NC, numIters=3
+        guide, np.ascontiguousarray(image), side / 16, 0.2, mode=cv2.ximgproc.DTF_NC, numIters=3
     )
-    wash = flat + 0.7 * (picture - cv2.GaussianBlur(picture, (0, 0), side / 85))
-    mixed = picture + (wash - picture) * weight
+    wash = flat + 0.7 * (image - cv2.GaussianBlur(image, (0, 0), side / 85))
+    mixed = image + (wash - image) * weight
     ink = np.clip(cv2.GaussianBlur(line, (0, 0), side / 800) * 1.8, 0, 1)[..., None] * weight
     return np.clip(mixed * (1 - ink * 0.85), 0, 1)
 
 
-def _film(child: NodeChild, wish: LatentRequest) -> VideoValue | Frames:
+def _video(child: NodeChild, request: LatentRequest) -> VideoValue | Frames:
     if not child.files:
-        raise EngineError("the model gave no film")
-    if wish.control is None:
+        raise EngineError("The model returned no video.")
+    if request.control is None:
         return VideoValue(child.files[0])
-    pictures = frame_split.taken_apart(child.files[0].path)[0][: wish.length]
-    return led(pictures, frames(wish.control.image), wish.control.strength)
+    images = frame_split.decode_frames(child.files[0].path)[0][: request.length]
+    return follow_lines(images, frames(request.control.image), request.control.strength)
 
 
 RUNS: Mapping[str, Run] = {"VAEDecode": decode, "VAEDecodeTiled": decode}

@@ -1,4 +1,4 @@
-"""Pictures at another size, as ComfyUI computes them."""
+"""Scale images with ComfyUI's results."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ import cv2
 import numpy as np
 from PIL import Image
 
-from sixfold.engines.workflow_nodes.frame_split import room
+from sixfold.engines.workflow_nodes.frame_split import check_size
 from sixfold.engines.workflow_nodes.values import Frames
 
 
 def scaled(image: Frames, width: int, height: int, method: str, crop: str = "disabled") -> Frames:
-    """The pictures at a size; `center` keeps the middle where the shape differs."""
-    room(len(image), width, height, image.shape[-1])
+    """Return images at a size; `crop="center"` crops to the aspect ratio first."""
+    check_size(len(image), width, height, image.shape[-1])
     if crop == "center":
-        image = _cropped(image, width, height)
+        image = _crop_center(image, width, height)
     if image.shape[1:3] == (height, width):
         return image
     one = _METHODS.get(method, _bilinear)
     return np.stack([one(np.ascontiguousarray(picture), width, height) for picture in image])
 
 
-def _cropped(image: Frames, width: int, height: int) -> Frames:
-    """The middle of the pictures in the shape that is wanted."""
+def _crop_center(image: Frames, width: int, height: int) -> Frames:
+    """Crop the center of images to an aspect ratio."""
     rows, columns = image.shape[1:3]
     x = y = 0
     if columns / rows > width / height:
@@ -52,11 +52,11 @@ _bilinear = _by_cv2(cv2.INTER_LINEAR)
 
 
 def _area(picture: Frames, width: int, height: int) -> Frames:
-    """The mean of the pixels that each new one touches, each counted once (adaptive average pooling)."""
-    return _pooled(_pooled(picture, height, 0), width, 1)
+    """Average the pixels that each new one covers (adaptive average pooling)."""
+    return _pool(_pool(picture, height, 0), width, 1)
 
 
-def _pooled(picture: Frames, count: int, axis: int) -> Frames:
+def _pool(picture: Frames, count: int, axis: int) -> Frames:
     length = picture.shape[axis]
     at = np.arange(count)
     begins, ends = at * length // count, -(-(at + 1) * length // count)
@@ -67,7 +67,7 @@ def _pooled(picture: Frames, count: int, axis: int) -> Frames:
 
 
 def _lanczos(picture: Frames, width: int, height: int) -> Frames:
-    """Through bytes, as ComfyUI has it."""
+    """Scale 8-bit values, as ComfyUI does."""
     pixels = np.clip(picture * np.float32(255), 0, 255).astype(np.uint8)
     mode = pixels[..., 0] if pixels.shape[-1] == 1 else pixels
     made = Image.fromarray(mode).resize((width, height), Image.Resampling.LANCZOS)

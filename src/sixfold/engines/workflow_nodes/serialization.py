@@ -1,4 +1,4 @@
-"""Values of nodes as bytes for the cache, and back: exact, and small where pictures came from bytes."""
+"""Serialize node values for the cache: lossless, and compact for images with 8-bit values."""
 
 from __future__ import annotations
 
@@ -17,40 +17,40 @@ from sixfold.core.workflows.ports import ListValue, NodeFile
 from sixfold.engines.workflow_nodes.values import AudioValue, FramesValue, VideoValue
 
 _LEVEL = 1
-_MOST_SMALL = 2**14  # bytes of outcomes that are read without looking for pixels
-_MOST_FLOATS = 128 * 2**20  # bytes; larger ones would not shrink to what a cache takes
+_MAX_SMALL_BYTES = 2**14  # larger values are not searched for plain numbers and texts
+_MAX_FLOAT_BYTES = 128 * 2**20  # larger arrays would not compress to what the cache accepts
 
 
 class _Unpackable(Exception):
-    """A value that has no bytes."""
+    """Raised for a value that cannot be serialized."""
 
 
 class NodeValuePacker:
-    """Packs what nodes give; films go into a folder again when they come back."""
+    """Serializes node outputs; videos are written to `folder` when they are read back."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def pack(self, values: Sequence[Any]) -> bytes | None:
-        """Bytes that `unpack` understands; None where a value has none."""
+        """Return the values as bytes, or None when one of them cannot be serialized."""
         try:
             return msgspec.msgpack.encode([_packed(value) for value in values])
         except _Unpackable:
             return None
 
     def unpack(self, data: bytes) -> tuple[Any, ...]:
-        """The values."""
+        """Return the values of `pack`."""
         return tuple(self._unpacked(row) for row in msgspec.msgpack.decode(data)) if data else ()
 
     def small(self, data: bytes) -> tuple[Any, ...] | None:
-        """The values where all are numbers or texts; None for others."""
-        if len(data) > _MOST_SMALL:
+        """Return the values if all are numbers or texts, else None."""
+        if len(data) > _MAX_SMALL_BYTES:
             return None
         rows = msgspec.msgpack.decode(data) if data else []
         return tuple(json.loads(row[2]) for row in rows) if all(row[0] == "json" for row in rows) else None
 
     def weigh(self, value: Any) -> int:
-        """How many bytes of memory a value takes."""
+        """Return the memory of a value in bytes."""
         match value:
             case np.ndarray():
                 return value.nbytes
@@ -63,19 +63,19 @@ class NodeValuePacker:
         return 0
 
     def _unpacked(self, row: Any) -> Any:
-        kind, told, data = row
+        kind, info, data = row
         match kind:
             case "json":
                 return json.loads(data)
             case "bytes":
-                pixels = np.frombuffer(zlib.decompress(data), np.uint8).reshape(told)
+                pixels = np.frombuffer(zlib.decompress(data), np.uint8).reshape(info)
                 return pixels.astype(np.float32) / np.float32(255)
             case "floats":
-                return np.frombuffer(zlib.decompress(data), np.float32).reshape(told).copy()
+                return np.frombuffer(zlib.decompress(data), np.float32).reshape(info).copy()
             case "sound":
-                return AudioValue(self._unpacked(data), told)
+                return AudioValue(self._unpacked(data), info)
             case "film":
-                return VideoValue(self._file(told, data))
+                return VideoValue(self._file(info, data))
             case _:
                 return ListValue(self._unpacked(each) for each in data)
 
@@ -103,11 +103,11 @@ def _packed(value: Any) -> list[Any]:
 
 
 def _array(value: Any) -> list[Any]:
-    """Floats that are 255ths as bytes, others as they are; raises `_Unpackable` for a film of those."""
+    """Store multiples of 1/255 as bytes and other floats unchanged; raises `_Unpackable` for too many."""
     pixels = np.clip(np.rint(value * np.float32(255)), 0, 255).astype(np.uint8)
     if np.array_equal(pixels.astype(np.float32) / np.float32(255), value):
         return ["bytes", list(value.shape), zlib.compress(pixels.tobytes(), _LEVEL)]
-    if value.nbytes > _MOST_FLOATS:
+    if value.nbytes > _MAX_FLOAT_BYTES:
         raise _Unpackable
     floats = np.ascontiguousarray(value, np.float32)
     return ["floats", list(value.shape), zlib.compress(floats.tobytes(), _LEVEL)]

@@ -1,4 +1,4 @@
-"""A node worker's side: one process that runs the nodes of one graph after another, as its server asks."""
+"""A node worker process, which runs the nodes of one graph after another for its server."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _REGISTRY = registry.registry()  # read when the module is imported, once for al
 
 
 class ChildFailed(Exception):
-    """The server keeps the reason under this number."""
+    """Raised for a child prediction that failed; the server has the reason under this number."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -40,12 +40,12 @@ class ChildFailed(Exception):
 
 
 def serve(link: socket.socket) -> None:
-    """Do what the server asks on the socket, until that is closed."""
+    """Serve requests on the socket until it is closed."""
     asyncio.run(_Server(link).serve())
 
 
 class _Server:
-    """The connection to the server, and the session of the run that it is at."""
+    """The connection to the server, and the current run."""
 
     def __init__(self, link: socket.socket) -> None:
         self._link = link
@@ -64,15 +64,15 @@ class _Server:
                         await self._run.end()
                     self._run = _Run(Path(frame.told["scratch"]), threads, self.send)
                 elif self._run is not None:
-                    self._run.hear(frame)
-        os.killpg(0, signal.SIGKILL)  # the server is gone: so is every reason to run
+                    self._run.handle(frame)
+        os.killpg(0, signal.SIGKILL)  # the server is gone, so no result is needed
 
     def send(self, frame: Frame) -> None:
         self._writer.write(frame.encode())
 
 
 class _Run:
-    """One graph's run, as far as it takes place here."""
+    """The part of a graph's run that this process executes."""
 
     def __init__(self, scratch: Path, threads: ThreadPoolExecutor, send: Callable[[Frame], None]) -> None:
         self._scratch = scratch
@@ -82,11 +82,11 @@ class _Run:
         self._children: dict[int, asyncio.Future[NodeChild]] = {}
 
     async def end(self) -> None:
-        """Forget everything."""
+        """Release all values."""
         await self._session.close(ended=True)
 
-    def hear(self, frame: Frame) -> None:
-        """Do what a frame says."""
+    def handle(self, frame: Frame) -> None:
+        """Handle one frame."""
         told = frame.told
         match told["kind"]:
             case "run":
@@ -121,7 +121,7 @@ class _Run:
     async def _ran(self, told: Mapping[str, Any]) -> Worked:
         inputs = {name: node_frames.read_value(row) for name, row in told["inputs"].items()}
         home = GraphHome(
-            _Place(self._scratch, _Children(told["number"], self)), self._telling(told["number"])
+            _Location(self._scratch, _Children(told["number"], self)), self._publisher(told["number"])
         )
         context = RunContextNodes(told["node"], "", home)
         work = Work(GraphNode(told["node"], _REGISTRY[told["class_type"]]), inputs, told["packs"])
@@ -132,17 +132,17 @@ class _Run:
         packed = await asyncio.to_thread(frame.take, told["packed"], self._scratch)
         return await self._session.load(GraphNode(told["node"], _REGISTRY[told["class_type"]]), packed)
 
-    def _telling(self, number: int) -> Callable[[NodeEvent], None]:
-        def tell(event: NodeEvent) -> None:
+    def _publisher(self, number: int) -> Callable[[NodeEvent], None]:
+        def publish(event: NodeEvent) -> None:
             told = {"kind": "event", "number": number, "type": event.type, "data": event.data}
             self._send(Frame(told, event.binary))
 
-        return tell
+        return publish
 
     # -- children ------------------------------------------------------------------------------------
 
     async def child(self, number: int, model: str, inputs: Mapping[str, Any]) -> NodeChild:
-        """What the server's child gave."""
+        """Run a child prediction on the server and return its output."""
         mine = len(self._children)
         answer = self._children[mine] = asyncio.get_running_loop().create_future()
         rows = {name: node_frames.value_row(value) for name, value in inputs.items()}
@@ -160,7 +160,7 @@ class _Run:
 
 
 class _Children:
-    """`ports.Children` for one node; its server gives the child its key and hears of its progress."""
+    """Implements `NodeChildren` for one node; the server sets the child's key and follows its progress."""
 
     def __init__(self, number: int, run: _Run) -> None:
         self._number = number
@@ -169,12 +169,12 @@ class _Children:
     async def run(
         self, node_key: str, model: str, inputs: Mapping[str, Any], progress: Callable[[float], None]
     ) -> NodeChild:
-        """The ended child."""
+        """Run a child prediction and return its output."""
         return await self._run.child(self._number, model, inputs)
 
 
-class _Place:
-    """What a node's context reaches."""
+class _Location:
+    """The part of `RunLocation` that a node's context uses."""
 
     def __init__(self, scratch: Path, children: _Children) -> None:
         self.scratch = scratch
@@ -182,7 +182,7 @@ class _Place:
 
 
 def _failure(error: BaseException) -> dict[str, Any]:
-    """What the server is told of a failure."""
+    """Return the fields of a failure frame."""
     told: dict[str, Any] = {"reason": type(error).__name__, "text": ""}
     match error:
         case ChildFailed():

@@ -1,4 +1,4 @@
-"""Nodes on words and numbers: they take no time, and run where they stand."""
+"""Text and number nodes, which are fast enough to run in the server's event loop."""
 
 from __future__ import annotations
 
@@ -11,60 +11,60 @@ from sixfold.core.workflows.estimate import UnknownCost
 from sixfold.core.workflows.ports import NodeContext, NodeInputs, Run
 
 # The slowest of these nodes takes about 20 ms for a text of this length.
-_MOST_CHARS = 2**20
+_MAX_CHARS = 2**20
 
 
 def value(_context: NodeContext, value: Any) -> tuple[Any]:
-    """A value, as it is."""
+    """Return the value unchanged."""
     return (value,)
 
 
 def preview(_context: NodeContext, source: Any = None) -> NodeInputs:
-    """Whatever it is, as text."""
-    return NodeInputs(ui={"text": (shown(source),)})
+    """Show a value as text."""
+    return NodeInputs(ui={"text": (as_text(source),)})
 
 
-def shown(source: Any) -> str:
-    """A value as a text that can be read."""
+def as_text(source: Any) -> str:
+    """Return a value as readable text."""
     if isinstance(source, str | int | float):
         return str(source)
     try:
         return json.dumps(source, ensure_ascii=False)
     except (TypeError, ValueError):
-        return f"{type(source).__name__}, which has no text"
+        return f"{type(source).__name__} (not shown as text)"
 
 
 def switch(_context: NodeContext, switch: bool, on_false: Any = None, on_true: Any = None) -> tuple[Any]:
-    """One of two values; before a run that alone knows which, the one that is there."""
+    """Return one of two values; in an estimate that cannot tell, the one that is present."""
     if isinstance(switch, UnknownCost):
         return (on_false if on_true is None else on_true,)
     return (on_true if switch else on_false,)
 
 
 def concatenate(_context: NodeContext, string_a: str, string_b: str, delimiter: str) -> tuple[str]:
-    """Two texts as one."""
+    """Join two texts."""
     _check_length(len(string_a) + len(delimiter) + len(string_b))
     return (string_a + delimiter + string_b,)
 
 
 def _check_length(characters: int) -> None:
     """Raise `UnusableInput` for a text that would be too long, before it is built."""
-    if characters > _MOST_CHARS:
-        raise UnusableInput(f"a text may have at most {_MOST_CHARS:,} characters; got {characters:,}")
+    if characters > _MAX_CHARS:
+        raise UnusableInput(f"A text must have at most {_MAX_CHARS:,} characters (got {characters:,}).")
 
 
 def substring(_context: NodeContext, string: str, start: int, end: int) -> tuple[str]:
-    """A part of a text."""
+    """Return part of a text."""
     return (string[start:end],)
 
 
 def length(_context: NodeContext, string: str) -> tuple[int]:
-    """How many characters."""
+    """Return the number of characters."""
     return (len(string),)
 
 
 def case(_context: NodeContext, string: str, mode: str) -> tuple[str]:
-    """In other letters."""
+    """Change the case of a text."""
     _check_length(len(string))
     return (_CASES[mode](string),)
 
@@ -78,25 +78,25 @@ _CASES: Mapping[str, Callable[[str], str]] = {
 
 
 def trim(_context: NodeContext, string: str, mode: str) -> tuple[str]:
-    """Without the space around it."""
+    """Remove surrounding whitespace."""
     return ({"Both": string.strip(), "Left": string.lstrip(), "Right": string.rstrip()}[mode],)
 
 
 def replace(_context: NodeContext, string: str, find: str, replace: str) -> tuple[str]:
-    """A text with others in the place of some."""
+    """Replace all occurrences of a text."""
     _check_length(len(string) + string.count(find) * (len(replace) - len(find)))
     return (string.replace(find, replace),)
 
 
 def contains(_context: NodeContext, string: str, substring: str, case_sensitive: bool) -> tuple[bool]:
-    """Whether a text holds another."""
+    """Return whether a text contains another."""
     return (substring in string if case_sensitive else substring.lower() in string.lower(),)
 
 
 def compare(
     _context: NodeContext, string_a: str, string_b: str, mode: str, case_sensitive: bool
 ) -> tuple[bool]:
-    """Whether a text begins with, ends with or is another."""
+    """Return whether a text starts with, ends with or equals another."""
     one, other = (string_a, string_b) if case_sensitive else (string_a.lower(), string_b.lower())
     return ({"Starts With": one.startswith, "Ends With": one.endswith, "Equal": one.__eq__}[mode](other),)
 

@@ -1,4 +1,4 @@
-"""What goes from node to node: pictures and masks as float arrays (as ComfyUI has them), sound, films."""
+"""Values that nodes exchange: images and masks as float arrays (as in ComfyUI), audio and video."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from sixfold.core.workflows.ports import NodeArtifact, NodeContext, NodeFile
 from sixfold.engines.image import decode, encode
 from sixfold.engines.workflow_nodes import frame_split
 
-Frames = NDArray[Any]  # float32: pictures, rows, columns, 3 or 4 channels, 0..1
-Mask = NDArray[Any]  # float32: pictures, rows, columns, 0..1
+Frames = NDArray[Any]  # float32: images, rows, columns, 3 or 4 channels, from 0 to 1
+Mask = NDArray[Any]  # float32: images, rows, columns, from 0 to 1
 Pixels = NDArray[Any]  # uint8
 
 
 @dataclass(frozen=True, slots=True)
 class AudioValue:
-    """Sound: float32 (channels, samples) in -1..1."""
+    """Audio: `wave` is float32 of shape (channels, samples) from -1 to 1, `rate` in Hz."""
 
     wave: NDArray[Any]
     rate: int
@@ -32,14 +32,14 @@ class AudioValue:
 
 @dataclass(frozen=True, slots=True)
 class VideoValue:
-    """A film that nobody has taken apart yet; it goes for its pictures, too."""
+    """A video file that is not decoded; nodes that take images accept it too."""
 
     file: NodeFile
 
 
 @dataclass(frozen=True, slots=True)
 class FramesValue:
-    """A film put together of pictures and sound, and not written yet."""
+    """A video as frames and audio, not yet encoded."""
 
     frames: Frames
     fps: float
@@ -47,23 +47,23 @@ class FramesValue:
 
 
 def frames(value: Any) -> Frames:
-    """The pictures of an IMAGE, those of a film taken apart."""
+    """Return the images of an IMAGE input, or the frames of a video."""
     if isinstance(value, VideoValue):
-        return frame_split.taken_apart(value.file.path)[0]
+        return frame_split.decode_frames(value.file.path)[0]
     if not isinstance(value, np.ndarray) or value.ndim != 4:
-        raise UnusableInput("this input takes pictures")
+        raise UnusableInput("This input must be an image.")
     return value
 
 
 def mask(value: Any) -> Mask:
-    """A MASK as pictures of one channel."""
+    """Return a MASK input with shape (images, rows, columns)."""
     if not isinstance(value, np.ndarray):
-        raise UnusableInput("this input takes a mask")
+        raise UnusableInput("This input must be a mask.")
     return value.reshape(-1, *value.shape[-2:])
 
 
 def read(path: Path) -> tuple[Frames, Mask]:
-    """A file's picture, and a mask that is white where it is transparent."""
+    """Read an image file, and a mask that is white where the image is transparent."""
     try:
         picture = decode.decode(path)
     except decode.UnreadableImage as error:
@@ -74,13 +74,13 @@ def read(path: Path) -> tuple[Frames, Mask]:
     return image, (1 - picture.alpha.astype(np.float32) / 255)[None]
 
 
-def whole(image: Frames) -> Pixels:
-    """Floats as bytes, cut off as ComfyUI cuts them."""
+def to_bytes(image: Frames) -> Pixels:
+    """Convert floats to 8-bit values, truncated as in ComfyUI."""
     return np.clip(image * np.float32(255), 0, 255).astype(np.uint8)
 
 
 def png(picture: Pixels) -> bytes:
-    """One picture's bytes; the fourth channel is its cover."""
+    """Encode one image as PNG; a fourth channel is its alpha."""
     alpha = picture[..., 3] if picture.shape[-1] == 4 else None
     return encode.encode(_rgb(picture), alpha, format="png")
 
@@ -89,22 +89,22 @@ def _rgb(picture: Pixels) -> Pixels:
     return np.repeat(picture[..., :1], 3, -1) if picture.shape[-1] < 3 else picture[..., :3]
 
 
-def made(image: Any, prefix: str, *, temporary: bool = False) -> Iterator[NodeArtifact]:
-    """A PNG of every picture."""
-    for picture in whole(frames(image)):
+def png_artifacts(image: Any, prefix: str, *, temporary: bool = False) -> Iterator[NodeArtifact]:
+    """Yield a PNG of every image."""
+    for picture in to_bytes(frames(image)):
         info = {"width": picture.shape[1], "height": picture.shape[0]}
         yield NodeArtifact("image/png", png(picture), prefix=prefix, temporary=temporary, info=info)
 
 
 def file(context: NodeContext, image: Any) -> NodeFile:
-    """The first picture as a file for one of the platform's models."""
-    return context.file(png(whole(frames(image)[:1])[0]), "image/png")
+    """Return the first image as a PNG file for a child prediction."""
+    return context.file(png(to_bytes(frames(image)[:1])[0]), "image/png")
 
 
 def small_jpeg(picture: Pixels, side: int = 512) -> bytes:
-    """A preview's bytes."""
-    shown = Image.fromarray(_rgb(picture))
-    shown.thumbnail((side, side))
+    """Return a JPEG preview of at most `side` pixels."""
+    thumbnail = Image.fromarray(_rgb(picture))
+    thumbnail.thumbnail((side, side))
     out = io.BytesIO()
-    shown.save(out, format="JPEG", quality=80)
+    thumbnail.save(out, format="JPEG", quality=80)
     return out.getvalue()

@@ -1,4 +1,4 @@
-"""Nodes on films: apart and together, in and out, moving pictures."""
+"""Video nodes: load, save, decode and encode videos and animated images."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from sixfold.core.workflows.ports import NodeArtifact, NodeContext, NodeFile, No
 from sixfold.engines.audio import files as sounds
 from sixfold.engines.video import encode
 from sixfold.engines.workflow_nodes import values
-from sixfold.engines.workflow_nodes.frame_split import taken_apart
+from sixfold.engines.workflow_nodes.frame_split import decode_frames
 from sixfold.engines.workflow_nodes.values import AudioValue, Frames, FramesValue, VideoValue, frames
 
 _METHODS = {"default": 4, "fastest": 0, "slowest": 6}
 
 
 def load(_context: NodeContext, file: NodeFile) -> tuple[VideoValue]:
-    """A film, whole."""
+    """Load a video file."""
     return (VideoValue(file),)
 
 
 def components(_context: NodeContext, video: Any) -> tuple[Frames, AudioValue | None, float]:
-    """A film's pictures, its sound and its rate."""
+    """Return a video's frames, audio and frame rate."""
     if isinstance(video, FramesValue):
         return video.frames, video.sound, video.fps
-    path = _film(video).file.path
-    series, rate = taken_apart(path)
+    path = _require_video(video).file.path
+    series, rate = decode_frames(path)
     return series, _sound(path), rate
 
 
-def _film(video: Any) -> VideoValue:
+def _require_video(video: Any) -> VideoValue:
     if not isinstance(video, VideoValue):
-        raise UnusableInput("this input takes a film")
+        raise UnusableInput("This input must be a video.")
     return video
 
 
@@ -50,38 +50,38 @@ def _sound(path: Path) -> AudioValue | None:
         return None
 
 
-def together(_context: NodeContext, images: Any, fps: float, audio: Any = None) -> tuple[FramesValue]:
-    """Pictures and sound as a film."""
+def combine(_context: NodeContext, images: Any, fps: float, audio: Any = None) -> tuple[FramesValue]:
+    """Combine frames and audio into a video."""
     return (FramesValue(frames(images), fps, audio if isinstance(audio, AudioValue) else None),)
 
 
 def save(context: NodeContext, video: Any, filename_prefix: str = "video/ComfyUI", **_: Any) -> NodeInputs:
-    """A film as MP4."""
+    """Save a video as MP4."""
     if isinstance(video, VideoValue) and video.file.content_type == "video/mp4":
-        kept = _copied(context, video.file)
-        return _given(
-            NodeArtifact("video/mp4", path=kept, kind="images", prefix=filename_prefix, info=video.file.info)
+        path = _copy(context, video.file)
+        return _output(
+            NodeArtifact("video/mp4", path=path, kind="images", prefix=filename_prefix, info=video.file.info)
         )
     series, sound, rate = components(context, video)
-    return _given(_written(context, series, rate, sound, (encode.MP4, filename_prefix)))
+    return _output(_encode(context, series, rate, sound, (encode.MP4, filename_prefix)))
 
 
 def save_webm(context: NodeContext, images: Any, filename_prefix: str, fps: float, **_: Any) -> NodeInputs:
-    """Pictures as WebM."""
-    return _given(_written(context, frames(images), fps, None, (encode.KINDS["webm"], filename_prefix)))
+    """Save frames as WebM."""
+    return _output(_encode(context, frames(images), fps, None, (encode.KINDS["webm"], filename_prefix)))
 
 
-def _copied(context: NodeContext, file: NodeFile) -> Path:
+def _copy(context: NodeContext, file: NodeFile) -> Path:
     path = context.scratch / secrets.token_hex(12)
     path.write_bytes(file.path.read_bytes())
     return path
 
 
-def _given(made: NodeArtifact) -> NodeInputs:
+def _output(made: NodeArtifact) -> NodeInputs:
     return NodeInputs(made=(made,), ui={"animated": (True,)})
 
 
-def _written(
+def _encode(
     context: NodeContext,
     series: Frames,
     rate: float,
@@ -96,9 +96,9 @@ def _written(
     if sound is not None:
         stereo = np.resize(sound.wave, (2, sound.wave.shape[1])) if len(sound.wave) == 1 else sound.wave[:2]
         wave = encode.AudioSource.of(stereo if sound.rate == sounds.RATE else resampled(stereo, sound.rate))
-    with encode.VideoEncoder(path, (width, height), fraction, wave, kind) as film:
+    with encode.VideoEncoder(path, (width, height), fraction, wave, kind) as video_file:
         for at, picture in enumerate(series):
-            film.add(np.ascontiguousarray(values.whole(picture[:height, :width, :3])))
+            video_file.add(np.ascontiguousarray(values.to_bytes(picture[:height, :width, :3])))
             context.progress(at + 1, len(series))
     seconds = round(len(series) / rate, 3)
     info = {"width": width, "height": height, "duration": seconds, "fps": float(fraction)}
@@ -106,36 +106,36 @@ def _written(
 
 
 def resampled(wave: Any, rate: int) -> Any:
-    """Stereo sound at 48 kHz."""
+    """Resample stereo audio to 48 kHz."""
     return sounds.resampled(wave, rate, sounds.RATE)
 
 
 def save_webp(
     context: NodeContext, images: Any, filename_prefix: str, fps: float, lossless: bool, **more: Any
 ) -> NodeInputs:
-    """Pictures that move, as WebP."""
+    """Save frames as an animated WebP."""
     options = {
         "lossless": bool(lossless),
         "quality": int(more.get("quality", 80)),
         "method": _METHODS.get(str(more.get("method")), 4),
     }
-    return _moving(context, images, fps, ("WEBP", "image/webp", filename_prefix), options)
+    return _animation(context, images, fps, ("WEBP", "image/webp", filename_prefix), options)
 
 
 def save_apng(
     context: NodeContext, images: Any, filename_prefix: str, fps: float, compress_level: int
 ) -> NodeInputs:
-    """Pictures that move, as PNG."""
-    return _moving(
+    """Save frames as an animated PNG."""
+    return _animation(
         context, images, fps, ("PNG", "image/png", filename_prefix), {"compress_level": compress_level}
     )
 
 
-def _moving(
+def _animation(
     context: NodeContext, images: Any, fps: float, how: tuple[str, str, str], options: Mapping[str, Any]
 ) -> NodeInputs:
     format_, content_type, prefix = how
-    series = values.whole(frames(images))
+    series = values.to_bytes(frames(images))
     pictures = [Image.fromarray(picture) for picture in series]
     context.progress(0)
     out = io.BytesIO()
@@ -150,13 +150,13 @@ def _moving(
     )
     height, width = series.shape[1:3]
     info = {"width": width, "height": height, "duration": round(len(series) / fps, 3), "fps": fps}
-    return _given(NodeArtifact(content_type, out.getvalue(), prefix=prefix, info=info))
+    return _output(NodeArtifact(content_type, out.getvalue(), prefix=prefix, info=info))
 
 
 RUNS: Mapping[str, Run] = {
     "LoadVideo": load,
     "GetVideoComponents": components,
-    "CreateVideo": together,
+    "CreateVideo": combine,
     "SaveVideo": save,
     "SaveWEBM": save_webm,
     "SaveAnimatedWEBP": save_webp,

@@ -72,8 +72,8 @@ def test_pictures_are_scaled_pixel_for_pixel(method: str, width: int, height: in
 
 def test_lanczos_goes_through_bytes() -> None:
     given = picture(20, 20)
-    wanted = Image.fromarray(values.whole(given)[0]).resize((7, 9), Image.Resampling.LANCZOS)
-    assert np.array_equal(values.whole(scaling.scaled(given, 7, 9, "lanczos"))[0], np.asarray(wanted))
+    wanted = Image.fromarray(values.to_bytes(given)[0]).resize((7, 9), Image.Resampling.LANCZOS)
+    assert np.array_equal(values.to_bytes(scaling.scaled(given, 7, 9, "lanczos"))[0], np.asarray(wanted))
 
 
 def test_a_middle_is_kept_where_the_shape_differs() -> None:
@@ -175,8 +175,8 @@ def test_masks() -> None:
         1,
     ]
     assert masks.combine(NOWHERE, given, np.ones((1, 2, 2)), 0, 0, "add")[0].sum() == 5
-    assert masks.of_colour(NOWHERE, images.empty(NOWHERE, 2, 2, 1, 0x102030)[0], 0x102030)[0].min() == 1
-    assert np.array_equal(masks.of_image(NOWHERE, masks.to_image(NOWHERE, given)[0], "red")[0], given)
+    assert masks.from_color(NOWHERE, images.empty(NOWHERE, 2, 2, 1, 0x102030)[0], 0x102030)[0].min() == 1
+    assert np.array_equal(masks.from_image(NOWHERE, masks.to_image(NOWHERE, given)[0], "red")[0], given)
     joined = masks.join_alpha(NOWHERE, picture(5, 5), given)[0]
     assert np.array_equal(masks.split_alpha(NOWHERE, joined)[1], given)
 
@@ -239,7 +239,7 @@ def test_values_come_out_of_bytes_as_they_went_in(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("source", "text"),
-    [("a", "a"), (3, "3"), ([1, "ö"], '[1, "ö"]'), (object(), "object, which has no text")],
+    [("a", "a"), (3, "3"), ([1, "ö"], '[1, "ö"]'), (object(), "object (not shown as text)")],
 )
 def test_anything_can_be_shown_as_text(source: Any, text: str) -> None:
     assert text_nodes.preview(NOWHERE, source).ui == {"text": (text,)}
@@ -248,4 +248,4 @@ def test_anything_can_be_shown_as_text(source: Any, text: str) -> None:
 def test_a_film_that_is_none_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"nothing")
     with pytest.raises(UnusableInput, match="not audio or video"):
-        frame_split.taken_apart(tmp_path / "x")
+        frame_split.decode_frames(tmp_path / "x")
