@@ -70,9 +70,9 @@ async def told(face: Any, *events: Event, tools: Any = ()) -> list[dict[str, Any
         stream=True,
         max_tokens=None,
         parse=lambda: ChatRequest(()),
-        tools=lambda: named.kinds(list(tools)),
+        tools=lambda: named.tool_kinds(list(tools)),
     )
-    blocks = b"".join([block async for block in face.stream(said(), wanted, "req_1")])
+    blocks = b"".join([block async for block in face.render_stream(said(), wanted, "req_1")])
     lines = [line[6:] for line in blocks.split(b"\n") if line.startswith(b"data: ")]
     return [json.loads(line) for line in lines if line != b"[DONE]"]
 
@@ -201,7 +201,7 @@ async def test_what_only_a_provider_keeps_or_runs_is_refused_with_its_reason(doo
         await client.responses.create(model="acme/small", input="x", previous_response_id="resp_1")
     assert before.value.param == "previous_response_id"
     function = {"type": "function", "name": "read", "parameters": {"type": "object", "properties": {}}}
-    with pytest.raises(openai.BadRequestError, match="run by its own provider only"):
+    with pytest.raises(openai.BadRequestError, match="is only available from its provider"):
         await client.responses.create(
             model="acme/small", input="x", tool_choice=cast("Any", {"type": "web_search"})
         )

@@ -90,15 +90,15 @@ async def test_token_array_cut_within_a_character_is_read(full: House) -> None:
 
 
 async def test_longest_token_array_is_read(full: House) -> None:
-    long = [15339, 1917] * (token_arrays.MOST_TOKENS // 2)
+    long = [15339, 1917] * (token_arrays.MAX_TOKENS // 2)
     assert len((await client(full).embeddings.create(model="embeddings", input=[long])).data) == 1
 
 
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ([[100_300]], "100300, which is no token id of cl100k_base"),
-        ([-1], "-1, which is no token id"),
+        ([[100_300]], "100300, which is not a token id of cl100k_base"),
+        ([-1], "-1, which is not a token id"),
         ([[]], "1 to 8192 token ids"),
         ([[1], []], "1 to 8192 token ids"),
         ([[1, True]], "1 to 8192 token ids"),
@@ -107,7 +107,7 @@ async def test_longest_token_array_is_read(full: House) -> None:
         ([[1], "a"], "1 to 8192 token ids"),
         ([[1] * 8193], "1 to 8192 token ids"),
         ([[1]] * 2049, "2048 such arrays"),
-        ([[1] * 8000] * 40, "at most 300000 token ids; got 320000"),
+        ([[1] * 8000] * 40, "at most 300000 token ids (got 320000)"),
         (["a", 1], "a text, a list of texts, or token ids"),
     ],
 )

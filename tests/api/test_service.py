@@ -154,7 +154,7 @@ async def test_unknown_service_or_model_is_404_and_says_where_the_list_is(home: 
     told = await home.client.post("/api/service", json={"service": "ra9"}, headers=home.bearer)
     assert (told.status_code, told.json()["error"]) == (
         404,
-        "There is no service ra9; `GET /api/services` lists them",
+        "The service ra9 was not found; `GET /api/services` lists the services",
     )
     body = {"model": "nope", "input": {}}
     told = await home.client.post("/api/containers/run", json=body, headers=home.bearer)

@@ -205,7 +205,7 @@ def _outside(
         children=PipelineChildren(road, database),
         workshop=graphs,
         relay=relaying.relay,
-        conversation=chat_services.join(relaying.relay, road),
+        conversation=chat_services.register(relaying.relay, road),
     )
 
 

@@ -1,4 +1,4 @@
-"""What every `/v1` face that talks with models shares: whose key it is, one answer, a stream of events."""
+"""Handling of chat requests that all `/v1` APIs share: authentication, complete responses, event streams."""
 
 from __future__ import annotations
 
@@ -31,29 +31,32 @@ from sixfold.web.routing import ErrorFormat
 from sixfold.web.services import WebServices
 
 KEEP_ALIVE = b": keep-alive\n\n"
-_KEY_SECONDS = 0.25  # that a key which was just seen is believed; revoking one takes no longer
-_MAX_SEEN = 4096
+# A looked-up key is trusted for this time, so revoking one takes effect within it.
+_KEY_SECONDS = 0.25
+_MAX_PRINCIPALS = 4096
 SERVICES = ("chat", "vision", "text-llm")
 
 
 class ResponseRecorder(Protocol):
-    """Keeps one answer before it is told; `server` is the target whose own words it has, or empty."""
+    """Stores a response before the caller receives its end; `server` is the target that stores it too, or
+    empty.
+    """
 
-    async def whole(self, body: bytes, server: str) -> None:
-        """Keep a whole answer."""
+    async def record(self, body: bytes, server: str) -> None:
+        """Store a complete response."""
         ...
 
-    def watch(self, blocks: AsyncGenerator[bytes], server: str) -> AsyncGenerator[bytes]:
-        """The same blocks; the answer is kept before the one with its end."""
+    def record_stream(self, blocks: AsyncGenerator[bytes], server: str) -> AsyncGenerator[bytes]:
+        """Yield the same blocks, storing the response before the block with its end."""
         ...
 
 
 class ChatCall(msgspec.Struct, frozen=True):
-    """A request as its face read it; `parse` reads the rest where another dialect must be asked.
+    """The parsed head of a request; `parse` reads the rest if the server speaks another protocol.
 
-    `tools` has what its face calls some tools, by the names that a server of another dialect is told; `echo`
-    has the fields that are told back with the answer. `recalled` is about how many tokens of input a server
-    that speaks its dialect adds, from what was said before.
+    `tools` maps tool names as servers of another protocol see them to the caller's tools; `echo` returns the
+    fields that the response repeats. `recalled` estimates the input tokens of previous responses that the
+    server adds.
     """
 
     model: str
@@ -63,178 +66,199 @@ class ChatCall(msgspec.Struct, frozen=True):
     keep_usage: bool = True
     tools: Callable[[], Mapping[str, Any]] = dict
     echo: Callable[[], Mapping[str, Any]] = dict
-    keeper: ResponseRecorder | None = None
-    recalled: int = 0
+    recorder: ResponseRecorder | None = None
+    stored_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class ResponseDialect:
-    """A dialect's way to say an answer, its events and an error within them."""
+    """How an API renders responses, their events, and an error within a stream."""
 
     wire: str
     dialect: ErrorFormat
-    whole: Callable[[ChatResponse, ChatCall, str], bytes]
-    stream: Callable[[AsyncIterator[Event], ChatCall, str], AsyncGenerator[bytes]]
-    failed: Callable[[errors.SixfoldError, str], bytes]
+    render: Callable[[ChatResponse, ChatCall, str], bytes]
+    render_stream: Callable[[AsyncIterator[Event], ChatCall, str], AsyncGenerator[bytes]]
+    render_error: Callable[[errors.SixfoldError, str], bytes]
 
 
 class CachedKeyAuth:
-    """Keys of `/v1`, by `Authorization` or `x-api-key`; one seen a moment ago is not looked up again."""
+    """Authentication of `/v1` by `Authorization` or `x-api-key`, with a short cache of looked-up keys."""
 
     def __init__(self, services: WebServices) -> None:
         self._services = services
-        self._seen: dict[tuple[bytes | None, bytes | None], tuple[float, Principal]] = {}
+        self._principals: dict[tuple[bytes | None, bytes | None], tuple[float, Principal]] = {}
 
     async def enter(self, request: Request) -> Principal:
-        """Who asks; raises what `admit` raises."""
+        """Return the principal of a request; raises what `admit` raises."""
         return await self.admit(dict(reversed(request.headers.raw)))
 
     async def admit(self, headers: Mapping[bytes, bytes]) -> Principal:
-        """Who asks; raises `Unauthenticated`, `Forbidden` and `TooManyRequests`."""
-        shown = headers.get(b"authorization"), headers.get(b"x-api-key")
-        moment = time.monotonic()
-        seen = self._seen.get(shown)
-        if seen is not None and moment - seen[0] < _KEY_SECONDS:
-            principal = await self._services.authenticator.admit(seen[1])
+        """Return the principal; raises `Unauthenticated`, `Forbidden` and `TooManyRequests`."""
+        credentials = headers.get(b"authorization"), headers.get(b"x-api-key")
+        current_time = time.monotonic()
+        cached = self._principals.get(credentials)
+        if cached is not None and current_time - cached[0] < _KEY_SECONDS:
+            principal = await self._services.authenticator.admit(cached[1])
         else:
-            bearer, plain = (value.decode("latin-1") if value is not None else None for value in shown)
+            bearer, plain = (value.decode("latin-1") if value is not None else None for value in credentials)
             principal = await self._services.authenticator.key(auth.token_of(bearer) or plain)
-            if len(self._seen) >= _MAX_SEEN:
-                self._seen.clear()
-            self._seen[shown] = (moment, principal)
+            if len(self._principals) >= _MAX_PRINCIPALS:
+                self._principals.clear()
+            self._principals[credentials] = (current_time, principal)
         return principal
 
 
 class ChatHandler:
-    """Asks the relay on behalf of a request, and answers in a dialect."""
+    """Passes requests to the gateway and renders the response in the caller's API."""
 
-    def __init__(self, services: WebServices, relay: Gateway, tongue: ResponseDialect) -> None:
+    def __init__(self, services: WebServices, gateway: Gateway, dialect: ResponseDialect) -> None:
         self._services = services
-        self._relay = relay
-        self._tongue = tongue
+        self._gateway = gateway
+        self._dialect = dialect
 
     async def answer(
         self,
         call: RawRequest,
         principal: Principal,
-        wanted: ChatCall,
+        chat_call: ChatCall,
         raw: bytes,
         services: tuple[str, ...] = SERVICES,
     ) -> Response | Whole:
-        """The whole answer, or its stream; a key that is limited to one of `services` may ask for it."""
-        ask = self._ask(call, principal, wanted, raw, services)
+        """Return the complete response or a stream; a key limited to one of `services` may request it."""
+        gateway_request = self._gateway_request(call, principal, chat_call, raw, services)
         payer = limits.payer_of(principal)
-        repeated = b"idempotency-key" in call.headers
-        if wanted.stream:
-            if repeated:
-                raise errors.BadRequest("A stream cannot be replayed: leave Idempotency-Key out")
+        has_key = b"idempotency-key" in call.headers
+        if chat_call.stream:
+            if has_key:
+                raise errors.BadRequest("A stream cannot be replayed; omit Idempotency-Key")
             self._services.admission.chat_streams.hold(call.scope, principal.account_id)
-            return await self._streamed(ask, wanted, payer)
-        if not repeated:
-            return await self._whole(ask, wanted, payer)
+            return await self._stream_response(gateway_request, chat_call, payer)
+        if not has_key:
+            return await self._complete_response(gateway_request, chat_call, payer)
 
         async def work(scope: str | None) -> Response:
-            paid = None if scope is None else await self._relay.paid_before(scope, ask.request_id)
+            paid = (
+                None if scope is None else await self._gateway.paid_before(scope, gateway_request.request_id)
+            )
             if paid is None:
-                return (await self._whole(ask, wanted, payer)).response()
-            again = msgspec.structs.replace(ask, prepaid_hold=0)
-            return (await self._whole(again, wanted, None, paid)).response()
+                return (await self._complete_response(gateway_request, chat_call, payer)).response()
+            prepaid = msgspec.structs.replace(gateway_request, prepaid_hold=0)
+            return (await self._complete_response(prepaid, chat_call, None, paid)).response()
 
-        once = IdempotentRequest(principal.replays, raw, self._tongue.dialect)
-        return await self._services.idempotency.run(call.request(), once, work)
+        idempotent_request = IdempotentRequest(principal.replays, raw, self._dialect.dialect)
+        return await self._services.idempotency.run(call.request(), idempotent_request, work)
 
-    def _ask(
-        self, call: RawRequest, principal: Principal, wanted: ChatCall, raw: bytes, services: tuple[str, ...]
+    def _gateway_request(
+        self,
+        call: RawRequest,
+        principal: Principal,
+        chat_call: ChatCall,
+        raw: bytes,
+        services: tuple[str, ...],
     ) -> GatewayRequest:
-        wire = self._tongue.wire
+        wire = self._dialect.wire
         return GatewayRequest(
             account_id=principal.account_id,
             request_id=call.request_id,
             endpoint=wire,
             wire=wire,
-            model=wanted.model,
+            model=chat_call.model,
             body=raw,
-            parse=wanted.parse,
-            stream=wanted.stream,
-            max_tokens=wanted.max_tokens,
-            keep_usage=wanted.keep_usage,
-            stored_tokens=wanted.recalled,
+            parse=chat_call.parse,
+            stream=chat_call.stream,
+            max_tokens=chat_call.max_tokens,
+            keep_usage=chat_call.keep_usage,
+            stored_tokens=chat_call.stored_tokens,
             services=services,
             allowed_services=principal.scope.services,
             below_zero=principal.below_zero,
             tpm=principal.scope.tpm,
             key_id=principal.key_id,
             credential_id=principal.credential_id,
-            headers=passed_on(call.headers) if wire == "messages" else {},
+            headers=anthropic_headers(call.headers) if wire == "messages" else {},
         )
 
-    async def _whole(
-        self, ask: GatewayRequest, wanted: ChatCall, payer: limits.Payer | None, paid: int | None = None
+    async def _complete_response(
+        self,
+        gateway_request: GatewayRequest,
+        chat_call: ChatCall,
+        payer: limits.Payer | None,
+        paid_cost: int | None = None,
     ) -> Whole:
-        reply = await self._relay.complete(ask, payer)
-        if paid is not None:
-            reply = msgspec.structs.replace(reply, cost=paid)
+        reply = await self._gateway.complete(gateway_request, payer)
+        if paid_cost is not None:
+            reply = msgspec.structs.replace(reply, cost=paid_cost)
         if reply.answer is None:
             body = reply.raw or b""
         else:
-            body = self._tongue.whole(reply.answer, wanted, ask.request_id)
-        if wanted.keeper is not None:
-            await wanted.keeper.whole(body, reply.target if reply.answer is None else "")
-        return Whole(body, [*headers_of(reply), *self._named(ask)])
+            body = self._dialect.render(reply.answer, chat_call, gateway_request.request_id)
+        if chat_call.recorder is not None:
+            await chat_call.recorder.record(body, reply.target if reply.answer is None else "")
+        return Whole(body, [*reply_headers(reply), *self._request_id_header(gateway_request)])
 
-    async def _streamed(self, ask: GatewayRequest, wanted: ChatCall, payer: limits.Payer | None) -> Response:
-        """Wait a little for the first byte, so that an error has its status; then keep the line alive."""
-        opening = asyncio.ensure_future(self._relay.stream(ask, payer))
+    async def _stream_response(
+        self, gateway_request: GatewayRequest, chat_call: ChatCall, payer: limits.Payer | None
+    ) -> Response:
+        """Wait briefly for the first byte, so that an error gets its status; then send keep-alive
+        comments.
+        """
+        opening = asyncio.ensure_future(self._gateway.stream(gateway_request, payer))
         try:
-            await asyncio.wait({opening}, timeout=self._relay.policy.keep_alive_seconds)
+            await asyncio.wait({opening}, timeout=self._gateway.policy.keep_alive_seconds)
             if opening.done():
                 opening.result()
         except asyncio.CancelledError:
             await _abandon(opening)
             raise
-        answer = EventStreamResponse(self._source(opening, ask, wanted))
-        answer.raw_headers += self._named(ask)
-        return answer
+        response = EventStreamResponse(self._source(opening, gateway_request, chat_call))
+        response.raw_headers += self._request_id_header(gateway_request)
+        return response
 
-    def _named(self, ask: GatewayRequest) -> list[Header]:
-        """The request's id where the clients of a dialect look for it."""
-        return [(b"request-id", ask.request_id.encode())] if self._tongue.wire == "messages" else []
+    def _request_id_header(self, gateway_request: GatewayRequest) -> list[Header]:
+        """Return Anthropic's header with the request id."""
+        return (
+            [(b"request-id", gateway_request.request_id.encode())] if self._dialect.wire == "messages" else []
+        )
 
     async def _source(
-        self, opening: asyncio.Future[ResponseStream], ask: GatewayRequest, wanted: ChatCall
+        self, opening: asyncio.Future[ResponseStream], gateway_request: GatewayRequest, chat_call: ChatCall
     ) -> AsyncGenerator[bytes]:
-        begun = False
+        started = False
         try:
             while not opening.done():
                 yield KEEP_ALIVE
-                await asyncio.wait({opening}, timeout=self._relay.policy.keep_alive_seconds)
-            flow = opening.result()
-            begun = True
-            blocks = flow.blocks() if flow.raw else self._translated(flow, ask, wanted)
-            if wanted.keeper is not None:
-                blocks = wanted.keeper.watch(blocks, flow.target if flow.raw else "")
+                await asyncio.wait({opening}, timeout=self._gateway.policy.keep_alive_seconds)
+            stream = opening.result()
+            started = True
+            blocks = (
+                stream.blocks() if stream.raw else self._render_stream(stream, gateway_request, chat_call)
+            )
+            if chat_call.recorder is not None:
+                blocks = chat_call.recorder.record_stream(blocks, stream.target if stream.raw else "")
             async with contextlib.aclosing(blocks):
                 async for block in blocks:
                     yield block
         except errors.SixfoldError as error:
-            yield self._tongue.failed(error, ask.request_id)
+            yield self._dialect.render_error(error, gateway_request.request_id)
         finally:
-            if not begun:
+            if not started:
                 await _abandon(opening)
 
-    async def _translated(
-        self, flow: ResponseStream, ask: GatewayRequest, wanted: ChatCall
+    async def _render_stream(
+        self, stream: ResponseStream, gateway_request: GatewayRequest, chat_call: ChatCall
     ) -> AsyncGenerator[bytes]:
         async with (
-            contextlib.aclosing(flow.events()) as events,
-            contextlib.aclosing(self._tongue.stream(events, wanted, ask.request_id)) as said,
+            contextlib.aclosing(stream.events()) as events,
+            contextlib.aclosing(
+                self._dialect.render_stream(events, chat_call, gateway_request.request_id)
+            ) as blocks,
         ):
-            async for block in said:
+            async for block in blocks:
                 yield block
 
 
 class EventStreamResponse(LongResponse):
-    """Sends blocks as they come. When the caller leaves, the source is closed at once."""
+    """Sends blocks as they come; closes the source as soon as the caller disconnects."""
 
     def __init__(
         self,
@@ -242,15 +266,15 @@ class EventStreamResponse(LongResponse):
         kind: str = "text/event-stream",
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        plain = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        super().__init__(None, 200, {**plain, **(headers or {})}, kind)
+        default_headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        super().__init__(None, 200, {**default_headers, **(headers or {})}, kind)
         self.raw_headers = [pair for pair in self.raw_headers if pair[0] != b"content-length"]
         self._source = source
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve the stream."""
-        watching = asyncio.ensure_future(_watch(receive, asyncio.current_task()))
-        left = False
+        watcher = asyncio.ensure_future(_watch(receive, asyncio.current_task()))
+        disconnected = False
         try:
             async with contextlib.aclosing(self._source) as source:
                 await send(
@@ -260,16 +284,16 @@ class EventStreamResponse(LongResponse):
                     await send({"type": "http.response.body", "body": block, "more_body": True})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         except asyncio.CancelledError:
-            left = watching.done() and not watching.cancelled()
+            disconnected = watcher.done() and not watcher.cancelled()
             task = asyncio.current_task()
-            if not left or task is None or task.uncancel() > 0:
+            if not disconnected or task is None or task.uncancel() > 0:
                 raise
         finally:
-            watching.cancel()
+            watcher.cancel()
 
 
 async def _watch(receive: Receive, task: asyncio.Task[Any] | None) -> None:
-    """Cancel `task` as soon as the caller is gone."""
+    """Cancel `task` when the caller disconnects."""
     while (await receive())["type"] != "http.disconnect":
         pass
     if task is not None:
@@ -277,16 +301,16 @@ async def _watch(receive: Receive, task: asyncio.Task[Any] | None) -> None:
 
 
 async def _abandon(opening: asyncio.Future[ResponseStream]) -> None:
-    """Nobody waits for this any more."""
+    """Close a stream whose caller has disconnected."""
     if not opening.done():
         opening.cancel()
     with contextlib.suppress(asyncio.CancelledError, errors.SixfoldError):
-        flow = await opening
-        await flow.abandon()
+        stream = await opening
+        await stream.abandon()
 
 
-def passed_on(headers: Mapping[bytes, bytes]) -> dict[str, str]:
-    """The headers that a server of Anthropic's dialect is told, too."""
+def anthropic_headers(headers: Mapping[bytes, bytes]) -> dict[str, str]:
+    """Return the request headers to forward to a server that speaks Anthropic's protocol."""
     return {
         name.decode("latin-1"): value.decode("latin-1")
         for name, value in headers.items()
@@ -294,8 +318,8 @@ def passed_on(headers: Mapping[bytes, bytes]) -> dict[str, str]:
     }
 
 
-def headers_of(reply: GatewayReply) -> list[Header]:
-    """What an answer says of who gave it, and for how much."""
+def reply_headers(reply: GatewayReply) -> list[Header]:
+    """Return the headers that name the target, the cost and the cache."""
     headers = [
         (b"x-sixfold-engine", reply.target.encode("ascii", "replace")),
         (b"x-sixfold-quality", b"full"),

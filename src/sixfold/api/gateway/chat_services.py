@@ -1,4 +1,6 @@
-"""Chat and vision as services: their inputs as a conversation, and what one costs that is answered later."""
+"""The services `chat` and `vision`: their inputs as a chat request, and their maximum price if they are
+queued.
+"""
 
 from __future__ import annotations
 
@@ -21,78 +23,81 @@ from sixfold.core.gateway.gateway import Gateway
 from sixfold.core.predictions.service import PredictionService
 
 NAMES = ("chat", "vision")
-_SAID_AS_IT_IS = ("max_tokens", "temperature", "top_p")
-_MOST_CHARS = 2**20  # of a conversation that waits in the queue: its pictures may wait as files
-_PLACE = "data:image/png;base64,AA=="  # stands for a picture where only its tokens count
+_UNCHANGED = ("max_tokens", "temperature", "top_p")
+# Limit of a queued conversation; its images can be sent as files.
+_MAX_BYTES = 2**20
+# Placeholder for an image of which only the token count matters.
+_PLACEHOLDER_IMAGE = "data:image/png;base64,AA=="
 _encode = msgspec.json.Encoder().encode
 
 
-def completion(values: Mapping[str, Any], picture: str = "") -> dict[str, Any]:
-    """Checked inputs as a chat completion's request, a `picture` by its address."""
+def completion(values: Mapping[str, Any], image_url: str = "") -> dict[str, Any]:
+    """Return checked inputs as a chat completion request, with the image given by its URL."""
     turns: list[Any] = [*cast("list[Any]", values.get("messages") or [])]
     prompt = str(values.get("prompt") or "")
-    if picture or prompt:
-        said: list[dict[str, Any]] = [{"type": "text", "text": prompt}] if prompt else []
-        shown = [{"type": "image_url", "image_url": {"url": picture}}] if picture else []
-        turns.append({"role": "user", "content": [*said, *shown]})
+    if image_url or prompt:
+        texts: list[dict[str, Any]] = [{"type": "text", "text": prompt}] if prompt else []
+        images = [{"type": "image_url", "image_url": {"url": image_url}}] if image_url else []
+        turns.append({"role": "user", "content": [*texts, *images]})
     if values.get("system"):
         turns.insert(0, {"role": "system", "content": values["system"]})
-    kept = {name: values[name] for name in _SAID_AS_IT_IS if name in values}
-    return {"model": _named_or_default(values), "messages": turns, **kept}
+    options = {name: values[name] for name in _UNCHANGED if name in values}
+    return {"model": _model_name(values), "messages": turns, **options}
 
 
-def _named_or_default(values: Mapping[str, Any]) -> str:
-    """The model that is named, else the default one: for images, one that accepts them."""
+def _model_name(values: Mapping[str, Any]) -> str:
+    """Return the requested model, else the default: for images, one that accepts them."""
     return str(values.get("model") or ("vision" if values.get("image_url") else "default"))
 
 
-def conversation(values: Mapping[str, Any], picture: str = "") -> ChatRequest:
-    """The same in no dialect; raises `InvalidInput` for messages that are none."""
-    with named():
-        return chats.from_fields(completion(values, picture))
+def conversation(values: Mapping[str, Any], image_url: str = "") -> ChatRequest:
+    """Return checked inputs as a `ChatRequest`; raises `InvalidInput` if the messages are invalid."""
+    with input_errors():
+        return chats.from_fields(completion(values, image_url))
 
 
 @contextlib.contextmanager
-def named() -> Generator[None]:
-    """What a chat completion calls wrong is an input's fault here."""
+def input_errors() -> Generator[None]:
+    """Convert `InvalidRequest` of a chat completion into `InvalidInput`."""
     try:
         yield
-    except InvalidRequest as wrong:
-        name = wrong.param.partition("[")[0] or "messages"
-        raise errors.InvalidInput.of(name, wrong.message) from wrong
+    except InvalidRequest as error:
+        name = error.param.partition("[")[0] or "messages"
+        raise errors.InvalidInput.of(name, error.message) from error
 
 
-def join(relay: Gateway, pipeline: PredictionService) -> Callable[[Mapping[str, Any], str], ChatRequest]:
-    """Let the pipeline take orders of them; gives what their engine reads its inputs with."""
-    talks = _ChatServices(relay)
-    pipeline.appraisers[TOKENS], pipeline.admit[TOKENS] = talks.price, talks.admit
+def register(
+    gateway: Gateway, pipeline: PredictionService
+) -> Callable[[Mapping[str, Any], str], ChatRequest]:
+    """Let the pipeline price and admit chat services; return the function that reads their inputs."""
+    chat_services = _ChatServices(gateway)
+    pipeline.appraisers[TOKENS], pipeline.admit[TOKENS] = chat_services.price, chat_services.admit
     return conversation
 
 
 class _ChatServices:
-    """What the pipeline asks about such an order."""
+    """Hooks of the pipeline for chat services."""
 
-    def __init__(self, relay: Gateway) -> None:
-        self._relay = relay
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
 
     def price(self, _model: Model, values: Mapping[str, Any], *, charged: bool) -> PriceRow:
-        """What is held: what the answer can cost at most; raises what the relay does for an unknown model."""
-        del charged  # nobody talks for nothing but with a model of this machine
-        chat = _waiting(values)
-        micros = self._relay.max_cost(chat, _named_or_default(values))
+        """Return the maximum cost, which is held; raises what the gateway raises for an unknown model."""
+        # Chats are always charged by tokens; the rates of local models are zero.
+        del charged
+        chat = _queued_chat(values)
+        micros = self._gateway.max_cost(chat, _model_name(values))
         text = f"{money.format_usd(micros)} USD at most, by the tokens"
         return PriceRow(micros, money.credits_for(micros), text, "units", 1)
 
     async def admit(self, principal: Principal, values: Mapping[str, Any]) -> None:
-        """Count it against a key's tokens a minute: what is asked, and what may be answered."""
+        """Count the expected tokens against the key's tokens per minute."""
         if principal.scope.tpm is not None:
-            await self._relay.check_rate_limit(principal, _waiting(values))
+            await self._gateway.check_rate_limit(principal, _queued_chat(values))
 
 
-def _waiting(values: Mapping[str, Any]) -> ChatRequest:
-    """A conversation that will wait in the queue; raises `TooLarge`."""
-    if len(_encode(values.get("messages") or [])) > _MOST_CHARS:
-        raise errors.TooLarge(
-            "A conversation that is answered later may have at most 1 MiB: give its pictures by address"
-        )
-    return conversation(values, _PLACE if values.get("image_url") else "")
+def _queued_chat(values: Mapping[str, Any]) -> ChatRequest:
+    """Return the conversation of a queued request; raises `TooLarge`."""
+    if len(_encode(values.get("messages") or [])) > _MAX_BYTES:
+        raise errors.TooLarge("A queued conversation must be at most 1 MiB; send its images by URL")
+    return conversation(values, _PLACEHOLDER_IMAGE if values.get("image_url") else "")

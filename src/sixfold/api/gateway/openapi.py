@@ -1,4 +1,4 @@
-"""The OpenAPI document of the gateway: services by name, and the APIs of OpenAI and Anthropic."""
+"""The OpenAPI document of the gateway: services, and the APIs of OpenAI and Anthropic."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _FORM, _FORMS = "multipart/form-data", frozenset({"images/edits", "audio/transcr
 _TURN: Node = {"type": "object", "required": ["role", "content"]}
 _TURNS: Node = {"type": "array", "items": _TURN, "minItems": 1}
 _TOKENS: Node = {"type": "integer", "minimum": 1}
-_DRAWN: Node = {
+_IMAGE_OPTIONS: Node = {
     "model": {
         "type": "string",
         "description": "a text-to-image model, or a name that begins "
-        f"{', '.join(media_jobs.OURS['ra2'][1:])}",
+        f"{', '.join(media_jobs.MODEL_ALIASES['ra2'][1:])}",
     },
     "n": {"type": "integer", "minimum": 1, "maximum": 10},
     "size": {"type": "string", "pattern": r"^([1-9][0-9]{2,3}x[1-9][0-9]{2,3}|auto)$"},
@@ -38,12 +38,12 @@ _DRAWN: Node = {
 
 
 def document(catalog: Catalog) -> OpenApiDocument:
-    """The whole of it."""
+    """Return the document."""
     return OpenApiDocument(
         "Sixfold Gateway",
         "1.0.0",
-        "Every service by one address, and the dialects of OpenAI and Anthropic on the same key and ledger.",
-        {**_services(catalog), **_models(), **_made(), **_conversations(), **_stored()},
+        "All services at one URL, and the APIs of OpenAI and Anthropic with the same keys and ledger.",
+        {**_services(catalog), **_models(), **_media(), **_chats(), **_stored()},
     )
 
 
@@ -52,32 +52,31 @@ def _body(required: Node, optional: Node | None = None) -> Node:
 
 
 def _services(catalog: Catalog) -> dict[str, OperationSpec]:
-    """The services of this installation."""
-    accepted = openapi.response("Begun, with `async`", service.AcceptedServiceSchema)
-    listed = services_list.ServicesSchema
+    accepted = openapi.response("Accepted, with `async`", service.AcceptedServiceSchema)
+    services_schema = services_list.ServicesSchema
     filters = [openapi.text(name, request_log.MAX_TEXT) for name in ("model", "key", "q", "cursor")]
     status = openapi.query("status", {"enum": list(request_log.STATES)})
-    switches: Node = dict.fromkeys(("async", "stream"), bool)
+    flags: Node = dict.fromkeys(("async", "stream"), bool)
     return {
         "POST /api/service": OperationSpec(
             "Call a service",
-            {200: openapi.result("What was made or said", service.ServiceResultSchema), 202: accepted},
+            {200: openapi.result("The result", service.ServiceResultSchema), 202: accepted},
             _STATUSES,
-            _body({"service": Text}, {**switches, "prompt": str}),
+            _body({"service": Text}, {**flags, "prompt": str}),
             _ONCE,
         ),
         "POST /api/training": OperationSpec(
-            "Teach a service of one's own",
-            {202: openapi.response("Begun", service.AcceptedServiceSchema)},
+            "Train a custom service",
+            {202: openapi.response("Accepted", service.AcceptedServiceSchema)},
             _STATUSES,
             openapi.object_of(catalog[trained_models.MODEL].inputs),
             _ONCE,
         ),
         "GET /api/services": OperationSpec(
-            "List services", {200: openapi.response("Every service", listed)}, _STATUSES
+            "List services", {200: openapi.response("Every service", services_schema)}, _STATUSES
         ),
         "GET /api/gateway/calls": OperationSpec(
-            "The log of calls",
+            "List calls",
             {200: openapi.response("Newest first", openapi.page("Calls", calls=request_log.CallSchema))},
             _STATUSES,
             parameters=(openapi.limit(request_log.MAX_PAGE), *filters, status),
@@ -86,43 +85,48 @@ def _services(catalog: Catalog) -> dict[str, OperationSpec]:
 
 
 def _models() -> dict[str, OperationSpec]:
-    listed = openapi.shape("Models", data=list[routes.ModelSchema])
+    models_schema = openapi.shape("Models", data=list[routes.ModelSchema])
     return {
-        "GET /v1/models": _openai("List models", openapi.response("Every model", listed)),
-        "GET /v1/models/{model}": _openai("One model", openapi.response("The model", routes.ModelSchema)),
+        "GET /v1/models": _openai("List models", openapi.response("Every model", models_schema)),
+        "GET /v1/models/{model}": _openai("Get a model", openapi.response("The model", routes.ModelSchema)),
     }
 
 
-def _array(items: Shape, most: int) -> Node:
-    return {"type": "array", "items": items, "minItems": 1, "maxItems": most}
+def _array(items: Shape, max_items: int) -> Node:
+    return {"type": "array", "items": items, "minItems": 1, "maxItems": max_items}
 
 
-def _made() -> dict[str, OperationSpec]:
-    """What the models of this server make."""
-    ids = _array({"type": "integer", "minimum": 0, "maximum": 100_255}, token_arrays.MOST_TOKENS)
-    most = token_arrays.MOST_ARRAYS
-    given: Node = {"anyOf": [Text, _array(Text, most), ids, _array(ids, most)]}
-    embed = _body({"input": given}, {"model": str, "encoding_format": {"enum": ["float", "base64"]}})
+def _media() -> dict[str, OperationSpec]:
+    ids = _array({"type": "integer", "minimum": 0, "maximum": 100_255}, token_arrays.MAX_TOKENS)
+    max_arrays = token_arrays.MAX_ARRAYS
+    embedding_input: Node = {"anyOf": [Text, _array(Text, max_arrays), ids, _array(ids, max_arrays)]}
+    embed = _body(
+        {"input": embedding_input}, {"model": str, "encoding_format": {"enum": ["float", "base64"]}}
+    )
     speech: Node = {
         "model": str,
         "response_format": {"enum": list(audio.FORMATS)},
         "speed": {"type": "number", "minimum": 0.25, "maximum": 4},
     }
-    edit = _body({"image": FILE, "prompt": Text}, {"mask": FILE, **_DRAWN})
-    recording: Node = {"model": str, "language": str, "response_format": {"enum": list(audio.SHAPES)}}
-    drawn = openapi.result("The pictures", images.ImagesSchema)
-    written = openapi.response("What was said", {"type": "object", "required": ["text"]})
-    written["content"]["text/plain"] = {"schema": str}
-    sound = openapi.response("The sound", FILE, "audio/mpeg", "audio/ogg", "audio/wav")
+    edit = _body({"image": FILE, "prompt": Text}, {"mask": FILE, **_IMAGE_OPTIONS})
+    recording: Node = {
+        "model": str,
+        "language": str,
+        "response_format": {"enum": list(audio.TRANSCRIPT_FORMATS)},
+    }
+    generated = openapi.result("The images", images.ImagesSchema)
+    transcript = openapi.response("The transcript", {"type": "object", "required": ["text"]})
+    transcript["content"]["text/plain"] = {"schema": str}
+    audio_file = openapi.response("The audio file", FILE, "audio/mpeg", "audio/ogg", "audio/wav")
     rows: dict[str, tuple[str, Node, Node]] = {
-        "embeddings": ("Vectors of texts", embed, openapi.result("The vectors", embeddings.VectorsSchema)),
-        "images/generations": ("Draw pictures", _body({"prompt": Text}, _DRAWN), drawn),
-        "images/edits": ("Repaint a picture, or clean it", edit, drawn),
-        "audio/speech": ("Speak a text", _body({"input": Text, "voice": Text}, speech), sound),
+        "embeddings": ("Create embeddings", embed, openapi.result("The vectors", embeddings.VectorsSchema)),
+        "images/generations": ("Generate images", _body({"prompt": Text}, _IMAGE_OPTIONS), generated),
+        "images/edits": ("Edit an image", edit, generated),
+        "audio/speech": ("Create speech", _body({"input": Text, "voice": Text}, speech), audio_file),
         "audio/transcriptions": (
-            "Write a recording down",
+            "Create a transcription",
             _body({"file": FILE}, recording),
-            written,
+            transcript,
         ),
     }
     return {
@@ -133,23 +137,23 @@ def _made() -> dict[str, OperationSpec]:
     }
 
 
-def _conversations() -> dict[str, OperationSpec]:
-    """What passes through to a model server: the fields that are read here, and all others."""
-    more: Node = {"stream": bool, "max_tokens": _TOKENS}
+def _chats() -> dict[str, OperationSpec]:
+    """Return the chat endpoints: the fields that are read here; all others are passed on."""
+    optional_fields: Node = {"stream": bool, "max_tokens": _TOKENS}
     openai, anthropic = errors.OpenAIErrorSchema, anthropic_errors.AnthropicErrorSchema
     items: Node = {"input": {"anyOf": [Text, _TURNS]}}
     rows: dict[str, tuple[str, Shape, Node, Node]] = {
-        "chat/completions": ("Answer a conversation", openai, {"messages": _TURNS}, more),
-        "responses": ("Answer an input", openai, items, more),
+        "chat/completions": ("Create a chat completion", openai, {"messages": _TURNS}, optional_fields),
+        "responses": ("Create a response", openai, items, optional_fields),
         "messages": (
-            "Answer a conversation, in Anthropic's dialect",
+            "Create a message",
             anthropic,
             {"messages": _TURNS, "max_tokens": _TOKENS},
             {"stream": bool},
         ),
-        "messages/count_tokens": ("Count a conversation's tokens", anthropic, {"messages": _TURNS}, {}),
+        "messages/count_tokens": ("Count the tokens of a message", anthropic, {"messages": _TURNS}, {}),
     }
-    good = openapi.response("The answer; with `stream`, its events", {"type": "object"})
+    good = openapi.response("The response, or its events with `stream`", {"type": "object"})
     good["content"]["text/event-stream"] = {"schema": str}
     return {
         f"POST /v1/{path}": OperationSpec(
@@ -160,8 +164,9 @@ def _conversations() -> dict[str, OperationSpec]:
 
 
 def _stored() -> dict[str, OperationSpec]:
-    """Responses that an account keeps."""
-    one = openapi.response("The response, as it was told", {"type": "object", "required": ["id", "object"]})
+    response = openapi.response(
+        "The response, as it was sent", {"type": "object", "required": ["id", "object"]}
+    )
     paging = (
         openapi.limit(100),
         openapi.query("order", {"enum": ["asc", "desc"]}),
@@ -169,16 +174,16 @@ def _stored() -> dict[str, OperationSpec]:
     )
     path = "/v1/responses/{response_id}"
     return {
-        f"GET {path}": _openai("Read a response again", one),
+        f"GET {path}": _openai("Get a response", response),
         f"DELETE {path}": _openai(
-            "Delete a response", openapi.response("It is gone", stored_responses.DeletedResponseSchema)
+            "Delete a response", openapi.response("Deleted", stored_responses.DeletedResponseSchema)
         ),
         f"GET {path}/input_items": _openai(
-            "What a response was asked with",
+            "List the input items of a response",
             openapi.response("Items", stored_responses.InputItemsSchema),
             parameters=paging,
         ),
-        f"POST {path}/cancel": _openai("Always a 400: what is kept has ended", one),
+        f"POST {path}/cancel": _openai("Always returns 400, as stored responses have ended", response),
     }
 
 

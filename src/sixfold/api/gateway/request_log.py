@@ -1,4 +1,4 @@
-"""The log of an account's calls: newest first, searched by anything that a call says of itself."""
+"""`GET /api/gateway/calls`: the log of an account's calls, newest first, with full-text search."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STATES = ("running", "succeeded", "left", "failed")
 
 
 class CallUsageSchema(TypedDict):
-    """The tokens of a call, and who counted them."""
+    """The tokens of a call, and whether the server counted them."""
 
     input_tokens: int
     cached_tokens: int
@@ -31,7 +31,7 @@ class CallUsageSchema(TypedDict):
 
 
 class CallSchema(TypedDict):
-    """A call of a model server; texts are there where the operator stores them."""
+    """A call; `request` and `response` are present if the operator stores them."""
 
     id: str
     created_at: str
@@ -55,32 +55,32 @@ class CallSchema(TypedDict):
 
 
 class RequestLogRoutes:
-    """Calls of model servers, as whoever made them may see them."""
+    """The log of calls."""
 
     def __init__(self, services: WebServices) -> None:
         self._services = services
 
     async def list_calls(self, request: Request) -> Response:
-        """Some of them."""
+        """Return one page of the account's calls."""
         principal = await self._services.authenticator.bearer(request)
-        wanted = CallFilter(
+        filters = CallFilter(
             model=requests.query_text(request, "model", MAX_TEXT),
             state=requests.query_choice(request, "status", STATES, MAX_TEXT),
             key_id=principal.credential_id or requests.query_text(request, "key", MAX_TEXT),
             text=requests.query_text(request, "q", MAX_TEXT),
         )
         cursor = requests.query_text(request, "cursor", MAX_TEXT) or None
-        rows, following = await self._services.database.read(
+        rows, next_cursor = await self._services.database.read(
             request_log.list_calls(
-                principal.account_id, wanted, requests.page_size(request, PAGE, MAX_PAGE, MAX_TEXT), cursor
+                principal.account_id, filters, requests.page_size(request, PAGE, MAX_PAGE, MAX_TEXT), cursor
             )
         )
-        document = {"calls": [_shown(row) for row in rows], "next_cursor": following}
+        document = {"calls": [_document(row) for row in rows], "next_cursor": next_cursor}
         return responses.json(document, headers={"Cache-Control": "no-store"})
 
 
-def _shown(row: Row) -> CallSchema:
-    shown: CallSchema = {
+def _document(row: Row) -> CallSchema:
+    document: CallSchema = {
         "id": row["id"],
         "created_at": rfc3339(row["created_at"]),
         "completed_at": rfc3339(row["ended_at"]),
@@ -106,12 +106,12 @@ def _shown(row: Row) -> CallSchema:
     }
     for name in ("request", "response"):
         if row[name] is not None:
-            shown[name] = row[name]
-    return shown
+            document[name] = row[name]
+    return document
 
 
 def build_api(services: WebServices) -> ApiGroup:
-    """`/api/gateway/calls`."""
+    """Return the route `/api/gateway/calls`."""
     return ApiGroup(
         "calls",
         responses.error_response,

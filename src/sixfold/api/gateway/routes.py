@@ -1,4 +1,4 @@
-"""Area B's faces that talk with models: OpenAI's dialect, Anthropic's, and the log of calls."""
+"""Routes of the gateway: the APIs of OpenAI and Anthropic, services, training and the log of calls."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from starlette.responses import Response
 from sixfold.api.gateway import request_log, service, training
 from sixfold.api.gateway.anthropic import errors as anthropic_errors
 from sixfold.api.gateway.anthropic import messages
-from sixfold.api.gateway.chat_handler import SERVICES, CachedKeyAuth, ChatHandler, passed_on
+from sixfold.api.gateway.chat_handler import SERVICES, CachedKeyAuth, ChatHandler, anthropic_headers
 from sixfold.api.gateway.openai import chat, image_models, item_references, media_jobs, responses
 from sixfold.api.gateway.openai import errors as openai_errors
 from sixfold.api.gateway.openai.audio import AudioRoutes
@@ -34,23 +34,25 @@ from sixfold.web.raw_asgi import RawHandler, RawRequest, RawResponse
 from sixfold.web.routing import ApiGroup, RouteEntry
 from sixfold.web.services import WebServices
 
-_KINDS = {*SERVICES, *media_jobs.OURS}  # services under which any name of a model server can be asked for
-_CREATED = 1_763_683_200  # models have no age here
+# A key limited to one of these services may use any model of a model server.
+_ANY_MODEL_SERVICES = {*SERVICES, *media_jobs.MODEL_ALIASES}
+# Clients require a date; models have none here.
+_CREATED = 1_763_683_200
 
 
 class ModelRoutes:
-    """`/v1/models`: every name that a key can ask for, in both dialects at once."""
+    """`/v1/models`: every model name that a key can use, in the formats of OpenAI and Anthropic at once."""
 
-    def __init__(self, services: WebServices, door: CachedKeyAuth, images: Sequence[str]) -> None:
+    def __init__(self, services: WebServices, auth: CachedKeyAuth, images: Sequence[str]) -> None:
         self._services = services
-        self._door = door
-        self._relay = services.gateway
+        self._auth = auth
+        self._gateway = services.gateway
         self._images = frozenset(images)
-        self._own = tuple(dict.fromkeys((*media_jobs.OURS, *images)))
+        self._own = tuple(dict.fromkeys((*media_jobs.MODEL_ALIASES, *images)))
 
     async def page(self, request: Request) -> Response:
-        """All of them."""
-        principal = await self._door.enter(request)
+        """List the models."""
+        principal = await self._auth.enter(request)
         rows = [_row(name, owner) for name, owner in self._all(principal)]
         ends = (
             {"first_id": rows[0]["id"], "last_id": rows[-1]["id"]}
@@ -60,18 +62,18 @@ class ModelRoutes:
         return web_responses.json({"object": "list", "data": rows, "has_more": False, **ends})
 
     async def show(self, request: Request) -> Response:
-        """One of them."""
-        principal = await self._door.enter(request)
-        wanted = requests.path_value(request, "model")
+        """Return one model; raises `UnknownModel`."""
+        principal = await self._auth.enter(request)
+        model = requests.path_value(request, "model")
         for name, owner in self._all(principal):
-            if name == wanted:
+            if name == model:
                 return web_responses.json(_row(name, owner))
-        raise UnknownModel(f"There is no model {wanted[:100]!r} here")
+        raise UnknownModel(f"The model {model[:100]!r} was not found")
 
     def _all(self, principal: Principal) -> list[tuple[str, str]]:
-        """What the gateway knows, and what is made here, as far as the key may use it."""
-        known = self._relay.router.models()
-        taken = {name for name, _ in known}
+        """Return the models of the gateway and of this server that the key may use."""
+        gateway_models = self._gateway.router.models()
+        gateway_names = {name for name, _ in gateway_models}
         allowed = principal.scope.services
         models = [
             name
@@ -79,16 +81,20 @@ class ModelRoutes:
             if (not allowed or name in allowed) and (name in self._images or self._serves(name, name))
         ]
         aliases = [
-            name for model in models for name in media_jobs.LISTED.get(model, ()) if self._serves(model, name)
+            name
+            for model in models
+            for name in media_jobs.OPENAI_NAMES.get(model, ())
+            if self._serves(model, name)
         ]
-        ours = [(name, "sixfold") for name in (*models, *aliases) if name not in taken]
+        own_models = [(name, "sixfold") for name in (*models, *aliases) if name not in gateway_names]
         if not allowed:
-            return [*known, *ours]
-        anything = not _KINDS.isdisjoint(allowed)  # what a server's model is for is not known by its name
-        return [row for row in known if anything or row[0] in allowed] + ours
+            return [*gateway_models, *own_models]
+        # The name of a model does not say which service it belongs to.
+        any_gateway_model = not _ANY_MODEL_SERVICES.isdisjoint(allowed)
+        return [row for row in gateway_models if any_gateway_model or row[0] in allowed] + own_models
 
     def _serves(self, model: str, name: str) -> bool:
-        """Whether an engine is ready that may serve a model under this name."""
+        """Return whether an engine is ready that may serve a model under this name."""
         full_only = media_jobs.is_full_only(model, name)
         terms = dataclasses.replace(self._services.pipeline.terms, full_only=full_only)
         try:
@@ -99,7 +105,7 @@ class ModelRoutes:
 
 
 class ModelSchema(TypedDict):
-    """A name that a request may use, in the words of OpenAI and of Anthropic."""
+    """A model name, with the fields of OpenAI and of Anthropic."""
 
     id: str
     object: Literal["model"]
@@ -123,86 +129,94 @@ def _row(name: str, owner: str) -> ModelSchema:
 
 
 class ChatRoutes:
-    """The faces that take a conversation."""
+    """The chat endpoints."""
 
-    def __init__(self, services: WebServices, door: CachedKeyAuth, relay: Gateway) -> None:
-        self._door = door
-        self._relay = relay
-        self._keeping = ResponseStorage(services.responses, services.settings.inline_body_bytes)
-        self._chat = ChatHandler(services, relay, chat.TONGUE)
-        self._responses = ChatHandler(services, relay, responses.TONGUE)
-        self._messages = ChatHandler(services, relay, messages.TONGUE)
+    def __init__(self, services: WebServices, auth: CachedKeyAuth, gateway: Gateway) -> None:
+        self._auth = auth
+        self._gateway = gateway
+        self._storage = ResponseStorage(services.responses, services.settings.inline_body_bytes)
+        self._chat = ChatHandler(services, gateway, chat.DIALECT)
+        self._responses = ChatHandler(services, gateway, responses.DIALECT)
+        self._messages = ChatHandler(services, gateway, messages.DIALECT)
 
-    async def chat(self, call: RawRequest) -> Response | RawResponse:
-        """A chat completion."""
-        principal = await self._door.admit(call.headers)
-        raw = await call.body()
-        return await self._chat.answer(call, principal, await bodies.parse(chat.wanted, raw), raw)
+    async def chat(self, request: RawRequest) -> Response | RawResponse:
+        """`POST /v1/chat/completions`."""
+        principal = await self._auth.admit(request.headers)
+        raw = await request.body()
+        return await self._chat.answer(request, principal, await bodies.parse(chat.parse_call, raw), raw)
 
-    async def responses(self, call: RawRequest) -> Response | RawResponse:
-        """A response."""
-        principal = await self._door.admit(call.headers)
-        raw = await call.body()
-        wanted = await bodies.parse(responses.wanted, raw)
-        wanted = self._keeping.kept(principal.tenant, wanted, raw)
-        if wanted.previous or item_references.MARK in raw:
-            wanted, raw = await self._keeping.continued(principal.tenant, wanted, raw)
-        return await self._responses.answer(call, principal, wanted, raw)
+    async def responses(self, request: RawRequest) -> Response | RawResponse:
+        """`POST /v1/responses`."""
+        principal = await self._auth.admit(request.headers)
+        raw = await request.body()
+        chat_call = await bodies.parse(responses.parse_call, raw)
+        chat_call = self._storage.with_recorder(principal.tenant, chat_call, raw)
+        if chat_call.previous or item_references.MARK in raw:
+            chat_call, raw = await self._storage.with_history(principal.tenant, chat_call, raw)
+        return await self._responses.answer(request, principal, chat_call, raw)
 
-    async def messages(self, call: RawRequest) -> Response | RawResponse:
-        """A message."""
-        principal = await self._door.admit(call.headers)
-        raw = await call.body()
-        return await self._messages.answer(call, principal, await bodies.parse(messages.wanted, raw), raw)
+    async def messages(self, request: RawRequest) -> Response | RawResponse:
+        """`POST /v1/messages`."""
+        principal = await self._auth.admit(request.headers)
+        raw = await request.body()
+        return await self._messages.answer(
+            request, principal, await bodies.parse(messages.parse_call, raw), raw
+        )
 
     async def count(self, request: Request) -> Response:
-        """How many tokens a message would have; free."""
-        principal = await self._door.enter(request)
+        """`POST /v1/messages/count_tokens`; free of charge."""
+        principal = await self._auth.enter(request)
         raw = await request.body()
-        wanted = await bodies.parse(functools.partial(messages.wanted, counting=True), raw)
-        ask = GatewayRequest(
+        chat_call = await bodies.parse(functools.partial(messages.parse_call, counting=True), raw)
+        gateway_request = GatewayRequest(
             account_id=principal.account_id,
             request_id=requests.request_id(request),
             endpoint="messages",
             wire="messages",
-            model=wanted.model,
+            model=chat_call.model,
             body=raw,
-            parse=wanted.parse,
+            parse=chat_call.parse,
             services=SERVICES,
             allowed_services=principal.scope.services,
             below_zero=principal.below_zero,
             credential_id=principal.credential_id,
-            headers=passed_on(dict(request.headers.raw)),
+            headers=anthropic_headers(dict(request.headers.raw)),
         )
-        counted = {"input_tokens": await self._relay.count_tokens(ask)}
-        return web_responses.json(counted, headers={"request-id": ask.request_id})
+        result = {"input_tokens": await self._gateway.count_tokens(gateway_request)}
+        return web_responses.json(result, headers={"request-id": gateway_request.request_id})
 
 
 def build_apis(services: WebServices) -> tuple[ApiGroup, ...]:
-    """The part of Area B that talks with models."""
-    relay, door = services.gateway, CachedKeyAuth(services)
-    drawing = image_models.names(services.catalog)
-    talk, models = ChatRoutes(services, door, relay), ModelRoutes(services, door, drawing)
+    """Return the routes of the gateway."""
+    gateway, auth = services.gateway, CachedKeyAuth(services)
+    image_names = image_models.names(services.catalog)
+    chat_routes, models = ChatRoutes(services, auth, gateway), ModelRoutes(services, auth, image_names)
     body = services.settings.inline_body_bytes
-    maker = MediaJobRunner(services, door)
-    elsewhere = UpstreamPassthrough(relay, drawing)
-    images, audio = ImageRoutes(services, maker, elsewhere), AudioRoutes(maker, elsewhere)
-    kept = StoredResponseRoutes(door, services.responses, body)
+    runner = MediaJobRunner(services, auth)
+    forwarding = UpstreamPassthrough(gateway, image_names)
+    images, audio = ImageRoutes(services, runner, forwarding), AudioRoutes(runner, forwarding)
+    stored = StoredResponseRoutes(auth, services.responses, body)
     openai = ApiGroup(
         "openai",
         openai_errors.dialect,
         (
             RouteEntry("/v1/models", {"GET": models.page}, access=rights.RUN),
             RouteEntry("/v1/models/{model:path}", {"GET": models.show}, access=rights.RUN),
-            RouteEntry("/v1/chat/completions", {"POST": RawHandler(talk.chat)}, body, access=rights.RUN),
-            RouteEntry("/v1/responses", {"POST": RawHandler(talk.responses)}, body, access=rights.RUN),
             RouteEntry(
-                "/v1/responses/{response_id}", {"GET": kept.show, "DELETE": kept.forget}, access=rights.RUN
+                "/v1/chat/completions", {"POST": RawHandler(chat_routes.chat)}, body, access=rights.RUN
             ),
-            RouteEntry("/v1/responses/{response_id}/input_items", {"GET": kept.inputs}, access=rights.RUN),
-            RouteEntry("/v1/responses/{response_id}/cancel", {"POST": kept.cancel}, access=rights.RUN),
+            RouteEntry("/v1/responses", {"POST": RawHandler(chat_routes.responses)}, body, access=rights.RUN),
             RouteEntry(
-                "/v1/embeddings", {"POST": EmbeddingRoutes(maker, elsewhere).make}, body, access=rights.RUN
+                "/v1/responses/{response_id}",
+                {"GET": stored.show, "DELETE": stored.delete},
+                access=rights.RUN,
+            ),
+            RouteEntry(
+                "/v1/responses/{response_id}/input_items", {"GET": stored.input_items}, access=rights.RUN
+            ),
+            RouteEntry("/v1/responses/{response_id}/cancel", {"POST": stored.cancel}, access=rights.RUN),
+            RouteEntry(
+                "/v1/embeddings", {"POST": EmbeddingRoutes(runner, forwarding).embed}, body, access=rights.RUN
             ),
             RouteEntry("/v1/images/generations", {"POST": images.generate}, body, access=rights.RUN),
             RouteEntry("/v1/images/edits", {"POST": images.edit}, body, access=rights.RUN),
@@ -215,10 +229,15 @@ def build_apis(services: WebServices) -> tuple[ApiGroup, ...]:
         "anthropic",
         anthropic_errors.dialect,
         (
-            RouteEntry("/v1/messages", {"POST": RawHandler(talk.messages)}, body, access=rights.RUN),
-            RouteEntry("/v1/messages/count_tokens", {"POST": talk.count}, body, access=rights.RUN),
+            RouteEntry("/v1/messages", {"POST": RawHandler(chat_routes.messages)}, body, access=rights.RUN),
+            RouteEntry("/v1/messages/count_tokens", {"POST": chat_routes.count}, body, access=rights.RUN),
         ),
         prefixes=("/v1/messages",),
     )
-    others = (module.build_api(services) for module in (request_log, service, training))
-    return openai, anthropic, *others
+    return (
+        openai,
+        anthropic,
+        request_log.build_api(services),
+        service.build_api(services),
+        training.build_api(services),
+    )

@@ -1,4 +1,4 @@
-"""`POST /api/service`: one address for every service, its inputs beside its name."""
+"""`POST /api/service`: every service at one URL, its inputs beside its name."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ from sixfold.web.raw_asgi import raw_request
 from sixfold.web.routing import ApiGroup, RouteEntry
 from sixfold.web.services import WebServices
 
-_OWN = frozenset({"service", "async", "stream"})  # what is said of the call, not to the service
+# Fields of the call that are not inputs of the service.
+_CALL_FIELDS = frozenset({"service", "async", "stream"})
 _encode = msgspec.json.Encoder().encode
 
 
@@ -62,7 +63,7 @@ class ServiceResultSchema(ListPriceSchema):
 
 
 class AcceptedServiceSchema(TypedDict):
-    """A service that runs, and where its end is read."""
+    """A service that is running, with the URL of its status."""
 
     id: str
     service: str
@@ -72,95 +73,94 @@ class AcceptedServiceSchema(TypedDict):
 
 
 class ServiceRoutes:
-    """Runs whichever service is named."""
+    """Runs services by name."""
 
-    def __init__(self, services: WebServices, catalogue: ServiceList) -> None:
+    def __init__(self, services: WebServices, service_list: ServiceList) -> None:
         self._services = services
-        self._catalogue = catalogue
-        self._talker = ChatHandler(services, services.gateway, chat.TONGUE)
+        self._service_list = service_list
+        self._chat_handler = ChatHandler(services, services.gateway, chat.DIALECT)
 
     async def run(self, request: Request) -> Response:
-        """Its answer; 202 with `async`, a stream with `stream`."""
+        """Return the result; 202 with `async`, a stream with `stream`."""
         principal = await self._services.authenticator.bearer(request)
         raw = await request.body()
         body = await bodies.parse(bodies.parse_object, raw)
-        name, later, stream = _named(body), _switch(body, "async"), _switch(body, "stream")
-        given = {key: value for key, value in body.items() if key not in _OWN}
-        talk = name in chat_services.NAMES
-        if talk and stream:
-            if later:
-                raise errors.InvalidInput.of("async", "What is streamed is not answered later: choose one")
-            return await self._streamed(request, principal, name, given)
+        name, is_async, stream = _service_name(body), _flag(body, "async"), _flag(body, "stream")
+        inputs = {key: value for key, value in body.items() if key not in _CALL_FIELDS}
+        is_chat = name in chat_services.NAMES
+        if is_chat and stream:
+            if is_async:
+                raise errors.InvalidInput.of("async", "async and stream cannot be combined")
+            return await self._stream_chat(request, principal, name, inputs)
         if stream:
-            raise errors.InvalidInput.of(
-                "stream", f"{name} has nothing to stream: leave stream out, or use async"
-            )
+            raise errors.InvalidInput.of("stream", f"{name} cannot be streamed; omit stream or use async")
 
         async def make(idempotency_id: str | None) -> Response:
-            if talk and not later:
-                return await self._talk(request, principal, name, given, idempotency_id)
-            order = await self._order(request, principal, name, given, idempotency_id)
-            return await self._made(name, order, later=later)
+            if is_chat and not is_async:
+                return await self._run_chat(request, principal, name, inputs, idempotency_id)
+            job = await self._job_request(request, principal, name, inputs, idempotency_id)
+            return await self._run_job(name, job, is_async=is_async)
 
         return await self._services.idempotency.run(
             request, IdempotentRequest(principal.replays, raw, responses.error_response), make
         )
 
-    # -- what is made ------------------------------------------------------------------------------
-
-    async def _order(
+    async def _job_request(
         self,
         request: Request,
         principal: Principal,
         name: str,
-        given: dict[str, Any],
+        inputs: dict[str, Any],
         idempotency_id: str | None,
     ) -> PredictionRequest:
-        if not self._catalogue.knows(name) and not name.startswith("space:"):
+        if not self._service_list.knows(name) and not name.startswith("space:"):
             try:
                 await self._services.pipeline.custom_models.find(name, principal.account_id)
             except errors.NotFound:
-                raise _unknown(name) from None
+                raise _unknown_service(name) from None
         return PredictionRequest(
             principal=principal,
             model=name,
-            inputs=given,
+            inputs=inputs,
             face="service",
             request_id=requests.request_id(request),
             idempotency_id=idempotency_id,
         )
 
-    async def _made(self, name: str, order: PredictionRequest, *, later: bool) -> Response:
+    async def _run_job(self, name: str, job: PredictionRequest, *, is_async: bool) -> Response:
         pipeline = self._services.pipeline
         try:
-            prediction = await pipeline.submit(order)
-        except errors.UnknownModel:  # of those that a language model is asked for by
+            prediction = await pipeline.submit(job)
+        except errors.UnknownModel:
+            # This names a model of a model server, not the service.
             raise
         except errors.NotFound as error:
-            raise _unknown(name) from error
-        if not later:
+            raise _unknown_service(name) from error
+        if not is_async:
             prediction = await pipeline.wait(prediction, self._services.settings.inline_seconds)
         if not prediction.is_terminal:
-            return responses.json(begun(name, prediction), 202)
+            return responses.json(accepted(name, prediction), 202)
         if prediction.state is PredictionState.CANCELED:
             raise errors.Conflict("The request was canceled")
         if prediction.error_kind == work.UNUSABLE:
-            raise errors.InvalidInput.of(self._blamed(name, prediction), prediction.error or "cannot be used")
+            raise errors.InvalidInput.of(
+                self._unusable_input(name, prediction), prediction.error or "cannot be used"
+            )
         if prediction.state is not PredictionState.SUCCEEDED:
             raise errors.EngineFailed(prediction.error or "")
-        return responses.json(self._told(name, prediction), headers=responses.result_headers(prediction))
+        return responses.json(self._result(name, prediction), headers=responses.result_headers(prediction))
 
-    def _blamed(self, name: str, prediction: Prediction) -> str:
-        """The input that an engine could not use: the file that was given, or what has to be given."""
+    def _unusable_input(self, name: str, prediction: Prediction) -> str:
+        """Return the name of the unusable input: the file, else a required input."""
         catalog = self._services.catalog
         inputs = catalog[name].inputs if name in catalog else ()
         required = (each.name for each in inputs if each.required)
         return (*prediction.task.files, *required, name)[0]
 
-    def _told(self, name: str, prediction: Prediction) -> ServiceResultSchema:
+    def _result(self, name: str, prediction: Prediction) -> ServiceResultSchema:
         url = self._services.media_url
         others = predictions.outputs(prediction, url)
-        told: ServiceResultSchema = {
+        result: ServiceResultSchema = {
             "id": prediction.id,
             "service": name,
             "status": "succeeded",
@@ -175,40 +175,38 @@ class ServiceRoutes:
             "created_at": rfc3339(prediction.created_at),
         }
         if others:
-            told["outputs"] = others
+            result["outputs"] = others
         files = prediction.output.first.files if prediction.output is not None else ()
         images = [url(file) for file in files if file.content_type.startswith("image/")]
         if prediction.output_kind == "image" and images:
-            told["image_url"], told["images"] = images[0], images
-        return told
+            result["image_url"], result["images"] = images[0], images
+        return result
 
-    # -- what is said ------------------------------------------------------------------------------
-
-    async def _said(
-        self, principal: Principal, request_id: str, name: str, asked: dict[str, Any], key: str | None
+    async def _complete(
+        self, principal: Principal, request_id: str, name: str, body: dict[str, Any], key: str | None
     ) -> GatewayReply:
-        """The reply; one that was paid under the same Idempotency-Key, and never heard, is not paid again."""
-        relay = self._services.gateway
-        with chat_services.named():
-            conversation = chat.wanted(_encode(asked)).parse()
-        paid = None if key is None else await relay.paid_before(key, request_id)
-        if paid is None:
-            return await relay.complete_chat(
-                principal, request_id, conversation, asked["model"], services=(name,)
+        """Return the reply; one that was paid under the same Idempotency-Key is not charged again."""
+        gateway = self._services.gateway
+        with chat_services.input_errors():
+            conversation = chat.parse_call(_encode(body)).parse()
+        paid_cost = None if key is None else await gateway.paid_before(key, request_id)
+        if paid_cost is None:
+            return await gateway.complete_chat(
+                principal, request_id, conversation, body["model"], services=(name,)
             )
-        reply = await relay.complete_prepaid(principal.account_id, request_id, conversation, asked["model"])
-        return msgspec.structs.replace(reply, cost=paid)
+        reply = await gateway.complete_prepaid(principal.account_id, request_id, conversation, body["model"])
+        return msgspec.structs.replace(reply, cost=paid_cost)
 
-    async def _talk(
-        self, request: Request, principal: Principal, name: str, given: dict[str, Any], key: str | None
+    async def _run_chat(
+        self, request: Request, principal: Principal, name: str, inputs: dict[str, Any], key: str | None
     ) -> Response:
-        asked = await self._conversation(principal, name, given)
+        body = await self._chat_body(principal, name, inputs)
         request_id = requests.request_id(request)
-        reply = await self._said(principal, request_id, name, asked, key)
+        reply = await self._complete(principal, request_id, name, body, key)
         answer = reply.answer
         assert answer is not None  # noqa: S101 - what was asked in no dialect comes back in none
         usage = answer.usage
-        told: ServiceResultSchema = {
+        result: ServiceResultSchema = {
             "id": request_id,
             "service": name,
             "status": "succeeded",
@@ -228,25 +226,26 @@ class ServiceRoutes:
             "created_at": rfc3339(await self._services.database.read(now())),
         }
         engine = reply.target.encode("ascii", "replace").decode()
-        return responses.json(told, headers={"X-Sixfold-Engine": engine, "X-Sixfold-Quality": "full"})
+        return responses.json(result, headers={"X-Sixfold-Engine": engine, "X-Sixfold-Quality": "full"})
 
-    async def _streamed(
-        self, request: Request, principal: Principal, name: str, given: dict[str, Any]
+    async def _stream_chat(
+        self, request: Request, principal: Principal, name: str, inputs: dict[str, Any]
     ) -> Response:
-        asked = {**await self._conversation(principal, name, given), "stream": True}
-        raw = _encode(asked)
-        with chat_services.named():
-            call = chat.wanted(raw)
-            answer = await self._talker.answer(raw_request(request), principal, call, raw, (name,))
-        return answer if isinstance(answer, Response) else answer.response()
+        body = {**await self._chat_body(principal, name, inputs), "stream": True}
+        raw = _encode(body)
+        with chat_services.input_errors():
+            response = await self._chat_handler.answer(
+                raw_request(request), principal, chat.parse_call(raw), raw, (name,)
+            )
+        return response if isinstance(response, Response) else response.response()
 
-    async def _conversation(self, principal: Principal, name: str, given: dict[str, Any]) -> dict[str, Any]:
-        """The request as a chat completion; raises `InvalidInput`."""
-        values = self._services.catalog[name].check(given)
-        return chat_services.completion(values, await self._picture(principal, values.get("image_url")))
+    async def _chat_body(self, principal: Principal, name: str, inputs: dict[str, Any]) -> dict[str, Any]:
+        """Return the body of a chat completion; raises `InvalidInput`."""
+        values = self._services.catalog[name].check(inputs)
+        return chat_services.completion(values, await self._inline_image(principal, values.get("image_url")))
 
-    async def _picture(self, principal: Principal, text: str | None) -> str:
-        """A picture as an address that has its bytes within: a model server is sent to nobody's."""
+    async def _inline_image(self, principal: Principal, text: str | None) -> str:
+        """Return an image as a data URI, so that model servers fetch no URL."""
         if not text:
             return ""
         source = await self._services.media.resolve(principal.tenant, Descriptor("image_url", "image"), text)
@@ -254,7 +253,7 @@ class ServiceRoutes:
         return f"data:{source.content_type};base64,{data}"
 
 
-def _named(body: dict[str, Any]) -> str:
+def _service_name(body: dict[str, Any]) -> str:
     name = body.get("service")
     if name is None or name == "":
         raise errors.InvalidInput.of("service", "service is required")
@@ -263,15 +262,15 @@ def _named(body: dict[str, Any]) -> str:
     return name
 
 
-def _switch(body: dict[str, Any], name: str) -> bool:
+def _flag(body: dict[str, Any], name: str) -> bool:
     value = body.get(name)
     if value is not None and not isinstance(value, bool):
         raise errors.InvalidInput.of(name, f"{name} must be true or false")
     return bool(value)
 
 
-def begun(name: str, prediction: Prediction) -> AcceptedServiceSchema:
-    """What whoever does not wait is told."""
+def accepted(name: str, prediction: Prediction) -> AcceptedServiceSchema:
+    """Return the response to a request that does not wait for the result."""
     return {
         "id": prediction.id,
         "service": name,
@@ -282,9 +281,9 @@ def begun(name: str, prediction: Prediction) -> AcceptedServiceSchema:
 
 
 def build_api(services: WebServices) -> ApiGroup:
-    """The one address, and the list of what it can be asked for."""
-    catalogue = ServiceList(services)
-    service = ServiceRoutes(services, catalogue)
+    """Return the routes `/api/service` and `/api/services`."""
+    service_list = ServiceList(services)
+    service = ServiceRoutes(services, service_list)
     return ApiGroup(
         "gateway",
         responses.error_response,
@@ -292,10 +291,12 @@ def build_api(services: WebServices) -> ApiGroup:
             RouteEntry(
                 "/api/service", {"POST": service.run}, services.settings.inline_body_bytes, access=rights.RUN
             ),
-            RouteEntry("/api/services", {"GET": catalogue.page}, access=rights.PUBLIC),
+            RouteEntry("/api/services", {"GET": service_list.page}, access=rights.PUBLIC),
         ),
     )
 
 
-def _unknown(name: str) -> errors.UnknownService:
-    return errors.UnknownService(f"There is no service {name[:100]}; `GET /api/services` lists them")
+def _unknown_service(name: str) -> errors.UnknownService:
+    return errors.UnknownService(
+        f"The service {name[:100]} was not found; `GET /api/services` lists the services"
+    )

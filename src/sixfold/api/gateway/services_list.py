@@ -1,4 +1,4 @@
-"""What `/api/service` can be asked for, and how it stands: `/api/services`."""
+"""`GET /api/services`: the services that `/api/service` can run, and whether they are available."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ MODELS = (
 
 
 class ServiceSchema(TypedDict):
-    """A service with its inputs, its price, and whether it can be had now."""
+    """A service with its inputs, its price and its availability."""
 
     service: str
     description: str
@@ -57,34 +57,34 @@ class ServiceSchema(TypedDict):
 
 
 class ServicesSchema(TypedDict):
-    """The services; `next_cursor` leads to more models of the account."""
+    """The services; `next_cursor` is the cursor of the next page of the account's models."""
 
     services: list[ServiceSchema]
     next_cursor: NotRequired[str | None]
 
 
 class ServiceList:
-    """Every service, with its inputs, its price and whether it can be had now."""
+    """Lists all services."""
 
     def __init__(self, services: WebServices) -> None:
         self._services = services
 
     def knows(self, name: str) -> bool:
-        """Whether a built-in service has this name."""
+        """Return whether a built-in service has this name."""
         return name in MODELS or name in self._services.templates
 
     async def page(self, request: Request) -> Response:
-        """All of them; with a key, the account's own models too, a page at a time."""
+        """Return all services; with a key also a page of the account's own models."""
         document: dict[str, Any] = {"services": [] if requests.cursor(request) else [*self._built_in()]}
         if auth.bearer_token(request) is not None:
             principal = await self._services.authenticator.bearer(request)
             if principal.has(Rights.RUN):
-                own, following = await requests.own_models(
+                own_models, next_cursor = await requests.own_models(
                     self._services.pipeline.custom_models, request, principal.account_id
                 )
-                rows = (self._row(each.model, _service_name(each.kind, each.name)) for each in own)
+                rows = (self._row(each.model, _service_name(each.kind, each.name)) for each in own_models)
                 document["services"] += await responses.encode_each(rows)
-                document["next_cursor"] = following
+                document["next_cursor"] = next_cursor
         return responses.json(document, headers={"Cache-Control": "no-cache", "Vary": "Authorization"})
 
     def _built_in(self) -> Iterator[ServiceSchema]:
@@ -100,7 +100,7 @@ class ServiceList:
 
     def _row(self, model: Model, name: str) -> ServiceSchema:
         terms = self._services.pipeline.terms
-        price, listed = pricing.in_words(self._services.catalog, terms, model)
+        price, list_price = pricing.in_words(self._services.catalog, terms, model)
         row: ServiceSchema = {
             "service": name,
             "description": model.description,
@@ -111,20 +111,20 @@ class ServiceList:
             "quality": None,
             "available": False,
         }
-        if listed is not None:
-            row["list_price"] = listed
+        if list_price is not None:
+            row["list_price"] = list_price
         try:
             engine, quality = model.choose({}, terms)
         except errors.EngineUnavailable as error:
             row["unlock"] = error.message
             return row
         row["engine"], row["quality"], row["available"] = engine.name, quality, True
-        more = model.unlock(terms)
-        if more and quality == "preview":
-            row["unlock"] = more
+        unlock_hint = model.unlock(terms)
+        if unlock_hint and quality == "preview":
+            row["unlock"] = unlock_hint
         return row
 
 
 def _service_name(kind: str, name: str) -> str:
-    """The name by which an account's own model is asked for."""
+    """Return the service name of an account's own model."""
     return f"space:{name}" if kind == "workflow" and not name.startswith("space:") else name

@@ -1,4 +1,4 @@
-"""`POST /api/training`: a picture service of one's own, learnt from pictures."""
+"""`POST /api/training`: train an image service from images."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold import errors
-from sixfold.api.gateway.service import begun
+from sixfold.api.gateway.service import accepted
 from sixfold.core.accounts import rights
 from sixfold.core.catalog import trained_models
 from sixfold.core.predictions.requests import PredictionRequest
@@ -17,54 +17,54 @@ from sixfold.web.services import WebServices
 
 
 class TrainingRoutes:
-    """Begins trainings; what became of one is the service `custom:<name>` of its account."""
+    """Starts training runs; a finished one is the service `custom:<name>` of its account."""
 
     def __init__(self, services: WebServices) -> None:
         self._services = services
 
     async def begin(self, request: Request) -> Response:
-        """Where to ask after it: no training is over at once."""
+        """Start a training run and return 202 with its status URL."""
         principal = await self._services.authenticator.bearer(request)
         raw = await request.body()
-        given = await bodies.parse(bodies.parse_object, raw)
+        inputs = await bodies.parse(bodies.parse_object, raw)
 
         async def make(idempotency_id: str | None) -> Response:
-            order = PredictionRequest(
+            job = PredictionRequest(
                 principal=principal,
                 model=trained_models.MODEL,
-                inputs=given,
+                inputs=inputs,
                 face="training",
                 request_id=requests.request_id(request),
                 idempotency_id=idempotency_id,
             )
             try:
-                prediction = await self._services.pipeline.submit(order)
+                prediction = await self._services.pipeline.submit(job)
             except errors.EngineUnavailable:
-                await self._look_at_pictures(order)
+                await self._check_images(job)
                 raise
-            return responses.json(begun(trained_models.MODEL, prediction), 202)
+            return responses.json(accepted(trained_models.MODEL, prediction), 202)
 
         return await self._services.idempotency.run(
             request, IdempotentRequest(principal.replays, raw, responses.error_response), make
         )
 
-    async def _look_at_pictures(self, order: PredictionRequest) -> None:
-        """Where nothing can learn, too, what is wrong with pictures goes first; raises `InvalidInput`.
+    async def _check_images(self, job: PredictionRequest) -> None:
+        """Raise `InvalidInput` for unusable images even if no engine is available.
 
-        Nothing is fetched for that: it is about those that came along or lie here.
+        Only images in the request or stored here are checked; nothing is fetched.
         """
         model, media = self._services.catalog[trained_models.MODEL], self._services.media
-        pictures = model.listed_images(model.check(order.inputs))
-        near = {
+        images = model.listed_images(model.check(job.inputs))
+        local_images = {
             name: (row, text)
-            for name, (row, text) in pictures.items()
+            for name, (row, text) in images.items()
             if not text.startswith(("https://", "http://")) or text.startswith(tuple(media.own_origins))
         }
-        await media.resolve_all(order.principal.tenant, near)
+        await media.resolve_all(job.principal.tenant, local_images)
 
 
 def build_api(services: WebServices) -> ApiGroup:
-    """The one address."""
+    """Return the route `/api/training`."""
     body = services.settings.inline_body_bytes
     return ApiGroup(
         "training",

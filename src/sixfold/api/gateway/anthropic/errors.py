@@ -24,7 +24,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class AnthropicErrorBodySchema(TypedDict):
-    """What is wrong, in the words of Anthropic."""
+    """The body of an Anthropic error."""
 
     type: str
     message: str
@@ -32,7 +32,7 @@ class AnthropicErrorBodySchema(TypedDict):
 
 
 class AnthropicErrorSchema(TypedDict):
-    """An error of Anthropic."""
+    """An Anthropic error."""
 
     type: Literal["error"]
     error: AnthropicErrorBodySchema
@@ -40,21 +40,21 @@ class AnthropicErrorSchema(TypedDict):
 
 
 def document(error: SixfoldError, request_id: str) -> AnthropicErrorSchema:
-    """`{"type": "error", "error": {"type", "message", "code"}, "request_id"}`."""
+    """Return `{"type": "error", "error": {"type", "message", "code"}, "request_id"}`."""
     kind = _TYPES.get(error.status, "invalid_request_error" if error.status < 500 else "api_error")
-    told: AnthropicErrorBodySchema = {"type": kind, "message": _sentence(error), "code": error.code}
-    return {"type": "error", "error": told, "request_id": request_id}
+    body: AnthropicErrorBodySchema = {"type": kind, "message": _message(error), "code": error.code}
+    return {"type": "error", "error": body, "request_id": request_id}
 
 
-def _sentence(error: SixfoldError) -> str:
-    """What is wrong; coding agents know by three words of this dialect that they must forget something."""
+def _message(error: SixfoldError) -> str:
+    """Return the message; coding agents recognize Anthropic's phrase and then shorten their history."""
     if isinstance(error, TooLong) and _TOO_LONG not in error.message.lower():
         return f"{_TOO_LONG}: {error.message}"
     return error.message
 
 
 def dialect(error: SixfoldError, request_id: str) -> Response:
-    """The error as an answer; what cannot succeed soon is not to be tried again by itself."""
+    """Return the error response; clients are told not to retry what cannot succeed soon."""
     headers = {**responses.error_headers(error), "request-id": request_id}
     if isinstance(error, BudgetExceeded | InsufficientCredits | Unauthenticated):
         headers["x-should-retry"] = "false"
@@ -62,5 +62,5 @@ def dialect(error: SixfoldError, request_id: str) -> Response:
 
 
 def event(error: SixfoldError, request_id: str) -> bytes:
-    """The error within a stream that had begun."""
+    """Return the error as an event of a stream that has begun."""
     return b"event: error\ndata: " + _encode(document(error, request_id)) + b"\n\n"

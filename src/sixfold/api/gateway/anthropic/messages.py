@@ -1,4 +1,4 @@
-"""Messages: a request read, a message and its events said.
+"""Anthropic's Messages API: parse requests, render messages and their events.
 
 Source: https://platform.claude.com/docs/en/api/messages and …/build-with-claude/streaming.
 """
@@ -60,8 +60,8 @@ class _MessagesHead(msgspec.Struct):
 _head = msgspec.json.Decoder(_MessagesHead)
 
 
-def wanted(raw: bytes, *, counting: bool = False) -> ChatCall:
-    """What a request asks for; raises `BadRequest` and `InputTooLarge`."""
+def parse_call(raw: bytes, *, counting: bool = False) -> ChatCall:
+    """Parse the head of a request; raises `BadRequest` and `InputTooLarge`."""
     bodies.check_size(raw)
     try:
         head = _head.decode(raw)
@@ -77,117 +77,119 @@ def wanted(raw: bytes, *, counting: bool = False) -> ChatCall:
 
 
 def parse(raw: bytes) -> ChatRequest:
-    """A request in no dialect; raises `BadRequest` for what only its own dialect knows."""
+    """Parse a whole request; raises `BadRequest` for what only Anthropic's servers support."""
     body = bodies.parse_object(raw)
     choice = _mapping(body.get("tool_choice") or {}, "tool_choice")
     kind = choice.get("type", "auto")
-    given_tools = _items(body.get("tools") or [], "tools")
-    output = _mapping(body.get("output_config") or {}, "output_config")
+    tool_rows = _items(body.get("tools") or [], "tools")
+    output_config = _mapping(body.get("output_config") or {}, "output_config")
     parallel = not choice["disable_parallel_tool_use"] if "disable_parallel_tool_use" in choice else None
-    system, turns = _turns(_items(body.get("messages"), "messages"), _system(body.get("system")))
+    system, turns = _chat_messages(_items(body.get("messages"), "messages"), _system(body.get("system")))
     return ChatRequest(
         messages=turns,
         system=system,
-        tools=tuple(tool for value in given_tools if (tool := _tool(value)) is not None),
+        tools=tuple(tool for value in tool_rows if (tool := _tool(value)) is not None),
         choice=f"={choice.get('name')}" if kind == "tool" else _CHOICES.get(str(kind), "auto"),
         parallel=parallel,
         max_tokens=body.get("max_tokens"),
         temperature=body.get("temperature"),
         top_p=body.get("top_p"),
         stop=tuple(str(text) for text in _items(body.get("stop_sequences") or [], "stop_sequences")),
-        effort=_effort(body.get("thinking"), output),
-        shape=_shape(output.get("format") or body.get("output_format")),
+        effort=_effort(body.get("thinking"), output_config),
+        shape=_response_format(output_config.get("format") or body.get("output_format")),
         user=str(_mapping(body.get("metadata") or {}, "metadata").get("user_id") or ""),
     )
 
 
-def _shape(given: Any) -> ResponseFormat | None:
-    """The JSON that is asked for."""
-    if given is None:
+def _response_format(value: Any) -> ResponseFormat | None:
+    if value is None:
         return None
-    found = _mapping(given, "output_config.format")
-    if found.get("type") != "json_schema":
+    output_format = _mapping(value, "output_config.format")
+    if output_format.get("type") != "json_schema":
         raise errors.BadRequest("output_config.format.type: must be json_schema")
-    return ResponseFormat(schema=_mapping(found.get("schema"), "output_config.format.schema"), strict=True)
+    return ResponseFormat(
+        schema=_mapping(output_format.get("schema"), "output_config.format.schema"), strict=True
+    )
 
 
 def _effort(thinking: Any, output: Mapping[str, Any]) -> str:
-    """How hard to think, as it is said or by the tokens that a thought may take."""
-    if said := output.get("effort"):
-        return str(said) if said in ("low", "medium") else "high"
+    """Return the reasoning effort, as requested or derived from the token budget."""
+    if effort := output.get("effort"):
+        return str(effort) if effort in ("low", "medium") else "high"
     if not isinstance(thinking, dict) or cast("dict[str, Any]", thinking).get("type") != "enabled":
         return ""
     budget = cast("dict[str, Any]", thinking).get("budget_tokens") or 0
     if not isinstance(budget, int):
-        raise errors.BadRequest("thinking.budget_tokens: must be a whole number")
+        raise errors.BadRequest("thinking.budget_tokens: must be an integer")
     return next((word for limit, word in _EFFORTS if budget <= limit), "high")
 
 
-def _turns(given: Sequence[Any], system: str) -> tuple[str, tuple[ChatMessage, ...]]:
-    """What is said before a conversation, and its turns.
+def _chat_messages(items: Sequence[Any], system: str) -> tuple[str, tuple[ChatMessage, ...]]:
+    """Return the system prompt and the messages.
 
-    What the system says later is told where it stands, in the caller's words: the beginning of a conversation
-    stays what its server remembers, and many models know of a system at the beginning only.
+    A later system message becomes a part of the user's turn at its position: the beginning of the
+    conversation stays in the server's prompt cache, and many models accept a system prompt at the beginning
+    only.
     """
-    before, turns = [system] if system else [], list[ChatMessage]()
-    for index, item in enumerate(given):
-        where = f"messages.{index}"
-        row = _mapping(item, where)
-        parts = _parts(row.get("content"), f"{where}.content")
+    system_texts, turns = [system] if system else [], list[ChatMessage]()
+    for index, item in enumerate(items):
+        path = f"messages.{index}"
+        row = _mapping(item, path)
+        parts = _parts(row.get("content"), f"{path}.content")
         match row.get("role"):
             case "user":
                 turns.append(ChatMessage("user", parts))
             case "assistant":
                 turns.append(ChatMessage("assistant", parts))
             case "system" if turns:
-                _remind(turns, _words(parts))
+                _add_reminder(turns, _text_of(parts))
             case "system":
-                before.append(_words(parts))
+                system_texts.append(_text_of(parts))
             case _:
-                raise errors.BadRequest(f"{where}.role: must be user, assistant or system")
-    return "\n\n".join(before), tuple(turns)
+                raise errors.BadRequest(f"{path}.role: must be user, assistant or system")
+    return "\n\n".join(system_texts), tuple(turns)
 
 
-def _words(parts: Sequence[Part]) -> str:
+def _text_of(parts: Sequence[Part]) -> str:
     return "\n\n".join(part.text for part in parts if isinstance(part, TextPart))
 
 
-def _remind(turns: list[ChatMessage], words: str) -> None:
-    """Say in the caller's turn what the system says there; coding agents mark it so themselves."""
-    told = TextPart(f"\n\n<system-reminder>\n{words}\n</system-reminder>")
-    said = turns.pop().parts if turns[-1].role == "user" else ()
-    turns.append(ChatMessage("user", (*said, told)))
+def _add_reminder(turns: list[ChatMessage], text: str) -> None:
+    """Append a system message to the user's turn, marked as coding agents do."""
+    reminder = TextPart(f"\n\n<system-reminder>\n{text}\n</system-reminder>")
+    parts = turns.pop().parts if turns[-1].role == "user" else ()
+    turns.append(ChatMessage("user", (*parts, reminder)))
 
 
-def _parts(content: Any, where: str) -> tuple[Part, ...]:
+def _parts(content: Any, path: str) -> tuple[Part, ...]:
     if isinstance(content, str):
         return (TextPart(content),) if content else ()
-    return tuple(_part(_mapping(block, where), where) for block in _items(content or [], where))
+    return tuple(_part(_mapping(block, path), path) for block in _items(content or [], path))
 
 
-def _part(block: Mapping[str, Any], where: str) -> Part:
+def _part(block: Mapping[str, Any], path: str) -> Part:
     match block.get("type"):
         case "text":
             return TextPart(str(block.get("text", "")))
         case "image":
-            return _picture(_mapping(block.get("source"), f"{where}.source"), where)
+            return _image_part(_mapping(block.get("source"), f"{path}.source"), path)
         case "tool_use":
             arguments = _encode(block.get("input") or {}).decode()
             return ToolCall(str(block.get("id") or ""), str(block.get("name") or ""), arguments)
         case "tool_result":
-            told = cast("tuple[TextPart | ImagePart, ...]", _parts(block.get("content"), where))
-            return ToolResult(str(block.get("tool_use_id") or ""), told, bool(block.get("is_error")))
+            parts = cast("tuple[TextPart | ImagePart, ...]", _parts(block.get("content"), path))
+            return ToolResult(str(block.get("tool_use_id") or ""), parts, bool(block.get("is_error")))
         case "thinking":
             return ReasoningPart(str(block.get("thinking") or ""), str(block.get("signature") or ""))
-        case "document" if _mapping(block.get("source"), f"{where}.source").get("type") == "text":
+        case "document" if _mapping(block.get("source"), f"{path}.source").get("type") == "text":
             return TextPart(str(block["source"].get("data") or ""))
         case "redacted_thinking":
             return ReasoningPart("")
         case kind:
-            raise errors.BadRequest(f"{where}: this model takes no block of type {kind!r}")
+            raise errors.BadRequest(f"{path}: this model does not support blocks of type {kind!r}")
 
 
-def _picture(source: Mapping[str, Any], where: str) -> ImagePart:
+def _image_part(source: Mapping[str, Any], path: str) -> ImagePart:
     match source.get("type"):
         case "base64":
             return ImagePart(
@@ -196,7 +198,7 @@ def _picture(source: Mapping[str, Any], where: str) -> ImagePart:
         case "url":
             return ImagePart(url=str(source.get("url") or ""))
         case kind:
-            raise errors.BadRequest(f"{where}.source: this model takes no source of type {kind!r}")
+            raise errors.BadRequest(f"{path}.source: this model does not support sources of type {kind!r}")
 
 
 def _system(value: Any) -> str:
@@ -207,7 +209,7 @@ def _system(value: Any) -> str:
 
 
 def _tool(value: Any) -> ToolSpec | None:
-    """A function; a tool that the provider itself would run is left out, as the model can do without."""
+    """Return a function, or None for a tool that only the provider can run."""
     row = _mapping(value, "tools")
     if row.get("type", "custom") != "custom":
         return None
@@ -215,38 +217,35 @@ def _tool(value: Any) -> ToolSpec | None:
     return ToolSpec(name, description, _mapping(row.get("input_schema") or {}, "tools.input_schema"))
 
 
-def _mapping(value: Any, where: str) -> Mapping[str, Any]:
+def _mapping(value: Any, path: str) -> Mapping[str, Any]:
     if not isinstance(value, dict):
-        raise errors.BadRequest(f"{where}: must be an object")
+        raise errors.BadRequest(f"{path}: must be an object")
     return cast("dict[str, Any]", value)
 
 
-def _items(value: Any, where: str) -> Sequence[Any]:
+def _items(value: Any, path: str) -> Sequence[Any]:
     if not isinstance(value, list):
-        raise errors.BadRequest(f"{where}: must be an array")
+        raise errors.BadRequest(f"{path}: must be an array")
     return cast("list[Any]", value)
 
 
-# -- saying ----------------------------------------------------------------------------------------
-
-
-def usage(used: TokenUsage) -> dict[str, Any]:
-    """Usage in this dialect, where `input_tokens` leaves out what was cached."""
+def usage(tokens: TokenUsage) -> dict[str, Any]:
+    """Return the usage in Anthropic's format, whose `input_tokens` exclude cached tokens."""
     return {
-        "input_tokens": used.input - used.cached - used.cache_write - used.cache_write_long,
-        "cache_creation_input_tokens": used.cache_write + used.cache_write_long,
-        "cache_read_input_tokens": used.cached,
-        "output_tokens": used.output,
+        "input_tokens": tokens.input - tokens.cached - tokens.cache_write - tokens.cache_write_long,
+        "cache_creation_input_tokens": tokens.cache_write + tokens.cache_write_long,
+        "cache_read_input_tokens": tokens.cached,
+        "output_tokens": tokens.output,
     }
 
 
-def whole(answer: ChatResponse, asked: ChatCall, request_id: str) -> bytes:
-    """A message."""
-    blocks = [_said(part) for part in answer.parts]
-    return _encode(_document(answer.model or asked.model, request_id, blocks, answer.stop, answer.usage))
+def render(answer: ChatResponse, chat_call: ChatCall, request_id: str) -> bytes:
+    """Render a message."""
+    blocks = [_render_part(part) for part in answer.parts]
+    return _encode(_document(answer.model or chat_call.model, request_id, blocks, answer.stop, answer.usage))
 
 
-def _said(part: TextPart | ToolCall | ReasoningPart) -> dict[str, Any]:
+def _render_part(part: TextPart | ToolCall | ReasoningPart) -> dict[str, Any]:
     match part:
         case TextPart():
             return {"type": "text", "text": part.text}
@@ -264,7 +263,7 @@ def _object(text: str) -> Any:
 
 
 def _document(
-    model: str, request_id: str, content: list[dict[str, Any]], stop: Stop | None, used: TokenUsage
+    model: str, request_id: str, content: list[dict[str, Any]], stop: Stop | None, tokens: TokenUsage
 ) -> dict[str, Any]:
     return {
         "id": f"msg_{request_id.removeprefix('req_')}",
@@ -274,74 +273,75 @@ def _document(
         "content": content,
         "stop_reason": _STOPS[stop] if stop is not None else None,
         "stop_sequence": None,
-        "usage": usage(used),
+        "usage": usage(tokens),
     }
 
 
 class _Blocks:
-    """Numbers the blocks of a stream; one is open at a time, and clients lose more of one that is closed.
+    """Renders the content blocks of a stream, one open at a time, as clients expect.
 
-    Some servers name all of their calls first, or mix their arguments: a call that begins before the
-    arguments of the open one are whole waits for them.
+    Some servers name all tool calls first, or interleave their arguments: a call that begins before the
+    arguments of the open one are complete waits for them.
     """
 
     def __init__(self) -> None:
         self._index = -1
         self._kind = ""
-        self._number = -1  # of the call that was begun last
+        # The number of the call that began last.
+        self._number = -1
         self._arguments = ""
-        self._waiting: dict[int, tuple[Mapping[str, Any], list[str]]] = {}
+        self._queued: dict[int, tuple[Mapping[str, Any], list[str]]] = {}
 
     def open(self, kind: str, block: Mapping[str, Any]) -> bytes:
-        """Begin a block of this kind, unless it is the one that is open."""
+        """Begin a block of this kind unless one is open."""
         if self._kind == kind:
             return b""
-        return self.close() + self._begin(kind, block)
+        return self.close() + self._start(kind, block)
 
-    def more(self, delta: Mapping[str, Any]) -> bytes:
-        """More of the block that is open."""
+    def delta(self, delta: Mapping[str, Any]) -> bytes:
+        """Return a delta of the open block."""
         return _event("content_block_delta", index=self._index, delta=delta)
 
     def call(self, number: int, block: Mapping[str, Any]) -> bytes:
-        """Begin the block of a call, now or later."""
+        """Begin the block of a call, or queue it."""
         if self._kind == "call" and not _is_object(self._arguments):
-            self._waiting[number] = (block, [])
+            self._queued[number] = (block, [])
             return b""
         self._number, self._arguments = number, ""
-        return self._shut() + self._begin("call", block)
+        return self._close_open() + self._start("call", block)
 
     def argument(self, number: int, text: str) -> bytes:
-        """More of a call's arguments."""
-        if number in self._waiting:
-            self._waiting[number][1].append(text)
+        """Return a delta of a call's arguments, or queue it."""
+        if number in self._queued:
+            self._queued[number][1].append(text)
             return b""
         if number != self._number or not text:
             return b""
         self._arguments += text
-        told = self.more({"type": "input_json_delta", "partial_json": text})
-        while self._waiting and _is_object(self._arguments):
-            told += self._next()
-        return told
+        output = self.delta({"type": "input_json_delta", "partial_json": text})
+        while self._queued and _is_object(self._arguments):
+            output += self._next()
+        return output
 
     def close(self) -> bytes:
-        """All blocks that were begun are whole."""
-        told = b""
-        while self._waiting:
-            told += self._next()
-        return told + self._shut()
+        """Close all blocks."""
+        output = b""
+        while self._queued:
+            output += self._next()
+        return output + self._close_open()
 
     def _next(self) -> bytes:
-        number = next(iter(self._waiting))
-        block, arguments = self._waiting.pop(number)
-        told = self._shut() + self.call(number, block)
-        return told + self.argument(number, "".join(arguments))
+        number = next(iter(self._queued))
+        block, arguments = self._queued.pop(number)
+        output = self._close_open() + self.call(number, block)
+        return output + self.argument(number, "".join(arguments))
 
-    def _begin(self, kind: str, block: Mapping[str, Any]) -> bytes:
+    def _start(self, kind: str, block: Mapping[str, Any]) -> bytes:
         self._kind = kind
         self._index += 1
         return _event("content_block_start", index=self._index, content_block=block)
 
-    def _shut(self) -> bytes:
+    def _close_open(self) -> bytes:
         if not self._kind:
             return b""
         self._kind = ""
@@ -349,7 +349,7 @@ class _Blocks:
 
 
 def _is_object(arguments: str) -> bool:
-    """Whether nothing can follow."""
+    """Return whether the arguments are a complete JSON document."""
     if not arguments.rstrip().endswith("}"):
         return False
     try:
@@ -363,18 +363,20 @@ def _event(kind: str, **fields: Any) -> bytes:
     return b"event: %s\ndata: %s\n\n" % (kind.encode(), _encode({"type": kind, **fields}))
 
 
-async def stream(events: AsyncIterator[Event], asked: ChatCall, request_id: str) -> AsyncGenerator[bytes]:
-    """The events of a message."""
-    yield _event("message_start", message=_document(asked.model, request_id, [], None, NOTHING))
+async def render_stream(
+    events: AsyncIterator[Event], chat_call: ChatCall, request_id: str
+) -> AsyncGenerator[bytes]:
+    """Yield the events of a message."""
+    yield _event("message_start", message=_document(chat_call.model, request_id, [], None, NOTHING))
     blocks = _Blocks()
     async for event in events:
         match event:
             case TextDelta():
-                yield blocks.open("text", {"type": "text", "text": ""}) + blocks.more(
+                yield blocks.open("text", {"type": "text", "text": ""}) + blocks.delta(
                     {"type": "text_delta", "text": event.text}
                 )
             case ReasoningDelta():
-                yield _thinking(blocks, event)
+                yield _render_reasoning(blocks, event)
             case ToolCallStart():
                 call: dict[str, Any] = {"type": "tool_use", "id": event.id, "name": event.name, "input": {}}
                 yield blocks.call(event.number, call)
@@ -386,13 +388,13 @@ async def stream(events: AsyncIterator[Event], asked: ChatCall, request_id: str)
                 yield _event("message_stop")
 
 
-def _thinking(blocks: _Blocks, event: ReasoningDelta) -> bytes:
-    told = blocks.open("thinking", {"type": "thinking", "thinking": "", "signature": ""})
+def _render_reasoning(blocks: _Blocks, event: ReasoningDelta) -> bytes:
+    output = blocks.open("thinking", {"type": "thinking", "thinking": "", "signature": ""})
     if event.text:
-        told += blocks.more({"type": "thinking_delta", "thinking": event.text})
+        output += blocks.delta({"type": "thinking_delta", "thinking": event.text})
     if event.signature:
-        told += blocks.more({"type": "signature_delta", "signature": event.signature})
-    return told
+        output += blocks.delta({"type": "signature_delta", "signature": event.signature})
+    return output
 
 
-TONGUE = ResponseDialect("messages", anthropic_errors.dialect, whole, stream, anthropic_errors.event)
+DIALECT = ResponseDialect("messages", anthropic_errors.dialect, render, render_stream, anthropic_errors.event)

@@ -1,4 +1,4 @@
-"""Sound: texts spoken, and recordings written down.
+"""OpenAI's audio API: speech synthesis and transcription.
 
 Source: https://platform.openai.com/docs/api-reference/audio.
 """
@@ -21,17 +21,20 @@ from sixfold.core.gateway.chat import tokens_of
 from sixfold.core.gateway.usage import TokenUsage, Units
 from sixfold.web import bodies, responses
 
-SPEECH, LISTENING = "tts", "stt"
-# How sound is asked for, and what it is called on its way; `pcm` is raw: 24 kHz, 16 bits, mono.
+SPEECH, TRANSCRIPTION = "tts", "stt"
+# Audio formats and their content types; `pcm` is raw: 24 kHz, 16 bits, mono.
 FORMATS = {
     "mp3": "audio/mpeg", "opus": "audio/ogg", "wav": "audio/wav",
     "flac": "audio/flac", "aac": "audio/aac", "pcm": "audio/pcm",
 }  # fmt: skip
 _TEXTS = frozenset({"text", "srt", "vtt"})
-_WORDS = {"prompt": "input", "format": "response_format"}  # what clients call our inputs
-_CHARS_A_SECOND, _TOKENS_A_SECOND, _TOKENS_HEARD = 15, 20.8, 10  # of speech, about
-_BYTES_A_SECOND = 16_000  # of a recording that does not say how long it is
-# Voices by which clients know others, and the one of ours that stands in for each.
+# OpenAI's names of our inputs.
+_INPUT_NAMES = {"prompt": "input", "format": "response_format"}
+# Estimates per second of speech.
+_CHARS_PER_SECOND, _SPOKEN_TOKENS_PER_SECOND, _HEARD_TOKENS_PER_SECOND = 15, 20.8, 10
+# For recordings without a known duration.
+_BYTES_PER_SECOND = 16_000
+# OpenAI's voices, and the voice that replaces each.
 VOICES = {
     "alloy": "ava", "ash": "ben", "ballad": "dan", "cedar": "jack", "coral": "chloe", "echo": "finn",
     "fable": "henry", "marin": "isla", "nova": "ella", "onyx": "jack", "sage": "grace", "shimmer": "isla",
@@ -43,19 +46,19 @@ _LANGUAGES = {"en": "english", "de": "german", "fr": "french", "es": "spanish", 
 class AudioRoutes:
     """`POST /v1/audio/speech` and `/v1/audio/transcriptions`."""
 
-    def __init__(self, maker: MediaJobRunner, elsewhere: UpstreamPassthrough) -> None:
-        self._maker = maker
-        self._elsewhere = elsewhere
+    def __init__(self, runner: MediaJobRunner, forwarding: UpstreamPassthrough) -> None:
+        self._runner = runner
+        self._forwarding = forwarding
 
     async def speak(self, request: Request) -> Response:
-        """The sound's bytes."""
+        """Return the audio file."""
 
         async def work(principal: Principal, idempotency_id: str | None) -> Response:
             body = await bodies.parse(bodies.parse_object, await request.body())
-            if self._elsewhere.makes("speech", body.get("model")):
-                passed = _spoken(body, await request.body())
-                return await self._elsewhere.answer(request, principal, passed, idempotency_id)
-            model = media_jobs.ours(SPEECH, body.get("model"))
+            if self._forwarding.serves("speech", body.get("model")):
+                forwarded_call = _speech_call(body, await request.body())
+                return await self._forwarding.respond(request, principal, forwarded_call, idempotency_id)
+            model = media_jobs.resolve_model(SPEECH, body.get("model"))
             media_jobs.choice(body, "stream_format", ("audio",), "audio")
             inputs = {
                 "prompt": media_jobs.text(body, "input"),
@@ -63,154 +66,164 @@ class AudioRoutes:
                 "format": media_jobs.choice(body, "response_format", tuple(FORMATS), "mp3"),
                 "speed": media_jobs.number(body, "speed", 1, 0.25, 4),
             }
-            more: dict[str, Any] = {"idempotency_id": idempotency_id, "words": _WORDS}
-            made = await self._maker.made(media_jobs.asked(request, principal, model, inputs, **more))
-            (prediction,) = made.kept
+            options: dict[str, Any] = {"idempotency_id": idempotency_id, "input_names": _INPUT_NAMES}
+            result = await self._runner.run(
+                media_jobs.job_request(request, principal, model, inputs, **options)
+            )
+            (prediction,) = result.predictions
             assert prediction.output is not None  # noqa: S101 - it succeeded
-            kind = prediction.output.files[0].content_type
+            content_type = prediction.output.files[0].content_type
             headers = {**responses.result_headers(prediction), "Cache-Control": "no-store"}
-            return Response(await self._maker.data(prediction), 200, headers, kind)
+            return Response(await self._runner.data(prediction), 200, headers, content_type)
 
-        return await self._maker.once(request, work)
+        return await self._runner.run_once(request, work)
 
     async def transcribe(self, request: Request) -> Response:
-        """What is said in a recording, in the shape that is asked for."""
+        """Return the transcript of a recording in the requested format."""
 
         async def work(principal: Principal, idempotency_id: str | None) -> Response:
-            found = await bodies.fields(request)
-            values, data = found.values, found.files.get("file")
-            if data is not None and self._elsewhere.makes("transcriptions", values.get("model")):
-                held = await self._maker.receive("file", "audio", data)
-                passed = _heard(found, held.seconds or len(data) / _BYTES_A_SECOND)
-                return await self._elsewhere.answer(request, principal, passed, idempotency_id)
-            model = media_jobs.ours(LISTENING, values.get("model"))
+            fields = await bodies.fields(request)
+            values, data = fields.values, fields.files.get("file")
+            if data is not None and self._forwarding.serves("transcriptions", values.get("model")):
+                source = await self._runner.receive("file", "audio", data)
+                forwarded_call = _transcription_call(fields, source.seconds or len(data) / _BYTES_PER_SECOND)
+                return await self._forwarding.respond(request, principal, forwarded_call, idempotency_id)
+            model = media_jobs.resolve_model(TRANSCRIPTION, values.get("model"))
             if data is None:
-                raise InvalidRequest("file is required and must be a recording", param="file")
-            media_jobs.refuse_stream(values)
-            shape = media_jobs.choice(values, "response_format", tuple(SHAPES), "json")
-            held = await self._maker.receive("file", "audio", data)
-            inputs = {"audio_url": held.blob, "language": media_jobs.text(values, "language", "")}
-            more: dict[str, Any] = {"sources": {"audio_url": held}, "idempotency_id": idempotency_id}
-            made = await self._maker.made(media_jobs.asked(request, principal, model, inputs, **more))
-            (prediction,) = made.kept
-            heard = media_jobs.told(prediction, "text", "segments", "language", "duration")
-            words = any(part[:2] == ("timestamp_granularities[]", b"word") for part in found.parts)
-            told = SHAPES[shape](heard, words)
+                raise InvalidRequest("file is required and must be an audio file", param="file")
+            media_jobs.reject_stream(values)
+            response_format = media_jobs.choice(values, "response_format", tuple(TRANSCRIPT_FORMATS), "json")
+            source = await self._runner.receive("file", "audio", data)
+            inputs = {"audio_url": source.blob, "language": media_jobs.text(values, "language", "")}
+            options: dict[str, Any] = {"sources": {"audio_url": source}, "idempotency_id": idempotency_id}
+            result = await self._runner.run(
+                media_jobs.job_request(request, principal, model, inputs, **options)
+            )
+            (prediction,) = result.predictions
+            transcript = media_jobs.output_data(prediction, "text", "segments", "language", "duration")
+            with_words = any(part[:2] == ("timestamp_granularities[]", b"word") for part in fields.parts)
+            document = TRANSCRIPT_FORMATS[response_format](transcript, with_words)
             headers = responses.result_headers(prediction)
-            if isinstance(told, str):
-                return PlainTextResponse(told, headers=headers)
-            return responses.json(told, headers=headers)
+            if isinstance(document, str):
+                return PlainTextResponse(document, headers=headers)
+            return responses.json(document, headers=headers)
 
-        return await self._maker.once(request, work)
-
-
-def _spoken(body: Mapping[str, Any], raw: bytes) -> ForwardedCall:
-    """A text for a model server; its sound is passed on as it comes."""
-    said = len(media_jobs.text(body, "input")) + len(media_jobs.text(body, "instructions", ""))
-    seconds = said / _CHARS_A_SECOND
-    out = math.ceil(seconds * _TOKENS_A_SECOND)
-    most = TokenUsage(tokens_of(said), out, audio_out=out, units=Units(0, round(1000 * seconds), said))
-    wanted = body.get("response_format") or "mp3"
-    kind = EVENTS if body.get("stream_format") == "sse" else FORMATS.get(wanted, "application/octet-stream")
-    return ForwardedCall("speech", SPEECH, body["model"], raw, most, kind, stream=True)
+        return await self._runner.run_once(request, work)
 
 
-def _heard(found: bodies.BodyFields, seconds: float) -> ForwardedCall:
-    """A recording for a model server."""
-    heard = math.ceil(seconds * _TOKENS_HEARD)
-    words = tokens_of(round(seconds * _CHARS_A_SECOND))
-    most = TokenUsage(heard, words, audio_in=heard, units=Units(0, round(1000 * seconds)))
-    body, kind = passthrough.form(found.parts)
-    stream = passthrough.is_stream(found.values)
-    told = "text/plain" if found.values.get("response_format") in _TEXTS else "application/json"
+def _speech_call(body: Mapping[str, Any], raw: bytes) -> ForwardedCall:
+    """Return a speech request for a model server."""
+    chars = len(media_jobs.text(body, "input")) + len(media_jobs.text(body, "instructions", ""))
+    seconds = chars / _CHARS_PER_SECOND
+    tokens = math.ceil(seconds * _SPOKEN_TOKENS_PER_SECOND)
+    usage = TokenUsage(
+        tokens_of(chars), tokens, audio_out=tokens, units=Units(0, round(1000 * seconds), chars)
+    )
+    response_format = body.get("response_format") or "mp3"
+    content_type = (
+        EVENTS
+        if body.get("stream_format") == "sse"
+        else FORMATS.get(response_format, "application/octet-stream")
+    )
+    return ForwardedCall("speech", SPEECH, body["model"], raw, usage, content_type, stream=True)
+
+
+def _transcription_call(fields: bodies.BodyFields, seconds: float) -> ForwardedCall:
+    """Return a transcription request for a model server."""
+    input_tokens = math.ceil(seconds * _HEARD_TOKENS_PER_SECOND)
+    output_tokens = tokens_of(round(seconds * _CHARS_PER_SECOND))
+    usage = TokenUsage(
+        input_tokens, output_tokens, audio_in=input_tokens, units=Units(0, round(1000 * seconds))
+    )
+    body, content_type = passthrough.form(fields.parts)
+    stream = passthrough.is_stream(fields.values)
+    response_type = "text/plain" if fields.values.get("response_format") in _TEXTS else "application/json"
     return ForwardedCall(
         "transcriptions",
-        LISTENING,
-        found.values["model"],
+        TRANSCRIPTION,
+        fields.values["model"],
         body,
-        most,
-        EVENTS if stream else told,
+        usage,
+        EVENTS if stream else response_type,
         stream=stream,
-        content_type=kind,
+        content_type=content_type,
     )
 
 
-def _voice(given: Any) -> str:
-    named: Any = cast("Mapping[str, Any]", given).get("id") if isinstance(given, Mapping) else given
-    if named is None:
+def _voice(value: Any) -> str:
+    name: Any = cast("Mapping[str, Any]", value).get("id") if isinstance(value, Mapping) else value
+    if name is None:
         return "ava"
-    if not isinstance(named, str):
+    if not isinstance(name, str):
         raise InvalidRequest("voice must be a string", param="voice")
-    return VOICES.get(named, named)
+    return VOICES.get(name, name)
 
 
-# -- what was heard ----------------------------------------------------------------------------------
+def _segments(transcript: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    return transcript["segments"]
 
 
-def _segments(heard: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    return heard["segments"]
+def _json(transcript: Mapping[str, Any], _with_words: bool) -> Any:
+    seconds = transcript["duration"]
+    return {"text": transcript["text"], "usage": {"type": "duration", "seconds": round(seconds)}}
 
 
-def _json(heard: Mapping[str, Any], _words: bool) -> Any:
-    seconds = heard["duration"]
-    return {"text": heard["text"], "usage": {"type": "duration", "seconds": round(seconds)}}
+def _text(transcript: Mapping[str, Any], _with_words: bool) -> Any:
+    return transcript["text"] + "\n"
 
 
-def _text(heard: Mapping[str, Any], _words: bool) -> Any:
-    return heard["text"] + "\n"
-
-
-def _verbose(heard: Mapping[str, Any], words: bool) -> Any:
-    """All that is known; what this listener does not measure says so by 0."""
-    seconds, code = heard["duration"], str(heard["language"])
-    told: dict[str, Any] = {
+def _verbose(transcript: Mapping[str, Any], with_words: bool) -> Any:
+    """Return OpenAI's verbose format; values that are not measured here are 0."""
+    seconds, code = transcript["duration"], str(transcript["language"])
+    document: dict[str, Any] = {
         "task": "transcribe",
         "language": _LANGUAGES.get(code.partition("-")[0], code),
         "duration": seconds,
-        "text": heard["text"],
+        "text": transcript["text"],
         "segments": [
             {
                 "id": number,
-                "seek": round(each["start"] * 100),
-                "start": each["start"],
-                "end": each["end"],
-                "text": each["text"],
+                "seek": round(segment["start"] * 100),
+                "start": segment["start"],
+                "end": segment["end"],
+                "text": segment["text"],
                 "tokens": [],
                 "temperature": 0.0,
                 "avg_logprob": 0.0,
                 "compression_ratio": 0.0,
-                "no_speech_prob": round(1 - each["confidence"], 3),
+                "no_speech_prob": round(1 - segment["confidence"], 3),
             }
-            for number, each in enumerate(_segments(heard))
+            for number, segment in enumerate(_segments(transcript))
         ],
         "usage": {"type": "duration", "seconds": round(seconds)},
     }
-    if words:
-        said = [word for each in _segments(heard) for word in each.get("words", ())]
-        told["words"] = [{name: word[name] for name in ("word", "start", "end")} for word in said]
-    return told
+    if with_words:
+        words = [word for segment in _segments(transcript) for word in segment.get("words", ())]
+        document["words"] = [{name: word[name] for name in ("word", "start", "end")} for word in words]
+    return document
 
 
-def _srt(heard: Mapping[str, Any], _words: bool) -> str:
+def _srt(transcript: Mapping[str, Any], _with_words: bool) -> str:
     return "".join(
-        f"{number}\n{_clock(each['start'], ',')} --> {_clock(each['end'], ',')}\n{each['text']}\n\n"
-        for number, each in enumerate(_segments(heard), 1)
+        f"{number}\n{_timestamp(segment['start'], ',')} --> {_timestamp(segment['end'], ',')}\n"
+        f"{segment['text']}\n\n"
+        for number, segment in enumerate(_segments(transcript), 1)
     )
 
 
-def _vtt(heard: Mapping[str, Any], _words: bool) -> str:
+def _vtt(transcript: Mapping[str, Any], _with_words: bool) -> str:
     return "WEBVTT\n\n" + "".join(
-        f"{_clock(each['start'], '.')} --> {_clock(each['end'], '.')}\n{each['text']}\n\n"
-        for each in _segments(heard)
+        f"{_timestamp(segment['start'], '.')} --> {_timestamp(segment['end'], '.')}\n{segment['text']}\n\n"
+        for segment in _segments(transcript)
     )
 
 
-def _clock(seconds: float, point: str) -> str:
+def _timestamp(seconds: float, point: str) -> str:
     whole, thousandths = divmod(round(seconds * 1000), 1000)
     return f"{whole // 3600:02}:{whole // 60 % 60:02}:{whole % 60:02}{point}{thousandths:03}"
 
 
-SHAPES: Mapping[str, Callable[[Mapping[str, Any], bool], Any]] = {
+TRANSCRIPT_FORMATS: Mapping[str, Callable[[Mapping[str, Any], bool], Any]] = {
     "json": _json,
     "text": _text,
     "verbose_json": _verbose,

@@ -1,4 +1,4 @@
-"""Chat completions: a request read, an answer and its chunks said.
+"""OpenAI's Chat Completions API: parse requests, render responses and their chunks.
 
 Source: https://platform.openai.com/docs/api-reference/chat.
 """
@@ -44,7 +44,7 @@ _STOPS: Mapping[Stop, str] = {
     "tool": "tool_calls",
     "filter": "content_filter",
 }
-_MOST_ANSWERS = 128
+_MAX_ANSWERS = 128
 _encode = parsing.encode
 
 
@@ -65,153 +65,155 @@ class _ChatHead(msgspec.Struct):
 _head = msgspec.json.Decoder(_ChatHead)
 
 
-def wanted(raw: bytes) -> ChatCall:
-    """What a request asks for; raises `BadRequest` or `InvalidRequest`."""
+def parse_call(raw: bytes) -> ChatCall:
+    """Parse the head of a request; raises `BadRequest` or `InvalidRequest`."""
     head = cast("_ChatHead", parsing.head(_head, raw))
     if not head.messages:
         raise InvalidRequest("messages must have at least one message", param="messages")
     limits = [limit for limit in (head.max_completion_tokens, head.max_tokens) if limit is not None]
     if limits and min(limits) < 0:
         raise InvalidRequest("max_tokens must be positive", param="max_tokens")
-    most = max(limits, default=None)  # which of the two a server heeds is its own affair
-    number = 1 if head.n is None else head.n
-    if not 1 <= number <= _MOST_ANSWERS:
-        raise InvalidRequest(f"n must be from 1 to {_MOST_ANSWERS}", param="n")
+    # Servers differ in which of the two they apply.
+    max_tokens = max(limits, default=None)
+    answers = 1 if head.n is None else head.n
+    if not 1 <= answers <= _MAX_ANSWERS:
+        raise InvalidRequest(f"n must be from 1 to {_MAX_ANSWERS}", param="n")
     options = head.stream_options
     return ChatCall(
         model=head.model,
         stream=bool(head.stream),
-        max_tokens=most * number if most is not None else None,
+        max_tokens=max_tokens * answers if max_tokens is not None else None,
         parse=lambda: parse(raw),
         keep_usage=not head.stream or (options is not None and bool(options.include_usage)),
     )
 
 
 def parse(raw: bytes) -> ChatRequest:
-    """A request in no dialect; raises `InvalidRequest` for what only its own dialect knows."""
+    """Parse a whole request; raises `InvalidRequest` for what only OpenAI's servers support."""
     body = bodies.parse_object(raw)
     return from_fields(body)
 
 
 def from_fields(body: Mapping[str, Any]) -> ChatRequest:
-    """The same from its fields."""
+    """Parse a request from its decoded fields."""
     if (body.get("n") or 1) != 1:
         raise InvalidRequest("n must be 1 for this model", param="n")
     system: list[str] = []
     messages: list[ChatMessage] = []
     for index, item in enumerate(parsing.items(body.get("messages"), "messages")):
         where = f"messages[{index}]"
-        _take(parsing.mapping(item, where), where, system, messages)
+        _add_message(parsing.mapping(item, where), where, system, messages)
     parallel = body.get("parallel_tool_calls")
     return ChatRequest(
         messages=tuple(messages),
         system="\n\n".join(system),
         tools=tuple(_tool(tool) for tool in parsing.items(body.get("tools") or [], "tools")),
-        choice=parsing.choice(body.get("tool_choice")),
+        choice=parsing.tool_choice(body.get("tool_choice")),
         parallel=parallel if isinstance(parallel, bool) else None,
-        shape=parsing.shape(body.get("response_format"), "response_format"),
+        shape=parsing.response_format(body.get("response_format"), "response_format"),
         max_tokens=body.get("max_completion_tokens") or body.get("max_tokens"),
         temperature=parsing.number(body, "temperature"),
         top_p=parsing.number(body, "top_p"),
-        stop=parsing.stops(body.get("stop")),
+        stop=parsing.stop_sequences(body.get("stop")),
         effort=str(body.get("reasoning_effort") or ""),
         user=str(body.get("user") or ""),
     )
 
 
-def _take(item: Mapping[str, Any], where: str, system: list[str], messages: list[ChatMessage]) -> None:
+def _add_message(item: Mapping[str, Any], path: str, system: list[str], messages: list[ChatMessage]) -> None:
     role, content = item.get("role"), item.get("content")
     match role:
         case "system" | "developer":
-            system.append("".join(part.text for part in _parts(content, where) if isinstance(part, TextPart)))
+            system.append("".join(part.text for part in _parts(content, path) if isinstance(part, TextPart)))
         case "user":
-            messages.append(ChatMessage("user", _parts(content, where)))
+            messages.append(ChatMessage("user", _parts(content, path)))
         case "assistant":
-            messages.append(ChatMessage("assistant", (*_parts(content, where), *_calls(item, where))))
+            messages.append(ChatMessage("assistant", (*_parts(content, path), *_calls(item, path))))
         case "tool" | "function":
-            told = cast("tuple[TextPart | ImagePart, ...]", _parts(content, where))
+            parts = cast("tuple[TextPart | ImagePart, ...]", _parts(content, path))
             call_id = str(item.get("tool_call_id") or item.get("name") or "")
-            messages.append(ChatMessage("user", (ToolResult(call_id, told),)))
+            messages.append(ChatMessage("user", (ToolResult(call_id, parts),)))
         case _:
-            raise InvalidRequest(f"{where}.role is not known", param=f"{where}.role")
+            raise InvalidRequest(
+                f"{path}.role must be system, developer, user, assistant or tool", param=f"{path}.role"
+            )
 
 
-def _parts(content: Any, where: str) -> tuple[Part, ...]:
+def _parts(content: Any, path: str) -> tuple[Part, ...]:
     if content is None:
         return ()
     if isinstance(content, str):
         return (TextPart(content),) if content else ()
-    where = f"{where}.content"
-    return tuple(_part(parsing.mapping(part, where), where) for part in parsing.items(content, where))
+    path = f"{path}.content"
+    return tuple(_part(parsing.mapping(part, path), path) for part in parsing.items(content, path))
 
 
-def _part(part: Mapping[str, Any], where: str) -> Part:
+def _part(part: Mapping[str, Any], path: str) -> Part:
     match part.get("type"):
         case "text" | "input_text" | "output_text":
             return TextPart(str(part.get("text", "")))
         case "refusal":
             return TextPart(str(part.get("refusal", "")))
         case "image_url":
-            found = part.get("image_url")
-            url = found if isinstance(found, str) else parsing.mapping(found, where).get("url")
-            return parsing.picture(url, f"{where}.image_url")
+            value = part.get("image_url")
+            url = value if isinstance(value, str) else parsing.mapping(value, path).get("url")
+            return parsing.image_part(url, f"{path}.image_url")
         case kind:
-            raise InvalidRequest(f"This model takes no part of type {kind!r}", param=where)
+            raise InvalidRequest(f"This model does not support parts of type {kind!r}", param=path)
 
 
-def _calls(item: Mapping[str, Any], where: str) -> tuple[ToolCall, ...]:
-    found: list[ToolCall] = []
-    for call in parsing.items(item.get("tool_calls") or [], f"{where}.tool_calls"):
-        row = parsing.mapping(call, f"{where}.tool_calls")
-        function = parsing.mapping(row.get("function"), f"{where}.tool_calls.function")
-        found.append(
+def _calls(item: Mapping[str, Any], path: str) -> tuple[ToolCall, ...]:
+    calls: list[ToolCall] = []
+    for call in parsing.items(item.get("tool_calls") or [], f"{path}.tool_calls"):
+        row = parsing.mapping(call, f"{path}.tool_calls")
+        function = parsing.mapping(row.get("function"), f"{path}.tool_calls.function")
+        calls.append(
             ToolCall(
                 str(row.get("id", "")), str(function.get("name", "")), str(function.get("arguments") or "{}")
             )
         )
-    return tuple(found)
+    return tuple(calls)
 
 
 def _tool(value: Any) -> ToolSpec:
     row = parsing.mapping(value, "tools")
     if row.get("type", "function") != "function":
-        raise InvalidRequest("This model takes functions as tools only", param="tools")
+        raise InvalidRequest("This model supports only tools of type function", param="tools")
     function = parsing.mapping(row.get("function"), "tools.function")
     name = function.get("name")
     if not isinstance(name, str) or not name:
-        raise InvalidRequest("A tool needs a name", param="tools.function.name")
+        raise InvalidRequest(
+            "tools.function.name is required and must be a string", param="tools.function.name"
+        )
     parameters: Any = function.get("parameters") or {"type": "object", "properties": {}}
     return ToolSpec(
         name, str(function.get("description") or ""), parsing.mapping(parameters, "tools.function")
     )
 
 
-# -- saying ----------------------------------------------------------------------------------------
-
-
-def usage(used: TokenUsage) -> dict[str, Any]:
-    """Usage in this dialect."""
+def usage(tokens: TokenUsage) -> dict[str, Any]:
+    """Return the usage in OpenAI's format."""
     return {
-        "prompt_tokens": used.input,
-        "completion_tokens": used.output,
-        "total_tokens": used.input + used.output,
-        "prompt_tokens_details": {"cached_tokens": used.cached, "audio_tokens": used.audio_in},
-        "completion_tokens_details": {"reasoning_tokens": used.reasoning, "audio_tokens": used.audio_out},
+        "prompt_tokens": tokens.input,
+        "completion_tokens": tokens.output,
+        "total_tokens": tokens.input + tokens.output,
+        "prompt_tokens_details": {"cached_tokens": tokens.cached, "audio_tokens": tokens.audio_in},
+        "completion_tokens_details": {"reasoning_tokens": tokens.reasoning, "audio_tokens": tokens.audio_out},
     }
 
 
-def whole(answer: ChatResponse, asked: ChatCall, request_id: str) -> bytes:
-    """A chat completion."""
+def render(answer: ChatResponse, chat_call: ChatCall, request_id: str) -> bytes:
+    """Render a chat completion."""
     calls = [
         {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
         for call in answer.calls
     ]
-    thought = "".join(part.text for part in answer.parts if isinstance(part, ReasoningPart))
+    reasoning = "".join(part.text for part in answer.parts if isinstance(part, ReasoningPart))
     text = answer.text
     message: dict[str, Any] = {"role": "assistant", "content": text if text or not calls else None}
     message["refusal"] = None
-    if thought:
-        message["reasoning_content"] = thought
+    if reasoning:
+        message["reasoning_content"] = reasoning
     if calls:
         message["tool_calls"] = calls
     return _encode(
@@ -219,7 +221,7 @@ def whole(answer: ChatResponse, asked: ChatCall, request_id: str) -> bytes:
             "id": f"chatcmpl-{request_id}",
             "object": "chat.completion",
             "created": int(time.time()),
-            "model": answer.model or asked.model,
+            "model": answer.model or chat_call.model,
             "choices": [
                 {
                     "index": 0,
@@ -233,30 +235,32 @@ def whole(answer: ChatResponse, asked: ChatCall, request_id: str) -> bytes:
     )
 
 
-async def _filled(events: AsyncIterator[Event]) -> AsyncGenerator[Event]:
-    """The same, where a call without arguments has an empty object of them."""
-    bare: dict[int, None] = {}
+async def _with_arguments(events: AsyncIterator[Event]) -> AsyncGenerator[Event]:
+    """Yield the events, with an empty object for each call without arguments."""
+    without_arguments: dict[int, None] = {}
     async for event in events:
         match event:
             case ToolCallStart():
-                bare[event.number] = None
+                without_arguments[event.number] = None
             case ToolCallDelta():
-                bare.pop(event.number, None)
+                without_arguments.pop(event.number, None)
             case MessageEnd():
-                for number in bare:
+                for number in without_arguments:
                     yield ToolCallDelta(number, "{}")
             case _:
                 pass
         yield event
 
 
-async def stream(events: AsyncIterator[Event], asked: ChatCall, request_id: str) -> AsyncGenerator[bytes]:
-    """Chunks, and `[DONE]`."""
+async def render_stream(
+    events: AsyncIterator[Event], chat_call: ChatCall, request_id: str
+) -> AsyncGenerator[bytes]:
+    """Yield the chunks and `[DONE]`."""
     shared = {
         "id": f"chatcmpl-{request_id}",
         "object": "chat.completion.chunk",
         "created": int(time.time()),
-        "model": asked.model,
+        "model": chat_call.model,
     }
 
     def chunk(delta: Mapping[str, Any], finish: str | None = None) -> bytes:
@@ -264,7 +268,7 @@ async def stream(events: AsyncIterator[Event], asked: ChatCall, request_id: str)
         return b"data: " + _encode({**shared, "choices": [choice]}) + b"\n\n"
 
     yield chunk({"role": "assistant", "content": ""})
-    async for event in _filled(events):
+    async for event in _with_arguments(events):
         match event:
             case TextDelta():
                 yield chunk({"content": event.text})
@@ -279,10 +283,10 @@ async def stream(events: AsyncIterator[Event], asked: ChatCall, request_id: str)
                 yield chunk({"tool_calls": [{"index": event.number, "function": {"arguments": event.text}}]})
             case MessageEnd():
                 yield chunk({}, _STOPS[event.stop])
-                if asked.keep_usage:
-                    last: dict[str, Any] = {**shared, "choices": [], "usage": usage(event.usage)}
-                    yield b"data: " + _encode(last) + b"\n\n"
+                if chat_call.keep_usage:
+                    usage_chunk: dict[str, Any] = {**shared, "choices": [], "usage": usage(event.usage)}
+                    yield b"data: " + _encode(usage_chunk) + b"\n\n"
                 yield b"data: [DONE]\n\n"
 
 
-TONGUE = ResponseDialect("chat", openai_errors.dialect, whole, stream, openai_errors.event)
+DIALECT = ResponseDialect("chat", openai_errors.dialect, render, render_stream, openai_errors.event)

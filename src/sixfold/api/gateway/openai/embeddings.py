@@ -1,4 +1,4 @@
-"""Embeddings: texts or token ids in, vectors out, as numbers or as base64.
+"""OpenAI's embeddings API: texts or token ids to vectors, as numbers or in base64.
 
 Source: https://platform.openai.com/docs/api-reference/embeddings.
 """
@@ -25,14 +25,18 @@ from sixfold.core.gateway.usage import TokenUsage
 from sixfold.web import bodies, responses
 
 MODEL = "embeddings"
-_MOST = 2048
-_DIMENSIONS = 384  # of every engine of this model
-_CHARS_PER_TOKEN = 3.5  # as where a model server does not count
-_PREVIEW = "The model `embeddings` gives preview vectors, from spelling and not from meaning, without one."
+_MAX_TEXTS = 2048
+# All engines of this model have this many dimensions.
+_DIMENSIONS = 384
+# An estimate, as for model servers that report no usage.
+_CHARS_PER_TOKEN = 3.5
+_PREVIEW = (
+    "The model `embeddings` returns preview vectors, made from spelling instead of meaning, without one."
+)
 
 
 class VectorSchema(TypedDict, total=False):
-    """One vector, as numbers or in base64."""
+    """A vector, as numbers or in base64."""
 
     object: Literal["embedding"]
     index: int
@@ -40,7 +44,7 @@ class VectorSchema(TypedDict, total=False):
 
 
 class VectorsSchema(TypedDict):
-    """The vectors of texts."""
+    """The vectors of the texts."""
 
     object: Literal["list"]
     data: list[VectorSchema]
@@ -51,86 +55,90 @@ class VectorsSchema(TypedDict):
 class EmbeddingRoutes:
     """`POST /v1/embeddings`."""
 
-    def __init__(self, maker: MediaJobRunner, elsewhere: UpstreamPassthrough) -> None:
-        self._maker = maker
-        self._elsewhere = elsewhere
+    def __init__(self, runner: MediaJobRunner, forwarding: UpstreamPassthrough) -> None:
+        self._runner = runner
+        self._forwarding = forwarding
 
-    async def make(self, request: Request) -> Response:
-        """The vectors of a text or of some."""
+    async def embed(self, request: Request) -> Response:
+        """Return the vectors of one or more texts."""
 
         async def work(principal: Principal, idempotency_id: str | None) -> Response:
             raw = await request.body()
             body = await bodies.parse(bodies.parse_object, raw)
-            if self._elsewhere.makes(MODEL, body.get("model")):
-                raw = await self._readable(body, raw)
-                passed = ForwardedCall(MODEL, MODEL, body["model"], raw, TokenUsage(tokens_of(len(raw))))
-                return await self._elsewhere.answer(request, principal, passed, idempotency_id)
-            return await self._own(request, principal, body, idempotency_id)
+            if self._forwarding.serves(MODEL, body.get("model")):
+                raw = await self._decoded_body(body, raw)
+                forwarded_call = ForwardedCall(
+                    MODEL, MODEL, body["model"], raw, TokenUsage(tokens_of(len(raw)))
+                )
+                return await self._forwarding.respond(request, principal, forwarded_call, idempotency_id)
+            return await self._embed_locally(request, principal, body, idempotency_id)
 
-        return await self._maker.once(request, work)
+        return await self._runner.run_once(request, work)
 
-    async def _readable(self, body: dict[str, Any], raw: bytes) -> bytes:
-        """The request with text for token ids, which a local server would read as its own model's."""
-        if not token_arrays.is_tokens(body.get("input")) or not self._elsewhere.is_local(body["model"]):
+    async def _decoded_body(self, body: dict[str, Any], raw: bytes) -> bytes:
+        """Return the request with token ids decoded to text for a local server, whose model has other ids."""
+        if not token_arrays.is_tokens(body.get("input")) or not self._forwarding.is_local(body["model"]):
             return raw
-        texts, _ = await token_arrays.decoded(body["input"])
+        texts, _ = await token_arrays.decode(body["input"])
         return responses.encode({**body, "input": texts})
 
-    async def _own(
+    async def _embed_locally(
         self, request: Request, principal: Principal, body: dict[str, Any], idempotency_id: str | None
     ) -> Response:
-        """The vectors of this server's own engines."""
+        """Return vectors of this server's own engines."""
         name = body.get("model")
-        model = media_jobs.ours(MODEL, name)
-        texts, used = await _texts(body.get("input"))
+        model = media_jobs.resolve_model(MODEL, name)
+        texts, tokens = await _texts(body.get("input"))
         if body.get("dimensions") not in (None, _DIMENSIONS):
-            sentence = f"dimensions must be {_DIMENSIONS}, the length of every vector here, or left out"
-            raise InvalidRequest(sentence, param="dimensions")
+            message = f"dimensions must be {_DIMENSIONS} or omitted"
+            raise InvalidRequest(message, param="dimensions")
         encoding = media_jobs.choice(body, "encoding_format", ("float", "base64"), "float")
-        order = media_jobs.asked(
+        job = media_jobs.job_request(
             request,
             principal,
             model,
             {"texts": texts},
             idempotency_id=idempotency_id,
             full_only=media_jobs.is_full_only(model, name),
-            words={"texts": "input"},
+            input_names={"texts": "input"},
         )
         try:
-            (prediction,) = (await self._maker.made(order)).kept
+            (prediction,) = (await self._runner.run(job)).predictions
         except errors.EngineUnavailable as error:
-            if not order.full_only:
+            if not job.full_only:
                 raise
-            there = self._elsewhere.local_embeddings()
-            instead = f" Or ask for `{there}`, which a local model server has." if there else ""
-            raise errors.EngineUnavailable(f"{error.message} {_PREVIEW}{instead}") from error
-        vectors = cast("list[list[float]]", media_jobs.told(prediction, MODEL)[MODEL])
-        told = _told(body, vectors, used, encoding)
-        return responses.json(told, headers=responses.result_headers(prediction))
+            local_model = self._forwarding.local_embeddings()
+            alternative = (
+                f" Alternatively, use `{local_model}` of a local model server." if local_model else ""
+            )
+            raise errors.EngineUnavailable(f"{error.message} {_PREVIEW}{alternative}") from error
+        vectors = cast("list[list[float]]", media_jobs.output_data(prediction, MODEL)[MODEL])
+        document = _document(body, vectors, tokens, encoding)
+        return responses.json(document, headers=responses.result_headers(prediction))
 
 
-async def _texts(given: Any) -> tuple[list[str], int]:
-    """The texts to embed, and how many tokens they have, counted or estimated."""
-    texts, used = [given], 0
-    if token_arrays.is_tokens(given):
-        texts, used = await token_arrays.decoded(given)
-    elif isinstance(given, list):
-        texts = cast("list[Any]", given)
-    if not 0 < len(texts) <= _MOST:
-        raise InvalidRequest(f"input must hold 1 to {_MOST} texts", param="input")
+async def _texts(value: Any) -> tuple[list[str], int]:
+    """Return the texts to embed, and the number of their tokens, counted or estimated."""
+    texts, tokens = [value], 0
+    if token_arrays.is_tokens(value):
+        texts, tokens = await token_arrays.decode(value)
+    elif isinstance(value, list):
+        texts = cast("list[Any]", value)
+    if not 0 < len(texts) <= _MAX_TEXTS:
+        raise InvalidRequest(f"input must have 1 to {_MAX_TEXTS} texts", param="input")
     if any(not isinstance(text, str) for text in texts):
         raise InvalidRequest("input must be a text, a list of texts, or token ids", param="input")
     if any(not text for text in texts):
-        raise InvalidRequest("input must not hold empty texts", param="input")
-    return texts, used or sum(math.ceil(len(text) / _CHARS_PER_TOKEN) for text in texts)
+        raise InvalidRequest("input must not contain empty texts", param="input")
+    return texts, tokens or sum(math.ceil(len(text) / _CHARS_PER_TOKEN) for text in texts)
 
 
-def _told(body: dict[str, Any], vectors: list[list[float]], used: int, encoding: str) -> VectorsSchema:
+def _document(body: dict[str, Any], vectors: list[list[float]], tokens: int, encoding: str) -> VectorsSchema:
     rows: list[VectorSchema] = [
         {
             "object": "embedding",
             "index": index,
-            "embedding": _packed(vector) if encoding == "base64" else vector,
+            "embedding": _base64_vector(vector) if encoding == "base64" else vector,
         }
         for index, vector in enumerate(vectors)
     ]
@@ -138,12 +146,12 @@ def _told(body: dict[str, Any], vectors: list[list[float]], used: int, encoding:
         "object": "list",
         "data": rows,
         "model": body.get("model") or MODEL,
-        "usage": {"prompt_tokens": used, "total_tokens": used},
+        "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
     }
 
 
-def _packed(vector: list[float]) -> str:
-    """Little-endian floats of 32 bits, as base64."""
+def _base64_vector(vector: list[float]) -> str:
+    """Return the vector as base64 of little-endian 32-bit floats."""
     numbers = array.array("f", vector)
     if sys.byteorder == "big":
         numbers.byteswap()

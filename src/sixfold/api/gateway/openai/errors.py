@@ -27,23 +27,23 @@ _encode = msgspec.json.Encoder().encode
 
 
 class InvalidRequest(UpstreamRefused):
-    """A field of the request is not valid."""
+    """A field of the request is invalid."""
 
     code = "invalid_value"
 
 
 class PreviousResponseNotFound(InvalidRequest):
-    """There is no response of this id to go on from."""
+    """The previous response was not found."""
 
     code = "previous_response_not_found"
 
     def __init__(self, response_id: str) -> None:
-        told = f"Previous response with id '{response_id[:200]}' not found."
-        super().__init__(told, param="previous_response_id")
+        message = f"Previous response with id '{response_id[:200]}' not found."
+        super().__init__(message, param="previous_response_id")
 
 
 class OpenAIErrorBodySchema(TypedDict):
-    """What is wrong, in the words of OpenAI."""
+    """The body of an OpenAI error."""
 
     message: str
     type: str
@@ -52,13 +52,13 @@ class OpenAIErrorBodySchema(TypedDict):
 
 
 class OpenAIErrorSchema(TypedDict):
-    """An error of OpenAI."""
+    """An OpenAI error."""
 
     error: OpenAIErrorBodySchema
 
 
 def document(error: SixfoldError) -> OpenAIErrorSchema:
-    """`{"error": {"message", "type", "param", "code"}}`."""
+    """Return `{"error": {"message", "type", "param", "code"}}`."""
     kind = _TYPES.get(error.status, "invalid_request_error" if error.status < 500 else "server_error")
     param = error.param or None if isinstance(error, UpstreamRefused) else None
     if isinstance(error, InvalidInput):
@@ -67,7 +67,7 @@ def document(error: SixfoldError) -> OpenAIErrorSchema:
 
 
 def dialect(error: SixfoldError, _request_id: str) -> Response:
-    """The error as an answer; what cannot succeed soon is not to be tried again by itself."""
+    """Return the error response; clients are told not to retry what cannot succeed soon."""
     headers = responses.error_headers(error)
     if isinstance(error, BudgetExceeded | InsufficientCredits | Unauthenticated):
         headers["x-should-retry"] = "false"
@@ -75,5 +75,5 @@ def dialect(error: SixfoldError, _request_id: str) -> Response:
 
 
 def event(error: SixfoldError, _request_id: str) -> bytes:
-    """The error within a stream that had begun."""
+    """Return the error as an event of a stream that has begun."""
     return b"data: " + _encode(document(error)) + b"\n\n"

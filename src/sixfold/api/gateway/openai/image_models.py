@@ -1,4 +1,4 @@
-"""The text-to-image models of the catalog as `/v1/images/generations` offers them, and their sizes."""
+"""The text-to-image models of `/v1/images/generations` and their sizes."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from sixfold.core.catalog import metering
 from sixfold.core.catalog.inputs import Descriptor
 from sixfold.core.catalog.models import Catalog, Model
 
-# What clients of OpenAI send by default; a model without such a size makes the one of nearest shape, and one
-# that takes a width and a height in a narrower range makes the same shape within it.
+# Sizes that OpenAI's clients send by default. A model without such a size uses the one of the nearest aspect
+# ratio; one with a narrower range of widths and heights uses the same aspect ratio within its range.
 STANDARD = ("256x256", "512x512", "1024x1024", "1536x1024", "1024x1536", "1792x1024", "1024x1792")
 _SIZE = re.compile(r"([1-9]\d{1,4})x([1-9]\d{1,4})", re.ASCII)
 
 
 class ImageSize(NamedTuple):
-    """One size that a model makes: its pixels, and the inputs that ask for it."""
+    """A size that a model supports: its pixels, and the inputs that select it."""
 
     width: int
     height: int
@@ -33,59 +33,59 @@ class ImageSize(NamedTuple):
 
 
 def names(catalog: Catalog) -> tuple[str, ...]:
-    """The models that make an image from a prompt alone, in the catalog's order."""
+    """Return the models that need nothing but a prompt, in the catalog's order."""
     return tuple(model.name for model in catalog.models() if _is_text_to_image(model))
 
 
-def inputs(catalog: Catalog, name: str, wanted: Any) -> dict[str, Any]:
+def inputs(catalog: Catalog, name: str, size: Any) -> dict[str, Any]:
     """Return a model's inputs for the `size` of a request.
 
-    Raises `InvalidRequest` with the sizes that it makes.
-
-    A model that the catalog lacks is one of the account's own, which takes any width and height.
+    A model that the catalog lacks belongs to the account and takes any width and height. Raises
+    `InvalidRequest` with the supported sizes.
     """
-    if wanted is None or wanted in ("", "auto"):
+    if size is None or size in ("", "auto"):
         return {}
     sizes = tuple(_sizes(catalog[name])) if name in catalog else ()
-    for size in sizes:
-        if wanted == size.inputs.get("size"):
-            return dict(size.inputs)
-    found = _SIZE.fullmatch(wanted) if isinstance(wanted, str) else None
-    if found is None:
-        allowed = f"one of {_listed(sizes)}" if sizes else "WIDTHxHEIGHT"
+    for choice in sizes:
+        if size == choice.inputs.get("size"):
+            return dict(choice.inputs)
+    match = _SIZE.fullmatch(size) if isinstance(size, str) else None
+    if match is None:
+        allowed = f"one of {_join_sizes(sizes)}" if sizes else "WIDTHxHEIGHT"
         raise InvalidRequest(f"size must be {allowed}, or auto", param="size")
-    width, height = int(found[1]), int(found[2])
+    width, height = int(match[1]), int(match[2])
     if not sizes:
-        if wanted in STANDARD and name in catalog:
+        if size in STANDARD and name in catalog:
             width, height = _within(catalog[name], width, height)
         return {"width": width, "height": height}
-    for size in sizes:
-        if (size.width, size.height) == (width, height):
-            return dict(size.inputs)
-    if wanted not in STANDARD:
-        raise InvalidRequest(f"size must be one of {_listed(sizes)}, or auto; got {wanted}", param="size")
+    for choice in sizes:
+        if (choice.width, choice.height) == (width, height):
+            return dict(choice.inputs)
+    if size not in STANDARD:
+        raise InvalidRequest(f"size must be one of {_join_sizes(sizes)}, or auto; got {size}", param="size")
     return dict(_nearest(sizes, width, height).inputs)
 
 
 def _is_text_to_image(model: Model) -> bool:
     required = [each.name for each in model.inputs if each.required and each.default is None]
     by_prompt = model.output_kind == "image" and required == ["prompt"]
-    return by_prompt and model.price != metering.CHILDREN  # a workflow has sizes and outputs of its own
+    # Workflows define their own sizes and outputs.
+    return by_prompt and model.price != metering.CHILDREN
 
 
 def _sizes(model: Model) -> Iterator[ImageSize]:
-    """Every size of a model that has a list of them; none for one that takes a width and a height."""
+    """Yield the sizes of a model with a fixed list; none for a model that takes a width and a height."""
     choices = {each.name: each.choices for each in model.inputs if each.choices}
-    by = model.sized_by or ("size",)
-    if not all(name in choices for name in by):
+    size_inputs = model.sized_by or ("size",)
+    if not all(name in choices for name in size_inputs):
         return
-    for chosen in itertools.product(*(choices[name] for name in by)):
-        width, height = model.dimensions(" ".join(chosen))
-        yield ImageSize(width, height, dict(zip(by, chosen, strict=True)))
+    for values in itertools.product(*(choices[name] for name in size_inputs)):
+        width, height = model.dimensions(" ".join(values))
+        yield ImageSize(width, height, dict(zip(size_inputs, values, strict=True)))
 
 
 def _nearest(sizes: tuple[ImageSize, ...], width: int, height: int) -> ImageSize:
-    """The size of the nearest shape, and of those the one with the nearest number of pixels."""
+    """Return the size of the nearest aspect ratio, and among equals that of the nearest area."""
 
     def distance(size: ImageSize) -> tuple[float, float]:
         shape = abs(math.log(size.width * height / (size.height * width)))
@@ -96,14 +96,14 @@ def _nearest(sizes: tuple[ImageSize, ...], width: int, height: int) -> ImageSize
 
 
 def _within(model: Model, width: int, height: int) -> tuple[int, int]:
-    """Scale a size into the range that a model takes, in its shape as far as the range allows."""
-    limits = {each.name: each for each in model.inputs}
+    """Scale a size into the model's range, keeping the aspect ratio as far as possible."""
+    limits = {descriptor.name: descriptor for descriptor in model.inputs}
     sides = [(limits["width"], width), (limits["height"], height)]
-    smallest = max((each.min or 1) / side for each, side in sides)
-    largest = min((each.max or math.inf) / side for each, side in sides)
+    smallest = max((descriptor.min or 1) / side for descriptor, side in sides)
+    largest = min((descriptor.max or math.inf) / side for descriptor, side in sides)
     scale = min(max(1.0, smallest), largest)
-    fitted = [_side(each, side * scale) for each, side in sides]
-    return fitted[0], fitted[1]
+    scaled = [_side(descriptor, side * scale) for descriptor, side in sides]
+    return scaled[0], scaled[1]
 
 
 def _side(limits: Descriptor, pixels: float) -> int:
@@ -114,5 +114,5 @@ def _side(limits: Descriptor, pixels: float) -> int:
     return snapped + step if snapped < (limits.min or 1) else snapped
 
 
-def _listed(sizes: tuple[ImageSize, ...]) -> str:
+def _join_sizes(sizes: tuple[ImageSize, ...]) -> str:
     return ", ".join(dict.fromkeys(size.text for size in sizes))

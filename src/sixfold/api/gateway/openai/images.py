@@ -1,4 +1,4 @@
-"""Pictures: by a prompt, and by a picture that came with the request.
+"""OpenAI's images API: generate images from a prompt, edit uploaded images.
 
 Source: https://platform.openai.com/docs/api-reference/images.
 """
@@ -29,10 +29,12 @@ from sixfold.web.services import WebServices
 
 MODEL, STYLE, CLEANER = "ra2", "style-transfer", "inpaint-cleaner"
 FORMATS, RESPONSES = ("png", "jpeg", "webp"), ("url", "b64_json")
-_INLINE = ("gpt-image-", "chatgpt-image-")  # these always gave the picture itself
-_DRAWN, _MOST_DRAWN = {"low": 600, "medium": 2500}, 8000  # tokens of a picture, by its quality
-_SHOWN = 6500  # tokens of a picture that came along
-_INPUTS = {"source_image_url": "image", "image": "image", "mask": "mask", "style_prompt": "prompt"}
+# OpenAI's models with these prefixes always return base64.
+_BASE64_MODELS = ("gpt-image-", "chatgpt-image-")
+# Estimated tokens of a generated image by quality, and of an uploaded one.
+_IMAGE_TOKENS, _MAX_IMAGE_TOKENS = {"low": 600, "medium": 2500}, 8000
+_UPLOAD_TOKENS = 6500
+_INPUT_NAMES = {"source_image_url": "image", "image": "image", "mask": "mask", "style_prompt": "prompt"}
 
 
 class ImageSchema(TypedDict, total=False):
@@ -43,7 +45,7 @@ class ImageSchema(TypedDict, total=False):
 
 
 class ImagesSchema(TypedDict):
-    """The images of a request; a model server may leave out their format."""
+    """The images of a request; a model server may omit their format."""
 
     created: int
     data: list[ImageSchema]
@@ -54,126 +56,144 @@ class ImagesSchema(TypedDict):
 class ImageRoutes:
     """`POST /v1/images/generations` and `/v1/images/edits`."""
 
-    def __init__(self, services: WebServices, maker: MediaJobRunner, elsewhere: UpstreamPassthrough) -> None:
+    def __init__(
+        self, services: WebServices, runner: MediaJobRunner, forwarding: UpstreamPassthrough
+    ) -> None:
         self._services = services
-        self._maker = maker
-        self._elsewhere = elsewhere
+        self._runner = runner
+        self._forwarding = forwarding
         self._names = frozenset(image_models.names(services.catalog))
 
     def _model(self, name: Any) -> str:
-        """The text-to-image model that a client means by a name; raises `UnknownModel`."""
-        return name if isinstance(name, str) and name in self._names else media_jobs.ours(MODEL, name)
+        """Return the text-to-image model of a name; raises `UnknownModel`."""
+        return (
+            name if isinstance(name, str) and name in self._names else media_jobs.resolve_model(MODEL, name)
+        )
 
     async def generate(self, request: Request) -> Response:
-        """Pictures of a prompt."""
+        """Return images for a prompt."""
 
         async def work(principal: Principal, idempotency_id: str | None) -> Response:
             raw = await request.body()
             body = await bodies.parse(bodies.parse_object, raw)
-            if self._elsewhere.makes("images", body.get("model")):
-                passed = _passed("images", body, raw)
-                return await self._elsewhere.answer(request, principal, passed, idempotency_id)
+            if self._forwarding.serves("images", body.get("model")):
+                forwarded_call = _forwarded_call("images", body, raw)
+                return await self._forwarding.respond(request, principal, forwarded_call, idempotency_id)
             model = self._model(body.get("model"))
             size = image_models.inputs(self._services.catalog, model, body.get("size"))
             inputs = {"prompt": media_jobs.text(body, "prompt"), **size}
-            order = media_jobs.asked(request, principal, model, inputs, idempotency_id=idempotency_id)
-            return await self._answer(body, order)
+            job = media_jobs.job_request(request, principal, model, inputs, idempotency_id=idempotency_id)
+            return await self._respond(body, job)
 
-        return await self._maker.once(request, work)
+        return await self._runner.run_once(request, work)
 
     async def edit(self, request: Request) -> Response:
-        """A picture repainted; with a mask, what it lets through taken out. It keeps its own size."""
+        """Restyle an image, or remove what a mask marks; the image keeps its size."""
 
         async def work(principal: Principal, idempotency_id: str | None) -> Response:
-            found = await bodies.fields(request)
-            if self._elsewhere.makes("edits", found.values.get("model")):
-                raw, kind = passthrough.form(found.parts) if found.is_form else (await request.body(), "")
-                passed = _passed("edits", found.values, raw, kind, len(found.files) or 1)
-                return await self._elsewhere.answer(request, principal, passed, idempotency_id)
-            if not found.is_form:
-                raise InvalidRequest("Send the picture as a form: multipart/form-data", param="image")
-            if found.values.get("model") not in (STYLE, CLEANER):
-                media_jobs.ours(MODEL, found.values.get("model"))
-            if sum(part.name == "image[]" for part in found.parts) > 1:
-                raise InvalidRequest("image must be one picture", param="image")
-            picture = found.files.get("image") or found.files.get("image[]")
-            if picture is None:
+            fields = await bodies.fields(request)
+            if self._forwarding.serves("edits", fields.values.get("model")):
+                raw, content_type = (
+                    passthrough.form(fields.parts) if fields.is_form else (await request.body(), "")
+                )
+                forwarded_call = _forwarded_call(
+                    "edits", fields.values, raw, content_type, len(fields.files) or 1
+                )
+                return await self._forwarding.respond(request, principal, forwarded_call, idempotency_id)
+            if not fields.is_form:
+                raise InvalidRequest("The image must be sent as multipart/form-data", param="image")
+            if fields.values.get("model") not in (STYLE, CLEANER):
+                media_jobs.resolve_model(MODEL, fields.values.get("model"))
+            if sum(part.name == "image[]" for part in fields.parts) > 1:
+                raise InvalidRequest("image must be a single file", param="image")
+            image = fields.files.get("image") or fields.files.get("image[]")
+            if image is None:
                 raise InvalidRequest("image is required and must be a file", param="image")
-            image_models.inputs(self._services.catalog, MODEL, found.values.get("size"))
-            prompt = media_jobs.text(found.values, "prompt")
-            order = await self._edited(request, principal, picture, found.files.get("mask"), prompt)
-            order = dataclasses.replace(order, idempotency_id=idempotency_id)
-            return await self._answer(found.values, order)
+            image_models.inputs(self._services.catalog, MODEL, fields.values.get("size"))
+            prompt = media_jobs.text(fields.values, "prompt")
+            job = await self._edit_job(request, principal, image, fields.files.get("mask"), prompt)
+            job = dataclasses.replace(job, idempotency_id=idempotency_id)
+            return await self._respond(fields.values, job)
 
-        return await self._maker.once(request, work)
+        return await self._runner.run_once(request, work)
 
-    async def _edited(
-        self, request: Request, principal: Principal, picture: bytes, mask: bytes | None, prompt: str
+    async def _edit_job(
+        self, request: Request, principal: Principal, image: bytes, mask: bytes | None, prompt: str
     ) -> MediaJobRequest:
-        held = await self._maker.receive("image", "image", picture)
+        source = await self._runner.receive("image", "image", image)
         if mask is None:
-            inputs = {"source_image_url": held.blob, "style_prompt": prompt}
-            sources = {"source_image_url": held}
-            return media_jobs.asked(request, principal, STYLE, inputs, sources=sources)
-        cover = await self._maker.receive("mask", "image", mask)
-        inputs = {"image": held.blob, "mask": cover.blob}
-        sources = {"image": held, "mask": cover}
+            inputs = {"source_image_url": source.blob, "style_prompt": prompt}
+            sources = {"source_image_url": source}
+            return media_jobs.job_request(request, principal, STYLE, inputs, sources=sources)
+        mask_source = await self._runner.receive("mask", "image", mask)
+        inputs = {"image": source.blob, "mask": mask_source.blob}
+        sources = {"image": source, "mask": mask_source}
         extras = {"mask_by": "transparency"}
-        return media_jobs.asked(request, principal, CLEANER, inputs, sources=sources, extras=extras)
+        return media_jobs.job_request(request, principal, CLEANER, inputs, sources=sources, extras=extras)
 
-    async def _answer(self, values: Mapping[str, Any], order: MediaJobRequest) -> Response:
-        """The pictures, where they lie or as base64."""
-        media_jobs.refuse_stream(values)
-        inline = str(values.get("model") or "").startswith(_INLINE)
-        shape = media_jobs.choice(values, "response_format", RESPONSES, "b64_json" if inline else "url")
-        kind = media_jobs.choice(values, "output_format", FORMATS, "png")
+    async def _respond(self, values: Mapping[str, Any], job: MediaJobRequest) -> Response:
+        """Return the images as URLs or in base64."""
+        media_jobs.reject_stream(values)
+        inline = str(values.get("model") or "").startswith(_BASE64_MODELS)
+        response_format = media_jobs.choice(
+            values, "response_format", RESPONSES, "b64_json" if inline else "url"
+        )
+        output_format = media_jobs.choice(values, "output_format", FORMATS, "png")
         media_jobs.choice(values, "background", ("auto", "opaque"), "auto")
-        extras = {**order.extras, "format": kind}
-        order = dataclasses.replace(order, count=media_jobs.count(values), extras=extras)
+        extras = {**job.extras, "format": output_format}
+        job = dataclasses.replace(job, count=media_jobs.count(values), extras=extras)
         try:
-            made = await self._maker.made(order)
+            result = await self._runner.run(job)
         except errors.InvalidInput as error:
-            raise _renamed(error) from error
-        first = made.kept[0]
-        told: ImagesSchema = {
+            raise _with_openai_names(error) from error
+        first = result.predictions[0]
+        document: ImagesSchema = {
             "created": int(time.time()),
-            "data": await self._images(made.kept, shape),
+            "data": await self._images(result.predictions, response_format),
             "output_format": _file(first).content_type.removeprefix("image/"),
         }
-        if len(told["data"]) < order.count:
-            told["incomplete"] = _incomplete(order.count, len(told["data"]), made.reason)
-        return responses.json(told, headers=responses.result_headers(first))
+        if len(document["data"]) < job.count:
+            document["incomplete"] = _incomplete(job.count, len(document["data"]), result.reason)
+        return responses.json(document, headers=responses.result_headers(first))
 
-    async def _images(self, made: Sequence[Prediction], shape: str) -> list[ImageSchema]:
-        """Each image that can be read; raises `StoreFailed` where none can."""
-        told: list[ImageSchema] = []
-        for prediction in made:
+    async def _images(self, predictions: Sequence[Prediction], response_format: str) -> list[ImageSchema]:
+        """Return every readable image; raises `StoreFailed` if none is."""
+        images: list[ImageSchema] = []
+        for prediction in predictions:
             try:
-                told.append(await self._told(prediction, shape))
-            except errors.StoreFailed:  # it was withdrawn and refunded by itself
-                if prediction is made[-1] and not told:
+                images.append(await self._image(prediction, response_format))
+            except errors.StoreFailed:
+                # The runner has withdrawn and refunded it.
+                if prediction is predictions[-1] and not images:
                     raise
-        return told
+        return images
 
-    async def _told(self, prediction: Prediction, shape: str) -> ImageSchema:
-        if shape == "url":
+    async def _image(self, prediction: Prediction, response_format: str) -> ImageSchema:
+        if response_format == "url":
             return {"url": self._services.media_url(_file(prediction))}
-        return {"b64_json": base64.b64encode(await self._maker.data(prediction)).decode()}
+        return {"b64_json": base64.b64encode(await self._runner.data(prediction)).decode()}
 
 
-def _passed(
-    wire: str, values: Mapping[str, Any], raw: bytes, kind: str = "", pictures: int = 0
+def _forwarded_call(
+    wire: str, values: Mapping[str, Any], raw: bytes, content_type: str = "", uploads: int = 0
 ) -> ForwardedCall:
-    """A request for a model server, and about the most that its pictures take there."""
+    """Return a request for a model server, with an upper estimate of its tokens."""
     count = media_jobs.count(values)
     quality = values.get("quality")
-    drawn = count * _DRAWN.get(quality if isinstance(quality, str) else "", _MOST_DRAWN)
-    shown = pictures * _SHOWN
-    said = tokens_of(len(media_jobs.text(values, "prompt")))
-    most = TokenUsage(said + shown, drawn, image_in=shown, units=Units(count, image_out=drawn))
+    image_tokens = count * _IMAGE_TOKENS.get(quality if isinstance(quality, str) else "", _MAX_IMAGE_TOKENS)
+    upload_tokens = uploads * _UPLOAD_TOKENS
+    prompt_tokens = tokens_of(len(media_jobs.text(values, "prompt")))
+    usage = TokenUsage(
+        prompt_tokens + upload_tokens,
+        image_tokens,
+        image_in=upload_tokens,
+        units=Units(count, image_out=image_tokens),
+    )
     stream = passthrough.is_stream(values)
-    told = EVENTS if stream else "application/json"
-    return ForwardedCall(wire, MODEL, values["model"], raw, most, told, stream=stream, content_type=kind)
+    response_type = EVENTS if stream else "application/json"
+    return ForwardedCall(
+        wire, MODEL, values["model"], raw, usage, response_type, stream=stream, content_type=content_type
+    )
 
 
 def _file(prediction: Prediction) -> OutputFile:
@@ -182,17 +202,17 @@ def _file(prediction: Prediction) -> OutputFile:
 
 
 def _incomplete(requested: int, returned: int, reason: errors.SixfoldError | None) -> dict[str, Any]:
-    """What is missing of a group, and why."""
-    why = (reason or errors.StoreFailed()).message
-    message = f"{requested - returned} of {requested} images were not made and are not charged: {why}"
-    return {"requested": requested, "returned": returned, "message": message}
+    """Return how many images are missing and why."""
+    message = (reason or errors.StoreFailed()).message
+    text = f"{requested - returned} of {requested} images were not made and are not charged: {message}"
+    return {"requested": requested, "returned": returned, "message": text}
 
 
-def _renamed(error: errors.InvalidInput) -> errors.InvalidInput:
-    """The refusal in the words of this dialect."""
+def _with_openai_names(error: errors.InvalidInput) -> errors.InvalidInput:
+    """Return the error with OpenAI's names of the inputs."""
     problems = [
         errors.Problem(
-            _INPUTS.get(each.input, "size" if each.input in ("width", "height") else each.input),
+            _INPUT_NAMES.get(each.input, "size" if each.input in ("width", "height") else each.input),
             each.message,
             each.kind,
         )

@@ -1,7 +1,7 @@
-"""References to items of responses that are kept, where clients send them in place of what was said.
+"""Resolves references to items of stored responses, which clients send instead of the items.
 
-An id of ours names its response (`msg_<response>_<number>`), so an item is looked up where it was said. Those
-of other servers are theirs to understand.
+Our item ids contain the id of their response (`msg_<response>_<number>`). References to items of other
+servers are passed on.
 """
 
 from __future__ import annotations
@@ -31,53 +31,60 @@ class _ReferencedItems(msgspec.Struct):
     output: list[msgspec.Raw] = []
 
 
-_given = msgspec.json.Decoder(_RequestItems).decode
+_parse_request = msgspec.json.Decoder(_RequestItems).decode
 _item = msgspec.json.Decoder(_Item).decode
-_told = msgspec.json.Decoder(_ReferencedItems).decode
+_parse_response = msgspec.json.Decoder(_ReferencedItems).decode
 
 
-def given(raw: bytes) -> str | list[msgspec.Raw]:
-    """A request's input: a text, or its items, each as it was written."""
-    return _given(raw).input
+def request_input(raw: bytes) -> str | list[msgspec.Raw]:
+    """Return the input of a request: a text, or its unparsed items."""
+    return _parse_request(raw).input
 
 
-async def resolved(shelf: ResponseStore, tenant: Tenant, raw: bytes, most: int) -> bytes:
-    """A request with the items that are kept here in place of references to them; the others stay.
+async def resolve(store: ResponseStore, tenant: Tenant, raw: bytes, max_bytes: int) -> bytes:
+    """Return the request with references replaced with the items stored here; other references stay.
 
-    Raises `TooLong` where these are items of responses with more than `most` bytes, `InvalidRequest` for
-    another tenant's, as for what nobody keeps: a server that knows them as well must not be asked for them.
+    Raises `TooLong` if the responses that have the items exceed `most` bytes, and `InvalidRequest` for an
+    item of another tenant, as for an unknown one: a server that stores it too must not be asked for it.
     """
-    said = given(raw)
-    if isinstance(said, str):
+    items = request_input(raw)
+    if isinstance(items, str):
         return raw
-    wanted = {index: name for index, item in enumerate(said) if (name := _named(item))}
+    references = {index: item_id for index, item in enumerate(items) if (item_id := _referenced_id(item))}
     try:
-        known = _by_id(await shelf.get_many(tenant, {_response(name) for name in wanted.values()}, most))
-    except ResponseNotFound as unknown:
-        index = next(index for index, name in wanted.items() if _response(name) == unknown.response_id)
-        message = f"Item with id '{wanted[index]}' not found."
+        stored_items = _by_id(
+            await store.get_many(
+                tenant, {_response_id(item_id) for item_id in references.values()}, max_bytes
+            )
+        )
+    except ResponseNotFound as error:
+        index = next(
+            index for index, item_id in references.items() if _response_id(item_id) == error.response_id
+        )
+        message = f"Item with id '{references[index]}' not found."
         raise errors.InvalidRequest(message, status=404, param=f"input[{index}]") from None
-    if not known:
+    if not stored_items:
         return raw
-    items = [known.get(wanted.get(index, ""), item) for index, item in enumerate(said)]
-    return _encode({**parsing.raws(raw), "input": items})
+    resolved_items = [stored_items.get(references.get(index, ""), item) for index, item in enumerate(items)]
+    return _encode({**parsing.raws(raw), "input": resolved_items})
 
 
-def _named(item: msgspec.Raw) -> str:
-    """What an item refers to, or empty where it is none but itself."""
+def _referenced_id(item: msgspec.Raw) -> str:
+    """Return the id that a reference names, or an empty string for other items."""
     try:
-        found = _item(item)
+        parsed = _item(item)
     except msgspec.MsgspecError:
-        return ""  # whoever reads the request says what is wrong with it
-    return found.id or "" if found.type == "item_reference" else ""
+        # The parser of the request reports the error.
+        return ""
+    return parsed.id or "" if parsed.type == "item_reference" else ""
 
 
-def _response(name: str) -> str:
-    """The response that an item's id names, if it is one of ours."""
-    return f"resp_{name.partition('_')[2].rpartition('_')[0]}"
+def _response_id(item_id: str) -> str:
+    """Return the id of the response that an item's id names."""
+    return f"resp_{item_id.partition('_')[2].rpartition('_')[0]}"
 
 
 def _by_id(responses: Iterable[str]) -> Mapping[str, msgspec.Raw]:
-    """The items that some responses told, by their ids."""
-    items = (item for response in responses for item in _told(response).output)
-    return {found.id: item for item in items if (found := _item(item)).id}
+    """Return the items of the responses by their ids."""
+    items = (item for response in responses for item in _parse_response(response).output)
+    return {parsed.id: item for item in items if (parsed := _item(item)).id}

@@ -1,4 +1,4 @@
-"""Pictures, sound and vectors that a model server makes: asked and answered as they are, on the relay."""
+"""Forwards image, audio and embedding requests to model servers unchanged."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold import errors
-from sixfold.api.gateway.chat_handler import EventStreamResponse, headers_of
+from sixfold.api.gateway.chat_handler import EventStreamResponse, reply_headers
 from sixfold.api.gateway.openai import errors as openai_errors
 from sixfold.api.gateway.openai import media_jobs
 from sixfold.core.accounts import limits
@@ -26,113 +26,115 @@ from sixfold.core.gateway.usage import TokenUsage
 from sixfold.web import requests
 from sixfold.web.bodies import FormPart
 
-OWN = frozenset({*media_jobs.OURS, "default", "style-transfer", "inpaint-cleaner"})
+LOCAL_NAMES = frozenset({*media_jobs.MODEL_ALIASES, "default", "style-transfer", "inpaint-cleaner"})
 EVENTS = "text/event-stream"
 
 
 @dataclass(frozen=True, slots=True)
 class ForwardedCall:
-    """A request that goes on: its protocol, our service of that kind, its body, and what it may use.
+    """A request to forward: its protocol, the matching service of ours, its body, its expected usage.
 
-    `kind` is the content type of the answer; `stream` says that it is passed on as it comes.
+    `kind` is the content type of the response; `stream` passes it on as it comes.
     """
 
     wire: str
     service: str
     model: str
     body: bytes
-    most: TokenUsage
+    expected_usage: TokenUsage
     kind: str = "application/json"
     stream: bool = False
     content_type: str = ""
 
 
 class UpstreamPassthrough:
-    """What is not made here; `images` are the text-to-image models that are."""
+    """Forwards requests for models that are not served here; `images` are local text-to-image models."""
 
-    def __init__(self, relay: Gateway, images: Collection[str] = ()) -> None:
-        self._relay = relay
-        self._own = OWN.union(images)
+    def __init__(self, gateway: Gateway, images: Collection[str] = ()) -> None:
+        self._gateway = gateway
+        self._local_names = LOCAL_NAMES.union(images)
 
-    def makes(self, wire: str, model: Any) -> bool:
-        """Whether a model server is asked for a model of this name; our own names are ours."""
-        if not isinstance(model, str) or model in self._own or model.startswith("custom:"):
+    def serves(self, wire: str, model: Any) -> bool:
+        """Return whether a model server serves this model; our own names are never forwarded."""
+        if not isinstance(model, str) or model in self._local_names or model.startswith("custom:"):
             return False
-        return self._relay.router.accepts_protocol(model, wire)
+        return self._gateway.router.accepts_protocol(model, wire)
 
     def is_local(self, model: str) -> bool:
-        """Whether a model server on this machine or in its network may be asked for this model."""
-        return any(target.upstream.local for target in self._relay.router.resolve(model))
+        """Return whether a local model server may serve this model."""
+        return any(target.upstream.local for target in self._gateway.router.resolve(model))
 
     def local_embeddings(self) -> str:
-        """The name of an embedding model that a local server has, or an empty string."""
-        return self._relay.router.local_embeddings()
+        """Return the name of an embedding model on a local server, or an empty string."""
+        return self._gateway.router.local_embeddings()
 
-    async def answer(
-        self, request: Request, principal: Principal, passed: ForwardedCall, scope: str | None
+    async def respond(
+        self, request: Request, principal: Principal, call: ForwardedCall, scope: str | None
     ) -> Response:
-        """The server's answer, whole or as it comes; with an `Idempotency-Key` always whole."""
-        payer, ask = limits.payer_of(principal), _ask(request, principal, passed)
-        if passed.stream and scope is None:
-            flow = await self._relay.stream(msgspec.structs.replace(ask, stream=True), payer)
-            headers = {"X-Sixfold-Engine": flow.target, "X-Sixfold-Quality": "full"}
-            return EventStreamResponse(_blocks(flow, passed, ask.request_id), passed.kind, headers)
-        if passed.kind == EVENTS:
-            raise errors.BadRequest("A stream cannot be replayed: leave Idempotency-Key out")
-        paid = None if scope is None else await self._relay.paid_before(scope, ask.request_id)
-        if paid is None:
-            reply = await self._relay.complete(ask, payer)
+        """Return the server's response; with an `Idempotency-Key` it is never streamed."""
+        payer, gateway_request = limits.payer_of(principal), _gateway_request(request, principal, call)
+        if call.stream and scope is None:
+            stream = await self._gateway.stream(msgspec.structs.replace(gateway_request, stream=True), payer)
+            headers = {"X-Sixfold-Engine": stream.target, "X-Sixfold-Quality": "full"}
+            return EventStreamResponse(_blocks(stream, call, gateway_request.request_id), call.kind, headers)
+        if call.kind == EVENTS:
+            raise errors.BadRequest("A stream cannot be replayed; omit Idempotency-Key")
+        paid_cost = (
+            None if scope is None else await self._gateway.paid_before(scope, gateway_request.request_id)
+        )
+        if paid_cost is None:
+            reply = await self._gateway.complete(gateway_request, payer)
         else:
-            reply = await self._relay.complete(msgspec.structs.replace(ask, prepaid_hold=0))
-            reply = msgspec.structs.replace(reply, cost=paid)
-        response = Response(reply.raw or b"", 200, media_type=passed.kind)
-        response.raw_headers += headers_of(reply)
+            reply = await self._gateway.complete(msgspec.structs.replace(gateway_request, prepaid_hold=0))
+            reply = msgspec.structs.replace(reply, cost=paid_cost)
+        response = Response(reply.raw or b"", 200, media_type=call.kind)
+        response.raw_headers += reply_headers(reply)
         return response
 
 
-def _ask(request: Request, principal: Principal, passed: ForwardedCall) -> GatewayRequest:
+def _gateway_request(request: Request, principal: Principal, call: ForwardedCall) -> GatewayRequest:
     return GatewayRequest(
         account_id=principal.account_id,
         request_id=requests.request_id(request),
-        endpoint=passed.wire,
-        wire=passed.wire,
-        model=passed.model,
-        body=passed.body,
+        endpoint=call.wire,
+        wire=call.wire,
+        model=call.model,
+        body=call.body,
         parse=lambda: ChatRequest(()),
-        expected_usage=passed.most,
-        services=(passed.service,),
+        expected_usage=call.expected_usage,
+        services=(call.service,),
         allowed_services=principal.scope.services,
         below_zero=principal.below_zero,
         tpm=principal.scope.tpm,
         key_id=principal.key_id,
         credential_id=principal.credential_id,
-        headers={"Content-Type": passed.content_type} if passed.content_type else {},
+        headers={"Content-Type": call.content_type} if call.content_type else {},
     )
 
 
-async def _blocks(flow: ResponseStream, passed: ForwardedCall, request_id: str) -> AsyncGenerator[bytes]:
-    """What comes; an error in the middle is an event where there are events, else the sound breaks off."""
+async def _blocks(stream: ResponseStream, call: ForwardedCall, request_id: str) -> AsyncGenerator[bytes]:
+    """Yield the stream; an error becomes an event, or breaks off audio."""
     try:
-        async with contextlib.aclosing(flow.blocks()) as blocks:
+        async with contextlib.aclosing(stream.blocks()) as blocks:
             async for block in blocks:
                 yield block
     except errors.SixfoldError as error:
-        if passed.kind != EVENTS:
+        if call.kind != EVENTS:
             raise
         yield openai_errors.event(error, request_id)
 
 
 def is_stream(values: Mapping[str, Any]) -> bool:
-    """Whether a request asks for events, in JSON or in a form."""
+    """Return whether a request, in JSON or as a form, asks for events."""
     return values.get("stream") in (True, "true", "True", "1")
 
 
 def form(parts: Sequence[FormPart]) -> tuple[bytes, str]:
-    """A form made anew without its `model`, and its content type; equal forms give equal bytes."""
-    kept = [(_head(part), part.data) for part in parts if part.name != "model"]
-    border = _border(kept)
-    pieces = [b"--%s\r\n%s\r\n\r\n%s\r\n" % (border, head, data) for head, data in kept]
-    return b"".join([*pieces, b"--%s--\r\n" % border]), f"multipart/form-data; boundary={border.decode()}"
+    """Rebuild a form without `model`; return its bytes and content type. Equal forms give equal bytes."""
+    fields = [(_head(part), part.data) for part in parts if part.name != "model"]
+    boundary = _boundary(fields)
+    lines = [b"--%s\r\n%s\r\n\r\n%s\r\n" % (boundary, head, data) for head, data in fields]
+    return b"".join([*lines, b"--%s--\r\n" % boundary]), f"multipart/form-data; boundary={boundary.decode()}"
 
 
 def _head(part: FormPart) -> bytes:
@@ -142,13 +144,13 @@ def _head(part: FormPart) -> bytes:
     return head.encode()
 
 
-def _border(kept: Sequence[tuple[bytes, bytes]]) -> bytes:
-    """A line that is in no part, as nothing holds its own hash."""
-    found = hashlib.sha256()
-    for head, data in kept:
-        found.update(b"%d %d " % (len(head), len(data)) + head)
-        found.update(data)
-    return b"sixfold-" + found.hexdigest()[:40].encode()
+def _boundary(fields: Sequence[tuple[bytes, bytes]]) -> bytes:
+    """Return a boundary that no part contains, since nothing contains its own hash."""
+    digest = hashlib.sha256()
+    for head, data in fields:
+        digest.update(b"%d %d " % (len(head), len(data)) + head)
+        digest.update(data)
+    return b"sixfold-" + digest.hexdigest()[:40].encode()
 
 
 def _quoted(text: str) -> str:

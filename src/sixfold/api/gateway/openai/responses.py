@@ -1,7 +1,7 @@
-"""Responses: a request read, a response and its events said.
+"""OpenAI's Responses API: parse requests, render responses and their events.
 
-Source: https://platform.openai.com/docs/api-reference/responses and …/responses-streaming. `keeping` has what
-is kept of them.
+Source: https://platform.openai.com/docs/api-reference/responses and …/responses-streaming. Stored responses
+are in `stored_responses`.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ class _ResponsesHead(msgspec.Struct):
 
 
 class ResponsesRequest(ChatCall, frozen=True):
-    """A request for a response: which one it goes on from, and whether to keep it where it says so."""
+    """A parsed request, with the previous response's id and the `store` setting."""
 
     previous: str = ""
     store: bool | None = None
 
 
-_DONE_ELSEWHERE = frozenset(
+_PROVIDER_TOOL_ITEMS = frozenset(
     {"web_search_call", "file_search_call", "code_interpreter_call", "mcp_list_tools"}
 )
-_ECHOED = (
+_ECHOED_FIELDS = (
     "instructions",
     "max_output_tokens",
     "max_tool_calls",
@@ -79,8 +79,8 @@ _ECHOED = (
 _head = msgspec.json.Decoder(_ResponsesHead)
 
 
-def wanted(raw: bytes) -> ResponsesRequest:
-    """What a request asks for; raises `BadRequest` or `InvalidRequest`."""
+def parse_call(raw: bytes) -> ResponsesRequest:
+    """Parse the head of a request; raises `BadRequest` or `InvalidRequest`."""
     head = cast("_ResponsesHead", parsing.head(_head, raw))
     if not head.input:
         raise InvalidRequest("input must not be empty", param="input")
@@ -91,7 +91,7 @@ def wanted(raw: bytes) -> ResponsesRequest:
         stream=bool(head.stream),
         max_tokens=head.max_output_tokens,
         parse=lambda: parse(raw),
-        tools=lambda: tools.kinds(bodies.parse_object(raw).get("tools")),
+        tools=lambda: tools.tool_kinds(bodies.parse_object(raw).get("tools")),
         echo=lambda: _echo(raw),
         previous=head.previous_response_id or "",
         store=head.store,
@@ -99,37 +99,37 @@ def wanted(raw: bytes) -> ResponsesRequest:
 
 
 def _echo(raw: bytes) -> Mapping[str, msgspec.Raw]:
-    """What a response has of its request, as it came."""
-    given = parsing.raws(raw)
-    return {name: given[name] for name in _ECHOED if bytes(given.get(name, b"null")) != b"null"}
+    """Return the request's fields that the response repeats."""
+    fields = parsing.raws(raw)
+    return {name: fields[name] for name in _ECHOED_FIELDS if bytes(fields.get(name, b"null")) != b"null"}
 
 
 def parse(raw: bytes) -> ChatRequest:
-    """A request in no dialect; raises `InvalidRequest` for what only its own dialect knows."""
+    """Parse a whole request; raises `InvalidRequest` for what only OpenAI's servers support."""
     body = bodies.parse_object(raw)
     if body.get("previous_response_id"):
         raise PreviousResponseNotFound(str(body["previous_response_id"]))
     for name in ("conversation", "prompt"):
         if body.get(name):
-            raise InvalidRequest(f"{name} needs a server that speaks responses itself", param=name)
+            raise InvalidRequest(f"{name} requires a model server with the Responses API", param=name)
     system = [str(body["instructions"])] if body.get("instructions") else []
     messages: list[ChatMessage] = []
-    given = body.get("input")
-    if isinstance(given, str):
-        messages.append(ChatMessage("user", (TextPart(given),)))
+    items = body.get("input")
+    if isinstance(items, str):
+        messages.append(ChatMessage("user", (TextPart(items),)))
     else:
-        for index, item in enumerate(parsing.items(given, "input")):
-            _take(parsing.mapping(item, f"input[{index}]"), f"input[{index}]", system, messages)
+        for index, item in enumerate(parsing.items(items, "input")):
+            _add_item(parsing.mapping(item, f"input[{index}]"), f"input[{index}]", system, messages)
     text: Any = body.get("text") or {}
     reasoning: Any = body.get("reasoning") or {}
     parallel = body.get("parallel_tool_calls")
     return ChatRequest(
         messages=tuple(messages),
         system="\n\n".join(system),
-        tools=tools.offered(body.get("tools")),
-        choice=parsing.choice(body.get("tool_choice")),
+        tools=tools.function_specs(body.get("tools")),
+        choice=parsing.tool_choice(body.get("tool_choice")),
         parallel=parallel if isinstance(parallel, bool) else None,
-        shape=parsing.shape(parsing.mapping(text, "text").get("format"), "text.format"),
+        shape=parsing.response_format(parsing.mapping(text, "text").get("format"), "text.format"),
         max_tokens=body.get("max_output_tokens"),
         temperature=parsing.number(body, "temperature"),
         top_p=parsing.number(body, "top_p"),
@@ -138,10 +138,10 @@ def parse(raw: bytes) -> ChatRequest:
     )
 
 
-def _take(item: Mapping[str, Any], where: str, system: list[str], messages: list[ChatMessage]) -> None:
+def _add_item(item: Mapping[str, Any], path: str, system: list[str], messages: list[ChatMessage]) -> None:
     match item.get("type", "message"):
         case "message":
-            parts = _parts(item.get("content"), where)
+            parts = _parts(item.get("content"), path)
             if item.get("role") in ("system", "developer"):
                 system.append("".join(part.text for part in parts if isinstance(part, TextPart)))
             else:
@@ -149,97 +149,100 @@ def _take(item: Mapping[str, Any], where: str, system: list[str], messages: list
                     ChatMessage("assistant" if item.get("role") == "assistant" else "user", parts)
                 )
         case "function_call" | "custom_tool_call":
-            messages.append(ChatMessage("assistant", (tools.call(item),)))
+            messages.append(ChatMessage("assistant", (tools.tool_call(item),)))
         case "function_call_output" | "custom_tool_call_output":
-            told = cast("tuple[TextPart | ImagePart, ...]", _parts(item.get("output"), where))
-            messages.append(ChatMessage("user", (ToolResult(str(item.get("call_id") or ""), told),)))
+            parts = cast("tuple[TextPart | ImagePart, ...]", _parts(item.get("output"), path))
+            messages.append(ChatMessage("user", (ToolResult(str(item.get("call_id") or ""), parts),)))
         case "reasoning":
             signature = str(item.get("encrypted_content") or "")
-            said = parsing.items(item.get("summary") or [], where)
-            thought = " ".join(str(parsing.mapping(part, where).get("text", "")) for part in said)
+            summary = parsing.items(item.get("summary") or [], path)
+            reasoning = " ".join(str(parsing.mapping(part, path).get("text", "")) for part in summary)
             if signature:
-                messages.append(ChatMessage("assistant", (ReasoningPart(thought, signature),)))
+                messages.append(ChatMessage("assistant", (ReasoningPart(reasoning, signature),)))
         case "item_reference":
-            raise InvalidRequest(f"Item with id '{item.get('id')}' not found.", status=404, param=where)
-        case str(kind) if kind in _DONE_ELSEWHERE:
-            pass  # what a provider's own tool did: what came of it is in the message that follows
+            raise InvalidRequest(f"Item with id '{item.get('id')}' not found.", status=404, param=path)
+        case str(kind) if kind in _PROVIDER_TOOL_ITEMS:
+            # The message that follows has the result of the provider's own tool.
+            pass
         case kind:
-            raise InvalidRequest(f"This model takes no item of type {kind!r}", param=where)
+            raise InvalidRequest(f"This model does not support items of type {kind!r}", param=path)
 
 
-def _parts(content: Any, where: str) -> tuple[Part, ...]:
+def _parts(content: Any, path: str) -> tuple[Part, ...]:
     if isinstance(content, str):
         return (TextPart(content),) if content else ()
-    found: list[Part] = []
-    for value in parsing.items(content or [], where):
-        part = parsing.mapping(value, where)
+    parts: list[Part] = []
+    for value in parsing.items(content or [], path):
+        part = parsing.mapping(value, path)
         match part.get("type"):
             case "input_text" | "output_text" | "text":
-                found.append(TextPart(str(part.get("text", ""))))
+                parts.append(TextPart(str(part.get("text", ""))))
             case "refusal":
-                found.append(TextPart(str(part.get("refusal", ""))))
+                parts.append(TextPart(str(part.get("refusal", ""))))
             case "input_image":
-                found.append(parsing.picture(part.get("image_url"), f"{where}.image_url"))
+                parts.append(parsing.image_part(part.get("image_url"), f"{path}.image_url"))
             case kind:
-                raise InvalidRequest(f"This model takes no part of type {kind!r}", param=where)
-    return tuple(found)
+                raise InvalidRequest(f"This model does not support parts of type {kind!r}", param=path)
+    return tuple(parts)
 
 
-def whole(answer: ChatResponse, asked: ChatCall, request_id: str) -> bytes:
-    """A response."""
-    speaker = ResponseEventWriter(request_id, answer.model or asked.model, asked)
+def render(answer: ChatResponse, chat_call: ChatCall, request_id: str) -> bytes:
+    """Render a response."""
+    writer = ResponseEventWriter(request_id, answer.model or chat_call.model, chat_call)
     for part in answer.parts:
         match part:
             case TextPart():
-                speaker.said(part.text)
+                writer.add_text(part.text)
             case ReasoningPart():
-                speaker.thought(part.text)
+                writer.add_reasoning(part.text)
                 if part.signature:
-                    speaker.sealed(part.signature)
+                    writer.set_signature(part.signature)
             case ToolCall():
-                number = len(speaker.output)
-                speaker.calling(ToolCallStart(number, part.id, part.name))
-                speaker.argument(ToolCallDelta(number, part.arguments))
-    speaker.close()
-    return _encode(speaker.response(MessageEnd(answer.stop, answer.usage)))
+                number = len(writer.output)
+                writer.begin_call(ToolCallStart(number, part.id, part.name))
+                writer.add_arguments(ToolCallDelta(number, part.arguments))
+    writer.close()
+    return _encode(writer.response(MessageEnd(answer.stop, answer.usage)))
 
 
-async def stream(events: AsyncIterator[Event], asked: ChatCall, request_id: str) -> AsyncGenerator[bytes]:
-    """The events of a response; of one that fails in the middle, too, which some agents wait for."""
-    speaker = ResponseEventWriter(request_id, asked.model, asked)
-    yield speaker.begin()
+async def render_stream(
+    events: AsyncIterator[Event], chat_call: ChatCall, request_id: str
+) -> AsyncGenerator[bytes]:
+    """Yield the events of a response; an error becomes a `response.failed` event, which some agents need."""
+    writer = ResponseEventWriter(request_id, chat_call.model, chat_call)
+    yield writer.begin()
     try:
         async for event in events:
-            yield _said(speaker, event)
+            yield _render_event(writer, event)
     except SixfoldError as error:
-        yield speaker.fail(_fault(error))
+        yield writer.fail(_error_fields(error))
 
 
-def _said(speaker: ResponseEventWriter, event: Event) -> bytes:
+def _render_event(writer: ResponseEventWriter, event: Event) -> bytes:
     match event:
         case TextDelta():
-            return speaker.said(event.text)
+            return writer.add_text(event.text)
         case ReasoningDelta():
-            told = speaker.thought(event.text) if event.text else b""
-            return told + (speaker.sealed(event.signature) if event.signature else b"")
+            output = writer.add_reasoning(event.text) if event.text else b""
+            return output + (writer.set_signature(event.signature) if event.signature else b"")
         case ToolCallStart():
-            return speaker.calling(event)
+            return writer.begin_call(event)
         case ToolCallDelta():
-            return speaker.argument(event)
+            return writer.add_arguments(event)
         case MessageEnd():
-            return speaker.close() + speaker.end(event)
+            return writer.close() + writer.end(event)
 
 
-def _fault(error: SixfoldError) -> dict[str, Any]:
-    """What an event of an error has."""
-    found = openai_errors.document(error)["error"]
-    return {"code": found["code"], "message": found["message"], "param": found["param"]}
+def _error_fields(error: SixfoldError) -> dict[str, Any]:
+    """Return the fields of an error event."""
+    body = openai_errors.document(error)["error"]
+    return {"code": body["code"], "message": body["message"], "param": body["param"]}
 
 
-def failed(error: SixfoldError, _request_id: str) -> bytes:
-    """An error where a response had not begun, or was another server's own."""
-    told = {"type": "error", **_fault(error), "sequence_number": 0}
-    return b"event: error\ndata: " + _encode(told) + b"\n\n"
+def render_error(error: SixfoldError, _request_id: str) -> bytes:
+    """Return the error event of a response that had not begun or that the server rendered itself."""
+    event = {"type": "error", **_error_fields(error), "sequence_number": 0}
+    return b"event: error\ndata: " + _encode(event) + b"\n\n"
 
 
-TONGUE = ResponseDialect("responses", openai_errors.dialect, whole, stream, failed)
+DIALECT = ResponseDialect("responses", openai_errors.dialect, render, render_stream, render_error)

@@ -1,7 +1,7 @@
-"""Responses that are kept: gone on from, read again, forgotten.
+"""Stored responses: continue a conversation from them, read them, delete them.
 
-A conversation goes on with all that was said in it as its input. Where the response before came from a server
-that says that it stored it (`"store": true`), the request goes on as it came: that server knows more of it.
+A continued conversation has all previous items as its input. If the previous response came from a server that
+stores it (`"store": true`), the request is passed on unchanged, as that server has more context.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from sixfold.web import requests
 from sixfold.web import responses as web_responses
 
 _ENDS = ("response.completed", "response.incomplete")
-_MARKS = tuple(f'"{end}"'.encode() for end in _ENDS)
+_END_MARKS = tuple(f'"{end}"'.encode() for end in _ENDS)
 _ENDED = frozenset({"completed", "incomplete"})
-_LETTERS = {
+_ID_PREFIXES = {
     "message": "msg",
     "function_call": "fc",
     "function_call_output": "fco",
@@ -46,7 +46,7 @@ _LETTERS = {
     "reasoning": "rs",
 }
 _PAGE, _MAX_PAGE, _MAX_TEXT = 20, 100, 200
-_FRESH = {"Cache-Control": "no-store"}
+_NO_STORE = {"Cache-Control": "no-store"}
 _TRUE = msgspec.Raw(b"true")
 _encode = parsing.encode
 
@@ -63,132 +63,141 @@ class _ResponseEvent(msgspec.Struct):
     response: msgspec.Raw = msgspec.Raw(b"{}")
 
 
-_told = msgspec.json.Decoder(_StoredOutput).decode
+_parse_output = msgspec.json.Decoder(_StoredOutput).decode
 _event = msgspec.json.Decoder(_ResponseEvent).decode
 _items = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _objects = msgspec.json.Decoder(list[dict[str, Any]], float_hook=json_decoding.number).decode
 
 
 class ResponseStorage:
-    """What a request has to do with responses that are kept; a conversation has up to `most` bytes."""
+    """Stores responses and resolves references to them; a conversation has at most `most` bytes."""
 
-    def __init__(self, shelf: ResponseStore, most: int) -> None:
-        self._shelf = shelf
-        self._most = most
+    def __init__(self, store: ResponseStore, max_bytes: int) -> None:
+        self._store = store
+        self._max_bytes = max_bytes
 
-    def kept(self, tenant: Tenant, wanted: ResponsesRequest, raw: bytes) -> ResponsesRequest:
-        """The request with whoever keeps its response, where it is to be kept."""
-        if not self._shelf.should_store(wanted.store):
-            return wanted
+    def with_recorder(self, tenant: Tenant, request: ResponsesRequest, raw: bytes) -> ResponsesRequest:
+        """Return the request with a recorder if its response is to be stored."""
+        if not self._store.should_store(request.store):
+            return request
         return replace(
-            wanted,
-            echo=lambda: {**wanted.echo(), "store": _TRUE},
-            keeper=_ResponseCapture(self._shelf, tenant, wanted.previous, raw),
+            request,
+            echo=lambda: {**request.echo(), "store": _TRUE},
+            recorder=_ResponseCapture(self._store, tenant, request.previous, raw),
         )
 
-    async def continued(
-        self, tenant: Tenant, wanted: ResponsesRequest, raw: bytes
+    async def with_history(
+        self, tenant: Tenant, request: ResponsesRequest, raw: bytes
     ) -> tuple[ResponsesRequest, bytes]:
-        """The request with what it refers to, and the body to pass on.
+        """Return the request with its history, and the body to pass on.
 
-        Raises `PreviousResponseNotFound`, and `TooLong` for a conversation that is too long to go on.
+        Raises `PreviousResponseNotFound`, and `TooLong` for a conversation above the limit.
         """
-        whole = raw
-        if wanted.previous:
-            before = await self._before(tenant, wanted, raw)
-            if before is None:  # a server that speaks responses may know it
-                return wanted, raw
-            if before.turns[-1].server:
-                parse = functools.partial(_parse, before, raw)
-                return replace(wanted, parse=parse, recalled=_recalled(before)), raw
-            whole = _whole(before, raw)
-        if item_references.MARK in whole:
-            whole = await item_references.resolved(self._shelf, tenant, whole, self._most - len(whole))
-        return replace(wanted, parse=lambda: responses.parse(whole)), whole
+        body = raw
+        if request.previous:
+            history = await self._history(tenant, request, raw)
+            if history is None:
+                # A model server with the Responses API may store it.
+                return request, raw
+            if history.turns[-1].server:
+                parse = functools.partial(_parse, history, raw)
+                return replace(request, parse=parse, stored_tokens=_stored_tokens(history)), raw
+            body = _with_items(history, raw)
+        if item_references.MARK in body:
+            body = await item_references.resolve(self._store, tenant, body, self._max_bytes - len(body))
+        return replace(request, parse=lambda: responses.parse(body)), body
 
-    async def _before(self, tenant: Tenant, wanted: ResponsesRequest, raw: bytes) -> Conversation | None:
+    async def _history(self, tenant: Tenant, request: ResponsesRequest, raw: bytes) -> Conversation | None:
         try:
-            return await self._shelf.get_conversation(tenant, wanted.previous, self._most - len(raw))
-        except ResponseNotFound as unknown:
-            raise PreviousResponseNotFound(unknown.response_id) from unknown
+            return await self._store.get_conversation(tenant, request.previous, self._max_bytes - len(raw))
+        except ResponseNotFound as error:
+            raise PreviousResponseNotFound(error.response_id) from error
 
 
-def _recalled(before: Conversation) -> int:
-    """About how many tokens of input a server adds that remembers what was said before."""
-    said = [len(kept.input) + sum(map(len, _told(kept.response).output)) for kept in before.turns]
-    return chats.tokens_of(sum(said))
+def _stored_tokens(history: Conversation) -> int:
+    """Estimate the input tokens that a server adds from the responses it stores."""
+    sizes = [
+        len(response.input) + sum(map(len, _parse_output(response.response).output))
+        for response in history.turns
+    ]
+    return chats.tokens_of(sum(sizes))
 
 
-def _parse(before: Conversation, raw: bytes) -> ChatRequest:
-    return responses.parse(_whole(before, raw))
+def _parse(history: Conversation, raw: bytes) -> ChatRequest:
+    return responses.parse(_with_items(history, raw))
 
 
-def _whole(before: Conversation, raw: bytes) -> bytes:
-    """A request that goes on from nothing: its input is all that was said before, and its own."""
-    if isinstance(before.fault, ResponseNotFound):
-        raise PreviousResponseNotFound(before.fault.response_id)
-    if before.fault is not None:
-        raise before.fault
+def _with_items(history: Conversation, raw: bytes) -> bytes:
+    """Return a self-contained request: its input has all previous items and its own."""
+    if isinstance(history.fault, ResponseNotFound):
+        raise PreviousResponseNotFound(history.fault.response_id)
+    if history.fault is not None:
+        raise history.fault
     fields = parsing.raws(raw)
     del fields["previous_response_id"]
-    said = [item for kept in before.turns for item in (*_items(kept.input), *_told(kept.response).output)]
-    fields["input"] = msgspec.Raw(_encode([*said, *_asked(raw)]))
+    items = [
+        item
+        for response in history.turns
+        for item in (*_items(response.input), *_parse_output(response.response).output)
+    ]
+    fields["input"] = msgspec.Raw(_encode([*items, *_input_items(raw)]))
     return _encode(fields)
 
 
-def _asked(raw: bytes) -> list[msgspec.Raw]:
-    """The items of a request's input; a text is a message of its user."""
-    given = item_references.given(raw)
-    if isinstance(given, list):
-        return given
-    content = [{"type": "input_text", "text": given}]
+def _input_items(raw: bytes) -> list[msgspec.Raw]:
+    """Return the items of a request's input; a text becomes a user message."""
+    value = item_references.request_input(raw)
+    if isinstance(value, list):
+        return value
+    content = [{"type": "input_text", "text": value}]
     return [msgspec.Raw(_encode({"type": "message", "role": "user", "content": content}))]
 
 
 class _ResponseCapture:
-    """Keeps the response of one request."""
+    """Stores the response of one request."""
 
-    def __init__(self, shelf: ResponseStore, tenant: Tenant, previous: str, raw: bytes) -> None:
-        self._shelf = shelf
+    def __init__(self, store: ResponseStore, tenant: Tenant, previous: str, raw: bytes) -> None:
+        self._store = store
         self._tenant = tenant
         self._previous = previous
         self._raw = raw
 
-    async def whole(self, body: bytes, server: str) -> None:
-        """Keep a response that has come to its end."""
+    async def record(self, body: bytes, server: str) -> None:
+        """Store a completed response."""
         try:
-            told = _told(body)
+            told = _parse_output(body)
         except (msgspec.MsgspecError, UnicodeError):
-            return  # a server's own, and no response
+            # A model server sent something else.
+            return
         if not told.id or told.status not in _ENDED:
             return
-        kept = StoredResponse(
+        with_recorder = StoredResponse(
             id=told.id,
             previous=self._previous if self._previous not in ("", told.id) else None,
             server=server if told.store is True else "",
-            input=_encode(_asked(self._raw)).decode("utf-8", "replace"),
+            input=_encode(_input_items(self._raw)).decode("utf-8", "replace"),
             response=body.decode("utf-8", "replace"),
         )
-        await self._shelf.keep(self._tenant, kept)
+        await self._store.keep(self._tenant, with_recorder)
 
-    async def watch(self, blocks: AsyncGenerator[bytes], server: str) -> AsyncGenerator[bytes]:
-        """Whole events as they come; the response is kept before its end is told."""
+    async def record_stream(self, blocks: AsyncGenerator[bytes], server: str) -> AsyncGenerator[bytes]:
+        """Yield the events, storing the response before its last event."""
         async with contextlib.aclosing(blocks):
             async for block in blocks:
-                if any(mark in block for mark in _MARKS):
-                    for body in _ended(block):
-                        await self.whole(body, server)
+                if any(mark in block for mark in _END_MARKS):
+                    for body in _completed_responses(block):
+                        await self.record(body, server)
                 yield block
 
 
-def _ended(block: bytes) -> Iterator[bytes]:
-    """The responses whose end is told in some whole events."""
+def _completed_responses(block: bytes) -> Iterator[bytes]:
+    """Yield the completed responses in a block of events."""
     for line in block.splitlines():
-        if line.startswith(b"data:") and any(mark in line for mark in _MARKS):
+        if line.startswith(b"data:") and any(mark in line for mark in _END_MARKS):
             try:
                 event = _event(line.removeprefix(b"data:"))
             except (msgspec.MsgspecError, UnicodeError):
-                continue  # as it is passed on, too
+                continue
             if event.type in _ENDS:
                 yield bytes(event.response)
 
@@ -202,14 +211,14 @@ class DeletedResponseSchema(TypedDict):
 
 
 class InputItemSchema(TypedDict):
-    """An item of a conversation; it has more fields, by its type."""
+    """An item of a conversation; further fields depend on its type."""
 
     id: str
     type: str
 
 
 class InputItemsSchema(TypedDict):
-    """Some of the items that a response was made from."""
+    """A page of the input items of a response."""
 
     object: Literal["list"]
     data: Sequence[InputItemSchema]
@@ -219,57 +228,58 @@ class InputItemsSchema(TypedDict):
 
 
 class StoredResponseRoutes:
-    """`/v1/responses/{response_id}`: what is kept of an account, for the keys that see it."""
+    """`/v1/responses/{response_id}`: the account's stored responses."""
 
-    def __init__(self, door: CachedKeyAuth, shelf: ResponseStore, most: int) -> None:
-        self._door = door
-        self._shelf = shelf
-        self._most = most
+    def __init__(self, auth: CachedKeyAuth, store: ResponseStore, max_bytes: int) -> None:
+        self._auth = auth
+        self._store = store
+        self._max_bytes = max_bytes
 
     async def show(self, request: HttpRequest) -> Response:
-        """A response as it was told."""
+        """Return a response as it was sent."""
         if requests.query_choice(request, "stream", ("true", "false"), _MAX_TEXT) == "true":
-            raise errors.BadRequest("A response that has ended is not streamed again: leave stream out")
-        body = await self._shelf.get(await self._tenant(request), requests.path_value(request, "response_id"))
-        return Response(body, headers=_FRESH, media_type="application/json")
+            raise errors.BadRequest("A stored response cannot be streamed; omit stream")
+        body = await self._store.get(await self._tenant(request), requests.path_value(request, "response_id"))
+        return Response(body, headers=_NO_STORE, media_type="application/json")
 
-    async def forget(self, request: HttpRequest) -> Response:
-        """Delete one."""
+    async def delete(self, request: HttpRequest) -> Response:
+        """Delete a response."""
         response_id = requests.path_value(request, "response_id")
-        await self._shelf.delete(await self._tenant(request), response_id)
+        await self._store.delete(await self._tenant(request), response_id)
         deleted: DeletedResponseSchema = {"id": response_id, "object": "response", "deleted": True}
         return web_responses.json(deleted)
 
     async def cancel(self, request: HttpRequest) -> Response:
-        """Never: what is kept has ended."""
-        await self._shelf.get(await self._tenant(request), requests.path_value(request, "response_id"))
+        """Raise `BadRequest`: stored responses have ended."""
+        await self._store.get(await self._tenant(request), requests.path_value(request, "response_id"))
         raise errors.BadRequest("Cannot cancel a synchronous response.")
 
-    async def inputs(self, request: HttpRequest) -> Response:
-        """What the model was asked: all that was said before and is still kept, and its own input."""
+    async def input_items(self, request: HttpRequest) -> Response:
+        """Return a page of the items that the model received, including previous responses."""
         size = requests.page_size(request, _PAGE, _MAX_PAGE, _MAX_TEXT)
         order = requests.query_choice(request, "order", ("asc", "desc"), _MAX_TEXT) or "desc"
         after = requests.query_text(request, "after", _MAX_TEXT)
         response_id = requests.path_value(request, "response_id")
-        found = await self._shelf.get_conversation(await self._tenant(request), response_id, self._most)
-        if found is None:
+        conversation = await self._store.get_conversation(
+            await self._tenant(request), response_id, self._max_bytes
+        )
+        if conversation is None:
             raise ResponseNotFound(response_id)
-        items = _inputs(found.turns)
-        names = list(items)
+        items = _items_by_id(conversation.turns)
+        ids = list(items)
         if order == "desc":
-            names.reverse()
-        if after and after not in names:
-            raise errors.BadRequest(f"after names no item of this response: {after}")
-        start = names.index(after) + 1 if after else 0
-        page = [items[name] for name in names[start : start + size]]
-        return web_responses.json(_page(page, more=start + size < len(names)), headers=_FRESH)
+            ids.reverse()
+        if after and after not in ids:
+            raise errors.BadRequest(f"after must be the id of an item of this response (got {after})")
+        start = ids.index(after) + 1 if after else 0
+        page = [items[item_id] for item_id in ids[start : start + size]]
+        return web_responses.json(_page(page, more=start + size < len(ids)), headers=_NO_STORE)
 
     async def _tenant(self, request: HttpRequest) -> Tenant:
-        return (await self._door.enter(request)).tenant
+        return (await self._auth.enter(request)).tenant
 
 
 def _page(items: Sequence[Mapping[str, Any]], *, more: bool) -> InputItemsSchema:
-    """A list as clients page through it."""
     first, last = (items[0]["id"], items[-1]["id"]) if items else (None, None)
     return {
         "object": "list",
@@ -280,29 +290,30 @@ def _page(items: Sequence[Mapping[str, Any]], *, more: bool) -> InputItemsSchema
     }
 
 
-def _inputs(turns: Sequence[StoredResponse]) -> Mapping[str, Mapping[str, Any]]:
-    """The items that the last of a conversation was asked with, from the first, by their ids."""
-    found: dict[str, Mapping[str, Any]] = {}
-    for kept in turns:
-        said = [(f"in{index}", item) for index, item in enumerate(_objects(kept.input))]
-        if kept is not turns[-1]:
-            output = _told(kept.response).output
-            said += [(str(index), msgspec.json.decode(item)) for index, item in enumerate(output)]
-        for place, item in said:
-            whole = _named(item, kept.id, place)
-            found.setdefault(whole["id"], whole)  # one that was said again stands where it was said first
-    return found
+def _items_by_id(turns: Sequence[StoredResponse]) -> Mapping[str, Mapping[str, Any]]:
+    """Return the input items of a conversation's last response, oldest first, by their ids."""
+    input_items: dict[str, Mapping[str, Any]] = {}
+    for response in turns:
+        items = [(f"in{index}", item) for index, item in enumerate(_objects(response.input))]
+        if response is not turns[-1]:
+            output = _parse_output(response.response).output
+            items += [(str(index), msgspec.json.decode(item)) for index, item in enumerate(output)]
+        for position, item in items:
+            full_item = _full_item(item, response.id, position)
+            # A repeated item keeps its first position.
+            input_items.setdefault(full_item["id"], full_item)
+    return input_items
 
 
-def _named(item: Mapping[str, Any], response_id: str, place: str) -> dict[str, Any]:
-    """An item in its full form: with an id, and its text as a part."""
+def _full_item(item: Mapping[str, Any], response_id: str, place: str) -> dict[str, Any]:
+    """Return an item in its full form: with an id, and its text as a part."""
     kind = str(item.get("type") or "message")
-    letters = _LETTERS.get(kind, "item")
-    own = f"{letters}_{response_id.removeprefix('resp_')}_{place}"
-    whole = {**item, "id": str(item.get("id") or own), "type": kind}
-    if kind in _LETTERS:
-        whole.setdefault("status", "completed")
-    if isinstance(whole.get("content"), str):
-        part = "output_text" if whole.get("role") == "assistant" else "input_text"
-        whole["content"] = [{"type": part, "text": whole["content"]}]
-    return whole
+    prefix = _ID_PREFIXES.get(kind, "item")
+    own_id = f"{prefix}_{response_id.removeprefix('resp_')}_{place}"
+    full_item = {**item, "id": str(item.get("id") or own_id), "type": kind}
+    if kind in _ID_PREFIXES:
+        full_item.setdefault("status", "completed")
+    if isinstance(full_item.get("content"), str):
+        part = "output_text" if full_item.get("role") == "assistant" else "input_text"
+        full_item["content"] = [{"type": part, "text": full_item["content"]}]
+    return full_item

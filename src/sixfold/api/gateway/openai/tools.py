@@ -1,6 +1,7 @@
-"""The tools of a response, told to servers that know functions only, and their calls told back.
+"""Translates the tools of a response for servers that support only functions, and their calls back.
 
-A tool of plain text is a function of one text there. What stands in a namespace has both names in one.
+A plain-text tool becomes a function with one string parameter. The name of a tool in a namespace includes the
+namespace.
 """
 
 from __future__ import annotations
@@ -21,129 +22,136 @@ _TEXT: Mapping[str, Any] = {
     "required": [_FIELD],
     "additionalProperties": False,
 }
-_NOTHING: Mapping[str, Any] = {"type": "object", "properties": {}}
-_OPENING = re.compile(r'\s*\{\s*"' + _FIELD + r'"\s*:\s*"')
-_SAFE = re.compile(r'(?:[^"\\]|\\u[dD][89abAB]..\\u....|\\u(?![dD][89abAB])....|\\[^u])*')
+_NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
+_TEXT_START = re.compile(r'\s*\{\s*"' + _FIELD + r'"\s*:\s*"')
+_COMPLETE_TEXT = re.compile(r'(?:[^"\\]|\\u[dD][89abAB]..\\u....|\\u(?![dD][89abAB])....|\\[^u])*')
 
 
 @dataclass(frozen=True, slots=True)
 class ToolKind:
-    """A tool as its caller knows it; `text` where its input is plain text."""
+    """A tool as its caller defines it; `text` if its input is plain text."""
 
     name: str
     namespace: str = ""
     text: bool = False
 
 
-def wire(name: str, namespace: str = "") -> str:
-    """The one name by which a server is told a tool."""
+def wire_name(name: str, namespace: str = "") -> str:
+    """Return the name of a tool in requests to a server."""
     return f"{namespace}{'' if namespace.endswith('__') else '__'}{name}" if namespace else name
 
 
-def offered(given: Any) -> tuple[ToolSpec, ...]:
-    """What a server that knows functions only is offered: not what the provider itself would run."""
+def function_specs(value: Any) -> tuple[ToolSpec, ...]:
+    """Return the tools for a server that supports only functions, without those that only a provider can
+    run.
+    """
     return tuple(
-        _text(row, namespace, where) if row["type"] == "custom" else _function(row, namespace, where)
-        for row, namespace, where in _rows(given)
+        _text_tool(row, namespace, path) if row["type"] == "custom" else _function(row, namespace, path)
+        for row, namespace, path in _rows(value)
     )
 
 
-def kinds(given: Any) -> Mapping[str, ToolKind]:
-    """By the names that a server is told, what their caller knows by others or gives plain text."""
-    found = (
+def tool_kinds(value: Any) -> Mapping[str, ToolKind]:
+    """Return the tools with a namespace or plain-text input, by their names in requests to a server."""
+    tools = (
         ToolKind(str(row.get("name") or ""), namespace, row["type"] == "custom")
-        for row, namespace, _ in _rows(given)
+        for row, namespace, _ in _rows(value)
     )
-    return {wire(kind.name, kind.namespace): kind for kind in found if kind.text or kind.namespace}
+    return {wire_name(kind.name, kind.namespace): kind for kind in tools if kind.text or kind.namespace}
 
 
-def call(item: Mapping[str, Any]) -> ToolCall:
-    """A call that was made before, as a server that knows functions only is told it."""
+def tool_call(item: Mapping[str, Any]) -> ToolCall:
+    """Return an earlier call for a server that supports only functions."""
     arguments = str(item.get("arguments") or "{}")
     if item.get("type") == "custom_tool_call":
         arguments = json.dumps({_FIELD: str(item.get("input") or "")}, ensure_ascii=False)
-    name = wire(str(item.get("name") or ""), str(item.get("namespace") or ""))
+    name = wire_name(str(item.get("name") or ""), str(item.get("namespace") or ""))
     return ToolCall(str(item.get("call_id") or ""), name, arguments)
 
 
 def _rows(
-    given: Any, namespace: str = "", param: str = "tools"
+    items: Any, namespace: str = "", param: str = "tools"
 ) -> Iterator[tuple[Mapping[str, Any], str, str]]:
-    for index, value in enumerate(parsing.items(given or [], param)):
-        where = f"{param}[{index}]"
-        row = parsing.mapping(value, where)
+    for index, value in enumerate(parsing.items(items or [], param)):
+        path = f"{param}[{index}]"
+        row = parsing.mapping(value, path)
         match row.get("type"):
             case "function" | "custom":
-                yield row, namespace, where
+                yield row, namespace, path
             case "namespace" if not namespace:
-                yield from _rows(row.get("tools"), str(row.get("name") or ""), f"{where}.tools")
+                yield from _rows(row.get("tools"), str(row.get("name") or ""), f"{path}.tools")
             case _:
-                pass  # the provider itself would run it, and the model can do without
+                # Only the provider could run it, and the model can do without it.
+                pass
 
 
-def _function(row: Mapping[str, Any], namespace: str, where: str) -> ToolSpec:
-    schema = parsing.mapping(row.get("parameters") or _NOTHING, f"{where}.parameters")
-    return ToolSpec(wire(str(row.get("name") or ""), namespace), str(row.get("description") or ""), schema)
+def _function(row: Mapping[str, Any], namespace: str, path: str) -> ToolSpec:
+    schema = parsing.mapping(row.get("parameters") or _NO_PARAMETERS, f"{path}.parameters")
+    return ToolSpec(
+        wire_name(str(row.get("name") or ""), namespace), str(row.get("description") or ""), schema
+    )
 
 
-def _text(row: Mapping[str, Any], namespace: str, where: str) -> ToolSpec:
-    """The grammar that the input shall follow can only be told, not enforced."""
-    told = str(row.get("description") or "")
-    form = parsing.mapping(row.get("format") or {}, f"{where}.format")
-    if form.get("type") == "grammar":
-        told += f"\n\nThe input follows this grammar ({form.get('syntax')}):\n{form.get('definition')}"
-    return ToolSpec(wire(str(row.get("name") or ""), namespace), told.strip(), _TEXT)
+def _text_tool(row: Mapping[str, Any], namespace: str, path: str) -> ToolSpec:
+    """Return a plain-text tool; its grammar can only be described, not enforced."""
+    description = str(row.get("description") or "")
+    input_format = parsing.mapping(row.get("format") or {}, f"{path}.format")
+    if input_format.get("type") == "grammar":
+        syntax, grammar = input_format.get("syntax"), input_format.get("definition")
+        description += f"\n\nThe input follows this grammar ({syntax}):\n{grammar}"
+    return ToolSpec(wire_name(str(row.get("name") or ""), namespace), description.strip(), _TEXT)
 
 
 class PlainTool:
-    """The plain text within arguments that come piece by piece."""
+    """Extracts the plain text from streamed arguments."""
 
     def __init__(self) -> None:
         self._raw = ""
-        self._at = 0  # where in them the text begins that was not told yet; 0 before its quote came
-        self._told = ""
+        # Where the text continues that was not returned yet; 0 before its opening quote.
+        self._at = 0
+        self._returned = ""
 
-    def more(self, piece: str) -> str:
-        """What of the text this piece makes known."""
+    def add(self, piece: str) -> str:
+        """Return the text that this piece adds."""
         self._raw += piece
         if not self._at:
-            opening = _OPENING.match(self._raw)
+            opening = _TEXT_START.match(self._raw)
             self._at = opening.end() if opening else 0
         if not self._at:
             return ""
-        known = _SAFE.match(self._raw, self._at)
-        if known is None or not known.group():
+        match = _COMPLETE_TEXT.match(self._raw, self._at)
+        if match is None or not match.group():
             return ""
-        self._at = known.end()
-        text = _unquoted(known.group())
-        self._told += text
+        self._at = match.end()
+        text = _unescape(match.group())
+        self._returned += text
         return text
 
-    def rest(self) -> str:
-        """What is left at the end: all of it where the arguments were no object of one text."""
-        whole = text_of(self._raw)
-        return whole.removeprefix(self._told) if whole.startswith(self._told) else ""
+    def finish(self) -> str:
+        """Return the remaining text at the end; all of it if the arguments are not the expected object."""
+        text = text_of(self._raw)
+        return text.removeprefix(self._returned) if text.startswith(self._returned) else ""
 
 
 def text_of(arguments: str) -> str:
-    """The plain text within whole arguments; a model that keeps to no form has its say."""
+    """Return the plain text in complete arguments; arguments in another form are returned unchanged."""
     try:
-        found: Any = json.loads(arguments or '""', strict=False)
+        value: Any = json.loads(arguments or '""', strict=False)
     except ValueError:
         return arguments
-    if isinstance(found, dict):
-        values = list(cast("dict[str, Any]", found).values())
-        found = values[0] if len(values) == 1 else None
-    return _whole(found) if isinstance(found, str) else arguments
+    if isinstance(value, dict):
+        values = list(cast("dict[str, Any]", value).values())
+        value = values[0] if len(values) == 1 else None
+    return _without_surrogates(value) if isinstance(value, str) else arguments
 
 
-def _unquoted(escaped: str) -> str:
+def _unescape(escaped: str) -> str:
     try:
-        return _whole(str(json.loads(f'"{escaped}"', strict=False)))
+        return _without_surrogates(str(json.loads(f'"{escaped}"', strict=False)))
     except ValueError:
         return escaped
 
 
-def _whole(text: str) -> str:
-    """Without halves of characters, which no answer can carry."""
+def _without_surrogates(text: str) -> str:
+    """Replace lone surrogates, which JSON responses cannot contain."""
     return text.encode("utf-8", "replace").decode()
