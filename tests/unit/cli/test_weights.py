@@ -119,7 +119,7 @@ def test_a_file_that_is_not_what_it_should_be_is_refused(sixfold: Commands, hub:
 def test_a_repository_with_pickles_only_is_refused(sixfold: Commands, hub: LoopbackHub) -> None:
     (hub.folder / TURBO / UNET).unlink()
     said = sixfold.refused(*TURBO_QUIETLY)
-    assert said == "unet has no safetensors there; pickles can run code and are not fetched."
+    assert said == "unet has no safetensors; pickles can run code and are not downloaded."
 
 
 def test_a_disk_that_is_too_small_is_told_before_the_download(sixfold: Commands, hub: LoopbackHub) -> None:
@@ -133,7 +133,7 @@ def test_weights_that_give_noise_are_not_added(sixfold: Commands, hub: LoopbackH
 
     pipelines.scrambled(hub.folder / TURBO)
     said = sixfold.refused(*TURBO_QUIETLY)
-    assert said == "The weights give noise instead of a picture: they do not fit each other."
+    assert said == "Self-check failed: the weights produce noise; their components do not match."
     assert sixfold.ok("engines", "list")["weights"] == []
 
 

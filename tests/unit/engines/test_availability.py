@@ -54,7 +54,7 @@ def test_weights_elsewhere_stand_once_they_are_found(tmp_path: Path) -> None:
     own = spec("own", "weights", family="image", options={"source": str(folder)})
     missing = standings(tmp_path, own)("own")
     assert not missing.ready
-    assert "There are no weights" in missing.detail
+    assert "not found on this machine" in missing.detail
     folder.mkdir()
     (folder / "model_index.json").write_text('{"_class_name": "StableDiffusionPipeline"}')
     assert standings(tmp_path, own)("own") == EngineStatus(True, f"configured: {folder}")

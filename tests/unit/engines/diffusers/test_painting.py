@@ -88,10 +88,10 @@ def test_the_encoding_is_the_asked_one(engine: Any, form: str) -> None:
         ({"width": 8}, "width must be from 64 to 4096."),
         ({"steps": 1000}, "steps must be from 1 to 150."),
         ({"num_images": 9}, "num_images must be from 1 to 8."),
-        ({"format": "bmp"}, "The format must be one of"),
+        ({"format": "bmp"}, "format must be one of"),
         ({"loras": "x"}, "loras"),
         ({"loras": ["../../secret.safetensors"]}, "without a path"),
-        ({"loras": ["none.safetensors"]}, "There is no LoRA none.safetensors"),
+        ({"loras": ["none.safetensors"]}, "LoRA not found on this machine: none.safetensors"),
     ],
 )
 def test_what_cannot_be_made_is_refused_in_a_sentence(
@@ -149,7 +149,7 @@ def test_a_prompt_beyond_the_window_is_read_to_its_end(engine: Any) -> None:
     long = "a fox, " * 40
     listener = Listener()
     first = pixels(engine.run(task(prompt=long + "in snow"), listener))
-    assert "read in 3 pieces" in listener.lines[1]
+    assert "encoded in 3 chunks" in listener.lines[1]
     assert far(first, paint(engine, prompt=long + "on sand")) > 0
 
 
@@ -166,7 +166,7 @@ def test_a_class_that_cuts_prompts_off_says_how_much_it_left_unread(
     result = engine.run(task(prompt="a long road " * 60), listener)
     assert pixels(result).shape == (64, 64, 3)
     assert result.data["steps"] == steps  # the table's, for this class and what was saved with it
-    assert "tokens are not read" in listener.lines[1]
+    assert "tokens of the prompt are ignored" in listener.lines[1]
     jobs = [job(prompt="a fox", steps=1), job(prompt="two cats on a wall", seed=3, steps=1)]
     for one, together in zip(jobs, engine.run_many(jobs), strict=True):
         assert far(pixels(together), pixels(engine.run(one.task, Listener()))) <= ALMOST
@@ -188,7 +188,7 @@ def test_a_distilled_model_is_known_by_its_scheduler_and_takes_few_steps(
     listener = Listener()
     result = engine.run(task(negative_prompt="snow"), listener)
     assert result.data["steps"] == steps
-    assert f"{steps} steps, guidance {guidance}, 64 x 64; it takes no negative prompt" in listener.lines[0]
+    assert f"{steps} steps, guidance {guidance}, 64 x 64; the negative prompt" in listener.lines[0]
     together = engine.run_many([job(seed=1), job(seed=2)])  # its noise of every step is each one's own
     for seed, one in zip((1, 2), together, strict=True):
         assert far(pixels(one), paint(engine, seed=seed)) <= ALMOST
@@ -196,7 +196,7 @@ def test_a_distilled_model_is_known_by_its_scheduler_and_takes_few_steps(
 
 def test_the_models_own_checker_holds_a_picture_back_unless_it_is_not_asked(weights: Weights) -> None:
     engine = opened(weights, "guarded")
-    with pytest.raises(EngineError, match="safety checker held this picture back"):
+    with pytest.raises(EngineError, match="safety checker rejected this image"):
         engine.run(task(), Listener())
     assert paint(engine, enable_safety_checker=False).shape == (64, 64, 3)
     with pytest.raises(EngineError, match="safety checker"):
@@ -258,14 +258,14 @@ def test_a_controlnet_that_was_added_leads_the_pipelines_that_it_fits(weights: W
         engine = opened(weights, "sd", models={"anime": "sdxl"})
         assert far(paint(engine), paint(engine, files={"control_image": photo})) > 20
         weights.path("sdxl")
-        with pytest.raises(EngineError, match="no ControlNet for canny that fits sdxl"):
+        with pytest.raises(EngineError, match="No ControlNet for canny that fits sdxl"):
             engine.run(task("anime", {"control_image": photo}), Listener())
     finally:
         record.unlink()
 
 
 def test_a_kind_of_control_that_is_not_there_is_named(engine: Any, photo: Path) -> None:
-    with pytest.raises(EngineError, match="no ControlNet for depth"):
+    with pytest.raises(EngineError, match="No ControlNet for depth"):
         engine.run(task(files={"control_image": photo}, control="depth"), Listener())
 
 
@@ -311,7 +311,7 @@ def test_pictures_made_together_are_those_made_alone(engine: Any) -> None:
     assert len({engine.shape(one.task) for one in jobs}) == 1
     for one, result in zip(jobs, engine.run_many(jobs), strict=True):
         assert far(pixels(result), pixels(engine.run(one.task, Listener()))) <= ALMOST
-        assert "with 3 more at once" in said(one)[0]
+        assert "batched with 3 more" in said(one)[0]
 
 
 def test_tasks_of_other_sizes_models_or_steps_have_other_shapes(engine: Any) -> None:

@@ -40,7 +40,7 @@ def test_the_operators_word_counts_more_than_what_is_free() -> None:
 def test_a_processor_has_nowhere_to_offload_to() -> None:
     here = Device("cpu", torch.float32)
     assert placement.offload(SDXL, here, 7 * GIB, "model") == "none"
-    with pytest.raises(EngineError, match=r"take 6.7 GiB and 3.0 GiB of memory are free"):
+    with pytest.raises(EngineError, match=r"need 6.7 GiB of memory, but only 3.0 GiB are free"):
         placement.offload(SDXL, here, 3 * GIB, "auto")
 
 
@@ -50,7 +50,7 @@ def test_a_device_that_is_not_there_is_named() -> None:
         for name, there in (("mps", torch.backends.mps.is_available()), ("cuda", torch.cuda.is_available()))
         if not there
     )
-    with pytest.raises(EngineError, match=f"This machine has no {missing} device"):
+    with pytest.raises(EngineError, match=f"torch finds no {missing} device"):
         placement.device(DiffusersOptions(device=missing))
 
 

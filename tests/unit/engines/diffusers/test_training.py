@@ -100,7 +100,7 @@ def test_a_lesson_that_nobody_wants_any_more_ends(weights: Weights, tmp_path: Pa
 
 
 def test_what_cannot_be_taught_says_so(weights: Weights, tmp_path: Path) -> None:
-    with pytest.raises(EngineError, match="FluxPipeline cannot be taught here"):
+    with pytest.raises(EngineError, match="FluxPipeline cannot be trained"):
         trainer(weights, "flux").run(lesson(tmp_path), Listener(tmp_path))
-    with pytest.raises(UnusableInput, match="at least one picture"):
+    with pytest.raises(UnusableInput, match="at least one image"):
         trainer(weights).run(lesson(tmp_path, 0), Listener(tmp_path))

@@ -45,7 +45,7 @@ def test_the_hubs_cache_is_read_without_asking_the_hub(weights: Weights, tmp_pat
     (repository / "refs" / "main").write_text("abc123")
     engine = opened(weights, "sd", source="someone/tiny", hub_cache=tmp_path)
     assert pixels(engine.run(task(), Listener())).shape == (64, 64, 3)
-    with pytest.raises(EngineError, match=r"There is no someone/other in the Hub's cache here"):
+    with pytest.raises(EngineError, match=r"someone/other not found in the local Hub cache"):
         opened(weights, "sd", source="someone/other", hub_cache=tmp_path).run(task(), Listener())
 
 
@@ -76,7 +76,7 @@ def test_a_pickle_is_refused(weights: Weights, tmp_path: Path) -> None:
 def test_a_lost_file_is_named(weights: Weights, tmp_path: Path) -> None:
     broken = shutil.copytree(weights.path("sd"), tmp_path / "broken")
     (broken / "vae" / "diffusion_pytorch_model.safetensors").unlink()
-    with pytest.raises(EngineError, match="There are no weights in broken/vae"):
+    with pytest.raises(EngineError, match="broken/vae has no weights"):
         opened(weights, "sd", source=str(broken)).run(task(), Listener())
 
 
@@ -84,12 +84,12 @@ def test_a_file_that_is_cut_off_is_named(weights: Weights, tmp_path: Path) -> No
     broken = shutil.copytree(weights.path("sd"), tmp_path / "broken")
     file = broken / "unet" / "diffusion_pytorch_model.safetensors"
     file.write_bytes(file.read_bytes()[:-100])
-    with pytest.raises(EngineError, match=r"diffusion_pytorch_model.safetensors is cut off"):
+    with pytest.raises(EngineError, match=r"diffusion_pytorch_model.safetensors is truncated"):
         opened(weights, "sd", source=str(broken)).run(task(), Listener())
 
 
 def test_weights_that_are_nowhere_are_named_with_the_command_that_adds_them(weights: Weights) -> None:
-    with pytest.raises(EngineError, match="no weights nowhere on this machine: `sixfold engines add image`"):
+    with pytest.raises(EngineError, match="Weights nowhere not found on this machine"):
         opened(weights, "sd", source="", models={"ra1": "nowhere"}).run(task("ra1"), Listener())
 
 
@@ -97,7 +97,7 @@ def test_a_shard_that_the_index_names_must_be_there(weights: Weights, tmp_path: 
     broken = shutil.copytree(weights.path("sd"), tmp_path / "broken")
     index = {"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}}
     (broken / "unet" / "diffusion_pytorch_model.safetensors.index.json").write_text(json.dumps(index))
-    with pytest.raises(EngineError, match=r"broken/unet lacks model-00001-of-00002.safetensors"):
+    with pytest.raises(EngineError, match=r"broken/unet is missing model-00001-of-00002.safetensors"):
         opened(weights, "sd", source=str(broken)).run(task(), Listener())
 
 
@@ -110,7 +110,7 @@ def test_weights_that_are_replaced_while_they_serve_are_read_anew(weights: Weigh
     shutil.copytree(weights.path("other"), folder)
     assert far(first, pixels(engine.run(task(), Listener()))) > 20
     shutil.rmtree(folder)
-    with pytest.raises(EngineError, match="There are no weights"):
+    with pytest.raises(EngineError, match="not found on this machine"):
         engine.run(task(), Listener())
 
 
@@ -129,13 +129,13 @@ def test_an_option_that_does_not_exist_is_refused(weights: Weights) -> None:
 @pytest.mark.parametrize(
     ("source", "fault"),
     [
-        ("nan", "numbers that are none"),
-        ("black", "a black picture"),
-        ("grey", "a picture of a single colour"),
+        ("nan", "NaN values"),
+        ("black", "a black image"),
+        ("grey", "an image of a single color"),
     ],
 )
 def test_what_is_no_picture_is_an_error_and_not_a_result(weights: Weights, source: str, fault: str) -> None:
-    with pytest.raises(EngineError, match=f"The model gave {fault}"):
+    with pytest.raises(EngineError, match=f"The model returned {fault}"):
         opened(weights, source).run(task(), Listener())
 
 
@@ -143,7 +143,7 @@ def test_a_decoder_that_overflows_in_half_precision_is_tried_again_in_float32(we
     engine = opened(weights, "overflowing", dtype="float16")
     listener = Listener()
     made = pixels(engine.run(task(), listener))
-    assert "1 of 1 pictures broke in decoding; decoded again in float32" in listener.lines
+    assert "decoding failed for 1 of 1 images; they were decoded again in float32" in listener.lines
     exact = pixels(opened(weights, "overflowing", dtype="float32").run(task(), Listener()))
     assert np.abs(made.astype(int) - exact).mean() < 4
     assert pixels(engine.run(task(), Listener())).tobytes() == made.tobytes()
@@ -184,7 +184,7 @@ def test_the_least_recently_used_pipeline_gives_way(weights: Weights) -> None:
 
 
 def test_weights_that_fit_nowhere_are_refused_with_both_figures(weights: Weights) -> None:
-    with pytest.raises(EngineError, match=r"The weights take 4\.\d MiB and 0\.\d MiB of memory are free"):
+    with pytest.raises(EngineError, match=r"need 4\.\d MiB of memory, but only 0\.\d MiB are free"):
         opened(weights, "sd", budget_bytes=200_000).run(task(), Listener())
 
 
@@ -208,7 +208,7 @@ def test_a_batch_that_is_too_much_is_halved_until_it_fits(weights: Weights) -> N
     for result, expected in zip(engine.run_many(jobs), alone, strict=True):
         assert isinstance(result, Result)
         assert far(pixels(result), expected) <= 2
-    assert "out of memory with 4 pictures at once: 2 from now on" in said(jobs[0])
+    assert "out of memory with 4 images per batch; using 2 from now on" in said(jobs[0])
 
 
 def test_a_single_picture_that_is_too_much_ends_in_a_sentence(weights: Weights) -> None:

@@ -1,1 +1,1 @@
-"""Images by a diffusion model's weights, through the library diffusers; nothing here asks the network."""
+"""Image generation with diffusion models through the diffusers library, without network access."""

@@ -1,4 +1,4 @@
-"""Is this an image at all? Not a number, black, one color, and (for a self-check) noise."""
+"""Checks for failed images: NaN, black, a single color, and (in a self-check) noise."""
 
 from __future__ import annotations
 
@@ -10,30 +10,31 @@ from numpy.typing import NDArray
 
 _BLACK = 3 / 255
 _FLAT = 3 / 255
-_NOISE = 0.35  # neighbors in a photograph or drawing agree by 0.8 and more, in noise by about 0
+# Correlation of neighboring pixels: at least 0.8 in photos and drawings, about 0 in noise.
+_NOISE = 0.35
 
 
-def fault_of(low: Sequence[float], high: Sequence[float]) -> str | None:
-    """Why an image is none, in words that follow "The model gave", or None.
+def find_fault(low: Sequence[float], high: Sequence[float]) -> str | None:
+    """Return what is wrong with an image, to complete "The model returned", or None.
 
-    `low` and `high` are the least and the largest value of each channel, from 0 to 1 or NaN.
+    `low` and `high` are the smallest and largest value of each channel, from 0 to 1 or NaN.
     """
     if not np.isfinite([*low, *high]).all():
-        return "numbers that are none (NaN)"
+        return "NaN values"
     if max(high) <= _BLACK:
-        return "a black picture"
+        return "a black image"
     if max(np.subtract(high, low)) <= _FLAT:
-        return "a picture of a single colour"
+        return "an image of a single color"
     return None
 
 
-def is_noise(picture: NDArray[Any]) -> bool:
-    """Whether neighboring pixels (HxWx3) know nothing of each other: a wrong decoder."""
-    gray = picture.astype(np.float64).mean(axis=2)
-    return min(_agreement(gray[:, :-1], gray[:, 1:]), _agreement(gray[:-1], gray[1:])) < _NOISE
+def is_noise(image: NDArray[Any]) -> bool:
+    """Return whether neighboring pixels (HxWx3) are uncorrelated, the sign of a wrong decoder."""
+    gray = image.astype(np.float64).mean(axis=2)
+    return min(_correlation(gray[:, :-1], gray[:, 1:]), _correlation(gray[:-1], gray[1:])) < _NOISE
 
 
-def _agreement(one: NDArray[Any], other: NDArray[Any]) -> float:
+def _correlation(one: NDArray[Any], other: NDArray[Any]) -> float:
     first, second = one - one.mean(), other - other.mean()
     norm = float(np.sqrt((first**2).sum() * (second**2).sum()))
     return float((first * second).sum()) / norm if norm else 1.0

@@ -1,4 +1,4 @@
-"""Which files of a repository a pipeline is loaded from: one set of safetensors a component, no pickle."""
+"""The files of a repository that a pipeline needs: one set of safetensors for each component, no pickles."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ from typing import Any
 from sixfold.core.catalog.engines import EngineError
 from sixfold.engines.image.diffusers import sources
 
-_WORDS = frozenset({".json", ".txt", ".model", ".jinja"})  # configurations, vocabularies, templates
-_PAPERS = ("LICENSE", "README")
+# Configurations, vocabularies and templates.
+_CONFIG_SUFFIXES = frozenset({".json", ".txt", ".model", ".jinja"})
+_DOCUMENTS = ("LICENSE", "README")
 
 
 def of_pipeline(paths: Iterable[str], index: Mapping[str, Any], variant: str = "") -> list[str]:
-    """The files of a pipeline, given its `model_index.json`; raises `EngineError` where only pickles are."""
+    """Return the files of a pipeline, given its `model_index.json`; raise `EngineError` if only pickles
+    exist.
+    """
     known = sorted(paths)
-    chosen = [path for path in known if path == sources.INDEX or _is_paper(path)]
-    needed = set(sources.weighted(index))
+    chosen = [path for path in known if path == sources.INDEX or _is_document(path)]
+    needed = set(sources.weighted_components(index))
     for name, value in index.items():
         if not name.startswith("_") and isinstance(value, list) and len(value) == 2 and value[1] is not None:
             inside = [path for path in known if path.startswith(f"{name}/") and path.count("/") == 1]
@@ -27,18 +30,18 @@ def of_pipeline(paths: Iterable[str], index: Mapping[str, Any], variant: str = "
 
 
 def of_model(paths: Iterable[str], variant: str = "") -> list[str]:
-    """The files of a single model, such as a ControlNet, at the top of its repository."""
+    """Return the files of a single model, such as a ControlNet, at the top level of its repository."""
     top = sorted(path for path in paths if "/" not in path)
-    papers = [path for path in top if _is_paper(path)]
-    return papers + _component(top, variant, must=True, title="the repository")
+    documents = [path for path in top if _is_document(path)]
+    return documents + _component(top, variant, must=True, title="the repository")
 
 
 def of_file(paths: Iterable[str], file: str) -> list[str]:
-    """One ONNX model, with the data that may lie beside it and the repository's papers."""
+    """Return one ONNX model with its external data, the license and the README."""
     known = sorted(paths)
     if file not in known:
-        raise EngineError(f"The repository has no {file}.")
-    return [path for path in known if path in {file, f"{file}_data"} or _is_paper(path)]
+        raise EngineError(f"{file} was not found in the repository.")
+    return [path for path in known if path in {file, f"{file}_data"} or _is_document(path)]
 
 
 def _component(paths: list[str], variant: str, *, must: bool, title: str) -> list[str]:
@@ -47,21 +50,21 @@ def _component(paths: list[str], variant: str, *, must: bool, title: str) -> lis
     for kind in (*([variant] if variant else []), None, *sources.VARIANTS):
         weights = weights or [path for path, name in names.items() if _kind(name) == (kind,)]
     if must and not any(path.endswith(".safetensors") for path in weights):
-        raise EngineError(f"{title} has no safetensors there; pickles can run code and are not fetched.")
-    words = [
+        raise EngineError(f"{title} has no safetensors; pickles can run code and are not downloaded.")
+    configs = [
         path
         for path, name in names.items()
-        if PurePosixPath(name).suffix in _WORDS and not _is_paper(path) and ".index." not in name
+        if PurePosixPath(name).suffix in _CONFIG_SUFFIXES and not _is_document(path) and ".index." not in name
     ]
-    return words + weights
+    return configs + weights
 
 
 def _kind(name: str) -> tuple[str | None] | None:
-    """The variant of weights or of their index, in a tuple; None for a file that is neither."""
+    """Return the variant of weights or of their index as a tuple, or None for other files."""
     index = re.fullmatch(r"(?P<stem>\w+)\.safetensors\.index(?:\.(?P<variant>\w+))?\.json", name)
-    found = index or sources.WEIGHTS.fullmatch(name)
-    return (found["variant"],) if found else None
+    match = index or sources.WEIGHTS.fullmatch(name)
+    return (match["variant"],) if match else None
 
 
-def _is_paper(path: str) -> bool:
-    return "/" not in path and path.upper().startswith(_PAPERS) and not path.endswith((".png", ".jpg"))
+def _is_document(path: str) -> bool:
+    return "/" not in path and path.upper().startswith(_DOCUMENTS) and not path.endswith((".png", ".jpg"))

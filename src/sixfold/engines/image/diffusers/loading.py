@@ -1,4 +1,4 @@
-"""Builds pipelines from sources, offline, and keeps as many as memory allows."""
+"""Builds pipelines offline and caches as many as fit in memory."""
 
 # pyright: reportMissingImports=false
 
@@ -25,9 +25,10 @@ from sixfold.engines.image.diffusers.placement import Device, Offload
 from sixfold.engines.image.diffusers.profiles import ModelProfile
 from sixfold.engines.image.diffusers.sources import WeightSource
 
-_library: Any = diffusers  # it makes its names when they are asked for
+# Typed as Any because the library creates its names lazily.
+_library: Any = diffusers
 
-# What these libraries raise for weights and configurations that do not fit each other.
+# Exceptions that these libraries raise for weights and configurations that do not match.
 UNFIT = (
     OSError,
     ValueError,
@@ -42,7 +43,7 @@ UNFIT = (
 
 @dataclass(slots=True)
 class LoadedPipeline:
-    """One pipeline with everything that was made from it; they share their components."""
+    """A pipeline and the pipelines derived from it, which share its components."""
 
     source: WeightSource
     pipeline: Any
@@ -54,27 +55,28 @@ class LoadedPipeline:
     rows: int
     tiled: bool = False
     controls: dict[str, Any] = field(default_factory=dict[str, Any])
-    _made: dict[tuple[bool, str], Any] = field(default_factory=dict[tuple[bool, str], Any])
+    _derived: dict[tuple[bool, str], Any] = field(default_factory=dict[tuple[bool, str], Any])
     _placed: Any = None
 
     @property
     def bytes(self) -> int:
-        """What it takes where it runs."""
+        """Memory in bytes that the pipeline takes on its device."""
         return sum(self.sizes.values()) if self.offload == "none" else max(self.sizes.values(), default=0)
 
     def pipeline_for(self, *, image: bool, control: str = "") -> Any:
-        """The pipeline for an image from text or from an image, led by a ControlNet or not."""
-        return self.through((image, control), lambda: self._make(image, control))
+        """Return the text-to-image or image-to-image pipeline, with or without a ControlNet."""
+        return self.derive((image, control), lambda: self._make(image, control))
 
-    def through(self, key: tuple[bool, str], make: Callable[[], Any]) -> Any:
-        """A pipeline of the same components, made once and placed where it runs."""
-        made = self._made.get(key)
-        if made is None:
-            made = self._made[key] = make()
-        if self._placed is not made and self.offload != "none":
-            placement.place(made, self.where, self.offload)  # hooks belong to one pipeline at a time
-        self._placed = made
-        return made
+    def derive(self, key: tuple[bool, str], make: Callable[[], Any]) -> Any:
+        """Return the derived pipeline for `key`, created once with `make` and placed on the device."""
+        derived = self._derived.get(key)
+        if derived is None:
+            derived = self._derived[key] = make()
+        if self._placed is not derived and self.offload != "none":
+            # The hooks belong to one pipeline at a time.
+            placement.place(derived, self.where, self.offload)
+        self._placed = derived
+        return derived
 
     def _make(self, image: bool, control: str) -> Any:
         if not image and not control:
@@ -82,17 +84,17 @@ class LoadedPipeline:
         auto = _library.AutoPipelineForImage2Image if image else _library.AutoPipelineForText2Image
         parts = {"controlnet": self.controls[control]} if control else {}
         try:
-            made = auto.from_pipe(self.pipeline, **parts)
+            derived = auto.from_pipe(self.pipeline, **parts)
         except ValueError as error:
-            what = "be led by a control picture" if control else "start from a picture"
-            raise EngineError(f"{type(self.pipeline).__name__} cannot {what}.") from error
-        made.set_progress_bar_config(disable=True)
-        return made
+            feature = "control images" if control else "source images"
+            raise EngineError(f"{type(self.pipeline).__name__} does not support {feature}.") from error
+        derived.set_progress_bar_config(disable=True)
+        return derived
 
-    def harder(self) -> bool:
-        """Keep less on the device from now on; False when there is nothing left to do."""
-        if self.where.kind != "cpu" and self.offload in placement.HARDER:
-            self.offload = placement.HARDER[self.offload]
+    def offload_more(self) -> bool:
+        """Keep less on the device; return False if nothing is left to reduce."""
+        if self.where.kind != "cpu" and self.offload in placement.NEXT_OFFLOAD:
+            self.offload = placement.NEXT_OFFLOAD[self.offload]
             self._placed = None
             return True
         if not self.tiled:
@@ -102,7 +104,7 @@ class LoadedPipeline:
 
 
 class PipelineCache:
-    """Loaded pipelines, the least recently used one first; memory decides how many."""
+    """Loaded pipelines in order of use; the least recently used are dropped when memory runs out."""
 
     def __init__(self, options: DiffusersOptions) -> None:
         _quiet()
@@ -115,11 +117,11 @@ class PipelineCache:
 
     @property
     def loaded(self) -> Mapping[str, LoadedPipeline]:
-        """What is at hand, the least recently used first."""
+        """Cached pipelines by source, least recently used first."""
         return self._loaded
 
     def get(self, name: str) -> LoadedPipeline:
-        """The pipeline of a source's name; loads it, and drops others for it, where it must."""
+        """Return the pipeline of a source; load it, and drop others if memory requires."""
         source = self._source(name)
         loaded = self._loaded.get(source.key)
         if loaded is None:
@@ -129,11 +131,14 @@ class PipelineCache:
         return loaded
 
     def _source(self, name: str) -> WeightSource:
-        """A name's source, looked at anew only when its folder is another: that reads every header."""
+        """Return the source of a name; it is reread only if its folder changed, as that reads every
+        header.
+        """
         known = self._sources.get(name)
         if known is not None and _mark(known[0].folder) == known[1]:
             return known[0]
-        if known is not None:  # replaced or removed meanwhile
+        if known is not None:
+            # The folder was replaced or removed since it was loaded.
             self._loaded.pop(known[0].key, None)
             placement.release(self.where.kind)
         source = sources.find(name, self.options.weights, self.options.hub_cache)
@@ -141,13 +146,13 @@ class PipelineCache:
         return source
 
     def drop(self, loaded: LoadedPipeline) -> None:
-        """Forget a pipeline and give its memory back."""
+        """Remove a pipeline and release its memory."""
         self._loaded.pop(loaded.source.key, None)
         del loaded
         placement.release(self.where.kind)
 
     def control(self, loaded: LoadedPipeline, kind: str) -> None:
-        """Have the ControlNet of this kind at hand for a pipeline."""
+        """Load the ControlNet of this kind for a pipeline."""
         if kind in loaded.controls:
             return
         folder = self._control_folder(loaded, kind)
@@ -163,21 +168,23 @@ class PipelineCache:
         loaded.sizes[f"controlnet {kind}"] = numbers * self.where.item_bytes
 
     def _control_folder(self, loaded: LoadedPipeline, kind: str) -> Path:
-        """The operator's ControlNet of this kind, or an added one that was made for such a pipeline."""
+        """Return the configured ControlNet of this kind, or an installed one that fits the pipeline."""
         weights = self.options.weights
         if name := self.options.controls.get(kind):
             folder = Path(name).expanduser()
             return weights / name if weights is not None and not folder.is_absolute() else folder
         network = getattr(loaded.pipeline, "unet", None)
         width = None if network is None else network.config.get("cross_attention_dim")
-        for folder in sources.controls(weights, kind) if weights is not None else ():
+        for folder in sources.added_controls(weights, kind) if weights is not None else ():
             if sources.read_json(folder / "config.json").get("cross_attention_dim") == width:
                 return folder
-        raise EngineError(f"This server has no ControlNet for {kind} that fits {loaded.source.name}.")
+        raise EngineError(
+            f"No ControlNet for {kind} that fits {loaded.source.name} is installed on this server."
+        )
 
     def _load(self, source: WeightSource) -> LoadedPipeline:
         sizes = sources.sizes(source, self.where.item_bytes)
-        self._make_room(sum(sizes.values()))
+        self._evict(sum(sizes.values()))
         free = self._free()
         how = placement.offload(sizes, self.where, free, self.options.offload)
         pipeline = _read(source, self.where.dtype)
@@ -185,26 +192,28 @@ class PipelineCache:
         try:
             placement.place(pipeline, self.where, how)
         except torch.OutOfMemoryError:
-            how = placement.HARDER.get(how, how)
+            how = placement.NEXT_OFFLOAD.get(how, how)
             placement.release(self.where.kind)
             placement.place(pipeline, self.where, how)
-        chosen = {"steps": self.options.steps, "guidance": self.options.guidance}
-        given = source.record.get("sampling", {}) | {name: n for name, n in chosen.items() if n is not None}
-        profile = profiles.of(pipeline, given)
+        overrides = {"steps": self.options.steps, "guidance": self.options.guidance}
+        settings = source.record.get("sampling", {}) | {
+            name: n for name, n in overrides.items() if n is not None
+        }
+        profile = profiles.of(pipeline, settings)
         loaded = LoadedPipeline(
             source, pipeline, profile, self.where, sizes, how, LoraLoader(pipeline), max(1, self.options.rows)
         )
         loaded._placed = pipeline
         return loaded
 
-    def _make_room(self, needed: int) -> None:
+    def _evict(self, needed: int) -> None:
         while self._loaded and needed > self._free():
             _, oldest = self._loaded.popitem(last=False)
             del oldest
             placement.release(self.where.kind)
 
     def _free(self) -> int:
-        """Bytes that one more pipeline may take: within the budget, and within what the device has."""
+        """Return the bytes that one more pipeline may take, within the budget and the device's memory."""
         free = placement.free_bytes(self.where.kind)
         if self.options.budget_bytes:
             free = min(free, self.options.budget_bytes - sum(one.bytes for one in self._loaded.values()))
@@ -212,7 +221,7 @@ class PipelineCache:
 
 
 def _mark(folder: Path) -> tuple[int, int] | None:
-    """What changes when a folder is replaced; None when it is gone."""
+    """Return a value that changes when the folder is replaced, or None if it does not exist."""
     try:
         facts = folder.stat()
     except OSError:
@@ -221,7 +230,7 @@ def _mark(folder: Path) -> tuple[int, int] | None:
 
 
 def _quiet() -> None:
-    """No progress bars, no advice, no network: these libraries speak to people at a notebook."""
+    """Disable progress bars, advice and network access of the libraries."""
     huggingface_hub.constants.HF_HUB_OFFLINE = True
     for library in (diffusers.utils.logging, transformers.utils.logging):
         library.set_verbosity_error()
@@ -229,7 +238,7 @@ def _quiet() -> None:
 
 
 def _read(source: WeightSource, dtype: torch.dtype) -> Any:
-    """A pipeline on the processor; raises `EngineError` with what the library could not fit together."""
+    """Load a pipeline on the CPU; raise `EngineError` with the library's reason."""
     options = {"dtype": dtype, "local_files_only": True}
     try:
         if source.file is not None:

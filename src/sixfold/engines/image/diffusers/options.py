@@ -1,4 +1,4 @@
-"""What the operator chose for the engine: which weights serve which model, where they run, with what."""
+"""The operator's options of the diffusion engines: weights for each model, devices and limits."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ DEVICES = ("auto", "cuda", "mps", "cpu")
 DTYPES = ("auto", "bfloat16", "float16", "float32")
 
 
-_LEAST = {"steps": 1, "guidance": 0, "budget_bytes": 0, "rows": 1, "threads": 0}
+_MINIMUM = {"steps": 1, "guidance": 0, "budget_bytes": 0, "rows": 1, "threads": 0}
 
 
 class InvalidDiffusersOption(ValueError):
-    """An option cannot be understood; the text names it and what would be valid."""
+    """Raised for an invalid option; the message names the option and its valid values."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoraAdapter:
-    """One LoRA: a file under the weights' `loras` folder, or anywhere, and how strongly it counts."""
+    """A LoRA: a file in the weights' `loras` folder or a path, and its weight."""
 
     file: str
     weight: float = 1.0
@@ -32,14 +32,16 @@ class LoraAdapter:
 
 @dataclass(frozen=True)
 class DiffusersOptions:
-    """The row's options. A source is a name under `weights`, a folder, a `.safetensors` file, or a
-    repository in the Hub's local cache (`owner/name`, `owner/name@revision`); without one, what
-    `sixfold engines add` put under `weights` serves.
+    """Options of a diffusion engine.
 
-    `models` gives services another source than `source`; `controls` names ControlNets by kind, where an
-    added one is not to be found by itself; `loras` gives services their adapters; `steps` and `guidance`
-    replace the model's own numbers; `budget_bytes` bounds what loaded pipelines take together (0: what
-    the device has); `rows` bounds one denoising loop; `threads` the processor's (0: torch's own choice).
+    A source is a name under `weights`, a folder, a `.safetensors` file, or a repository in the local Hugging
+    Face cache (`owner/name`, `owner/name@revision`). Without a source, the weights added by `sixfold engines
+    add` are used.
+
+    `models` overrides `source` for single models; `controls` names ControlNets by kind, for those that are
+    not found automatically; `loras` adds adapters to models; `steps` and `guidance` override the model's
+    defaults; `budget_bytes` limits the memory of all loaded pipelines (0: the device's memory); `rows` limits
+    one denoising batch; `threads` limits CPU threads (0: torch's default).
     """
 
     weights: Path | None = None
@@ -58,50 +60,50 @@ class DiffusersOptions:
     threads: int = 0
 
     def source_of(self, model: str) -> str:
-        """The source that serves a model: the operator's choice, or what was added for it, or at all."""
+        """Return the source of a model: the configured one, or the weights added for it, or the default."""
         return self.models.get(model) or self.source or self.added.get(model) or self.added.get("", "")
 
     @cached_property
     def added(self) -> Mapping[str, str]:
-        """What `engines add` put here, by the services that it was made for; under "" what came first."""
-        return sources.added(self.weights) if self.weights is not None else {}
+        """Weights that `engines add` installed, by model; "" is the default."""
+        return sources.added_weights(self.weights) if self.weights is not None else {}
 
 
-def parse(given: Mapping[str, Any]) -> DiffusersOptions:
-    """Options from a table of the configuration; raises `InvalidDiffusersOption` with one sentence."""
+def parse(settings: Mapping[str, Any]) -> DiffusersOptions:
+    """Parse options from a configuration table; raise `InvalidDiffusersOption`."""
     known = {spec.name for spec in fields(DiffusersOptions)}
-    for name in given:
+    for name in settings:
         if name not in known:
             raise InvalidDiffusersOption(
-                f"the picture engine has no option {name!r}; it has {', '.join(sorted(known))}"
+                f"the image engine has no option {name!r}; the options are {', '.join(sorted(known))}"
             )
-    values = dict(given)
+    values = dict(settings)
     for name in ("weights", "hub_cache"):
         values[name] = Path(values[name]).expanduser() if values.get(name) else None
     for name, choices in (("device", DEVICES), ("dtype", DTYPES), ("offload", OFFLOADS)):
         if values.get(name, "auto") not in choices:
             raise InvalidDiffusersOption(f"{name} must be one of {', '.join(choices)}, not {values[name]!r}")
-    for name, least in _LEAST.items():
-        _number(name, values.get(name), least)
-    values["loras"] = {model: adapters(listed) for model, listed in values.get("loras", {}).items()}
+    for name, minimum in _MINIMUM.items():
+        _number(name, values.get(name), minimum)
+    values["loras"] = {model: parse_adapters(listed) for model, listed in values.get("loras", {}).items()}
     return DiffusersOptions(**values)
 
 
-def _number(name: str, value: Any, least: int) -> None:
+def _number(name: str, value: Any, minimum: int) -> None:
     if value is None:
         return
-    if isinstance(value, bool) or not isinstance(value, int | float) or value < least:
-        raise InvalidDiffusersOption(f"{name} must be a number of at least {least}, not {value!r}")
+    if isinstance(value, bool) or not isinstance(value, int | float) or value < minimum:
+        raise InvalidDiffusersOption(f"{name} must be a number of at least {minimum}, not {value!r}")
 
 
-def adapters(listed: Any) -> tuple[LoraAdapter, ...]:
-    """Adapters from a list of files, or of tables with `file` and `weight`."""
-    if not isinstance(listed, (list, tuple)):
-        raise InvalidDiffusersOption("LoRAs are given as a list")
-    found: list[LoraAdapter] = []
-    for one in listed:
+def parse_adapters(entries: Any) -> tuple[LoraAdapter, ...]:
+    """Parse LoRAs from a list of files, or of tables with `file` and `weight`."""
+    if not isinstance(entries, (list, tuple)):
+        raise InvalidDiffusersOption("loras must be a list")
+    parsed: list[LoraAdapter] = []
+    for one in entries:
         row = {"file": one} if isinstance(one, str) else dict(one)
         if not isinstance(row.get("file"), str) or set(row) - {"file", "weight"}:
-            raise InvalidDiffusersOption('a LoRA is a file, or {file = "…", weight = 0.8}')
-        found.append(LoraAdapter(row["file"], float(row.get("weight", 1.0))))
-    return tuple(found)
+            raise InvalidDiffusersOption('a LoRA must be a file name or {file = "…", weight = 0.8}')
+        parsed.append(LoraAdapter(row["file"], float(row.get("weight", 1.0))))
+    return tuple(parsed)

@@ -1,4 +1,4 @@
-"""Where a pipeline runs and how much of it stays there: device, number format, offload, tiling."""
+"""Where a pipeline runs and how much of it stays there: device, number format, offload and tiling."""
 
 # pyright: reportMissingImports=false
 
@@ -19,31 +19,32 @@ from sixfold.core.catalog.engines import EngineError
 from sixfold.engines.image.diffusers.options import DiffusersOptions
 
 Offload = Literal["none", "model", "sequential"]
-HARDER: dict[Offload, Offload] = {"none": "model", "model": "sequential"}
+NEXT_OFFLOAD: dict[Offload, Offload] = {"none": "model", "model": "sequential"}
 
 _GIB = 2**30
-# Beside the weights a device holds activations and its own libraries: what is kept free for them.
-_ROOM_BYTES = {"cuda": 2 * _GIB, "mps": 2 * _GIB, "cpu": _GIB // 2}
-# A decoder's widest layers are at full size: so many copies of width x height x channels are alive there.
+# Memory reserved for activations and the device's libraries.
+_RESERVED_BYTES = {"cuda": 2 * _GIB, "mps": 2 * _GIB, "cpu": _GIB // 2}
+# Number of arrays of width x height x channels that exist at once in a decoder's widest layers.
 _DECODE_COPIES = 5
-_TILE_SIDE = 512  # autoencoders decode tiles of about this side; below it tiling changes nothing
+# Side of the tiles that autoencoders decode; tiling has no effect on smaller images.
+_TILE_SIDE = 512
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A device and the number format that weights have there."""
+    """A device and the number format of weights on it."""
 
     kind: str
     dtype: torch.dtype
 
     @property
     def item_bytes(self) -> int:
-        """Bytes of one number."""
+        """Size of one number in bytes."""
         return self.dtype.itemsize
 
     @property
     def torch(self) -> torch.device:
-        """The device as torch knows it."""
+        """The torch device."""
         return torch.device(self.kind)
 
     def __str__(self) -> str:
@@ -51,14 +52,15 @@ class Device:
 
 
 def device(options: DiffusersOptions) -> Device:
-    """The device of these options: cuda, else mps, else cpu; bfloat16 where it is native there."""
+    """Return the configured device, or else cuda, mps or cpu in this order; bfloat16 where it is native."""
     kind = options.device
-    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
     if kind == "auto":
-        kind = next(name for name, is_there in there.items() if is_there)
-    if not there[kind]:
-        raise EngineError(f"This machine has no {kind} device that torch can use.")
-    if kind == "cuda":  # the same seed gives the same image, at a few percent of speed
+        kind = next(name for name, is_available in available.items() if is_available)
+    if not available[kind]:
+        raise EngineError(f"torch finds no {kind} device on this machine.")
+    if kind == "cuda":
+        # The same seed gives the same image; this costs a few percent of speed.
         torch.backends.cudnn.deterministic = True
         torch.backends.cudnn.benchmark = False
     if options.dtype != "auto":
@@ -71,7 +73,8 @@ def _native_dtype(kind: str) -> torch.dtype:
         return torch.float32
     if kind == "cuda":
         return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
-    try:  # older systems have no bfloat16 on Apple's GPU
+    # Older systems do not support bfloat16 on Apple GPUs.
+    try:
         square = torch.ones(2, 2, dtype=torch.bfloat16, device="mps")
         torch.matmul(square, square)
     except (RuntimeError, TypeError):
@@ -80,7 +83,7 @@ def _native_dtype(kind: str) -> torch.dtype:
 
 
 def free_bytes(kind: str) -> int:
-    """What could be taken on a device now, what torch keeps for later counted as free."""
+    """Return the memory in bytes that can be allocated now; torch's cached memory counts as free."""
     if kind == "cuda":
         free, _ = torch.cuda.mem_get_info()
         return free + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
@@ -90,7 +93,7 @@ def free_bytes(kind: str) -> int:
 
 
 def _group_bytes() -> int:
-    """What the control group of this process leaves, where it has a limit; files it cached can go."""
+    """Return the memory left by the limit of this process's cgroup; cached files count as free."""
     group = Path("/sys/fs/cgroup")
     with suppress(OSError, ValueError):
         limit, used = (int((group / name).read_text()) for name in ("memory.max", "memory.current"))
@@ -100,13 +103,13 @@ def _group_bytes() -> int:
 
 
 def _address_bytes() -> int:
-    """What the limit on this process's address space leaves."""
+    """Return the memory left by the limit on this process's address space."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     return 2**63 if limit == resource.RLIM_INFINITY else limit - psutil.Process().memory_info().vms
 
 
 def release(kind: str) -> None:
-    """Give back what dropped pipelines held."""
+    """Release the memory of dropped pipelines."""
     gc.collect()
     if kind == "cuda":
         torch.cuda.empty_cache()
@@ -114,26 +117,26 @@ def release(kind: str) -> None:
         torch.mps.empty_cache()
 
 
-def offload(sizes: Mapping[str, int], where: Device, free: int, wanted: str) -> Offload:
-    """How much must leave the device between uses; raises `EngineError` when nothing would help.
+def offload(sizes: Mapping[str, int], where: Device, free: int, setting: str) -> Offload:
+    """Return how much of a pipeline must leave the device between uses; raise `EngineError` if it cannot fit.
 
-    `none` when all weights and the working room fit, `model` when the largest component does, else
-    `sequential`. A processor has nowhere to offload to.
+    `none` if all weights and the reserve fit, `model` if the largest component does, else `sequential`. A CPU
+    cannot offload.
     """
-    room = _ROOM_BYTES[where.kind]
+    reserved = _RESERVED_BYTES[where.kind]
     total, largest = sum(sizes.values()), max(sizes.values(), default=0)
     if where.kind == "cpu":
         if total > free:
             raise EngineError(
-                f"The weights take {_gib(total)} and {_gib(max(0, free))} of memory are free: "
+                f"The weights need {_gib(total)} of memory, but only {_gib(max(0, free))} are free: "
                 'choose a smaller model, or dtype = "bfloat16".'
             )
         return "none"
-    if wanted != "auto":
-        return wanted  # pyright: ignore[reportReturnType]  # `options.parse` let only these through
-    if total + room <= free:
+    if setting != "auto":
+        return setting  # pyright: ignore[reportReturnType]  # validated by `options.parse`
+    if total + reserved <= free:
         return "none"
-    return "model" if largest + room <= free else "sequential"
+    return "model" if largest + reserved <= free else "sequential"
 
 
 def _gib(count: int) -> str:
@@ -141,7 +144,7 @@ def _gib(count: int) -> str:
 
 
 def place(pipeline: Any, where: Device, how: Offload) -> None:
-    """Put a pipeline on its device in this manner; idempotent, and from any manner to any other."""
+    """Move a pipeline to its device with this offload mode; may be called again with any mode."""
     if where.kind != "cpu":
         pipeline.remove_all_hooks()
     if how == "none":
@@ -153,19 +156,19 @@ def place(pipeline: Any, where: Device, how: Offload) -> None:
 
 
 def must_tile(pipeline: Any, where: Device, size: tuple[int, int], free: int) -> bool:
-    """Whether an image of this size is better decoded in tiles."""
+    """Return whether an image of this size must be decoded in tiles."""
     width, height = size
     return max(size) > _TILE_SIDE and decode_bytes(pipeline, width * height, where.item_bytes) > free
 
 
 def decode_bytes(pipeline: Any, pixels: int, item_bytes: int) -> int:
-    """What decoding one image takes beside the weights."""
+    """Return the memory in bytes that decoding one image takes besides the weights."""
     channels = pipeline.vae.config.get("block_out_channels") or (128, 256)
     return _DECODE_COPIES * pixels * channels[min(1, len(channels) - 1)] * item_bytes
 
 
 def tile(pipeline: Any, tiled: bool) -> None:
-    """Decode in tiles, or whole; one image at a time either way, which costs no time worth naming."""
+    """Enable or disable tiled decoding; images are always decoded one at a time, at no measurable cost."""
     vae = pipeline.vae
     if hasattr(vae, "enable_slicing"):
         vae.enable_slicing()

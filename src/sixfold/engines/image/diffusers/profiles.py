@@ -1,4 +1,4 @@
-"""What a loaded pipeline takes: steps, guidance, sizes and windows, from `classes.toml` by its class."""
+"""Defaults and limits of pipelines: steps, guidance, sizes and windows, from `classes.toml` by class."""
 
 # pyright: reportMissingImports=false
 
@@ -20,7 +20,7 @@ _LONGEST_SIDE = 4096
 
 @dataclass(frozen=True, slots=True)
 class ModelProfile:
-    """The table's row of one pipeline; `native` in pixels, `area` in parts of its square."""
+    """The settings of one pipeline; `native` in pixels, `area` as multiples of `native` squared."""
 
     steps: int = 30
     guidance: float = 5.0
@@ -32,41 +32,46 @@ class ModelProfile:
     negative: bool = False
 
     def side_in(self, width: int, height: int) -> tuple[int, int]:
-        """The size to make for an asked one: within the model's area, whole multiples, never smaller
-        than the asked one where the model can reach it."""
-        least, most = (part * self.native**2 for part in self.area)
-        scale = min(scale_into((width, height), least, most), _LONGEST_SIDE / max(width, height))
+        """Return the size to generate for a requested size.
+
+        It lies within the model's area, is a multiple of `multiple`, and is not smaller than the requested
+        size where the model supports that.
+        """
+        smallest, largest = (part * self.native**2 for part in self.area)
+        scale = min(scale_into((width, height), smallest, largest), _LONGEST_SIDE / max(width, height))
         return self._up(width * scale), self._up(height * scale)
 
     def _up(self, side: float) -> int:
         return max(1, math.ceil(side / self.multiple - 1e-6)) * self.multiple
 
 
-def scale_into(size: tuple[int, int], least: float, most: float) -> float:
-    """By how much both sides grow or shrink so that their area, in pixels, is from `least` to `most`."""
+def scale_into(size: tuple[int, int], smallest: float, largest: float) -> float:
+    """Return the factor for both sides that brings the area in pixels between `smallest` and `largest`."""
     area = math.prod(size)
-    return math.sqrt(min(max(area, least), most) / area)
+    return math.sqrt(min(max(area, smallest), largest) / area)
 
 
-def of(pipeline: Any, given: Mapping[str, Any]) -> ModelProfile:
-    """The profile of a text-to-image pipeline; `given` (`steps`, `guidance`) is the operator's word."""
+def of(pipeline: Any, overrides: Mapping[str, Any]) -> ModelProfile:
+    """Return the profile of a text-to-image pipeline; `overrides` holds the operator's `steps` and
+    `guidance`.
+    """
     name = type(pipeline).__name__
     table = _table()
     row: dict[str, Any] = dict(table[name]) if name in table else _own_defaults(pipeline)
     facts = _facts(pipeline)
     for special in table["distilled"]:
-        wanted = {key: special[key] for key in facts if key in special}
-        if wanted and all(facts[key] == value for key, value in wanted.items()):
+        conditions = {key: special[key] for key in facts if key in special}
+        if conditions and all(facts[key] == value for key, value in conditions.items()):
             row |= {key: value for key, value in special.items() if key not in facts}
             break
-    row |= {key: given[key] for key in ("steps", "guidance") if given.get(key) is not None}
+    row |= {key: overrides[key] for key in ("steps", "guidance") if overrides.get(key) is not None}
     row.setdefault("native", _native(pipeline))
     row["area"] = tuple(row.get("area", ModelProfile().area))
     return replace(ModelProfile(), **row)
 
 
 def takes(pipeline: Any, name: str) -> bool:
-    """Whether the pipeline's call has a parameter of this name."""
+    """Return whether the pipeline's call has a parameter of this name."""
     return name in _parameters(type(pipeline))
 
 
@@ -81,7 +86,7 @@ def _table() -> dict[str, Any]:
 
 
 def _facts(pipeline: Any) -> dict[str, Any]:
-    """What tells a distilled model from the one it came from."""
+    """Return the properties that distinguish a distilled model from the original."""
     scheduler = pipeline.scheduler
     transformer = getattr(pipeline, "transformer", None)
     return {

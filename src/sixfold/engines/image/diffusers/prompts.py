@@ -1,4 +1,4 @@
-"""Prompts that are longer than a text encoder's window: read in pieces, or cut with a word in the log."""
+"""Prompts longer than a text encoder's window: encoded in chunks where supported, else truncated."""
 
 # pyright: reportMissingImports=false
 
@@ -12,13 +12,13 @@ import torch
 
 from sixfold.engines.image.diffusers.profiles import ModelProfile
 
-# What `encode_prompt` gives, in its order; Stable Diffusion stops after two.
+# Return values of `encode_prompt` in order; Stable Diffusion returns only the first two.
 _NAMES = ("prompt_embeds", "negative_prompt_embeds", "pooled_prompt_embeds", "negative_pooled_prompt_embeds")
 
 
 @dataclass(frozen=True, slots=True)
 class PromptEncoding:
-    """How a prompt is read: its pieces (one where it fits), and how many tokens are left unread."""
+    """A prompt split into chunks (one if it fits), and the number of tokens that are ignored."""
 
     pieces: tuple[str, ...]
     negative: tuple[str, ...]
@@ -26,12 +26,12 @@ class PromptEncoding:
 
     @property
     def length(self) -> int:
-        """Pieces of the longer of the two; the rows of one denoising loop agree in it."""
+        """Number of chunks of the longer prompt; the rows of one batch must have the same length."""
         return max(len(self.pieces), len(self.negative))
 
 
 def read(pipeline: Any, profile: ModelProfile, prompt: str, negative: str) -> PromptEncoding:
-    """Split what is too long where the class allows it, else count what will not be read."""
+    """Split a long prompt if the pipeline supports it, else count the tokens that are ignored."""
     if profile.pieces:
         tokenizers = [t for name in ("tokenizer", "tokenizer_2") if (t := getattr(pipeline, name, None))]
         return PromptEncoding(_split(tokenizers, prompt), _split(tokenizers, negative))
@@ -49,7 +49,7 @@ def _window(tokenizer: Any) -> int:
 
 
 def _count(tokenizer: Any, text: str) -> int:
-    """Tokens of a text, or at least that it fits: bytes bound tokens, so a short text is not tokenised."""
+    """Return the number of tokens, or 0 if the text certainly fits: it has no more tokens than bytes."""
     if len(text.encode()) + 2 <= _window(tokenizer):
         return 0
     return len(tokenizer(text, add_special_tokens=False, truncation=False, verbose=False).input_ids)
@@ -60,17 +60,19 @@ def _fits(tokenizers: Sequence[Any], text: str) -> bool:
 
 
 def _split(tokenizers: Sequence[Any], text: str) -> tuple[str, ...]:
-    """The text in the fewest runs of words that each fit all windows."""
+    """Split the text into the fewest chunks of whole words that fit the windows of all tokenizers."""
     if _fits(tokenizers, text):
         return (text,)
     pieces: list[str] = []
     words = text.split()
     while words:
-        low, high = 0, len(words)  # the most words that fit, by halving
+        # Binary search for the largest number of words that fit.
+        low, high = 0, len(words)
         while low < high:
             middle = (low + high + 1) // 2
             low, high = (middle, high) if _fits(tokenizers, " ".join(words[:middle])) else (low, middle - 1)
-        if low == 0:  # one word that is too long by itself
+        if low == 0:
+            # A single word is too long and is split in half.
             half = max(1, len(words[0]) // 2)
             words[:1] = [words[0][:half], words[0][half:]]
             continue
@@ -80,29 +82,29 @@ def _split(tokenizers: Sequence[Any], text: str) -> tuple[str, ...]:
 
 
 def embeddings(
-    pipeline: Any, readings: Sequence[PromptEncoding], *, guided: bool, negative: bool
+    pipeline: Any, encodings: Sequence[PromptEncoding], *, guided: bool, negative: bool
 ) -> dict[str, torch.Tensor]:
-    """Embeddings of prompts in pieces, one piece after the other along the sequence.
+    """Return the embeddings of prompts in chunks, concatenated along the sequence.
 
-    What an encoder says of a text as a whole (`pooled`) is said of the first piece. Without a negative
-    prompt a class may have its own idea of none, so it is asked for that rather than for an empty text.
+    Pooled embeddings are those of the first chunk. Without a negative prompt the pipeline computes its own
+    unconditional embeddings, which may differ from those of an empty text.
     """
     columns = [
         pipeline.encode_prompt(
-            prompt=[_at(reading.pieces, index) for reading in readings],
-            negative_prompt=[_at(reading.negative, index) for reading in readings] if negative else None,
+            prompt=[_at(encoding.pieces, index) for encoding in encodings],
+            negative_prompt=[_at(encoding.negative, index) for encoding in encodings] if negative else None,
             device=pipeline._execution_device,
             num_images_per_prompt=1,
             do_classifier_free_guidance=guided,
         )
-        for index in range(max(reading.length for reading in readings))
+        for index in range(max(encoding.length for encoding in encodings))
     ]
-    found: dict[str, torch.Tensor] = {}
+    tensors: dict[str, torch.Tensor] = {}
     for place, name in enumerate(_NAMES[: len(columns[0])]):
         parts = [column[place] for column in columns]
         if parts[0] is not None:
-            found[name] = parts[0] if "pooled" in name else torch.cat(parts, dim=1)
-    return found
+            tensors[name] = parts[0] if "pooled" in name else torch.cat(parts, dim=1)
+    return tensors
 
 
 def _at(pieces: Sequence[str], index: int) -> str:

@@ -1,4 +1,4 @@
-"""The first image of newly added weights: it shows that they load, run and fit each other."""
+"""Self-check of new weights: a first image shows that they load, run and fit each other."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from sixfold.engines.image.diffusers import image_checks
 from sixfold.engines.image.diffusers.engine import DiffusersEngine
 
 PROMPT = "a lighthouse on a rocky coast at dusk, waves, warm light"
-_SIDE = 512  # at most; never more than the model's own, since enlarging would smooth noise
-STEPS = 8  # enough to tell an image from noise; a few seconds on a GPU, minutes on a processor
+# Largest side; smaller if the model's native side is, because enlarging would smooth noise.
+_SIDE = 512
+# Enough to tell an image from noise: seconds on a GPU, minutes on a CPU.
+STEPS = 8
 
 
 @dataclass
 class SelfCheckListener:
-    """What a self-check's run is told to: passes progress on and keeps the lines."""
+    """The context of a self-check: forwards progress and collects log lines."""
 
     scratch: Path
-    heard: Callable[[float], None]
+    report: Callable[[float], None]
     lines: list[str] = field(default_factory=list[str])
 
     def progress(self, fraction: float) -> None:
-        """Pass it on."""
         self.report(fraction)
 
     def log(self, line: str) -> None:
-        """Keep it."""
         self.lines.append(line)
 
 
 def run(folder: Path, report: Callable[[float], None] = lambda _fraction: None) -> tuple[bytes, str]:
-    """A PNG by these weights and the line that says how it was made; raises `EngineError`."""
+    """Return a PNG generated with these weights and a summary line; raise `EngineError`."""
     engine = DiffusersEngine(source=str(folder))
     loaded = engine.load()
     side = min(_SIDE, loaded.profile.native)
@@ -57,5 +57,5 @@ def run(folder: Path, report: Callable[[float], None] = lambda _fraction: None) 
     data = result.artifacts[0].data
     with Image.open(io.BytesIO(data)) as image:
         if image_checks.is_noise(np.asarray(image.convert("RGB"))):
-            raise EngineError("The weights give noise instead of a picture: they do not fit each other.")
+            raise EngineError("Self-check failed: the weights produce noise; their components do not match.")
     return data, listener.lines[0].replace(f" {folder.name}", "")

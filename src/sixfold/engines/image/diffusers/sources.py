@@ -1,7 +1,7 @@
-"""Finds weights on this machine and looks at them before any library does: safetensors, whole, known.
+"""Finds weights on this machine and checks that they are complete safetensors before a library loads them.
 
-Nothing here reaches for the network. A pickle can run code when it is read, so folders and files that
-hold one in place of safetensors are refused.
+Nothing here uses the network. A pickle can run code when it is loaded, so folders and files with pickles
+instead of safetensors are rejected.
 """
 
 from __future__ import annotations
@@ -16,25 +16,30 @@ from typing import Any
 
 from sixfold.core.catalog.engines import EngineError
 
-RECORD = "sixfold.json"  # what `sixfold engines add` writes beside the weights
+# Record that `sixfold engines add` writes beside the weights.
+RECORD = "sixfold.json"
 INDEX = "model_index.json"
 _PICKLES = (".bin", ".ckpt", ".pt", ".pth", ".pkl", ".msgpack", ".h5")
-# What a component's weights are called: plain, in a variant, in shards. Other names are other people's.
+# Names of a component's weights: plain, with a variant, in shards. Files with other names are ignored.
 WEIGHTS = re.compile(
     r"(?:diffusion_pytorch_model|model)(?:\.(?P<variant>\w+))?(?:-\d{5}-of-\d{5})?\.safetensors"
 )
 VARIANTS = ("fp16", "bf16")
-_MAX_HEADER_BYTES = 100 << 20  # the format's own bound
+# Limit of the safetensors format.
+_MAX_HEADER_BYTES = 100 << 20
 _ITEM_BYTES = {"F64": 8, "I64": 8, "F32": 4, "I32": 4, "F16": 2, "BF16": 2, "I16": 2}
 _FLOATS = frozenset({"F64", "F32", "F16", "BF16"})
-# A tokenizer, a scheduler or a processor holds no weights; whatever else an index names does.
+# Components without weights; every other component of an index has some.
 _WEIGHTLESS = ("Tokenizer", "Scheduler", "Processor", "FeatureExtractor")
 
 
 @dataclass(frozen=True, slots=True)
 class WeightSource:
-    """Weights that were found: a folder in diffusers' layout, or one checkpoint file with the folder
-    that holds its configuration. `record` is what was written when they were added."""
+    """Weights on this machine.
+
+    Either a folder in diffusers' layout, or one checkpoint file with the folder of its configuration.
+    `record` is what `engines add` wrote.
+    """
 
     name: str
     folder: Path
@@ -43,70 +48,76 @@ class WeightSource:
 
     @property
     def key(self) -> str:
-        """What tells it from every other source on this machine."""
+        """Path that identifies the source on this machine."""
         return str(self.file or self.folder)
 
 
 def find(name: str, weights: Path | None, hub_cache: Path | None) -> WeightSource:
-    """The source that `name` means; raises `EngineError` with one sentence."""
+    """Return the source that `name` refers to; raise `EngineError`."""
     if not name:
-        raise EngineError("No weights were chosen for this model: `sixfold engines add image` adds some.")
+        raise EngineError(
+            "No weights are configured for this model: add some with `sixfold engines add image`."
+        )
     if weights is not None and _is_plain(name) and (weights / name).is_dir():
         return _folder(name, weights / name)
     path = Path(name).expanduser()
     if path.suffix.lower() in _PICKLES:
-        raise EngineError(_refusal(path.name))
+        raise EngineError(_pickle_message(path.name))
     if path.is_file():
         return _file(path.stem, path, hub_cache)
     if path.is_dir():
-        return _folder(path.name, path)  # the log and the result are no place for this machine's paths
+        # Paths of this machine must not appear in logs and results.
+        return _folder(path.name, path)
     if not path.is_absolute() and name.count("/") == 1:
         return _folder(name, _cached(name, hub_cache))
-    raise EngineError(f"There are no weights {name} on this machine: `sixfold engines add image` adds some.")
+    raise EngineError(f"Weights {name} not found on this machine: add some with `sixfold engines add image`.")
 
 
-def added(weights: Path) -> dict[str, str]:
-    """What `engines add` put under a family's folder, by the services that it was made for.
+def added_weights(weights: Path) -> dict[str, str]:
+    """Return the names of weights that `engines add` installed in a folder, by model.
 
-    Under "" stands what came first; it serves whatever nothing was made for. ControlNets serve nothing.
+    The key "" is the first one installed, the default for all other models. ControlNets are not included.
     """
-    found: dict[str, str] = {}
-    places = [path for path in weights.glob(f"*/{RECORD}") if not path.parent.name.startswith(".")]
-    records = [(read_json(path), path.parent.name) for path in places]
+    names: dict[str, str] = {}
+    paths = [path for path in weights.glob(f"*/{RECORD}") if not path.parent.name.startswith(".")]
+    records = [(read_json(path), path.parent.name) for path in paths]
     for record, name in sorted(records, key=lambda pair: (str(pair[0].get("added", "")), pair[1])):
         if record.get("role", "pipeline") == "pipeline":
             for service in (*record.get("serves", ()), ""):
-                found.setdefault(service, name)
-    return found
+                names.setdefault(service, name)
+    return names
 
 
-def controls(weights: Path, kind: str) -> list[Path]:
-    """The ControlNets of a kind that `engines add` put under a family's folder, by name."""
-    places = [path for path in sorted(weights.glob(f"*/{RECORD}")) if not path.parent.name.startswith(".")]
-    return [path.parent for path in places if read_json(path).get("control") == kind]
+def added_controls(weights: Path, kind: str) -> list[Path]:
+    """Return the folders of installed ControlNets of a kind, sorted by name."""
+    paths = [path for path in sorted(weights.glob(f"*/{RECORD}")) if not path.parent.name.startswith(".")]
+    return [path.parent for path in paths if read_json(path).get("control") == kind]
 
 
 def _is_plain(name: str) -> bool:
     return "/" not in name and "\\" not in name and name not in {".", ".."}
 
 
-def _refusal(what: str) -> str:
-    return f"{what} is a pickle, which can run code when it is read: only safetensors are loaded."
+def _pickle_message(what: str) -> str:
+    return f"{what} is a pickle, which can run code when it is loaded; only safetensors are supported."
 
 
 def _folder(name: str, folder: Path) -> WeightSource:
     record = read_json(folder / RECORD) if (folder / RECORD).is_file() else {}
-    alone = list(folder.glob("*.safetensors"))
-    if len(alone) == 1 and not any(folder.glob("*/*.safetensors")):  # one file beside its configuration
-        return WeightSource(name, folder, alone[0], record)
+    files = list(folder.glob("*.safetensors"))
+    if len(files) == 1 and not any(folder.glob("*/*.safetensors")):
+        # The folder holds one file beside its configuration.
+        return WeightSource(name, folder, files[0], record)
     check(folder)
     return WeightSource(name, folder, None, record)
 
 
 def _file(name: str, path: Path, hub_cache: Path | None) -> WeightSource:
-    """A checkpoint in one file, with its configuration: the folder of its name, or the Hub's cache."""
+    """Return a single-file checkpoint with its configuration, from the folder of its name or the Hub
+    cache.
+    """
     if path.suffix.lower() != ".safetensors":
-        raise EngineError(f"{path.name} is no .safetensors file.")
+        raise EngineError(f"{path.name} is not a .safetensors file.")
     header(path)
     beside = path.with_suffix("")
     if (beside / INDEX).is_file():
@@ -130,37 +141,37 @@ def _cached(name: str, hub_cache: Path | None) -> Path:
 
     repository, _, revision = name.partition("@")
     try:
-        found = snapshot_download(
+        path = snapshot_download(
             repository, revision=revision or None, cache_dir=hub_cache, local_files_only=True
         )
     except (LocalEntryNotFoundError, HFValidationError, OSError):
         raise EngineError(
-            f"There is no {name} in the Hub's cache here: `sixfold engines add image` adds weights."
+            f"{name} not found in the local Hub cache: add weights with `sixfold engines add image`."
         ) from None
-    return Path(found)
+    return Path(path)
 
 
-# -- what a folder must hold -----------------------------------------------------------------------
+# -- checks of a folder ----------------------------------------------------------------------------
 
 
 def check(folder: Path) -> None:
-    """Refuse a folder that is not whole, or holds pickles where safetensors belong."""
+    """Raise `EngineError` if a folder is incomplete or holds pickles in place of safetensors."""
     if not (folder / INDEX).is_file():
         stray = next((path.name for path in sorted(folder.iterdir()) if path.suffix in _PICKLES), None)
         if stray:
-            raise EngineError(_refusal(stray))
-        raise EngineError(f"{folder.name} has no {INDEX}: it is no folder in diffusers' layout.")
+            raise EngineError(_pickle_message(stray))
+        raise EngineError(f"{folder.name} is not in diffusers' layout: it has no {INDEX}.")
     for component in components(folder):
         check_component(folder / component, f"{folder.name}/{component}")
 
 
 def components(folder: Path) -> Iterator[str]:
-    """The components of a pipeline's folder that hold weights."""
-    return weighted(read_json(folder / INDEX))
+    """Return the components of a pipeline's folder that have weights."""
+    return weighted_components(read_json(folder / INDEX))
 
 
-def weighted(index: Mapping[str, Any]) -> Iterator[str]:
-    """The components of a `model_index.json` that hold weights."""
+def weighted_components(index: Mapping[str, Any]) -> Iterator[str]:
+    """Return the components of a `model_index.json` that have weights."""
     for name, value in index.items():
         if name.startswith("_") or not isinstance(value, list) or len(value) != 2 or value[1] is None:
             continue
@@ -169,32 +180,32 @@ def weighted(index: Mapping[str, Any]) -> Iterator[str]:
 
 
 def check_component(folder: Path, title: str) -> None:
-    """Refuse a model's folder without whole safetensors."""
-    chosen = weight_files(folder)
-    if not chosen:
-        held = sorted(folder.iterdir()) if folder.is_dir() else []
-        pickled = next((path.name for path in held if path.suffix in _PICKLES), None)
+    """Raise `EngineError` if a model's folder has no complete safetensors."""
+    files = weight_files(folder)
+    if not files:
+        entries = sorted(folder.iterdir()) if folder.is_dir() else []
+        pickled = next((path.name for path in entries if path.suffix in _PICKLES), None)
         if pickled:
-            raise EngineError(_refusal(f"{title}/{pickled}"))
-        raise EngineError(f"There are no weights in {title}: a download was not finished, or a file is lost.")
-    for path in chosen:
+            raise EngineError(_pickle_message(f"{title}/{pickled}"))
+        raise EngineError(f"{title} has no weights: the download is incomplete, or a file was deleted.")
+    for path in files:
         if not path.is_file():
-            raise EngineError(f"{title} lacks {path.name}, which its index names.")
+            raise EngineError(f"{title} is missing {path.name}, which its index lists.")
         header(path)
 
 
 def variant(folder: Path) -> str | None:
-    """The variant (`fp16`) that a pipeline's folder is loaded in, where some component has nothing else."""
+    """Return the variant (such as `fp16`) to load, if some component has no other weights."""
     for component in components(folder):
         names = [path.name for path in weight_files(folder / component)]
-        found = next((match["variant"] for name in names if (match := WEIGHTS.fullmatch(name))), None)
-        if found:
-            return found
+        kind = next((match["variant"] for name in names if (match := WEIGHTS.fullmatch(name))), None)
+        if kind:
+            return kind
     return None
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The safetensors that a model's folder is loaded from: its plain ones, or else those of a variant."""
+    """Return the safetensors that a model is loaded from: the plain ones, or else those of a variant."""
     for kind in (None, *VARIANTS):
         files = [path for path in sorted(folder.glob("*.safetensors")) if _is_of(path.name, kind)]
         index = folder / f"*.safetensors.index{f'.{kind}' if kind else ''}.json"
@@ -207,12 +218,12 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def _is_of(name: str, kind: str | None) -> bool:
-    found = WEIGHTS.fullmatch(name)
-    return found is not None and found["variant"] == kind
+    match = WEIGHTS.fullmatch(name)
+    return match is not None and match["variant"] == kind
 
 
 def sizes(source: WeightSource, item_bytes: int) -> dict[str, int]:
-    """What each component takes in memory when its floating numbers have `item_bytes` each."""
+    """Return the memory in bytes of each component when a floating-point number takes `item_bytes`."""
     if source.file is not None:
         return {"checkpoint": _bytes_of(source.file, item_bytes)}
     return {
@@ -233,29 +244,31 @@ def _bytes_of(path: Path, item_bytes: int) -> int:
 
 
 def header(path: Path) -> dict[str, Any]:
-    """A safetensors file's table of tensors; raises `EngineError` where the file is no such file."""
-    broken = EngineError(f"{path.name} is damaged, or no safetensors file.")
+    """Return a safetensors file's table of tensors; raise `EngineError` if the file is invalid."""
+    broken = EngineError(f"{path.name} is damaged or not a safetensors file.")
     try:
         with path.open("rb") as file:
             start = file.read(8)
             length = struct.unpack("<Q", start)[0] if len(start) == 8 else 0
             if not 0 < length <= _MAX_HEADER_BYTES:
                 raise broken
-            found = json.loads(file.read(length))
-        end = max((t["data_offsets"][1] for n, t in found.items() if n != "__metadata__"), default=0)
+            tensors = json.loads(file.read(length))
+        end = max((t["data_offsets"][1] for n, t in tensors.items() if n != "__metadata__"), default=0)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise broken from error
     if path.stat().st_size != 8 + length + end:
-        raise EngineError(f"{path.name} is cut off: {path.stat().st_size} bytes of {8 + length + end}.")
-    return found
+        raise EngineError(
+            f"{path.name} is truncated: it has {path.stat().st_size} of {8 + length + end} bytes."
+        )
+    return tensors
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object of a file; raises `EngineError`."""
+    """Return a JSON object from a file; raise `EngineError`."""
     try:
-        found = json.loads(path.read_text("utf-8"))
+        value = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise EngineError(f"{path.parent.name}/{path.name} cannot be read: {error}.") from error
-    if not isinstance(found, dict):
-        raise EngineError(f"{path.parent.name}/{path.name} is not what it should be.")
-    return found
+    if not isinstance(value, dict):
+        raise EngineError(f"{path.parent.name}/{path.name} must be a JSON object.")
+    return value

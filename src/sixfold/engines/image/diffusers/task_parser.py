@@ -1,4 +1,4 @@
-"""A task in the engine's own words: what all rows of one denoising loop share, and what each has alone."""
+"""Parses tasks into a recipe, shared by the rows of one denoising batch, and the rows themselves."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ from numpy.typing import NDArray
 from sixfold.core.catalog.engines import EngineError, Task, UnusableInput
 from sixfold.engines.image import decode, encode
 from sixfold.engines.image.diffusers import loras
-from sixfold.engines.image.diffusers.loras import Chosen
-from sixfold.engines.image.diffusers.options import DiffusersOptions, InvalidDiffusersOption
-from sixfold.engines.image.diffusers.options import adapters as listed_adapters
+from sixfold.engines.image.diffusers.loras import LoraWeights
+from sixfold.engines.image.diffusers.options import DiffusersOptions, InvalidDiffusersOption, parse_adapters
 from sixfold.engines.image.scene.noise import stable_seed
 
 Pixels = NDArray[np.uint8]
 
 _SIDES = (64, 4096)
 _MAX_STEPS = 150
-_MAX_PICTURES = 8
+_MAX_IMAGES = 8
 _MAX_ADAPTERS = 8
 _STRENGTH = 0.6
 _SOURCE_INPUTS = ("source_image_url", "image")
@@ -31,7 +30,7 @@ _CONTROL_INPUTS = ("control_image_url", "control_image")
 
 @dataclass(frozen=True, slots=True)
 class ControlImage:
-    """How a control image leads: its kind, how strongly, and between which parts of the loop."""
+    """How a control image is applied: its kind, its scale, and the part of the denoising steps (0 to 1)."""
 
     kind: str
     scale: float = 1.0
@@ -41,7 +40,7 @@ class ControlImage:
 
 @dataclass(frozen=True, slots=True)
 class SamplingRecipe:
-    """What tasks must agree in to be denoised together; `size` is the asked one, in pixels."""
+    """The settings that tasks must share to be denoised together; `size` is the requested one in pixels."""
 
     source: str
     size: tuple[int, int]
@@ -52,12 +51,12 @@ class SamplingRecipe:
     guidance: float | None = None
     negative: bool = False
     safety: bool = True
-    adapters: Chosen = ()
+    adapters: LoraWeights = ()
 
 
 @dataclass(frozen=True, slots=True)
 class SizeRow:
-    """One image to make: whose it is, its words, its seed, and the images that it starts from."""
+    """One image to generate: its owner, prompts, seed, source image and control image."""
 
     owner: int
     prompt: str
@@ -69,7 +68,7 @@ class SizeRow:
 
 @dataclass(frozen=True, slots=True)
 class DiffusersTask:
-    """A task, read: the recipe, its rows, and how the results are written."""
+    """A parsed task: the recipe, its rows, and how the results are encoded."""
 
     recipe: SamplingRecipe
     rows: tuple[SizeRow, ...]
@@ -79,10 +78,7 @@ class DiffusersTask:
 
 
 def recipe_of(task: Task, options: DiffusersOptions, size: tuple[int, int] | None = None) -> SamplingRecipe:
-    """The recipe of a task; for one that starts from an image, `size` is the image's.
-
-    Raises `EngineError` for what no loop could be run with.
-    """
+    """Return the recipe of a task; `size` is the source image's size if there is one. Raise `EngineError`."""
     inputs = task.inputs
     from_image = any(name in task.files for name in _SOURCE_INPUTS)
     if size is None and from_image:
@@ -104,85 +100,84 @@ def recipe_of(task: Task, options: DiffusersOptions, size: tuple[int, int] | Non
     )
 
 
-def read(task: Task, owner: int, options: DiffusersOptions) -> DiffusersTask:
-    """Everything of a task; raises `EngineError` with a sentence."""
+def parse(task: Task, owner: int, options: DiffusersOptions) -> DiffusersTask:
+    """Parse a task; raise `EngineError` if it is invalid."""
     inputs = task.inputs
-    picture = None
+    source = None
     if any(name in task.files for name in _SOURCE_INPUTS):
-        picture = _capped(decode.decode(_file(task, _SOURCE_INPUTS), target=(_SIDES[1], _SIDES[1])))
-    recipe = recipe_of(task, options, None if picture is None else (picture.width, picture.height))
+        source = _limit_size(decode.decode(_file(task, _SOURCE_INPUTS), target=(_SIDES[1], _SIDES[1])))
+    recipe = recipe_of(task, options, None if source is None else (source.width, source.height))
     prompt = str(inputs.get("style_prompt") or inputs.get("prompt") or "")
-    guide = None if recipe.control is None else _guide(task, recipe.control)
-    count = round(_bounded(inputs, "num_images", (1, _MAX_PICTURES)) or 1)
+    guide = None if recipe.control is None else _control_image(task, recipe.control)
+    count = round(_bounded(inputs, "num_images", (1, _MAX_IMAGES)) or 1)
     negative = str(inputs.get("negative_prompt") or "")
-    image = None if picture is None else picture.rgb
+    image = None if source is None else source.rgb
     rows = tuple(
         SizeRow(owner, prompt, negative, seed, image, guide)
         for seed in seeds(int(inputs.get("seed") or 0), count)
     )
-    form = _form(inputs.get("format") or ("png" if picture is None else "webp"))
+    format_ = _format(inputs.get("format") or ("png" if source is None else "webp"))
     quality = round(_bounded(inputs, "quality", (1, 100)) or 90)
-    return DiffusersTask(recipe, rows, form, quality, None if picture is None else picture.alpha)
+    return DiffusersTask(recipe, rows, format_, quality, None if source is None else source.alpha)
 
 
-def _guide(task: Task, control: ControlImage) -> Pixels:
-    """The image that a ControlNet follows, as lines where it wants lines and was given none."""
-    picture = decode.decode(_file(task, _CONTROL_INPUTS)).rgb
-    return edges(picture) if control.kind == "canny" and not task.inputs.get("control_ready") else picture
+def _control_image(task: Task, control: ControlImage) -> Pixels:
+    """Return the control image, as edges if the ControlNet needs edges and the image is not prepared."""
+    image = decode.decode(_file(task, _CONTROL_INPUTS)).rgb
+    return edges(image) if control.kind == "canny" and not task.inputs.get("control_ready") else image
 
 
-def _form(given: Any) -> str:
-    """The name of an encoding; raises `EngineError`."""
-    form = str(given).lower().replace("jpg", "jpeg")
-    if form not in encode.CONTENT_TYPES:
-        raise EngineError(f"The format must be one of {', '.join(encode.CONTENT_TYPES)}.")
-    return form
+def _format(value: Any) -> str:
+    name = str(value).lower().replace("jpg", "jpeg")
+    if name not in encode.CONTENT_TYPES:
+        raise EngineError(f"format must be one of {', '.join(encode.CONTENT_TYPES)}.")
+    return name
 
 
 def seeds(first: int, count: int) -> list[int]:
-    """A seed for each image; the first is the asked one, as with the embedded painter."""
+    """Return a seed for each image; the first is the requested one, as in the embedded scene engine."""
     return [first, *(stable_seed("image", first, index) % 2**31 for index in range(1, count))]
 
 
-def edges(picture: Pixels) -> Pixels:
-    """The image's outlines, white on black, as a Canny ControlNet has learnt them."""
-    gray = cv2.cvtColor(picture, cv2.COLOR_RGB2GRAY)
+def edges(image: Pixels) -> Pixels:
+    """Return the Canny edges of an image, white on black, as Canny ControlNets expect."""
+    gray = cv2.cvtColor(image, cv2.COLOR_RGB2GRAY)
     return np.repeat(cv2.Canny(gray, 100, 200)[..., None], 3, axis=2).astype(np.uint8)
 
 
-def fitted(picture: Pixels, size: tuple[int, int]) -> Pixels:
-    """The image scaled to cover `size` (width, height) and cropped around its middle to it, exactly."""
-    height, width = picture.shape[:2]
+def fit(image: Pixels, size: tuple[int, int]) -> Pixels:
+    """Scale an image to cover `size` (width, height) and crop it to exactly that size around its center."""
+    height, width = image.shape[:2]
     if (width, height) == size:
-        return picture
+        return image
     scale = max(size[0] / width, size[1] / height)
     if scale < 1 - 1e-3 or scale > 1 + 1e-3:
         new = max(size[0], round(width * scale)), max(size[1], round(height * scale))
-        picture = np.asarray(
-            cv2.resize(picture, new, interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_LANCZOS4),
+        image = np.asarray(
+            cv2.resize(image, new, interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_LANCZOS4),
             np.uint8,
         )
         width, height = new
     left, top = (width - size[0]) // 2, (height - size[1]) // 2
-    return np.ascontiguousarray(picture[top : top + size[1], left : left + size[0]])
+    return np.ascontiguousarray(image[top : top + size[1], left : left + size[0]])
 
 
 def _file(task: Task, names: tuple[str, ...]) -> Any:
     return next(task.files[name] for name in names if name in task.files)
 
 
-def _capped(picture: decode.DecodedImage) -> decode.DecodedImage:
-    """The image within the largest side that is worked on, and not below the smallest."""
-    width, height = picture.width, picture.height
+def _limit_size(image: decode.DecodedImage) -> decode.DecodedImage:
+    """Scale an image down to the largest supported side; no side becomes 0."""
+    width, height = image.width, image.height
     scale = min(1.0, _SIDES[1] / max(width, height))
     if scale == 1.0:
-        return picture
+        return image
     size = max(1, round(width * scale)), max(1, round(height * scale))
-    rgb = np.asarray(cv2.resize(picture.rgb, size, interpolation=cv2.INTER_AREA), np.uint8)
-    alpha = picture.alpha
+    rgb = np.asarray(cv2.resize(image.rgb, size, interpolation=cv2.INTER_AREA), np.uint8)
+    alpha = image.alpha
     if alpha is not None:
         alpha = np.asarray(cv2.resize(alpha, size, interpolation=cv2.INTER_AREA), np.uint8)
-    return decode.DecodedImage(rgb, alpha, picture.format)
+    return decode.DecodedImage(rgb, alpha, image.format)
 
 
 def _side(inputs: Mapping[str, Any], name: str) -> int:
@@ -213,19 +208,21 @@ def _control(task: Task) -> ControlImage:
     return ControlImage(str(inputs.get("control") or "canny"), 1.0 if scale is None else scale, start, end)
 
 
-def _adapters(task: Task, options: DiffusersOptions) -> Chosen:
-    """The operator's LoRAs for the model, then the task's own: by name, or one of its files."""
-    chosen = [(one.file, one.weight) for one in options.loras.get(task.model, ())]
+def _adapters(task: Task, options: DiffusersOptions) -> LoraWeights:
+    """Return the operator's LoRAs for the model, then the task's own, by name or as one of its files."""
+    adapters = [(one.file, one.weight) for one in options.loras.get(task.model, ())]
     try:
-        for one in listed_adapters(task.inputs.get("loras") or ()):
+        for one in parse_adapters(task.inputs.get("loras") or ()):
             if one.file in task.files:
-                chosen.append((str(task.files[one.file]), one.weight))
+                adapters.append((str(task.files[one.file]), one.weight))
             elif "/" in one.file or "\\" in one.file or one.file.startswith("."):
-                raise UnusableInput("A LoRA is named as in the weights' loras folder, without a path.")
+                raise UnusableInput(
+                    "A LoRA must be a file name in the weights' loras folder, without a path."
+                )
             else:
-                chosen.append((one.file, one.weight))
+                adapters.append((one.file, one.weight))
     except (InvalidDiffusersOption, TypeError, ValueError) as error:
-        raise UnusableInput("loras must be a list of names, or of {file, weight}.") from error
-    if len(chosen) > _MAX_ADAPTERS:
-        raise UnusableInput(f"At most {_MAX_ADAPTERS} LoRAs can be combined.")
-    return loras.resolved(chosen, options.weights)
+        raise UnusableInput("loras must be a list of names or of {file, weight} tables.") from error
+    if len(adapters) > _MAX_ADAPTERS:
+        raise UnusableInput(f"loras must have at most {_MAX_ADAPTERS} entries (got {len(adapters)}).")
+    return loras.resolve(adapters, options.weights)

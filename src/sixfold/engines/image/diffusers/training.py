@@ -1,8 +1,8 @@
-"""The engine: a LoRA learnt from images, on the weights that the image engine draws with.
+"""The training engine: learns a LoRA from images, on the weights that the image engine uses.
 
-A pipeline with a UNet (Stable Diffusion, SDXL) is taught: its attention gets an adapter, and with the option
-`text_encoder` that of what reads its words too; everything else stays as it is. What it learns is measured
-on the same noise from the beginning to the end, so the losses that a run tells of can be compared.
+Supports pipelines with a UNet (Stable Diffusion, SDXL). The attention layers get an adapter, and with the
+option `text_encoder` those of the text encoders too; all other weights are frozen. The loss is measured on
+the same noise throughout, so the losses that a run reports are comparable.
 """
 
 # pyright: reportMissingImports=false
@@ -30,21 +30,28 @@ from sixfold.engines.image.diffusers.loading import LoadedPipeline
 
 _ADAPTER = "learnt"
 _ATTENTION = ("to_k", "to_q", "to_v", "to_out.0")
-_READING = ("q_proj", "k_proj", "v_proj", "out_proj")  # the attention of CLIP
-_READERS = ("text_encoder", "text_encoder_2")
-_STEPS, _STEPS_OF_A_PICTURE, _MOST_STEPS = 200, 20, 1200
-_LOOKS = 4  # at what was learnt, beside the first
-_PROBES = 8  # noises of one look
-_ROWS = 2  # images of one step
-_UNNAMED = 0.5  # of the steps: without the name, so that any prompt is drawn in what was learnt
+# Attention layers of CLIP.
+_CLIP_ATTENTION = ("q_proj", "k_proj", "v_proj", "out_proj")
+_TEXT_ENCODERS = ("text_encoder", "text_encoder_2")
+_STEPS, _STEPS_PER_IMAGE, _MAX_STEPS = 200, 20, 1200
+# Number of evaluations besides the first.
+_EVALUATIONS = 4
+# Number of noise samples in one evaluation.
+_PROBES = 8
+# Images in one step.
+_ROWS = 2
+# Share of steps without the name in the caption, so that the LoRA affects every prompt.
+_UNNAMED = 0.5
 _MAX_NORM = 1.0
-_LOADED, _READ, _LEARNT = 0.02, 0.08, 0.97
-_TOO_LARGE = "These weights are too large to be taught in this machine's memory."
+_LOADED, _ENCODED, _TRAINED = 0.02, 0.08, 0.97
+_TOO_LARGE = "These weights are too large to train in this machine's memory."
 
 
 @dataclass(frozen=True, slots=True)
 class _TrainingData:
-    """What is learnt from: latents, and how each of two captions conditions the network, as of now."""
+    """Latents of the training images, and the current conditioning for a caption with and without the
+    name.
+    """
 
     latents: torch.Tensor
     named: Callable[[], dict[str, Any]]
@@ -53,18 +60,21 @@ class _TrainingData:
 
 @dataclass(frozen=True, slots=True)
 class _TrainingBatch:
-    """Images with noise at some times, and the noise itself."""
+    """Latents, the noise to add, and the timesteps."""
 
     latents: torch.Tensor
     noise: torch.Tensor
     times: torch.Tensor
-    words: Callable[[], dict[str, Any]]
+    conditioning: Callable[[], dict[str, Any]]
 
 
 class TrainingEngine:
-    """Learns an adapter; `steps` (0: by the number of images), `rank`, `rate` and `text_encoder` (whether
-    what reads the words learns too) are the operator's, and all other options are the image engine's.
-    `limit_seconds` is kept by the server."""
+    """Trains LoRA adapters.
+
+    `steps` (0: from the number of images), `rank`, `rate` and `text_encoder` (whether the text encoders are
+    trained too) are set by the operator; all other options are those of the image engine. The server enforces
+    `limit_seconds`.
+    """
 
     name = "weights-training"
     version = "1"
@@ -77,49 +87,49 @@ class TrainingEngine:
         rate: float = 1e-4,
         text_encoder: bool = False,
         limit_seconds: float = 0,
-        **given: Any,
+        **settings: Any,
     ) -> None:
         del limit_seconds
-        self._options = options.parse(given)
-        self._shelf = loading.PipelineCache(self._options)
-        self._steps, self._rank, self._rate, self._reads = steps, rank, rate, bool(text_encoder)
+        self._options = options.parse(settings)
+        self._cache = loading.PipelineCache(self._options)
+        self._steps, self._rank, self._rate, self._train_text = steps, rank, rate, bool(text_encoder)
 
     def run(self, task: Task, context: Context) -> Result:
-        """Learn from `images`: `name` is what they show, `base` the service whose weights are taught."""
-        pictures = [path for name, path in sorted(task.files.items()) if name.startswith("images")]
-        if not pictures:
-            raise UnusableInput("images must hold at least one picture.")
-        loaded = self._shelf.get(self._options.source_of(str(task.inputs["base"])))
+        """Train on `images`: `name` is what they show, `base` the model whose weights are adapted."""
+        images = [path for name, path in sorted(task.files.items()) if name.startswith("images")]
+        if not images:
+            raise UnusableInput("images must contain at least one image.")
+        loaded = self._cache.get(self._options.source_of(str(task.inputs["base"])))
         context.progress(_LOADED)
         try:
-            return self._learnt(loaded, task, pictures, context)
+            return self._train(loaded, task, images, context)
         except (torch.OutOfMemoryError, MemoryError):
             raise EngineError(_TOO_LARGE) from None
         finally:
-            self._shelf.drop(loaded)  # the memory is the painter's again
+            # Free the memory for the image engine.
+            self._cache.drop(loaded)
 
-    def _learnt(
-        self, loaded: LoadedPipeline, task: Task, pictures: Sequence[Path], context: Context
-    ) -> Result:
+    def _train(self, loaded: LoadedPipeline, task: Task, images: Sequence[Path], context: Context) -> Result:
         unet = getattr(loaded.pipeline, "unet", None)
         if unet is None:
-            what = type(loaded.pipeline).__name__
-            raise EngineError(f"{what} cannot be taught here: weights of Stable Diffusion or SDXL can.")
+            kind = type(loaded.pipeline).__name__
+            raise EngineError(f"{kind} cannot be trained: use weights of Stable Diffusion or SDXL.")
         name, seed = str(task.inputs["name"]), int(task.inputs.get("seed") or 0)
-        steps = self._steps or min(_MOST_STEPS, _STEPS + _STEPS_OF_A_PICTURE * len(pictures))
-        context.log(f"{loaded.source.name} on {loaded.where}: {steps} steps on {len(pictures)} pictures")
-        torch.manual_seed(seed)  # the adapter's first numbers
-        pupils = _pupils(loaded.pipeline, reads=self._reads)
-        with _taught(pupils, self._rank):
-            lesson = _lesson(loaded, pictures, name, context, reads=self._reads)
-            losses = _learn(
-                loaded, lesson, _TrainingRun(steps, self._rate, seed, tuple(pupils.values())), context
+        steps = self._steps or min(_MAX_STEPS, _STEPS + _STEPS_PER_IMAGE * len(images))
+        context.log(f"{loaded.source.name} on {loaded.where}: {steps} steps on {len(images)} images")
+        # Seeds the adapter's initial weights.
+        torch.manual_seed(seed)
+        networks = _trainable(loaded.pipeline, train_text=self._train_text)
+        with _with_adapters(networks, self._rank):
+            data_set = _training_data(loaded, images, name, context, train_text=self._train_text)
+            losses = _train(
+                loaded, data_set, _TrainingRun(steps, self._rate, seed, tuple(networks.values())), context
             )
             layers = {
                 f"{part}_lora_layers": convert_state_dict_to_diffusers(
-                    get_peft_model_state_dict(pupil, adapter_name=_ADAPTER)
+                    get_peft_model_state_dict(network, adapter_name=_ADAPTER)
                 )
-                for part, pupil in pupils.items()
+                for part, network in networks.items()
             }
         file = context.scratch / f"{name}.safetensors"
         type(loaded.pipeline).save_lora_weights(context.scratch, weight_name=file.name, **layers)
@@ -134,27 +144,28 @@ class _TrainingRun:
     steps: int
     rate: float
     seed: int
-    pupils: tuple[Any, ...]
+    networks: tuple[Any, ...]
 
 
-def _pupils(pipeline: Any, *, reads: bool) -> dict[str, Any]:
-    """The networks that learn, by their names in the pipeline."""
-    readers = {part: getattr(pipeline, part, None) for part in _READERS if reads}
-    return {"unet": pipeline.unet} | {part: each for part, each in readers.items() if each is not None}
+def _trainable(pipeline: Any, *, train_text: bool) -> dict[str, Any]:
+    """Return the networks to train, by their names in the pipeline."""
+    encoders = {part: getattr(pipeline, part, None) for part in _TEXT_ENCODERS if train_text}
+    return {"unet": pipeline.unet} | {part: each for part, each in encoders.items() if each is not None}
 
 
 @contextmanager
-def _taught(pupils: Mapping[str, Any], rank: int) -> Iterator[None]:
-    """The networks with adapters on their attention that can learn."""
-    for part, pupil in pupils.items():
-        modules: list[str] = [*(_ATTENTION if part == "unet" else _READING)]
-        pupil.requires_grad_(False)
-        pupil.add_adapter(LoraConfig(r=rank, lora_alpha=rank, target_modules=modules), _ADAPTER)
-        cast_training_params(pupil, dtype=torch.float32)
-    unet = pupils["unet"]
+def _with_adapters(networks: Mapping[str, Any], rank: int) -> Iterator[None]:
+    """Add trainable adapters to the attention layers while the context is active."""
+    for part, network in networks.items():
+        modules: list[str] = [*(_ATTENTION if part == "unet" else _CLIP_ATTENTION)]
+        network.requires_grad_(False)
+        network.add_adapter(LoraConfig(r=rank, lora_alpha=rank, target_modules=modules), _ADAPTER)
+        cast_training_params(network, dtype=torch.float32)
+    unet = networks["unet"]
     if unet.device.type != "cpu":
         unet.enable_gradient_checkpointing()
-    unet.train()  # what reads has no other way to learn, and would leave things out by chance
+    # The text encoders stay in evaluation mode, where dropout is off; they are trained all the same.
+    unet.train()
     try:
         yield
     finally:
@@ -162,22 +173,24 @@ def _taught(pupils: Mapping[str, Any], rank: int) -> Iterator[None]:
 
 
 @torch.no_grad()
-def _lesson(
-    loaded: LoadedPipeline, pictures: Sequence[Path], name: str, context: Context, *, reads: bool
+def _training_data(
+    loaded: LoadedPipeline, images: Sequence[Path], name: str, context: Context, *, train_text: bool
 ) -> _TrainingData:
-    """What is learnt from; the words are read once, or each time anew by what learns to read them."""
+    """Return the training data; captions are encoded once, or per batch if text encoders are trained."""
     pipeline, (width, height) = loaded.pipeline, _size(loaded)
     latents: list[torch.Tensor] = []
     dtype = torch.float32 if getattr(pipeline.vae.config, "force_upcast", False) else pipeline.vae.dtype
     pipeline.vae.to(dtype)
-    for number, path in enumerate(pictures):
-        rgb = task_parser.fitted(decode.decode(path, target=(width, height)).rgb, (width, height))
+    for number, path in enumerate(images):
+        rgb = task_parser.fit(decode.decode(path, target=(width, height)).rgb, (width, height))
         pixels = torch.from_numpy(rgb.copy()).movedim(-1, 0)[None].to(loaded.where.torch, dtype) / 127.5 - 1
-        found = pipeline.vae.encode(pixels).latent_dist.mode()
-        latents.append((found * pipeline.vae.config.scaling_factor).to(pipeline.unet.dtype))
-        context.progress(_LOADED + (_READ - _LOADED) * (number + 1) / len(pictures))
-    named, unnamed = (partial(_words, loaded, text, (height, width)) for text in (f"a picture of {name}", ""))
-    if not reads:
+        encoded = pipeline.vae.encode(pixels).latent_dist.mode()
+        latents.append((encoded * pipeline.vae.config.scaling_factor).to(pipeline.unet.dtype))
+        context.progress(_LOADED + (_ENCODED - _LOADED) * (number + 1) / len(images))
+    named, unnamed = (
+        partial(_conditioning, loaded, text, (height, width)) for text in (f"a picture of {name}", "")
+    )
+    if not train_text:
         first, second = named(), unnamed()
         named, unnamed = (lambda: first), (lambda: second)
     return _TrainingData(torch.cat(latents), named, unnamed)
@@ -187,87 +200,91 @@ def _size(loaded: LoadedPipeline) -> tuple[int, int]:
     return loaded.profile.side_in(loaded.profile.native, loaded.profile.native)
 
 
-def _words(loaded: LoadedPipeline, text: str, size: tuple[int, int]) -> dict[str, Any]:
-    """How a caption conditions the network: what its own pipeline makes of it."""
+def _conditioning(loaded: LoadedPipeline, text: str, size: tuple[int, int]) -> dict[str, Any]:
+    """Return the conditioning for a caption, computed by the pipeline."""
     pipeline, where = loaded.pipeline, loaded.where.torch
-    found = pipeline.encode_prompt(
+    embeddings = pipeline.encode_prompt(
         prompt=text, device=where, num_images_per_prompt=1, do_classifier_free_guidance=False
     )
-    words: dict[str, Any] = {"encoder_hidden_states": found[0]}
-    if len(found) > 2:  # SDXL is told the whole of the text and the image's size, too
-        sizes = torch.tensor([[*size, 0, 0, *size]], device=where, dtype=found[0].dtype)
-        words["added_cond_kwargs"] = {"text_embeds": found[2], "time_ids": sizes}
-    return words
+    arguments: dict[str, Any] = {"encoder_hidden_states": embeddings[0]}
+    if len(embeddings) > 2:
+        # SDXL also takes the pooled embedding and the image's size.
+        sizes = torch.tensor([[*size, 0, 0, *size]], device=where, dtype=embeddings[0].dtype)
+        arguments["added_cond_kwargs"] = {"text_embeds": embeddings[2], "time_ids": sizes}
+    return arguments
 
 
-def _learn(
-    loaded: LoadedPipeline, lesson: _TrainingData, course: _TrainingRun, context: Context
+def _train(
+    loaded: LoadedPipeline, data_set: _TrainingData, settings: _TrainingRun, context: Context
 ) -> list[float]:
-    """Teach it; the losses of each look at what was learnt, the first before anything was."""
+    """Train; return the loss before training and at each evaluation."""
     unet = loaded.pipeline.unet
     scheduler = DDPMScheduler.from_config(loaded.pipeline.scheduler.config)
-    probe = _probe(lesson, scheduler, course.seed)
-    numbers = torch.Generator("cpu").manual_seed(course.seed + 1)
-    weights = [weight for pupil in course.pupils for weight in pupil.parameters() if weight.requires_grad]
-    optimizer = torch.optim.AdamW(weights, lr=course.rate)
-    looks = {round(course.steps * part / _LOOKS) for part in range(1, _LOOKS + 1)}
-    losses = [_look(unet, scheduler, probe)]
-    for step in range(1, course.steps + 1):
-        loss = _loss(unet, scheduler, _batch(lesson, scheduler, numbers))
+    probe = _probe(data_set, scheduler, settings.seed)
+    generator = torch.Generator("cpu").manual_seed(settings.seed + 1)
+    weights = [
+        weight for network in settings.networks for weight in network.parameters() if weight.requires_grad
+    ]
+    optimizer = torch.optim.AdamW(weights, lr=settings.rate)
+    evaluations = {round(settings.steps * part / _EVALUATIONS) for part in range(1, _EVALUATIONS + 1)}
+    losses = [_evaluate(unet, scheduler, probe)]
+    for step in range(1, settings.steps + 1):
+        loss = _loss(unet, scheduler, _batch(data_set, scheduler, generator))
         loss.backward()
         torch.nn.utils.clip_grad_norm_(weights, _MAX_NORM)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        if step in looks:
-            losses.append(_look(unet, scheduler, probe))
-            context.log(f"step {step} of {course.steps}: loss {losses[-1]:.4f}, {losses[0]:.4f} at first")
-        context.progress(_READ + (_LEARNT - _READ) * step / course.steps)
+        if step in evaluations:
+            losses.append(_evaluate(unet, scheduler, probe))
+            context.log(f"step {step} of {settings.steps}: loss {losses[-1]:.4f} (initially {losses[0]:.4f})")
+        context.progress(_ENCODED + (_TRAINED - _ENCODED) * step / settings.steps)
     if not all(torch.isfinite(weight).all() for weight in weights):
-        raise EngineError("What was learnt broke into no numbers: choose a smaller rate.")
+        raise EngineError("Training diverged to non-finite weights: choose a smaller rate.")
     return losses
 
 
-def _batch(lesson: _TrainingData, scheduler: Any, numbers: torch.Generator) -> _TrainingBatch:
-    count = len(lesson.latents)
-    which = torch.randint(count, (min(_ROWS, count),), generator=numbers)
-    latents = lesson.latents[which.to(lesson.latents.device)]
-    times = torch.randint(int(scheduler.config.num_train_timesteps), (len(which),), generator=numbers)
-    unnamed = float(torch.rand((), generator=numbers)) < _UNNAMED
-    return _noisy(latents, times, numbers, lesson.unnamed if unnamed else lesson.named)
+def _batch(data_set: _TrainingData, scheduler: Any, generator: torch.Generator) -> _TrainingBatch:
+    count = len(data_set.latents)
+    which = torch.randint(count, (min(_ROWS, count),), generator=generator)
+    latents = data_set.latents[which.to(data_set.latents.device)]
+    times = torch.randint(int(scheduler.config.num_train_timesteps), (len(which),), generator=generator)
+    unnamed = float(torch.rand((), generator=generator)) < _UNNAMED
+    return _noisy(latents, times, generator, data_set.unnamed if unnamed else data_set.named)
 
 
-def _probe(lesson: _TrainingData, scheduler: Any, seed: int) -> list[_TrainingBatch]:
-    """Images by turns with times spread from little noise to much, always the same."""
-    numbers = torch.Generator("cpu").manual_seed(seed)
+def _probe(data_set: _TrainingData, scheduler: Any, seed: int) -> list[_TrainingBatch]:
+    """Return fixed batches that cycle through the images, with timesteps spread from little noise to much."""
+    generator = torch.Generator("cpu").manual_seed(seed)
     last = int(scheduler.config.num_train_timesteps)
     times = [torch.tensor([round(last * (index + 0.5) / _PROBES)]) for index in range(_PROBES)]
-    latents = [lesson.latents[index % len(lesson.latents)][None] for index in range(_PROBES)]
-    return [_noisy(one, time, numbers, lesson.named) for one, time in zip(latents, times, strict=True)]
+    latents = [data_set.latents[index % len(data_set.latents)][None] for index in range(_PROBES)]
+    return [_noisy(one, time, generator, data_set.named) for one, time in zip(latents, times, strict=True)]
 
 
 def _noisy(
     latents: torch.Tensor,
     times: torch.Tensor,
-    numbers: torch.Generator,
-    words: Callable[[], dict[str, Any]],
+    generator: torch.Generator,
+    conditioning: Callable[[], dict[str, Any]],
 ) -> _TrainingBatch:
-    noise = torch.randn(latents.shape, generator=numbers).to(latents)  # drawn alike for every device
-    return _TrainingBatch(latents, noise, times.to(latents.device), words)
+    # Drawn on the CPU, so that the noise is the same on every device.
+    noise = torch.randn(latents.shape, generator=generator).to(latents)
+    return _TrainingBatch(latents, noise, times.to(latents.device), conditioning)
 
 
 def _loss(unet: Any, scheduler: Any, batch: _TrainingBatch) -> torch.Tensor:
-    """How far the network is from what the scheduler wants of it."""
+    """Return the mean square error of the network's prediction."""
     noisy = scheduler.add_noise(batch.latents, batch.noise, batch.times)
     rows = len(batch.latents)
-    words = {name: _repeated(value, rows) for name, value in batch.words().items()}
-    said = unet(noisy, batch.times, **words).sample
+    conditioning = {name: _repeated(value, rows) for name, value in batch.conditioning().items()}
+    prediction = unet(noisy, batch.times, **conditioning).sample
     kind = scheduler.config.prediction_type
-    wanted = {
+    target = {
         "epsilon": lambda: batch.noise,
         "sample": lambda: batch.latents,
         "v_prediction": lambda: scheduler.get_velocity(batch.latents, batch.noise, batch.times),
     }[kind]()
-    return torch.nn.functional.mse_loss(said.float(), wanted.float())
+    return torch.nn.functional.mse_loss(prediction.float(), target.float())
 
 
 def _repeated(value: Any, rows: int) -> Any:
@@ -277,6 +294,6 @@ def _repeated(value: Any, rows: int) -> Any:
 
 
 @torch.no_grad()
-def _look(unet: Any, scheduler: Any, probe: Sequence[_TrainingBatch]) -> float:
-    """The mean loss on the probe."""
+def _evaluate(unet: Any, scheduler: Any, probe: Sequence[_TrainingBatch]) -> float:
+    """Return the mean loss on the probe."""
     return round(float(torch.stack([_loss(unet, scheduler, batch) for batch in probe]).mean()), 6)

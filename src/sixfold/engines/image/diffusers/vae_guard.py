@@ -1,7 +1,7 @@
-"""Watches the last station of an image, latents into pixels: what is no image is decoded again in float32.
+"""Guards decoding: an invalid image is decoded again in float32.
 
-A half-precision autoencoder can overflow into NaN, which ends as a black image. The watcher sits around
-`vae.decode`, where every pipeline passes, so a second try costs a decoding and not a denoising.
+A half-precision autoencoder can overflow into NaN, which ends as a black image. The guard wraps `vae.decode`,
+which every pipeline calls, so a second attempt repeats only the decoding and not the denoising.
 """
 
 # pyright: reportMissingImports=false
@@ -18,7 +18,7 @@ from sixfold.engines.image.diffusers import image_checks
 
 
 class DecodeGuard:
-    """What was seen while decoding: each image's fault or None, and how many were decoded again."""
+    """The result of decoding: the fault of each image or None, and how many were decoded again."""
 
     def __init__(self) -> None:
         self.faults: list[str | None] = []
@@ -26,26 +26,27 @@ class DecodeGuard:
 
 
 @contextmanager
-def watched(vae: Any) -> Iterator[DecodeGuard]:
-    """Decode with a second try in float32 for as long as this lasts."""
-    watch = DecodeGuard()
-    plain = vae.decode
+def guard_decoding(vae: Any) -> Iterator[DecodeGuard]:
+    """Decode invalid images a second time in float32 while the context is active."""
+    guard = DecodeGuard()
+    original = vae.decode
 
     def decode(latents: torch.Tensor, *arguments: Any, **options: Any) -> Any:
-        decoded = plain(latents, *arguments, **options)
-        watch.faults = _faults(decoded)
-        broken = sum(fault is not None for fault in watch.faults)
+        decoded = original(latents, *arguments, **options)
+        guard.faults = _faults(decoded)
+        broken = sum(fault is not None for fault in guard.faults)
         if broken and _can_widen(vae) and bool(torch.isfinite(latents).all()):
-            watch.again += broken
-            decoded = _in_float32(vae, plain, latents, *arguments, **options)
-            watch.faults = _faults(decoded)
+            guard.again += broken
+            decoded = _in_float32(vae, original, latents, *arguments, **options)
+            guard.faults = _faults(decoded)
         return decoded
 
     vae.decode = decode
     try:
-        yield watch
+        yield guard
     finally:
-        del vae.decode  # the class's own again
+        # Restores the method of the class.
+        del vae.decode
 
 
 def _in_float32(vae: Any, plain: Any, latents: torch.Tensor, *arguments: Any, **options: Any) -> Any:
@@ -58,14 +59,17 @@ def _in_float32(vae: Any, plain: Any, latents: torch.Tensor, *arguments: Any, **
 
 
 def _faults(decoded: Any) -> list[str | None]:
-    """Each image's fault, from two numbers a channel: the pixels stay on their device."""
+    """Return the fault of each image from two numbers per channel, so that the pixels stay on their
+    device.
+    """
     pixels = decoded[0] if isinstance(decoded, tuple) else decoded.sample
-    flat = pixels.flatten(2).float()  # images, channels, everything else (a film's one frame too)
+    # Shape: images, channels, all other axes (including a video's single frame).
+    flat = pixels.flatten(2).float()
     edges = torch.stack((flat.amin(2), flat.amax(2))) / 2 + 0.5
     low, high = edges.clamp(0, 1).tolist()
-    return [image_checks.fault_of(*pair) for pair in zip(low, high, strict=True)]
+    return [image_checks.find_fault(*pair) for pair in zip(low, high, strict=True)]
 
 
 def _can_widen(vae: Any) -> bool:
-    """Whether float32 is wider than what it has, and its weights are here rather than offloaded piecemeal."""
+    """Return whether float32 is wider than the current type and the weights are not offloaded piecemeal."""
     return vae.dtype != torch.float32 and not any(p.is_meta for p in vae.parameters())

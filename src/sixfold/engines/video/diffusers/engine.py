@@ -106,7 +106,7 @@ class VideoDiffusersEngine:
                 return shot.write(generation.frames(loaded, profile, shot.plan, step))
             except (torch.OutOfMemoryError, MemoryError) as error:
                 placement.release(loaded.where.kind)
-                if not loaded.harder():
+                if not loaded.offload_more():
                     raise EngineError(_TOO_LARGE) from error
                 tiles = ", decoding in tiles" if loaded.tiled else ""
                 context.log(f"out of memory: {loaded.offload} offload{tiles} from now on")

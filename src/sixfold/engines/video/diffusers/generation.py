@@ -123,7 +123,7 @@ def _piece(
     with _caching(pipeline) if plan.cached and loaded.offload != "sequential" else nullcontext():
         made = np.asarray(pipeline(**asked).frames[0])
     for frame in (made[0], made[len(made) // 2]):
-        fault = image_checks.fault_of(frame.min((0, 1)).tolist(), frame.max((0, 1)).tolist())
+        fault = image_checks.find_fault(frame.min((0, 1)).tolist(), frame.max((0, 1)).tolist())
         if fault is not None:
             raise EngineError(f"The model gave {fault.replace('a picture', 'frames')}; try another seed.")
     return [np.rint(np.clip(frame, 0, 1) * 255).astype(np.uint8) for frame in made]
@@ -134,7 +134,7 @@ def _pipeline(loaded: LoadedPipeline, profile: VideoProfile, *, pictured: bool) 
     if not pictured or type(loaded.pipeline).__name__ == profile.pictured:
         pipeline = loaded.pipeline_for(image=False)
     else:
-        pipeline = loaded.through((True, "film"), lambda: _sibling(loaded.pipeline, profile.pictured))
+        pipeline = loaded.derive((True, "film"), lambda: _sibling(loaded.pipeline, profile.pictured))
     if profile.exact_vae and loaded.offload != "sequential":
         pipeline.vae.to(torch.float32)
     return pipeline
