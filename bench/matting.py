@@ -26,7 +26,7 @@ EACH, FIRST_SEED = 67, 90_000
 def scores(known: Composite) -> tuple[float, float, float, float, float]:
     """Overlap, edge error in percent, fringe, raw fringe (before the colours were cleaned), confidence."""
     alpha, confidence = segmentation.alpha(known.rgb)
-    clean = edges.decontaminated(known.rgb, alpha)
+    clean = edges.decontaminate(known.rgb, alpha)
     overlap = np.minimum(alpha, known.alpha).sum() / np.maximum(alpha, known.alpha).sum()
     soft = ((known.alpha > 0.02) & (known.alpha < 0.98)).astype(np.uint8)
     band = cv2.dilate(soft, np.ones((5, 5), np.uint8)) > 0

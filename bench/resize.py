@@ -16,7 +16,7 @@ import numpy as np
 
 from bench.reporting import Row, calibration, of_samples
 from sixfold.engines.image.resize import canvas
-from sixfold.engines.image.resize.plan import ResizePlan, look, plan
+from sixfold.engines.image.resize.plan import ResizePlan, find_region, plan
 from tests.corpora import composites
 from tests.corpora.composites import Stratum
 
@@ -30,7 +30,7 @@ def kept(mask: np.ndarray, way: ResizePlan, size: tuple[int, int]) -> float:
     """The share of a subject's mask that a plan keeps."""
     height, width = mask.shape
     left, top, right, bottom = way.box
-    shown = canvas.carried_out(mask, way, size, fill=False)
+    shown = canvas.apply(mask, way, size, fill=False)
     across, down = (right - left) * width, (bottom - top) * height
     if way.carved is not None:
         scale = (size[1] / down) ** 2 if way.across else (size[0] / across) ** 2
@@ -63,12 +63,12 @@ def rows() -> list[Row]:
             FIRST_SEED + number, GROUNDS[number % 3], (320, 480), share=0.5, at=float(rng.uniform(0.2, 0.8))
         )
         began = time.perf_counter()
-        seen = look(known.rgb)
+        seen = find_region(known.rgb)
         looks.append(time.perf_counter() - began)
         for size in SHAPES:
             began = time.perf_counter()
             way = plan(seen, (480, 320), size)
-            canvas.carried_out(known.rgb, way, size)
+            canvas.apply(known.rgb, way, size)
             makes.append(time.perf_counter() - began)
             methods[way.method] += 1
             ours.append(kept(known.alpha, way, size))

@@ -11,7 +11,7 @@ import numpy as np
 from sixfold.engines.image import encode
 from sixfold.engines.image.matting import edges, segmentation
 from sixfold.engines.image.resize import canvas
-from sixfold.engines.image.resize.plan import look, plan
+from sixfold.engines.image.resize.plan import find_region, plan
 from sixfold.engines.image.scene import painter, prompt_parser
 from tests.corpora import composites
 from tests.corpora.composites import Stratum
@@ -46,7 +46,7 @@ def _cut(stratum: Stratum, seed: int) -> Any:
     alpha, confidence = segmentation.alpha(known.rgb)
     rows, places = np.indices(alpha.shape)
     squares = np.where((rows // 10 + places // 10) % 2, 205, 245).astype(np.float32)[..., None]
-    clean = edges.decontaminated(known.rgb, alpha)
+    clean = edges.decontaminate(known.rgb, alpha)
     shown = clean * alpha[..., None] + squares * (1 - alpha[..., None])
     label = np.full((26, 280, 3), 255, np.uint8)
     text = f"{stratum}, confidence {confidence:.2f}"
@@ -60,10 +60,10 @@ def _resized() -> Any:
     scene = prompt_parser.parse("a lighthouse at sunset over a calm sea", "")
     painted = painter.paint(scene, "photoreal", 7, (400, 640), lambda _name: None)
     rgb = np.clip(np.rint(painted * 255), 0, 255).astype(np.uint8)
-    seen = look(rgb)
+    seen = find_region(rgb)
     shown = [cv2.resize(rgb, (320, 200), interpolation=cv2.INTER_AREA)]
     for size in SHAPES:
-        made = canvas.carried_out(rgb, plan(seen, (640, 400), size), size)
+        made = canvas.apply(rgb, plan(seen, (640, 400), size), size)
         shown.append(np.pad(made, ((0, 200 - made.shape[0]), (0, 0), (0, 0)), constant_values=255))
     return np.hstack([np.pad(one, ((0, 0), (0, 8), (0, 0)), constant_values=255) for one in shown])
 

@@ -348,7 +348,7 @@ async def test_a_face_is_whole_in_every_shape(real: House) -> None:
     from skimage import data  # noqa: PLC0415 - the pictures come with the package
 
     rgb = data.astronaut()
-    seen = plan.look(rgb)
+    seen = plan.find_region(rgb)
     assert len(seen.heads) == 1
     for target in ((100, 300), (300, 100), (160, 300), (128, 128)):
         way = plan.plan(seen, (512, 512), target)

@@ -91,5 +91,5 @@ async def test_a_broken_set_of_weights_costs_nothing_and_says_why(home: House, t
     pipeline = home.product.pipeline
     ended = await pipeline.wait(await pipeline.submit(order(home, "ra1", seed=1)), 60)
     assert ended.state is PredictionState.FAILED
-    assert "only safetensors are loaded" in str(ended.error)
+    assert "only safetensors are supported" in str(ended.error)
     await home.until("5.00", "0.00")

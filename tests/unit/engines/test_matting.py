@@ -127,7 +127,7 @@ def test_hair_is_soft_and_carries_no_colour_of_the_ground() -> None:
     alpha, _ = segmentation.alpha(known.rgb)
     band = (known.alpha > 0.15) & (known.alpha < 0.85)
     assert ((alpha > 0.1) & (alpha < 0.9))[band].mean() > 0.4
-    clean = edges.decontaminated(known.rgb, alpha)
+    clean = edges.decontaminate(known.rgb, alpha)
     seen = band & (alpha > 0.1)
     before = np.abs(known.rgb[seen] - known.subject[seen] * 255).mean()
     after = np.abs(clean[seen] - known.subject[seen] * 255).mean()
@@ -145,7 +145,7 @@ def test_a_shadow_belongs_to_the_ground() -> None:
     alpha, _ = segmentation.alpha(rgb)
     assert alpha[100, 120] == 1
     assert alpha[160, 205] < 0.1
-    assert background.look(rgb.astype(np.float32) / 255).plain
+    assert background.fit_background(rgb.astype(np.float32) / 255).plain
 
 
 def test_a_hint_leads_where_the_picture_alone_does_not() -> None:

@@ -12,7 +12,7 @@ from sixfold.core.catalog.engines import Task
 from sixfold.engines.image import decode
 from sixfold.engines.image.resize import canvas, seams
 from sixfold.engines.image.resize.engine import ResizeEngine
-from sixfold.engines.image.resize.plan import DetectedRegion, ResizePlan, look, plan
+from sixfold.engines.image.resize.plan import DetectedRegion, ResizePlan, find_region, plan
 from tests.corpora import composites
 from tests.unit.engines.test_matting import Note
 
@@ -38,9 +38,9 @@ def seen(
 )
 def test_every_size_is_exact(size: tuple[int, int]) -> None:
     rgb = scene((150, 190))
-    way = plan(look(rgb), (200, 120), size)
-    assert canvas.carried_out(rgb, way, size).shape == (size[1], size[0], 3)
-    assert canvas.carried_out(rgb[..., 0], way, size, fill=False).shape == (size[1], size[0])
+    way = plan(find_region(rgb), (200, 120), size)
+    assert canvas.apply(rgb, way, size).shape == (size[1], size[0], 3)
+    assert canvas.apply(rgb[..., 0], way, size, fill=False).shape == (size[1], size[0])
 
 
 def test_the_same_shape_is_only_scaled() -> None:
@@ -75,8 +75,8 @@ def test_a_wide_subject_in_a_tall_shape_gets_more_canvas() -> None:
     way = plan(seen((0.05, 0.3, 0.95, 0.7)), (160, 100), (90, 160))
     assert way.method == "extend"
     rgb = np.random.default_rng(1).integers(0, 255, (100, 160, 3), np.uint8)
-    out = canvas.carried_out(rgb, way, (90, 160))
-    mask = canvas.carried_out(np.full((100, 160), 255, np.uint8), way, (90, 160), fill=False)
+    out = canvas.apply(rgb, way, (90, 160))
+    mask = canvas.apply(np.full((100, 160), 255, np.uint8), way, (90, 160), fill=False)
     assert not mask[0].any()
     assert mask[80].all()
     assert out[0].any()
@@ -96,14 +96,14 @@ def test_seams_stay_in_their_order_and_leave_what_is_guarded() -> None:
 
 def test_the_subject_is_kept_where_the_middle_would_lose_it() -> None:
     known = composites.composite(7, "plain", (240, 400), share=0.5, at=0.2)
-    way = plan(look(known.rgb), (400, 240), (240, 240))
-    shown = canvas.carried_out(known.alpha, way, (240, 240), fill=False)
+    way = plan(find_region(known.rgb), (400, 240), (240, 240))
+    shown = canvas.apply(known.alpha, way, (240, 240), fill=False)
     assert shown.sum() > 0.95 * known.alpha.sum()
 
 
 def test_an_extension_has_no_visible_seam() -> None:
     ramp = np.linspace(60, 200, 160)[None, :, None] + np.zeros((100, 160, 3))
-    out = canvas.carried_out(ramp.astype(np.uint8), ResizePlan("extend"), (160, 220)).astype(int)
+    out = canvas.apply(ramp.astype(np.uint8), ResizePlan("extend"), (160, 220)).astype(int)
     steps = [abs(out[row + 1] - out[row]).mean() for row in range(50, 170)]
     assert max(steps) < 6
 
@@ -111,7 +111,7 @@ def test_an_extension_has_no_visible_seam() -> None:
 def test_sky_stays_above_ground_where_a_picture_is_widened() -> None:
     land = np.empty((100, 160, 3), np.uint8)
     land[:60], land[60:] = (90, 150, 220), (70, 120, 60)
-    out = canvas.carried_out(land, ResizePlan("extend"), (480, 100)).astype(int)
+    out = canvas.apply(land, ResizePlan("extend"), (480, 100)).astype(int)
     for column in (0, 80, 400, 479):
         assert abs(out[15, column] - (90, 150, 220)).max() < 20
         assert abs(out[90, column] - (70, 120, 60)).max() < 20

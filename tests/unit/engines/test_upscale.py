@@ -53,10 +53,10 @@ def test_pieces_leave_no_seam() -> None:
     rgb = orders.scenery((90, 120))
 
     def enlarge(piece: np.ndarray, scale: int) -> np.ndarray:
-        return restore.enlarged(piece, scale, restore.RECIPES["general"])
+        return restore.enlarge(piece, scale, restore.RECIPES["general"])
 
     whole, pieced = (
-        upscale.in_pieces(rgb, 2, enlarge, orders.Note(Path()), side).astype(int) for side in (400, 40)
+        upscale.enlarge_tiles(rgb, 2, enlarge, orders.Note(Path()), side).astype(int) for side in (400, 40)
     )
     assert np.abs(whole - pieced).mean() < 0.05
     assert np.abs(whole - pieced).max() <= 24

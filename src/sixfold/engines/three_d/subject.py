@@ -51,7 +51,7 @@ def read(task: Task, side: int, ratio: float) -> MeshSubject:
         raise EngineError("A thing of three dimensions needs a picture.")
     picture = decode.decode(path, target=(2 * side, 2 * side))
     alpha, confidence = _alpha(picture)
-    rgb = edges.decontaminated(picture.rgb, alpha)
+    rgb = edges.decontaminate(picture.rgb, alpha)
     scale, offset = _placed(alpha, side, ratio)
     matrix = np.array([[scale, 0, offset[0]], [0, scale, offset[1]]], np.float32)
     inside = _warped(alpha, matrix, side, 0)

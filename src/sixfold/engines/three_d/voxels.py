@@ -35,7 +35,7 @@ def grid(subject: MeshSubject, count: int) -> tuple[Array, Array]:
     half = np.clip(np.rint(near * _THICK * shorter / 2), 0, count // 2 - 1).astype(int)
     z = np.arange(count) - count // 2
     solid = there[..., None] & (np.abs(z) <= half[..., None])
-    few = palette.reduced(np.clip(np.rint(colours), 0, 255).astype(np.uint8), _COLOURS)
+    few = palette.reduce_colors(np.clip(np.rint(colours), 0, 255).astype(np.uint8), _COLOURS)
     return solid[::-1].transpose(1, 0, 2), few[::-1].transpose(1, 0, 2)
 
 

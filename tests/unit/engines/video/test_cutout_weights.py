@@ -84,7 +84,7 @@ def test_new_weights_are_tried_and_those_that_find_nothing_are_refused(tmp_path:
     onnx_model.write(blind / "isnet.onnx", (0.0, 0.0, 0.0), bias=0.5, side=64)
     data, line = pictures.run(good)
     assert data.startswith(b"\x89PNG")
-    assert "tells subject from ground" in line
+    assert "separates the subject" in line
     with pytest.raises(EngineError, match="cut nothing out"):
         pictures.run(blind)
     onnx_tiny.recurrent(tmp_path / "rvm.onnx")

@@ -1,1 +1,1 @@
-"""Cutting subjects out: without weights (`cut`, `edges`), and by ONNX models."""
+"""Background removal: without weights (`segmentation`, `edges`), and with ONNX models."""

@@ -1,9 +1,10 @@
-"""What an image's border is made of, how far each pixel is from it, and what is only its shadow.
+"""A model of the background from the image's border, the distance of each pixel from it, and shadows on
+it.
 
-Where a smooth surface of color (a quadratic in x and y, fitted to the border by re-weighted least
-squares) explains the border, the ground is `plain`: a wall, a sheet, a sky. A shadow on it keeps the
-surface's hue and has a soft rim: a part that is only darker, and darkens over more than a few pixels
-where it meets the ground, is one.
+If a smooth color surface (a quadratic in x and y, fitted to the border by iteratively reweighted least
+squares) explains the border, the background is `plain`: a wall, a sheet, a sky. A shadow on it keeps the
+surface's hue and has a soft edge: a region that is only darker, and darkens over more than a few pixels at
+its edge, is a shadow.
 """
 
 from __future__ import annotations
@@ -17,25 +18,33 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 
-_RIM = 0.035  # of the long side
+# Width of the border, as a share of the long side.
+_RIM = 0.035
 _ROUNDS = 8
-_PLAIN = 0.02  # median distance of the border from its surface, in units of 0 to 1
-_SHARE = 0.6  # of the border that the surface must explain
-_RUNS = 3  # as often a subject may cross the border; what comes oftener is a pattern
+# Largest median distance of a plain border from its surface, in units of 0 to 1.
+_PLAIN = 0.02
+# Smallest share of the border that the surface must explain.
+_SHARE = 0.6
+# How often a subject may cross the border; more crossings are a pattern.
+_RUNS = 3
 _SMOOTH = 0.96
 _DARKEST = 0.38
-_LEAST_NOISE = 0.006
-_OWN_HUE = (3.0, 0.10)  # in grains, and as a part of the darkening: more is no shadow
-_CASTER = 0.3  # a shadow is thrown by something: not by much less than itself
-_SOFT = 2.6  # pixels over which a shadow darkens, as far as it does
+_MIN_NOISE = 0.006
+# Largest change of hue in a shadow, in units of the grain and as a share of the darkening.
+_OWN_HUE = (3.0, 0.10)
+# Smallest size of the rest of the subject relative to its shadow.
+_CASTER = 0.3
+# Width in pixels over which a shadow's edge darkens.
+_SOFT = 2.6
 
 
 @dataclass(frozen=True, slots=True)
 class BackgroundModel:
-    """`surface` HxWx3 is what the ground would look like everywhere, `noise` its grain; both 0 to 1.
+    """A fitted background.
 
-    `distance` HxW is how far a pixel is from it, in units of the grain; `plain` says whether that is enough
-    to tell a subject by. `shadow` HxW marks what only darkens it.
+    `surface` (HxWx3) is the background without the subject, `noise` its grain; both 0 to 1. `distance` (HxW)
+    is a pixel's distance from the surface in units of `noise`; `plain` tells whether it suffices to find the
+    subject. `shadow` (HxW) marks pixels that are only darker.
     """
 
     surface: Array
@@ -45,26 +54,26 @@ class BackgroundModel:
     plain: bool
 
 
-def rim(height: int, width: int) -> NDArray[np.bool_]:
-    """The border, a few pixels wide."""
+def border(height: int, width: int) -> NDArray[np.bool_]:
+    """Return a mask of the image's border, a few pixels wide."""
     wide = max(2, round(max(height, width) * _RIM))
     ring = np.ones((height, width), bool)
     ring[wide:-wide, wide:-wide] = False
     return ring
 
 
-def look(rgb: Array) -> BackgroundModel:
-    """The ground of a small float image, HxWx3 from 0 to 1."""
+def fit_background(rgb: Array) -> BackgroundModel:
+    """Fit the background of a small float image, HxWx3 from 0 to 1."""
     height, width = rgb.shape[:2]
     rows, columns = np.mgrid[-1 : 1 : height * 1j, -1 : 1 : width * 1j]
     terms = np.stack([np.ones_like(rows), rows, columns, rows * columns, rows**2, columns**2], 2)
-    at = rim(height, width)
+    at = border(height, width)
     samples, colors = terms[at], rgb[at].astype(np.float64)
     fitted, _ = _fit(samples, colors)
-    fitted = _settled(terms[::3, ::3].reshape(-1, 6), rgb[::3, ::3].reshape(-1, 3), fitted)
+    fitted = _refine(terms[::3, ::3].reshape(-1, 6), rgb[::3, ::3].reshape(-1, 3), fitted)
     apart = np.linalg.norm(colors - samples @ fitted, axis=1)
     surface = np.clip(terms @ fitted, 0.004, 1)
-    noise = max(_LEAST_NOISE, 1.3 * float(np.median(apart)))
+    noise = max(_MIN_NOISE, 1.3 * float(np.median(apart)))
     explained: NDArray[np.bool_] = apart < 5 * noise
     odd = np.zeros((height, width), np.uint8)
     odd[at] = ~explained
@@ -81,26 +90,28 @@ def look(rgb: Array) -> BackgroundModel:
 
 
 def _runs(odd: NDArray[np.uint8]) -> int:
-    """How many separate pieces of the border are not of the ground."""
+    """Count the separate pieces of the border that are not background."""
     closed = cv2.morphologyEx(odd, cv2.MORPH_OPEN, np.ones((3, 3), np.uint8))
     return cv2.connectedComponents(closed)[0] - 1
 
 
 def _fit(samples: Array, colors: Array) -> tuple[Array, Array]:
-    """The surface's coefficients, and how far each sample is from it."""
+    """Return the surface's coefficients and each sample's distance from it."""
     weights = _start(colors)
     fitted = np.zeros((samples.shape[1], 3))
     for _ in range(_ROUNDS):
         root = np.sqrt(weights)[:, None]
         fitted = np.linalg.lstsq(samples * root, colors * root, rcond=None)[0]
         apart = np.linalg.norm(colors - samples @ fitted, axis=1)
-        scale = max(_LEAST_NOISE, float(np.median(apart)))
+        scale = max(_MIN_NOISE, float(np.median(apart)))
         weights = 1 / (1 + (apart / (2.5 * scale)) ** 2) ** 2
     return fitted, np.linalg.norm(colors - samples @ fitted, axis=1)
 
 
-def _settled(terms: Array, colors: Array, fitted: Array) -> Array:
-    """The surface drawn through what lies near it inside: a border alone says little of a middle."""
+def _refine(terms: Array, colors: Array, fitted: Array) -> Array:
+    """Refit the surface to nearby pixels inside the image, because the border constrains the middle
+    poorly.
+    """
     for reach in (0.12, 0.08, 0.05, 0.035):
         apart = np.linalg.norm(colors - terms @ fitted, axis=1)
         root = (1 / (1 + (apart / reach) ** 2) ** 2)[:, None] ** 0.5
@@ -109,7 +120,7 @@ def _settled(terms: Array, colors: Array, fitted: Array) -> Array:
 
 
 def _start(colors: Array) -> Array:
-    """First weights: a subject that touches the border must not bend the surface."""
+    """Return initial weights with which a subject that touches the border does not bend the surface."""
     middle = np.median(colors, axis=0)
     apart = np.linalg.norm(colors - middle, axis=1)
     scale = max(0.03, float(np.median(apart)))
@@ -134,11 +145,12 @@ def _shadow(hue: Array, shade: Array, lightness: Array, noise: float) -> NDArray
     shadows = np.zeros(count, bool)
     for part in range(1, count):
         here = steps & (near == part)
-        if here.sum() < 8:  # nothing of its rim is seen: it lies inside of the subject
+        if here.sum() < 8:
+            # The region has no visible edge, so it lies inside the subject.
             shadows[part] = False
             continue
-        wide = np.median(depth[here] / np.maximum(slope[here], 1e-4))
-        shadows[part] = wide > 2 * _SOFT
-    found: NDArray[np.bool_] = shadows.take(np.asarray(labels, np.int64))
-    rest = (shade > 4 * noise) & ~found | ((hue > 4 * noise) & ~found)
-    return found if rest.sum() > _CASTER * found.sum() else np.zeros_like(found)
+        edge_width = np.median(depth[here] / np.maximum(slope[here], 1e-4))
+        shadows[part] = edge_width > 2 * _SOFT
+    shadow: NDArray[np.bool_] = shadows.take(np.asarray(labels, np.int64))
+    rest = (shade > 4 * noise) & ~shadow | ((hue > 4 * noise) & ~shadow)
+    return shadow if rest.sum() > _CASTER * shadow.sum() else np.zeros_like(shadow)

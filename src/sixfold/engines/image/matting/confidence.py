@@ -1,4 +1,4 @@
-"""How good a mask is likely to be, from what can be seen without the truth."""
+"""An estimate of a mask's quality without the true mask."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class MattingResult:
-    """A small image's mask (HxW, bool) with what led to it, for the judgement of how good it is."""
+    """A small image's mask (HxW, bool) with the evidence for it, used to estimate its quality."""
 
     rgb: Array
     mask: NDArray[np.bool_]
@@ -24,28 +24,28 @@ class MattingResult:
     ground: BackgroundModel
 
 
-def signs(found: MattingResult) -> Array:
-    """What speaks for and against a mask; each about 0 to 1."""
-    mask, belief = found.mask, found.belief
+def features(result: MattingResult) -> Array:
+    """Return the features that predict a mask's quality, each about 0 to 1."""
+    mask, belief = result.mask, result.belief
     area = float(mask.mean())
     if area == 0 or area == 1:
         return np.zeros(len(_WEIGHTS))
     agree = float(np.minimum(belief, mask).sum() / np.maximum(belief, mask).sum())
     rim = np.concatenate([mask[0], mask[-1], mask[:, 0], mask[:, -1]]).mean()
     apart = float(belief[mask].mean() - belief[~mask].mean())
-    plain = float(found.ground.plain)
-    return np.array([1.0, agree, float(rim), apart, plain, _contrast(found), _shared(found)])
+    plain = float(result.ground.plain)
+    return np.array([1.0, agree, float(rim), apart, plain, _contrast(result), _color_overlap(result)])
 
 
-def _contrast(found: MattingResult) -> float:
-    """How much the colors on both sides of the edge differ, against how much they vary along it."""
-    solid = found.mask.astype(np.uint8)
+def _contrast(result: MattingResult) -> float:
+    """Return how much the colors on both sides of the edge differ, relative to 0.25."""
+    solid = result.mask.astype(np.uint8)
     ball = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (9, 9))
     inner = (solid > 0) & (cv2.erode(solid, ball) == 0)
     outer = (solid == 0) & (cv2.dilate(solid, ball) > 0)
     if not inner.any() or not outer.any():
         return 0.0
-    smooth = cv2.GaussianBlur(found.rgb, (0, 0), 1.0)
+    smooth = cv2.GaussianBlur(result.rgb, (0, 0), 1.0)
     near = cv2.GaussianBlur(smooth * solid[..., None], (0, 0), 5.0)
     weight = cv2.GaussianBlur(solid.astype(np.float32), (0, 0), 5.0)[..., None]
     far = (cv2.GaussianBlur(smooth, (0, 0), 5.0) - near) / np.maximum(1 - weight, 1e-3)
@@ -53,26 +53,26 @@ def _contrast(found: MattingResult) -> float:
     return float(np.clip(np.quantile(apart, 0.25) / 0.25, 0, 1))
 
 
-def _shared(found: MattingResult) -> float:
-    """How much of the colors inside are outside too: where a sky is cut in two, no subject ends."""
-    lightness, red, yellow = cv2.split(cv2.cvtColor(found.rgb, cv2.COLOR_RGB2LAB))
+def _color_overlap(result: MattingResult) -> float:
+    """Return the overlap of the color histograms inside and outside, which is high if a sky is cut in two."""
+    lightness, red, yellow = cv2.split(cv2.cvtColor(result.rgb, cv2.COLOR_RGB2LAB))
     tones = np.clip(lightness / 12.5, 0, 7).astype(int)
     hues = [np.clip((each + 60) / 10, 0, 11).astype(int) for each in (red, yellow)]
     colors = (tones * 12 + hues[0]) * 12 + hues[1]
     inside, outside = (
-        np.bincount(colors[side], minlength=8 * 12 * 12) / side.sum() for side in (found.mask, ~found.mask)
+        np.bincount(colors[side], minlength=8 * 12 * 12) / side.sum() for side in (result.mask, ~result.mask)
     )
     return float(np.minimum(inside, outside).sum())
 
 
-# Fitted by least squares to the overlaps of 160 composites, seeds 5000 to 5039, and to 20 painted landscapes,
-# in which any cut is wrong (bench/matting.py has others).
+# Fitted by least squares to the overlaps of 160 composites (seeds 5000 to 5039) and of 20 painted landscapes,
+# where every cut is wrong. bench/matting.py measures on other seeds.
 _WEIGHTS = np.array([-4.19, 3.15, -2.06, 3.88, 0.72, 1.15, -10.03])
 
 
-def of(found: MattingResult) -> float:
-    """0 to 1: the overlap with the true subject that is to be expected."""
-    seen = signs(found)
-    if not seen.any():
+def of(result: MattingResult) -> float:
+    """Return the expected overlap with the true subject, 0 to 1."""
+    values = features(result)
+    if not values.any():
         return 0.0
-    return float(1 / (1 + np.exp(-seen @ _WEIGHTS)))
+    return float(1 / (1 + np.exp(-values @ _WEIGHTS)))

@@ -1,8 +1,8 @@
-"""From a mask to an edge: soft alpha at full size, and colors without the ground's fringe.
+"""Soft alpha at full size from a mask, and colors without the background's fringe.
 
-In a band round the mask's edge, the colors of the subject and of the ground are carried in from both
-sides; a pixel's alpha is where its own color lies between the two. Where they are too much alike to say,
-the guided filter (He, Sun and Tang) follows the image's own edges instead.
+In a band around the mask's edge, the colors of the subject and of the background are extended from both
+sides; a pixel's alpha is the position of its color between the two. Where they are too similar, the guided
+filter (He, Sun and Tang) follows the image's edges instead.
 """
 
 from __future__ import annotations
@@ -16,40 +16,45 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 Pixels = NDArray[np.uint8]
 
-_FINE_SIDE = 1600  # larger images get their alpha at this size, and its edges at their own
-_BAND = 0.009  # of the long side, to each side of the edge
-_HAIR = 0.03  # as far hair may reach, where the edge is ragged
-_RAGGED = 1.5  # times the edge that a straight one has in the same neighborhood
-_APART = 0.16  # distance of two colors (0 to 1) from which a pixel between them can be read
+# Larger images get their alpha at this size, and its edges at full size.
+_FINE_SIDE = 1600
+# Width of the band on each side of the edge, as a share of the long side.
+_BAND = 0.009
+# Reach of hair where the edge is ragged, as a share of the long side.
+_HAIR = 0.03
+# Length of a ragged edge relative to a straight one in the same neighborhood.
+_RAGGED = 1.5
+# Distance of two colors (0 to 1) from which a pixel between them can be separated.
+_APART = 0.16
 _GRAIN = 1e-4
 
 
 def soft(rgb: Pixels, mask: NDArray[np.bool_], side: int = _FINE_SIDE) -> Array:
-    """The soft alpha of a mask (of any size), at the image's size: HxW, 0 to 1.
+    """Return the soft alpha of a mask of any size at the image's size: HxW, 0 to 1.
 
-    An image longer than `side` gets its alpha at that size, and its edges at its own.
+    For an image longer than `side` it is computed at that size, and its edges are refined at full size.
     """
     height, width = rgb.shape[:2]
     scale = min(1.0, side / max(height, width))
     size = (max(1, round(width * scale)), max(1, round(height * scale)))
     fine = rgb if scale == 1 else cv2.resize(rgb, size, interpolation=cv2.INTER_AREA)
-    found = _soft(fine.astype(np.float32) / 255, mask)
+    alpha = _soft_alpha(fine.astype(np.float32) / 255, mask)
     if scale == 1:
-        return found
-    return _at_size(found, fine, rgb)
+        return alpha
+    return _upsample(alpha, fine, rgb)
 
 
-def enlarged(rgb: Pixels, alpha: Array) -> Array:
-    """A soft alpha of any size at the image's size, its edge drawn to the image's own."""
+def upsample(rgb: Pixels, alpha: Array) -> Array:
+    """Scale a soft alpha of any size to the image's size and align its edges to the image's."""
     height, width = rgb.shape[:2]
     scale = min(1.0, _FINE_SIDE / max(height, width))
     size = (max(1, round(width * scale)), max(1, round(height * scale)))
     fine = rgb if scale == 1 else cv2.resize(rgb, size, interpolation=cv2.INTER_AREA)
-    drawn = cv2.resize(alpha.astype(np.float32), size, interpolation=cv2.INTER_LINEAR)
-    return _at_size(drawn, fine, rgb)
+    resized = cv2.resize(alpha.astype(np.float32), size, interpolation=cv2.INTER_LINEAR)
+    return _upsample(resized, fine, rgb)
 
 
-def _soft(rgb: Array, mask: NDArray[np.bool_]) -> Array:
+def _soft_alpha(rgb: Array, mask: NDArray[np.bool_]) -> Array:
     height, width = rgb.shape[:2]
     radius = max(2, round(max(height, width) * _BAND))
     blurred = cv2.resize(mask.astype(np.float32), (width, height), interpolation=cv2.INTER_LINEAR)
@@ -62,9 +67,10 @@ def _soft(rgb: Array, mask: NDArray[np.bool_]) -> Array:
     inside[hair], outside[hair] = 0, 0
     guided = cv2.ximgproc.guidedFilter(rgb, blurred, radius, _GRAIN)
     rooted = cv2.dilate(inside, np.ones((4 * reach + 1, 4 * reach + 1), np.uint8)) > 0
-    bald = np.where(hair & rooted, 0, solid)  # between hairs the mask holds ground: no color to go by
-    front, has_front = carried(rgb, _or_thinner(bald, inside, radius), radius)
-    back, has_back = carried(rgb, outside, radius)
+    # Between hairs the mask contains background, so its color must not be used.
+    bald = np.where(hair & rooted, 0, solid)
+    front, has_front = extend_colors(rgb, _or_middle(bald, inside, radius), radius)
+    back, has_back = extend_colors(rgb, outside, radius)
     between = front - back
     apart = np.sqrt((between**2).sum(2))
     read = ((rgb - back) * between).sum(2) / np.maximum(apart**2, 1e-6)
@@ -72,23 +78,24 @@ def _soft(rgb: Array, mask: NDArray[np.bool_]) -> Array:
     trust = np.clip((apart - _APART / 2) / _APART, 0, 1) * has_front * has_back
     trust *= np.clip(1.6 - off / np.maximum(0.35 * apart, 1e-3), 0, 1)
     mixed = trust * np.clip((read - 0.04) / 0.92, 0, 1) + (1 - trust) * np.clip(guided, 0, 1)
-    # Far on either side of the drawn edge, a likeness of colors is chance.
+    # Far from the edge, similar colors are a coincidence.
     mixed = np.where(blurred < 0.02, np.minimum(mixed, 0.9), mixed)
     band = (inside == 0) & (outside == 0)
     return np.where(band, np.clip(mixed, 0, 1), solid).astype(np.float32)
 
 
 def _hair(solid: Array, reach: int) -> NDArray[np.bool_]:
-    """Where the edge is ragged: hair, fur, leaves."""
+    """Return where the edge is ragged: hair, fur, leaves."""
     edge = cv2.morphologyEx(solid, cv2.MORPH_GRADIENT, np.ones((3, 3), np.uint8)).astype(np.float32)
     wide = 2 * reach + 1
-    length = cv2.blur(edge, (wide, wide)) * wide  # 2 for a straight edge through the middle
+    # A straight edge through the middle has length 2.
+    length = cv2.blur(edge, (wide, wide)) * wide
     ragged = (edge > 0) & (length > 2 * _RAGGED)
     return cv2.dilate(ragged.astype(np.uint8), np.ones((2 * reach + 1, 2 * reach + 1), np.uint8)) > 0
 
 
-def _or_thinner(solid: Array, inside: Array, radius: int) -> Array:
-    """The sure inside; where a part is too thin to have one, its middle."""
+def _or_middle(solid: Array, inside: Array, radius: int) -> Array:
+    """Return the certain inside; parts too thin to have one keep their middle."""
     if radius <= 2:
         return inside
     ball = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (3, 3))
@@ -97,23 +104,23 @@ def _or_thinner(solid: Array, inside: Array, radius: int) -> Array:
     return np.where(far > 0, inside, thin)
 
 
-def carried(rgb: Array, sure: Array, radius: int) -> tuple[Array, Array]:
-    """Colors of the sure part, carried outwards to where there are none; and where they reached (0, 1)."""
-    held = sure.astype(np.float32)
+def extend_colors(rgb: Array, sure: Array, radius: int) -> tuple[Array, Array]:
+    """Extend the colors of the certain part outwards; also return where they reached (0 or 1)."""
+    known = sure.astype(np.float32)
     colors = np.zeros_like(rgb)
     reached = np.zeros(sure.shape, bool)
     for step in (0.7, 1.6, 4.0):
         sigma = max(1.0, radius * step)
-        weight = _blurred(held, sigma)
-        spread = _blurred(rgb * held[..., None], sigma)
+        weight = _blur(known, sigma)
+        spread = _blur(rgb * known[..., None], sigma)
         new = ~reached & (weight > 0.004)
         colors[new] = spread[new] / weight[new][:, None]
         reached |= new
     return colors, reached.astype(np.float32)
 
 
-def _blurred(image: Array, sigma: float) -> Array:
-    """A Gaussian blur that stays cheap when it is wide, as it then works on a smaller copy."""
+def _blur(image: Array, sigma: float) -> Array:
+    """Blur an image; wide blurs work on a smaller copy to stay fast."""
     factor = int(sigma // 2.5)
     if factor < 2:
         return cv2.GaussianBlur(image, (0, 0), sigma)
@@ -123,8 +130,8 @@ def _blurred(image: Array, sigma: float) -> Array:
     return cv2.resize(small, (width, height), interpolation=cv2.INTER_LINEAR)
 
 
-def _at_size(alpha: Array, fine: Array, rgb: Pixels) -> Array:
-    """The alpha at the image's own size, by local lines through lightness (the fast guided filter)."""
+def _upsample(alpha: Array, fine: Array, rgb: Pixels) -> Array:
+    """Return the alpha at the image's size, by local linear models of lightness (the fast guided filter)."""
     guide = cv2.cvtColor(fine, cv2.COLOR_RGB2GRAY).astype(np.float32) / 255
     mean, target = cv2.blur(guide, (5, 5)), cv2.blur(alpha, (5, 5))
     spread = cv2.blur(guide * guide, (5, 5)) - mean**2
@@ -139,8 +146,8 @@ def _at_size(alpha: Array, fine: Array, rgb: Pixels) -> Array:
     return np.where(edge, np.clip(large, 0, 1), plain).astype(np.float32)
 
 
-def decontaminated(rgb: Pixels, alpha: Array) -> Pixels:
-    """The subject's own colors: what the ground shines through an edge is taken out of it."""
+def decontaminate(rgb: Pixels, alpha: Array) -> Pixels:
+    """Return the subject's own colors, with the background removed from translucent edges."""
     height, width = alpha.shape
     rows, columns = np.flatnonzero(alpha.max(1) > 0), np.flatnonzero(alpha.max(0) > 0)
     if not rows.size:
@@ -160,8 +167,8 @@ def _clean(rgb: Pixels, alpha: Array, radius: int) -> Pixels:
     small = cv2.resize(rgb, size, interpolation=cv2.INTER_AREA).astype(np.float32) / 255
     cover = cv2.resize(alpha, size, interpolation=cv2.INTER_AREA)
     near = max(2, round(radius * scale))
-    front, has_front = carried(small, (cover > 0.97).astype(np.uint8), near)
-    back, has_back = carried(small, (cover < 0.03).astype(np.uint8), near)
+    front, has_front = extend_colors(small, (cover > 0.97).astype(np.uint8), near)
+    back, has_back = extend_colors(small, (cover < 0.03).astype(np.uint8), near)
     known = (has_front > 0) & (has_back > 0)
     front = np.where((has_front > 0)[..., None], front, small)
     back = np.where(known[..., None], back, front)
@@ -174,9 +181,10 @@ def _clean(rgb: Pixels, alpha: Array, radius: int) -> Pixels:
         for part in (front, back)
     )
     share = alpha[band][:, None]
-    seen = rgb[band].astype(np.float32) / 255
-    solved = np.clip((seen - (1 - share) * back) / np.maximum(share, 0.05), 0, 1)
-    steady = np.clip((share - 0.35) / 0.5, 0, 1)  # a division by little says little
+    observed = rgb[band].astype(np.float32) / 255
+    solved = np.clip((observed - (1 - share) * back) / np.maximum(share, 0.05), 0, 1)
+    # Dividing by a small alpha is unreliable, so there the extended color is used.
+    steady = np.clip((share - 0.35) / 0.5, 0, 1)
     clean = rgb.copy()
     clean[band] = np.rint((solved * steady + front * (1 - steady)) * 255).astype(np.uint8)
     return clean

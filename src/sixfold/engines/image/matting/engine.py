@@ -1,4 +1,4 @@
-"""Background removal without weights: a subject on nothing, and how sure that is."""
+"""Background removal without weights."""
 
 from __future__ import annotations
 
@@ -10,49 +10,52 @@ from sixfold.engines.image.decode import DecodedImage
 from sixfold.engines.image.matting import edges, segmentation
 from sixfold.engines.image.matting.edges import Array
 
-FULL_FROM = 0.85  # confidence from which a cut is as good as a model's
-NONE_BELOW = 0.4  # and below which there is hardly a subject
+# Confidence from which a cut is as good as a model's.
+FULL_FROM = 0.85
+# Confidence below which there is probably no subject.
+NONE_BELOW = 0.4
 
 
 class MattingEngine:
-    """Cuts the subject of `image_url` (or `image`) out."""
+    """Cuts the subject out of `image_url` (or `image`)."""
 
     name = "matting"
     version = "2"
 
     def run(self, task: Task, context: Context) -> Result:
-        """A PNG with soft alpha at exactly the image's size; `full` where the cut is sure of itself."""
+        """Return a PNG with soft alpha at the image's size; the quality is `full` if confidence is high."""
         picture = source(task)
         context.progress(0.15)
         alpha, confidence = segmentation.alpha(picture.rgb)
         context.progress(0.7)
         if confidence < FULL_FROM:
-            what = "no subject stands out" if confidence < NONE_BELOW else "the subject is hard to tell"
+            reason = "no subject stands out" if confidence < NONE_BELOW else "the subject is hard to separate"
             context.log(
-                f"{what} from its background (confidence {confidence:.2f}): "
-                "look at the edges, or run `sixfold engines add matting`"
+                f"{reason} from the background (confidence {confidence:.2f}): "
+                "check the edges, or run `sixfold engines add matting`"
             )
         quality: Quality = "full" if confidence >= FULL_FROM else "preview"
-        result = finished(picture, alpha, confidence, quality)
+        result = result_of(picture, alpha, confidence, quality)
         context.progress(1.0)
         return result
 
 
 def source(task: Task) -> DecodedImage:
-    """The image of a task; raises `UnusableInput` when it cannot be read."""
+    """Return the image of a task; raise `UnusableInput` if it cannot be read."""
     path = task.files.get("image_url") or task.files.get("image")
     if path is None:
-        raise EngineError("Background removal needs a picture.")
+        raise EngineError("image_url is required.")
     return decode.decode(path)
 
 
-def finished(picture: DecodedImage, alpha: Array, confidence: float, quality: Quality) -> Result:
-    """The subject as a PNG: clean colors, the alpha found times the alpha that the image had."""
-    rgb = edges.decontaminated(picture.rgb, alpha)
+def result_of(picture: DecodedImage, alpha: Array, confidence: float, quality: Quality) -> Result:
+    """Return the subject as a PNG with clean colors; its alpha is multiplied by that of the image."""
+    rgb = edges.decontaminate(picture.rgb, alpha)
     cover = np.rint(alpha * 255).astype(np.uint8)
     if picture.alpha is not None:
         cover = np.rint(cover * (picture.alpha / np.float32(255))).astype(np.uint8)
-    rgb[cover == 0] = 0  # what was removed is not in the file any more
+    # The removed background must not remain in the file.
+    rgb[cover == 0] = 0
     info = {"width": picture.width, "height": picture.height}
     data = {"confidence": round(float(confidence), 3)}
     return Result((Artifact("image/png", encode.encode(rgb, cover, format="png"), info),), data, quality)

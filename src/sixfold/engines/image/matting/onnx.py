@@ -1,4 +1,4 @@
-"""Background removal by an ONNX model, with rembg's conventions: IS-Net, BiRefNet, U²-Net and their kin."""
+"""Background removal with ONNX models, in rembg's conventions: IS-Net, BiRefNet, U²-Net and others."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ from sixfold.engines.image import onnx_session
 from sixfold.engines.image.matting import edges, engine
 from sixfold.engines.image.matting.edges import Array, Pixels
 
-_PHOTOS = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))  # ImageNet's mean and deviation
+# ImageNet's mean and standard deviation.
+_PHOTOS = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 _FLAT = ((0.5, 0.5, 0.5), (1.0, 1.0, 1.0))
 _MAX_SIDE = 2048
 
 
 @dataclass(frozen=True, slots=True)
 class ModelConvention:
-    """How a model wants its image, and what it gives.
+    """The input and output format of a model.
 
-    `side` is used where the model leaves its size open; `logits` says that a sigmoid is still to come.
+    `side` is used if the model's size is dynamic; with `logits`, the output still needs a sigmoid; with
+    `stretched`, it is scaled to 0 to 1.
     """
 
     side: int
@@ -40,16 +42,16 @@ CONVENTIONS = {
 
 
 def convention(name: str) -> ModelConvention:
-    """A model's convention by its file's name; IS-Net's for an unknown one."""
+    """Return the convention for a model's file name; the default is IS-Net's."""
     lowered = name.lower().replace("-", "").replace("_", "")
     return next((known for word, known in CONVENTIONS.items() if word in lowered), CONVENTIONS["isnet"])
 
 
 class OnnxMattingEngine:
-    """A model file as an engine.
+    """Background removal with an ONNX model.
 
-    Options: `source` (the file, or a folder that holds one) or `weights` (the folder of installed models),
-    and what goes over the convention that its name stands for: `like` (another name), `side`, `logits`.
+    Options: `source` (the file, or a folder that contains one) or `weights` (the folder of installed models),
+    and overrides of the convention derived from the name: `like` (another name), `side`, `logits`.
     """
 
     name = "weights-matting"
@@ -67,30 +69,30 @@ class OnnxMattingEngine:
         self.version = f"1/{self.session.stem}"
         known = convention(like or str(self.session.record.get("like", "")) or self.session.stem)
         self._convention = replace(known, logits=known.logits if logits is None else logits)
-        height, width = (given or side or known.side for given in self.session.shapes[0])
+        height, width = (fixed or side or known.side for fixed in self.session.shapes[0])
         self._size = min(_MAX_SIDE, width), min(_MAX_SIDE, height)
 
     def run(self, task: Task, context: Context) -> Result:
-        """A PNG with soft alpha at exactly the image's size."""
+        """Return a PNG with soft alpha at the image's size."""
         picture = engine.source(task)
         context.progress(0.1)
         alpha, confidence = self.alpha(picture.rgb)
         context.progress(0.8)
-        return engine.finished(picture, alpha, confidence, "full")
+        return engine.result_of(picture, alpha, confidence, "full")
 
     def alpha(self, rgb: Pixels) -> tuple[Array, float]:
-        """The soft mask (HxW, 0 to 1) of HxWx3 uint8, and how decided the model is (0 to 1)."""
-        seen = self.session.run(self._prepared(rgb))
-        mask = seen.reshape(-1, *seen.shape[-2:])[0]
+        """Return the soft mask (HxW, 0 to 1) of an HxWx3 uint8 image, and the model's certainty (0 to 1)."""
+        output = self.session.run(self._normalize(rgb))
+        mask = output.reshape(-1, *output.shape[-2:])[0]
         if self._convention.logits:
             mask = 1 / (1 + np.exp(-np.clip(mask, -30, 30)))
         if self._convention.stretched:
             low, high = float(mask.min()), float(mask.max())
             mask = (mask - low) / max(1e-6, high - low)
         mask = np.nan_to_num(np.clip(mask, 0, 1))
-        return edges.enlarged(rgb, mask), decided(mask)
+        return edges.upsample(rgb, mask), certainty(mask)
 
-    def _prepared(self, rgb: Pixels) -> Array:
+    def _normalize(self, rgb: Pixels) -> Array:
         scaled = cv2.resize(rgb, self._size, interpolation=cv2.INTER_AREA).astype(np.float32)
         scaled /= max(1.0, float(scaled.max()))
         mean, deviation = self._convention.mean, self._convention.deviation
@@ -98,7 +100,7 @@ class OnnxMattingEngine:
         return onnx_session.planes(scaled)
 
 
-def decided(mask: Array) -> float:
-    """How far a model's mask is from saying neither, 0 to 1."""
-    undecided = 4 * float((mask * (1 - mask)).mean()) / max(1e-3, float(mask.mean()))
-    return float(np.clip(1 - undecided, 0, 1))
+def certainty(mask: Array) -> float:
+    """Return the certainty of a mask, 0 to 1: how far its values are from 0.5."""
+    uncertainty = 4 * float((mask * (1 - mask)).mean()) / max(1e-3, float(mask.mean()))
+    return float(np.clip(1 - uncertainty, 0, 1))

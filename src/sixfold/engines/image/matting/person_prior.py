@@ -1,6 +1,6 @@
-"""Where a person is whose face is seen: the head round it and the body below, as far as the image goes.
+"""A prior for people: a detected face implies a head around it and a body below.
 
-A dark coat before a dark wall stands out from nothing, and saliency lets go of it: but a head has a body.
+A dark coat in front of a dark wall is not salient, but a head implies a body.
 """
 
 from __future__ import annotations
@@ -16,20 +16,27 @@ from sixfold.engines.image.face_detection import DetectedFace
 
 Array = NDArray[Any]
 
-_LEAST = 0.12  # of the image's height: a smaller face is of somebody in it, and no portrait
-_CORE, _LIKELY = 0.9, 0.6  # how sure the middle of a body is, and its arms and shoulders
-_SOFT = 0.12  # of a face, over which a body ends
-_ARM = 0.8  # of a face: as far from a body lies what it holds
-_BESIDE = 0.4  # of what is believed of the rest: flags, lamps and shelves
-# Half widths in faces from the middle, at depths in faces below the chin; the last goes on to the border.
+# Smallest height of a portrait's face, as a share of the image's height.
+_MIN_FACE = 0.12
+# Probability of the middle of a body, and of its arms and shoulders.
+_CORE, _LIKELY = 0.9, 0.6
+# Softness of a body's outline, as a share of the face.
+_SOFT = 0.12
+# Reach of held objects from the body, as a share of the face.
+_ARM = 0.8
+# Weight of salient objects elsewhere, such as flags, lamps and shelves.
+_BESIDE = 0.4
+# Half widths and depths below the chin, in units of the face; the last one extends to the image's border.
 _MIDDLE = ((0.3, 0.0), (0.35, 0.25), (0.75, 0.7), (0.85, 1.6))
 _BODY = ((0.45, -0.1), (0.6, 0.3), (1.35, 0.75), (1.6, 2.0))
 
 
-def within(belief: Array, found: Iterable[DetectedFace]) -> Array:
-    """A belief (HxW, 0 to 1) with what the faces of a portrait tell of it; without any, the belief itself."""
+def within(belief: Array, detected: Iterable[DetectedFace]) -> Array:
+    """Return the belief (HxW, 0 to 1) updated with the faces of a portrait, or unchanged if there are
+    none.
+    """
     height = belief.shape[0]
-    faces = [face for face in found if face.bottom - face.top >= _LEAST * height]
+    faces = [face for face in detected if face.bottom - face.top >= _MIN_FACE * height]
     if not faces:
         return belief
     whole = np.maximum.reduce([_person(belief.shape, face) for face in faces])

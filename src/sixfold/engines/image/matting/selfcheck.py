@@ -1,4 +1,4 @@
-"""The first cut of newly added weights: a jug on a table that any model of subjects must find."""
+"""Self-check of new matting weights: a jug in front of a wall must be found."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from sixfold.engines.image.matting.onnx import OnnxMattingEngine
 Array = NDArray[Any]
 
 _SIDE = 512
-_APART = 0.25  # by which the mask must be higher inside of the subject than outside
+# Smallest difference between the mean mask inside the subject and outside.
+_APART = 0.25
 
 
 def run(folder: Path, report: Callable[[float], None] = lambda _fraction: None) -> tuple[bytes, str]:
-    """A PNG of a cut by these weights and the line that says how it went; raises `EngineError`."""
+    """Return a PNG of the cut-out and a summary line; raise `EngineError` if the subject is not found."""
     engine = OnnxMattingEngine(source=str(folder))
     report(0.3)
     rgb, truth = scene()
@@ -29,14 +30,14 @@ def run(folder: Path, report: Callable[[float], None] = lambda _fraction: None) 
     report(1.0)
     apart = float(alpha[truth].mean() - alpha[~truth].mean())
     if not apart > _APART:
-        raise EngineError("The weights do not find a plain subject: they cut nothing out.")
+        raise EngineError("Self-check failed: the model does not separate a subject from a plain wall.")
     cover = np.rint(alpha * 255).astype(np.uint8)
-    line = f"{engine.session.stem} tells subject from ground by {apart:.2f} and is {sure:.2f} decided"
+    line = f"{engine.session.stem} separates the subject by {apart:.2f} with certainty {sure:.2f}"
     return encode.encode(rgb, cover, format="png"), line
 
 
 def scene() -> tuple[Array, NDArray[np.bool_]]:
-    """A red jug in front of a gray wall, and where it is."""
+    """Return an image of a red jug in front of a gray wall, and the jug's mask."""
     shade = np.linspace(190, 150, _SIDE)[:, None, None] + np.zeros((_SIDE, _SIDE, 3))
     mask = np.zeros((_SIDE, _SIDE), np.uint8)
     cv2.ellipse(mask, (250, 300), (90, 120), 0, 0, 360, 255, -1)

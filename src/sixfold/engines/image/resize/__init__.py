@@ -1,1 +1,1 @@
-"""An image at exact sizes, with its subject and its faces kept."""
+"""Resizing to exact sizes that keeps the subject and its faces."""

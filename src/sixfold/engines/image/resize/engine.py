@@ -10,34 +10,35 @@ from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result,
 from sixfold.engines.image import decode, encode
 from sixfold.engines.image.decode import DecodedImage, Pixels
 from sixfold.engines.image.resize import canvas
-from sixfold.engines.image.resize.plan import DetectedRegion, ResizePlan, look, plan
+from sixfold.engines.image.resize.plan import DetectedRegion, ResizePlan, find_region, plan
 
-_FORMATS = {"JPEG": "jpeg", "WEBP": "webp", "AVIF": "avif"}  # everything else becomes a PNG
+# All other formats are written as PNG.
+_FORMATS = {"JPEG": "jpeg", "WEBP": "webp", "AVIF": "avif"}
 _QUALITY = 92
 
 
 class ResizeEngine:
-    """Brings `image_url` (or `image`) to each of `target_sizes`."""
+    """Resizes `image_url` (or `image`) to each of `target_sizes`."""
 
     name = "resizer"
     version = "3"
 
     def run(self, task: Task, context: Context) -> Result:
-        """One file for each size, in order, in the image's own format; `info` says by which method."""
+        """Return one file per size, in order, in the image's format; `info` names the method."""
         path = task.files.get("image_url") or task.files.get("image")
         if path is None:
-            raise EngineError("Resizing needs a picture.")
+            raise EngineError("image_url is required.")
         sizes = [_size(text) for text in task.inputs["target_sizes"]]
         reach = max(max(size) for size in sizes) * 2
         picture = decode.decode(path, target=(reach, reach))
         context.progress(0.1)
-        seen = look(picture.rgb)
+        region = find_region(picture.rgb)
         context.progress(0.25)
         artifacts: list[Artifact] = []
         for number, size in enumerate(sizes):
-            artifacts.append(_made(picture, seen, size, context.scratch / f"{number}"))
+            artifacts.append(_artifact(picture, region, size, context.scratch / f"{number}"))
             context.progress(0.25 + 0.75 * (number + 1) / len(sizes))
-        return Result(tuple(artifacts), {"faces": len(seen.heads)}, "full")
+        return Result(tuple(artifacts), {"faces": len(region.heads)}, "full")
 
 
 def _size(text: object) -> tuple[int, int]:
@@ -45,18 +46,20 @@ def _size(text: object) -> tuple[int, int]:
     return int(width), int(height)
 
 
-def _made(picture: DecodedImage, seen: DetectedRegion, size: tuple[int, int], path: Path) -> Artifact:
-    way = plan(seen, (picture.width, picture.height), size)
-    rgb, alpha = resized(picture, way, size)
+def _artifact(picture: DecodedImage, region: DetectedRegion, size: tuple[int, int], path: Path) -> Artifact:
+    resize_plan = plan(region, (picture.width, picture.height), size)
+    rgb, alpha = resize(picture, resize_plan, size)
     kind = _FORMATS.get(picture.format, "png")
     path.write_bytes(encode.encode(rgb, alpha, format=kind, quality=_QUALITY))
-    info = {"width": size[0], "height": size[1], "method": way.method}
+    info = {"width": size[0], "height": size[1], "method": resize_plan.method}
     return Artifact(encode.CONTENT_TYPES[kind], info=info, path=path)
 
 
-def resized(picture: DecodedImage, way: ResizePlan, size: tuple[int, int]) -> tuple[Pixels, Pixels | None]:
-    """An image's colors and alpha at a size; what surrounds an image with alpha is nothing."""
-    rgb = np.ascontiguousarray(canvas.carried_out(picture.rgb, way, size), np.uint8)
+def resize(
+    picture: DecodedImage, resize_plan: ResizePlan, size: tuple[int, int]
+) -> tuple[Pixels, Pixels | None]:
+    """Return an image's colors and alpha at a size; the canvas around an image with alpha is transparent."""
+    rgb = np.ascontiguousarray(canvas.apply(picture.rgb, resize_plan, size), np.uint8)
     if picture.alpha is None:
         return rgb, None
-    return rgb, np.ascontiguousarray(canvas.carried_out(picture.alpha, way, size, fill=False), np.uint8)
+    return rgb, np.ascontiguousarray(canvas.apply(picture.alpha, resize_plan, size, fill=False), np.uint8)

@@ -1,8 +1,8 @@
-"""How an image comes to a size: what of it matters, and the gentlest way that keeps that.
+"""Plans how an image is brought to a size, by the least destructive method that keeps its important parts.
 
-`scale` where the shape is the same; `crop` where a window of the wanted shape holds what matters;
-`seam-carving` where only dull columns or rows have to go, and no face would bend; else `extend`: the part
-that matters on a canvas that its own edges fill.
+`scale` if the aspect ratio is the same; `crop` if a window with the target's ratio contains the important
+parts; `seam-carving` if only unimportant columns or rows are removed and there are no faces; else `extend`:
+the important part on a canvas filled from its own edges.
 """
 
 from __future__ import annotations
@@ -25,17 +25,23 @@ Method = Literal["scale", "crop", "seam-carving", "extend"]
 Box = tuple[float, float, float, float]
 
 SAME_SHAPE = 0.012
-_CARVE = 0.28  # of a side, at most
-_KEPT = 0.97  # of what matters: what a crop must hold
-_LOST = 0.03  # of what matters: what carving may cost
-_ROOM = 0.03  # of the image, round the subject
+# Largest share of a side that may be carved.
+_CARVE = 0.28
+# Smallest share of the worth that a crop must contain.
+_MIN_CROP = 0.97
+# Largest share of the worth that carving may remove.
+_MAX_LOSS = 0.03
+# Margin around the subject, as a share of the image.
+_MARGIN = 0.03
 _TAILS = 0.01
 _WORK_SIDE = 256
 
 
 @dataclass(frozen=True, slots=True)
 class DetectedRegion:
-    """What matters in an image: `worth` HxW (small, 0 to 1), the box and the heads as parts of it."""
+    """The important parts of an image: `worth` (HxW, small, 0 to 1), and their box and the heads as
+    shares.
+    """
 
     worth: Array
     gray: Array
@@ -45,9 +51,9 @@ class DetectedRegion:
 
 @dataclass(frozen=True, slots=True)
 class ResizePlan:
-    """The way to a size: the part of the image that is used (`left, top, right, bottom`, 0 to 1), and how.
+    """A method, and the part of the image to use (`left, top, right, bottom`, 0 to 1).
 
-    `carved` maps columns of that part, or rows where `across` is false.
+    `carved` maps columns of that part, or rows if `across` is false.
     """
 
     method: Method
@@ -56,15 +62,15 @@ class ResizePlan:
     across: bool = True
 
 
-def look(rgb: Pixels) -> DetectedRegion:
-    """What matters in HxWx3."""
+def find_region(rgb: Pixels) -> DetectedRegion:
+    """Find the important parts of an HxWx3 image."""
     height, width = rgb.shape[:2]
     small = saliency.downscale(rgb, _WORK_SIDE)
-    stands_out = saliency.saliency(small)
+    salient = saliency.saliency(small)
     heads = tuple(_part(face.head(width, height), width, height) for face in face_detection.find(rgb))
-    level, _ = cv2.threshold((stands_out * 255).astype(np.uint8), 0, 255, cv2.THRESH_BINARY + cv2.THRESH_OTSU)
+    level, _ = cv2.threshold((salient * 255).astype(np.uint8), 0, 255, cv2.THRESH_BINARY + cv2.THRESH_OTSU)
     low = min(0.5, level / 255)
-    worth = np.clip((stands_out - 0.6 * low) / max(0.05, 1 - 0.6 * low), 0, 1).astype(np.float32)
+    worth = np.clip((salient - 0.6 * low) / max(0.05, 1 - 0.6 * low), 0, 1).astype(np.float32)
     for left, top, right, bottom in heads:
         rows = slice(int(top * small.shape[0]), int(np.ceil(bottom * small.shape[0])))
         columns = slice(int(left * small.shape[1]), int(np.ceil(right * small.shape[1])))
@@ -93,30 +99,31 @@ def _box(worth: Array, heads: tuple[Box, ...]) -> Box:
 
 
 def _extent(profile: Array) -> tuple[float, float]:
-    """From where to where all but the tails of a profile lie, 0 to 1."""
+    """Return the range (0 to 1) that holds all of a profile but its tails."""
     run = np.cumsum(profile) / profile.sum()
     first = int(np.searchsorted(run, _TAILS))
     last = int(np.searchsorted(run, 1 - _TAILS))
     return first / len(profile), min(1.0, (last + 1) / len(profile))
 
 
-def plan(seen: DetectedRegion, source: tuple[int, int], target: tuple[int, int]) -> ResizePlan:
-    """The way from `source` to `target` (each width, height)."""
+def plan(region: DetectedRegion, source: tuple[int, int], target: tuple[int, int]) -> ResizePlan:
+    """Return the plan from `source` to `target` (both width, height)."""
     change = (target[0] / target[1]) / (source[0] / source[1])
-    across = change < 1  # columns have to go; otherwise rows
+    # Columns must be removed; otherwise rows.
+    across = change < 1
     part = min(change, 1 / change)
     if part > 1 - SAME_SHAPE:
         return ResizePlan("scale")
-    start, kept = _window(seen, part, across)
-    low, high = (seen.box[0], seen.box[2]) if across else (seen.box[1], seen.box[3])
+    start, share = _window(region, part, across)
+    low, high = (region.box[0], region.box[2]) if across else (region.box[1], region.box[3])
     inside = start - 0.01 <= low and high <= start + part + 0.01
-    if inside or (kept >= _KEPT and not _cuts_a_head(seen, start, part, across)):
+    if inside or (share >= _MIN_CROP and not _cuts_a_head(region, start, part, across)):
         return ResizePlan("crop", _span(start, start + part, across))
-    if not seen.heads and 1 - part <= _CARVE:
-        carved = _carved(seen, part, across)
-        if carved.lost <= _LOST:
+    if not region.heads and 1 - part <= _CARVE:
+        carved = _carve(region, part, across)
+        if carved.lost <= _MAX_LOSS:
             return ResizePlan("seam-carving", carved=carved, across=across)
-    low, high = max(0.0, low - _ROOM), min(1.0, high + _ROOM)
+    low, high = max(0.0, low - _MARGIN), min(1.0, high + _MARGIN)
     if high - low < part:
         return ResizePlan("crop", _span(start, start + part, across))
     return ResizePlan("extend", _span(low, high, across))
@@ -126,24 +133,24 @@ def _span(low: float, high: float, across: bool) -> Box:
     return (low, 0.0, high, 1.0) if across else (0.0, low, 1.0, high)
 
 
-def _window(seen: DetectedRegion, part: float, across: bool) -> tuple[float, float]:
-    """Where the window of this length holds most, and how much that is; of equals, the most central one."""
-    profile = seen.worth.sum(0 if across else 1).astype(np.float64)
+def _window(region: DetectedRegion, part: float, across: bool) -> tuple[float, float]:
+    """Return the start of the window that holds most of the worth, and its share; ties prefer the center."""
+    profile = region.worth.sum(0 if across else 1).astype(np.float64)
     run = np.concatenate([[0.0], np.cumsum(profile)])
     starts = np.linspace(0, 1 - part, 65)
     places = np.arange(len(run)) / len(profile)
-    held = np.interp(starts + part, places, run) - np.interp(starts, places, run)
-    share = held / max(1e-9, run[-1])
-    middle = (seen.box[0] + seen.box[2]) / 2 if across else (seen.box[1] + seen.box[3]) / 2
+    sums = np.interp(starts + part, places, run) - np.interp(starts, places, run)
+    share = sums / max(1e-9, run[-1])
+    middle = (region.box[0] + region.box[2]) / 2 if across else (region.box[1] + region.box[3]) / 2
     best = int(np.argmax(share - 0.05 * np.abs(starts + part / 2 - middle)))
     return float(starts[best]), float(share[best])
 
 
-def _cuts_a_head(seen: DetectedRegion, start: float, part: float, across: bool) -> bool:
-    spans = [(head[0], head[2]) if across else (head[1], head[3]) for head in seen.heads]
+def _cuts_a_head(region: DetectedRegion, start: float, part: float, across: bool) -> bool:
+    spans = [(head[0], head[2]) if across else (head[1], head[3]) for head in region.heads]
     return any(low < start - 0.005 or high > start + part + 0.005 for low, high in spans)
 
 
-def _carved(seen: DetectedRegion, part: float, across: bool) -> CarvedImage:
-    gray, worth = (seen.gray, seen.worth) if across else (seen.gray.T, seen.worth.T)
+def _carve(region: DetectedRegion, part: float, across: bool) -> CarvedImage:
+    gray, worth = (region.gray, region.worth) if across else (region.gray.T, region.worth.T)
     return seams.carve(gray, worth, max(1, round(gray.shape[1] * part)))

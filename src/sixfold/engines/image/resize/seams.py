@@ -1,7 +1,7 @@
 """Seam carving (Avidan and Shamir, with the forward energy of Rubinstein, Shamir and Avidan).
 
-Seams are found on a small copy and become a map: for each place of the narrower image, where it comes
-from in the wide one. Smoothed and enlarged, the map resamples the full image once, whatever its size.
+Seams are found on a small copy and become a map from positions of the narrow image to the wide one. The map
+is smoothed and enlarged, and resamples the full image once, whatever its size.
 """
 
 from __future__ import annotations
@@ -15,37 +15,40 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 
-_GUARD = 4.0  # what a pixel that matters fully costs, where 1 is the step from black to white
+# Cost of removing a pixel of full worth, where a step from black to white costs 1.
+_GUARD = 4.0
 _SMOOTH = 1.2
 
 
 @dataclass(frozen=True, slots=True)
 class CarvedImage:
-    """Columns of the wide image (0 to 1) by place in the narrow one, HxN; what of the worth went."""
+    """Source columns (0 to 1) for each position of the narrow image, HxN, and the share of the worth
+    removed.
+    """
 
     columns: Array
     lost: float
 
 
 def carve(gray: Array, worth: Array, width: int) -> CarvedImage:
-    """Narrow a small image (HxW, 0 to 1) to `width` columns; `worth` HxW says what matters."""
+    """Narrow a small image (HxW, 0 to 1) to `width` columns; `worth` (HxW) protects important pixels."""
     height, wide = gray.shape
     columns = np.tile(np.arange(wide), (height, 1))
-    left, held = gray.astype(np.float32), worth.astype(np.float32)
+    left, worth_left = gray.astype(np.float32), worth.astype(np.float32)
     for _ in range(wide - width):
         keep: Array = np.ones((height, len(left[0])), bool)
-        keep[np.arange(height), _seam(left, held * _GUARD)] = False
+        keep[np.arange(height), _seam(left, worth_left * _GUARD)] = False
         shape = (height, keep.shape[1] - 1)
-        left, held = left[keep].reshape(shape), held[keep].reshape(shape)
+        left, worth_left = left[keep].reshape(shape), worth_left[keep].reshape(shape)
         columns = columns[keep].reshape(shape)
     total = float(worth.sum())
-    lost = 1 - float(held.sum()) / total if total else 0.0
+    lost = 1 - float(worth_left.sum()) / total if total else 0.0
     smooth = cv2.GaussianBlur(columns.astype(np.float32), (0, 0), _SMOOTH, borderType=cv2.BORDER_REPLICATE)
     return CarvedImage((smooth + np.float32(0.5)) / wide, lost)
 
 
 def _seam(gray: Array, guard: Array) -> Array:
-    """The cheapest path from top to bottom: one column for each row."""
+    """Return the cheapest path from top to bottom, as one column for each row."""
     height, width = gray.shape
     padded = np.pad(gray, ((0, 0), (1, 1)), mode="edge")
     across = np.abs(padded[:, 2:] - padded[:, :-2]) + guard

@@ -1,1 +1,1 @@
-"""Enlarging images: twice or four times, with and without weights."""
+"""Upscaling images two or four times, with and without weights."""

@@ -1,4 +1,4 @@
-"""Enlarging without weights: what is there, as sharp as it can be told."""
+"""Upscaling without weights."""
 
 from __future__ import annotations
 
@@ -24,38 +24,40 @@ from sixfold.engines.image.upscale import restore
 
 Array = NDArray[Any]
 Pixels = NDArray[Any]  # bytes
-Enlarge = Callable[[Array, int], Array]  # a piece (HxWx3, float32 0 to 1) and a scale
+# Enlarges a tile (HxWx3, float32 0 to 1) by a scale.
+Enlarge = Callable[[Array, int], Array]
 
-MOST_PIXELS = 48_000_000
-PIECE, LAP = 320, 16  # pixels of the small image; what a piece sees beyond its own edge
+MAX_PIXELS = 48_000_000
+# Tile side and overlap, in pixels of the small image.
+TILE_SIDE, OVERLAP = 320, 16
 _SCALE = 4
 
 
 class UpscaleEngine:
-    """Enlarges `image` (or `image_url`) `scale` times, as `model` (general, anime) says."""
+    """Enlarges `image` (or `image_url`) by `scale`, with the recipe of `model` (general, anime)."""
 
     name = "upscaler"
     version = "1"
 
     def run(self, task: Task, context: Context) -> Result:
-        """A PNG of exactly `scale` times the image's sides; what is transparent stays so."""
+        """Return a PNG of exactly `scale` times the image's size; transparency is kept."""
         if task.inputs.get("face_enhance"):
-            raise EngineError("Faces are made finer by an engine with weights only.")
+            raise EngineError("face_enhance requires an engine with weights.")
         recipe = restore.RECIPES.get(str(task.inputs.get("model")), restore.RECIPES["general"])
-        return run(task, context, lambda piece, scale: restore.enlarged(piece, scale, recipe), "preview")
+        return run(task, context, lambda piece, scale: restore.enlarge(piece, scale, recipe), "preview")
 
 
-def run(task: Task, context: Context, enlarge: Enlarge, quality: Quality, piece: int = PIECE) -> Result:
-    """The whole task, its image enlarged a piece at a time."""
+def run(task: Task, context: Context, enlarge: Enlarge, quality: Quality, piece: int = TILE_SIDE) -> Result:
+    """Run an upscaling task, one tile at a time."""
     picture = source(task)
     scale = int(task.inputs.get("scale") or _SCALE)
     width, height = picture.width * scale, picture.height * scale
-    if width * height > MOST_PIXELS:
+    if width * height > MAX_PIXELS:
         raise UnusableInput(
-            f"The enlarged picture would have {width} x {height} pixels; "
-            f"at most {MOST_PIXELS // 1_000_000} megapixels."
+            f"The enlarged image would have {width} x {height} pixels; "
+            f"at most {MAX_PIXELS // 1_000_000} megapixels are allowed."
         )
-    rgb = in_pieces(picture.rgb, scale, enlarge, context, piece)
+    rgb = enlarge_tiles(picture.rgb, scale, enlarge, context, piece)
     alpha: Any = picture.alpha
     if alpha is not None:
         alpha = cv2.resize(alpha, (width, height), interpolation=cv2.INTER_CUBIC)
@@ -64,24 +66,24 @@ def run(task: Task, context: Context, enlarge: Enlarge, quality: Quality, piece:
 
 
 def source(task: Task) -> DecodedImage:
-    """The image of a task; raises `UnusableInput` when it cannot be read."""
+    """Return the image of a task; raise `UnusableInput` if it cannot be read."""
     path = task.files.get("image") or task.files.get("image_url")
     if path is None:
-        raise EngineError("Enlarging needs a picture.")
+        raise EngineError("image is required.")
     return decode.decode(path)
 
 
-def in_pieces(rgb: Pixels, scale: int, enlarge: Enlarge, context: Context, side: int) -> Pixels:
-    """The enlarged image; each piece sees `LAP` pixels more than it gives, so no seam shows."""
+def enlarge_tiles(rgb: Pixels, scale: int, enlarge: Enlarge, context: Context, side: int) -> Pixels:
+    """Return the enlarged image; tiles overlap by `OVERLAP` pixels so that no seam shows."""
     height, width = rgb.shape[:2]
-    padded = cv2.copyMakeBorder(rgb, LAP, LAP, LAP, LAP, cv2.BORDER_REFLECT)
+    padded = cv2.copyMakeBorder(rgb, OVERLAP, OVERLAP, OVERLAP, OVERLAP, cv2.BORDER_REFLECT)
     whole = np.empty((height * scale, width * scale, 3), np.uint8)
     corners = [(top, left) for top in range(0, height, side) for left in range(0, width, side)]
     for done, (top, left) in enumerate(corners):
         bottom, right = min(height, top + side), min(width, left + side)
-        seen = padded[top : bottom + 2 * LAP, left : right + 2 * LAP].astype(np.float32) / 255
-        large = enlarge(seen, scale)
-        cut = LAP * scale
+        tile = padded[top : bottom + 2 * OVERLAP, left : right + 2 * OVERLAP].astype(np.float32) / 255
+        large = enlarge(tile, scale)
+        cut = OVERLAP * scale
         inner = large[cut : cut + (bottom - top) * scale, cut : cut + (right - left) * scale]
         whole[top * scale : bottom * scale, left * scale : right * scale] = np.rint(inner * 255)
         context.progress(0.02 + 0.9 * (done + 1) / len(corners))

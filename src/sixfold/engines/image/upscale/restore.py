@@ -1,8 +1,8 @@
-"""A larger image that, made small again, is the image that was sent in.
+"""Upscaling by iterative back-projection (Irani and Peleg, 1991).
 
-Iterative back-projection (Irani and Peleg, 1991): enlarge, look how the small copy differs, put the
-difference back, again. Between the turns the image is smoothed along its edges and never across them,
-which takes the stairs out of slanted lines and the rings from beside them.
+The image is enlarged, reduced again, and corrected by the difference, repeatedly, so that the result reduces
+to the input. Between the rounds it is smoothed along its edges but not across them, which removes stairs from
+slanted lines and ringing beside them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class RestoreRecipe:
-    """`turns` of smoothing (`along` edges, `flat` by color, 0 to 1) and putting back; `sharp` last."""
+    """`turns` rounds of smoothing (`along` edges, `flat` by color, 0 to 1) and correction; then `sharp`."""
 
     turns: int
     along: float
@@ -31,28 +31,30 @@ RECIPES = {
     "general": RestoreRecipe(turns=3, along=0.9, flat=0.0, sharp=0.0),
     "anime": RestoreRecipe(turns=4, along=1.0, flat=0.05, sharp=0.35),
 }
-_BACK = 2  # projections after each smoothing
-_REACH = (0.6, 1.2)  # of the scale: how far along an edge is looked
+# Corrections after each smoothing.
+_BACK = 2
+# Sampling distances along an edge, in units of the scale.
+_REACH = (0.6, 1.2)
 
 
-def enlarged(small: Array, scale: int, recipe: RestoreRecipe) -> Array:
-    """`small` (HxWxC, float32 0 to 1) `scale` times as large."""
+def enlarge(small: Array, scale: int, recipe: RestoreRecipe) -> Array:
+    """Return `small` (HxWxC, float32 0 to 1) enlarged `scale` times."""
     height, width = small.shape[:2]
     size = (width * scale, height * scale)
     large = _channels(cv2.resize(small, size, interpolation=cv2.INTER_CUBIC))
-    large = _back(large, small)
+    large = _correct(large, small)
     for _ in range(recipe.turns):
         large = _along_edges(large, scale, recipe.along)
         if recipe.flat:
             large = _flat(large, scale, recipe.flat)
-        large = _back(large, small)
+        large = _correct(large, small)
     if recipe.sharp:
-        large = _back(_thinned(large, scale, recipe.sharp), small, 1)
+        large = _correct(_sharpen(large, scale, recipe.sharp), small, 1)
     return np.clip(large, 0, 1)
 
 
-def _back(large: Array, small: Array, times: int = _BACK) -> Array:
-    """What the small copy lacks, put back; nothing beyond what the neighborhood holds."""
+def _correct(large: Array, small: Array, times: int = _BACK) -> Array:
+    """Add what the reduced copy lacks; values stay within the neighborhood's range."""
     size, whole = small.shape[1::-1], large.shape[1::-1]
     for _ in range(times):
         lacking = small - _channels(cv2.resize(large, size, interpolation=cv2.INTER_AREA))
@@ -61,7 +63,7 @@ def _back(large: Array, small: Array, times: int = _BACK) -> Array:
 
 
 def _along_edges(large: Array, scale: int, amount: float) -> Array:
-    """Each pixel averaged with those along its edge, by how much of an edge it lies on."""
+    """Average each pixel with its neighbors along the edge, weighted by the edge's strength."""
     gray = large.mean(2)
     dx, dy = cv2.Sobel(gray, cv2.CV_32F, 1, 0, scale=0.125), cv2.Sobel(gray, cv2.CV_32F, 0, 1, scale=0.125)
     xx, yy, xy = (cv2.GaussianBlur(part, (0, 0), 0.8 * scale) for part in (dx * dx, dy * dy, dx * dy))
@@ -84,7 +86,7 @@ def _along_edges(large: Array, scale: int, amount: float) -> Array:
 
 
 def _flat(large: Array, scale: int, amount: float) -> Array:
-    """Colors that are nearly one made one, as drawings have them."""
+    """Merge nearly equal colors into flat areas, as drawings have them."""
     return np.dstack(
         [
             cv2.ximgproc.guidedFilter(large, np.ascontiguousarray(large[..., channel]), scale, amount**2)
@@ -93,8 +95,8 @@ def _flat(large: Array, scale: int, amount: float) -> Array:
     ).astype(np.float32)
 
 
-def _thinned(large: Array, scale: int, amount: float) -> Array:
-    """Edges made steeper without overshoot: sharpened, then held within what lies around."""
+def _sharpen(large: Array, scale: int, amount: float) -> Array:
+    """Steepen edges without overshoot: sharpen, then limit to the neighborhood's range."""
     soft = cv2.GaussianBlur(large, (0, 0), 0.6 * scale)
     around = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (2 * (scale // 2) + 1,) * 2)
     steep = large + np.float32(amount * 2) * (large - soft)

@@ -1,4 +1,4 @@
-"""The first image that newly added weights enlarge: it shows what the small one showed."""
+"""Self-check of new upscaling weights: the enlarged image must show what the small one shows."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ from sixfold.engines.image.matting import selfcheck
 from sixfold.engines.image.upscale.onnx import OnnxUpscaleEngine
 
 _SMALL, _SCALE = 48, 4
-_AWAY = 0.15  # of white: how far the larger image may be from the smaller one
+# Largest mean difference between the reduced result and the input, as a share of white.
+_AWAY = 0.15
 
 
 def run(folder: Path, report: Callable[[float], None] = lambda _fraction: None) -> tuple[bytes, str]:
-    """A PNG of an enlarged image and the line that says how it went; raises `EngineError`."""
+    """Return a PNG of an enlarged image and a summary line; raise `EngineError` if it differs."""
     engine = OnnxUpscaleEngine(source=str(folder))
     report(0.3)
     rgb, _ = selfcheck.scene()
     small = cv2.resize(rgb, (_SMALL, _SMALL), interpolation=cv2.INTER_AREA).astype(np.float32) / 255
-    large = engine.enlarged(small, _SCALE)
+    large = engine.enlarge(small, _SCALE)
     report(1.0)
     back = cv2.resize(large, (_SMALL, _SMALL), interpolation=cv2.INTER_AREA)
     away = float(np.abs(back - small).mean())
     if not away < _AWAY:
-        raise EngineError("The weights give another picture than the one that they are to enlarge.")
+        raise EngineError("Self-check failed: the enlarged image differs from the original.")
     data = encode.encode(np.rint(large * 255).astype(np.uint8), None, format="png")
-    return data, f"{engine.version[2:]} enlarges, {away:.3f} of white away from what it was given"
+    return data, f"{engine.version[2:]} enlarges; mean difference from the input {away:.3f} of white"

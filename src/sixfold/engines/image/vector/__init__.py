@@ -1,1 +1,1 @@
-"""Images into drawings of paths."""
+"""Vector drawings from images."""

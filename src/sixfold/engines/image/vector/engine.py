@@ -1,4 +1,4 @@
-"""An image as an SVG of filled paths, traced by vtracer."""
+"""Vectorization with vtracer: an image as an SVG of filled paths."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ Array = NDArray[Any]
 Pixels = NDArray[Any]  # bytes
 
 _SPECKLE, _PRECISION = 6, 6
-_OPAQUE = 128  # alpha from which a pixel is there
+# Smallest alpha that counts as opaque.
+_OPAQUE = 128
 
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """How a kind of image is traced.
+    """Settings for tracing one kind of image.
 
-    `side`: the longer side is traced at no more pixels. `smooth`: rounds of edge-keeping smoothing first.
-    `colors`: how many a precision of 6 bits means; each bit more is 1.7 times as many. The rest is
-    vtracer's own: angles in degrees, lengths in pixels.
+    `side`: limit of the longer side while tracing. `smooth`: rounds of edge-preserving smoothing. `colors`:
+    number of colors at a precision of 6 bits; each further bit multiplies it by 1.7. The rest are vtracer's
+    own settings: angles in degrees, lengths in pixels.
     """
 
     side: int
@@ -51,30 +52,30 @@ _STEP = 1.7
 
 
 class VectorEngine:
-    """Traces `image` with a `preset`, without specks of `speckle` pixels, in `color_precision` bits."""
+    """Traces `image` with a `preset`; `speckle` drops small patches, `color_precision` is in bits."""
 
     name = "vectorizer"
     version = "1"
 
     def run(self, task: Task, context: Context) -> Result:
-        """An SVG with the image's own size; what is transparent is left out."""
+        """Return an SVG with the image's size; transparent areas are left out."""
         path = task.files.get("image") or task.files.get("image_url")
         if path is None:
-            raise EngineError("Tracing needs a picture.")
+            raise EngineError("image is required.")
         picture = decode.decode(path)
         preset = PRESETS.get(str(task.inputs.get("preset")), PRESETS["poster"])
         context.progress(0.1)
-        rgba = prepared(picture, preset, _whole(task, "color_precision", _PRECISION))
+        rgba = prepare(picture, preset, _integer(task, "color_precision", _PRECISION))
         context.progress(0.3)
-        svg = traced(rgba, preset, _whole(task, "speckle", _SPECKLE))
+        svg = trace(rgba, preset, _integer(task, "speckle", _SPECKLE))
         context.progress(0.9)
         info = {"width": picture.width, "height": picture.height}
-        whole = sized(svg, rgba.shape[1::-1], (picture.width, picture.height)).encode()
+        whole = set_size(svg, rgba.shape[1::-1], (picture.width, picture.height)).encode()
         return Result((Artifact("image/svg+xml", whole, info),), {"paths": svg.count("<path")}, "full")
 
 
-def traced(rgba: Pixels, preset: Preset, speckle: int) -> str:
-    """The SVG text of an image in few colors; patches of at most `speckle` pixels across are left out."""
+def trace(rgba: Pixels, preset: Preset, speckle: int) -> str:
+    """Return the SVG of an image with few colors; patches of at most `speckle` pixels across are dropped."""
     data = encode.encode(np.ascontiguousarray(rgba[..., :3]), rgba[..., 3], format="png")
     return vtracer.convert_raw_image_to_svg(
         data,
@@ -93,8 +94,8 @@ def traced(rgba: Pixels, preset: Preset, speckle: int) -> str:
     )
 
 
-def sized(svg: str, traced_at: tuple[int, int], size: tuple[int, int]) -> str:
-    """The drawing with the image's own size, whatever it was traced at."""
+def set_size(svg: str, traced_at: tuple[int, int], size: tuple[int, int]) -> str:
+    """Return the SVG with the image's size instead of the traced size."""
     body = svg[svg.index("<path") :] if "<path" in svg else "</svg>"
     (across, down), (width, height) = traced_at, size
     head = (
@@ -105,22 +106,22 @@ def sized(svg: str, traced_at: tuple[int, int], size: tuple[int, int]) -> str:
     return head + body
 
 
-def prepared(picture: DecodedImage, preset: Preset, precision: int) -> Pixels:
-    """The pixels to trace: no larger than is worth it, without noise, in few colors, there or not."""
+def prepare(picture: DecodedImage, preset: Preset, precision: int) -> Pixels:
+    """Return the pixels to trace: limited in size, smoothed, in few colors, with binary alpha."""
     scale = min(1.0, preset.side / max(picture.width, picture.height))
     size = (max(1, round(picture.width * scale)), max(1, round(picture.height * scale)))
-    how = cv2.INTER_AREA
-    rgb = picture.rgb if scale == 1 else cv2.resize(picture.rgb, size, interpolation=how)
+    interpolation = cv2.INTER_AREA
+    rgb = picture.rgb if scale == 1 else cv2.resize(picture.rgb, size, interpolation=interpolation)
     for _ in range(preset.smooth):
         rgb = cv2.bilateralFilter(np.ascontiguousarray(rgb), 5, 24, 3)
-    rgb = palette.reduced(rgb, max(2, round(preset.colors * _STEP ** (precision - _PRECISION))))
+    rgb = palette.reduce_colors(rgb, max(2, round(preset.colors * _STEP ** (precision - _PRECISION))))
     if picture.alpha is None:
         cover = np.full(rgb.shape[:2], 255, np.uint8)
     else:
-        cover = cv2.resize(picture.alpha, size, interpolation=how)
+        cover = cv2.resize(picture.alpha, size, interpolation=interpolation)
     return np.dstack([rgb, np.where(cover >= _OPAQUE, 255, 0).astype(np.uint8)])
 
 
-def _whole(task: Task, name: str, default: int) -> int:
+def _integer(task: Task, name: str, default: int) -> int:
     value = task.inputs.get(name)
     return default if value is None else int(value)

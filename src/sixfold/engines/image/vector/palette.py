@@ -1,4 +1,4 @@
-"""Few colors for many: what the tracer needs, as a smooth sky would become one path of one color."""
+"""Reduces the number of colors, so that smooth gradients do not become one path per color."""
 
 from __future__ import annotations
 
@@ -11,27 +11,29 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 Pixels = NDArray[Any]  # bytes
 
-_SAMPLE = 24_000  # pixels by which the colors are found
+# Number of pixels from which the colors are computed.
+_SAMPLE = 24_000
 _ROUNDS = 12
-_STRIP = 65_536  # pixels that are compared at once
+# Number of pixels compared at once.
+_STRIP = 65_536
 
 
-def reduced(rgb: Pixels, count: int) -> Pixels:
-    """The image in at most `count` colors of its own, each pixel in the one that looks nearest."""
+def reduce_colors(rgb: Pixels, count: int) -> Pixels:
+    """Return the image with at most `count` of its own colors, by nearest Lab color."""
     lab = cv2.cvtColor(rgb.astype(np.float32) / 255, cv2.COLOR_RGB2LAB).reshape(-1, 3)
     step = max(1, len(lab) // _SAMPLE)
     sample = np.ascontiguousarray(lab[::step])
-    wanted = min(count, len(np.unique(np.rint(sample), axis=0)))
+    clusters = min(count, len(np.unique(np.rint(sample), axis=0)))
     cv2.setRNGSeed(0)
-    end = (cv2.TERM_CRITERIA_EPS + cv2.TERM_CRITERIA_MAX_ITER, _ROUNDS, 0.5)
-    _, _, centers = cv2.kmeans(sample, wanted, None, end, 1, cv2.KMEANS_PP_CENTERS)  # pyright: ignore[reportCallIssue, reportArgumentType] - the stub wants labels
+    criteria = (cv2.TERM_CRITERIA_EPS + cv2.TERM_CRITERIA_MAX_ITER, _ROUNDS, 0.5)
+    _, _, centers = cv2.kmeans(sample, clusters, None, criteria, 1, cv2.KMEANS_PP_CENTERS)  # pyright: ignore[reportCallIssue, reportArgumentType] - the stub wants labels
     colors = cv2.cvtColor(centers[None].astype(np.float32), cv2.COLOR_LAB2RGB)[0]
     eight = np.rint(np.clip(colors, 0, 1) * 255).astype(np.uint8)
     return eight[_nearest(lab, centers)].reshape(rgb.shape)
 
 
 def _nearest(lab: Array, centers: Array) -> Array:
-    """The index of each pixel's nearest center."""
+    """Return the index of each pixel's nearest center."""
     halves = (centers**2).sum(1) / 2
     strips = (lab[at : at + _STRIP] for at in range(0, len(lab), _STRIP))
     return np.concatenate([np.argmax(strip @ centers.T - halves, axis=1) for strip in strips])

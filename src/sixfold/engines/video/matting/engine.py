@@ -110,7 +110,7 @@ def _cut(
             cover = np.rint(alpha * 255).astype(np.uint8)
             if pixels.shape[2] == 4:
                 cover = np.minimum(cover, pixels[..., 3])
-            clean = edges.decontaminated(rgb, alpha)
+            clean = edges.decontaminate(rgb, alpha)
             clean[cover == 0] = 0  # what was removed is not in the file any more
             film.add(np.dstack([clean, cover]))
             number += 1

@@ -166,7 +166,7 @@ def _banded(small: Array, mask: Array, left: NDArray[np.bool_]) -> NDArray[np.bo
     cv2.setRNGSeed(1)  # k-means inside: the same frames give the same masks
     bgr = np.ascontiguousarray(small[..., ::-1])
     cv2.grabCut(bgr, labels, (0, 0, 1, 1), models[0], models[1], 1, cv2.GC_INIT_WITH_MASK)
-    return segmentation.tidied((labels == cv2.GC_FGD) | (labels == cv2.GC_PR_FGD), mask)
+    return segmentation.clean_mask((labels == cv2.GC_FGD) | (labels == cv2.GC_PR_FGD), mask)
 
 
 def _looked(picture: Array, at: Array) -> Array:

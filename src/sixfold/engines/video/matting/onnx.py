@@ -7,7 +7,7 @@ import numpy as np
 
 from sixfold.engines.image import onnx_session
 from sixfold.engines.image.matting.edges import Array, Pixels
-from sixfold.engines.image.matting.onnx import OnnxMattingEngine, decided
+from sixfold.engines.image.matting.onnx import OnnxMattingEngine, certainty
 from sixfold.engines.image.onnx_session import OnnxSession
 from sixfold.engines.video.matting import masks
 from sixfold.engines.video.matting.engine import FrameMasks, VideoMattingEngine
@@ -70,7 +70,7 @@ class RecurrentMasks(_ModelMasks):
         made = self._session.outputs({"src": source, "downsample_ratio": ratio, **self._state})
         self._state = {f"{state}i": made[f"{state}o"] for state in _STATES}
         mask = np.clip(np.nan_to_num(made["pha"].reshape(-1, *made["pha"].shape[-2:])[0]), 0, 1)
-        self._sure.append(decided(mask))
+        self._sure.append(certainty(mask))
         return mask
 
 
