@@ -19,8 +19,8 @@ from PIL import Image, ImageDraw
 
 from bench.reporting import Row
 from sixfold.engines.image.styles.canvas import Canvas
+from sixfold.engines.image.styles.engine import RECIPES
 from sixfold.engines.image.styles.names import NAMED_STYLES
-from sixfold.engines.image.styles.recipes import RECIPES
 
 TITLE = "Styles, 1024 x 1024 on one core"
 SIDE = 1024

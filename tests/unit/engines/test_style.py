@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 from sixfold.core.catalog.engines import Canceled, EngineError, Result, Task
 from sixfold.engines.image import decode, encode
 from sixfold.engines.image.styles import names, prompt_parser
-from sixfold.engines.image.styles.engine import StyleEngine
+from sixfold.engines.image.styles.engine import RECIPES, StyleEngine
 from sixfold.engines.image.styles.names import NAMED_STYLES
-from sixfold.engines.image.styles.recipes import RECIPES
 
 Pixels = NDArray[np.uint8]
 WIDTH, HEIGHT = 360, 240
@@ -220,14 +219,14 @@ def test_another_seed_gives_another_hand(source: Path) -> None:
     ],
 )
 def test_a_prompt_that_is_only_a_style_is_heard_as_that_style(prompt: str, style: str | None) -> None:
-    assert names.named(prompt) == style
+    assert names.find_style(prompt) == style
 
 
 @pytest.mark.parametrize("style", NAMED_STYLES)
 def test_every_style_is_heard_in_the_ways_people_ask(style: str) -> None:
     ways = ("{}", "{} style", "in the style of {}", "in {} style", "a {}", "as {} art", "make it {}")
     for way in ways:
-        assert names.named(way.format(style).upper()) == style, way
+        assert names.find_style(way.format(style).upper()) == style, way
 
 
 def test_a_free_prompt_is_a_preview_and_follows_its_words(source: Path) -> None:
@@ -241,7 +240,7 @@ def test_a_free_prompt_is_a_preview_and_follows_its_words(source: Path) -> None:
 
 
 def test_a_prompt_is_read_into_media_palette_light_and_brush() -> None:
-    plan = prompt_parser.read("a neon city as an oil painting, with rough strokes on canvas, foggy, no red")
+    plan = prompt_parser.parse("a neon city as an oil painting, with rough strokes on canvas, foggy, no red")
     assert plan.grade == "cyberpunk"
     assert plan.media == ("oil painting",)
     assert plan.rough > 1
@@ -345,7 +344,7 @@ def test_what_cannot_be_read_is_refused_in_one_sentence(folder: Path, source: Pa
     broken.write_bytes(b"<svg/>" * 20)
     with pytest.raises(EngineError, match=r"^This is not an image"):
         run(broken, "noir")
-    with pytest.raises(EngineError, match=r"^Style transfer needs a source image\.$"):
+    with pytest.raises(EngineError, match=r"^source_image_url is required\.$"):
         StyleEngine().run(Task("x", "m", {"style_prompt": "noir"}), Listener())
-    with pytest.raises(EngineError, match=r"^The format must be one of"):
+    with pytest.raises(EngineError, match=r"^format must be one of"):
         run(source, "noir", format="exe")

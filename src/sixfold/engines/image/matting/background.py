@@ -1,5 +1,4 @@
-"""A model of the background from the image's border, the distance of each pixel from it, and shadows on
-it.
+"""A model of the background, fitted to the image's border.
 
 If a smooth color surface (a quadratic in x and y, fitted to the border by iteratively reweighted least
 squares) explains the border, the background is `plain`: a wall, a sheet, a sky. A shadow on it keeps the

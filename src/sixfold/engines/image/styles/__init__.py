@@ -1,1 +1,1 @@
-"""Style transfer without weights: painters, printers and graders over one analysis of the source."""
+"""Style transfer without weights: painting, printing and grading from one analysis of the source."""

@@ -1,4 +1,4 @@
-"""The source as the painters see it: pixels, scale, and analyses that are made once and shared."""
+"""The source image for style transfer: pixels, scale, and cached analyses."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from sixfold.engines.image.styles.textures import Array
 
 
 class Canvas:
-    """An image to be restyled: `rgb` is HxWx3 float32 from 0 to 1.
+    """An image to be restyled; `rgb` is HxWx3 float32 from 0 to 1.
 
-    `unit` is the long side over 1024, so that a stroke covers the same share of any image;
-    `rough` scales what a hand would make larger: brushes, dots and tiles.
+    `unit` is the long side divided by 1024, so that a stroke covers the same share of any image; `rough`
+    scales brushes, dots and tiles.
     """
 
     def __init__(self, rgb: Array, seed: int, rough: float = 1.0) -> None:
@@ -31,11 +31,11 @@ class Canvas:
         return self.rgb.shape[0], self.rgb.shape[1]
 
     def px(self, length: float) -> float:
-        """A hand-made length, given for an image of 1024 pixels, in this image's pixels."""
+        """Convert a length for an image of 1024 pixels, such as a brush size, to pixels of this image."""
         return length * self.unit * self.rough
 
     def rng(self, purpose: str) -> np.random.Generator:
-        """A random source of its own for each purpose, so that one recipe cannot disturb another."""
+        """Return a separate random generator for each purpose, so that recipes do not affect each other."""
         return np.random.default_rng([self.seed, zlib.crc32(purpose.encode())])
 
     @cached_property
@@ -45,24 +45,24 @@ class Canvas:
 
     @cached_property
     def tone(self) -> Array:
-        """Luminance stretched so that the darkest and lightest hundredth reach black and white."""
-        return textures.stretched(self.gray)
+        """Luminance stretched so that the darkest and lightest hundredths become black and white."""
+        return textures.stretch(self.gray)
 
     @cached_property
     def abstract(self) -> Array:
-        """The image with its textures smoothed away and its edges kept."""
+        """The image with textures smoothed away and edges preserved."""
         guide = np.rint(self.rgb * 255).astype(np.uint8)
         flat = cv2.ximgproc.dtFilter(guide, guide, 14 * self.unit, 42, mode=cv2.ximgproc.DTF_NC, numIters=3)
         return flat.astype(np.float32) / 255
 
     @cached_property
     def flow(self) -> Array:
-        """The direction along edges, HxWx2 unit vectors; where nothing has a direction, a slow swirl."""
+        """Directions along edges as HxWx2 unit vectors; areas without edges get a slow swirl."""
         return textures.flow(cv2.cvtColor(self.abstract, cv2.COLOR_RGB2GRAY), 5 * self.unit, self.rng("flow"))
 
     @cached_property
     def edges(self) -> Array:
-        """How strong an edge is, 0 to 1, of the abstracted image."""
+        """Edge strength of the abstracted image, 0 to 1."""
         gray = cv2.GaussianBlur(self.abstract, (0, 0), max(0.6, 1.2 * self.unit))
         across = cv2.Sobel(gray, cv2.CV_32F, 1, 0)
         down = cv2.Sobel(gray, cv2.CV_32F, 0, 1)

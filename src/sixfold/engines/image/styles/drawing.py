@@ -1,4 +1,4 @@
-"""Styles drawn with a point: pencil, charcoal, ink, chalk, engraving, comic and cel line work."""
+"""Drawn styles: pencil, charcoal, ink, chalk, engraving, comic and cel line work."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from sixfold.engines.image.styles.textures import Array
 
 
 def _hatch(canvas: Canvas, purpose: str, degrees: float, cell: float = 1.3, length: float = 26) -> Array:
-    """Pencil strokes in one direction: a field of mean 0 and deviation about 1."""
+    """Return pencil strokes in one direction, with mean 0 and deviation about 1."""
     grain = textures.noise(canvas.size, max(1.0, canvas.px(cell)), canvas.rng(purpose))
-    marks = textures.straight(grain, degrees, canvas.px(length))
+    marks = textures.directional_blur(grain, degrees, canvas.px(length))
     return marks / np.float32(marks.std() + 1e-6)
 
 
 def _graphite(canvas: Canvas) -> Array:
-    """Paper 1, graphite 0: outlines, and tone hatched in up to three directions."""
+    """Return outlines, and tone hatched in up to three directions; paper is 1, graphite 0."""
     unit = canvas.unit
-    tone = np.power(textures.stretched(canvas.abstract.mean(axis=2) * 0.6 + canvas.gray * 0.4), 0.85)
+    tone = np.power(textures.stretch(canvas.abstract.mean(axis=2) * 0.6 + canvas.gray * 0.4), 0.85)
     page = np.ones(canvas.size, np.float32)
     for index, (degrees, level) in enumerate(((-48, 0.80), (-20, 0.52), (38, 0.30))):
         marks = _hatch(canvas, f"hatch {index}", degrees)
@@ -36,15 +36,15 @@ def _graphite(canvas: Canvas) -> Array:
 def pencil(canvas: Canvas) -> Array:
     """Graphite on white paper."""
     pulp = textures.paper(canvas.size, canvas.unit, canvas.rng("paper"))
-    drawn = np.clip(_graphite(canvas) + 0.05 * pulp, 0, 1)
-    return colors.mapped(drawn, "26262a 5b5b60 a3a3a5 dcdad6 f8f6f1")
+    page = np.clip(_graphite(canvas) + 0.05 * pulp, 0, 1)
+    return colors.map_tones(page, "26262a 5b5b60 a3a3a5 dcdad6 f8f6f1")
 
 
 def colored_pencil(canvas: Canvas) -> Array:
-    """Colored pencils: the tone is hatched, the hue laid in the same strokes."""
+    """Colored pencils: tone and hue hatched in the same strokes."""
     tone = canvas.tone
     page = np.ones((*canvas.size, 3), np.float32)
-    ink = colors.vivid(colors.gamma(canvas.abstract, 0.9), 0.9)
+    ink = colors.boost_vibrance(colors.gamma(canvas.abstract, 0.9), 0.9)
     ink = ink / np.maximum(ink.max(axis=2, keepdims=True), 0.2) * np.float32(0.93)
     chroma = canvas.abstract.max(axis=2) - canvas.abstract.min(axis=2)
     for index, (degrees, share) in enumerate(((-52, 1.0), (-24, 0.8), (40, 0.6))):
@@ -56,15 +56,15 @@ def colored_pencil(canvas: Canvas) -> Array:
     line = textures.contours(canvas.gray, canvas.px(1.1), 30, 0.007)
     pulp = textures.paper(canvas.size, canvas.unit, canvas.rng("paper"))
     page *= (1 - (1 - line) * 0.55)[..., None]
-    return np.clip(page * colors.parsed("fcf9f2") + (0.035 * pulp)[..., None], 0, 1)
+    return np.clip(page * colors.parse_hex("fcf9f2") + (0.035 * pulp)[..., None], 0, 1)
 
 
 def charcoal(canvas: Canvas) -> Array:
-    """Charcoal: smudged darks, broken by the paper's tooth, and heavy contours."""
+    """Charcoal: smudged darks, broken up by the paper's texture, and heavy contours."""
     unit = canvas.unit
     rng = canvas.rng("charcoal")
-    tone = np.power(textures.stretched(canvas.abstract.mean(axis=2)), 1.15)
-    smudge = textures.straight(tone, -40, canvas.px(16))
+    tone = np.power(textures.stretch(canvas.abstract.mean(axis=2)), 1.15)
+    smudge = textures.directional_blur(tone, -40, canvas.px(16))
     tooth = textures.noise(canvas.size, max(1.0, 2.0 * unit), rng, 2)
     drag = _hatch(canvas, "drag", -40, 1.8, 18)
     grain = 0.65 * tooth + 0.6 * drag
@@ -73,7 +73,7 @@ def charcoal(canvas: Canvas) -> Array:
     contour = textures.contours(textures.blur(canvas.abstract.mean(axis=2), unit), canvas.px(2.4), 26, 0.006)
     broken = np.clip(0.85 + 0.3 * grain, 0.25, 1)
     page = rubbed * (1 - (1 - contour) * 0.92 * broken)
-    return colors.mapped(np.clip(0.05 + 0.95 * page, 0, 1), "141312 35322f 7d766d c3b9aa e9e1d3")
+    return colors.map_tones(np.clip(0.05 + 0.95 * page, 0, 1), "141312 35322f 7d766d c3b9aa e9e1d3")
 
 
 def chalkboard(canvas: Canvas) -> Array:
@@ -88,18 +88,18 @@ def chalkboard(canvas: Canvas) -> Array:
     fill = np.clip(np.power(canvas.tone, 1.2) * (0.62 + 0.17 * drag + 0.15 * tooth), 0, 0.9)
     chalk = np.clip(np.maximum(line, inverse * 0.8) * np.clip(0.9 + 0.35 * tooth, 0.2, 1.1) + fill, 0, 1)
     tint = textures.mix(
-        np.full_like(canvas.rgb, 0.93), colors.vivid(colors.gamma(canvas.abstract, 0.6), 1.0), 0.45
+        np.full_like(canvas.rgb, 0.93), colors.boost_vibrance(colors.gamma(canvas.abstract, 0.6), 1.0), 0.45
     )
     cloud = textures.noise(canvas.size, 170 * unit, rng, 4)
-    slate = colors.parsed("24302c") * (1 + 0.10 * cloud + 0.02 * tooth)[..., None]
+    slate = colors.parse_hex("24302c") * (1 + 0.10 * cloud + 0.02 * tooth)[..., None]
     return np.clip(textures.mix(slate, tint, chalk), 0, 1)
 
 
 def engraving(canvas: Canvas) -> Array:
-    """A banknote's line work: swelling lines that bend with the tone, crossed in the shadows."""
+    """Banknote line work: swelling lines that bend with the tone, crossed in the shadows."""
     unit = canvas.unit
-    tone = np.power(textures.stretched(textures.blur(canvas.abstract.mean(axis=2), 1.5 * unit)), 0.8)
-    detail = textures.stretched(canvas.gray * 0.6 + canvas.abstract.mean(axis=2) * 0.4)
+    tone = np.power(textures.stretch(textures.blur(canvas.abstract.mean(axis=2), 1.5 * unit)), 0.8)
+    detail = textures.stretch(canvas.gray * 0.6 + canvas.abstract.mean(axis=2) * 0.4)
     form = textures.blur(tone, 9 * unit)
     pitch = max(4.0, canvas.px(5.4))
     rows = np.arange(canvas.size[0], dtype=np.float32)[:, None]
@@ -114,23 +114,23 @@ def engraving(canvas: Canvas) -> Array:
         wave = np.abs(np.sin(phase / 2))
         page = np.minimum(page, textures.step(-0.10, 0.10, wave - width))
     line = textures.contours(canvas.abstract.mean(axis=2), canvas.px(1.1), 70, 0.006)
-    return colors.mapped(np.clip(page * line, 0, 1), "1c2326 3c4444 a09a86 efe7d3 f6f0df")
+    return colors.map_tones(np.clip(page * line, 0, 1), "1c2326 3c4444 a09a86 efe7d3 f6f0df")
 
 
 def _flat(canvas: Canvas, bands: int, lift: float) -> Array:
-    """Cel shading: luminance in bands, hue kept and lifted."""
-    own = colors.lab(colors.vivid(canvas.abstract, lift))
+    """Quantize luminance into bands (cel shading); hue is kept and chroma raised."""
+    own = colors.rgb_to_lab(colors.boost_vibrance(canvas.abstract, lift))
     light = own[..., 0] / 100
-    flat = textures.banded(light, bands, 0.07)
+    flat = textures.quantize(light, bands, 0.07)
     own[..., 0] = np.clip(0.82 * flat + 0.18 * light + 0.02, 0, 1) * 100
-    return colors.unlab(own)
+    return colors.lab_to_rgb(own)
 
 
 def comic(canvas: Canvas) -> Array:
-    """An inked page: flat color, Ben-Day dots in the half tones, black shadows and contours."""
+    """An inked page: flat colors, Ben-Day dots in the midtones, black shadows and contours."""
     unit = canvas.unit
     flat = _flat(canvas, 5, 1.0)
-    tone = textures.stretched(canvas.abstract.mean(axis=2))
+    tone = textures.stretch(canvas.abstract.mean(axis=2))
     screen = textures.dots(np.clip(tone * 1.35 + 0.10, 0, 1), max(4.0, canvas.px(7.0)), 30)
     middle = textures.step(0.14, 0.24, tone) * (1 - textures.step(0.60, 0.72, tone))
     inked = flat * (1 - (1 - screen) * middle * 0.42)[..., None]
@@ -139,14 +139,14 @@ def comic(canvas: Canvas) -> Array:
         textures.blur(canvas.abstract.mean(axis=2), 0.8 * unit), canvas.px(1.7), 90, 0.008
     )
     blacks = textures.step(0.035, 0.075, textures.blur(tone, 1.2 * unit))
-    page = lit * colors.parsed("fffbf0")
+    page = lit * colors.parse_hex("fffbf0")
     return np.clip(page * (line * blacks)[..., None], 0, 1)
 
 
 def manga(canvas: Canvas) -> Array:
     """Black, white and one screen tone."""
     unit = canvas.unit
-    tone = textures.stretched(canvas.abstract.mean(axis=2) * 0.8 + canvas.gray * 0.2)
+    tone = textures.stretch(canvas.abstract.mean(axis=2) * 0.8 + canvas.gray * 0.2)
     screen = textures.dots(np.clip(tone * 0.95 + 0.12, 0, 1), max(4.0, canvas.px(5.2)), 45)
     light = textures.step(0.60, 0.64, tone)
     black = textures.step(0.16, 0.19, textures.blur(tone, 1.0 * unit))
@@ -154,21 +154,21 @@ def manga(canvas: Canvas) -> Array:
         canvas.gray * 0.5 + canvas.abstract.mean(axis=2) * 0.5, canvas.px(1.3), 80, 0.007
     )
     page = np.maximum(screen, light) * black * line
-    return colors.mapped(np.clip(page, 0, 1), "101014 8d8d92 fdfdfb")
+    return colors.map_tones(np.clip(page, 0, 1), "101014 8d8d92 fdfdfb")
 
 
 def anime(canvas: Canvas) -> Array:
-    """A cel frame: clean bands of bright color, cool shadows, thin tinted lines, light that blooms."""
+    """A cel frame: clean bands of bright color, cool shadows, thin tinted lines, bloom."""
     unit = canvas.unit
     smooth = textures.kuwahara(canvas.abstract, round(canvas.px(3)))
-    light = colors.gamma(colors.vivid(smooth, 0.75), 0.86)
-    own = colors.lab(light)
+    light = colors.gamma(colors.boost_vibrance(smooth, 0.75), 0.86)
+    own = colors.rgb_to_lab(light)
     level = own[..., 0] / 100
-    own[..., 0] = np.clip(0.70 * textures.banded(level, 6, 0.10) + 0.30 * level + 0.015, 0, 1) * 100
-    cel = colors.split(colors.unlab(own), "38469c", "fff0cf", 0.16)
+    own[..., 0] = np.clip(0.70 * textures.quantize(level, 6, 0.10) + 0.30 * level + 0.015, 0, 1) * 100
+    cel = colors.split_tone(colors.lab_to_rgb(own), "38469c", "fff0cf", 0.16)
     line = textures.contours(textures.blur(smooth.mean(axis=2), 0.5 * unit), canvas.px(1.15), 70, 0.007)
     drawn = cel * textures.mix(cel * np.float32(0.35), np.ones_like(cel), line)
-    return np.clip(colors.bloomed(drawn, 16 * unit, 0.32, 0.72), 0, 1)
+    return np.clip(colors.bloom(drawn, 16 * unit, 0.32, 0.72), 0, 1)
 
 
 def blueprint(canvas: Canvas) -> Array:
@@ -190,9 +190,11 @@ def blueprint(canvas: Canvas) -> Array:
             grid = np.maximum(grid, (1 - np.clip(off / max(1.0, unit), 0, 1)) * np.float32(weight))
     chalk = np.clip(np.maximum(dark, bright * 0.75) + shade + 0.42 * np.power(canvas.tone, 1.6), 0, 1)
     cloud = textures.noise(canvas.size, 220 * unit, rng, 4) + 0.4 * textures.paper(canvas.size, unit, rng)
-    sheet = colors.parsed("123f7c") * (1 + 0.07 * cloud)[..., None]
+    sheet = colors.parse_hex("123f7c") * (1 + 0.07 * cloud)[..., None]
     return np.clip(
-        textures.mix(sheet, np.broadcast_to(colors.parsed("eaf3ff"), sheet.shape), np.maximum(chalk, grid)),
+        textures.mix(
+            sheet, np.broadcast_to(colors.parse_hex("eaf3ff"), sheet.shape), np.maximum(chalk, grid)
+        ),
         0,
         1,
     )

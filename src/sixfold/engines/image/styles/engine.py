@@ -1,8 +1,8 @@
-"""The style painter: an embedded engine that restyles an image by a prompt, without weights."""
+"""The style engine: restyles an image by a prompt, without weights."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +12,69 @@ import numpy as np
 from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result, Task
 from sixfold.engines.image import decode, encode
 from sixfold.engines.image.decode import DecodedImage, Pixels
-from sixfold.engines.image.styles import colors, names, prompt_parser, textures
+from sixfold.engines.image.styles import (
+    colors,
+    drawing,
+    grading,
+    mosaic,
+    names,
+    painting,
+    print_styles,
+    prompt_parser,
+    textures,
+)
 from sixfold.engines.image.styles.canvas import Canvas
 from sixfold.engines.image.styles.prompt_parser import ParsedStyle, StyleLight
-from sixfold.engines.image.styles.recipes import RECIPES
 from sixfold.engines.image.styles.textures import Array
 
 MAX_SIDE = 4096
-# Styles are painted between these long sides: below, a brush has no room; above, only time is spent.
+# Limits of the long side while painting: strokes do not fit smaller images, and larger ones only take longer.
 _WORK_SIDES = (512, 2048)
 _MIN_SHORT = 64
-# Media that leave no hue of the source: a palette colors them afterwards.
+# Media without the source's hues; a palette is applied after them instead of before.
 _ONE_INK = frozenset(
     {"pencil sketch", "charcoal", "engraving", "manga", "linocut", "ink wash", "blueprint", "noir"}
 )
+
+RECIPES: dict[str, Callable[[Canvas], Array]] = {
+    "oil painting": painting.brush_painter("oil"),
+    "impressionism": painting.brush_painter("impressionist"),
+    "pointillism": painting.brush_painter("pointillism"),
+    "van gogh": painting.brush_painter("van gogh"),
+    "palette knife": painting.brush_painter("palette knife"),
+    "gouache": painting.brush_painter("gouache"),
+    "watercolor": painting.watercolor,
+    "ink wash": painting.ink_wash,
+    "pastel": painting.pastel,
+    "embroidery": painting.embroidery,
+    "pencil sketch": drawing.pencil,
+    "colored pencil": drawing.colored_pencil,
+    "charcoal": drawing.charcoal,
+    "chalkboard": drawing.chalkboard,
+    "engraving": drawing.engraving,
+    "comic book": drawing.comic,
+    "manga": drawing.manga,
+    "anime": drawing.anime,
+    "blueprint": drawing.blueprint,
+    "pop art": print_styles.pop_art,
+    "risograph": print_styles.risograph,
+    "ukiyo-e": print_styles.ukiyo_e,
+    "linocut": print_styles.linocut,
+    "paper cut": print_styles.paper_cut,
+    "mosaic": mosaic.mosaic,
+    "stained glass": mosaic.stained_glass,
+    "low poly": mosaic.low_poly,
+    "pixel art": mosaic.pixel_art,
+    "cross-stitch": mosaic.cross_stitch,
+    "cubism": mosaic.cubism,
+    "noir": grading.noir,
+    "vintage": grading.vintage,
+    "cyberpunk": grading.cyberpunk,
+    "vaporwave": grading.vaporwave,
+    "hdr": grading.hdr,
+    "dreamy": grading.dream,
+    "infrared": grading.infrared,
+}
 
 
 class StyleEngine:
@@ -35,27 +84,29 @@ class StyleEngine:
     version = "1"
 
     def run(self, task: Task, context: Context) -> Result:
-        """One image at the source's size; `full` for a named style, `preview` for a free prompt.
+        """Return one image at the source's size; the quality is `full` for a named style, else `preview`.
 
-        Inputs: `style_prompt`, `quality` (1 to 100), `format` (webp, png, jpeg, avif), `seed`,
-        `strength` (0 to 1, how far the source is left behind).
+        Inputs: `style_prompt`, `quality` (1 to 100), `format` (webp, png, jpeg, avif), `seed`, `strength` (0
+        to 1; 0 keeps the source).
         """
         prompt = str(task.inputs.get("style_prompt") or task.inputs.get("prompt") or "")
-        named = names.named(prompt)
-        plan = prompt_parser.read(prompt)
+        named = names.find_style(prompt)
+        plan = prompt_parser.parse(prompt)
         context.log(
-            f"style: {named}" if named else f"style, read freely: {', '.join(plan.heard) or 'a study'}"
+            f"style: {named}"
+            if named
+            else f"style from the prompt: {', '.join(plan.recognized) or 'default'}"
         )
         picture = decode.decode(_source(task), target=(MAX_SIDE, MAX_SIDE))
         context.progress(0.1)
-        width, height = _capped(picture.width, picture.height)
+        width, height = _limit_size(picture.width, picture.height)
         seed = int(task.inputs.get("seed") or 0) % 2**32
-        styled = _styled(_to_work(picture, width, height), plan, seed, context)
+        styled = _apply_style(_working_copy(picture, width, height), plan, seed, context)
         share = float(np.clip(_number(task.inputs, "strength", 1.0), 0, 1))
-        rgb = _to_size(styled, picture, (width, height), share)
-        alpha = None if picture.alpha is None else _resized(picture.alpha, (width, height))
+        rgb = _final_size(styled, picture, (width, height), share)
+        alpha = None if picture.alpha is None else _resize(picture.alpha, (width, height))
         context.progress(0.9)
-        data, kind = _encoded(rgb, alpha, task.inputs)
+        data, kind = _encode(rgb, alpha, task.inputs)
         context.progress(1.0)
         info = {"width": width, "height": height}
         return Result(
@@ -66,7 +117,7 @@ class StyleEngine:
 def _source(task: Task) -> Path:
     path = task.files.get("source_image_url") or task.files.get("image")
     if path is None:
-        raise EngineError("Style transfer needs a source image.")
+        raise EngineError("source_image_url is required.")
     return path
 
 
@@ -75,27 +126,27 @@ def _number(inputs: Mapping[str, Any], name: str, default: float) -> float:
     return default if value is None else float(value)
 
 
-def _encoded(rgb: Pixels, alpha: Pixels | None, inputs: Mapping[str, Any]) -> tuple[bytes, str]:
+def _encode(rgb: Pixels, alpha: Pixels | None, inputs: Mapping[str, Any]) -> tuple[bytes, str]:
     format_ = str(inputs.get("format") or "webp").lower().replace("jpg", "jpeg")
     if format_ not in encode.CONTENT_TYPES:
-        raise EngineError(f"The format must be one of {', '.join(encode.CONTENT_TYPES)}.")
+        raise EngineError(f"format must be one of {', '.join(encode.CONTENT_TYPES)}.")
     quality = int(np.clip(_number(inputs, "quality", 85), 1, 100))
     return encode.encode(rgb, alpha, format=format_, quality=quality), encode.CONTENT_TYPES[format_]
 
 
-def _capped(width: int, height: int) -> tuple[int, int]:
+def _limit_size(width: int, height: int) -> tuple[int, int]:
     scale = min(1.0, MAX_SIDE / max(width, height))
     return max(1, round(width * scale)), max(1, round(height * scale))
 
 
-def _to_work(picture: DecodedImage, width: int, height: int) -> Array:
-    """The source at the size it is painted at, its transparent parts filled from their neighbors."""
+def _working_copy(picture: DecodedImage, width: int, height: int) -> Array:
+    """Return the source at working size, with transparent areas filled from their neighborhood."""
     low, high = _WORK_SIDES
     scale = min(max(max(width, height), low), high) / max(width, height)
     size = (max(1, round(width * scale)), max(1, round(height * scale)))
-    rgb = _resized(picture.rgb, size).astype(np.float32) / np.float32(255)
+    rgb = _resize(picture.rgb, size).astype(np.float32) / np.float32(255)
     if picture.alpha is not None:
-        cover = _resized(picture.alpha, size).astype(np.float32) / np.float32(255)
+        cover = _resize(picture.alpha, size).astype(np.float32) / np.float32(255)
         near = textures.blur(np.dstack([rgb * cover[..., None], cover]), max(size) / 24)
         fill = near[..., :3] / np.maximum(near[..., 3:], 1e-3)
         rgb = np.clip(textures.mix(fill, rgb, cover), 0, 1)
@@ -103,7 +154,7 @@ def _to_work(picture: DecodedImage, width: int, height: int) -> Array:
     return np.pad(rgb, ((0, below), (0, right), (0, 0)), mode="edge")
 
 
-def _resized(image: Pixels, size: tuple[int, int]) -> Pixels:
+def _resize(image: Pixels, size: tuple[int, int]) -> Pixels:
     smaller = size[0] * size[1] <= image.shape[0] * image.shape[1]
     if (image.shape[1], image.shape[0]) == size:
         return image
@@ -111,24 +162,24 @@ def _resized(image: Pixels, size: tuple[int, int]) -> Pixels:
     return np.asarray(scaled, np.uint8)
 
 
-def _to_size(styled: Array, picture: DecodedImage, size: tuple[int, int], share: float) -> Pixels:
+def _final_size(styled: Array, picture: DecodedImage, size: tuple[int, int], share: float) -> Pixels:
     width, height = size
     low, high = _WORK_SIDES
     scale = min(max(max(size), low), high) / max(size)
     part = styled[: max(1, round(height * scale)), : max(1, round(width * scale))]
-    rgb = _resized(np.rint(np.clip(part, 0, 1) * 255).astype(np.uint8), size)
+    rgb = _resize(np.rint(np.clip(part, 0, 1) * 255).astype(np.uint8), size)
     if share < 1:
-        mixed = cv2.addWeighted(rgb, share, _resized(picture.rgb, size), 1 - share, 0)
+        mixed = cv2.addWeighted(rgb, share, _resize(picture.rgb, size), 1 - share, 0)
         rgb = np.asarray(mixed, np.uint8)
     return np.ascontiguousarray(rgb)
 
 
-def _styled(rgb: Array, plan: ParsedStyle, seed: int, context: Context) -> Array:
+def _apply_style(rgb: Array, plan: ParsedStyle, seed: int, context: Context) -> Array:
     for light in plan.lights:
-        rgb = lit(rgb, light)
-    afterwards = bool(plan.media) and plan.media[-1] in _ONE_INK
-    if plan.palette and not afterwards:
-        rgb = colors.transferred(rgb, plan.palette, 0.85, 0.4)
+        rgb = relight(rgb, light)
+    palette_last = bool(plan.media) and plan.media[-1] in _ONE_INK
+    if plan.palette and not palette_last:
+        rgb = colors.transfer_palette(rgb, plan.palette, 0.85, 0.4)
     context.progress(0.2)
     passes = ([plan.grade] if plan.grade else []) + list(plan.media)
     for done, style in enumerate(passes):
@@ -136,19 +187,19 @@ def _styled(rgb: Array, plan: ParsedStyle, seed: int, context: Context) -> Array
         second = len(plan.media) == 2 and done == len(passes) - 1
         rgb = textures.mix(rgb, painted, 0.55) if second else painted
         context.progress(0.2 + 0.65 * (done + 1) / len(passes))
-    if plan.palette and afterwards:
+    if plan.palette and palette_last:
         tone = cv2.cvtColor(rgb.astype(np.float32), cv2.COLOR_RGB2GRAY)
-        rgb = colors.mapped(tone, plan.palette)
-    return textured(rgb, plan.texture, seed)
+        rgb = colors.map_tones(tone, plan.palette)
+    return apply_texture(rgb, plan.texture, seed)
 
 
-def lit(rgb: Array, light: StyleLight) -> Array:
-    """An image in another light."""
+def relight(rgb: Array, light: StyleLight) -> Array:
+    """Apply a light setting to an image."""
     unit = max(rgb.shape[:2]) / 1024
     changed = colors.gamma(rgb, 2.0 ** (-2.2 * light.exposure))
-    changed = colors.saturated(colors.contrasted(changed, light.contrast), light.chroma)
+    changed = colors.saturate(colors.adjust_contrast(changed, light.contrast), light.chroma)
     if light.shadows:
-        changed = colors.split(changed, light.shadows, light.lights, 0.45)
+        changed = colors.split_tone(changed, light.shadows, light.lights, 0.45)
     if light.haze:
         gray = float(changed.mean()) * 0.4 + 0.5
         rows = np.linspace(1.0, 0.45, rgb.shape[0], dtype=np.float32)[:, None] + np.zeros(
@@ -156,12 +207,12 @@ def lit(rgb: Array, light: StyleLight) -> Array:
         )
         changed = textures.mix(changed, np.full_like(changed, gray), rows * np.float32(light.haze))
     if light.glow:
-        changed = colors.bloomed(changed, 18 * unit, light.glow, 0.55)
+        changed = colors.bloom(changed, 18 * unit, light.glow, 0.55)
     return np.clip(changed * textures.vignette(rgb.shape[:2], light.corners)[..., None], 0, 1)
 
 
-def textured(rgb: Array, kind: str, seed: int) -> Array:
-    """A ground that shows through: paper, canvas weave or film grain; other kinds change nothing."""
+def apply_texture(rgb: Array, kind: str, seed: int) -> Array:
+    """Apply a surface texture: paper, canvas weave or film grain; other kinds change nothing."""
     unit = max(rgb.shape[:2]) / 1024
     size = (rgb.shape[0], rgb.shape[1])
     rng = np.random.default_rng([seed, 7])

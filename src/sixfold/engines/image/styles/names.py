@@ -1,10 +1,10 @@
-"""The named styles and the words by which people ask for them; imports nothing heavy."""
+"""Named styles and their synonyms; a light module that imports no image library."""
 
 from __future__ import annotations
 
 import re
 
-# Canonical name -> other names of the same style.
+# Maps canonical names to synonyms.
 SYNONYMS: dict[str, tuple[str, ...]] = {
     "oil painting": (
         "oil",
@@ -68,24 +68,24 @@ _FRAME = re.compile(
 _TAIL = re.compile(r" (?:art|artwork|style|effect|look|filter|version)$")
 
 
-def words(text: str) -> str:
-    """`text` in lower case with everything but letters and digits turned into single spaces."""
+def normalize(text: str) -> str:
+    """Return `text` in lower case with runs of other characters than letters and digits as single spaces."""
     return " ".join(re.findall(r"\w+", text.casefold()))
 
 
 LOOKUP: dict[str, str] = {
-    words(alias): name for name, aliases in SYNONYMS.items() for alias in (name, *aliases)
+    normalize(alias): name for name, aliases in SYNONYMS.items() for alias in (name, *aliases)
 }
 
 
-def named(prompt: str) -> str | None:
-    """The canonical style that a prompt names and asks nothing beside, or None."""
-    text = words(prompt)
+def find_style(prompt: str) -> str | None:
+    """Return the canonical style if a prompt names one and nothing else, or None."""
+    text = normalize(prompt)
     while text:
-        for asked in (text, _FRAME.sub("", text)):
-            if asked in LOOKUP:
-                return LOOKUP[asked]
-        # One word at a time: "pop art style" ends in a name, not in two empty words.
+        for candidate in (text, _FRAME.sub("", text)):
+            if candidate in LOOKUP:
+                return LOOKUP[candidate]
+        # Only one suffix is removed at a time: "pop art style" must become "pop art", not "pop".
         shorter = _TAIL.sub("", text)
         if shorter == text:
             break

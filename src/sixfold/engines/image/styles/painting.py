@@ -1,4 +1,4 @@
-"""Styles laid with a wet or soft brush: oil and its kin, watercolor, gouache, pastel, ink wash, thread."""
+"""Painted styles: oil and similar media, watercolor, gouache, pastel, ink wash, embroidery."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from sixfold.engines.image.styles.textures import Array
 
 @dataclass(frozen=True, slots=True)
 class Brush:
-    """How an image is built up by strokes; lengths for an image of 1024 pixels.
+    """How an image is built up from strokes; lengths are for an image of 1024 pixels.
 
-    `layers` are tried from the first; `thick` is the relief of the paint, `hair` how much of it comes
-    from bristles, `weave` the canvas showing through; `ground` the color painted on (else a blur of
-    the image); `vivid` and `contrast` are given to the image before.
+    `layers` are painted in order; `thick` is the relief of the paint, `hair` the share of it from bristles,
+    `weave` the strength of the canvas texture; `ground` is the base color (default: a blur of the image);
+    `vivid` and `contrast` are applied to the image first.
     """
 
     layers: tuple[StrokeLayer, ...]
@@ -114,16 +114,16 @@ BRUSHES: dict[str, Brush] = {
 }
 
 
-def brushed(name: str) -> Callable[[Canvas], Array]:
-    """The painter of one of `BRUSHES`."""
+def brush_painter(name: str) -> Callable[[Canvas], Array]:
+    """Return a painter for one of `BRUSHES`."""
 
     def painter(canvas: Canvas) -> Array:
-        return _painted(canvas, BRUSHES[name], canvas.rng(name))
+        return _paint(canvas, BRUSHES[name], canvas.rng(name))
 
     return painter
 
 
-def _scaled(canvas: Canvas, layers: tuple[StrokeLayer, ...]) -> list[StrokeLayer]:
+def _scale_layers(canvas: Canvas, layers: tuple[StrokeLayer, ...]) -> list[StrokeLayer]:
     return [
         StrokeLayer(
             max(0.5, canvas.px(layer.radius)),
@@ -139,15 +139,15 @@ def _scaled(canvas: Canvas, layers: tuple[StrokeLayer, ...]) -> list[StrokeLayer
     ]
 
 
-def _painted(canvas: Canvas, brush: Brush, rng: np.random.Generator) -> Array:
-    aim = colors.contrasted(colors.vivid(canvas.rgb, brush.vivid), brush.contrast)
+def _paint(canvas: Canvas, brush: Brush, rng: np.random.Generator) -> Array:
+    aim = colors.adjust_contrast(colors.boost_vibrance(canvas.rgb, brush.vivid), brush.contrast)
     if brush.palette:
-        aim = colors.transferred(aim, brush.palette, brush.amount, 0.45)
+        aim = colors.transfer_palette(aim, brush.palette, brush.amount, 0.45)
     along = canvas.flow
     if brush.swirl:
         along = textures.flow(canvas.gray, 7 * canvas.unit, rng, brush.swirl)
-    base = np.broadcast_to(colors.parsed(brush.ground), aim.shape) if brush.ground else canvas.abstract
-    painted = strokes.paint(base, aim, along, _scaled(canvas, brush.layers), rng)
+    base = np.broadcast_to(colors.parse_hex(brush.ground), aim.shape) if brush.ground else canvas.abstract
+    painted = strokes.paint(base, aim, along, _scale_layers(canvas, brush.layers), rng)
     height = painted.height * np.float32(1 - brush.hair)
     if brush.hair:
         bristles = textures.noise(canvas.size, max(1.0, 1.6 * canvas.unit), rng)
@@ -161,16 +161,16 @@ def _painted(canvas: Canvas, brush: Brush, rng: np.random.Generator) -> Array:
 
 
 def watercolor(canvas: Canvas) -> Array:
-    """Wet washes: flat pigment that pools at its edges and grains in the paper."""
+    """Wet washes: flat pigment that pools at its edges and settles in the paper's grain."""
     rng = canvas.rng("watercolour")
     unit = canvas.unit
     base = textures.kuwahara(canvas.abstract, round(canvas.px(6)))
-    base = textures.warped(base, canvas.px(2.4), 26 * unit, rng)
-    fine = textures.warped(
+    base = textures.warp(base, canvas.px(2.4), 26 * unit, rng)
+    fine = textures.warp(
         textures.kuwahara(canvas.rgb, max(1, round(2 * unit))), canvas.px(1.2), 18 * unit, rng
     )
     wash = textures.mix(base, fine, 0.45)
-    wash = colors.vivid(wash, 0.55)
+    wash = colors.boost_vibrance(wash, 0.55)
     wash = 1 - (1 - colors.gamma(wash, 0.72)) * np.float32(0.90)
     flow = textures.noise(canvas.size, 120 * unit, rng, 4)
     pulp = textures.paper(canvas.size, unit, rng)
@@ -181,7 +181,7 @@ def watercolor(canvas: Canvas) -> Array:
     density = 1 + 0.16 * flow + 0.20 * pulp + 5.0 * rim + 1.6 * pool
     pigment = wash - (wash - wash * wash) * (density - 1)[..., None]
     bare = _ragged_border(canvas, rng)
-    sheet = np.broadcast_to(colors.parsed("fbf8f0"), pigment.shape)
+    sheet = np.broadcast_to(colors.parse_hex("fbf8f0"), pigment.shape)
     laid = textures.mix(sheet, pigment * sheet, bare)
     return np.clip(laid * (1 + 0.05 * pulp)[..., None], 0, 1)
 
@@ -196,44 +196,44 @@ def _ragged_border(canvas: Canvas, rng: np.random.Generator) -> Array:
 
 
 def ink_wash(canvas: Canvas) -> Array:
-    """Sumi-e: five tones of ink, bleeding on warm paper, and a loaded brush's outlines."""
+    """Sumi-e: five tones of ink bleeding on warm paper, with brushed outlines."""
     rng = canvas.rng("ink wash")
     unit = canvas.unit
-    gray = textures.stretched(textures.kuwahara(canvas.abstract, round(canvas.px(5))).mean(axis=2))
-    bleeding = textures.warped(gray, canvas.px(4), 34 * unit, rng)
-    tones = textures.banded(textures.blur(bleeding, 2 * unit), 5, 0.42)
+    gray = textures.stretch(textures.kuwahara(canvas.abstract, round(canvas.px(5))).mean(axis=2))
+    bleeding = textures.warp(gray, canvas.px(4), 34 * unit, rng)
+    tones = textures.quantize(textures.blur(bleeding, 2 * unit), 5, 0.42)
     cloud = textures.noise(canvas.size, 90 * unit, rng, 4)
     wash = np.clip(0.22 + 0.86 * np.power(tones, 0.75) + 0.05 * cloud, 0, 1)
     rim = np.clip(np.abs(textures.blur(wash, 4 * unit) - wash) * 0.9, 0, 0.2)
-    outline = textures.warped(textures.contours(gray, canvas.px(1.7), 34, 0.008), 1.4 * unit, 20 * unit, rng)
+    outline = textures.warp(textures.contours(gray, canvas.px(1.7), 34, 0.008), 1.4 * unit, 20 * unit, rng)
     dry = textures.step(-0.3, 0.75, textures.noise(canvas.size, 2.0 * unit, rng) + 1.1)
     ink = np.clip(wash - rim, 0, 1) * (1 - (1 - outline) * 0.9 * dry)
     pulp = textures.paper(canvas.size, unit, rng, 1.3)
-    page = colors.mapped(np.clip(ink, 0, 1), "14161a 3a3d40 77776f b7b2a2 e6dfcb f4eedd")
+    page = colors.map_tones(np.clip(ink, 0, 1), "14161a 3a3d40 77776f b7b2a2 e6dfcb f4eedd")
     return np.clip(page * (1 + 0.045 * pulp)[..., None], 0, 1)
 
 
 def pastel(canvas: Canvas) -> Array:
-    """Soft chalk, laid in strokes over tinted paper that stays bare in the valleys of its tooth."""
+    """Soft chalk strokes on tinted paper, which stays visible in the valleys of its texture."""
     rng = canvas.rng("pastel")
     unit = canvas.unit
-    aim = colors.gamma(colors.vivid(canvas.rgb, 0.6), 0.86) * np.float32(0.93) + np.float32(0.055)
+    aim = colors.gamma(colors.boost_vibrance(canvas.rgb, 0.6), 0.86) * np.float32(0.93) + np.float32(0.055)
     layers = [StrokeLayer(canvas.px(10), 5, 1.4, 0, 0.03), StrokeLayer(canvas.px(4.5), 6, 1.8, 0.02, 0.05)]
     layers.append(StrokeLayer(canvas.px(2.2), 7, 2.1, 0.06, 0.04))
     painted = strokes.paint(canvas.abstract, aim, canvas.flow, layers, rng)
     tooth = textures.noise(canvas.size, max(1.0, 1.8 * unit), rng, 2)
     rub = textures.streaks(tooth, canvas.flow, canvas.px(6), 3) * np.float32(1.4) + tooth * np.float32(0.55)
     cover = textures.step(-1.5, 0.1, rub + 0.25 * (painted.height - 0.5))
-    sheet = textures.mix(np.broadcast_to(colors.parsed("b9a58e"), aim.shape), canvas.abstract, 0.35)
+    sheet = textures.mix(np.broadcast_to(colors.parse_hex("b9a58e"), aim.shape), canvas.abstract, 0.35)
     chalk = painted.rgb * (1 + 0.05 * tooth)[..., None]
     return np.clip(textures.mix(sheet, chalk, 0.30 + 0.70 * cover), 0, 1)
 
 
 def embroidery(canvas: Canvas) -> Array:
-    """Thread painting: satin stitches along the form, each round and shining, on linen."""
+    """Satin stitches along the contours, each round and shiny, on linen."""
     rng = canvas.rng("embroidery")
     unit = canvas.unit
-    aim = colors.vivid(canvas.rgb, 0.5)
+    aim = colors.boost_vibrance(canvas.rgb, 0.5)
     layers = [
         StrokeLayer(canvas.px(2.8), 11, 2.6, 0, 0.045, 0.2),
         StrokeLayer(canvas.px(2.2), 12, 3.2, 0, 0.06, 0.14),

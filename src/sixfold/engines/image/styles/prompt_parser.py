@@ -1,7 +1,7 @@
-"""A free prompt, read into what a painter can act on: media, palette, light, brush and texture.
+"""Parses a free prompt into media, palette, light, brush size and texture.
 
-Every word list is a table; a word that stands in none of them is passed over. A prompt of which
-nothing was understood still gets a deliberate look, drawn from its text.
+Words come from the tables below; unknown words are ignored. A prompt without any known word gets a style
+chosen from a hash of its text.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sixfold.engines.image.styles import names
 
 @dataclass(frozen=True, slots=True)
 class StyleLight:
-    """How the light changes: `exposure` and `contrast` about 0, `chroma` a factor, the rest 0 to 1."""
+    """A light setting: `exposure` and `contrast` around 0, `chroma` a factor, the rest 0 to 1."""
 
     exposure: float = 0.0
     contrast: float = 0.0
@@ -29,7 +29,7 @@ class StyleLight:
 
 @dataclass(frozen=True, slots=True)
 class ParsedStyle:
-    """What was understood: a grade, up to two media, a ramp (dark to light), lights, brush scale."""
+    """A parsed prompt: a grade, up to two media, a palette (dark to light), lights, and the brush scale."""
 
     grade: str | None = None
     media: tuple[str, ...] = ()
@@ -37,13 +37,13 @@ class ParsedStyle:
     lights: tuple[StyleLight, ...] = ()
     rough: float = 1.0
     texture: str = ""
-    heard: tuple[str, ...] = ()
+    recognized: tuple[str, ...] = ()
 
 
 GRADES = ("noir", "vintage", "cyberpunk", "vaporwave", "hdr", "dreamy", "infrared")
-_GUESSES = ("oil painting", "gouache", "watercolor", "pastel", "impressionism")
+_FALLBACKS = ("oil painting", "gouache", "watercolor", "pastel", "impressionism")
 
-# Words -> ramp, dark to light.
+# Maps alternative words to a ramp from dark to light.
 PALETTES: dict[str, str] = {
     "blue|blues|azure|cobalt|navy|indigo": "060d22 12305f 2d6aa8 7fb2d9 e6f3fb",
     "red|reds|crimson|scarlet|ruby|blood": "1c0508 5e0f14 a8202a e06a55 fbe0d0",
@@ -109,57 +109,60 @@ _NEGATED = re.compile(r"\b(?:no|not|without|avoid|never)\s+(?:any\s+)?\w+")
 _ALIASES = sorted(names.LOOKUP, key=len, reverse=True)
 
 
-def read(prompt: str) -> ParsedStyle:
-    """What a prompt asks for."""
-    name = names.named(prompt)
+def parse(prompt: str) -> ParsedStyle:
+    """Parse a style prompt."""
+    name = names.find_style(prompt)
     if name:
-        return ParsedStyle(*((name, ()) if name in GRADES else (None, (name,))), heard=(name,))
-    text = _NEGATED.sub(" ", names.words(prompt[:4000]))
-    found, rest = _styles(text)
-    grade = next((style for style in found if style in GRADES), None)
-    media = tuple(style for style in found if style not in GRADES)[:2]
-    palettes = [ramp for words, ramp in PALETTES.items() if _says(rest, words)]
-    lights = tuple(light for words, light in LIGHTS.items() if _says(rest, words))[:3]
-    scales = [scale for words, scale in BRUSH.items() if _says(rest, words)]
-    texture = next((kind for words, kind in TEXTURES.items() if _says(rest, words)), "")
+        return ParsedStyle(*((name, ()) if name in GRADES else (None, (name,))), recognized=(name,))
+    text = _NEGATED.sub(" ", names.normalize(prompt[:4000]))
+    styles, rest = _styles(text)
+    grade = next((style for style in styles if style in GRADES), None)
+    media = tuple(style for style in styles if style not in GRADES)[:2]
+    palettes = [ramp for words, ramp in PALETTES.items() if _contains(rest, words)]
+    lights = tuple(light for words, light in LIGHTS.items() if _contains(rest, words))[:3]
+    scales = [scale for words, scale in BRUSH.items() if _contains(rest, words)]
+    texture = next((kind for words, kind in TEXTURES.items() if _contains(rest, words)), "")
     rough = max(0.5, min(2.0, scales[0] if scales else 1.0))
-    heard = (*found, *(f"{kind} words" for kind, what in (("palette", palettes), ("light", lights)) if what))
+    recognized = (
+        *styles,
+        *(f"{kind} words" for kind, matches in (("palette", palettes), ("light", lights)) if matches),
+    )
     if not media and (_STROKES.search(rest) or scales):
         media = ("oil painting" if rough >= 1 else "gouache",)
-    palette = _joined(palettes)
+    palette = _blend_ramps(palettes)
     if not media and grade is None:
         media, palette = _fallback(text, palette, bool(lights))
-    return ParsedStyle(grade, media, palette, lights, rough, texture, heard)
+    return ParsedStyle(grade, media, palette, lights, rough, texture, recognized)
 
 
-def _says(text: str, alternatives: str) -> bool:
+def _contains(text: str, alternatives: str) -> bool:
     return re.search(rf"\b(?:{alternatives})\b", text) is not None
 
 
 def _styles(text: str) -> tuple[list[str], str]:
-    """The named styles in order of appearance, and the text without their words."""
+    """Return the named styles in order of appearance, and the text without their words."""
     places: dict[str, int] = {}
     for alias in _ALIASES:
         match = re.search(rf"\b{re.escape(alias)}\b", text)
         if match:
             style = names.LOOKUP[alias]
             places[style] = min(places.get(style, match.start()), match.start())
-            # Blanked, not cut: positions stay, and "oil" is not heard again inside "oil painting".
+            # Blanking keeps positions, and "oil" is not found again inside "oil painting".
             text = text[: match.start()] + " " * len(match.group()) + text[match.end() :]
     return sorted(places, key=places.__getitem__), text
 
 
-def _joined(ramps: list[str]) -> str:
-    """One ramp of up to three: the darks of the first, the lights of the last."""
+def _blend_ramps(ramps: list[str]) -> str:
+    """Blend up to three ramps into one: the darks of the first, the lights of the last."""
     if len(ramps) < 2:
         return ramps[0] if ramps else ""
     parts = [ramp.split() for ramp in ramps[:3]]
     length = 6
-    chosen: list[str] = []
+    colors: list[str] = []
     for at in range(length):
         part = parts[at * len(parts) // length]
-        chosen.append(part[round(at / (length - 1) * (len(part) - 1))])
-    return " ".join(chosen)
+        colors.append(part[round(at / (length - 1) * (len(part) - 1))])
+    return " ".join(colors)
 
 
 def _fallback(text: str, palette: str, lit: bool) -> tuple[tuple[str, ...], str]:
@@ -167,4 +170,4 @@ def _fallback(text: str, palette: str, lit: bool) -> tuple[tuple[str, ...], str]
         return ("gouache",), palette
     mark = zlib.crc32(text.encode())
     ramps = list(PALETTES.values())
-    return (_GUESSES[mark % len(_GUESSES)],), ramps[mark // 7 % len(ramps)]
+    return (_FALLBACKS[mark % len(_FALLBACKS)],), ramps[mark // 7 % len(ramps)]

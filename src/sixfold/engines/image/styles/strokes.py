@@ -1,4 +1,4 @@
-"""Painting by strokes: brushes that follow the form, drawn from the large to the small."""
+"""Stroke-based painting: brush strokes that follow the image's structure, from large to small."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _SHIFT = 3
 
 @dataclass(frozen=True, slots=True)
 class StrokeLayer:
-    """One pass of the brush, lengths in pixels.
+    """One layer of strokes, with lengths in pixels.
 
-    `radius` of the brush; `length` of a stroke in radii; `spacing` of strokes in radii; a stroke is
-    only set where the image so far is wrong by more than `error` (0 to 1); `stray` is how far
-    colors may drift; `dab` draws round touches instead of strokes; `cover` is the share that is set.
+    `radius` of the brush; `length` of a stroke in radii; `spacing` of strokes in radii; strokes are placed
+    only where the painting differs from the target by more than `error` (0 to 1); `stray` is the deviation of
+    colors; `dab` draws round dabs instead of strokes; `cover` is the share of strokes that is drawn.
     """
 
     radius: float
@@ -35,27 +35,27 @@ class StrokeLayer:
 
 @dataclass(frozen=True, slots=True)
 class StrokePaint:
-    """What was painted, and how thick the paint lies (0 to 1)."""
+    """The painted colors, and the thickness of the paint (0 to 1)."""
 
     rgb: Array
     height: Array
 
 
 def paint(
-    ground: Array, aim: Array, along: Array, layers: list[StrokeLayer], rng: np.random.Generator
+    ground: Array, target: Array, along: Array, layers: list[StrokeLayer], rng: np.random.Generator
 ) -> StrokePaint:
-    """Paint `aim` over `ground` with strokes that follow the field `along`."""
+    """Paint `target` over `ground` with strokes that follow the field `along`."""
     board = np.empty((*ground.shape[:2], 4), np.uint8)
     board[..., :3] = np.rint(np.clip(ground, 0, 1) * 255)
     board[..., 3] = 110
     for layer in layers:
-        _pass(board, aim, along, layer, rng)
+        _paint_layer(board, target, along, layer, rng)
     painted = board.astype(np.float32) / 255
     return StrokePaint(np.ascontiguousarray(painted[..., :3]), np.ascontiguousarray(painted[..., 3]))
 
 
-def seeds(size: tuple[int, int], gap: float, rng: np.random.Generator) -> NDArray[np.float32]:
-    """Points (x, y) on a grid of `gap` pixels, each shaken within its cell, in random order."""
+def jittered_grid(size: tuple[int, int], gap: float, rng: np.random.Generator) -> NDArray[np.float32]:
+    """Return points (x, y) on a grid of `gap` pixels, jittered within their cells, in random order."""
     height, width = size
     gap = max(gap, 1.0)
     rows = np.arange(gap / 2, height, gap, dtype=np.float32)
@@ -66,14 +66,14 @@ def seeds(size: tuple[int, int], gap: float, rng: np.random.Generator) -> NDArra
     return grid[rng.permutation(len(grid))]
 
 
-def _pass(
-    board: NDArray[np.uint8], aim: Array, along: Array, layer: StrokeLayer, rng: np.random.Generator
+def _paint_layer(
+    board: NDArray[np.uint8], target: Array, along: Array, layer: StrokeLayer, rng: np.random.Generator
 ) -> None:
-    wanted = textures.blur(aim, layer.radius * 0.45)
-    points = seeds((aim.shape[0], aim.shape[1]), layer.radius * layer.spacing, rng)
+    smoothed = textures.blur(target, layer.radius * 0.45)
+    points = jittered_grid((target.shape[0], target.shape[1]), layer.radius * layer.spacing, rng)
     points = points[: max(1, int(len(points) * layer.cover))]
     at = points.astype(np.int32)
-    colors = wanted[at[:, 1], at[:, 0]]
+    colors = smoothed[at[:, 1], at[:, 0]]
     if layer.error > 0:
         so_far = textures.blur(board[..., :3].astype(np.float32) / 255, layer.radius * 0.6)
         wrong = np.abs(so_far[at[:, 1], at[:, 0]] - colors).max(axis=1) > layer.error
@@ -88,7 +88,7 @@ def _pass(
         _dabs(board, points, inks, layer.radius * rng.uniform(0.7, 1.15, len(points)))
         return
     lengths = layer.length * layer.radius * rng.uniform(0.6, 1.2, len(points)).astype(np.float32)
-    paths = trace(points, along, wanted, lengths, layer.hold)
+    paths = trace(points, along, smoothed, lengths, layer.hold)
     for path, ink in zip(np.rint(paths * (1 << _SHIFT)).astype(np.int32), inks, strict=True):
         cv2.polylines(board, [path], False, ink, width, cv2.LINE_AA, _SHIFT)
 
@@ -100,14 +100,14 @@ def _dabs(board: NDArray[np.uint8], points: Array, inks: list[list[float]], radi
         cv2.circle(board, center, size, ink, -1, cv2.LINE_AA, _SHIFT)
 
 
-def trace(points: Array, along: Array, aim: Array, lengths: Array, hold: float, steps: int = 4) -> Array:
-    """Paths (N, 2 steps + 1, 2) through `points` either way along a field.
+def trace(points: Array, along: Array, target: Array, lengths: Array, hold: float, steps: int = 4) -> Array:
+    """Return paths (N, 2 steps + 1, 2) through `points` in both directions along a field.
 
-    A path stops growing where the color leaves the one it started with by more than `hold`.
+    A path stops where the color differs from the one at its start by more than `hold`.
     """
     top = np.array([along.shape[1] - 1, along.shape[0] - 1], np.float32)
     first = points.astype(np.int32)
-    own = aim[first[:, 1], first[:, 0]]
+    start_colors = target[first[:, 1], first[:, 0]]
     halves: list[list[Array]] = []
     for sign in (1.0, -1.0):
         here = points.copy()
@@ -117,7 +117,7 @@ def trace(points: Array, along: Array, aim: Array, lengths: Array, hold: float, 
         for _ in range(steps):
             there = np.clip(here + heading * (lengths / (2 * steps))[:, None], 0, top)
             cell = there.astype(np.int32)
-            alive &= np.abs(aim[cell[:, 1], cell[:, 0]] - own).max(axis=1, keepdims=True) < hold
+            alive &= np.abs(target[cell[:, 1], cell[:, 0]] - start_colors).max(axis=1, keepdims=True) < hold
             here = np.where(alive, there, here)
             half.append(here)
             turn = along[cell[:, 1], cell[:, 0]]

@@ -1,6 +1,6 @@
-"""Fields over the image: noise, papers, directions, lines, screens and light.
+"""Fields over the image: noise, papers, directions, lines, halftone screens and light.
 
-Everything here maps float32 arrays (HxW, or HxWx3 for colors, 0 to 1) to the same.
+All functions map float32 arrays (HxW, or HxWx3 for colors, 0 to 1) to arrays of the same kind.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-# float32 throughout; OpenCV's stubs cannot promise it.
+# Always float32, which OpenCV's stubs cannot express.
 Array = NDArray[Any]
 Size = tuple[int, int]
 
 
 def blur(image: Array, sigma: float) -> Array:
-    """A Gaussian blur, made on a reduced image where sigma is large."""
+    """Apply a Gaussian blur; a large sigma works on a reduced image."""
     factor = int(sigma // 6)
     height, width = image.shape[:2]
     if factor < 2 or min(height, width) < 8 * factor:
@@ -27,8 +27,8 @@ def blur(image: Array, sigma: float) -> Array:
     return cv2.resize(small, (width, height), interpolation=cv2.INTER_CUBIC)
 
 
-def stretched(gray: Array, low: float = 0.01, high: float = 0.99) -> Array:
-    """`gray` with its quantiles `low` and `high` moved to 0 and 1."""
+def stretch(gray: Array, low: float = 0.01, high: float = 0.99) -> Array:
+    """Stretch `gray` so that its quantiles `low` and `high` become 0 and 1."""
     sample = gray[::3, ::3]
     bottom, top = (float(np.quantile(sample, q)) for q in (low, high))
     if top - bottom < 0.12:
@@ -37,20 +37,20 @@ def stretched(gray: Array, low: float = 0.01, high: float = 0.99) -> Array:
 
 
 def step(low: float, high: float, values: Array) -> Array:
-    """0 below `low`, 1 above `high`, smooth between."""
+    """Return a smooth step: 0 below `low`, 1 above `high`."""
     t = np.clip((values - low) / (high - low), 0, 1)
     return t * t * (3 - 2 * t)
 
 
 def mix(first: Array, second: Array, share: Array | float) -> Array:
-    """`first` where `share` is 0, `second` where it is 1."""
+    """Blend two arrays: `first` where `share` is 0, `second` where it is 1."""
     if isinstance(share, np.ndarray) and share.ndim < first.ndim:
         share = share[..., None]
     return first + (second - first) * share
 
 
 def noise(size: Size, cell: float, rng: np.random.Generator, octaves: int = 1) -> Array:
-    """Smooth noise of mean 0 and deviation about 1, with features of `cell` pixels."""
+    """Return smooth noise with mean 0, deviation about 1 and features of `cell` pixels."""
     height, width = size
     total = np.zeros(size, np.float32)
     weight = 1.0
@@ -70,14 +70,14 @@ def noise(size: Size, cell: float, rng: np.random.Generator, octaves: int = 1) -
 
 
 def paper(size: Size, unit: float, rng: np.random.Generator, rough: float = 1.0) -> Array:
-    """A paper's relief, mean 0, about -1 to 1: pulp, fine tooth and a few fibres."""
+    """Return a paper relief with pulp and fine tooth, mean 0, about -1 to 1."""
     tooth = noise(size, max(1.0, 2.2 * unit * rough), rng)
     pulp = noise(size, 7 * unit * rough, rng, 2)
     return np.clip(0.30 * tooth + 0.28 * pulp, -1, 1)
 
 
 def weave(size: Size, pitch: float, rng: np.random.Generator) -> Array:
-    """A linen canvas's relief: threads over and under, slightly uneven, about -1 to 1."""
+    """Return a linen canvas relief with slightly uneven threads, about -1 to 1."""
     rows = np.arange(size[0], dtype=np.float32)[:, None]
     columns = np.arange(size[1], dtype=np.float32)[None, :]
     drift = noise(size, pitch * 12, rng) * np.float32(0.35)
@@ -86,8 +86,8 @@ def weave(size: Size, pitch: float, rng: np.random.Generator) -> Array:
     return across * down
 
 
-def tensor(gray: Array, sigma: float) -> tuple[Array, Array]:
-    """The structure tensor in double-angle form: HxWx2 along the edges, and its total energy."""
+def structure_tensor(gray: Array, sigma: float) -> tuple[Array, Array]:
+    """Return the structure tensor in double-angle form (HxWx2 along the edges), and its energy."""
     across = cv2.Scharr(gray, cv2.CV_32F, 1, 0)
     down = cv2.Scharr(gray, cv2.CV_32F, 0, 1)
     parts = cv2.merge([down * down - across * across, -2 * across * down, across * across + down * down])
@@ -96,9 +96,9 @@ def tensor(gray: Array, sigma: float) -> tuple[Array, Array]:
 
 
 def flow(gray: Array, sigma: float, rng: np.random.Generator, swirl: float = 0.02) -> Array:
-    """Unit vectors along the edges; `swirl` is how strong a turning field fills the empty places."""
+    """Return unit vectors along the edges; `swirl` is the strength of a turning field in empty areas."""
     height, width = gray.shape
-    fine, energy = tensor(gray, sigma)
+    fine, energy = structure_tensor(gray, sigma)
     wide = blur(fine, sigma * 5)
     power = float(energy.mean()) + 1e-6
     angle = noise((height, width), max(height, width) / 3.2, rng, 2) * np.float32(0.9)
@@ -109,7 +109,7 @@ def flow(gray: Array, sigma: float, rng: np.random.Generator, swirl: float = 0.0
 
 
 def streaks(texture: Array, along: Array, length: float, steps: int = 8) -> Array:
-    """Line-integral convolution: `texture` averaged over `length` pixels either way along a field."""
+    """Average `texture` over `length` pixels both ways along a field (line integral convolution)."""
     height, width = texture.shape[:2]
     pace = np.float32(max(0.5, length / steps))
     start_x, start_y = np.meshgrid(np.arange(width, dtype=np.float32), np.arange(height, dtype=np.float32))
@@ -122,14 +122,14 @@ def streaks(texture: Array, along: Array, length: float, steps: int = 8) -> Arra
             y += heading[..., 1] * pace
             total += cv2.remap(texture, x, y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REFLECT)
             here = cv2.remap(along, x, y, cv2.INTER_NEAREST, borderMode=cv2.BORDER_REFLECT)
-            # A direction has no sign: keep walking the way we came.
+            # Directions have no sign: continue in the direction of travel.
             same = here[..., 0] * heading[..., 0] + here[..., 1] * heading[..., 1]
             heading = here * np.where(same < 0, np.float32(-1), np.float32(1))[..., None]
     return total / np.float32(2 * steps + 1)
 
 
-def straight(texture: Array, degrees: float, length: float) -> Array:
-    """`texture` blurred along one straight direction."""
+def directional_blur(texture: Array, degrees: float, length: float) -> Array:
+    """Blur `texture` along one straight direction."""
     size = max(3, int(length) | 1)
     kernel = np.zeros((size, size), np.float32)
     center = size // 2
@@ -140,7 +140,7 @@ def straight(texture: Array, degrees: float, length: float) -> Array:
 
 
 def lines(gray: Array, sigma: float, sharp: float = 18, level: float = 0.5, phi: float = 9) -> Array:
-    """Ink lines by an extended difference of Gaussians: 1 is paper, 0 is ink."""
+    """Return ink lines by an extended difference of Gaussians: 1 is paper, 0 is ink."""
     fine = cv2.GaussianBlur(gray, (0, 0), max(sigma, 0.4))
     wide = cv2.GaussianBlur(gray, (0, 0), max(sigma * 1.6, 0.64))
     sharpened = (1 + sharp) * fine - sharp * wide
@@ -148,14 +148,14 @@ def lines(gray: Array, sigma: float, sharp: float = 18, level: float = 0.5, phi:
 
 
 def contours(gray: Array, sigma: float, gain: float = 60, floor: float = 0.006) -> Array:
-    """Only the lines, whatever the tone: 1 is paper, 0 is ink on the dark side of an edge."""
+    """Return lines only, independent of tone: 1 is paper, 0 is ink on the dark side of an edge."""
     fine = cv2.GaussianBlur(gray, (0, 0), max(sigma, 0.4))
     wide = cv2.GaussianBlur(gray, (0, 0), max(sigma * 1.6, 0.64))
     return 1 - np.tanh(np.maximum(wide - fine - floor, 0) * gain)
 
 
 def screen(size: Size, pitch: float, degrees: float) -> Array:
-    """A halftone's threshold for round dots, evenly spread from 0 to 1."""
+    """Return a halftone threshold for round dots, evenly distributed from 0 to 1."""
     theta = np.radians(degrees)
     rows = np.arange(size[0], dtype=np.float32)[:, None]
     columns = np.arange(size[1], dtype=np.float32)[None, :]
@@ -163,18 +163,18 @@ def screen(size: Size, pitch: float, degrees: float) -> Array:
     u = (columns * np.float32(np.cos(theta)) + rows * np.float32(np.sin(theta))) * turn
     v = (rows * np.float32(np.cos(theta)) - columns * np.float32(np.sin(theta))) * turn
     wave = (np.cos(u) + np.cos(v)) / 4 + 0.5
-    # The cosine sum crowds about the middle: spread it so that coverage follows tone.
+    # The cosine sum is concentrated around the middle: spread it so that coverage follows tone.
     return np.clip(0.5 + (wave - 0.5) * (1.28 - 0.56 * np.abs(wave - 0.5)), 0.015, 0.985)
 
 
 def dots(tone: Array, pitch: float, degrees: float, soft: float = 0.09) -> Array:
-    """A halftone of `tone`: 0 where ink lies, more of it the darker the tone."""
+    """Return a halftone of `tone`: 0 where there is ink, which covers more in darker tones."""
     threshold = screen((tone.shape[0], tone.shape[1]), pitch, degrees)
     return step(-soft, soft, tone - threshold)
 
 
 def relief(height: Array, strength: float, degrees: float = 235) -> Array:
-    """How light falls on a surface: about 1, more where it faces the light."""
+    """Return the shading of a height field: about 1, higher where it faces the light."""
     across = cv2.Sobel(height, cv2.CV_32F, 1, 0, ksize=3)
     down = cv2.Sobel(height, cv2.CV_32F, 0, 1, ksize=3)
     theta = np.radians(degrees)
@@ -183,7 +183,7 @@ def relief(height: Array, strength: float, degrees: float = 235) -> Array:
 
 
 def vignette(size: Size, strength: float, reach: float = 1.0) -> Array:
-    """Darkening towards the corners: 1 in the middle."""
+    """Return a vignette: 1 in the middle, darker towards the corners."""
     rows = np.linspace(-1, 1, size[0], dtype=np.float32)[:, None]
     columns = np.linspace(-1, 1, size[1], dtype=np.float32)[None, :]
     radius = np.sqrt(rows * rows + columns * columns) / np.float32(1.414 * reach)
@@ -191,7 +191,7 @@ def vignette(size: Size, strength: float, reach: float = 1.0) -> Array:
 
 
 def kuwahara(rgb: Array, radius: int) -> Array:
-    """Each pixel takes the mean of the calmest of four squares beside it: flat daubs, crisp edges."""
+    """Apply a Kuwahara filter: each pixel takes the mean of the most uniform of four adjacent squares."""
     radius = max(1, radius)
     side = radius + 1
     gray = cv2.cvtColor(rgb, cv2.COLOR_RGB2GRAY)
@@ -211,16 +211,16 @@ def kuwahara(rgb: Array, radius: int) -> Array:
     return best if best is not None else rgb
 
 
-def banded(tone: Array, bands: int, soft: float = 0.15) -> Array:
-    """`tone` in flat bands with edges that are `soft` of a band wide."""
+def quantize(tone: Array, bands: int, soft: float = 0.15) -> Array:
+    """Quantize `tone` into flat bands; transitions are `soft` of a band wide."""
     scaled = tone * bands
     whole = np.floor(scaled)
     inside = step(0.5 - soft, 0.5 + soft, scaled - whole)
     return np.clip((whole + inside) / bands, 0, 1)
 
 
-def warped(image: Array, by: float, cell: float, rng: np.random.Generator) -> Array:
-    """`image` with its outlines made to wobble by about `by` pixels, as a wet edge or a hand does."""
+def warp(image: Array, by: float, cell: float, rng: np.random.Generator) -> Array:
+    """Distort outlines by about `by` pixels, like a wet edge or an unsteady hand."""
     height, width = image.shape[:2]
     x, y = np.meshgrid(np.arange(width, dtype=np.float32), np.arange(height, dtype=np.float32))
     x += noise((height, width), cell, rng, 2) * np.float32(by)
@@ -228,8 +228,8 @@ def warped(image: Array, by: float, cell: float, rng: np.random.Generator) -> Ar
     return cv2.remap(image, x, y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REFLECT)
 
 
-def shifted(image: Array, dx: float, dy: float) -> Array:
-    """`image` moved by a part of its own, its border repeated."""
+def shift(image: Array, dx: float, dy: float) -> Array:
+    """Translate an image by fractional pixels; the border is reflected."""
     height, width = image.shape[:2]
     move = np.array([[1, 0, dx], [0, 1, dy]], np.float32)
     return cv2.warpAffine(image, move, (width, height), borderMode=cv2.BORDER_REFLECT)
