@@ -28,7 +28,7 @@ from sixfold.core.catalog.engines import Task
 from sixfold.engines.audio.ambience import loudness, track
 from sixfold.engines.audio.ambience.loop_buffer import RATE
 from sixfold.engines.image.scene import prompt_parser
-from sixfold.engines.image.scene.quality import AS_IT_IS
+from sixfold.engines.image.scene.finishing import AS_IT_IS
 from sixfold.engines.video import (
     camera_moves,
     encode,

@@ -12,7 +12,7 @@ import pytest
 from sixfold.app import catalog as app_catalog
 from sixfold.core.catalog.engines import Task
 from sixfold.engines.image.scene.engine import SceneEngine
-from sixfold.engines.image.scene.quality import RenderQuality
+from sixfold.engines.image.scene.finishing import RenderQuality
 from sixfold.engines.video.engine import CameraEngine
 from sixfold.settings import Settings
 from tests.unit.engines import orders

@@ -18,7 +18,7 @@ import pytest
 
 from sixfold import settings
 from sixfold.core.catalog.engines import Canceled, EngineError, Result, Task
-from sixfold.engines.image.scene import compose, noise, prompt_parser, shapes
+from sixfold.engines.image.scene import layout, noise, prompt_parser, shapes
 from sixfold.engines.image.scene.engine import SceneEngine
 from tests.unit.engines import scene_pixels as pixels
 
@@ -300,7 +300,7 @@ def test_words_that_belong_together_mean_what_none_of_them_means_alone(
 
 
 def test_a_fishing_village_lies_at_the_water_with_its_houses_mirrored() -> None:
-    plan = compose.plan(prompt_parser.parse("a fishing village"), 1, (320, 512))
+    plan = layout.compose(prompt_parser.parse("a fishing village"), 1, (320, 512))
     assert plan.place == "harbour"
     picture = paint("a fishing village at noon", seed=1, width=512, height=320).astype(np.float32)
     roofs = picture[..., 2] > 1.6 * picture[..., 0]  # blue, green, red

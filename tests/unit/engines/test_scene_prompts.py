@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from sixfold.core.catalog.engines import Task
-from sixfold.engines.image.scene import compose, layout, painter, prompt_parser, shapes, subjects
+from sixfold.engines.image.scene import layout, painter, prompt_parser, shapes, subjects
 from sixfold.engines.image.scene.engine import SceneEngine
 from tests.unit.engines import scene_pixels as pixels
 
@@ -43,7 +43,7 @@ def paint(prompt: str, model: str = "ra2", **inputs: Any) -> pixels.Picture:
 
 
 def place(prompt: str) -> str:
-    return compose.plan(prompt_parser.parse(prompt), 1, (256, 256)).place
+    return layout.compose(prompt_parser.parse(prompt), 1, (256, 256)).place
 
 
 def corners(picture: pixels.Picture) -> np.ndarray[Any, Any]:

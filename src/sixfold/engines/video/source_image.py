@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from sixfold.engines.image import decode
 from sixfold.engines.image.scene import noise, painter
+from sixfold.engines.image.scene.finishing import RenderQuality
 from sixfold.engines.image.scene.prompt_parser import ParsedScene
-from sixfold.engines.image.scene.quality import RenderQuality
 from sixfold.engines.video import depth
 from sixfold.engines.video.layers import SourceStill
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from sixfold.engines.image.scene.quality import AS_IT_IS, RenderQuality
+from sixfold.engines.image.scene.finishing import AS_IT_IS, RenderQuality
 
 _RATE = 24
 _SECONDS = 5.0

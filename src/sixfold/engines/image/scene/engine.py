@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result, Task
 from sixfold.engines.image.scene import noise, painter, prompt_parser
 from sixfold.engines.image.scene.canvas import Image
-from sixfold.engines.image.scene.quality import RenderQuality
+from sixfold.engines.image.scene.finishing import RenderQuality
 
 _SMALLEST, _LARGEST = 64, 4096
 _PAINT_LEAST, _PAINT_MOST = 256, 1536

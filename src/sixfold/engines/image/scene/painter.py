@@ -10,13 +10,11 @@ from sixfold.engines.image.scene import (
     abstract,
     canvas,
     city,
-    compose,
     environments,
     finishing,
     interiors,
     layout,
     noise,
-    palette,
     plants,
     shapes,
     sky,
@@ -24,16 +22,14 @@ from sixfold.engines.image.scene import (
     studio,
     styles,
     terrain,
-    water,
-    weather,
 )
 from sixfold.engines.image.scene import (
     subjects as scene_subjects,
 )
 from sixfold.engines.image.scene.canvas import Image
+from sixfold.engines.image.scene.finishing import AS_IT_IS, RenderQuality
 from sixfold.engines.image.scene.prompt_parser import ParsedScene
-from sixfold.engines.image.scene.quality import AS_IT_IS, RenderQuality
-from sixfold.engines.image.scene.stage import SceneStage
+from sixfold.engines.image.scene.stage import SceneStage, choose_palette, indoor_palette
 
 Painter = Callable[[SceneStage], None]
 
@@ -70,7 +66,7 @@ def _country(kind: str) -> Painter:
     def paint(stage: SceneStage) -> None:
         sky.paint(stage)
         terrain.render(stage, kind)
-        water.paint(stage)
+        terrain.paint_water(stage)
         _bank(stage)
 
     return paint
@@ -79,8 +75,8 @@ def _country(kind: str) -> Painter:
 def _beach(stage: SceneStage) -> None:
     sky.paint(stage)
     terrain.render(stage, "beach")
-    water.paint(stage)
-    water.shore(stage)
+    terrain.paint_water(stage)
+    terrain.paint_shore(stage)
 
 
 def _meadow(stage: SceneStage) -> None:
@@ -120,7 +116,7 @@ def _mountains(stage: SceneStage) -> None:
 def _city(stage: SceneStage) -> None:
     sky.paint(stage)
     city.skyline(stage)
-    water.paint(stage)
+    terrain.paint_water(stage)
     _bank(stage)
 
 
@@ -168,7 +164,7 @@ def _harbour(stage: SceneStage) -> None:
                 grounded=False,
             )
             x += float(rng.uniform(0.9, 1.6)) * high / stage.width
-    water.paint(stage)
+    terrain.paint_water(stage)
     _bank(stage)
 
 
@@ -186,7 +182,7 @@ def _cave(stage: SceneStage) -> None:
     inner = stage.scene.places
     sky.paint(stage)
     terrain.render(stage, next((p for p in inner if p in terrain.lands()), "lake"))
-    water.paint(stage)
+    terrain.paint_water(stage)
     environments.cave(stage)
 
 
@@ -274,7 +270,7 @@ def _foreground(stage: SceneStage) -> None:
         and stage.weather in ("fair", "clear")
     ):
         sky.flock(stage, 6, (1 - stage.layout.light[0], stage.layout.horizon * 0.45), 1.5)
-    weather.petals(stage)
+    sky.petals(stage)
 
 
 def paint(
@@ -301,16 +297,16 @@ def staged(
     lightning: bool = True,
 ) -> SceneStage:
     """Everything that stands in the image, with its depth, before light and print are put over it."""
-    chosen = compose.plan(scene, seed, shape)
+    chosen = layout.compose(scene, seed, shape)
     stage = SceneStage(
         scene=scene,
         look=look,
         time=chosen.time,
         weather=chosen.weather,
         place=chosen.place,
-        palette=palette.indoors()
+        palette=indoor_palette()
         if chosen.place == "studio"
-        else palette.choose(chosen.time, chosen.weather, seed, airless=chosen.place in _AIRLESS),
+        else choose_palette(chosen.time, chosen.weather, seed, airless=chosen.place in _AIRLESS),
         layout=chosen.layout,
         image=np.zeros((*shape, 3), np.float32),
         depth=np.ones(shape, np.float32),
@@ -322,7 +318,7 @@ def staged(
     subjects(stage)
     if stage.place not in ("abstract", "studio"):
         _foreground(stage)
-        weather.veil(stage, lightning=lightning)
+        sky.apply_weather(stage, lightning=lightning)
     return stage
 
 
@@ -331,10 +327,10 @@ def finish(stage: SceneStage, *, falling: bool = True) -> None:
     styles.grade(stage)
     printed = stage.look == "create_image_klein"
     if printed and falling:
-        weather.fall(stage)
+        sky.precipitation(stage)
     finishing.finish(stage)
     if falling and not printed:
-        weather.fall(stage)
+        sky.precipitation(stage)
     styles.apply(stage)
     if stage.scene.frame == "icon" and stage.place != "studio":
         mask = studio.tile_mask(stage)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib import resources
+from typing import Any
 
 import numpy as np
 
-from sixfold.engines.image.scene.canvas import Color, Image, over
+from sixfold.engines.image.scene.canvas import Color, Image, luma, mix, over, rgb, saturate
 from sixfold.engines.image.scene.noise import stream
-from sixfold.engines.image.scene.palette import Palette
 from sixfold.engines.image.scene.prompt_parser import ParsedScene
 
 
@@ -87,3 +90,97 @@ class SceneStage:
         """`color` seen through `depth` of air."""
         amount = np.float32(min(0.94, depth * depth * 0.62 + depth * 0.26))
         return (color + (self.palette.haze - color) * amount).astype(np.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class Palette:
+    """The colors of a light: `sky` from zenith to horizon; `light` and `ambient` are multipliers."""
+
+    sky: tuple[Color, ...]
+    sun: Color
+    light: Color
+    ambient: Color
+    haze: Color
+    cloud_lit: Color
+    cloud_shade: Color
+
+    @property
+    def dark(self) -> bool:
+        """Whether this is a night's light."""
+        return luma(self.sky[1]) < 0.25
+
+    def lit(self, albedo: Color, amount: float) -> Color:
+        """A surface's color when `amount` (0..1) of the direct light falls on it."""
+        return np.clip(albedo * (self.ambient + self.light * np.float32(amount)), 0, 1).astype(np.float32)
+
+
+@cache
+def _scripts() -> dict[str, list[dict[str, Any]]]:
+    text = resources.files("sixfold.engines.image.scene").joinpath("palettes.toml").read_text("utf-8")
+    return tomllib.loads(text)
+
+
+def _build(script: dict[str, Any]) -> Palette:
+    lit, shade = script["cloud"]
+    return Palette(
+        sky=tuple(rgb(text) for text in script["sky"]),
+        sun=rgb(script["sun"]),
+        light=np.array(script["light"], np.float32),
+        ambient=np.array(script["ambient"], np.float32),
+        haze=rgb(script["haze"]),
+        cloud_lit=rgb(lit),
+        cloud_shade=rgb(shade),
+    )
+
+
+# weather -> (how gray the sky turns, its target lightness by day, direct light kept, ambient gain)
+_WEATHER = {
+    "cloudy": (0.45, 0.70, 0.62, 1.12),
+    "rain": (0.74, 0.50, 0.34, 1.05),
+    "storm": (0.80, 0.34, 0.34, 0.95),
+    "snow": (0.62, 0.80, 0.50, 1.25),
+    "fog": (0.70, 0.82, 0.40, 1.22),
+}
+
+
+def _overcast(palette: Palette, weather: str) -> Palette:
+    gray, target, direct, ambient = _WEATHER[weather]
+    brightness = luma(palette.sky[3]) * 1.08
+    level = max(0.19, target * min(1.0, brightness + 0.12))
+    tone = saturate(mix(palette.haze, palette.sky[1], 0.45), 0.55)
+    tone = np.clip(tone * np.float32(level / max(luma(tone), 0.02)), 0, 1).astype(np.float32)
+    shades = (0.78, 0.90, 1.03, 1.16)
+    sky = tuple(
+        np.clip(mix(c, tone * np.float32(s), gray), 0, 1).astype(np.float32)
+        for c, s in zip(palette.sky, shades, strict=True)
+    )
+    return replace(
+        palette,
+        sky=sky,
+        light=saturate(palette.light / 1.5, 0.6) * np.float32(1.5 * direct),
+        ambient=palette.ambient * np.float32(ambient),
+        haze=mix(palette.haze, tone * np.float32(1.05), gray),
+        cloud_lit=mix(palette.cloud_lit, tone * np.float32(1.12), gray),
+        cloud_shade=mix(palette.cloud_shade, tone * np.float32(0.62), gray),
+    )
+
+
+def choose_palette(time: str, weather: str, seed: int, airless: bool = False) -> Palette:
+    """The color script for a time of day (`day`, `dawn`, `sunset`, `dusk`, `night`) and weather.
+
+    An `airless` world keeps its dark sky under a full sun.
+    """
+    variants = _scripts()[time]
+    palette = _build(variants[int(stream(seed, "palette").integers(len(variants)))])
+    if airless:
+        return replace(
+            palette, light=rgb("#fff6e6") * np.float32(1.05), ambient=rgb("#3c4258") * np.float32(1.1)
+        )
+    return _overcast(palette, weather) if weather in _WEATHER else palette
+
+
+def indoor_palette() -> Palette:
+    """White lamps, and nothing that colors them."""
+    white, gray = rgb("#ffffff"), rgb("#d9dbde")
+    light, ambient = np.array([0.80, 0.79, 0.77], np.float32), np.array([0.54, 0.55, 0.57], np.float32)
+    return Palette((gray, gray, white, white), white, light, ambient, white, white, gray)
