@@ -238,7 +238,7 @@ def test_what_is_isometric_stands_by_itself_on_a_plain_ground(prompt: str) -> No
 
 def spots(prompt: str) -> dict[str, list[subjects.SubjectSpot]]:
     """Where each thing of a prompt stands, in the order of painting."""
-    stage = painter.staged(prompt_parser.parse(prompt), "ra2", 5, (240, 320), lambda _stage: None)
+    stage = painter.stage_scene(prompt_parser.parse(prompt), "ra2", 5, (240, 320), lambda _stage: None)
     found: dict[str, list[subjects.SubjectSpot]] = {}
     for subject, _, spot in layout.spots(stage):
         found.setdefault(subject.name, []).append(spot)
@@ -290,7 +290,9 @@ def test_who_works_at_a_thing_stands_behind_it_and_is_taller(prompt: str, who: s
     [("a cat in a basket", "basket"), ("a robot playing the piano", "piano"), ("a cat in a basket", "cat")],
 )
 def test_who_has_no_host_stands_by_itself(prompt: str, negative: str) -> None:
-    stage = painter.staged(prompt_parser.parse(prompt, negative), "ra2", 5, (240, 320), lambda _stage: None)
+    stage = painter.stage_scene(
+        prompt_parser.parse(prompt, negative), "ra2", 5, (240, 320), lambda _stage: None
+    )
     assert [subject.name for subject, _, _ in layout.spots(stage)] == [
         subject.name for subject in prompt_parser.parse(prompt, negative).subjects
     ]

@@ -111,7 +111,7 @@ def test_a_model_of_fixed_size_sees_pieces_of_it_and_drawings_may_have_their_own
     assert np.array_equal(large, rgb.repeat(2, 0).repeat(2, 1))
     assert engine.version == "1/fixed/drawn"
     little = onnx.OnnxUpscaleEngine(source=str(onnx_tiny.enlarger(tmp_path / "little.onnx", 2, side=16)))
-    with pytest.raises(EngineError, match="too few"):
+    with pytest.raises(EngineError, match="must be larger than 32 pixels"):
         orders.run(little, tmp_path, {"scale": 2}, image=path)
 
 

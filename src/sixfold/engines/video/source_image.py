@@ -70,7 +70,7 @@ def painted(
     """The scene, painted; its depth is the painter's own, so near things stand before far ones exactly."""
     scale = min(1.0, _PAINT_MOST / max(size))
     shape = (2 * round(size[1] * scale / 2), 2 * round(size[0] * scale / 2))
-    stage = painter.staged(
+    stage = painter.stage_scene(
         scene, "ra2v", noise.stable_seed("film", seed, scene.prompt), shape, step, lightning=False
     )
     painter.finish(stage, falling=False)

@@ -1,1 +1,1 @@
-"""The scene painter: an embedded text-to-image engine that needs no weights."""
+"""The scene engine: text-to-image without weights."""

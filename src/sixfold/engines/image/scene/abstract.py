@@ -1,4 +1,4 @@
-"""Abstract studies: what a prompt becomes when nothing in it has an image of its own."""
+"""Abstract images, for prompts without a recognized subject."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SCHEMES = (
 
 
 def scheme(stage: SceneStage) -> list[Color]:
-    """Ground color first, then ink, then three accents: of the colors that are named, where some are."""
+    """Return background, ink and three accent colors, from the colors in the prompt if there are any."""
     named = [rgb(PAPERS[c]) for c in stage.scene.colors if c in PAPERS]
     if named:
         pale, deep = mix(named[0], rgb("#fffaf0"), 0.86), mix(named[0], rgb("#10142a"), 0.62)
@@ -39,7 +39,7 @@ def _paper(stage: SceneStage, tones: list[Color]) -> None:
 
 
 def ribbons(stage: SceneStage) -> None:
-    """Layered flowing bands under a disc, each with its own shadow."""
+    """Paint layered flowing bands under a disc, each with its own shadow."""
     rng, tones = stage.rng("ribbons"), scheme(stage)
     _paper(stage, tones)
     height, width = stage.shape
@@ -71,7 +71,7 @@ def ribbons(stage: SceneStage) -> None:
 
 
 def geometry(stage: SceneStage) -> None:
-    """A grid of quarter discs, rings, bars and dots."""
+    """Paint a grid of quarter discs, rings, bars and dots."""
     rng, tones = stage.rng("geometry"), scheme(stage)
     _paper(stage, tones)
     cell = min(stage.shape) / float(rng.integers(4, 6))
@@ -115,7 +115,7 @@ def _tile(
 
 
 def marble(stage: SceneStage) -> None:
-    """Ink folded into itself, with gilded veins."""
+    """Paint folded ink with gilded veins."""
     rng, tones = stage.rng("marble"), scheme(stage)
     height, width = stage.shape
     cells = (3.0 * height / max(stage.shape), 3.0 * width / max(stage.shape))
@@ -145,7 +145,7 @@ def marble(stage: SceneStage) -> None:
 
 
 def stones(stage: SceneStage) -> None:
-    """Balanced organic forms with soft shading before a great disc."""
+    """Paint stacks of balanced stones with soft shading in front of a large disc."""
     rng, tones = stage.rng("stones"), scheme(stage)
     _paper(stage, tones)
     height, width = stage.shape
@@ -193,7 +193,7 @@ def _stone(
 
 
 def facets(stage: SceneStage) -> None:
-    """A folded field of triangles, lit from one side."""
+    """Paint a folded field of triangles, lit from one side."""
     rng, tones = stage.rng("facets"), scheme(stage)
     _paper(stage, tones)
     cell = stage.unit * 9
@@ -226,7 +226,7 @@ STUDIES: tuple[Callable[[SceneStage], None], ...] = (ribbons, geometry, marble, 
 
 
 def paint(stage: SceneStage) -> None:
-    """The study that this prompt and seed call for."""
+    """Paint the study that the prompt's words or the seed select."""
     names = {
         "geometric": 1,
         "bauhaus": 1,

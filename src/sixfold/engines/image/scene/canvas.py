@@ -1,4 +1,4 @@
-"""The canvas: float32 RGB in 0..1, a depth plane (0 near, 1 far), and the few ways to put paint on it."""
+"""Painting primitives for float32 RGB images (0 to 1) with a depth plane (0 near, 1 far)."""
 
 from __future__ import annotations
 
@@ -9,34 +9,35 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-Image = NDArray[Any]  # float32; the stubs of numpy widen every sum with a Python float
+# Always float32; numpy's stubs widen every sum with a Python float.
+Image = NDArray[Any]
 Color = NDArray[Any]
 Points = NDArray[Any]
 
 
 def rgb(text: str) -> Color:
-    """`#rrggbb` as three floats."""
+    """Parse `#rrggbb` into three floats from 0 to 1."""
     return np.array([int(text[i : i + 2], 16) / 255 for i in (1, 3, 5)], np.float32)
 
 
 def mix(a: Color, b: Color, t: float) -> Color:
-    """The color `t` of the way from `a` to `b`."""
+    """Return the color at fraction `t` between `a` and `b`."""
     return (a + (b - a) * np.float32(t)).astype(np.float32)
 
 
 def luma(color: Color) -> float:
-    """Perceived lightness, 0..1."""
+    """Return the perceived lightness, 0 to 1."""
     return float(color[0] * 0.299 + color[1] * 0.587 + color[2] * 0.114)
 
 
 def saturate(color: Color, amount: float) -> Color:
-    """`color` with its chroma multiplied by `amount`."""
+    """Return `color` with its chroma multiplied by `amount`."""
     gray = np.float32(luma(color))
     return np.clip(gray + (color - gray) * np.float32(amount), 0, 1).astype(np.float32)
 
 
 def _box(alpha: Image) -> tuple[slice, slice] | None:
-    """The rows and columns that `alpha` touches: most layers cover a small part of the image."""
+    """Return the rows and columns that `alpha` covers; most layers cover a small part of the image."""
     rows = np.flatnonzero(alpha.any(1))
     if not rows.size:
         return None
@@ -45,7 +46,7 @@ def _box(alpha: Image) -> tuple[slice, slice] | None:
 
 
 def over(image: Image, paint: Image | Color, alpha: Image) -> None:
-    """Lay `paint` (a color or an image) over `image` in place, by `alpha` (height, width)."""
+    """Blend `paint` (a color or an image) over `image` in place, by `alpha` (height, width)."""
     alpha = np.broadcast_to(alpha, image.shape[:2])
     box = _box(alpha)
     if box is None:
@@ -62,7 +63,7 @@ def glow(image: Image, light: Color, alpha: Image) -> None:
 
 
 def ramp(stops: Sequence[tuple[float, Color]], values: Image) -> Image:
-    """Colors for `values` along gradient `stops` (position, color)."""
+    """Return colors for `values` along gradient `stops` (position, color)."""
     positions = np.array([stop[0] for stop in stops], np.float32)
     table = np.stack([stop[1] for stop in stops])
     steps = np.linspace(float(positions[0]), float(positions[-1]), 1024, dtype=np.float32)
@@ -73,7 +74,7 @@ def ramp(stops: Sequence[tuple[float, Color]], values: Image) -> Image:
 
 
 def fill(shape: tuple[int, int], polygons: Sequence[Points], soft: bool = True) -> Image:
-    """The union of `polygons` as an antialiased mask."""
+    """Return the union of `polygons` as an antialiased mask."""
     mask = np.zeros(shape, np.uint8)
     kind = cv2.LINE_AA if soft else cv2.LINE_8
     for polygon in polygons:
@@ -83,7 +84,7 @@ def fill(shape: tuple[int, int], polygons: Sequence[Points], soft: bool = True) 
 
 
 def blur(image: Image, sigma: float) -> Image:
-    """A Gaussian blur that stays cheap for large `sigma` by working on a smaller copy."""
+    """Apply a Gaussian blur; a large `sigma` works on a smaller copy."""
     factor = int(max(1, sigma // 4))
     if factor == 1:
         return cv2.GaussianBlur(image, (0, 0), max(sigma, 0.3), borderType=cv2.BORDER_REPLICATE)
@@ -95,7 +96,7 @@ def blur(image: Image, sigma: float) -> Image:
 
 
 def disc(shape: tuple[int, int], center: tuple[float, float], radius: float) -> Image:
-    """An antialiased disc mask."""
+    """Return an antialiased disc mask."""
     mask = np.zeros(shape, np.uint8)
     at = (round(center[0] * 16), round(center[1] * 16))
     cv2.circle(mask, at, max(1, round(radius * 16)), 255, -1, cv2.LINE_AA, 4)
@@ -103,7 +104,7 @@ def disc(shape: tuple[int, int], center: tuple[float, float], radius: float) -> 
 
 
 def distance(shape: tuple[int, int], center: tuple[float, float], stretch: float = 1.0) -> Image:
-    """Distance in pixels of every pixel from `center`; `stretch` > 1 flattens vertically."""
+    """Return the distance in pixels of every pixel from `center`; `stretch` above 1 flattens vertically."""
     y = (np.arange(shape[0], dtype=np.float32) - np.float32(center[1])) * np.float32(stretch)
     x = np.arange(shape[1], dtype=np.float32) - np.float32(center[0])
     return np.sqrt(x[None, :] ** 2 + y[:, None] ** 2)

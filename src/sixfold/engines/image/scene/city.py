@@ -1,4 +1,4 @@
-"""Cities: skylines in receding layers, lit windows, signs, and the wet street or river before them."""
+"""Cities: skylines in layers with lit windows and signs, in front of a wet street or river."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WALLS = ("#7c8797", "#8d7f74", "#6b7a8c", "#9a8f85", "#5d6b7d", "#a58d7c")
 
 @dataclass(slots=True)
 class _CityBlock:
-    """One building: its box in pixels and its wall's color."""
+    """One building: its box in pixels and its wall color."""
 
     left: int
     right: int
@@ -26,7 +26,7 @@ class _CityBlock:
 
 
 def _blocks(stage: SceneStage, rng: np.random.Generator, t: float, base: float) -> list[_CityBlock]:
-    """A row of buildings; `t` is 0 far to 1 near."""
+    """Return a row of buildings; `t` is 0 far to 1 near."""
     blocks: list[_CityBlock] = []
     x = -stage.unit * 3
     focus = stage.layout.light[0] * 0.4 + 0.3
@@ -41,7 +41,7 @@ def _blocks(stage: SceneStage, rng: np.random.Generator, t: float, base: float) 
 
 
 def _roof(mask: Image, rng: np.random.Generator, block: _CityBlock, unit: float) -> None:
-    """A set-back, a spire, a slope or a tank on top of a block."""
+    """Add a set-back, a spire, a slope or a tank on top of a block."""
     left, right, top = block.left, block.right, block.top
     wide = right - left
     kind = int(rng.integers(0, 6))
@@ -79,7 +79,7 @@ def _windows(
     colors: tuple[str, ...],
     t: float,
 ) -> None:
-    """Lit windows on a grid, some rows dark."""
+    """Light windows on a grid, with some rows dark."""
     pitch_x = max(2, round(stage.unit * (0.52 + 0.35 * t)))
     pitch_y = max(3, round(stage.unit * (0.78 + 0.5 * t)))
     size_x, size_y = max(1, int(pitch_x * 0.52)), max(1, int(pitch_y * 0.5))
@@ -100,7 +100,7 @@ def _windows(
 
 
 def _signs(stage: SceneStage, rng: np.random.Generator, block: _CityBlock, light: Image) -> None:
-    """Vertical neon signs and glowing edges."""
+    """Add vertical neon signs."""
     tone = rgb(_NEON[int(rng.integers(len(_NEON)))])
     x = int(rng.integers(block.left, max(block.left + 1, block.right)))
     top = int(rng.uniform(block.top, stage.horizon))
@@ -158,7 +158,7 @@ def _layer(stage: SceneStage, t: float, neon: bool) -> None:
 
 
 def _facade(walls: Image, block: _CityBlock, stage: SceneStage, t: float) -> None:
-    """Floors and bays as faint lines by day."""
+    """Draw floors and bays as faint lines."""
     pitch = max(3, round(stage.unit * (0.78 + 0.5 * t)))
     left, right = max(0, block.left), min(stage.width, block.right)
     top = max(0, block.top)
@@ -168,7 +168,7 @@ def _facade(walls: Image, block: _CityBlock, stage: SceneStage, t: float) -> Non
 
 
 def skyline(stage: SceneStage) -> None:
-    """Layers of buildings up to the water's edge."""
+    """Paint layers of buildings up to the water's edge."""
     neon = bool({"cyberpunk", "vaporwave"} & set(stage.scene.styles)) or "neon" in stage.scene.colors
     if stage.time in ("night", "dusk"):
         reach = np.abs(np.arange(stage.height, dtype=np.float32)[:, None] - stage.horizon) / np.float32(

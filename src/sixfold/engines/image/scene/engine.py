@@ -1,4 +1,4 @@
-"""The engine: a prompt in, encoded images out."""
+"""The scene engine: paints encoded images from a prompt."""
 
 from __future__ import annotations
 
@@ -15,25 +15,26 @@ from sixfold.engines.image.scene.canvas import Image
 from sixfold.engines.image.scene.finishing import RenderQuality
 
 _SMALLEST, _LARGEST = 64, 4096
-_PAINT_LEAST, _PAINT_MOST = 256, 1536
+_PAINT_MIN, _PAINT_MAX = 256, 1536
 _STAGES = 7
-_STREAMS = "2"  # what chance is drawn from goes on as it was in version 2
+# Random streams are seeded as in version 2, so that images stay the same.
+_STREAMS = "2"
 _FORMATS = {"png": "image/png", "webp": "image/webp", "jpeg": "image/jpeg", "jpg": "image/jpeg"}
 
 
 def _paint_size(height: int, width: int) -> tuple[int, int]:
-    """The size to paint at: the asked one, within what is worth painting."""
+    """Return the size to paint at: the requested one, limited to the supported range."""
     short, long = min(height, width), max(height, width)
     scale = 1.0
-    if short < _PAINT_LEAST:
-        scale = min(_PAINT_LEAST / short, _PAINT_MOST / long)
-    elif long > _PAINT_MOST:
-        scale = _PAINT_MOST / long
+    if short < _PAINT_MIN:
+        scale = min(_PAINT_MIN / short, _PAINT_MAX / long)
+    elif long > _PAINT_MAX:
+        scale = _PAINT_MAX / long
     return max(48, round(height * scale)), max(48, round(width * scale))
 
 
 def _enlarge(small: NDArray[Any], height: int, width: int, seed: int) -> NDArray[Any]:
-    """A larger copy, a strip at a time, with edges restored and fine grain added at full size."""
+    """Enlarge in strips, with sharpened edges and fine grain at full size."""
     large = cv2.resize(small, (width, height), interpolation=cv2.INTER_CUBIC)
     grain = noise.stream(seed, "grain").integers(-5, 6, (512, 512), dtype=np.int16)
     for top in range(0, height, 512):
@@ -60,9 +61,9 @@ def _encode(image: NDArray[Any], kind: str, quality: int) -> bytes:
         "png": (".png", [cv2.IMWRITE_PNG_COMPRESSION, 1]),
         "webp": (".webp", [cv2.IMWRITE_WEBP_QUALITY, quality]),
     }.get(kind, (".jpg", [cv2.IMWRITE_JPEG_QUALITY, quality]))
-    done, data = cv2.imencode(options[0], image, options[1])
-    if not done:
-        message = f"The picture could not be encoded as {kind}"
+    ok, data = cv2.imencode(options[0], image, options[1])
+    if not ok:
+        message = f"The image could not be encoded as {kind}"
         raise EngineError(message)
     return data.tobytes()
 
@@ -76,7 +77,7 @@ def _size(value: object, name: str) -> int:
 
 
 class SceneEngine:
-    """Paints a prompt without weights; the same inputs give the same bytes everywhere."""
+    """Paints a prompt without weights; the same inputs give the same bytes on every machine."""
 
     name = "scene-painter"
     version = "5"
@@ -95,14 +96,14 @@ class SceneEngine:
         seeds = _seeds(int(inputs.get("seed") or 0), max(1, int(inputs.get("num_images") or 1)))
         artifacts = []
         for index, seed in enumerate(seeds):
-            image = _painted(scene, task, seed, (height, width), _steps(context, index, len(seeds)))
+            image = _paint(scene, task, seed, (height, width), _steps(context, index, len(seeds)))
             data = _encode(image, kind, quality)
             artifacts.append(Artifact(_FORMATS[kind], data, {"width": width, "height": height}))
         context.progress(1.0)
         return Result(tuple(artifacts), _record(scene, seeds), "preview")
 
 
-def _painted(
+def _paint(
     scene: prompt_parser.ParsedScene,
     task: Task,
     seed: int,
@@ -119,7 +120,7 @@ def _seeds(first: int, count: int) -> list[int]:
 
 
 def _steps(context: Context, index: int, count: int) -> Callable[[str], None]:
-    """A stage's end as overall progress."""
+    """Return a callback that converts finished stages to overall progress."""
     done = 0
 
     def step(_name: str) -> None:

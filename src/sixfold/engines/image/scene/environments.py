@@ -1,4 +1,4 @@
-"""Places without an ordinary horizon: space, under water, rooms, caves."""
+"""Places without an ordinary horizon: space, underwater, rooms, caves, volcanoes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NEBULAE = (
 
 
 def space(stage: SceneStage) -> None:
-    """Stars, a nebula, and planets."""
+    """Paint stars, a nebula and planets."""
     rng = stage.rng("nebula")
     height, width = stage.shape
     tones = [rgb(text) for text in _NEBULAE[int(rng.integers(len(_NEBULAE)))]]
@@ -113,7 +113,7 @@ def _planets(stage: SceneStage, rng: np.random.Generator, tones: list[Color]) ->
 def planet(
     stage: SceneStage, at: tuple[float, float], radius: float, tones: tuple[Color, Color], ring: bool
 ) -> None:
-    """A lit ball with weather bands, an atmosphere, and rings if asked."""
+    """Paint a lit sphere with cloud bands, an atmosphere, and optionally rings."""
     rng = stage.rng(f"planet{radius:.1f}")
     face = disc(stage.shape, at, radius)
     x = (np.arange(stage.width, dtype=np.float32)[None, :] - np.float32(at[0])) / np.float32(radius)
@@ -151,7 +151,7 @@ def _ring(stage: SceneStage, at: tuple[float, float], radius: float, tone: Color
 
 
 def underwater(stage: SceneStage) -> None:
-    """Blue depth, light from above, ridges of reef, weed and bubbles."""
+    """Paint blue depth, light from above, reef ridges, seaweed and bubbles."""
     rng = stage.rng("deep")
     height, width = stage.shape
     dark = stage.time in ("night", "dusk")
@@ -206,7 +206,7 @@ def _caustics(stage: SceneStage, rng: np.random.Generator, mask: Image) -> None:
 
 
 def _reef(stage: SceneStage, rng: np.random.Generator) -> None:
-    """Corals, fans and weed at the foot and the sides."""
+    """Add corals, fans and seaweed at the bottom and the sides."""
     tones = ("#e8617a", "#f0a04f", "#b45ad0", "#f2d06a", "#3fb58f", "#ff8aa0")
     for _ in range(15):
         x = float(rng.beta(0.7, 0.7)) * stage.width
@@ -270,13 +270,13 @@ _PAINTS = {
 
 
 def interior(stage: SceneStage) -> None:
-    """A table by a window: wall, light through the panes, boards, and soft shadows."""
+    """Paint a room with a window: wall, light through the panes, floorboards, soft shadows."""
     rng = stage.rng("room")
     height, width = stage.shape
     walls = ("#5f7468", "#8a6f5c", "#56677a", "#97826a", "#6a5a70")
     own = walls[int(rng.integers(len(walls)))]
-    asked = next((_PAINTS[c] for c in stage.scene.colors if c in _PAINTS), own)
-    wall = stage.palette.lit(rgb(asked), 0.55)
+    tone = next((_PAINTS[c] for c in stage.scene.colors if c in _PAINTS), own)
+    wall = stage.palette.lit(rgb(tone), 0.55)
     if stage.palette.dark:
         wall = mix(wall, rgb("#6b4428"), 0.35)
     edge = int(height * 0.68)
@@ -346,7 +346,7 @@ def _boards(stage: SceneStage, rng: np.random.Generator, edge: int) -> None:
 
 
 def cave(stage: SceneStage) -> None:
-    """Frame what has been painted with the walls of a cave."""
+    """Frame the painted scene with the walls of a cave."""
     rng = stage.rng("cave")
     height, width = stage.shape
     angle_x = (
@@ -394,7 +394,7 @@ def _crystals(stage: SceneStage, rng: np.random.Generator) -> None:
 
 
 def volcano(stage: SceneStage) -> None:
-    """A burning cone above dark country: plume, glow, streams of lava."""
+    """Paint an erupting cone above dark land: plume, glow, streams of lava."""
     sky.paint(stage)
     rng = stage.rng("volcano")
     height, width = stage.shape

@@ -1,4 +1,4 @@
-"""The six looks, and which model finishes its images in which."""
+"""The six looks, the model that each belongs to, and the effect of steps and guidance."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def _gray(image: Image) -> Image:
 
 
 def vivid(image: Image, amount: float) -> Image:
-    """`image` with its chroma multiplied."""
+    """Return `image` with its chroma multiplied by `amount`."""
     gray = _gray(image)[..., None]
     return np.clip(gray + (image - gray) * np.float32(amount), 0, 1)
 
 
-def bloom(stage: SceneStage, image: Image, least: float, spread: float, amount: float) -> Image:
-    """`image` with what is bright shining over its edges; what is white already stays as it is drawn."""
-    shine = blur(np.clip(image - np.float32(least), 0, 1), stage.unit * spread) * np.float32(amount)
+def bloom(stage: SceneStage, image: Image, threshold: float, spread: float, amount: float) -> Image:
+    """Return `image` with bright areas glowing beyond their edges; white areas stay unchanged."""
+    shine = blur(np.clip(image - np.float32(threshold), 0, 1), stage.unit * spread) * np.float32(amount)
     return image + (1 - np.clip(image, 0, 1)) * np.clip(shine, 0, 1)
 
 
@@ -53,7 +53,7 @@ def vignette(stage: SceneStage, strength: float) -> None:
 
 
 def _flow(image: Image, sigma: float) -> tuple[Image, Image]:
-    """Unit vectors along the image's edges (the strokes' direction)."""
+    """Return unit vectors along the image's edges, the direction of strokes."""
     gray = _gray(image)
     dx, dy = cv2.Sobel(gray, cv2.CV_32F, 1, 0), cv2.Sobel(gray, cv2.CV_32F, 0, 1)
     xx, yy, xy = (blur(plane, sigma) for plane in (dx * dx, dy * dy, dx * dy))
@@ -62,7 +62,7 @@ def _flow(image: Image, sigma: float) -> tuple[Image, Image]:
 
 
 def _strokes(stage: SceneStage, length: float, bristle: float, jitter: float) -> None:
-    """Smear paint along the flow, and let bristles show."""
+    """Smear paint along the flow and add bristle marks."""
     image = np.clip(stage.image, 0, 1)
     height, width = stage.shape
     half = (max(2, width // 2), max(2, height // 2))
@@ -100,7 +100,7 @@ def _strokes(stage: SceneStage, length: float, bristle: float, jitter: float) ->
 
 
 def painterly(stage: SceneStage) -> None:
-    """ra1: digital painting, visible brush work, glowing light."""
+    """Apply the look of `ra1`: digital painting, visible brushwork, glowing light."""
     _strokes(stage, 0.45 if stage.palette.dark else 0.85, 0.05, 0.10)
     stage.image = vivid(bloom(stage, stage.image, 0.62, 2.2, 1.0), 1.14)
     stage.image = np.clip(
@@ -110,7 +110,7 @@ def painterly(stage: SceneStage) -> None:
 
 
 def cel(stage: SceneStage) -> None:
-    """anime: clean color in soft bands, ink outlines, bright saturated skies."""
+    """Apply the look of `anime`: clean colors in soft bands, ink outlines, bright saturated skies."""
     image = np.clip(stage.image, 0, 1)
     eight = np.round(image * 255).astype(np.uint8)
     height, width = stage.shape
@@ -131,7 +131,7 @@ def cel(stage: SceneStage) -> None:
 
 
 def _ink(stage: SceneStage, image: Image) -> Image:
-    """Outlines where depth or tone changes sharply (difference of Gaussians)."""
+    """Return outlines where depth or tone changes sharply (difference of Gaussians)."""
     plane = _gray(image) * np.float32(0.8) + stage.depth * np.float32(0.7)
     sigma = max(0.6, stage.unit * 0.10)
     fine = cv2.GaussianBlur(plane, (0, 0), sigma)
@@ -140,7 +140,7 @@ def _ink(stage: SceneStage, image: Image) -> Image:
 
 
 def photographic(stage: SceneStage) -> None:
-    """photoreal: lens blur by depth, fine texture, bloom, film curve, grain, vignette."""
+    """Apply the look of `photoreal`: lens blur by depth, fine texture, bloom, film curve, grain, vignette."""
     image = np.clip(stage.image, 0, 1)
     rng = stage.rng("lens")
     near = (
@@ -171,7 +171,7 @@ def photographic(stage: SceneStage) -> None:
 
 
 def gouache(stage: SceneStage) -> None:
-    """create_image: opaque gouache on toothed paper."""
+    """Apply the look of `create_image`: opaque gouache on textured paper."""
     _strokes(stage, 0.6, 0.03, 0.25)
     tooth = noise.fbm(stage.rng("tooth"), stage.shape, (stage.height / 3, stage.width / 3), 2, 0.7)
     stage.image = vivid(stage.image, 1.06) * (0.985 + tooth * np.float32(0.045))[..., None]
@@ -179,7 +179,7 @@ def gouache(stage: SceneStage) -> None:
 
 
 def cinematic(stage: SceneStage) -> None:
-    """ra2: teal shadows, amber lights, deep contrast."""
+    """Apply the look of `ra2`: teal shadows, amber lights, deep contrast."""
     gray = _gray(np.clip(stage.image, 0, 1))[..., None]
     image = np.clip(stage.image, 0, 1)
     image = image * image * (3 - 2 * image) * np.float32(0.6) + image * np.float32(0.4)
@@ -192,7 +192,7 @@ def cinematic(stage: SceneStage) -> None:
 
 
 def _inks(stage: SceneStage) -> list[Color]:
-    """Paper and four inks drawn from the image's own colors, dark to light."""
+    """Return four inks from the image's own colors, dark to light, and the paper color."""
     tiny = cv2.resize(np.clip(stage.image, 0, 1), (24, 24), interpolation=cv2.INTER_AREA).reshape(-1, 3)
     order = np.argsort(tiny @ np.array([0.299, 0.587, 0.114], np.float32))
     picks = [tiny[order[int(share * 575)]] for share in (0.06, 0.30, 0.58, 0.84)]
@@ -206,7 +206,9 @@ def _inks(stage: SceneStage) -> list[Color]:
 
 
 def riso(stage: SceneStage) -> None:
-    """klein: a poster in five flat inks with halftone edges, a little out of register, on cream paper."""
+    """Apply the look of `klein`: five flat inks with halftone edges, slightly misregistered, on cream
+    paper.
+    """
     image = cv2.GaussianBlur(np.clip(stage.image, 0, 1), (0, 0), max(0.5, stage.unit * 0.22))
     gray = _gray(image)
     low, high = (float(v) for v in np.percentile(gray[::4, ::4], (3, 97)))
@@ -254,7 +256,7 @@ LOOKS: dict[str, Callable[[SceneStage], None]] = {
 
 
 def finish(stage: SceneStage) -> None:
-    """Apply the stage's look; an icon is flat in all of them."""
+    """Apply the stage's look; icons stay flat."""
     if stage.scene.frame == "icon":
         return
     LOOKS.get(stage.look, painterly)(stage)
@@ -263,37 +265,47 @@ def finish(stage: SceneStage) -> None:
 __all__ = ["LOOKS", "finish", "mix", "ramp", "vignette", "vivid"]
 
 
-_MIDDLE = 4.0  # what changes nothing
-_FINISH, _FINEST, _SOFTEST = 0.12, 0.6, -0.3  # of the fine detail: for a doubling, and at most
-_COLOR, _CONTRAST = 0.10, 0.04  # for a doubling
-_LEAST = 0.5  # of guidance: none at all is no quieter
-_FINE = 0.14  # hundredths of the short side that count as fine
+# Steps and guidance that change nothing.
+_MIDDLE = 4.0
+# Gain of fine detail per doubling of the steps, and its limits.
+_FINISH, _FINEST, _SOFTEST = 0.12, 0.6, -0.3
+# Gain of chroma and contrast per doubling of the guidance.
+_COLOR, _CONTRAST = 0.10, 0.04
+# Guidance below this has no further effect.
+_MIN_GUIDANCE = 0.5
+# Size of fine detail, in hundredths of the short side.
+_FINE = 0.14
 
 
 @dataclass(frozen=True, slots=True)
 class RenderQuality:
-    """An order's `steps` and `guidance`, None where it says nothing of them."""
+    """The `steps` and `guidance` of a request, None if not given.
+
+    The scene engine takes no sampling steps, so 4 of each leave an image unchanged. Each doubling of the
+    steps sharpens fine detail, each halving softens it; each doubling of the guidance raises color and
+    contrast, each halving lowers them.
+    """
 
     steps: float | None = None
     guidance: float | None = None
 
     @classmethod
     def of(cls, inputs: Mapping[str, Any]) -> RenderQuality:
-        """What checked inputs say, in the words of images or in those of films."""
+        """Read the checked inputs, under the names of image models or of video models."""
         return cls(
             _number(inputs, "steps", "num_inference_steps"), _number(inputs, "guidance", "guidance_scale")
         )
 
     def applied(self, image: Image) -> Image:
-        """A painted image, float RGB in 0..1, finished and colored so far."""
+        """Return a painted image (float RGB, 0 to 1) with the detail and color adjusted."""
         if self.steps is not None and self.steps != _MIDDLE:
             share = float(np.clip(_FINISH * math.log2(max(1.0, self.steps) / _MIDDLE), _SOFTEST, _FINEST))
             fine = image - blur(image, max(0.8, _FINE * min(image.shape[:2]) / 100))
             image = np.clip(image + fine * np.float32(share), 0, 1)
         if self.guidance is not None and self.guidance != _MIDDLE:
-            louder = math.log2(max(_LEAST, self.guidance) / _MIDDLE)
-            image = vivid(image, 1 + _COLOR * louder)
-            image = np.clip((image - 0.5) * np.float32(1 + _CONTRAST * louder) + np.float32(0.5), 0, 1)
+            doublings = math.log2(max(_MIN_GUIDANCE, self.guidance) / _MIDDLE)
+            image = vivid(image, 1 + _COLOR * doublings)
+            image = np.clip((image - 0.5) * np.float32(1 + _CONTRAST * doublings) + np.float32(0.5), 0, 1)
         return image
 
 
@@ -301,5 +313,5 @@ AS_IT_IS = RenderQuality()
 
 
 def _number(inputs: Mapping[str, Any], *names: str) -> float | None:
-    found = next((inputs[name] for name in names if inputs.get(name) is not None), None)
-    return None if found is None else float(found)
+    value = next((inputs[name] for name in names if inputs.get(name) is not None), None)
+    return None if value is None else float(value)

@@ -1,4 +1,4 @@
-"""What stands in a room, and rooms and towns seen from above at an angle."""
+"""Furniture of rooms, and isometric rooms and towns."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sixfold.engines.image.scene import shapes, subjects
 from sixfold.engines.image.scene.canvas import Color, blur, distance, fill, mix, over, rgb
 from sixfold.engines.image.scene.stage import SceneStage
 
-# by a word of the prompt: what stands where (x and foot as shares, height as a share of the image's)
+# Furniture by words of the prompt: name, x, foot and height as shares of the image.
 _ROOMS: tuple[tuple[tuple[str, ...], tuple[tuple[str, float, float, float], ...]], ...] = (
     (("bedroom", "chambre", "schlafzimmer"), (("lamp", 0.86, 0.80, 0.44), ("bed", 0.40, 0.92, 0.40))),
     (
@@ -43,7 +43,7 @@ _ROOMS: tuple[tuple[tuple[str, ...], tuple[tuple[str, float, float, float], ...]
     (("",), (("lamp", 0.88, 0.79, 0.46), ("plant", 0.09, 0.84, 0.34), ("sofa", 0.46, 0.90, 0.30))),
 )  # fmt: skip
 
-# by a word of the prompt: what stands behind somebody (foot and height as shares)
+# Furniture behind a person, by words of the prompt: name, foot and height as shares.
 _BEHIND: tuple[tuple[tuple[str, ...], tuple[str, float, float]], ...] = (
     (("kitchen", "restaurant", "bakery"), ("stove", 0.80, 0.30)),
     (("hospital",), ("bed", 0.80, 0.26)),
@@ -54,11 +54,12 @@ _BEHIND: tuple[tuple[tuple[str, ...], tuple[str, float, float]], ...] = (
 )
 
 FURNITURE = frozenset({"sofa", "bed", "chair", "lamp", "plant", "laptop"})
-_SIDES = ((0.09, 0.84), (0.88, 0.80), (0.26, 0.76), (0.74, 0.76))  # x and foot beside what is widest
+# Positions (x and foot) beside the widest piece.
+_SIDES = ((0.09, 0.84), (0.88, 0.80), (0.26, 0.76), (0.74, 0.76))
 
 
 def furnish(stage: SceneStage) -> None:
-    """Furniture for a room that was asked for by itself; a plant behind who stands in one."""
+    """Add furniture to a room without other subjects, or one piece behind a person."""
     library = shapes.library()
     text = stage.scene.prompt.casefold()
     named = [s for s in stage.scene.subjects if s.name not in stage.scene.avoid]
@@ -79,7 +80,7 @@ def furnish(stage: SceneStage) -> None:
 
 
 def _arrange(stage: SceneStage, named: list[tuple[str, str | None]]) -> None:
-    """The named furniture: the widest in the middle, the rest beside it and behind."""
+    """Place the named furniture: the widest in the middle, the rest beside and behind it."""
     stage.notes["furnished"] = 1.0
     widest = ["sofa", "bed", "laptop", "chair", "lamp", "plant"]
     (first, tint), *others = sorted(named, key=lambda each: widest.index(each[0]))
@@ -98,7 +99,7 @@ def _draw(stage: SceneStage, name: str, x: float, foot: float, tall: float, colo
     subjects.draw(stage, name, spot, color, grounded=name != "painting")
 
 
-# -- from above, at an angle -----------------------------------------------------------------------
+# -- isometric views -------------------------------------------------------------------------------
 
 Box = tuple[float, float, float, float, float, float, str]
 
@@ -124,7 +125,7 @@ _TOWN = ("#e8c9a0", "#d98f6c", "#8fb8c9", "#c9b2d6", "#a8c98f", "#f0d68a", "#c9c
 
 
 def isometric(stage: SceneStage) -> None:
-    """A room in two walls, or a block of a town, on a plain ground."""
+    """Paint a room with two walls, or a block of a town, on a plain background."""
     rng = stage.rng("isometric")
     ground = rgb(("#e9d8c4", "#cfdde6", "#d9d3e6", "#d6e2cf")[int(rng.integers(4))])
     pool = distance(stage.shape, (stage.width / 2, stage.height / 2)) / np.float32(max(stage.shape))
@@ -160,7 +161,7 @@ def _face(
 
 
 def _box(stage: SceneStage, view: tuple[float, float, float], box: Box) -> None:
-    """A box from its near corner up: left face in half light, right face in shade, top in light."""
+    """Draw a box: left face in half light, right face in shade, top in light."""
     x, y, z, wide, deep, high, text = box
     tone, white, dark = rgb(text), rgb("#fff6e6"), rgb("#2a2440")
     right, back, top = x + wide, y + deep, z + high
@@ -185,7 +186,7 @@ def _box(stage: SceneStage, view: tuple[float, float, float], box: Box) -> None:
 
 
 def _walls(stage: SceneStage, view: tuple[float, float, float]) -> None:
-    """Two walls, a window in each, that the room stands in."""
+    """Draw two walls, each with a window."""
     tone = rgb(("#8fb0b8", "#d9a890", "#a8b890", "#b0a0c4")[int(stage.rng("walls").integers(4))])
     light = mix(tone, rgb("#fff6e6"), 0.25)
     _face(stage, view, [(0, 0, 0), (8, 0, 0), (8, 0, 5), (0, 0, 5)], light)
@@ -201,7 +202,7 @@ def _walls(stage: SceneStage, view: tuple[float, float, float]) -> None:
 
 
 def _town(rng: np.random.Generator) -> list[Box]:
-    """Houses on a grid of streets, the far ones first, with windows, trees and roofs."""
+    """Return houses on a grid of streets with windows, trees and roofs, the farthest first."""
     boxes: list[Box] = [(0.0, 0.0, -0.4, 8.4, 8.4, 0.4, "#8f949c")]
     for x in range(4):
         for y in range(4):

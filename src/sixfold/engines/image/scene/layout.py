@@ -1,4 +1,4 @@
-"""Where each copy of each subject stands: so many as were asked for, all in the image, related as told."""
+"""Composition of a scene, and the position of every subject."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sixfold.engines.image.scene.prompt_parser import ParsedScene, SceneSubject
 from sixfold.engines.image.scene.stage import SceneStage, StageLayout
 
 _SMALL = {"forest": 1.05, "interior": 1.25, "city": 0.9, "studio": 1.55, "street": 1.1}
-# of as many on one level: how large each is, and how far apart they stand at most
+# Size and largest distance of copies on one level, by their number.
 _SHARE = {1: 1.0, 2: 0.92, 3: 0.80, 4: 0.68, 5: 0.60, 6: 0.56, 7: 0.52}
 _APART = {2: 0.36, 3: 0.30}
 _CLOSE = ("together", "next to", "beside", "hugging", "kissing", "side by side", "near", "with a", "juntos")
@@ -19,7 +19,7 @@ _SEATS = {
     "chair": 0.56, "sofa": 0.64, "bed": 0.56, "book": 0.62, "mushroom": 0.9, "house": 0.9, "tower": 1.1,
     "tree": 0.52, "flower": 0.62,
 }  # fmt: skip
-# how high the mouth of what holds others is, and how tall who works at a thing is beside it
+# Height of a container's opening, and height of a worker, relative to the object's height.
 _MOUTHS = {"basket": 0.52, "box": 0.56, "bathtub": 0.56, "cup": 0.54}
 _STATIONS = {"piano": 1.75, "stove": 2.2, "stall": 0.98, "laptop": 1.75}
 _WORKERS = prompt_relations.PEOPLE | {"robot"}
@@ -29,20 +29,23 @@ _MOUNTS = {
     "whale": 0.8, "dolphin": 0.7, "duck": 0.55, "eagle": 0.5, "dog": 0.5, "fox": 0.5,
 }  # fmt: skip
 
-_GROWN = ("tree", "palm", "cactus", "flower", "mushroom")  # as nature set them: here and there
+# Plants are scattered irregularly.
+_GROWN = ("tree", "palm", "cactus", "flower", "mushroom")
 
 Placed = tuple[SceneSubject, int, subjects.SubjectSpot]
 
 
 def _level(subject: SceneSubject) -> int:
-    """What is counted together: what flies or swims, what grows, what stands; in the order of painting."""
+    """Return the group in which copies are arranged: flying or swimming, growing, standing; in painting
+    order.
+    """
     if shapes.library()[subject.name].stand in ("sky", "under", "wall", "back"):
         return 0
     return 1 if subject.name in _GROWN else 2
 
 
-def _wide(subject: SceneSubject) -> float:
-    """How wide a subject is for its height."""
+def _aspect(subject: SceneSubject) -> float:
+    """Return the width of a subject relative to its height."""
     columns = np.concatenate([part.outline[:, 0] for part in shapes.library()[subject.name].parts])
     return max(0.1, float(columns.max() - columns.min()) / 100)
 
@@ -56,13 +59,13 @@ def _tall(stage: SceneStage, subject: SceneSubject, share: float) -> float:
         size = max(shape.size, 0.84)
     elif stage.scene.frame == "icon":
         size = min(0.52, max(size, 0.44))
-        size = min(size, 0.62 / _wide(subject))
+        size = min(size, 0.62 / _aspect(subject))
         return size * share * min(stage.shape)
     return min(size * share * stage.height, size * share * stage.width * 1.25)
 
 
 def _foot(stage: SceneStage, subject: SceneSubject, tall: float) -> float:
-    """The row of a subject's foot, as a share of the height."""
+    """Return the row of a subject's foot, as a share of the image's height."""
     shape = shapes.library()[subject.name]
     if stage.scene.frame == "portrait":
         return 1.01 if shape.stand == "frame" else 0.98
@@ -79,7 +82,7 @@ def _foot(stage: SceneStage, subject: SceneSubject, tall: float) -> float:
 
 
 def _across(stage: SceneStage, count: int, at: int, close: bool) -> float:
-    """Where the `at`th of `count` on one level stands."""
+    """Return the horizontal position of copy `at` of `count` on one level."""
     if count == 1:
         return stage.layout.subject_x
     apart = _APART.get(count, 0.80 / (count - 1)) * (0.62 if close and count == 2 else 1.0)
@@ -88,13 +91,13 @@ def _across(stage: SceneStage, count: int, at: int, close: bool) -> float:
 
 
 def _beside_someone(stage: SceneStage) -> bool:
-    """Whether somebody stands in the image, who is larger than what lies on tables."""
+    """Return whether a person stands in the image, who is larger than things on tables."""
     guest = _guest(stage)
     return any(shapes.library()[s.name].stand == "ground" and s.name != guest for s in stage.scene.subjects)
 
 
 def _guest(stage: SceneStage) -> str | None:
-    """Who has no place of its own: it is in something, or at work behind it."""
+    """Return the subject without a place of its own: it is inside something or works behind it."""
     if stage.scene.link is None:
         return None
     how, who, what = stage.scene.link
@@ -117,8 +120,8 @@ def _one(
     tall = _tall(stage, subject, share)
     if kind == "table" and subject.name not in interiors.FURNITURE and _beside_someone(stage):
         tall *= 0.6
-    room = 0.86 if count == 1 else 1.12 * _APART.get(count, 0.80 / (count - 1))
-    tall = min(tall, room * stage.width / max(0.3, _wide(subject)))
+    max_width = 0.86 if count == 1 else 1.12 * _APART.get(count, 0.80 / (count - 1))
+    tall = min(tall, max_width * stage.width / max(0.3, _aspect(subject)))
     foot, x = _foot(stage, subject, tall), _across(stage, count, at, close)
     if count > 1 and kind in ("sky", "under"):
         foot += (-0.10 if at % 2 else 0.07) + float(rng.uniform(-0.03, 0.03))
@@ -128,37 +131,41 @@ def _one(
         x += float(rng.uniform(-0.06, 0.06))
     elif count > 3:
         foot -= 0.07 if at % 2 else 0.0
-    half = min(0.5, 0.52 * tall * _wide(subject) / stage.width)
+    half = min(0.5, 0.52 * tall * _aspect(subject) / stage.width)
     x = float(np.clip(x, half, 1 - half))
     flip = x > 0.5 if (count > 1 or stage.place != "studio") and kind != "wall" else False
     return subjects.SubjectSpot(x * stage.width, foot * stage.height, tall, flip, 0.10 + 0.02 * at)
 
 
-def _related(stage: SceneStage, placed: list[Placed]) -> list[Placed]:
-    """Put one thing on another, or in another's hand, if the prompt says so."""
+def _apply_link(stage: SceneStage, placed: list[Placed]) -> list[Placed]:
+    """Place one subject on another, or in another's hand, if the prompt says so."""
     link = stage.scene.link
-    found = {subject.name: (subject, number, spot) for subject, number, spot in reversed(placed)}
-    if link is None or link[1] not in found or link[2] not in found:
+    by_name = {subject.name: (subject, number, spot) for subject, number, spot in reversed(placed)}
+    if link is None or link[1] not in by_name or link[2] not in by_name:
         return placed
     how, upper, lower = link
     perched = how == "on" or (how == "in" and lower in _GROWN)
     if how != "hold" and not (perched and lower in (*_SEATS, *_MOUNTS)):
         return placed
-    base, thing = found[lower][2], found[upper]
-    rest = [each for each in placed if each[0].name not in (upper, lower)]
+    base, thing = by_name[lower][2], by_name[upper]
+    others = [each for each in placed if each[0].name not in (upper, lower)]
     if how == "hold":
-        return [*rest, thing, (found[lower][0], 0, _held(thing[2], base))]
+        return [*others, thing, (by_name[lower][0], 0, _in_hand(thing[2], base))]
     if lower in _SEATS:
         sitting = [each for each in placed if each[0].name == upper]
-        return [*rest, found[lower], *_seated(sitting, base, (_SEATS[lower], _wide(found[lower][0])))]
+        return [
+            *others,
+            by_name[lower],
+            *_side_by_side(sitting, base, (_SEATS[lower], _aspect(by_name[lower][0]))),
+        ]
     seat, tall = _MOUNTS[lower], min(thing[2].height, base.height * 0.95)
     top, cut = base.foot - base.height * seat + tall * 0.38, base.foot - base.height * (seat - 0.08)
     rides = replace(thing[2], x=base.x, foot=top, height=tall, flip=base.flip, depth=base.depth, cut=cut)
-    return [*rest, (thing[0], thing[1], rides), found[lower]]
+    return [*others, (thing[0], thing[1], rides), by_name[lower]]
 
 
-def _held(who: subjects.SubjectSpot, what: subjects.SubjectSpot) -> subjects.SubjectSpot:
-    """Where a thing is in somebody's hand."""
+def _in_hand(who: subjects.SubjectSpot, what: subjects.SubjectSpot) -> subjects.SubjectSpot:
+    """Return the position of an object in somebody's hand."""
     side = -1 if who.flip else 1
     return replace(
         what,
@@ -169,13 +176,17 @@ def _held(who: subjects.SubjectSpot, what: subjects.SubjectSpot) -> subjects.Sub
     )
 
 
-def _abreast(middle: float, room: float, count: int) -> list[float]:
-    """The middles of so many equal shares of a room."""
-    return [middle + room * ((at + 0.5) / count - 0.5) for at in range(count)]
+def _abreast(middle: float, width: float, count: int) -> list[float]:
+    """Return the centers of `count` equal shares of a width."""
+    return [middle + width * ((at + 0.5) / count - 0.5) for at in range(count)]
 
 
-def _seated(sitting: list[Placed], base: subjects.SubjectSpot, seat: tuple[float, float]) -> list[Placed]:
-    """Side by side on something whose seat is so high and so wide, in its heights."""
+def _side_by_side(
+    sitting: list[Placed], base: subjects.SubjectSpot, seat: tuple[float, float]
+) -> list[Placed]:
+    """Place subjects side by side on a seat; `seat` is its height and width relative to the furniture's
+    height.
+    """
     seated: list[Placed] = []
     for (subject, number, spot), x in zip(
         sitting, _abreast(base.x, 0.8 * base.height * seat[1], len(sitting)), strict=True
@@ -187,11 +198,11 @@ def _seated(sitting: list[Placed], base: subjects.SubjectSpot, seat: tuple[float
     return seated
 
 
-def _hosted(stage: SceneStage, guest: SceneSubject, host: str, placed: list[Placed]) -> list[Placed]:
-    """Every copy of a guest in what holds it, or behind what it works at."""
+def _with_host(stage: SceneStage, guest: SceneSubject, host: str, placed: list[Placed]) -> list[Placed]:
+    """Place every copy of a guest inside its container, or behind its workplace."""
     at = next(index for index, (subject, _, _) in enumerate(placed) if subject.name == host)
     holder, _, base = placed[at]
-    wide = _wide(holder)
+    wide = _aspect(holder)
     if host in _MOUTHS:
         return [*placed[: at + 1], *_contents(guest, base, _MOUTHS[host], wide), *placed[at + 1 :]]
     share = min(1.0, 0.74 * stage.height / (base.height * _STATIONS[host]))
@@ -203,11 +214,11 @@ def _hosted(stage: SceneStage, guest: SceneSubject, host: str, placed: list[Plac
 
 
 def _contents(guest: SceneSubject, base: subjects.SubjectSpot, mouth: float, wide: float) -> list[Placed]:
-    """Things side by side in the mouth of what holds them, sunk in by a third."""
+    """Place objects side by side in the opening of a container, sunk in by a third."""
     lying = shapes.library()[guest.name].stand == "table"
     count = max(guest.count, 4) if lying and guest.count > 1 else guest.count
     cut, room = base.foot - base.height * mouth, 0.88 * base.height * wide
-    tall = min(base.height * (0.55 if lying else 1.25), 1.3 * room / count / _wide(guest))
+    tall = min(base.height * (0.55 if lying else 1.25), 1.3 * room / count / _aspect(guest))
     held = replace(base, foot=cut + tall * 0.33, height=tall, cut=cut)
     return [
         (guest, number, replace(held, x=x, flip=number % 2 == 1))
@@ -215,15 +226,15 @@ def _contents(guest: SceneSubject, base: subjects.SubjectSpot, mouth: float, wid
     ]
 
 
-def _wanting(stage: SceneStage) -> bool:
-    """Whether paper or a tile would stay empty, though the prompt names something."""
+def _would_be_empty(stage: SceneStage) -> bool:
+    """Return whether a studio would stay empty although the prompt names something."""
     scene = stage.scene
     empty = not (scene.letters or scene.surface or scene.frame == "portrait")
     return stage.place == "studio" and scene.strange and empty
 
 
 def spots(stage: SceneStage) -> list[Placed]:
-    """Every copy of every subject with its spot, those to be painted first at first."""
+    """Return every copy of every subject with its position, in painting order."""
     named = [s for s in stage.scene.subjects if s.name not in stage.scene.avoid]
     if stage.scene.frame == "portrait":
         named = [SceneSubject(named[0].name, 1, named[0].color)] if named else []
@@ -231,7 +242,7 @@ def spots(stage: SceneStage) -> list[Placed]:
     close = any(word in text for word in _CLOSE)
     if stage.notes.get("furnished"):
         named = [s for s in named if s.name not in interiors.FURNITURE]
-    if not named and _wanting(stage):
+    if not named and _would_be_empty(stage):
         named = [SceneSubject("solids")]
     host = (
         None if stage.scene.link is None else next((s for s in named if s.name == stage.scene.link[2]), None)
@@ -250,8 +261,8 @@ def spots(stage: SceneStage) -> list[Placed]:
             placed.append((subject, number, spot))
     placed.sort(key=lambda each: each[2].foot)
     if guest is None or host is None:
-        return _related(stage, placed)
-    return _hosted(stage, guest, host.name, placed)
+        return _apply_link(stage, placed)
+    return _with_host(stage, guest, host.name, placed)
 
 
 _HORIZON = {
@@ -262,7 +273,7 @@ _HORIZON = {
     "moon": 0.64, "mars": 0.62, "volcano": 0.66, "interior": 0.62, "cave": 0.60,
 }  # fmt: skip
 
-# how high the light stands above the horizon, as a share of the sky
+# Height of the light above the horizon, as a share of the sky.
 _LIGHT = {
     "day": (0.62, 0.84),
     "dawn": (0.10, 0.26),
@@ -272,15 +283,15 @@ _LIGHT = {
 }
 
 _OPEN = ("mountains", "sea", "lake", "meadow", "beach", "desert")
-# places that yield to another when both are named
+# Places that give way to another named place.
 _YIELD = ("interior", "meadow", "river", "garden", "snowfield")
 
-# what settles the place before anybody who is there too
+# Subjects that determine the place before people do.
 _LANDMARKS = ("bridge", "castle", "lighthouse", "windmill", "temple", "church", "ship", "train")
-# and what is only to be met in its own place
+# Subjects that appear only in their own place.
 _AT_HOME = ("firetruck", "tractor", "bus", "stall", "ferris")
 
-# what two places make together, the first pair that fits
+# Places that several named places combine to; the first match is used.
 _JOINED = (
     ({"studio"}, "studio"),
     ({"underwater"}, "underwater"),
@@ -305,7 +316,7 @@ _JOINED = (
 
 @dataclass(frozen=True, slots=True)
 class SceneComposition:
-    """The settled choices: place, second place, time, weather and layout."""
+    """The chosen place, second place, time, weather and layout."""
 
     place: str
     other: str | None
@@ -341,9 +352,9 @@ def _time(scene: ParsedScene, place: str, rng: np.random.Generator) -> str:
     if scene.time:
         return scene.time
     for subject in scene.subjects:
-        wanted = shapes.library()[subject.name].time
-        if wanted and wanted not in scene.avoid:
-            return wanted
+        preferred = shapes.library()[subject.name].time
+        if preferred and preferred not in scene.avoid:
+            return preferred
     if {"cyberpunk", "vaporwave", "noir"} & set(scene.styles) or "neon" in scene.colors:
         return "dusk" if "vaporwave" in scene.styles else "night"
     if place in ("space", "moon", "mars"):
@@ -365,7 +376,7 @@ def _weather(scene: ParsedScene, place: str, time: str) -> str:
 
 
 def compose(scene: ParsedScene, seed: int, shape: tuple[int, int]) -> SceneComposition:
-    """Settle what the prompt left open, by the seed."""
+    """Choose by the seed what the prompt leaves open."""
     rng = noise.stream(seed, "plan")
     place, other = (
         _place(scene, rng) if scene.known and "abstract" not in scene.styles else ("abstract", None)

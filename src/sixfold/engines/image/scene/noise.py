@@ -1,4 +1,4 @@
-"""Seeds and noise: stable across processes, threads and hash seeds."""
+"""Seeds and noise, stable across processes, threads and hash seeds."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-Field = NDArray[Any]  # float32, as in `canvas`
+# Always float32, as in `canvas`.
+Field = NDArray[Any]
 
 
 def stable_seed(*parts: object) -> int:
-    """A 64-bit seed from the text of `parts`, the same in every process."""
+    """Return a 64-bit seed from the text of `parts`, the same in every process."""
     text = "\x1f".join(str(part) for part in parts)
     return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=8).digest(), "big")
 
 
 def stream(*parts: object) -> np.random.Generator:
-    """An independent random stream for `parts`."""
+    """Return an independent random generator for `parts`."""
     return np.random.Generator(np.random.PCG64(stable_seed(*parts)))
 
 
@@ -28,7 +29,7 @@ def _lattice(rng: np.random.Generator, rows: int, columns: int) -> Field:
 
 
 def octave(rng: np.random.Generator, height: int, width: int, cells: tuple[float, float]) -> Field:
-    """One smooth noise octave in -1..1; `cells` is how many lattice cells fit (down, across)."""
+    """Return one octave of smooth noise in -1 to 1; `cells` is the number of lattice cells (down, across)."""
     rows, columns = max(2, round(cells[0])), max(2, round(cells[1]))
     grid = _lattice(rng, rows + 3, columns + 3)
     sx, sy = columns / width, rows / height
@@ -44,7 +45,7 @@ def fbm(
     octaves: int = 5,
     gain: float = 0.5,
 ) -> Field:
-    """Fractal noise of about -1..1 over `size` (height, width)."""
+    """Return fractal noise of about -1 to 1 over `size` (height, width)."""
     height, width = size
     total = np.zeros(size, np.float32)
     amplitude, reach = 1.0, 0.0
@@ -68,7 +69,7 @@ def _tile_octave(rng: np.random.Generator, size: int, cells: int) -> Field:
 
 
 def tile(rng: np.random.Generator, size: int, cells: int, octaves: int = 6, gain: float = 0.5) -> Field:
-    """Fractal noise of about -1..1 that wraps at its edges."""
+    """Return fractal noise of about -1 to 1 that wraps at its edges."""
     total = np.zeros((size, size), np.float32)
     amplitude, reach = 1.0, 0.0
     for _ in range(octaves):
@@ -82,7 +83,7 @@ def tile(rng: np.random.Generator, size: int, cells: int, octaves: int = 6, gain
 
 
 def ridged_tile(rng: np.random.Generator, size: int, cells: int, octaves: int = 7) -> Field:
-    """Ridged multifractal in about 0..1 that wraps: crests sharp, valleys broad."""
+    """Return a ridged multifractal of about 0 to 1 that wraps: sharp crests, broad valleys."""
     total = np.zeros((size, size), np.float32)
     weight = np.ones((size, size), np.float32)
     amplitude, reach = 1.0, 0.0
@@ -102,7 +103,7 @@ def ridged_tile(rng: np.random.Generator, size: int, cells: int, octaves: int = 
 
 
 def sample(texture: Field, x: Field, y: Field) -> Field:
-    """Bilinear look-up in a wrapping texture, with coordinates in tiles (1 = the whole tile)."""
+    """Sample a wrapping texture bilinearly, with coordinates in tiles (1 is the whole tile)."""
     size = texture.shape[0]
     u = np.mod(x, 1.0).astype(np.float32) * np.float32(size)
     v = np.mod(y, 1.0).astype(np.float32) * np.float32(size)
@@ -111,6 +112,6 @@ def sample(texture: Field, x: Field, y: Field) -> Field:
 
 
 def smoothstep(low: float, high: float, value: Field) -> Field:
-    """0 below `low`, 1 above `high`, smooth between."""
+    """Return 0 below `low`, 1 above `high`, and a smooth transition between."""
     t = np.clip((value - np.float32(low)) / np.float32(high - low), 0, 1)
     return t * t * (3 - 2 * t)

@@ -1,4 +1,4 @@
-"""The painter: from a scene and a seed to a finished float image."""
+"""Paints a parsed scene with a seed into a finished float image."""
 
 from __future__ import annotations
 
@@ -33,17 +33,18 @@ from sixfold.engines.image.scene.stage import SceneStage, choose_palette, indoor
 
 Painter = Callable[[SceneStage], None]
 
-# what a bank in the foreground is made of, by place
+# Color of the bank in the foreground, by place.
 _BANKS = {"lake": "#5f7a36", "river": "#5f7a36", "sea": "#6f675c", "harbour": "#6f675c", "city": "#6d7078"}
 
-_WALLS = (None, None, "white", "red", "yellow", "blue")  # of the houses of a harbour
+# Wall colors of the houses in a harbor.
+_WALLS = (None, None, "white", "red", "yellow", "blue")
 
 
 def _bank(stage: SceneStage) -> None:
-    """Firm ground in front of water, where a subject needs to stand."""
+    """Add firm ground in front of water, if a subject needs to stand on it."""
     library = shapes.library()
-    wanted = any(library[s.name].stand in ("ground", "table") for s in stage.scene.subjects)
-    if not wanted or stage.place not in _BANKS:
+    needed = any(library[s.name].stand in ("ground", "table") for s in stage.scene.subjects)
+    if not needed or stage.place not in _BANKS:
         return
     rng = stage.rng("bank")
     height, width = stage.shape
@@ -92,7 +93,7 @@ def _meadow(stage: SceneStage) -> None:
 
 
 def _clearing(stage: SceneStage) -> Image:
-    """How far the firs in front sink away where something stands among them."""
+    """Return how far the firs in the foreground sink, if a subject stands among them."""
     library = shapes.library()
     standing = sum(s.count for s in stage.scene.subjects if library[s.name].stand in ("ground", "table"))
     x = np.linspace(0, 1, stage.width, dtype=np.float32)
@@ -141,7 +142,7 @@ def _village(stage: SceneStage) -> None:
 
 
 def _harbour(stage: SceneStage) -> None:
-    """Houses along the water's edge, two rows deep, and the far ones small."""
+    """Paint houses along the water's edge in two rows, with small ones behind."""
     sky.paint(stage)
     terrain.render(stage, "lake")
     wet = np.zeros(stage.shape, bool) if stage.water is None else stage.water > 0.5
@@ -197,8 +198,10 @@ PLACES: dict[str, Painter] = {
     "abstract": abstract.paint,
 }  # fmt: skip
 
-_MODELLED = ("city", "interior")  # places that may be wanted as a small model of themselves
-_GROUNDED = ("ground", "water", "table", "shore", "back")  # what throws a shadow where it stands
+# Places that can be painted as isometric models.
+_ISOMETRIC = ("city", "interior")
+# Subjects that cast a shadow where they stand.
+_GROUNDED = ("ground", "water", "table", "shore", "back")
 _AIRLESS = ("space", "moon", "mars")
 _OFF_ROAD = (
     "mountains",
@@ -215,7 +218,7 @@ _OFF_ROAD = (
 
 
 def _road(stage: SceneStage) -> None:
-    """Asphalt under what drives."""
+    """Add asphalt under vehicles."""
     named = {subject.name for subject in stage.scene.subjects} & {
         "car",
         "truck",
@@ -240,7 +243,7 @@ def _road(stage: SceneStage) -> None:
 
 
 def subjects(stage: SceneStage) -> None:
-    """Draw the scene's subjects, the farther ones first."""
+    """Draw the scene's subjects, farthest first."""
     _road(stage)
     floating = stage.place in ("space", "underwater") or stage.scene.frame is not None
     for subject, number, spot in layout.spots(stage):
@@ -261,7 +264,7 @@ def subjects(stage: SceneStage) -> None:
 
 
 def _foreground(stage: SceneStage) -> None:
-    """What frames the image at its foot."""
+    """Add plants and birds that frame the image."""
     if stage.place in ("meadow", "garden", "village", "lake", "river"):
         plants.grass(stage, 0.6, stage.unit * 10, flowers=stage.place in ("garden", "meadow"))
     if (
@@ -281,13 +284,13 @@ def paint(
     step: Callable[[str], None],
     effort: RenderQuality = AS_IT_IS,
 ) -> Image:
-    """A finished image of `shape` (height, width), float RGB in 0..1."""
-    stage = staged(scene, look, seed, shape, step)
+    """Return a finished image of `shape` (height, width), float RGB from 0 to 1."""
+    stage = stage_scene(scene, look, seed, shape, step)
     finish(stage)
     return effort.applied(stage.image)
 
 
-def staged(
+def stage_scene(
     scene: ParsedScene,
     look: str,
     seed: int,
@@ -296,25 +299,27 @@ def staged(
     *,
     lightning: bool = True,
 ) -> SceneStage:
-    """Everything that stands in the image, with its depth, before light and print are put over it."""
-    chosen = layout.compose(scene, seed, shape)
+    """Return the painted scene with its depth, before light and look are applied."""
+    composition = layout.compose(scene, seed, shape)
     stage = SceneStage(
         scene=scene,
         look=look,
-        time=chosen.time,
-        weather=chosen.weather,
-        place=chosen.place,
+        time=composition.time,
+        weather=composition.weather,
+        place=composition.place,
         palette=indoor_palette()
-        if chosen.place == "studio"
-        else choose_palette(chosen.time, chosen.weather, seed, airless=chosen.place in _AIRLESS),
-        layout=chosen.layout,
+        if composition.place == "studio"
+        else choose_palette(
+            composition.time, composition.weather, seed, airless=composition.place in _AIRLESS
+        ),
+        layout=composition.layout,
         image=np.zeros((*shape, 3), np.float32),
         depth=np.ones(shape, np.float32),
         seed=seed,
         step=step,
     )
-    modelled = stage.place in _MODELLED and "isometric" in scene.prompt.casefold()
-    (interiors.isometric if modelled else PLACES[stage.place])(stage)
+    isometric = stage.place in _ISOMETRIC and "isometric" in scene.prompt.casefold()
+    (interiors.isometric if isometric else PLACES[stage.place])(stage)
     subjects(stage)
     if stage.place not in ("abstract", "studio"):
         _foreground(stage)
@@ -323,7 +328,7 @@ def staged(
 
 
 def finish(stage: SceneStage, *, falling: bool = True) -> None:
-    """Light, look and style; with `falling` the rain or snow in the air, which a film moves itself."""
+    """Apply light, look and style; with `falling` also rain or snow, which a video animates itself."""
     styles.grade(stage)
     printed = stage.look == "create_image_klein"
     if printed and falling:

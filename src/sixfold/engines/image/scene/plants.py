@@ -1,4 +1,4 @@
-"""Plants: grown trees, conifers, grass, flowers, and the forest built of them."""
+"""Plants: trees, conifers, grass, flowers, and forests."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _LEAVES = {
 
 
 def leaf_tones(stage: SceneStage) -> list[Color]:
-    """Foliage colors of the scene's season."""
+    """Return the foliage colors of the scene's season."""
     season = "winter" if stage.weather == "snow" else (stage.scene.season or "summer")
     return [rgb(text) for text in _LEAVES[season]]
 
 
 def conifer(rng: np.random.Generator, x: float, foot: float, tall: float) -> list[Points]:
-    """A spruce as ragged tiers."""
+    """Return the polygons of a spruce with ragged tiers."""
     tiers = int(rng.integers(7, 10))
     left, right = [], []
     for index in range(tiers):
@@ -48,7 +48,7 @@ def conifer(rng: np.random.Generator, x: float, foot: float, tall: float) -> lis
 def branches(
     rng: np.random.Generator, x: float, foot: float, tall: float, spread: float = 0.42
 ) -> tuple[list[Points], Points]:
-    """A broadleaf's wood, and the tips where leaves hang."""
+    """Return the polygons of a broadleaf tree's wood, and the branch tips."""
     wood: list[Points] = []
     tips: list[tuple[float, float]] = []
     stack = [(x, foot, -np.pi / 2 + float(rng.normal(0, 0.05)), tall * 0.34, tall * 0.035, 0)]
@@ -88,7 +88,7 @@ def branches(
 
 
 def foliage(shape: tuple[int, int], rng: np.random.Generator, tips: Points, size: float) -> Image:
-    """Leaf clusters round `tips`, as a mask whose value is how high in its cluster a leaf is."""
+    """Return leaf clusters around `tips` as a mask whose value is a leaf's height in its cluster."""
     mask = np.zeros(shape, np.uint8)
     for tip in tips:
         for _ in range(13):
@@ -104,7 +104,7 @@ def foliage(shape: tuple[int, int], rng: np.random.Generator, tips: Points, size
 
 
 def tree(stage: SceneStage, x: float, foot: float, tall: float, depth: float, name: str = "tree") -> None:
-    """One broadleaf tree with light on its crown."""
+    """Paint a broadleaf tree with light on its crown."""
     rng = stage.rng(f"{name}{x:.1f}{foot:.1f}")
     wood, tips = branches(rng, x, foot, tall)
     tones = leaf_tones(stage)
@@ -131,7 +131,7 @@ def tree(stage: SceneStage, x: float, foot: float, tall: float, depth: float, na
 def conifer_row(
     stage: SceneStage, line: Image, tall: tuple[float, float], gap: float, depth: float, name: str
 ) -> None:
-    """A row of spruces whose feet follow `line` (a row per column)."""
+    """Paint a row of spruces whose feet follow `line` (one row number per column)."""
     rng = stage.rng(name)
     polygons: list[Points] = []
     x = -gap
@@ -153,7 +153,7 @@ def conifer_row(
 
 
 def grass(stage: SceneStage, line: float, tall: float, name: str = "grass", flowers: bool = False) -> None:
-    """A fringe of blades along the image's bottom, with flower heads if asked."""
+    """Paint a fringe of blades along the bottom, optionally with flower heads."""
     rng = stage.rng(name)
     count = int(stage.width / max(1.4, stage.unit * 0.42))
     low = stage.height * 1.03
@@ -190,7 +190,7 @@ def grass(stage: SceneStage, line: float, tall: float, name: str = "grass", flow
 
 
 def wintry(stage: SceneStage) -> bool:
-    """Whether plants and ground lie under snow."""
+    """Return whether plants and ground are covered with snow."""
     return stage.scene.season == "winter" or stage.weather == "snow" or stage.place == "snowfield"
 
 
@@ -210,7 +210,7 @@ def _heads(stage: SceneStage, heads: list[tuple[float, float]], rng: np.random.G
 
 
 def flower_tones(stage: SceneStage) -> list[Color]:
-    """Three flower colors, seeded."""
+    """Return three flower colors, chosen by the seed."""
     sets = (
         ("#d8413c", "#f0b23a", "#f4efe2"),
         ("#8a5bd0", "#d98ad0", "#f4e9f2"),
@@ -223,7 +223,7 @@ def flower_tones(stage: SceneStage) -> list[Color]:
 
 
 def flower_field(stage: SceneStage, top: float) -> None:
-    """Drifts of flowers over the ground, dense and fine far off, larger near."""
+    """Paint drifts of flowers on the ground: dense and small far away, larger nearby."""
     rng = stage.rng("flower field")
     if "lavender" in stage.scene.prompt.casefold() or "tulip" in stage.scene.prompt.casefold():
         _rows(stage, top)
@@ -257,7 +257,7 @@ def flower_field(stage: SceneStage, top: float) -> None:
 
 
 def _rows(stage: SceneStage, top: float) -> None:
-    """Planted rows that run to the vanishing point."""
+    """Paint planted rows that converge at the vanishing point."""
     height = stage.height - int(top)
     y = (np.arange(height, dtype=np.float32)[:, None] + 1) / np.float32(stage.height)
     x = np.arange(stage.width, dtype=np.float32)[None, :] / np.float32(stage.width) - np.float32(
@@ -276,7 +276,7 @@ def _rows(stage: SceneStage, top: float) -> None:
 
 
 def forest(stage: SceneStage) -> None:
-    """Inside a wood: trunks in misty layers, a path of light, shafts from the canopy."""
+    """Paint the inside of a forest: trunks in misty layers, a sunlit path, light shafts."""
     rng = stage.rng("forest")
     height, width = stage.shape
     palette = stage.palette
@@ -394,7 +394,7 @@ def _trunks(
 
 
 def _canopy(stage: SceneStage, rng: np.random.Generator, tone: Color, t: float) -> None:
-    """Hanging leaves at the top and the sides."""
+    """Paint hanging leaves at the top and the sides."""
     height, width = stage.shape
     cells = 26 - 15 * t
     field = noise.fbm(
@@ -409,7 +409,7 @@ def _canopy(stage: SceneStage, rng: np.random.Generator, tone: Color, t: float) 
 
 
 def _shafts(stage: SceneStage, clearing: float) -> None:
-    """Beams of light fanning from above the clearing."""
+    """Add light beams that fan out from above the clearing."""
     if stage.weather in ("rain", "storm", "snow"):
         return
     rng = stage.rng("shafts")

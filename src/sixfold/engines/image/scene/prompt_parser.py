@@ -1,4 +1,4 @@
-"""From a prompt to a scene: tables of words, longest phrase first, inflections folded."""
+"""Parses a prompt into a scene with word tables: longest phrase first, inflections folded."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TOKEN = re.compile(r"[^\W_]+(?:[-'\u2019&][^\W_]+)*", re.UNICODE)
 
 @dataclass(frozen=True, slots=True)
 class SceneSubject:
-    """One thing to draw, and how many of it."""
+    """A subject to draw and its number of copies."""
 
     name: str
     count: int = 1
@@ -30,7 +30,7 @@ class SceneSubject:
 
 @dataclass(frozen=True, slots=True)
 class ParsedScene:
-    """What a prompt was understood to ask for; empty fields were not mentioned."""
+    """The recognized content of a prompt; fields that were not mentioned are empty."""
 
     prompt: str
     time: str | None = None
@@ -40,24 +40,30 @@ class ParsedScene:
     colors: tuple[str, ...] = ()
     styles: tuple[str, ...] = ()
     subjects: tuple[SceneSubject, ...] = ()
-    frame: str | None = None  # `portrait`: one head fills the image; `icon`: one flat thing does
-    backdrop: str | None = None  # the color of the paper or wall behind everything
-    surface: str | None = None  # what the wall behind everything is made of
-    worn: tuple[tuple[str, str], ...] = ()  # a part's role, and its color
+    # `portrait`: one head fills the image; `icon`: one flat object does.
+    frame: str | None = None
+    # Color of the paper or wall in the background.
+    backdrop: str | None = None
+    # Material of the wall in the background.
+    surface: str | None = None
+    # Roles of worn parts and their colors.
+    worn: tuple[tuple[str, str], ...] = ()
     letters: str = ""
-    link: tuple[str, str, str] | None = None  # `on`, `hold`, `in` or `at`, who, what
-    strange: bool = False  # whether it names what nothing is known of
+    # Relation (`on`, `hold`, `in` or `at`), subject and object.
+    link: tuple[str, str, str] | None = None
+    # Whether the prompt names something unknown.
+    strange: bool = False
     avoid: frozenset[str] = field(default_factory=frozenset[str])
 
     @property
     def known(self) -> bool:
         """Whether there is a place, a subject or a sky to paint."""
-        seen = self.places or self.subjects or self.time or self.weather or self.season
-        return bool(seen or self.letters or self.frame)
+        recognized = self.places or self.subjects or self.time or self.weather or self.season
+        return bool(recognized or self.letters or self.frame)
 
     def recognised(self) -> dict[str, object]:
-        """The recognised words, as a plain record."""
-        found: dict[str, object] = {
+        """Return the recognized words as a JSON-compatible record."""
+        record: dict[str, object] = {
             "time": self.time,
             "weather": self.weather,
             "season": self.season,
@@ -70,7 +76,7 @@ class ParsedScene:
             "surface": self.surface,
             "letters": self.letters,
         }
-        return {key: value for key, value in found.items() if value}
+        return {key: value for key, value in record.items() if value}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +94,9 @@ def _fold(text: str) -> str:
 
 
 def _stems(word: str) -> Iterator[str]:
-    """The word, then what it may be an inflection of."""
+    """Return the word and the words of which it may be an inflection."""
     yield word
-    for ending, least, replacements in (
+    for ending, minimum, replacements in (
         ("ies", 2, ("y",)),
         ("ves", 2, ("f", "fe")),
         ("es", 3, ("", "e")),
@@ -99,7 +105,7 @@ def _stems(word: str) -> Iterator[str]:
         ("ing", 4, ("", "e")),
         ("ed", 4, ("", "e")),
     ):
-        if word.endswith(ending) and len(word) - len(ending) >= least:
+        if word.endswith(ending) and len(word) - len(ending) >= minimum:
             for replacement in replacements:
                 yield word[: len(word) - len(ending)] + replacement
 
@@ -118,7 +124,7 @@ def _tables() -> dict[str, dict[str, list[str]]]:
 
 @cache
 def _index() -> tuple[dict[tuple[str, ...], tuple[str, str]], list[tuple[str, str, str]]]:
-    """Phrases of folded tokens, and the words of scripts that are written without spaces."""
+    """Return phrases of folded tokens, and words of scripts that are written without spaces."""
     entries = [(kind, name, words) for kind in _KINDS for name, words in _tables()[kind].items()]
     entries += [("subject", name, [*shape.words]) for name, shape in shapes.library().items() if shape.words]
     phrases: dict[tuple[str, ...], tuple[str, str]] = {}
@@ -135,43 +141,43 @@ def _index() -> tuple[dict[tuple[str, ...], tuple[str, str]], list[tuple[str, st
 
 
 @cache
-def _together() -> dict[tuple[str, ...], list[str]]:
-    """Words that mean together what none of them means alone, and the words that they are read as."""
+def _phrases() -> dict[tuple[str, ...], list[str]]:
+    """Return phrases with a meaning of their own, and the words that replace them."""
     return {
-        tuple(_TOKEN.findall(_fold(word))): _TOKEN.findall(_fold(meant))
-        for meant, words in _tables()["together"].items()
+        tuple(_TOKEN.findall(_fold(word))): _TOKEN.findall(_fold(meaning))
+        for meaning, words in _tables()["together"].items()
         for word in words
         if not _is_unspaced(word[0])
     }
 
 
 @cache
-def _dressed() -> dict[str, list[tuple[str, str]]]:
-    """What a word says of somebody's parts: each part's role and its color."""
+def _worn_parts() -> dict[str, list[tuple[str, str]]]:
+    """Return for a word, such as a trade, the roles and colors of worn parts."""
     return {
-        word: [(role, color) for role, color in (part.split(" ") for part in meant.split(", "))]
-        for meant, words in _tables()["worn"].items()
+        word: [(role, color) for role, color in (part.split(" ") for part in meaning.split(", "))]
+        for meaning, words in _tables()["worn"].items()
         for word in words
     }
 
 
-def _read(tokens: list[str]) -> list[str]:
-    """The words as they are meant, the longest of those that belong together first."""
-    read: list[str] = []
+def _replace_phrases(tokens: list[str]) -> list[str]:
+    """Replace phrases with their meaning, longest first."""
+    words: list[str] = []
     at = 0
     while at < len(tokens):
         for length in range(min(_LONGEST, len(tokens) - at), 0, -1):
             head, last = tokens[at : at + length - 1], tokens[at + length - 1]
             keys = [(*head, option) for option in (last, *_stems(last))]
-            meant = next((_together()[key] for key in keys if key in _together()), None)
-            if meant is not None:
-                read += meant
+            meaning = next((_phrases()[key] for key in keys if key in _phrases()), None)
+            if meaning is not None:
+                words += meaning
                 at += length
                 break
         else:
-            read.append(tokens[at])
+            words.append(tokens[at])
             at += 1
-    return read
+    return words
 
 
 def _is_unspaced(character: str) -> bool:
@@ -185,9 +191,9 @@ def _match(tokens: list[str]) -> Iterator[_WordMatch]:
         for length in range(min(_LONGEST, len(tokens) - at), 0, -1):
             head, last = tokens[at : at + length - 1], tokens[at + length - 1]
             options = [_IRREGULAR.get(last, last), *_stems(last)]
-            found = next((phrases[key] for o in options if (key := (*head, o)) in phrases), None)
-            if found:
-                yield _WordMatch(*found, at, at + length)
+            entry = next((phrases[key] for o in options if (key := (*head, o)) in phrases), None)
+            if entry:
+                yield _WordMatch(*entry, at, at + length)
                 at += length - 1
                 break
         at += 1
@@ -203,7 +209,7 @@ def _inside(text: str) -> Iterator[_WordMatch]:
 
 
 def _count(tokens: list[str], hit: _WordMatch, after: int) -> int:
-    """How many of it are meant, by the word's form and the words before it from the `after`th on."""
+    """Return the number of copies, from the word's form and the words before it, starting at `after`."""
     named = prompt_relations.count(tokens[max(after, hit.start - 4) : hit.start])
     if named is not None:
         return named
@@ -211,14 +217,15 @@ def _count(tokens: list[str], hit: _WordMatch, after: int) -> int:
     if (last not in _IRREGULAR or hit.end - hit.start > 1) and tuple(tokens[hit.start : hit.end]) in _index()[
         0
     ]:
-        return 1  # fries, sneakers, a vase of flowers: one thing, however it is spelled
+        # Entries that are plural themselves, such as fries or sneakers, are one subject.
+        return 1
     plural = last in _IRREGULAR or (last.endswith("s") and not last.endswith(("ss", "us", "is")))
     return 3 if plural and hit.kind == "subject" else 1
 
 
 def _hits(text: str) -> tuple[list[_WordMatch], list[str]]:
     folded = _fold(text)
-    tokens = _read(_TOKEN.findall(folded))
+    tokens = _replace_phrases(_TOKEN.findall(folded))
     hits = list(_match(tokens))
     hits += _inside("".join(c if _is_unspaced(c) else "\x01" for c in folded))
     return hits, tokens
@@ -232,21 +239,21 @@ def _first(names: tuple[str, ...]) -> str | None:
     return names[0] if names else None
 
 
-def _worn(hits: list[_WordMatch]) -> dict[_WordMatch, str]:
-    """The color that stands right before each subject, or a word before it: the subject's own."""
+def _own_colors(hits: list[_WordMatch]) -> dict[_WordMatch, str]:
+    """Return the color directly before each subject, or one word before it, as the subject's own."""
     ends = {hit.end: hit.name for hit in hits if hit.kind == "colour"}
-    taken = {at for hit in hits for at in range(hit.start, hit.end)}
-    found: dict[_WordMatch, str] = {}
+    covered = {at for hit in hits for at in range(hit.start, hit.end)}
+    owned: dict[_WordMatch, str] = {}
     for hit in hits:
         if hit.kind == "subject":
-            near = hit.start if hit.start in ends or hit.start - 1 in taken else hit.start - 1
+            near = hit.start if hit.start in ends or hit.start - 1 in covered else hit.start - 1
             if near in ends:
-                found[hit] = ends[near]
-    return found
+                owned[hit] = ends[near]
+    return owned
 
 
-def _backdrop(hits: list[_WordMatch]) -> str | None:
-    """The color that stands at the word for what is behind: `white background`, `fondo blanco`."""
+def _backdrop_color(hits: list[_WordMatch]) -> str | None:
+    """Return the color next to the word for the background: `white background`, `fondo blanco`."""
     placed = any(h.kind == "place" for h in hits)
     for hit in (h for h in hits if h.kind == "backdrop" and (h.name == "plain" or not placed)):
         for color in (h for h in hits if h.kind == "colour"):
@@ -256,24 +263,24 @@ def _backdrop(hits: list[_WordMatch]) -> str | None:
 
 
 def _parts(hits: list[_WordMatch], tokens: list[str]) -> tuple[tuple[str, str], ...]:
-    """What is worn in which color: the color stands right before its word, or one before that."""
-    found: dict[str, str] = {}
+    """Return the worn parts and their colors; a color stands directly before its word or one word earlier."""
+    parts: dict[str, str] = {}
     for hit in (h for h in hits if h.kind == "colour"):
         for token in tokens[hit.end : hit.end + 2]:
-            role = prompt_relations.WORN.get(token)
+            role = prompt_relations.WORN_ROLES.get(token)
             if role:
-                found.setdefault(role, hit.name)
+                parts.setdefault(role, hit.name)
                 break
     for token in tokens:
-        if token in prompt_relations.WORN:
-            found.setdefault(prompt_relations.WORN[token], "")
-        for role, color in _dressed().get(token, ()):
-            found[role] = found.get(role) or ("" if role in found and color == "none" else color)
-    return tuple(found.items())
+        if token in prompt_relations.WORN_ROLES:
+            parts.setdefault(prompt_relations.WORN_ROLES[token], "")
+        for role, color in _worn_parts().get(token, ()):
+            parts[role] = parts.get(role) or ("" if role in parts and color == "none" else color)
+    return tuple(parts.items())
 
 
 def _link(hits: list[_WordMatch], tokens: list[str]) -> tuple[str, str, str] | None:
-    """Who is on whom, or holds what: the words between two subjects tell."""
+    """Return the relation between two subjects, from the words between them."""
     named = sorted((h for h in hits if h.kind == "subject"), key=lambda hit: hit.start)
     for first, second in itertools.pairwise(named):
         how = prompt_relations.link(tokens[first.end : second.start])
@@ -283,18 +290,18 @@ def _link(hits: list[_WordMatch], tokens: list[str]) -> tuple[str, str, str] | N
 
 
 def _frame(subjects: tuple[SceneSubject, ...], hits: list[_WordMatch], tokens: list[str]) -> str | None:
-    """How the image is framed: as it says, or round one face that is told of and stands nowhere."""
+    """Return the requested framing, or `portrait` if the prompt describes the face of one person."""
     frame = _first(_names(hits, "frame"))
     alone = len(subjects) == 1 and subjects[0].count == 1 and subjects[0].name in prompt_relations.BUSTS
-    if frame is None and alone and not _names(hits, "place") and prompt_relations.FACED & set(tokens):
+    if frame is None and alone and not _names(hits, "place") and prompt_relations.FACE_WORDS & set(tokens):
         return "portrait"
     return frame
 
 
-def _framed(
+def _fit_frame(
     subjects: tuple[SceneSubject, ...], hits: list[_WordMatch], prompt: str, frame: str | None
 ) -> tuple[SceneSubject, ...]:
-    """What a frame or what is to be read makes of the subjects."""
+    """Adjust the subjects to the frame and to lettering."""
     if frame == "portrait":
         first = subjects[0] if subjects else SceneSubject("woman")
         return (
@@ -311,10 +318,11 @@ def _framed(
     return subjects
 
 
-def _of_the_picture(hits: list[_WordMatch], tokens: list[str]) -> list[_WordMatch]:
-    """The colors that are nobody's: an unknown thing keeps the color before it to itself."""
+def _image_colors(hits: list[_WordMatch], tokens: list[str]) -> list[_WordMatch]:
+    """Return the colors of the image as a whole; an unknown noun keeps the color before it."""
     starts = {hit.start: hit for hit in hits}
-    own = {"weather", "subject", "backdrop"}  # white clouds whiten no image
+    # White clouds, for example, do not make the image white.
+    own = {"weather", "subject", "backdrop"}
 
     def free(hit: _WordMatch) -> bool:
         following = tokens[hit.end] if hit.end < len(tokens) else None
@@ -329,54 +337,55 @@ def _of_the_picture(hits: list[_WordMatch], tokens: list[str]) -> list[_WordMatc
 def _subjects(
     hits: list[_WordMatch], tokens: list[str], worn: dict[_WordMatch, str]
 ) -> tuple[SceneSubject, ...]:
-    found: dict[str, SceneSubject] = {}
+    subjects: dict[str, SceneSubject] = {}
     people_end, end = -1, 0
     for hit in sorted((h for h in hits if h.kind == "subject"), key=lambda h: h.start):
         again = hit.name in prompt_relations.PEOPLE and (
-            hit.start == people_end or tokens[hit.start] in prompt_relations.DOING
+            hit.start == people_end or tokens[hit.start] in prompt_relations.ACTIVITIES
         )
-        if again and prompt_relations.PEOPLE & found.keys():
+        if again and prompt_relations.PEOPLE & subjects.keys():
             continue
         people_end = hit.end if hit.name in prompt_relations.PEOPLE else -1
-        if hit.name not in found:
-            found[hit.name] = SceneSubject(hit.name, _count(tokens, hit, end), worn.get(hit))
+        if hit.name not in subjects:
+            subjects[hit.name] = SceneSubject(hit.name, _count(tokens, hit, end), worn.get(hit))
         end = hit.end
-    return tuple(found.values())[:4]
+    return tuple(subjects.values())[:4]
 
 
-def _strange(hits: list[_WordMatch], tokens: list[str]) -> bool:
-    """Whether a word of the prompt may be a thing that nothing is known of."""
+def _has_unknown(hits: list[_WordMatch], tokens: list[str]) -> bool:
+    """Return whether a word of the prompt may name something unknown."""
     known = {at for hit in hits for at in range(hit.start, hit.end)}
     return any(
-        at not in known and len(token) > 2 and token not in prompt_relations.SAID
+        at not in known and len(token) > 2 and token not in prompt_relations.IGNORED_WORDS
         for at, token in enumerate(tokens)
     )
 
 
 def _reject(hits: list[_WordMatch], tokens: list[str], avoid: frozenset[str]) -> list[_WordMatch]:
-    def wanted(hit: _WordMatch) -> bool:
+    def accepted(hit: _WordMatch) -> bool:
         before = tokens[max(0, hit.start - 2) : hit.start]
         return hit.name not in avoid and not _NEGATIONS & set(before)
 
-    return [hit for hit in hits if wanted(hit)]
+    return [hit for hit in hits if accepted(hit)]
 
 
 def parse(prompt: str, negative: str = "") -> ParsedScene:
-    """What `prompt` asks for, less what it negates and what `negative` names."""
+    """Parse `prompt`, without what it negates and what `negative` names."""
     avoid = frozenset(hit.name for hit in _hits(negative)[0])
     hits, tokens = _hits(prompt)
-    worn, strange = _worn(hits), _strange(hits, tokens)
+    worn, strange = _own_colors(hits), _has_unknown(hits, tokens)
     denied = frozenset(h.name for h in hits) - frozenset(h.name for h in _reject(hits, tokens, avoid))
     hits = _reject(hits, tokens, avoid)
     subjects = _subjects(hits, tokens, worn)
     frame = _frame(subjects, hits, tokens)
-    subjects = _framed(subjects, hits, prompt, frame)
+    subjects = _fit_frame(subjects, hits, prompt, frame)
     styles = _names(hits, "style")
-    backdrop = _backdrop(hits)
+    backdrop = _backdrop_color(hits)
     things = subjects or _names(hits, "place")
-    grading = _of_the_picture(hits, tokens) if things and "abstract" not in styles else hits
+    grading = _image_colors(hits, tokens) if things and "abstract" not in styles else hits
     if backdrop is None and any(h.name == "studio" for h in hits):
-        backdrop = _first(_names(grading, "colour"))  # isolated on white
+        # As in "isolated on white".
+        backdrop = _first(_names(grading, "colour"))
     painted = {*worn.values(), backdrop}
     colors = tuple(c for c in _names(grading, "colour") if c not in painted)
     weathers = _names(hits, "weather")

@@ -1,4 +1,4 @@
-"""What a prompt's words belong to: whose a color is, what is written, how many there are, who rides whom."""
+"""Relations between the words of a prompt: colors and their owners, lettering, numbers, who is on what."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _NUMBERS = {
     "pack": 4, "bunch": 4, "handful": 4, "crowd": 7, "field": 7, "row": 5, "dozen": 7, "eight": 7, "nine": 7,
     "ten": 7, "some": 3,
 }  # fmt: skip
-_MOST = 7
+_MAX_COUNT = 7
 
-# What a color right before it belongs to, by the role of the part that wears it.
-WORN = {
+# Words that own the color directly before them, by the role of the worn part.
+WORN_ROLES = {
     "hair": "hair", "haired": "hair", "beard": "beard", "bearded": "beard", "moustache": "beard",
     "scarf": "scarf", "bandana": "scarf", "collar": "scarf", "tie": "scarf",
     "hat": "hat", "cap": "hat", "beanie": "hat", "crown": "hat",
@@ -43,13 +43,13 @@ WORN = {
     "blouse": "coat", "armor": "coat", "skirt": "coat", "sail": "sail", "sails": "sail", "roof": "roof",
 }  # fmt: skip
 
-# Who is one when named twice in a row (`samurai warrior`), and what people do, which is no second one.
+# People who are one subject when named twice in a row (`samurai warrior`), and activities.
 PEOPLE = frozenset(
     {"person", "woman", "child", "couple", "samurai", "knight", "wizard"} | {"astronaut", "dancer"}
 )
-DOING = frozenset({"dancing", "dance", "cycling", "sailing"})
+ACTIVITIES = frozenset({"dancing", "dance", "cycling", "sailing"})
 
-# What lies between two subjects that touch, and what parts them again.
+# Words that link two subjects.
 _LINKS = {
     "on": frozenset({"riding", "rides", "on", "atop", "upon"}),
     "hold": frozenset(
@@ -60,8 +60,8 @@ _LINKS = {
 }
 _FULL = (["of"], ["full", "of"], ["filled", "with"])
 
-# Words that tell of a face.
-FACED = frozenset(
+# Words that describe a face.
+FACE_WORDS = frozenset(
     {"hair", "haired", "beard", "bearded", "eyes", "eyed", "smiling", "smile", "freckles", "glasses", "lips"}
     | {"sunglasses", "moustache", "expression", "crying", "laughing", "blonde", "brunette", "redhead"}
 )
@@ -75,7 +75,7 @@ BUSTS = {
     "couple": "bust_woman",
 }  # fmt: skip
 
-# Words after which a color is the whole image's.
+# Words after which a color applies to the whole image.
 _WHOLE = frozenset(
     {"sky", "skies", "light", "lights", "lighting", "tone", "tones", "toned", "palette", "theme", "themed"}
     | {"mood", "color", "colors", "colour", "colours", "colored", "coloured", "hue", "hues", "glow"}
@@ -97,8 +97,8 @@ _WHOLE = frozenset(
     | {"to", "the", "a", "an", "y", "et", "und", "hour", "neon", "aesthetic", "vibes"}
 )
 
-# Words that name nothing to be seen: where all others are known, nothing in the prompt is strange.
-SAID = _WHOLE | _PARTED | frozenset(
+# Words that name nothing visible, so they do not count as unknown.
+IGNORED_WORDS = _WHOLE | _PARTED | frozenset(
     {"simple", "plain", "clean", "empty", "blank", "solid", "minimal", "minimalist", "modern", "flat"}
     | {"vector", "beautiful", "nice", "cute", "high", "quality", "detailed", "realistic"}
     | {"render", "rendered", "stock", "large", "small", "big", "new", "one", "some", "this", "that"}
@@ -114,18 +114,18 @@ _SAID = re.compile(
 
 
 def letters(prompt: str) -> str:
-    """What the prompt wants to be read in the image: quoted, or in capitals after `says`, `the word` …"""
-    found = _QUOTED.search(prompt) or _SAID.search(prompt)
-    text = found[1].strip(" .'") if found else ""
+    """Return the text to write in the image: quoted, or in capitals after `says`, `the word` and so on."""
+    match = _QUOTED.search(prompt) or _SAID.search(prompt)
+    text = match[1].strip(" .'") if match else ""
     return text if text.isascii() and text.isprintable() else ""
 
 
 def count(before: list[str]) -> int | None:
-    """The number that the words before a thing name; a word of groups counts only with an `of` after it."""
+    """Return the number named before a subject; a group word counts only if `of` follows it."""
     for at in range(len(before) - 1, -1, -1):
         token = before[at]
         if token.isdecimal() and len(token) < 3:
-            return max(1, min(_MOST, int(token)))
+            return max(1, min(_MAX_COUNT, int(token)))
         if token in _GROUPS and "of" not in before[at + 1 :]:
             continue
         if token in _NUMBERS:
@@ -134,12 +134,12 @@ def count(before: list[str]) -> int | None:
 
 
 def whole(following: str | None, known: bool) -> bool:
-    """Whether a color before the word `following` is the image's own, and not an unknown thing's."""
+    """Return whether a color before the word `following` applies to the whole image."""
     return following is None or known or following in _WHOLE
 
 
 def link(between: list[str]) -> str | None:
-    """How two things touch, by the last word between them that says so; `of`: one is full of the other."""
+    """Return how two subjects are related, by the last linking word; `of` means one is full of the other."""
     if between in _FULL:
         return "of"
     for token in reversed(between):

@@ -1,4 +1,4 @@
-"""Skies: gradient, sun, moon, stars, clouds, aurora and lightning."""
+"""Skies and weather: gradient, sun, moon, stars, clouds, aurora, lightning, rain, snow and fog."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sixfold.engines.image.scene import noise
 from sixfold.engines.image.scene.canvas import Image, blur, disc, distance, fill, glow, mix, over, ramp, rgb
 from sixfold.engines.image.scene.stage import SceneStage
 
-# weather -> cloud cover (0..1)
+# Cloud cover by weather, 0 to 1.
 _COVER = {"clear": 0.20, "fair": 0.44, "cloudy": 0.72, "rain": 0.86, "storm": 0.92, "snow": 0.80, "fog": 0.55}
 
 
@@ -26,7 +26,7 @@ def _gradient(stage: SceneStage) -> None:
 
 
 def _halo(stage: SceneStage) -> None:
-    """The light's glow through the air, wide and narrow."""
+    """Add the light's glow, wide and narrow."""
     if stage.weather in ("rain", "storm", "snow"):
         return
     reach = distance(stage.shape, stage.light_at, 1.15) / np.float32(max(stage.shape))
@@ -121,17 +121,17 @@ def _sun(stage: SceneStage) -> None:
 
 
 def height_cells(stage: SceneStage, size_units: float) -> float:
-    """How many cells of `size_units` fit down the image."""
+    """Return how many cells of `size_units` fit into the image's height."""
     return stage.height / (stage.unit * size_units)
 
 
 def width_cells(stage: SceneStage, size_units: float) -> float:
-    """How many cells of `size_units` fit across the image."""
+    """Return how many cells of `size_units` fit into the image's width."""
     return stage.width / (stage.unit * size_units)
 
 
 def _cloud_field(stage: SceneStage, rows: int, name: str) -> tuple[Image, Image]:
-    """Density and thickness of a cloud deck seen from below, in perspective, at half size."""
+    """Return density and height of a cloud deck in perspective, at half size."""
     rng = stage.rng(name)
     texture = noise.tile(rng, 512, 3, 8, 0.56)
     height, width = max(8, rows // 2), max(8, stage.width // 2)
@@ -147,7 +147,7 @@ def _cloud_field(stage: SceneStage, rows: int, name: str) -> tuple[Image, Image]
 
 
 def _clouds(stage: SceneStage) -> None:
-    """Cloud decks lit from the light's side, thinning toward the zenith."""
+    """Paint cloud decks lit from the light's side, thinner towards the zenith."""
     rows = int(min(stage.height, max(16, stage.horizon * 1.02)))
     density, y = _cloud_field(stage, rows, "clouds")
     cover = _COVER[stage.weather]
@@ -183,7 +183,7 @@ def _clouds(stage: SceneStage) -> None:
 
 
 def _cumulus(stage: SceneStage) -> None:
-    """Heaped clouds standing on the horizon: piles of puffs, lit from the light's side."""
+    """Paint heaped clouds on the horizon, lit from the light's side."""
     rng = stage.rng("cumulus")
     base = int(stage.horizon * 0.96)
     if base < 24:
@@ -261,7 +261,7 @@ def _aurora(stage: SceneStage) -> None:
 
 
 def lightning_bolt(stage: SceneStage) -> None:
-    """One branching bolt from the clouds to the land, and its flash."""
+    """Paint a branching bolt from the clouds to the land, and its flash."""
     rng = stage.rng("lightning")
     top = np.array([stage.width * rng.uniform(0.2, 0.8), stage.height * 0.02])
     end = np.array([top[0] + stage.width * rng.uniform(-0.16, 0.16), stage.horizon * 1.0])
@@ -282,7 +282,7 @@ def lightning_bolt(stage: SceneStage) -> None:
 
 
 def paint(stage: SceneStage) -> None:
-    """Fill the stage with its sky."""
+    """Paint the sky of a stage."""
     _gradient(stage)
     if stage.time in ("night", "dusk") and stage.weather in ("clear", "fair"):
         _stars(stage)
@@ -299,7 +299,7 @@ def paint(stage: SceneStage) -> None:
 
 
 def flock(stage: SceneStage, count: int, at: tuple[float, float], size: float) -> None:
-    """A few distant birds."""
+    """Paint a few distant birds."""
     rng = stage.rng("flock")
     for _ in range(count):
         x = (at[0] + float(rng.normal(0, 0.06))) * stage.width
@@ -324,7 +324,7 @@ def flock(stage: SceneStage, count: int, at: tuple[float, float], size: float) -
 
 
 def rain(stage: SceneStage) -> None:
-    """Slanting streaks in three depths."""
+    """Add slanting streaks at three depths."""
     rng = stage.rng("rain")
     slant = float(rng.uniform(0.10, 0.24)) * (1 if stage.layout.flip else -1)
     for count, length, light in ((900, 3.2, 0.16), (420, 6.5, 0.24), (130, 12.0, 0.30)):
@@ -341,7 +341,7 @@ def rain(stage: SceneStage) -> None:
 
 
 def snow(stage: SceneStage) -> None:
-    """Flakes: a fine fall far off, soft large ones near."""
+    """Add flakes: small ones far away, large soft ones nearby."""
     rng = stage.rng("snow")
     for count, radius, soft in ((1100, 0.11, 0.0), (420, 0.21, 0.1), (110, 0.42, 0.25), (20, 1.1, 0.7)):
         layer = np.zeros(stage.shape, np.uint8)
@@ -362,7 +362,7 @@ def snow(stage: SceneStage) -> None:
 
 
 def fog(stage: SceneStage) -> None:
-    """Banks of mist that hide what is far and drift over what is near."""
+    """Add banks of mist that hide distant objects and drift over near ones."""
     rng = stage.rng("fog")
     banks = noise.fbm(rng, stage.shape, (7, 2.5), 5, 0.55)
     y = np.arange(stage.height, dtype=np.float32)[:, None] / np.float32(stage.height)
@@ -372,7 +372,7 @@ def fog(stage: SceneStage) -> None:
 
 
 def splashes(stage: SceneStage, mask: Image) -> None:
-    """Rings where rain meets water."""
+    """Add rings where rain hits water."""
     rng = stage.rng("splashes")
     layer = np.zeros(stage.shape, np.uint8)
     top = int(stage.horizon)
@@ -390,7 +390,7 @@ _SHELTERED = ("space", "moon", "mars", "underwater", "interior", "studio")
 
 
 def apply_weather(stage: SceneStage, *, lightning: bool = True) -> None:
-    """What the weather does to the view, before the image gets its look."""
+    """Apply the weather to the view, before the image gets its look."""
     if stage.place in _SHELTERED:
         return
     if stage.weather == "storm" and lightning:
@@ -407,7 +407,7 @@ def apply_weather(stage: SceneStage, *, lightning: bool = True) -> None:
 
 
 def precipitation(stage: SceneStage) -> None:
-    """Drops and flakes in front of it all: brushes and outlines would smear them."""
+    """Add rain or snow in front; done last, because strokes and outlines would smear it."""
     if stage.place in _SHELTERED:
         return
     if stage.weather in ("rain", "storm"):
@@ -417,7 +417,7 @@ def precipitation(stage: SceneStage) -> None:
 
 
 def petals(stage: SceneStage) -> None:
-    """Blossom or leaves on the wind, by season."""
+    """Add blossoms in spring or leaves in autumn, carried by the wind."""
     tones = {"spring": ("#f7c9d6", "#f2a7bd"), "autumn": ("#d9772b", "#e0a63a")}.get(stage.scene.season or "")
     if not tones:
         return

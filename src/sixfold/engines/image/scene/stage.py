@@ -1,4 +1,4 @@
-"""The stage: one image being painted, with its layout, palette and planes."""
+"""The state of an image while it is painted: layout, palette and planes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sixfold.engines.image.scene.prompt_parser import ParsedScene
 
 @dataclass(frozen=True, slots=True)
 class StageLayout:
-    """Where things go, as shares of the width and height."""
+    """Positions as shares of the width and height."""
 
     horizon: float
     light: tuple[float, float]
@@ -28,7 +28,7 @@ class StageLayout:
 
 @dataclass(slots=True)
 class SceneStage:
-    """`image` is float RGB, `depth` 0 near to 1 far; `unit` is a hundredth of the short side."""
+    """An image in progress: `image` is float RGB, `depth` 0 near to 1 far."""
 
     scene: ParsedScene
     look: str
@@ -47,12 +47,12 @@ class SceneStage:
 
     @property
     def height(self) -> int:
-        """Rows."""
+        """Number of rows."""
         return int(self.image.shape[0])
 
     @property
     def width(self) -> int:
-        """Columns."""
+        """Number of columns."""
         return int(self.image.shape[1])
 
     @property
@@ -67,34 +67,34 @@ class SceneStage:
 
     @property
     def horizon(self) -> float:
-        """The horizon's row."""
+        """Row of the horizon."""
         return self.layout.horizon * self.height
 
     @property
     def light_at(self) -> tuple[float, float]:
-        """The sun's or moon's place in pixels (x, y)."""
+        """Position of the sun or moon in pixels (x, y)."""
         return self.layout.light[0] * self.width, self.layout.light[1] * self.height
 
     def rng(self, name: str) -> np.random.Generator:
-        """A random stream for one layer, independent of the others."""
+        """Return a random generator for one layer, independent of the others."""
         return stream(self.seed, name)
 
     def lay(self, paint: Image | Color, alpha: Image, depth: float, top: int = 0) -> None:
-        """Paint a layer at `depth` from row `top` downwards, and note its depth."""
+        """Paint a layer at `depth` from row `top` downwards, and record its depth."""
         rows = slice(top, top + alpha.shape[0])
         over(self.image[rows], paint, alpha)
         plane = self.depth[rows]
         plane += (np.float32(depth) - plane) * alpha
 
     def far(self, color: Color, depth: float) -> Color:
-        """`color` seen through `depth` of air."""
+        """Return `color` seen through haze at `depth`."""
         amount = np.float32(min(0.94, depth * depth * 0.62 + depth * 0.26))
         return (color + (self.palette.haze - color) * amount).astype(np.float32)
 
 
 @dataclass(frozen=True, slots=True)
 class Palette:
-    """The colors of a light: `sky` from zenith to horizon; `light` and `ambient` are multipliers."""
+    """Colors of a light: `sky` from zenith to horizon; `light` and `ambient` are multipliers."""
 
     sky: tuple[Color, ...]
     sun: Color
@@ -106,11 +106,11 @@ class Palette:
 
     @property
     def dark(self) -> bool:
-        """Whether this is a night's light."""
+        """Whether this is light at night."""
         return luma(self.sky[1]) < 0.25
 
     def lit(self, albedo: Color, amount: float) -> Color:
-        """A surface's color when `amount` (0..1) of the direct light falls on it."""
+        """Return the color of a surface under `amount` (0 to 1) of the direct light."""
         return np.clip(albedo * (self.ambient + self.light * np.float32(amount)), 0, 1).astype(np.float32)
 
 
@@ -133,7 +133,7 @@ def _build(script: dict[str, Any]) -> Palette:
     )
 
 
-# weather -> (how gray the sky turns, its target lightness by day, direct light kept, ambient gain)
+# By weather: grayness of the sky, its target lightness by day, share of direct light, gain of ambient light.
 _WEATHER = {
     "cloudy": (0.45, 0.70, 0.62, 1.12),
     "rain": (0.74, 0.50, 0.34, 1.05),
@@ -166,9 +166,9 @@ def _overcast(palette: Palette, weather: str) -> Palette:
 
 
 def choose_palette(time: str, weather: str, seed: int, airless: bool = False) -> Palette:
-    """The color script for a time of day (`day`, `dawn`, `sunset`, `dusk`, `night`) and weather.
+    """Return the palette for a time of day (`day`, `dawn`, `sunset`, `dusk`, `night`) and weather.
 
-    An `airless` world keeps its dark sky under a full sun.
+    An `airless` world has a dark sky in full sunlight.
     """
     variants = _scripts()[time]
     palette = _build(variants[int(stream(seed, "palette").integers(len(variants)))])
@@ -180,7 +180,7 @@ def choose_palette(time: str, weather: str, seed: int, airless: bool = False) ->
 
 
 def indoor_palette() -> Palette:
-    """White lamps, and nothing that colors them."""
+    """Return the palette of a studio with neutral white light."""
     white, gray = rgb("#ffffff"), rgb("#d9dbde")
     light, ambient = np.array([0.80, 0.79, 0.77], np.float32), np.array([0.54, 0.55, 0.57], np.float32)
     return Palette((gray, gray, white, white), white, light, ambient, white, white, gray)

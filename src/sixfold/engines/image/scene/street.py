@@ -1,4 +1,4 @@
-"""A street: two rows of houses running to where they meet, a road between them, lamps and signs."""
+"""Streets: two rows of houses in perspective, a road between them, lamps and signs."""
 
 from __future__ import annotations
 
@@ -21,23 +21,25 @@ _TALL_WORDS = (
     "new york", "manhattan", "tokyo", "shanghai", "hong kong", "downtown", "skyscraper", "times square",
     "cyberpunk", "futuristic", "metropolis", "megacity",
 )  # fmt: skip
-_HALF, _EYE, _ROAD = 1.55, 0.62, 0.95  # half of the street's width, the eye's height, half of the road's
+# Half of the street's width, the eye's height, and half of the road's width.
+_HALF, _EYE, _ROAD = 1.55, 0.62, 0.95
 _FAR = 16.0
 
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """Where the street runs to, and how large a unit is at one unit off."""
+    """Vanishing point of the street, and the size of a unit at a distance of one unit."""
 
     x: float
     y: float
     scale: float
-    lively: bool  # lamps and windows are lit
+    # Whether lamps and windows are lit.
+    lively: bool
     neon: bool
 
 
 def paint(stage: SceneStage) -> None:
-    """Sky, both rows, the ground between, and what glows."""
+    """Paint a street: sky, both rows of houses, the ground, and lights."""
     sky.paint(stage)
     text = stage.scene.prompt.casefold()
     neon = "cyberpunk" in stage.scene.styles or "neon" in text
@@ -61,7 +63,7 @@ def paint(stage: SceneStage) -> None:
 
 
 def _end(stage: SceneStage, view: _View) -> None:
-    """Air where the rows meet."""
+    """Add haze where the rows meet."""
     x = np.abs(np.arange(stage.width, dtype=np.float32) - np.float32(view.x))[None, :] / stage.width
     y = np.abs(np.arange(stage.height, dtype=np.float32) - np.float32(view.y))[:, None] / stage.height
     over(stage.image, stage.palette.haze, np.exp(-(x**2) * 60 - (y**2) * 30) * np.float32(0.6))
@@ -70,14 +72,14 @@ def _end(stage: SceneStage, view: _View) -> None:
 
 
 def _row(stage: SceneStage, view: _View, side: int, tall: bool) -> None:
-    """One side's houses, each pixel told by how far off and how high it is on the wall."""
+    """Paint the houses of one side, with distance and height on the wall computed per pixel."""
     rng = stage.rng(f"row{side}")
     columns = np.arange(stage.width, dtype=np.float32)
     away = (columns - np.float32(view.x)) * side
-    seen = np.flatnonzero(away > view.scale * _HALF / _FAR)
-    if not seen.size:
+    visible = np.flatnonzero(away > view.scale * _HALF / _FAR)
+    if not visible.size:
         return
-    left, right = int(seen[0]), int(seen[-1]) + 1
+    left, right = int(visible[0]), int(visible[-1]) + 1
     far = (np.float32(view.scale * _HALF) / away[left:right])[None, :]
     up = (np.float32(view.y) - np.arange(stage.height, dtype=np.float32))[:, None] * far / np.float32(
         view.scale
@@ -90,7 +92,8 @@ def _row(stage: SceneStage, view: _View, side: int, tall: bool) -> None:
     mask = noise.smoothstep(0.0, 0.02, roofs - up) * (up > -0.02)
     tones = [rgb(t) for t in (_NEW if tall else _OLD)]
     walls = np.stack([tones[int(i)] for i in rng.integers(0, len(tones), 42)])[which][None, :]
-    facing = 0.62 if (stage.light_at[0] - view.x) * side > 0 else 0.28  # the far side of the light is lit
+    # The side opposite the light is lit.
+    facing = 0.62 if (stage.light_at[0] - view.x) * side > 0 else 0.28
     light = stage.palette.ambient * np.float32(1.7 if view.neon else 1.15) + stage.palette.light * np.float32(
         0.9 - facing
     )
@@ -106,7 +109,7 @@ def _row(stage: SceneStage, view: _View, side: int, tall: bool) -> None:
 
 
 def _cell(along: NDArray[Any], center: float, half: float, soft: Image) -> Image:
-    """1 within `half` of `center` of each cell, its edges as soft as a pixel is wide."""
+    """Return 1 within `half` of `center` of each cell, with edges one pixel soft."""
     return np.clip((half - np.abs(along - np.floor(along) - center)) / soft + 0.5, 0, 1)
 
 
@@ -118,7 +121,7 @@ def _dress(
     which: NDArray[Any],
     rng: np.random.Generator,
 ) -> None:
-    """Windows floor by floor, shops below, a ledge above them and a cornice under the roof."""
+    """Add windows on each floor, shops below with a ledge above them, and a cornice under the roof."""
     far, up, start, roofs = field
     footprint = far / np.float32(view.scale)
     column = (far - start) / np.float32(0.19)
@@ -162,7 +165,7 @@ def _dress(
 
 
 def _ground(stage: SceneStage, view: _View) -> None:
-    """Road, kerbs and pavements; wet, they mirror what stands over them."""
+    """Paint road, curbs and pavements; wet ones mirror the houses."""
     top = int(view.y) + 1
     rows = stage.height - top
     down = np.arange(1, rows + 1, dtype=np.float32)[:, None]
@@ -211,7 +214,7 @@ def _at(view: _View, side: float, up: float, far: float) -> tuple[float, float]:
 
 
 def _lamps(stage: SceneStage, view: _View) -> None:
-    """Street lamps on both sides, the near ones large."""
+    """Add street lamps on both sides, larger nearby."""
     posts, heads = [], []
     for far in (9.0, 6.2, 4.2, 2.9, 2.0):
         for side in (-1.12, 1.12):
@@ -245,7 +248,7 @@ def _round(at: tuple[float, float], size: float) -> NDArray[Any]:
 
 
 def _signs(stage: SceneStage, view: _View) -> None:
-    """Upright signs that stand out from the walls, and their light."""
+    """Add upright signs that project from the walls, with their light."""
     rng = stage.rng("signs")
     lights = np.zeros(stage.image.shape, np.float32)
     for far in (7.0, 5.2, 3.9, 3.0, 2.3, 1.8):

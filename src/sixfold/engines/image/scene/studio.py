@@ -1,4 +1,4 @@
-"""A studio: one sweep of paper behind the subject; and the tile of an icon, and what is written."""
+"""Studios: a paper backdrop, the tile of an icon, textured walls, and lettering."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sixfold.engines.image.scene import noise
 from sixfold.engines.image.scene.canvas import Color, Image, blur, distance, glow, luma, mix, over, rgb
 from sixfold.engines.image.scene.stage import SceneStage
 
-# the paper's color, by the word for it
+# Paper colors by name.
 PAPERS = {
     "white": "#ffffff", "black": "#17181b", "grey": "#a9adb2", "red": "#b8332f", "orange": "#e5894a",
     "yellow": "#f0cc58", "gold": "#d8b063", "green": "#6fa776", "teal": "#4fa3a4", "blue": "#5b8fcf",
@@ -19,12 +19,13 @@ PAPERS = {
 }  # fmt: skip
 _OWN = ("#c9c0b4", "#b4bfc4", "#c7b7ae", "#b9c2b2", "#bdb9c6", "#d2c6b0")
 _TILES = ("#3f6fd8", "#f2a93b", "#35a37c", "#8a5bd0", "#ef6f5e", "#2b9cc4", "#f4c95d", "#2f3550")
-_FLAT = ("anime", "anime-image", "create_image_klein")  # looks that print a soft fall of light in steps
+# Looks that would render a soft gradient in steps.
+_FLAT = ("anime", "anime-image", "create_image_klein")
 _DARK = ("dark background", "dark backdrop", "low key", "moody", "dramatic lighting", "noir")
 
 
 def backdrop(stage: SceneStage) -> Color:
-    """The color that was asked for, or a quiet one."""
+    """Return the requested background color, or a neutral one."""
     named = stage.scene.backdrop
     if named in PAPERS:
         return rgb(PAPERS[named])
@@ -37,7 +38,7 @@ def backdrop(stage: SceneStage) -> Color:
 
 
 def paint(stage: SceneStage) -> None:
-    """A pool of light on paper that curves from the floor into the wall."""
+    """Paint the studio: an icon tile, a wall, or a curved paper backdrop."""
     paper = backdrop(stage)
     stage.depth[:] = 0.35
     stage.ground = 0.80
@@ -66,7 +67,7 @@ def _sweep(stage: SceneStage, paper: Color) -> None:
 
 
 def _tile(stage: SceneStage, paper: Color) -> None:
-    """A rounded square in one color, for an icon to stand on."""
+    """Paint a rounded square in one color as the background of an icon."""
     stage.image[:] = paper
     tones = stage.scene.colors
     names = [rgb(PAPERS[c]) for c in tones if c in PAPERS]
@@ -81,7 +82,7 @@ def _tile(stage: SceneStage, paper: Color) -> None:
 
 
 def tile_mask(stage: SceneStage) -> Image:
-    """Where the tile of an icon is."""
+    """Return the mask of an icon's tile."""
     half, middle = stage.unit * 41, (stage.width / 2, stage.height / 2)
     x = np.abs(np.arange(stage.width, dtype=np.float32) - np.float32(middle[0]))[None, :]
     y = np.abs(np.arange(stage.height, dtype=np.float32) - np.float32(middle[1]))[:, None]
@@ -94,11 +95,11 @@ def _neon(stage: SceneStage) -> bool:
     return "neon" in stage.scene.colors or "neon" in stage.scene.prompt.casefold()
 
 
-# -- what is written -------------------------------------------------------------------------------
+# -- lettering -------------------------------------------------------------------------------------
 
 
-def _written(stage: SceneStage, box: tuple[float, float, float, float], weight: float) -> Image:
-    """The letters as a mask, as large as `box` (left, top, right, bottom, in pixels) takes them."""
+def _letter_mask(stage: SceneStage, box: tuple[float, float, float, float], weight: float) -> Image:
+    """Return the letters as a mask, scaled to fit `box` (left, top, right, bottom in pixels)."""
     text = stage.scene.letters
     left, top, right, bottom = box
     face = cv2.FONT_HERSHEY_DUPLEX
@@ -112,22 +113,22 @@ def _written(stage: SceneStage, box: tuple[float, float, float, float], weight: 
 
 
 def letter(stage: SceneStage, box: tuple[float, float, float, float], ground: Color) -> None:
-    """Painted letters on a ground of this color."""
+    """Paint letters that contrast with the color of the background."""
     ink = rgb("#2a1c14") if luma(ground) > 0.42 else rgb("#f6efdf")
-    mask = _written(stage, box, 3.4)
+    mask = _letter_mask(stage, box, 3.4)
     move = max(1, round(stage.unit * 0.18))
     over(stage.image, mix(ground, rgb("#fff4dc"), 0.5), np.roll(mask, (move, move), (0, 1)) * np.float32(0.4))
     over(stage.image, ink, mask * np.float32(0.94))
 
 
 def neon(stage: SceneStage) -> None:
-    """Letters of light, and the wall that they light."""
-    asked = [c for c in stage.scene.colors if c in PAPERS and c not in ("neon", "black", "white")]
+    """Paint neon letters and their light on the wall."""
+    named = [c for c in stage.scene.colors if c in PAPERS and c not in ("neon", "black", "white")]
     tone = rgb({"blue": "#38a8ff", "green": "#40ff8a", "red": "#ff4048", "yellow": "#ffd84a"}.get(
-        asked[0] if asked else "", ("#ff3d9a", "#24e0ff", "#ff8a3d")[int(stage.rng("neon").integers(3))]
+        named[0] if named else "", ("#ff3d9a", "#24e0ff", "#ff8a3d")[int(stage.rng("neon").integers(3))]
     ))  # fmt: skip
     box = (stage.width * 0.12, stage.height * 0.34, stage.width * 0.88, stage.height * 0.62)
-    tube, core = _written(stage, box, 3.0), _written(stage, box, 1.1)
+    tube, core = _letter_mask(stage, box, 3.0), _letter_mask(stage, box, 1.1)
     for spread, strength in ((stage.unit * 9, 2.2), (stage.unit * 2.6, 1.2), (stage.unit * 0.9, 0.9)):
         glow(stage.image, tone, np.clip(blur(tube, spread) * np.float32(strength), 0, 0.8))
     over(stage.image, tone, tube)
@@ -135,7 +136,7 @@ def neon(stage: SceneStage) -> None:
 
 
 def write(stage: SceneStage) -> None:
-    """What the prompt wants to be read, in a studio: under the subject, or alone and large."""
+    """Write the prompt's lettering in a studio: below the subject, or alone and large."""
     if not stage.scene.letters:
         return
     if stage.scene.frame != "icon" and _neon(stage):
@@ -155,10 +156,10 @@ def write(stage: SceneStage) -> None:
 
 @dataclass(frozen=True, slots=True)
 class TextureLayout:
-    """How one kind is laid: a course's height in units, a piece's length and its joint in heights.
+    """How a wall is laid: a course's height in units, a piece's length and joint in heights.
 
-    `shift` is how far a course begins after the one below, in pieces; `spread` how much their tones differ;
-    `wander` how far their edges leave the straight, in heights; `grain` how much finer lines run along them.
+    `shift` is the offset of a course from the one below, in pieces; `spread` is the variation of tones;
+    `wander` how irregular the edges are, in heights; `grain` the strength of fine lines along the pieces.
     """
 
     tone: str
@@ -178,11 +179,12 @@ LAYINGS = {
     "planks": TextureLayout("#a9744a", "#4a301e", 12.0, 7.0, 0.012, shift=0.37, spread=0.20, grain=0.16),
     "tiles": TextureLayout("#dfe8e6", "#9fb0b2", 9.0, 1.0, 0.022, shift=0.0, spread=0.06),
 }
-NIGHT_BRICKS = TextureLayout("#4a2e33", "#17131a", 5.2, 2.4, 0.055)  # bricks behind letters of light
+# Bricks behind neon letters.
+NIGHT_BRICKS = TextureLayout("#4a2e33", "#17131a", 5.2, 2.4, 0.055)
 
 
 def lay_wall(stage: SceneStage, laying: TextureLayout, tone: Color | None = None) -> None:
-    """A wall of one kind over the whole image, in its own tone or the one that is given."""
+    """Paint a wall over the whole image, in its own tone or the given one."""
     height, width = stage.shape
     rng = stage.rng("wall")
     high = np.float32(stage.unit * laying.high)
@@ -211,7 +213,7 @@ def lay_wall(stage: SceneStage, laying: TextureLayout, tone: Color | None = None
 
 
 def paint_wall(stage: SceneStage, kind: str, tone: Color | None) -> None:
-    """A wall of a kind in the light of one lamp; with a floor where something stands before it."""
+    """Paint a wall lit by one lamp, with a floor if something stands in front of it."""
     laying = LAYINGS[kind]
     lay_wall(stage, laying, None if tone is None else mix(tone, rgb(laying.tone), 0.25))
     pool = distance(stage.shape, (stage.width * 0.5, stage.height * 0.40), 1.15) / np.float32(
@@ -224,7 +226,7 @@ def paint_wall(stage: SceneStage, kind: str, tone: Color | None) -> None:
 
 
 def _wall_floor(stage: SceneStage) -> None:
-    """A plain floor with the wall's shade on it."""
+    """Paint a plain floor in a shade of the wall."""
     y = np.linspace(0, 1, stage.height, dtype=np.float32)[:, None] * np.ones((1, stage.width), np.float32)
     wall = stage.image[: stage.height // 2].reshape(-1, 3).mean(0)
     tone = mix(wall.astype(np.float32), rgb("#8d8983" if luma(wall) > 0.3 else "#55514d"), 0.7)

@@ -1,4 +1,4 @@
-"""What color words and style words do to the image: grading before the look, media after it."""
+"""Color words and style words: grading before the look, media after it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sixfold.engines.image.scene.canvas import Image, blur, mix, over, ramp, rgb
 from sixfold.engines.image.scene.finishing import vivid
 from sixfold.engines.image.scene.stage import SceneStage
 
-# color word -> gradient from shadow to light
+# Gradients from shadow to light, by color word.
 _GRADES: dict[str, tuple[str, ...]] = {
     "red": ("#1f0508", "#8c1420", "#e0433a", "#ffd9c4"),
     "orange": ("#1f0d05", "#9c4310", "#f08a2c", "#ffecc8"),
@@ -41,10 +41,11 @@ def _gradient_map(image: Image, name: str, strength: float) -> Image:
 
 
 def grade(stage: SceneStage) -> None:
-    """Pull the image toward the colors that the prompt names."""
+    """Grade the image towards the colors that the prompt names."""
     np.clip(stage.image, 0, 1, out=stage.image)
     colors = [c for c in stage.scene.colors if c not in stage.scene.avoid]
-    if stage.place in ("interior", "studio", "abstract"):  # there walls and shapes have the color
+    if stage.place in ("interior", "studio", "abstract"):
+        # In these places the walls and shapes have the named color.
         colors = [c for c in colors if c in ("mono", "sepia", "pastel", "gold")]
     for index, color in enumerate(c for c in colors if c in _GRADES):
         stage.image = _gradient_map(stage.image, color, _STRENGTH.get(color, 0.66) / (1 + index * 1.1))
@@ -71,7 +72,7 @@ def grade(stage: SceneStage) -> None:
 
 
 def watercolor(stage: SceneStage) -> None:
-    """Pools of pigment with dark edges, paper showing through."""
+    """Paint pools of pigment with dark edges and visible paper."""
     rng = stage.rng("watercolour")
     height, width = stage.shape
     wobble = [
@@ -102,7 +103,7 @@ def watercolor(stage: SceneStage) -> None:
 
 
 def oil(stage: SceneStage) -> None:
-    """Thick directional strokes."""
+    """Paint thick directional strokes."""
     from_eight = np.round(np.clip(stage.image, 0, 1) * 255).astype(np.uint8)
     size = max(3, int(stage.unit * 0.55))
     height, width = stage.shape
@@ -118,7 +119,7 @@ def oil(stage: SceneStage) -> None:
 
 
 def pixel(stage: SceneStage) -> None:
-    """Square pixels and a short palette."""
+    """Reduce the image to square pixels with a small palette."""
     height, width = stage.shape
     block = max(2, round(min(stage.shape) / 112))
     small = cv2.resize(
@@ -133,7 +134,7 @@ def pixel(stage: SceneStage) -> None:
 
 
 def sketch(stage: SceneStage) -> None:
-    """Pencil lines and hatching on paper."""
+    """Draw pencil lines and hatching on paper."""
     gray = cv2.cvtColor(np.ascontiguousarray(stage.image), cv2.COLOR_RGB2GRAY)
     soft = blur(gray, stage.unit * 0.5)
     lines = np.clip((soft - cv2.GaussianBlur(gray, (0, 0), max(0.5, stage.unit * 0.07))) * 5.5, 0, 1)
@@ -151,7 +152,7 @@ def sketch(stage: SceneStage) -> None:
 
 
 def ukiyoe(stage: SceneStage) -> None:
-    """Flat printed color, dark key lines, washi paper, graded sky."""
+    """Print flat colors with dark key lines on washi paper."""
     inks = [rgb(t) for t in ("#1c2a44", "#2f5d8a", "#6f9fb0", "#b9654a", "#d9a86c", "#e6d9b8", "#f2e9d2")]
     flat = cv2.bilateralFilter(stage.image, 7, 0.15, 5)
     step = np.round(flat * 6) / 6
@@ -169,7 +170,7 @@ def ukiyoe(stage: SceneStage) -> None:
 
 
 def minimal(stage: SceneStage) -> None:
-    """Few flat shapes."""
+    """Simplify the image to few flat shapes."""
     eight = np.round(np.clip(stage.image, 0, 1) * 255).astype(np.uint8)
     for _ in range(2):
         eight = cv2.medianBlur(eight, max(3, int(stage.unit * 0.9) | 1))
@@ -179,7 +180,7 @@ def minimal(stage: SceneStage) -> None:
 
 
 def lowpoly(stage: SceneStage) -> None:
-    """The image in triangles."""
+    """Divide the image into triangles."""
     rng = stage.rng("lowpoly")
     cell = stage.unit * 3.6
     columns, rows = int(stage.width / cell) + 3, int(stage.height / cell) + 3
@@ -221,7 +222,7 @@ STYLES: dict[str, Callable[[SceneStage], None]] = {
 
 
 def apply(stage: SceneStage) -> None:
-    """The first medium among the style words."""
+    """Apply the first medium among the style words."""
     for name in stage.scene.styles:
         if name == "minimal" and stage.scene.frame == "icon":
             continue

@@ -1,4 +1,4 @@
-"""Subjects: library shapes set into the image, with form, rim light, shadow and reflection."""
+"""Subjects: shapes of the library drawn into the image, with form, rim light, shadow and reflection."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ _COLORS = {
     "teal": "#2aa0a0", "blue": "#2f62c4", "purple": "#7a45b8", "pink": "#ea86ae", "brown": "#7c5234",
     "white": "#f2f2ef", "black": "#26262b", "grey": "#8d939b", "pastel": "#f0c9c9", "neon": "#ff3fd0",
 }  # fmt: skip
-_SPOKEN = (("red", "fox"), ("brown", "bear"), ("gold", "dog"), ("grey", "wolf"))  # so they are anyway
-# hair has its own red, gold and gray
+# Combinations that only name the animal's usual color.
+_USUAL_COLORS = (("red", "fox"), ("brown", "bear"), ("gold", "dog"), ("grey", "wolf"))
+# Hair has its own shades of red, gold and gray.
 _WORN = {
     ("hair", "red"): "#b5502a", ("hair", "gold"): "#dcb46a", ("hair", "yellow"): "#e3c172",
     ("hair", "orange"): "#c8672c", ("hair", "grey"): "#b9bcc0", ("hair", "black"): "#1d1a1e",
@@ -28,9 +29,9 @@ _WORN = {
 
 @dataclass(frozen=True, slots=True)
 class SubjectSpot:
-    """Where a shape stands: its foot in pixels, its height in pixels, mirrored or not, how far off.
+    """Position of a shape: foot and height in pixels, mirrored or not, depth.
 
-    Below `cut`, a row of the image, nothing of it is seen.
+    Nothing is visible below `cut`, a row of the image.
     """
 
     x: float
@@ -43,7 +44,7 @@ class SubjectSpot:
 
 @dataclass(frozen=True, slots=True)
 class _SubjectSet:
-    """A shape rasterised in its own window: masks by role, and the window's place."""
+    """A shape rasterized in its own window: color and masks, and the window's position."""
 
     color: Image
     mask: Image
@@ -68,13 +69,13 @@ _BODY = ("coat", "body", "fur", "robe", "dress")
 
 
 def _hue(color: Color) -> tuple[float, float]:
-    """Where a color lies on the wheel, in turns, and how far from gray."""
+    """Return the hue of a color in turns, and its saturation."""
     hue, _, saturation = colorsys.rgb_to_hsv(*(float(v) for v in color))
     return hue, saturation
 
 
 def _kin(color: Color, main: Color) -> bool:
-    """Whether a tone is a shade of the main one, and changes with it."""
+    """Return whether a tone is a shade of the main color and changes with it."""
     (hue, strong), (other, strength) = _hue(color), _hue(main)
     if min(strong, strength) < 0.16:
         return max(strong, strength) < 0.28 and luma(main) > 0.6
@@ -82,21 +83,23 @@ def _kin(color: Color, main: Color) -> bool:
 
 
 def _tints(stage: SceneStage, shape: shapes.SceneShape, color: str | None, dressed: bool) -> dict[str, Color]:
-    """The colors that the prompt gives to roles of this shape: to the whole thing, and to what it wears."""
-    found: dict[str, Color] = {}
-    if color in _COLORS and (color, shape.name) not in _SPOKEN:
+    """Return the colors that the prompt gives to roles of this shape: the shape's own and those of worn
+    parts.
+    """
+    tints: dict[str, Color] = {}
+    if color in _COLORS and (color, shape.name) not in _USUAL_COLORS:
         tint = rgb(_COLORS[color])
         main = next((p.role for p in shape.parts if p.role in ("body", "coat", "fur")), shape.parts[0].role)
         own = rgb(shape.tones.get(main, "#9fb6c8"))
         for role, tone in shape.tones.items():
             shade = role in ("dark", "shade", "light") or role.endswith("2")
             if role == main or role in _BODY or (shade and _kin(rgb(tone), own)):
-                found[role] = tint
+                tints[role] = tint
     if dressed:
         for role, name in stage.scene.worn:
             if name in _COLORS:
-                found[role] = found[role + "2"] = rgb(_WORN.get((role, name), _COLORS[name]))
-    return found
+                tints[role] = tints[role + "2"] = rgb(_WORN.get((role, name), _COLORS[name]))
+    return tints
 
 
 def _tone(shape: shapes.SceneShape, role: str, tints: dict[str, Color]) -> Color:
@@ -107,7 +110,7 @@ def _tone(shape: shapes.SceneShape, role: str, tints: dict[str, Color]) -> Color
     return np.clip(tint * np.float32(0.35 + luma(color) * 0.3 + 0.45), 0, 1).astype(np.float32)
 
 
-def _rasterise(
+def _rasterize(
     stage: SceneStage, shape: shapes.SceneShape, spot: SubjectSpot, tints: dict[str, Color], dressed: bool
 ) -> _SubjectSet | None:
     top, bottom, left, right, scale = _window(stage, shape, spot)
@@ -120,13 +123,13 @@ def _rasterise(
         np.zeros(size, np.float32),
     )
     worn = stage.scene.worn if dressed else ()
-    asked, bare = {role for role, color in worn if color != "none"}, {r for r, c in worn if c == "none"}
+    named, bare = {role for role, color in worn if color != "none"}, {r for r, c in worn if c == "none"}
     center = np.array([50, 100], np.float32)
     move = np.array([spot.x - left, spot.foot - top], np.float32)
     sense = np.array([-scale if spot.flip else scale, scale], np.float32)
     for part in shape.parts:
         role = part.role.rstrip("2")
-        if role in bare or (part.asked and role not in asked):
+        if role in bare or (part.asked and role not in named):
             continue
         alpha = fill(size, [(part.outline - center) * sense + move])
         if part.cut:
@@ -144,7 +147,7 @@ def _rasterise(
 
 
 def _form(stage: SceneStage, cast: _SubjectSet, spot: SubjectSpot) -> tuple[Image, Image]:
-    """Light on a puffed-up silhouette (0..1), and its rim toward the light."""
+    """Return the shading of the inflated silhouette (0 to 1), and its rim towards the light."""
     sigma = max(0.8, spot.height * 0.035)
     pad = int(sigma * 2) + 1
     padded = cv2.copyMakeBorder(cast.mask, pad, pad, pad, pad, cv2.BORDER_CONSTANT)
@@ -187,7 +190,7 @@ def _light(stage: SceneStage, cast: _SubjectSet, spot: SubjectSpot) -> Image:
 
 
 def _shadow(stage: SceneStage, cast: _SubjectSet, spot: SubjectSpot) -> None:
-    """A contact shadow, and a cast one leaning away from the light."""
+    """Paint a contact shadow, and a cast shadow away from the light."""
     lean = float(np.clip((spot.x - stage.light_at[0]) / stage.width, -0.8, 0.8)) * 1.3
     length = {"day": 0.22, "night": 0.3}.get(stage.time, 0.42)
     strength = 0.5 if stage.weather in ("clear", "fair") else 0.22
@@ -245,8 +248,8 @@ def _reflection(stage: SceneStage, cast: _SubjectSet, paint: Image, spot: Subjec
     over(stage.image[foot : foot + rows, cast.left : cast.left + width], image, alpha)
 
 
-def _part(stage: SceneStage, cast: _SubjectSet, paint: Image, spot: SubjectSpot) -> None:
-    """Lift a subject off a ground of its own tone with a little light air behind it."""
+def _separate(stage: SceneStage, cast: _SubjectSet, paint: Image, spot: SubjectSpot) -> None:
+    """Separate a subject from a background of its own tone with a halo."""
     rows = slice(cast.top, cast.top + cast.mask.shape[0])
     columns = slice(cast.left, cast.left + cast.mask.shape[1])
     behind = stage.image[rows, columns]
@@ -277,12 +280,12 @@ def draw(
     grounded: bool = True,
     dressed: bool = False,
 ) -> None:
-    """Draw library shape `name` at `spot`; `grounded` ones get a shadow, or a reflection on water.
+    """Draw library shape `name` at `spot`; `grounded` shapes get a shadow, or a reflection on water.
 
-    A `dressed` one wears what the prompt names.
+    A `dressed` shape wears what the prompt names.
     """
     shape = shapes.library()[name]
-    cast = _rasterise(stage, shape, spot, _tints(stage, shape, color, dressed), dressed)
+    cast = _rasterize(stage, shape, spot, _tints(stage, shape, color, dressed), dressed)
     if cast is None:
         return
     paint = _light(stage, cast, spot)
@@ -296,7 +299,7 @@ def draw(
     if grounded and wet:
         _reflection(stage, cast, paint, spot)
     if stage.place not in ("studio", "interior"):
-        _part(stage, cast, paint, spot)
+        _separate(stage, cast, paint, spot)
     over(stage.image[rows, columns], paint, cast.mask)
     depth = stage.depth[rows, columns]
     depth += (np.float32(spot.depth) - depth) * cast.mask

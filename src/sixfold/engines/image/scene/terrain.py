@@ -1,4 +1,4 @@
-"""Land as a height field, looked at across its valleys: ridges, dunes, hills, shores and their water."""
+"""Terrain as a height field in perspective (ridges, dunes, hills, shores), and water."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NEAR, _FAR = 1.0, 42.0
 
 @dataclass(frozen=True, slots=True)
 class TerrainKind:
-    """A kind of country; `lands.toml` says what each field means."""
+    """A kind of terrain; `lands.toml` describes the fields."""
 
     amplitude: float
     ridged: float
@@ -43,7 +43,7 @@ class TerrainKind:
 
 @cache
 def lands() -> dict[str, TerrainKind]:
-    """Every kind of country by name."""
+    """Return every kind of terrain by name."""
     text = resources.files("sixfold.engines.image.scene").joinpath("lands.toml").read_text("utf-8")
     return {name: TerrainKind(**entry) for name, entry in tomllib.loads(text).items()}
 
@@ -79,7 +79,7 @@ def _wrapped_blur(field: Image, sigma: float) -> Image:
 
 
 def _shadow(tile: Image, towards: tuple[float, float], slope: float) -> Image:
-    """How much direct light reaches each point of a height tile (0 shadow, 1 lit)."""
+    """Return the share of direct light that reaches each point of a height tile (0 shadow, 1 lit)."""
     blocked = np.zeros_like(tile)
     for k in (2, 4, 7, 11, 16, 23, 32, 44, 58):
         moved = np.roll(tile, (round(towards[1] * k), round(towards[0] * k)), (0, 1))
@@ -88,7 +88,7 @@ def _shadow(tile: Image, towards: tuple[float, float], slope: float) -> Image:
 
 
 class TerrainRelief:
-    """A height field seen in perspective: for every pixel, where on the land it looks."""
+    """A height field seen in perspective: the land's coordinates for every pixel."""
 
     def __init__(self, stage: SceneStage, land: TerrainKind, name: str) -> None:
         self.stage, self.land = stage, land
@@ -106,7 +106,7 @@ class TerrainRelief:
         return u, v
 
     def envelope(self, x: Image, z: Image) -> Image:
-        """How much of the land's amplitude is allowed at (x, z): little near, and little in the valley."""
+        """Return the share of the amplitude at (x, z): low nearby and in the valley."""
         land = self.land
         rise = noise.smoothstep(land.start, land.full, z)
         center = (self.stage.layout.light[0] - 0.5) * 0.6 * z
@@ -116,7 +116,7 @@ class TerrainRelief:
         )
 
     def heights(self, x: Image, z: Image) -> Image:
-        """Ground heights above the valley floor."""
+        """Return ground heights above the valley floor."""
         u, v = self._world(x, z)
         raw = noise.sample(self.tile, u, v)
         carve = self._river(x, z) if self.land.river else np.float32(0)
@@ -129,7 +129,7 @@ class TerrainRelief:
         )
 
     def _river(self, x: Image, z: Image) -> Image:
-        """How deep a winding river cuts at (x, z)."""
+        """Return the depth that a winding river cuts at (x, z)."""
         turn = np.float32(self.offset[0] * 6)
         aim = np.float32((self.stage.layout.light[0] - 0.5) * 0.5)
         bend = np.sin(z * np.float32(0.33) + turn) * np.clip(z * np.float32(0.16), 0.15, 2.6) + aim * z
@@ -151,7 +151,7 @@ class TerrainRelief:
         self._fill(np.maximum.accumulate(np.float32(height - 1) - row, axis=0))
 
     def _canopy(self, x: Image, z: Image, ground: Image) -> Image:
-        """Little spires of trees where the land is neither steep, high nor wet."""
+        """Return the height of trees where the land is not steep, high or wet."""
         land = self.land
         spikes = noise.tile(self.rng, 256, 64, 2, 0.6)
         fine = noise.sample(spikes, x * np.float32(0.62), z * np.float32(0.62))
@@ -165,7 +165,7 @@ class TerrainRelief:
         return np.clip(fine + 0.15, 0, 1) * where * low * dry * far * np.float32(0.40 * land.trees)
 
     def _fill(self, crest: Image) -> None:
-        """Depth per pixel by inverting each column's running crest."""
+        """Compute the depth per pixel by inverting each column's running crest."""
         height, width = self.stage.shape
         rows = np.arange(height, dtype=np.float32)
         order = np.empty((height, width), np.float32)
@@ -186,7 +186,7 @@ class TerrainRelief:
 
 
 def _light_direction(stage: SceneStage) -> tuple[float, float, float]:
-    """Toward the light, in (x, up, z); a backlit scene is cheated to raking side light."""
+    """Return the direction to the light (x, up, z); backlight is moved to the side to show relief."""
     side = 1.0 if stage.layout.light[0] >= 0.5 else -1.0
     height = {"day": 0.75, "night": 0.60, "dawn": 0.34, "sunset": 0.30, "dusk": 0.26}[stage.time]
     vector = np.array([side * 0.9, height, 0.10])
@@ -209,7 +209,7 @@ def _tones(stage: SceneStage, land: TerrainKind) -> list[Color]:
 
 
 def _shade(relief: TerrainRelief) -> tuple[Image, Image]:
-    """Light on the land (0..1) and its steepness, by pixel."""
+    """Return the light on the land (0 to 1) and its steepness, per pixel."""
     stage, land = relief.stage, relief.land
     steep = np.float32(3.4 * land.steep * land.amplitude / 8)
     tile = relief.tile
@@ -227,7 +227,7 @@ def _shade(relief: TerrainRelief) -> tuple[Image, Image]:
 
 
 def render(stage: SceneStage, kind: str, name: str = "land") -> TerrainRelief:
-    """Paint the land of `kind` over the sky; notes the water's mask in the stage."""
+    """Paint the land of `kind` over the sky and store the water's mask in the stage."""
     land = lands()[kind]
     relief = TerrainRelief(stage, land, name)
     lit, steep = _shade(relief)
@@ -265,7 +265,7 @@ def render(stage: SceneStage, kind: str, name: str = "land") -> TerrainRelief:
 
 
 def _air(stage: SceneStage, relief: TerrainRelief, color: Image, land: TerrainKind) -> None:
-    """Aerial perspective: haze by distance, thicker in fog, pooling low."""
+    """Add haze by distance, thicker in fog and near the horizon."""
     thick = {"fog": 0.062, "rain": 0.05, "snow": 0.036, "storm": 0.04, "cloudy": 0.04}.get(
         stage.weather, 0.032
     )
@@ -276,13 +276,13 @@ def _air(stage: SceneStage, relief: TerrainRelief, color: Image, land: TerrainKi
     over(color, stage.palette.haze, amount.astype(np.float32))
 
 
-# how rough the water is, by place and then by weather
+# Roughness of water by place, and its factor by weather.
 _ROUGH = {"lake": 0.35, "river": 0.55, "sea": 1.0, "beach": 0.9, "city": 0.6}
 _WIND = {"storm": 1.9, "rain": 1.25, "fog": 0.6, "snow": 0.8}
 
 
 def _surface(stage: SceneStage, top: int, rough: float) -> tuple[Image, Image]:
-    """Slopes of the water in perspective, from row `top` down: fine far off, broad near."""
+    """Return the slopes of the water in perspective, from row `top` down: fine far away, broad nearby."""
     rng = stage.rng("water")
     texture = noise.tile(rng, 512, 9, 6, 0.60)
     rows = stage.height - top
@@ -300,7 +300,7 @@ def _surface(stage: SceneStage, top: int, rough: float) -> tuple[Image, Image]:
 
 
 def _mirror(stage: SceneStage, top: int, slope: Image, reach: float) -> Image:
-    """What the water reflects: the image above row `top`, turned over and shaken."""
+    """Return the reflection: the image above row `top`, flipped and rippled."""
     rows = stage.height - top
     y = np.arange(rows, dtype=np.float32)[:, None]
     up = (
@@ -316,7 +316,7 @@ def _mirror(stage: SceneStage, top: int, slope: Image, reach: float) -> Image:
 
 
 def _glints(stage: SceneStage, top: int, slope: Image, down: Image) -> Image:
-    """Sparkle under the light: a path of bright facets, widening toward the viewer."""
+    """Return sparkles under the light, in a path that widens towards the viewer."""
     x = np.arange(stage.width, dtype=np.float32)[None, :] - np.float32(stage.light_at[0])
     spread = stage.width * (0.025 + 0.16 * down)
     path = np.exp(-((x / spread) ** 2))
@@ -325,7 +325,7 @@ def _glints(stage: SceneStage, top: int, slope: Image, down: Image) -> Image:
 
 
 def paint_water(stage: SceneStage) -> None:
-    """Turn the stage's water mask into water."""
+    """Paint water where the stage's water mask is set."""
     plane = stage.water
     if plane is None or not plane.any():
         return
@@ -358,7 +358,7 @@ def paint_water(stage: SceneStage) -> None:
 
 
 def paint_shore(stage: SceneStage) -> None:
-    """A sandy beach in the foreground, with wet sand and lines of surf."""
+    """Paint a sandy beach in the foreground with wet sand and surf."""
     rng = stage.rng("shore")
     height, width = stage.shape
     x = np.linspace(0, 1, width, dtype=np.float32)

@@ -1,15 +1,15 @@
-"""The library of drawn things: vector parts in data, one file per group, in one small path language.
+"""A library of vector drawings, stored by group in TOML files in a small path language.
 
-A part is `role command numbers…`, in a box 100 wide and 100 high, y downwards, ground at 100:
+A part is `role command numbers…`, in a box 100 wide and 100 high, with y downwards and the ground at 100:
 
     S x,y x,y …        closed smooth curve through the points; `x,y!` makes a corner
     P x,y x,y …        closed polygon
-    E cx,cy rx,ry deg  ellipse, turned by deg (may be left out)
-    K x,y,r x,y,r …    a limb: a smooth stroke through the points, r its half width at each
+    E cx,cy rx,ry deg  ellipse, rotated by deg (optional)
+    K x,y,r x,y,r …    a limb: a smooth stroke through the points with half width r at each
 
-A leading `-` on the command cuts the part out of the silhouette. The role names a tone of the entry, or
-one of its own: `glow` shines by itself, `glass` mirrors the sky. With a `?` before it a part is drawn only
-where the prompt names its role.
+A `-` before the command cuts the part out of the silhouette. The role names a tone of the entry or a special
+one: `glow` emits light, `glass` mirrors the sky. A part with `?` before its role is drawn only if the prompt
+names the role.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ from numpy.typing import NDArray
 
 Points = NDArray[Any]
 
-INDOORS = frozenset({"table", "back", "wall"})  # what stands on tables, at the back of a room, or hangs there
+# Things that stand on tables or at the back of a room, or hang on a wall.
+INDOORS = frozenset({"table", "back", "wall"})
 
 
 @dataclass(frozen=True, slots=True)
 class ShapePart:
-    """One outline with its tone; `cut` removes it from what lies below; `asked` waits to be named."""
+    """One outline with its role; `cut` removes it from the parts below; `asked` parts must be named."""
 
     role: str
     path: str
@@ -39,13 +40,13 @@ class ShapePart:
 
     @property
     def outline(self) -> Points:
-        """Its corners (n, 2), which nobody may change: computed when it is drawn first."""
+        """Corners (n, 2), computed once and shared; callers must not modify them."""
         return _outline(self.path)
 
 
 @dataclass(frozen=True, slots=True)
 class SceneShape:
-    """One drawn thing. `size` is its height as a share of the image's; `home` where it belongs."""
+    """A drawing; `size` is its height as a share of the image's, `home` the places where it belongs."""
 
     name: str
     words: tuple[str, ...]
@@ -76,7 +77,7 @@ def _tangents(points: Points, corners: list[bool], closed: bool) -> Points:
 
 
 def _smooth(points: Points, corners: list[bool], closed: bool, steps: int = 8) -> Points:
-    """A cardinal spline through `points`, straight into and out of corners."""
+    """Return a cardinal spline through `points`, straight at corners."""
     tangents = _tangents(points, corners, closed)
     ends = np.roll(points, -1, 0) if closed else points[1:]
     out = np.roll(tangents, -1, 0) if closed else tangents[1:]
@@ -100,7 +101,7 @@ def _ellipse(numbers: list[list[float]]) -> Points:
 
 
 def _limb(numbers: list[list[float]]) -> Points:
-    """The outline of a stroke whose half width changes along it, with round ends."""
+    """Return the outline of a stroke with varying half width and round ends."""
     line = _smooth(np.array(numbers, np.float32), [False] * len(numbers), closed=False)
     xy, radius = line[:, :2], np.maximum(line[:, 2:], 0.05)
     run = np.gradient(xy, axis=0)
@@ -150,12 +151,12 @@ def _shape(name: str, entry: dict[str, Any]) -> SceneShape:
 
 @cache
 def library() -> dict[str, SceneShape]:
-    """Every drawn thing by name, in a fixed order."""
-    found: dict[str, SceneShape] = {}
+    """Return every drawing by name, in a fixed order."""
+    drawings: dict[str, SceneShape] = {}
     files = [
         f for f in resources.files("sixfold.engines.image.scene.shapes").iterdir() if f.name.endswith(".toml")
     ]
     for file in sorted(files, key=lambda f: f.name):
         for name, entry in tomllib.loads(file.read_text("utf-8")).items():
-            found[name] = _shape(name, entry)
-    return found
+            drawings[name] = _shape(name, entry)
+    return drawings
