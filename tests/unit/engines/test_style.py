@@ -342,7 +342,7 @@ def test_progress_rises_to_one_and_cancels_between_stages(source: Path) -> None:
 def test_what_cannot_be_read_is_refused_in_one_sentence(folder: Path, source: Path) -> None:
     broken = folder / "broken.png"
     broken.write_bytes(b"<svg/>" * 20)
-    with pytest.raises(EngineError, match=r"^This is not an image"):
+    with pytest.raises(EngineError, match=r"^The file is not an image"):
         run(broken, "noir")
     with pytest.raises(EngineError, match=r"^source_image_url is required\.$"):
         StyleEngine().run(Task("x", "m", {"style_prompt": "noir"}), Listener())
