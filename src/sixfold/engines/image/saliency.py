@@ -30,19 +30,19 @@ _KEEP = 0.1
 
 @dataclass(frozen=True, slots=True)
 class SalientRegions:
-    """An even partition: `labels` HxW, mean Lab colors Nx3, centers Nx2 (0 to 1), areas and borders N."""
+    """An even partition: `labels` HxW, mean Lab colors Nx3, centers Nx2 (0 to 1), sizes and borders N."""
 
     labels: NDArray[np.int32]
     colors: Array
     centers: Array
-    areas: Array
+    sizes: Array
     border: Array
     links: Array  # pairs of neighbors, Mx2
 
     @property
     def count(self) -> int:
         """Number of regions."""
-        return len(self.areas)
+        return len(self.sizes)
 
 
 def saliency(rgb: Pixels) -> Array:
@@ -79,14 +79,14 @@ def regions(lab: Array) -> SalientRegions:
     _, labels = np.unique(slic.getLabels(), return_inverse=True)
     labels = labels.reshape(height, width).astype(np.int32)
     flat, count = labels.ravel(), int(labels.max()) + 1
-    areas = np.bincount(flat, minlength=count).astype(np.float64)
-    colors = np.stack([np.bincount(flat, lab[..., c].ravel(), count) for c in range(3)], 1) / areas[:, None]
+    sizes = np.bincount(flat, minlength=count).astype(np.float64)
+    colors = np.stack([np.bincount(flat, lab[..., c].ravel(), count) for c in range(3)], 1) / sizes[:, None]
     rows, columns = np.indices((height, width))
     places = np.stack([np.bincount(flat, rows.ravel(), count), np.bincount(flat, columns.ravel(), count)], 1)
-    centers = places / areas[:, None] / [height, width]
+    centers = places / sizes[:, None] / [height, width]
     rim = np.concatenate([labels[0], labels[-1], labels[:, 0], labels[:, -1]])
     border = np.bincount(rim, minlength=count).astype(np.float64)
-    return SalientRegions(labels, colors, centers, areas, border, _links(labels))
+    return SalientRegions(labels, colors, centers, sizes, border, _links(labels))
 
 
 def _links(labels: NDArray[np.int32]) -> Array:
@@ -109,7 +109,7 @@ def ground_share(partition: SalientRegions) -> Array:
     for through in range(partition.count):  # Floyd-Warshall
         np.minimum(distance, distance[:, through, None] + distance[through], out=distance)
     alike = np.exp(-(distance**2) / (2 * _GEODESIC**2))
-    reach = alike @ partition.border / np.sqrt(alike @ partition.areas)
+    reach = alike @ partition.border / np.sqrt(alike @ partition.sizes)
     return 1 - np.exp(-(reach**2) / 2)
 
 
@@ -118,7 +118,7 @@ def _worth(partition: SalientRegions) -> Array:
     color = np.linalg.norm(partition.colors[:, None] - partition.colors[None], axis=2)
     apart = ((partition.centers[:, None] - partition.centers[None]) ** 2).sum(2)
     near = np.exp(-apart / (2 * _NEAR**2))
-    contrast = (color * near * (ground * partition.areas)[None]).sum(1)
+    contrast = (color * near * (ground * partition.sizes)[None]).sum(1)
     contrast /= max(1e-9, float(contrast.max()))
     first, second = partition.links[:, 0], partition.links[:, 1]
     tie = np.exp(-(color[first, second] ** 2) / (2 * _ALIKE**2)) + _KEEP

@@ -14,7 +14,7 @@ Fill = Callable[[Pixels, MaskHole], Pixels]
 
 
 class InpaintEngine:
-    """Fills the white areas of `mask` in `image`, grown by `grow` pixels and softened by `feather` pixels."""
+    """Fills the white parts of `mask` in `image`, grown by `grow` pixels and softened by `feather` pixels."""
 
     name = "inpainter"
     version = "2"

@@ -1,8 +1,9 @@
-"""Filling a hole without weights: texture from the surroundings for areas, colors for lines.
+"""Filling a hole without weights: texture from the surroundings for large holes, colors for lines.
 
-An area is filled by a repetition found around it (`patch_copy`), otherwise by shift maps (Pritch, Kav-Venaki
-and Peleg, 2009) on a part of the image around it. A thin hole is filled by fast marching (Telea, 2004), which
-continues edges and needs no texture; a hole in smooth shading by the flow of Bertalmio and others (2001).
+A large hole is filled by a repetition found around it (`patch_copy`), otherwise by shift maps (Pritch,
+Kav-Venaki and Peleg, 2009) on a part of the image around it. A thin hole is filled by fast marching (Telea,
+2004), which continues edges and needs no texture; a hole in smooth shading by the flow of Bertalmio and
+others (2001).
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ _CORE, _LIKELY = 0.9, 0.6
 _SOFT = 0.12
 # Reach of held objects from the body, as a share of the face.
 _ARM = 0.8
-# Weight of salient objects elsewhere, such as flags, lamps and shelves.
+# Weight of salient objects elsewhere, such as flags, lamps and furniture.
 _BESIDE = 0.4
 # Half widths and depths below the chin, in units of the face; the last one extends to the image's border.
 _MIDDLE = ((0.3, 0.0), (0.35, 0.25), (0.75, 0.7), (0.85, 1.6))

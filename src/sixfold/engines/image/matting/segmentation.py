@@ -109,11 +109,11 @@ def clean_mask(mask: NDArray[np.bool_], belief: Array) -> NDArray[np.bool_]:
     count, labels, stats, _ = cv2.connectedComponentsWithStats(mask.astype(np.uint8), connectivity=8)
     if count < 2:
         return mask
-    areas = stats[:, cv2.CC_STAT_AREA].astype(float)
-    areas[0] = 0
+    sizes = stats[:, cv2.CC_STAT_AREA].astype(float)
+    sizes[0] = 0
     means = np.bincount(labels.ravel(), belief.ravel(), count) / np.maximum(1, stats[:, cv2.CC_STAT_AREA])
-    keep = (areas > _SPECK * areas.max()) & ((means > 0.3) | (areas > 0.5 * areas.max()))
-    keep |= (areas > 0.004 * areas.max()) & (means > 0.8)
+    keep = (sizes > _SPECK * sizes.max()) & ((means > 0.3) | (sizes > 0.5 * sizes.max()))
+    keep |= (sizes > 0.004 * sizes.max()) & (means > 0.8)
     keep[0] = False
     solid = keep[labels]
     count, labels, stats, _ = cv2.connectedComponentsWithStats((~solid).astype(np.uint8), connectivity=4)

@@ -37,7 +37,7 @@ def vivid(image: Image, amount: float) -> Image:
 
 
 def bloom(stage: SceneStage, image: Image, threshold: float, spread: float, amount: float) -> Image:
-    """Return `image` with bright areas glowing beyond their edges; white areas stay unchanged."""
+    """Return `image` with bright parts glowing beyond their edges; white parts stay unchanged."""
     shine = blur(np.clip(image - np.float32(threshold), 0, 1), stage.unit * spread) * np.float32(amount)
     return image + (1 - np.clip(image, 0, 1)) * np.clip(shine, 0, 1)
 
@@ -140,7 +140,7 @@ def _ink(stage: SceneStage, image: Image) -> Image:
 
 
 def photographic(stage: SceneStage) -> None:
-    """Apply the look of `photoreal`: lens blur by depth, fine texture, bloom, film curve, grain, vignette."""
+    """Apply the look of `photoreal`: lens blur by depth, fine texture, bloom, tone curve, grain, vignette."""
     image = np.clip(stage.image, 0, 1)
     rng = stage.rng("lens")
     near = (

@@ -57,7 +57,7 @@ class Canvas:
 
     @cached_property
     def flow(self) -> Array:
-        """Directions along edges as HxWx2 unit vectors; areas without edges get a slow swirl."""
+        """Directions along edges as HxWx2 unit vectors; a slow swirl elsewhere."""
         return textures.flow(cv2.cvtColor(self.abstract, cv2.COLOR_RGB2GRAY), 5 * self.unit, self.rng("flow"))
 
     @cached_property

@@ -99,7 +99,7 @@ def gamma(rgb: Array, power: float) -> Array:
 
 
 def bloom(rgb: Array, sigma: float, amount: float, floor: float = 0.6) -> Array:
-    """Add light that spills from bright areas."""
+    """Add light that spills from bright parts."""
     bright = np.maximum(rgb - np.float32(floor), 0) / np.float32(1 - floor)
     return 1 - (1 - rgb) * (1 - np.clip(textures.blur(bright, sigma) * np.float32(amount), 0, 1))
 

@@ -140,7 +140,7 @@ def _limit_size(width: int, height: int) -> tuple[int, int]:
 
 
 def _working_copy(picture: DecodedImage, width: int, height: int) -> Array:
-    """Return the source at working size, with transparent areas filled from their neighborhood."""
+    """Return the source at working size, with transparent parts filled from their neighborhood."""
     low, high = _WORK_SIDES
     scale = min(max(max(width, height), low), high) / max(width, height)
     size = (max(1, round(width * scale)), max(1, round(height * scale)))
@@ -212,7 +212,7 @@ def relight(rgb: Array, light: StyleLight) -> Array:
 
 
 def apply_texture(rgb: Array, kind: str, seed: int) -> Array:
-    """Apply a surface texture: paper, canvas weave or film grain; other kinds change nothing."""
+    """Apply a surface texture: paper, canvas weave or photographic grain; other kinds change nothing."""
     unit = max(rgb.shape[:2]) / 1024
     size = (rgb.shape[0], rgb.shape[1])
     rng = np.random.default_rng([seed, 7])

@@ -11,7 +11,7 @@ from sixfold.engines.image.styles.textures import Array
 
 
 def noir(canvas: Canvas) -> Array:
-    """Black-and-white film: hard key light, crushed shadows, grain."""
+    """Black and white: hard key light, crushed shadows, grain."""
     rng = canvas.rng("noir")
     red = canvas.rgb @ np.array([0.52, 0.36, 0.12], np.float32)
     crisp = colors.raise_local_contrast(np.repeat(red[..., None], 3, 2), 22 * canvas.unit, 0.9)[..., 0]
@@ -132,7 +132,7 @@ def dream(canvas: Canvas) -> Array:
 
 
 def infrared(canvas: Canvas) -> Array:
-    """Color infrared film: greens turn pink and white, skies deep teal."""
+    """Color infrared: greens turn pink and white, skies deep teal."""
     unit = canvas.unit
     red, green, blue = (canvas.rgb[..., index] for index in range(3))
     leaf = textures.step(-0.02, 0.16, green - np.maximum(red * 0.92, blue))

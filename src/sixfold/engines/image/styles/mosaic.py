@@ -152,7 +152,7 @@ def stained_glass(canvas: Canvas) -> Array:
 
 
 def low_poly(canvas: Canvas) -> Array:
-    """Triangles: small along the outlines, large in areas without detail."""
+    """Triangles: small along the outlines, large where there is no detail."""
     height, width = canvas.size
     rng = canvas.rng("low poly")
     loose = strokes.jittered_grid(canvas.size, canvas.px(58), rng)

@@ -86,7 +86,7 @@ def _along_edges(large: Array, scale: int, amount: float) -> Array:
 
 
 def _flat(large: Array, scale: int, amount: float) -> Array:
-    """Merge nearly equal colors into flat areas, as drawings have them."""
+    """Merge nearly equal colors into flat patches, as drawings have them."""
     return np.dstack(
         [
             cv2.ximgproc.guidedFilter(large, np.ascontiguousarray(large[..., channel]), scale, amount**2)
