@@ -58,7 +58,7 @@ async def test_a_refund_withdraws_the_output_the_file_and_the_cost(either_home: 
     record = await told(home, made["id"])
     assert (record["status"], record["output"], record["cost"]) == ("failed", None, "0.00")
     assert record["credits_charged"] == 0
-    assert "given back: a test" in record["error"]
+    assert "refunded: a test" in record["error"]
     assert (await home.client.get(url)).status_code == 404
     assert await home.standing() == ("5.00", "0.00")
     await refund(home, made["id"])
@@ -261,12 +261,12 @@ async def test_a_group_that_ends_early_keeps_pays_and_gives_what_was_made(
     hang_behind_the_first(monkeypatch)
     pipeline = home.product.pipeline
 
-    async def ending(_events: Any, look: Any, _seconds: float, **_more: Any) -> Any:
+    async def wait(_events: Any, read_current: Any, _seconds: float, **_more: Any) -> Any:
         await over.wait()
-        return await look()
+        return await read_current()
 
     if end == "time":
-        monkeypatch.setattr(pipeline.waiters, "ending", ending)
+        monkeypatch.setattr(pipeline.waiters, "wait", wait)
     asked = asyncio.create_task(images(home, 3, "a fox"))
     await home.until("4.96", "0.08")
     listed = (await home.client.get(PREDICTIONS, headers=home.bearer)).json()["predictions"]
