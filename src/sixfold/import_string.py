@@ -1,4 +1,4 @@
-"""What is named as text, `module:attribute`, and imported only where it is wanted."""
+"""Import of objects named as `module:attribute`, deferred until they are needed."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 
 def named(target: str) -> Any:
-    """What `module:attribute` names; raises `ImportError` and `AttributeError`."""
+    """Import and return an object named `module:attribute`; raises `ImportError` or `AttributeError`."""
     module, _, attribute = target.partition(":")
     return getattr(importlib.import_module(module), attribute)
 
 
 def deferred(target: str) -> Callable[..., Any]:
-    """A function that calls the one that `module:attribute` names, and imports it at its first call."""
+    """Return a function that imports the function `module:attribute` at its first call and calls it."""
 
     def call(*arguments: Any) -> Any:
         return named(target)(*arguments)

@@ -1,13 +1,13 @@
-"""Models written as Python functions: `@sixfold.model` on one function of a file makes it a model.
+"""Models as Python functions: `@sixfold.model` on a function of a file makes it a model.
 
-    import sixfold
-    from typing import Annotated
+import sixfold
+from typing import Annotated
 
-    @sixfold.model
-    def greet(name: str, times: Annotated[int, sixfold.Range(1, 9)] = 1) -> str:
-        return ", ".join([f"hello {name}"] * times)
+@sixfold.model
+def greet(name: str, times: Annotated[int, sixfold.Range(1, 9)] = 1) -> str:
+return ", ".join([f"hello {name}"] * times)
 
-The hints say what it takes and gives; nothing here is needed to call the function.
+The type hints define inputs and outputs; the function can still be called as usual.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from typing import Annotated, Any, TypeVar, overload
 
 MARK = "__sixfold_model__"
 F = TypeVar("F", bound=Callable[..., Any])
-Progress = Callable[[float], None]  # an argument of this type is given the way to report from 0 to 1
+# An argument of this type receives a function that reports progress from 0 to 1.
+Progress = Callable[[float], None]
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """What the decorator was told; empty texts leave it to the file."""
+    """Arguments of the decorator; empty ones are derived from the file."""
 
     name: str = ""
     title: str = ""
@@ -34,7 +35,7 @@ class ModelFacts:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """From `least` to `most`, both included."""
+    """An inclusive range from `least` to `most`."""
 
     least: float | None = None
     most: float | None = None
@@ -42,7 +43,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Length:
-    """A text of at most so many characters."""
+    """A maximum length of text in characters."""
 
     most: int
 

@@ -1,9 +1,9 @@
-"""The number of files and connections that a process may have open at once (RLIMIT_NOFILE).
+"""Limit on the files and connections that a process may have open (RLIMIT_NOFILE).
 
-A server raises its own soft limit as far as it may: each connection takes one descriptor, and each call that
-is streamed from a model server takes another. Programs that it starts get a lower soft limit, since some of
-them use select(), which cannot take a descriptor above 1,023: workers get the one that the server was started
-with, sandboxed programs 1,024. Any of them may raise it again.
+A server raises its own soft limit as far as allowed: each connection takes a file descriptor, and each call
+that is streamed from a model server another one. Child processes get a lower soft limit, because some of them
+use select(), which does not support descriptors above 1,023: workers get the limit with which the server was
+started, and sandboxed programs 1,024. Any of them may raise it again.
 """
 
 from __future__ import annotations
@@ -12,15 +12,18 @@ import logging
 import resource
 from contextlib import suppress
 
-MOST = 1 << 20  # Linux's own default maximum; a container's "unlimited" would be a billion
-SELECTABLE = 1_024  # descriptors that select() can take
-ENOUGH = 8_192  # below this, a server says so when it starts
+# The default maximum of Linux; "unlimited" in a container would be a billion.
+MOST = 1 << 20
+# Number of descriptors that select() supports.
+SELECTABLE = 1_024
+# With less than this, a server logs a warning at startup.
+ENOUGH = 8_192
 _LOG = logging.getLogger("sixfold.server")
 _started_with: list[int] = []
 
 
 def raise_limit() -> int:
-    """Raise this process's limit to its hard limit and return it; log a warning when that is low."""
+    """Raise this process's limit to its hard limit and return it; logs a warning if that is low."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MOST if hard == resource.RLIM_INFINITY else min(hard, MOST)
     if soft == resource.RLIM_INFINITY or soft > wanted:
@@ -39,15 +42,16 @@ def raise_limit() -> int:
 
 
 def restore(pid: int) -> None:
-    """Give a child process the soft limit that this process was started with."""
+    """Set a child process's soft limit to the one with which this process was started."""
     if _started_with:
-        with suppress(ProcessLookupError, PermissionError):  # it has ended, or belongs to another user
+        # The process may have ended or belong to another user.
+        with suppress(ProcessLookupError, PermissionError):
             _, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
             resource.prlimit(pid, resource.RLIMIT_NOFILE, (min(_started_with[0], hard), hard))
 
 
 def lower_limit() -> None:
-    """Lower the soft limit of this process to what select() can take."""
+    """Lower this process's soft limit to what select() supports."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft > SELECTABLE:
         resource.setrlimit(resource.RLIMIT_NOFILE, (SELECTABLE, hard))

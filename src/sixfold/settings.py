@@ -1,7 +1,7 @@
-"""Every setting, read once: environment over configuration file over default.
+"""Settings, read once: environment variables override the configuration file, which overrides defaults.
 
-This is the only module that reads the environment. A field `queue_limit` is `SIXFOLD_QUEUE_LIMIT` in
-the environment and `queue_limit` in `sixfold.toml`; `docs/reference/settings.md` lists them all.
+This is the only module that reads the environment. A field `queue_limit` is `SIXFOLD_QUEUE_LIMIT` in the
+environment and `queue_limit` in `sixfold.toml`; `docs/reference/settings.md` lists all settings.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from urllib.parse import urlsplit
 
 MIB = 2**20
 GIB = 2**30
-MAX_LINK_SECONDS = 7 * 24 * 3600  # no cloud signs for longer
+# The longest validity of signed URLs that cloud providers allow.
+MAX_LINK_SECONDS = 7 * 24 * 3600
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
 AREAS = ("media", "gateway", "imagekit", "memory", "hosting", "workflows")
 _ORIGIN = re.compile(r"https?://[^/\s@?#]+/?")
@@ -33,14 +34,16 @@ PROVIDER_KEYS = ("fal_key", "replicate_api_token", "openai_api_key", "anthropic_
 _KNOWN_AS = {"otel_endpoint": "OTEL_EXPORTER_OTLP_ENDPOINT", **{name: name.upper() for name in PROVIDER_KEYS}}
 
 
-_ORIGINS: Mapping[str, str] = {  # settings that name a server, each with an example
+# Settings that name a server, each with an example.
+_ORIGINS: Mapping[str, str] = {
     "public_url": "https://example.com",
     "comfyui_url": "http://127.0.0.1:8188",
     "hub_url": "https://example.com",
     "stripe_url": "https://api.stripe.com",
     "otel_endpoint": "http://127.0.0.1:4318",
 }
-_SOME = 0.001  # of a time that cannot be nothing
+# Minimum of durations that must not be 0.
+_SOME = 0.001
 _BOUNDS: Mapping[str, tuple[float, float]] = {
     "port": (0, 65535),
     "comfyui_port": (0, 65535),
@@ -64,12 +67,12 @@ _BOUNDS: Mapping[str, tuple[float, float]] = {
 
 
 class InvalidSetting(Exception):
-    """A setting cannot be understood; the text names it and what would be valid."""
+    """A setting is invalid; the message names it and what would be valid."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The whole configuration of one server; immutable, handed down by `assembly`."""
+    """The immutable configuration of one server, passed on by `app.bootstrap`."""
 
     data_dir: Path = field(default_factory=lambda: Path(".sixfold"))
     database_url: str = field(default="", repr=False)
@@ -81,13 +84,13 @@ class Settings:
     config: Path | None = None
     log_level: str = "info"
 
-    # where the bytes of results and uploads lie
+    # Storage of results and uploads.
     blob_url: str = ""
     blob_seconds: float = 30
     blob_cache_bytes: int = 2 * GIB
     blob_link_seconds: int = 0
 
-    # where predictions run
+    # Execution of predictions.
     driver: Literal["process", "inline", "ray"] = "process"
     ray_address: str = "auto"
     container_socket: str = ""
@@ -112,10 +115,10 @@ class Settings:
     previews: Literal["", "allow"] = ""
     comfyui_graphs: Literal["", "allow"] = ""
 
-    # the memory
+    # Memory search.
     memory_index_bytes: int = 512 * MIB
 
-    # what may come in
+    # Limits of requests and files.
     json_body_bytes: int = MIB
     inline_body_bytes: int = 32 * MIB
     unauthenticated_body_bytes: int = 128 * MIB
@@ -147,7 +150,7 @@ class Settings:
     open_image_service: bool = False
     upload_url: str = ""
 
-    # the memory
+    # Limits of the memory.
     memory_plans: Literal["", "enforced"] = ""
     memory_page_bytes: int = MIB
     memory_import_files: int = 200_000
@@ -155,7 +158,7 @@ class Settings:
     memory_account_pages: int = 250_000
     memory_account_bytes: int = 10 * GIB
 
-    # what would serve better than the embedded engines
+    # Services used in place of the embedded engines.
     hub_url: str = "https://huggingface.co"
     space_endpoint: str = ""
     space_image: str = ""
@@ -168,35 +171,35 @@ class Settings:
     anthropic_api_key: str = field(default="", repr=False)
     hf_token: str = field(default="", repr=False)
 
-    # where servers of models are looked for, besides this machine
+    # Hosts that are probed for model servers, besides this machine.
     probe_hosts: tuple[str, ...] = ()
 
-    # how people pay
+    # Payments.
     prices_own_hardware: Literal["", "list", "free"] = ""
     stripe_secret_key: str = field(default="", repr=False)
     stripe_webhook_secret: str = field(default="", repr=False)
     stripe_url: str = "https://api.stripe.com"
 
-    # who may sign people in besides
+    # Single sign-on.
     oidc_issuer: str = ""
     oidc_client_id: str = ""
     oidc_client_secret: str = field(default="", repr=False)
     oidc_name: str = "single sign-on"
     oidc_signup: Literal["", "allow"] = ""
 
-    # what becomes of those who leave
+    # Account deletion.
     deletion_days: float = 7
 
-    # who is told what happens
+    # Telemetry.
     otel_endpoint: str = ""
 
-    # for tests only
+    # Tests only.
     testing: bool = False
     failpoints: str = ""
     probe: bool = True
 
-    # tables of the configuration file
-    tables: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)  # they may hold keys
+    # Tables of the configuration file, which may contain keys.
+    tables: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
 
     def __post_init__(self) -> None:
         self._check_numbers()
@@ -265,7 +268,6 @@ class Settings:
             )
 
     def _check_numbers(self) -> None:
-        """No number is negative or endless, and those that must be more are."""
         for spec in dataclasses.fields(self):
             value = getattr(self, spec.name)
             if not isinstance(value, int | float):
@@ -277,22 +279,22 @@ class Settings:
 
     @property
     def config_file(self) -> Path:
-        """The configuration file, whether it is there or not."""
+        """The path of the configuration file, which may not exist."""
         return self.config or self.data_dir / "sixfold.toml"
 
     @property
     def on_postgres(self) -> bool:
-        """Whether the database is a PostgreSQL, which other servers may share."""
+        """Whether the database is PostgreSQL, which several servers may share."""
         return self.database_url.startswith("postgres")
 
     @property
     def on_loopback(self) -> bool:
-        """Whether the server is bound to this machine alone."""
+        """Whether the server listens on the loopback interface only."""
         return self.host in LOOPBACK_HOSTS
 
     @property
     def base_url(self) -> str:
-        """The origin that absolute URLs in answers start with, without a trailing slash."""
+        """The origin of absolute URLs in responses, without a trailing slash."""
         if self.public_url:
             return self.public_url.rstrip("/")
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -300,22 +302,22 @@ class Settings:
 
     @property
     def own_hardware_free(self) -> bool:
-        """Whether what this installation's own engines and model servers do costs nothing."""
+        """Whether this installation's own engines and model servers are free of charge."""
         written = self.tables.get("prices", {}).get("own_hardware", "list")
         return (self.prices_own_hardware or written) == "free"
 
     @property
     def graphs_go_to_comfyui(self) -> bool:
-        """Whether a graph may run whole on the ComfyUI: its nodes may do there whatever they like."""
+        """Whether a workflow may run entirely on ComfyUI, where its nodes are not restricted."""
         return self.comfyui_graphs == "allow" or (self.on_loopback and not self.public_url)
 
     @property
     def previews_allowed(self) -> bool:
-        """Whether engines of quality `preview` may serve: on loopback, or where the operator said so."""
+        """Whether engines of quality `preview` may be used: on loopback, or if the operator allows it."""
         return self.previews == "allow" or (self.on_loopback and not self.public_url)
 
     def replace(self, **changes: Any) -> Settings:
-        """A copy with some fields changed."""
+        """Return a copy with changed fields."""
         return dataclasses.replace(self, **changes)
 
 
@@ -328,9 +330,9 @@ def _is_ipv6(host: str) -> bool:
 
 
 def load(environ: Mapping[str, str] | None = None, **overrides: Any) -> Settings:
-    """Settings from the environment (default: the process's), the configuration file, and `overrides`.
+    """Load settings from the environment (default: the process's), the configuration file, and `overrides`.
 
-    Raises `InvalidSetting` with one sentence for a value that cannot be understood.
+    Raises `InvalidSetting` with one sentence for the first invalid value.
     """
     env = os.environ if environ is None else environ
     types = {spec.name: str(spec.type) for spec in dataclasses.fields(Settings) if spec.name != "tables"}
@@ -349,7 +351,7 @@ def load(environ: Mapping[str, str] | None = None, **overrides: Any) -> Settings
 
 
 def _from_environment(env: Mapping[str, str], types: Mapping[str, str]) -> dict[str, Any]:
-    """Each setting that has a variable with something in it; some have a second name that everybody knows."""
+    """Return the settings with non-empty variables; some have a second, well-known name."""
     values: dict[str, Any] = {}
     for name, kind in types.items():
         text = env.get(f"SIXFOLD_{name.upper()}") or env.get(_KNOWN_AS.get(name, ""), "")
@@ -359,7 +361,7 @@ def _from_environment(env: Mapping[str, str], types: Mapping[str, str]) -> dict[
 
 
 def _from_document(document: Mapping[str, Any], types: Mapping[str, str]) -> dict[str, Any]:
-    """The settings that a configuration file has outside of its tables."""
+    """Return the settings of the configuration file outside of its tables."""
     for name in document:
         if name not in types:
             raise InvalidSetting(f"sixfold.toml has an unknown setting {name!r}")
@@ -367,7 +369,7 @@ def _from_document(document: Mapping[str, Any], types: Mapping[str, str]) -> dic
 
 
 def _find_keys(gateway: Any, env: Mapping[str, str]) -> None:
-    """Put the keys that an upstream's `api_key_env` names where a written-out `api_key` would stand."""
+    """Set `api_key` of each upstream from the variable named by its `api_key_env`."""
     upstreams = gateway.get("upstreams") if isinstance(gateway, dict) else None
     for name, row in upstreams.items() if isinstance(upstreams, dict) else ():
         variable = row.get("api_key_env") if isinstance(row, dict) else None
@@ -381,18 +383,18 @@ def _find_keys(gateway: Any, env: Mapping[str, str]) -> None:
 
 
 def api_key(environ: Mapping[str, str] | None = None) -> str | None:
-    """The key that the command line uses as a client: `SIXFOLD_API_KEY`."""
+    """Return `SIXFOLD_API_KEY`, the key of the CLI as a client, or None."""
     return (os.environ if environ is None else environ).get("SIXFOLD_API_KEY") or None
 
 
 def plain_terminal(environ: Mapping[str, str] | None = None) -> bool:
-    """Whether the terminal asks for text without colour: `NO_COLOR`, or a dumb one."""
+    """Return whether output must not be colored: `NO_COLOR` is set, or the terminal is dumb."""
     env = os.environ if environ is None else environ
     return bool(env.get("NO_COLOR")) or env.get("TERM") == "dumb"
 
 
 def worker_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The part of the environment that a worker process may see: no key, no secret, no setting."""
+    """Return the variables that a worker process may see: no keys, secrets or settings."""
     env = os.environ if environ is None else environ
     kept = ("PATH", "LANG", "LC_ALL", "TZ", "TMPDIR", "VIRTUAL_ENV", "PYTHONPATH", "LD_LIBRARY_PATH")
     return {name: env[name] for name in kept if name in env}

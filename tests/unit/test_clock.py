@@ -1,4 +1,4 @@
-"""Time that cannot be set, and text that says when."""
+"""The steady clock, and time formats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ids are drawn ahead, and no two are the same: in threads, and in what a process becomes by a fork."""
+"""Ids are unique across threads and forked processes, although they are drawn in batches."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def test_no_two_ids_are_the_same_whichever_threads_make_them() -> None:
 
 
 def test_a_forked_process_draws_its_own() -> None:
-    ids.new("req")  # so that some are drawn ahead
+    # Draws a batch.
+    ids.new("req")
     with multiprocessing.get_context("fork").Pool(2) as pool:
         theirs = [made for some in pool.map(_made, [100, 100], chunksize=1) for made in some]
     ours = _made(100)

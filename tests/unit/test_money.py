@@ -1,4 +1,4 @@
-"""Amounts as text: exact both ways."""
+"""Conversion of amounts from and to text is exact."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings: environment over file over default, and one sentence for what cannot be understood."""
+"""Settings: environment overrides file overrides default; one sentence for an invalid value."""
 
 from __future__ import annotations
 

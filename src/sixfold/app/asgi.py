@@ -1,4 +1,4 @@
-"""Every face of one product, as one ASGI application."""
+"""The ASGI application: all enabled APIs of a server."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ from sixfold.web.trusted_hosts import TrustedHosts
 
 
 def create_app(product: Application, local_token: str | None = None) -> ASGIApp:
-    """The application of a product that is running (`assembly.running`); it starts and stops nothing.
+    """Return the ASGI application of a running `Application` (`bootstrap.running`); it starts and stops
+    nothing.
 
     `local_token` is the credential of the local socket.
     """
@@ -76,7 +77,7 @@ def create_app(product: Application, local_token: str | None = None) -> ASGIApp:
 
 
 def documents(product: Application, routes: Callable[[], Iterable[Entry]]) -> OpenApiDocuments:
-    """OpenAPI documents of the served APIs by the name in their path; `routes` is the table of routes."""
+    """Return the OpenAPI documents of the enabled APIs by the name in their path."""
     areas = product.settings.areas
     builders: dict[str, Callable[[], OpenApiDocument]] = {"platform": platform_description.document}
     if "media" in areas:
@@ -94,7 +95,7 @@ def documents(product: Application, routes: Callable[[], Iterable[Entry]]) -> Op
 
 
 def build_services(product: Application, local_token: str | None = None) -> WebServices:
-    """What the apis are built from."""
+    """Return the services that the APIs share."""
     settings, database = product.settings, product.database
     origins = TrustedHosts(settings)
     admission = Admission(settings, origins)

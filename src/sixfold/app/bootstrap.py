@@ -1,4 +1,4 @@
-"""Settings in, running product out: what the other rooms open, put together and kept at work."""
+"""Builds the application from its settings, and runs its background tasks."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ _LOOK_SECONDS, _SWEEP_SECONDS = 10, 60
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """Everything that a running server is made of; the faces are built on it."""
+    """The components of a running server, on which the APIs are built."""
 
     settings: Settings
     database: Database
@@ -119,7 +119,10 @@ class Application:
 def build(
     settings: Settings, models_document: _Document = None, source: WatchedFile | None = None
 ) -> Application:
-    """The product, not yet running; `models_document` replaces `data/models`, `source` is read again."""
+    """Build the application without starting it.
+
+    `models_document` replaces `data/models`; `source` is the configuration file to watch.
+    """
     failpoints, bus, templates = Failpoints(settings.failpoints), EventBus(), app_catalog.templates()
     database, blobs = storage.open_database(settings), storage.open_blobs(settings)
     signer, sealed = _sealing(settings, database)
@@ -216,8 +219,9 @@ def _neighbours(database: Database, bus: EventBus, workers: Scheduler) -> PeerEv
 def _join(
     road: PredictionService, workers: Scheduler, standings: EngineAvailability, *, is_shared: bool
 ) -> None:
-    """Connect the pipeline with the supervisor; one that shares its queue claims for its own engines only."""
-    if is_shared:  # the machines of a Ray cluster have engines of their own
+    """Connect the service with the scheduler; with a shared queue, claim for this server's engines only."""
+    # The machines of a Ray cluster have engines of their own, so this does not apply to them.
+    if is_shared:
         workers.can_run = lambda engine: standings(engine).ready
 
     def admit(engines: Sequence[EngineSpec]) -> None:
@@ -230,7 +234,6 @@ def _join(
 
 
 def _memory(settings: Settings, database: Database, finder: SearchService) -> MemoryService:
-    """The memory of every account."""
     allowed = MemoryLimits(
         page_bytes=settings.memory_page_bytes,
         import_files=settings.memory_import_files,
@@ -243,17 +246,16 @@ def _memory(settings: Settings, database: Database, finder: SearchService) -> Me
 
 
 def _sealing(settings: Settings, database: Database) -> tuple[Signer, WebhookSecrets]:
-    """What signs and seals with the server's key."""
+    """Return what signs manifests and encrypts webhook secrets with the server's key."""
     master = storage.server_secret(settings.data_dir, "server.key")
     return Signer(master), WebhookSecrets(database, master)
 
 
 def _finder(settings: Settings, database: Database) -> SearchService:
-    """The memory's search, with meaning where `sixfold engines add embeddings` has put MiniLM."""
+    """Return the memory's search, which uses MiniLM if `sixfold engines add embeddings` has installed it."""
     folder = settings.data_dir / "weights" / "embeddings"
-    index = import_string.deferred(
-        "sixfold.store.search.index:PageIndex"
-    )  # numpy would cost each start 15 MB
+    # Deferred, because importing numpy takes 15 MB of memory.
+    index = import_string.deferred("sixfold.store.search.index:PageIndex")
     find = import_string.deferred("sixfold.engines.text.minilm:find")
     shelf = IndexCache(database, index, settings.memory_index_bytes)
     return SearchService(database, shelf, lambda: find(folder) if folder.is_dir() else None)
@@ -261,9 +263,10 @@ def _finder(settings: Settings, database: Database) -> SearchService:
 
 @asynccontextmanager
 async def running(product: Application) -> AsyncIterator[Application]:
-    """The product at work; drains and closes on the way out."""
+    """Run the application within the block; drains and closes it at the end."""
     await product.pipeline.custom_models.load()
-    if product.neighbours is None:  # else a server of the version before may still sign by the open ones
+    # Otherwise a server of the previous version may still be signing with plaintext secrets.
+    if product.neighbours is None:
         await product.webhook_secrets.encrypt_all()
     await product.standings.refresh()
     if product.neighbours is not None:
@@ -290,7 +293,7 @@ async def running(product: Application) -> AsyncIterator[Application]:
 
 
 def _rounds(product: Application) -> dict[str, Coroutine[Any, Any, None]]:
-    """What goes on beside the runs for as long as the server does."""
+    """Return the background tasks of a server."""
     return {
         "standings": _watch(product),
         "sweep": _sweep(product),
@@ -304,7 +307,7 @@ def _rounds(product: Application) -> dict[str, Coroutine[Any, Any, None]]:
 
 
 async def _watch(product: Application) -> None:
-    """See weights, servers and keys come and go."""
+    """Refresh the status of weights, servers and keys periodically."""
     while True:
         await product.workshop.look()
         await asyncio.sleep(_LOOK_SECONDS)
@@ -312,9 +315,10 @@ async def _watch(product: Application) -> None:
 
 
 async def _sweep(product: Application) -> None:
-    """Forget what has had its time; whatever could not be written now is tried again a round later."""
+    """Delete expired data every minute; what fails is repeated the next time."""
     leaving = leaving_of(product)
-    with contextlib.suppress(errors.StoreFailed):  # of an older version, which only a restart leaves behind
+    # Only an older version leaves such rows, so once after a restart is enough.
+    with contextlib.suppress(errors.StoreFailed):
         await product.database.write(refunds.sweep_children())
     while True:
         await asyncio.sleep(_SWEEP_SECONDS)
@@ -330,14 +334,15 @@ async def _sweep(product: Application) -> None:
 
 
 def leaving_of(product: Application) -> AccountDeletion:
-    """Ends what accounts that leave still have, and erases them."""
+    """Return the service that deletes closed accounts."""
     ends = product.pipeline.cancel, product.live.close, product.checkout.end
     return AccountDeletion(product.database, product.uploads, *ends)
 
 
 async def ended(product: Application) -> None:
-    """Let what runs finish and those who wait hear of it, within the time for that; then end all workers."""
+    """Wait for runs and callers within the drain time, then stop all workers."""
     seconds = product.settings.drain_seconds
     await asyncio.gather(product.supervisor.drain(seconds), product.pipeline.waiters.wait_patient(seconds))
-    await product.supervisor.stop()  # what still runs is back in the queue before anybody is let go
+    # Unfinished runs must be back in the queue before the waiting callers return.
+    await product.supervisor.stop()
     product.pipeline.waiters.stop()

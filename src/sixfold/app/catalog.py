@@ -1,4 +1,4 @@
-"""Settings in, what can be asked for out: the models, prices and templates that come with the program."""
+"""Builds the catalog from the settings and the bundled models, prices and templates."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _DATA = Path(__file__).parents[1] / "data"
 
 
 def read_toml(name: str) -> dict[str, Any]:
-    """One of the data files that come with the program."""
+    """Read one of the bundled data files."""
     return tomllib.loads((_DATA / name).read_text("utf-8"))
 
 
 def models_document() -> dict[str, Any]:
-    """The bundled catalogue: the tables of every file in `data/models`, each name in one of them only."""
+    """Return the bundled models and engines: the merged tables of all files in `data/models`."""
     whole: dict[str, dict[str, Any]] = {"engines": {}, "models": {}}
     for path in sorted((_DATA / "models").glob("*.toml")):
         for table, rows in read_toml(f"models/{path.name}").items():
@@ -48,7 +48,7 @@ def models_document() -> dict[str, Any]:
 
 
 def price_table(settings: Settings) -> PriceTable:
-    """The bundled prices with the operator's own over them; raises `InvalidSetting`."""
+    """Return the bundled prices with the operator's overrides; raises `InvalidSetting`."""
     written: Mapping[str, Any] = settings.tables.get("prices", {})
     own = {name: row for name, row in written.items() if name != "own_hardware"}
     try:
@@ -60,12 +60,12 @@ def price_table(settings: Settings) -> PriceTable:
 
 @functools.cache
 def templates() -> Templates:
-    """The templates that come with the program, on the hardware that can be hired."""
+    """Return the bundled templates and hardware."""
     return Templates(read_toml("templates.toml"), HardwareCatalog(read_toml("hardware.toml")))
 
 
 def catalog(settings: Settings, table: PriceTable, document: Mapping[str, Any] | None = None) -> Catalog:
-    """The bundled catalogue, or the one of a document in its shape, as the operator's table changes it."""
+    """Build the catalog from the bundled models, or `document`, with the operator's `[engines]` applied."""
     wished = settings.tables.get("engines", {})
     try:
         chosen = engine_selection.apply(document or models_document(), wished)
@@ -92,9 +92,9 @@ def standings(
     comfyui: ComfyAddress | None = None,
     seconds: float | None = None,
 ) -> EngineAvailability:
-    """Which engines can run here; `refresh` asks the servers among them, each for at most `seconds`.
+    """Return the availability of all engines; its `refresh` queries servers, each for at most `seconds`.
 
-    It sets the address `comfyui` to where a ComfyUI answers.
+    It sets the address `comfyui` when it finds a ComfyUI server.
     """
     address = comfyui or app_graphs.comfyui_address(settings)
     probes: dict[str, Probe] = {"comfyui": ComfyAvailability(clients.upstream, address, seconds=seconds)}
@@ -110,7 +110,7 @@ def resources(
     chat: Callable[[], Sequence[ServerStatus]],
     probes: Sequence[Refresh] = (),
 ) -> InstalledResources:
-    """Report what the engines of `known` and the model servers of `chat` run on."""
+    """Return the report on the installed resources of engines and model servers."""
     kinds = {engine.kind for engine in models.engines().values()}
     comfyui = known.probes.get("comfyui")
     asked = comfyui if isinstance(comfyui, ComfyAvailability) else None
@@ -118,7 +118,7 @@ def resources(
 
 
 def _shared(rows: Mapping[str, Any], row: dict[str, Any]) -> dict[str, Any]:
-    """The options that an engine has from others, as far as those have them."""
+    """Return the options that an engine shares from others, if those have them."""
     return {
         option: rows[name]["options"][option]
         for name, options in row.get("shares", {}).items()
@@ -128,8 +128,9 @@ def _shared(rows: Mapping[str, Any], row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _options(settings: Settings, row: Mapping[str, Any]) -> dict[str, Any]:
-    """What an engine's row gets from the settings."""
-    if row.get("family"):  # where `engines add` puts what it fetched
+    """Return the options of an engine that come from the settings."""
+    if row.get("family"):
+        # `engines add` stores downloaded weights there.
         limit = {"limit_seconds": settings.training_limit_seconds} if row.get("shares") else {}
         return {"weights": str(settings.data_dir / "weights" / row["family"]), **limit}
     if row["kind"] == "graph":

@@ -1,7 +1,7 @@
-"""Reads a changed `sixfold.toml` while the server runs: aliases, model servers, policy and prices.
+"""Reloads `sixfold.toml` when it changes while the server runs: aliases, model servers, policy and prices.
 
-The new file is read and checked whole before anything of it replaces what runs. A file that cannot be
-understood changes nothing, and the log says why; what only a start can change is named there, too.
+The new file is read and checked completely before any of it is applied. An invalid file changes nothing, and
+the log says why. Changes that require a restart are logged as well.
 """
 
 from __future__ import annotations
@@ -28,21 +28,16 @@ from sixfold.settings import InvalidSetting, Settings
 
 _LOG = logging.getLogger("sixfold.configuration")
 _POLL_SECONDS = 0.5
-_RELOADED = frozenset({"tables", "prices_own_hardware"})  # settings whose changes are not left to a restart
-_WRONG = (
-    InvalidSetting,
-    OSError,
-    ValueError,
-    TypeError,
-    LookupError,
-    AttributeError,
-)  # what a file can cause
+# Settings that can change without a restart.
+_RELOADED = frozenset({"tables", "prices_own_hardware"})
+# Errors that an invalid file can cause.
+_WRONG = (InvalidSetting, OSError, ValueError, TypeError, LookupError, AttributeError)
 _Stamp = tuple[int, int, int] | None
 
 
 @dataclass(frozen=True, slots=True)
 class WatchedFile:
-    """Where settings come from: what reads them anew, and what it read at the start."""
+    """The source of the settings: a function that loads them, and those loaded at startup."""
 
     load: Callable[[], Settings]
     loaded: Settings
@@ -50,7 +45,7 @@ class WatchedFile:
 
 @dataclass(frozen=True, slots=True)
 class _ParsedConfig:
-    """A configuration that was checked. `gateway` is its table, `restart` names what waits for a restart."""
+    """A valid configuration; `restart` names the changes that require a restart."""
 
     settings: Settings
     prices: PriceTable
@@ -60,7 +55,7 @@ class _ParsedConfig:
 
 
 class ConfigReloader:
-    """Watches the configuration file of a running server; without a source it watches nothing."""
+    """Watches the configuration file of a running server; does nothing without a source."""
 
     def __init__(self, source: WatchedFile | None, catalog: Catalog, relaying: GatewayRuntime) -> None:
         self._source = source
@@ -70,15 +65,16 @@ class ConfigReloader:
         self._requested = asyncio.Event()
 
     def request(self) -> None:
-        """Read the file again now, whether it has changed or not."""
+        """Reload the file now, even if it has not changed."""
         self._requested.set()
 
     async def run(self) -> None:
-        """Read the file again whenever it has changed and rests, and when that is requested."""
+        """Reload the file when it has changed and is no longer being written, and when requested."""
         if self._source is None:
             return
         path = self._source.loaded.config_file
-        read: _Stamp | str = "never"  # what was changed between the start and here is not missed
+        # Not a stamp, so that a change between startup and here is not missed.
+        read: _Stamp | str = "never"
         before = await asyncio.to_thread(_stamp, path)
         while True:
             stamp = await asyncio.to_thread(_stamp, path)
@@ -93,9 +89,12 @@ class ConfigReloader:
                     await self._requested.wait()
 
     async def reload(self, *, quiet: bool = False) -> bool:
-        """Read, check and apply the file; tells whether it could be. `quiet` says nothing of no change."""
+        """Read, check and apply the file; returns False if it is invalid.
+
+        With `quiet`, an unchanged file is not logged.
+        """
         assert self._source is not None  # noqa: S101 - nothing is watched without one
-        assert self._current is not None  # noqa: S101 - the same
+        assert self._current is not None  # noqa: S101 - set together with the source
         path = self._source.loaded.config_file
         try:
             parsed = await asyncio.to_thread(self._parse)
@@ -116,7 +115,7 @@ class ConfigReloader:
         return True
 
     def _parse(self) -> _ParsedConfig:
-        """Read and check the whole file; raises `InvalidSetting` for the first thing that is wrong."""
+        """Read and check the whole file; raises `InvalidSetting` for the first error."""
         assert self._source is not None  # noqa: S101 - nothing is watched without one
         settings = self._source.load()
         running = self._relaying.relay.policy
@@ -145,7 +144,7 @@ def _stamp(path: Path) -> _Stamp:
 
 
 def _restart(started: Settings, now: Settings) -> tuple[str, ...]:
-    """Settings and tables that a running server cannot change, by name."""
+    """Return the names of changed settings and tables that require a restart."""
     names = [field.name for field in dataclasses.fields(Settings) if field.name not in _RELOADED]
     changed = [name for name in names if getattr(started, name) != getattr(now, name)]
     tables = ("engines", "buckets", "deposits")
@@ -160,7 +159,7 @@ def _restart_of_gateway(running: GatewayPolicy, now: GatewayPolicy) -> tuple[str
 
 
 def _changes(before: Settings, after: Settings) -> list[str]:
-    """What a reload changes, by the names of tables and settings."""
+    """Return the names of tables and settings that a reload changes."""
     old: Mapping[str, Any] = before.tables.get("gateway", {})
     new: Mapping[str, Any] = after.tables.get("gateway", {})
     found = [name for name in {**old, **new} if old.get(name) != new.get(name) and name not in FIXED_AT_START]

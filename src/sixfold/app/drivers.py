@@ -1,4 +1,4 @@
-"""Settings in, the places where workers run out: this machine, containers, a cluster, other servers."""
+"""Builds the worker drivers from the settings: local processes, containers, Ray, and remote engines."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ from sixfold.settings import InvalidSetting, Settings
 
 
 class ContainerInspector:
-    """`images.Images` on the containers of this machine."""
+    """The implementation of `ImageInspector` with this machine's containers."""
 
     def __init__(self, containers_here: ContainerDriver, scratch: Path) -> None:
         self._containers = containers_here
         self._scratch = scratch
 
     async def inspect(self, image: str, hardware: str | None, name: str = "") -> Mapping[str, Any]:
-        """Start it once, ask, and remove it."""
+        """Start the image once, read its schema, and remove the container."""
         if not self._containers.can_start:
             raise errors.EngineUnavailable(
                 "No container can be started here: install Docker or Podman, or set SIXFOLD_CONTAINER_SOCKET"
@@ -56,14 +56,14 @@ class ContainerInspector:
 
 @dataclass(frozen=True, slots=True)
 class WorkerDrivers:
-    """Where the workers of one server run, and the limits that they live under."""
+    """The drivers of a server's workers, and the worker policy."""
 
     images: ContainerDriver
     driver: Driver
     policy: worker_policy.WorkerPolicy
 
     def tell(self, standings: EngineAvailability) -> None:
-        """Let it be known what can start here."""
+        """Register the probes for containers and sandboxes."""
         standings.probes["container"] = _container_standing(self.images)
         standings.status_sources["sandbox"] = _sandbox_standing
 
@@ -71,7 +71,7 @@ class WorkerDrivers:
 def build(
     settings: Settings, failpoints: Failpoints, outside: ServerOutside, templates: Templates
 ) -> WorkerDrivers:
-    """The places of these settings; a worker that waits for another machine is a coroutine of the server."""
+    """Return the drivers of these settings; workers for remote engines are coroutines of the server."""
     images = _container_driver(settings, failpoints)
     local = local_driver(settings, failpoints, templates)
     others: list[Driver] = [
@@ -88,7 +88,7 @@ def build(
 
 
 def local_driver(settings: Settings, failpoints: Failpoints, templates: Templates) -> Driver:
-    """Where the workers of this machine run."""
+    """Return the driver of workers on this machine or cluster."""
     if settings.driver == "inline":
         return InlineDriver(failpoints=failpoints.engines)
     if settings.driver == "ray":
@@ -97,7 +97,7 @@ def local_driver(settings: Settings, failpoints: Failpoints, templates: Template
 
 
 def _node_workers(settings: Settings, local: Driver) -> NodeWorkers:
-    """Where graphs' nodes work: always on this machine, whose files they read."""
+    """Return the workers of workflow nodes, which always run on this machine, where their files are."""
     is_shared = isinstance(local, ProcessDriver)
     driver = local if is_shared else ProcessDriver()
     scratch = settings.data_dir / "scratch"
@@ -105,7 +105,7 @@ def _node_workers(settings: Settings, local: Driver) -> NodeWorkers:
 
 
 def _container_driver(settings: Settings, failpoints: Failpoints) -> ContainerDriver:
-    """Where container images run; Docker or Podman is looked for when one is first wanted."""
+    """Return the container driver, which looks for Docker or Podman when first used."""
     socket = Path(settings.container_socket) if settings.container_socket else None
     return ContainerDriver(
         lambda: containers.open_engine(socket, settings.data_dir), failpoints=failpoints.engines
@@ -113,7 +113,7 @@ def _container_driver(settings: Settings, failpoints: Failpoints) -> ContainerDr
 
 
 def _container_standing(containers_here: ContainerDriver) -> Probe:
-    """Whether an engine's image can be started here."""
+    """Return a probe of whether an engine's image can be started here."""
 
     async def probe(spec: EngineSpec) -> EngineStatus:
         return await containers_here.standing(str(spec.options.get("image", "")))
@@ -122,7 +122,7 @@ def _container_standing(containers_here: ContainerDriver) -> Probe:
 
 
 def hosted_spaces(settings: Settings, images: ContainerDriver, hub: GradioSpaces) -> HostedSpaces:
-    """Whoever brings spaces to this machine."""
+    """Return the service that installs Gradio spaces on this machine."""
     terms = space_images.SpaceRequirements(
         settings.data_dir / "spaces", settings.space_image, settings.space_base_image, settings.space_network
     )
@@ -130,13 +130,12 @@ def hosted_spaces(settings: Settings, images: ContainerDriver, hub: GradioSpaces
 
 
 def _sandbox_standing() -> EngineStatus:
-    """Whether a program can be shut in here."""
     fault = bubblewrap.fault()
     return EngineStatus(not fault, fault or "bubblewrap")
 
 
 def _on_ray(settings: Settings, failpoints: Failpoints, templates: Templates) -> Driver:
-    """Workers on a cluster; raises `InvalidSetting` where the extra `ray` is not installed."""
+    """Return the Ray driver; raises `InvalidSetting` if the extra `ray` is not installed."""
     try:
         module = importlib.import_module("sixfold.drivers.ray")
     except ModuleNotFoundError as error:
@@ -151,14 +150,14 @@ def _on_ray(settings: Settings, failpoints: Failpoints, templates: Templates) ->
 
 
 def _namespace(settings: Settings) -> str:
-    """One name for all servers of a database: what each leaves on a cluster, the others may stop."""
+    """Return a namespace for all servers of a database, which may stop each other's leftover workers."""
     where = urlsplit(settings.database_url or settings.data_dir.as_uri())
     place = f"{where.hostname or ''}:{where.port or ''}{where.path}"
     return f"sixfold-{hashlib.sha256(place.encode()).hexdigest()[:16]}"
 
 
 def policy(settings: Settings, templates: Templates) -> worker_policy.WorkerPolicy:
-    """The limits that runs live under."""
+    """Return the worker policy."""
     return worker_policy.WorkerPolicy(
         slots=settings.workers,
         run_limit_seconds=settings.run_limit_seconds,
@@ -175,7 +174,7 @@ def policy(settings: Settings, templates: Templates) -> worker_policy.WorkerPoli
 
 
 def _memory_budget(settings: Settings) -> MemoryBudget:
-    """The memory that workers share here; on a cluster that is Ray's to part."""
+    """Return the memory that workers share on this machine; on a cluster, Ray manages it."""
     if settings.driver == "ray":
         return MemoryBudget()
     allowed = settings.machine_memory_bytes
@@ -183,6 +182,6 @@ def _memory_budget(settings: Settings) -> MemoryBudget:
 
 
 def _weights_bytes(spec: EngineSpec) -> int:
-    """What weights take at least, before any were loaded: their files, where no card has them instead."""
+    """Return the size of an engine's weight files as its minimum memory, or 0 if a GPU holds them."""
     place = spec.options.get("weights") if spec.kind == "weights" else None
     return 0 if place is None or nvml.cards() else process_memory.folder(Path(place))

@@ -1,4 +1,4 @@
-"""Settings in, the place of graphs out: the spaces and classes that come with the program, and a ComfyUI."""
+"""Builds the workflow service: bundled workflows, node classes, and the connection to ComfyUI."""
 
 from __future__ import annotations
 
@@ -33,25 +33,25 @@ _EXAMPLES = (".png", ".wav")
 
 @functools.cache
 def built_in_spaces() -> Mapping[str, Workflow]:
-    """The workflow spaces that come with the program."""
+    """Return the bundled workflows."""
     contents = {path.stem: path.read_bytes() for path in _SPACES.glob("*.json")}
     return workflows.bundled({**_read("catalogue"), "verified": _read("verified")}, contents)
 
 
 def node_classes() -> Registry:
-    """Every class of nodes that graphs may name."""
+    """Return all classes of nodes."""
     classes: Registry = import_string.deferred("sixfold.engines.workflow_nodes.registry:registry")()
     return classes
 
 
 def comfyui_address(settings: Settings) -> ComfyAddress:
-    """The address of the operator's ComfyUI: the configured one, or one that is found on a probed host."""
+    """Return the address of the operator's ComfyUI server: as configured, or as found on a probed host."""
     hosts = ProbeHosts(settings.probe_hosts, probe=settings.probe)
     return ComfyAddress(settings.comfyui_url, hosts, frozenset({settings.port, settings.comfyui_port}))
 
 
 def comfyui(settings: Settings, clients: HttpClients, address: ComfyAddress) -> ComfyWorkflows | None:
-    """The ComfyUI as a place where whole graphs run, or None where none may go there."""
+    """Return the client that runs whole workflows on ComfyUI, or None if that is not allowed."""
     asked = bool(settings.comfyui_url) or settings.probe
     return ComfyWorkflows(clients.upstream, address) if asked and settings.graphs_go_to_comfyui else None
 
@@ -64,7 +64,7 @@ def build(
     road: PredictionService,
     theirs: ComfyWorkflows | None,
 ) -> GraphService:
-    """Where graphs are checked, priced and run; a ComfyUI runs those with classes of its own."""
+    """Build the workflow service; ComfyUI runs workflows with classes that only it has."""
     examples = {path.name: path for path in _SPACES.iterdir() if path.suffix in _EXAMPLES}
     craft = GraphRuntime(
         node_classes,

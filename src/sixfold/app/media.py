@@ -1,4 +1,4 @@
-"""Settings in, the way in for files out: fetched within limits, and looked at before anything is decoded."""
+"""Builds the media service and its guarded fetcher from the settings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sixfold.settings import InvalidSetting, Settings
 
 
 def open_fetcher(settings: Settings) -> Fetcher:
-    """The guarded way out; raises `InvalidSetting`."""
+    """Return the guarded fetcher; raises `InvalidSetting`."""
     try:
         allowed = AllowList.parse(settings.fetch_allow)
     except ValueError as error:
@@ -27,14 +27,14 @@ def open_fetcher(settings: Settings) -> Fetcher:
 
 
 def open_media(settings: Settings, database: Database, blobs: BlobStore, fetcher: Fetcher) -> MediaService:
-    """Every account's files; those at the server's own address are not fetched over the network."""
+    """Return the media service, which does not fetch URLs of this server over the network."""
     media = MediaService(database, blobs, fetcher, probe_image, _limits(settings), measure_film)
     media.own_origins.add(settings.base_url)
     return media
 
 
 def probe_image(path: Path) -> tuple[str, int, int]:
-    """Content type, width and height that an image claims; raises `BadRequest`, also where it breaks off."""
+    """Return content type, width and height in an image's header; raises `BadRequest`, also if truncated."""
     try:
         name, width, height = headers.probe(path, whole=True)
     except headers.UnreadableImage as error:
@@ -43,7 +43,7 @@ def probe_image(path: Path) -> tuple[str, int, int]:
 
 
 def measure_film(path: Path, wanted: str) -> float | None:
-    """Seconds that a film or a sound claims to last; raises `BadRequest` for none, and for half a film."""
+    """Return the seconds of a video or audio file; raises `BadRequest` if it is invalid or truncated."""
     try:
         return film_headers.seconds(path, wanted, whole=True)
     except UnusableInput as error:
@@ -51,7 +51,7 @@ def measure_film(path: Path, wanted: str) -> float | None:
 
 
 def _limits(settings: Settings) -> MediaLimits:
-    """What one file may cost; makes the folder where files arrive."""
+    """Return the limits of media files; creates the staging folder."""
     staging = settings.data_dir / "scratch"
     staging.mkdir(parents=True, exist_ok=True)
     return MediaLimits(

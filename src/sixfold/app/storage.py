@@ -1,4 +1,4 @@
-"""Settings in, what keeps things out: the database and its backups, files, the server's secrets."""
+"""Opens the stores from the settings: database, backups, blob stores and server secrets."""
 
 from __future__ import annotations
 
@@ -18,43 +18,45 @@ from sixfold.store.archive import TableReader
 from sixfold.store.blob_cache import BlobCache, CacheLimits
 from sixfold.store.file_store import FileStore
 
-DATABASE = "sixfold.db"  # SQLite's file in the data folder
+# The SQLite file in the data folder.
+DATABASE = "sixfold.db"
 _SECRET_BYTES = 32
-_CACHE_MARGIN_SECONDS = 60  # a file is handed out a little before its run begins
+# A file is cached a little before its run begins.
+_CACHE_MARGIN_SECONDS = 60
 
 
 def open_database(settings: Settings) -> Database:
-    """The server's database, brought to this program's schema."""
+    """Return the server's database, migrated to the current schema."""
     return factory.open_database(settings.database_url, settings.data_dir / DATABASE)
 
 
 def open_snapshot(settings: Settings) -> AbstractContextManager[TableReader]:
-    """Every table as it stands now, for a backup."""
+    """Return a snapshot of all tables, for a backup."""
     return factory.open_snapshot(settings.database_url, settings.data_dir / DATABASE)
 
 
 def open_loader(settings: Settings) -> Loader:
-    """A new database that a backup fills."""
+    """Return a new database to restore a backup into."""
     return factory.open_loader(settings.database_url, settings.data_dir / DATABASE)
 
 
 def open_keeper(settings: Settings) -> DatabaseAdmin:
-    """Whoever looks after the database's schema and health."""
+    """Return the administration of the database's schema and health."""
     return factory.open_keeper(settings.database_url, settings.data_dir / DATABASE)
 
 
 def open_blobs(settings: Settings) -> BlobStore:
-    """Where content lies, by its hash: a folder of the data folder, or `SIXFOLD_BLOB_URL`."""
+    """Return the store of content-addressed blobs: a folder of the data folder, or `SIXFOLD_BLOB_URL`."""
     return _open_store(settings, settings.blob_url, "store", by_content=True)
 
 
 def open_uploads(settings: Settings) -> BlobStore:
-    """Area C's bucket: a folder of the data folder unless `SIXFOLD_UPLOAD_URL` names another."""
+    """Return the store of images saved by path: a folder of the data folder, or `SIXFOLD_UPLOAD_URL`."""
     return _open_store(settings, settings.upload_url, "uploads", by_content=False)
 
 
 def _open_store(settings: Settings, url: str, folder: str, *, by_content: bool) -> BlobStore:
-    """The store at a URL; raises `InvalidSetting`, also where the extra `objects` is not installed."""
+    """Return the store at a URL; raises `InvalidSetting`, also if the extra `objects` is not installed."""
     if not url or url.startswith("file://"):
         return FileStore(Path(url.removeprefix("file://")) if url else settings.data_dir / folder)
     try:
@@ -80,7 +82,7 @@ def _open_store(settings: Settings, url: str, folder: str, *, by_content: bool) 
 
 
 def server_secret(data_dir: Path, name: str) -> bytes:
-    """32 random bytes kept in `DATA/<name>`, made when they are first asked for (mode 0600)."""
+    """Return the 32 random bytes in `DATA/<name>`, creating the file (mode 0600) if needed."""
     path = data_dir / name
     with contextlib.suppress(FileExistsError):
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

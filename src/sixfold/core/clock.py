@@ -1,4 +1,4 @@
-"""Time is passed in: a clock gives epoch microseconds that never jump."""
+"""Clocks and time formats. A clock returns epoch microseconds and is passed in, so tests can replace it."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ DAY_US = 24 * HOUR_US
 
 
 def steady_clock() -> Clock:
-    """Epoch µs, anchored once to the wall and carried on by the monotonic clock.
+    """Return a clock that reads the wall clock once and then follows the monotonic clock.
 
-    Setting the machine's clock back or forth therefore changes no lease and no expiry.
+    So setting the machine's clock does not affect leases and expiry times.
     """
     anchor = time.time_ns() - time.monotonic_ns()
     return lambda: (anchor + time.monotonic_ns()) // 1000
@@ -33,7 +33,7 @@ def rfc3339(epoch_us: None) -> None: ...
 
 
 def rfc3339(epoch_us: int | None) -> str | None:
-    """`2026-11-20T21:04:05.123Z` of epoch µs; None stays None."""
+    """Format epoch µs as `2026-11-20T21:04:05.123Z`; None for None."""
     if epoch_us is None:
         return None
     moment = datetime.fromtimestamp(epoch_us / SECOND_US, UTC)

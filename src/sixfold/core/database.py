@@ -1,12 +1,12 @@
-"""The Database port: transactions as generators that ask for named queries.
+"""The Database port: transactions as generators that yield named queries.
 
-A transaction is a plain generator function in core. It yields a `Query` and is sent the rows; what
-it returns is the transaction's value, and an exception rolls it back. It holds no connection and
-awaits nothing, so the same function runs on SQLite's writer thread, many to one commit, and
-on a PostgreSQL connection. The SQL behind each name lives in `store/sql`.
+A transaction is a generator function in `core`. It yields a `Query` and receives its rows; its return value
+is that of the transaction, and an exception rolls it back. It holds no connection and does not await, so the
+same function runs on SQLite's writer thread, many per commit, and on a PostgreSQL connection. The SQL of each
+query is in `store/sql`.
 
-A transaction has one moment (epoch µs by the database's clock), however long it takes and whichever
-others share its commit: that of its turn among them. So what it writes at midnight is of one day.
+A transaction has one time (epoch µs by the database's clock), that of its start, however long it takes and
+whichever transactions share its commit. So all that it writes around midnight belongs to one day.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One named query and its parameters. `now` is bound for it: the moment of its transaction.
+    """A named query and its parameters. `now`, the transaction's time, is always bound.
 
-    With `each` it changes rows for each of those, and is answered by one row: how many `changed`.
+    With `each`, the statement runs for each of these parameters and returns one row with the total number
+    `changed`.
     """
 
     name: str
@@ -37,41 +38,41 @@ Transaction = Generator[Query, Rows, T]
 
 
 class TransactionConflict(Exception):
-    """A write met a uniqueness or check constraint; the name of what it broke is the text."""
+    """A write violated a uniqueness or check constraint, which the message names."""
 
 
 class Database(Protocol):
-    """One store, several backs, one contract suite."""
+    """A database; SQLite and PostgreSQL pass one contract suite."""
 
     async def write(self, transaction: Transaction[T], *, durable: bool = True) -> T:
-        """Run `transaction` atomically and return its value once it is committed.
+        """Run `transaction` atomically and return its value after the commit.
 
-        With `durable=False` the commit survives a killed process but may be lost with the
-        machine's power: for claims and heartbeats, which a restart repairs anyway.
+        With `durable=False`, the commit survives the process but may be lost in a power failure. This is for
+        claims and heartbeats, which a restart repairs anyway.
         """
         ...
 
     async def read(self, transaction: Transaction[T]) -> T:
-        """Run `transaction`, which only reads, on one snapshot."""
+        """Run a read-only `transaction` on one snapshot."""
         ...
 
     async def close(self) -> None:
-        """Finish what was accepted and let go of the files or connections. Idempotent."""
+        """Finish accepted transactions and close files or connections. Idempotent."""
         ...
 
 
 def one(name: str, /, **params: Value) -> Transaction[Row | None]:
-    """The first row of one query, or None."""
+    """Return the first row of a query, or None."""
     rows = yield Query(name, params)
     return rows[0] if rows else None
 
 
 def now() -> Transaction[int]:
-    """The transaction's moment by the database's clock, in epoch µs."""
+    """Return the transaction's time by the database's clock, in epoch µs."""
     rows = yield Query("clock", {})
     return int(rows[0]["now"])
 
 
 def many(name: str, /, **params: Value) -> Transaction[Rows]:
-    """All rows of one query."""
+    """Return all rows of a query."""
     return (yield Query(name, params))

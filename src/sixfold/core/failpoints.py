@@ -1,8 +1,8 @@
-"""Named places at which a test may kill this process or make it fail: `SIXFOLD_FAILPOINTS`.
+"""Failpoints: named places at which a test can kill this process or make it fail (`SIXFOLD_FAILPOINTS`).
 
-A point reads `name=action`: `engine.run.<model>` takes `fail`, `hang` or `crash` and acts inside the
-worker; every other name is a place in the server and takes `crash` (kill −9 of the server itself) or
-`fail`. `name=crash@3` acts at the third time only. Without `SIXFOLD_TESTING=1` there are none.
+A failpoint is set as `name=action`. `engine.run.<model>` takes `fail`, `hang` or `crash` and acts in the
+worker; all other names are places in the server and take `fail` or `crash`, which kills the server (SIGKILL).
+`name=crash@3` acts at the third hit only. Failpoints require `SIXFOLD_TESTING=1`.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ SERVER_POINTS = (
 
 
 class FailpointHit(Exception):
-    """A test asked this place to fail."""
+    """A failpoint with the action `fail` was hit."""
 
 
 class Failpoints:
-    """The points of one process, parsed from the setting's text."""
+    """The failpoints of a process, parsed from the setting."""
 
     def __init__(self, text: str = "") -> None:
         self._server: dict[str, tuple[Action, int]] = {}
@@ -55,7 +55,7 @@ class Failpoints:
             raise ValueError(f"there is no failpoint {name!r}")
 
     def hit(self, name: str) -> None:
-        """Pass a named place; does nothing unless a test armed it."""
+        """Act if a test has set this failpoint; else do nothing."""
         if not self._server:
             return
         self._hits[name] += 1

@@ -1,10 +1,10 @@
-"""Sizes and times as people read them: in the same words on every face."""
+"""Sizes and durations as text for people."""
 
 from __future__ import annotations
 
 
 def size(count: int) -> str:
-    """Bytes, in powers of a thousand: `812 B`, `1.4 MB`."""
+    """Format bytes in powers of 1000: `812 B`, `1.4 MB`."""
     amount = float(count)
     for unit in ("B", "kB", "MB"):
         if amount < 1000:
@@ -14,17 +14,17 @@ def size(count: int) -> str:
 
 
 def limit(max_bytes: int) -> str:
-    """A limit in bytes, exact where it is a round one: `32 MiB`, `800 bytes`."""
+    """Format a limit in bytes: `32 MiB`, `800 bytes`."""
     return f"{max_bytes / 2**20:.4g} MiB" if max_bytes >= 2**20 else f"{max_bytes} bytes"
 
 
 def seconds_text(seconds: float) -> str:
-    """Write a limit in seconds with its unit in full: `1 second`, `0.2 seconds`, `3 seconds`."""
+    """Format seconds with the unit in full: `1 second`, `0.2 seconds`, `3 seconds`."""
     return f"{seconds:g} {'second' if seconds == 1 else 'seconds'}"
 
 
 def duration(ms: float) -> str:
-    """A time that was measured: `0.3 ms`, `41 ms`, `1.2 s`, `3 min 20 s`, `2 h 5 min`."""
+    """Format a measured duration: `0.3 ms`, `41 ms`, `1.2 s`, `3 min 20 s`, `2 h 5 min`."""
     if ms < 1000:
         return f"{ms:.1f} ms" if ms < 10 else f"{ms:.0f} ms"
     seconds = ms / 1000
@@ -38,7 +38,7 @@ def duration(ms: float) -> str:
 
 
 def roughly(seconds: float) -> str:
-    """A time that was guessed, no finer than the guess: `40 ms`, `1.2 s`, `12 s`, `3 min`."""
+    """Format an estimated duration with two digits at most: `40 ms`, `1.2 s`, `12 s`, `3 min`."""
     if seconds < 1:
         return f"{max(10, round(seconds * 100) * 10)} ms"
     if seconds < 10:

@@ -10,21 +10,21 @@ from sixfold import errors
 
 
 class Limit(NamedTuple):
-    """The largest amount of one quantity; `{}` or `{:,}` in the message stands for it."""
+    """Maximum of a quantity; the message contains `{}` or `{:,}` for it."""
 
     most: int
     message: str
     error: Callable[[str], Exception] = errors.InputTooLarge
 
     def exceeded(self) -> Exception:
-        """Return the error of an input that exceeds this limit."""
+        """Return the error for input that exceeds this limit."""
         return self.error(self.message.format(self.most))
 
 
 class InputBudget:
-    """Counts the quantities of one input, such as items, bytes and levels of nesting, against their limits.
+    """Counts quantities of one input, such as items, bytes and nesting levels, against limits by name.
 
-    Each limit is given by the quantity's name. A reader calls `spend` before it allocates.
+    A reader calls `spend` before it allocates.
     """
 
     __slots__ = ("_deadline", "_limits", "_spent", "_time")
@@ -36,7 +36,7 @@ class InputBudget:
         self._deadline = time.thread_time() + cpu_ms.most / 1000 if cpu_ms is not None else 0.0
 
     def spend(self, **amounts: int) -> None:
-        """Add what is about to be built; raises the error of the first limit that it exceeds."""
+        """Add amounts about to be allocated; raises the error of the first limit that is exceeded."""
         for name, amount in amounts.items():
             self._spent[name] += amount
             limit = self._limits[name]
@@ -44,17 +44,17 @@ class InputBudget:
                 raise limit.exceeded()
 
     def check(self, **amounts: int) -> None:
-        """Compare amounts with their limits without adding them, such as a level of nesting."""
+        """Compare amounts with their limits without adding them, as for a nesting level."""
         for name, amount in amounts.items():
             limit = self._limits[name]
             if amount > limit.most:
                 raise limit.exceeded()
 
     def check_time(self) -> None:
-        """Raise the error of the limit on CPU time, which counts this thread's since the budget was made."""
+        """Raise the error of the CPU time limit, which counts this thread's time since construction."""
         if self._time is not None and time.thread_time() > self._deadline:
             raise self._time.exceeded()
 
     def spent(self, name: str) -> int:
-        """Return how much of a quantity was added so far."""
+        """Return the amount added so far."""
         return self._spent[name]

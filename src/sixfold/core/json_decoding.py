@@ -1,7 +1,7 @@
 """Decoding of large JSON documents in pieces.
 
-The decoder keeps the interpreter's lock, so that one call for a document of 32 MiB stops all threads for up
-to a fifth of a second. Between pieces the event loop goes on.
+The decoder holds the GIL: one call for a document of 32 MiB blocks all threads for up to a fifth of a second.
+Between pieces, other threads can run.
 """
 
 from __future__ import annotations
@@ -16,32 +16,33 @@ import msgspec
 from sixfold.core.input_budget import InputBudget, Limit
 
 _PIECE_BYTES = 2**20
-_MAX_LEVELS = 16  # of arrays and objects that are split: each is one more scan of what is inside
+# Nesting levels of arrays and objects that are split; each level scans its content once more.
+_MAX_LEVELS = 16
 _LARGE_BYTES = 8 * _PIECE_BYTES
 _DEEP = Limit(
     _LARGE_BYTES, f"A value that is nested {_MAX_LEVELS} levels deep may have at most {{:,}} bytes of JSON"
 )
-# One character beyond ASCII makes a string up to four times as large in memory.
+# One non-ASCII character makes a string up to four times as large in memory.
 _TEXT = Limit(_LARGE_BYTES, "A string with characters beyond ASCII may have at most {:,} bytes of JSON")
 _FIRST = re.compile(rb"[ \t\r\n]*(.)", re.DOTALL)
 
 
 def number(text: str) -> float:
-    """Convert a number, as the hook of a decoder of values of any type; raises `ValidationError`."""
+    """Convert a JSON number, as `float_hook` of a decoder; raises `ValidationError` if it is out of range."""
     value = float(text)
     if math.isinf(value):
         raise msgspec.ValidationError("Number out of range")
     return value
 
 
-# The decoder's own conversion takes 7 us for each number below 1e-290, Python's less than 1.
+# The decoder's own conversion takes 7 µs for a number below 1e-290, Python's less than 1 µs.
 decode_whole = msgspec.json.Decoder(float_hook=number).decode
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _items = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 def decode(raw: bytes | msgspec.Raw) -> Any:
-    """Decode any JSON value; raises what `msgspec` does, and `InputTooLarge`."""
+    """Decode any JSON value; raises what `msgspec` raises, and `InputTooLarge`."""
     return _any(raw, _MAX_LEVELS, InputBudget(deep=_DEEP, text=_TEXT))
 
 
@@ -69,7 +70,7 @@ def _is_wide(raw: bytes) -> bool:
 
 
 def _pieces(items: list[msgspec.Raw]) -> Iterator[list[msgspec.Raw]]:
-    """Split the items of an array into runs of about one piece; a larger item is alone."""
+    """Split the items of an array into runs of about one piece; a larger item is a run of its own."""
     piece: list[msgspec.Raw] = []
     size = 0
     for item in items:

@@ -1,8 +1,8 @@
-"""Limits on the number of values in a JSON document, checked on its bytes before it is decoded.
+"""Limits on the number of values in a JSON document, checked on its bytes before decoding.
 
-A document of 32 MiB can hold 10 million empty objects, which take seconds and gigabytes to build. Each slice
-of the bytes is counted without decoding: first with the punctuation inside strings included, which is never
-too low and passes nearly every document quickly; then, only where that exceeds a limit, outside of strings.
+A document of 32 MiB can contain 10 million empty objects, which take seconds and gigabytes to build. Each
+slice of the bytes is counted without decoding: first including the punctuation inside strings, which is never
+too low and quickly accepts nearly every document; and only if that exceeds a limit, outside of strings.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _Count = Callable[[bytes], None]
 
 
 class JsonLimits(NamedTuple):
-    """The most arrays and objects, object members, values of any kind and backslashes in one document."""
+    """Maximum numbers of arrays and objects, object members, values and backslashes in a document."""
 
     containers: int = 50_000
     members: int = 100_000
@@ -29,8 +29,9 @@ class JsonLimits(NamedTuple):
     backslashes: int = 4_000_000
 
     def check(self, raw: bytes) -> None:
-        """Raise `InputTooLarge` where a document exceeds a limit; a malformed one may pass."""
-        if len(raw) <= min(self):  # each item takes at least one byte
+        """Raise `InputTooLarge` if a document exceeds a limit; a malformed one may pass."""
+        # Each item takes at least one byte.
+        if len(raw) <= min(self):
             return
         escapes = InputBudget(backslashes=Limit(self.backslashes, _MESSAGE + "backslashes"))
         for piece in _slices(raw):
@@ -48,7 +49,8 @@ class JsonLimits(NamedTuple):
         )
 
         def count(piece: bytes) -> None:
-            if not any(byte in piece for byte in _PUNCTUATION):  # base64 data has none
+            # Base64 data has no punctuation.
+            if not any(byte in piece for byte in _PUNCTUATION):
                 return
             left = piece.translate(None, _NOT_PUNCTUATION)
             opened = left.count(b"{") + left.count(b"[")
@@ -72,12 +74,13 @@ def _slices(raw: bytes) -> Iterator[bytes]:
 
 
 def _outside_strings(raw: bytes, most_strings: int) -> Iterator[bytes]:
-    """The bytes of each slice that are in no string; raises `InputTooLarge` for too many strings."""
+    """Yield the bytes of each slice that are not in a string; raises `InputTooLarge` for too many strings."""
     strings = InputBudget(strings=Limit(most_strings, _MESSAGE + "strings"))
     inside, start = False, 0
     while start < len(raw):
         piece = raw[start : start + _SLICE_BYTES]
-        if (len(piece) - len(piece.rstrip(b"\\"))) % 2:  # do not cut an escape sequence in two
+        # Do not cut an escape sequence in two.
+        if (len(piece) - len(piece.rstrip(b"\\"))) % 2:
             piece = raw[start : start + len(piece) + 1]
         start += len(piece)
         piece = piece.replace(b"\\\\", b"").replace(b'\\"', b"")

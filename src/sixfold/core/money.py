@@ -1,4 +1,4 @@
-"""Money is an integer number of micro-dollars; text is only for people and wires."""
+"""Amounts as integer micro-dollars, and their conversion from and to decimal text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ Usd = Annotated[str, msgspec.Meta(description="USD as decimal text")]
 
 
 def parse_usd(text: str) -> int:
-    """Micro-dollars of a decimal text such as `0.007`; raises `ValueError` beyond six decimals or 64 bits."""
+    """Parse decimal text such as `0.007` to micro-dollars.
+
+    Raises `ValueError` beyond six decimals or 64 bits.
+    """
     try:
         micros = Decimal(text) * MICROS_PER_USD
     except DecimalException:
@@ -24,7 +27,7 @@ def parse_usd(text: str) -> int:
 
 
 def format_usd(micros: int) -> str:
-    """Decimal text with at least two decimals and no further trailing zeros: `0.04`, `0.007`, `0.30`."""
+    """Format with at least two decimals and no further trailing zeros: `0.04`, `0.007`, `0.30`."""
     sign = "-" if micros < 0 else ""
     whole, fraction = divmod(abs(micros), MICROS_PER_USD)
     decimals = f"{fraction:06d}".rstrip("0").ljust(2, "0")
@@ -32,5 +35,5 @@ def format_usd(micros: int) -> str:
 
 
 def credits_for(micros: int) -> int:
-    """Credits shown for one priced unit: 1 credit is 0.01 USD, rounded up."""
+    """Return the credits displayed for a price: 1 credit is 0.01 USD, rounded up."""
     return -(-micros // MICROS_PER_CREDIT)

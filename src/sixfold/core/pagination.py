@@ -1,4 +1,4 @@
-"""Pages of lists: how many of the newest or oldest rows fit into the bytes of one page."""
+"""Pages of lists with a limit on their size in bytes."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ PAGE_BYTES = 8 * 2**20
 
 
 def fitting(query: str, params: dict[str, Value], limit: int) -> Transaction[tuple[int, int]]:
-    """How many rows of a list fit into `PAGE_BYTES`, at least one, and how many there are up to `limit`.
+    """Return how many rows of a list fit into `PAGE_BYTES`, at least one, and how many exist up to `limit`.
 
-    `query` gives the `size` of each row in its order.
+    `query` returns the `size` of each row in the list's order.
     """
     rows = yield Query(query, {**params, "limit": limit})
     left, count = PAGE_BYTES, 0

@@ -1,4 +1,4 @@
-"""The table of formats over real files: what is sniffed, what a header says, and what a cut leaves."""
+"""The table of formats with real files: type detection, headers, and truncated files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sixfold.core.provenance.formats.media_types import FORMATS
 from sixfold.core.provenance.formats.parts import MalformedFile, MediaHeader
 from tests.unit.core.test_manifest_containers import FILES, HOSTILE, IMAGES, SVG, made
 
-# Files whose own type the first bytes do not tell from that of a more general format.
+# Files whose first bytes are also those of a more general format.
 SNIFFED = {
     "audio/mp4": "video/mp4",
     "image/apng": "image/png",
@@ -35,7 +35,7 @@ SECONDS = {
     "odd wav": 0.5,
     "flac": 1.0,
 }
-# Files that say how long they are; a fragment and a picture among several are whole by themselves.
+# Files that state their length; a fragment, or one image of several, is complete by itself.
 CUT = sorted((IMAGES.keys() | SECONDS.keys()) - {"several pictures in a jpeg", "flac"})
 
 
@@ -91,7 +91,8 @@ def test_lying_lengths_take_little_time_and_raise_nothing_but_that_the_file_is_m
         with contextlib.suppress(MalformedFile):
             assert isinstance(kind.header(data), MediaHeader)
         assert kind.is_complete(data) in (True, False)
-    assert time.thread_time() - begun < 20  # of CPU for all readers; without budgets, the squares of these
+    # CPU time of all readers, which would be quadratic without budgets.
+    assert time.thread_time() - begun < 20
 
 
 def test_sub_blocks_of_a_gif_are_counted_against_the_budget() -> None:

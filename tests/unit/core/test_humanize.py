@@ -1,4 +1,4 @@
-"""Sizes and times are told in the same words everywhere."""
+"""Sizes and durations as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A budget of one input: what is added, compared and timed, and the errors of its limits."""
+"""Input budgets: adding, comparing, CPU time, and the errors of limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits on the values of a JSON document, against documents at, below and above them."""
+"""Limits on the values of JSON documents at, below and above them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def accepts(limits: JsonLimits, raw: bytes) -> bool:
 
 
 def sizes(value: object) -> tuple[int, int, int]:
-    """Containers, members, and values inside of containers."""
+    """Return the numbers of containers, members, and values inside containers."""
     if isinstance(value, dict):
         found = [sizes(each) for each in value.values()]
         own = (1, len(value), len(value))

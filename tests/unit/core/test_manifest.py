@@ -1,4 +1,4 @@
-"""A manifest's text, its signature and its inputs."""
+"""Manifests: canonical text, signature and redacted inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A manifest's text in real files: encoded, embedded, and decoded again by real decoders."""
+"""Manifests in real files: encoded, embedded, and decoded by real decoders."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def moving(kind: str, **options: Any) -> bytes:
 
 
 def video(container: str, codec: str, **options: str) -> bytes:
-    # a path, as the writer opens its file once more to move the index to the front
+    # A path, because the writer opens the file again to move the index to the front.
     with (
         tempfile.TemporaryDirectory() as folder,
         av.open(f"{folder}/video", "w", format=container, options=options) as out,
@@ -150,7 +150,7 @@ def embedded(name: str, text: str = TEXT) -> bytes:
 
 
 def decoded(data: bytes) -> tuple[float | None, list[tuple[Any, Any]]]:
-    """Duration in seconds, and time and content of every frame."""
+    """Return the duration in seconds, and time and content of each frame."""
     with av.open(io.BytesIO(data), "r") as source:
         frames: Any = source.decode(source.streams[0])
         frames = [(frame.pts, frame.to_ndarray().tobytes()) for frame in frames]
@@ -457,7 +457,7 @@ def test_a_large_film_is_never_whole_in_memory(tmp_path: Path) -> None:
     path = tmp_path / "film.mp4"
     with path.open("wb") as file:
         file.write(b"\0\0\0\x10ftypisom\0\0\0\0" + (200 << 20).to_bytes(4) + b"mdat")
-        file.truncate(16 + (200 << 20))  # 200 MB of nothing
+        file.truncate(16 + (200 << 20))
     tracemalloc.start()
     try:
         embed.embed_file(path, "video/mp4", TEXT)

@@ -1,4 +1,4 @@
-"""Tokens that come by chain: credited once, to their owner, and not before they cannot be taken back."""
+"""Token deposits: credited once, to the owner of the address, and only when final."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.mcp.loopback import served
 
 pytest.importorskip("bip_utils", reason="needs the extra `tokens`, which Python 3.14 has no wheels for")
 
-# the public branch m/44'/60'/0' of the mnemonic that everybody knows; its first addresses are known, too
+# The public branch m/44'/60'/0' of a well-known test mnemonic, whose first addresses are published.
 XPUB = (
     "xpub6DCoCpSuQZB2jawqnGMEPS63ePKWkwWPH4TU45Q7LPXWuNd8TMtVxRrgjtEshuqpK3mdhaWHPFsB"
     "ngh5GFZaM6si3yZdUsT8ddYM3PwnATt"
@@ -37,7 +37,7 @@ TRANSFER = "0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef"
 
 
 class Node:
-    """A chain on this machine, as far as reading goes: logs by block, and a head."""
+    """A fake node with logs by block and a head."""
 
     def __init__(self) -> None:
         self.head = 100
@@ -46,7 +46,7 @@ class Node:
         self.origin = ""
 
     def send(self, to: str, value: int, block: int, *, coin: str = COIN, index: int = 0) -> dict[str, Any]:
-        """A transfer of a coin, written into a block."""
+        """Add a token transfer to a block."""
         log = {
             "address": coin,
             "topics": [TRANSFER, "0x" + "11".rjust(64, "0"), "0x" + to.lower()[2:].rjust(64, "0")],
@@ -80,7 +80,6 @@ class Node:
 
 @pytest.fixture
 async def node() -> AsyncIterator[Node]:
-    """A node that answers."""
     found = Node()
     app = Starlette(routes=[Route("/", found.answer, methods=["POST"])])
     async with served(app) as found.origin:
@@ -89,7 +88,6 @@ async def node() -> AsyncIterator[Node]:
 
 @pytest.fixture
 async def database(tmp_path: Path) -> AsyncIterator[Database]:
-    """An empty database."""
     found = databases.opened(tmp_path)
     yield found
     await found.close()
@@ -108,7 +106,7 @@ def table(node: Node, **changes: Any) -> Mapping[str, Any]:
 
 @pytest.fixture
 async def desk(node: Node, database: Database) -> AsyncIterator[DepositWatcher]:
-    """The desk, its chain read once."""
+    """A deposit watcher that has read its chain once."""
     async with httpx.AsyncClient() as client:
         found = DepositWatcher(client, database, table(node))
         await found.read()

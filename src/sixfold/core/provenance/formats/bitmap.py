@@ -1,4 +1,4 @@
-"""BMP, TIFF and BigTIFF: their size alone."""
+"""BMP, TIFF and BigTIFF: dimensions only."""
 
 from __future__ import annotations
 
@@ -7,29 +7,32 @@ import struct
 from sixfold.core.provenance.formats.parts import MediaHeader, part_budget
 
 _WIDTH, _HEIGHT, _TILE_WIDTH, _TILE_HEIGHT = 256, 257, 322, 323
-_CORE_HEADER_BYTES = 12  # of OS/2, whose numbers have half the width
+# The OS/2 header, whose numbers are half as wide.
+_CORE_HEADER_BYTES = 12
 _MAX_ENTRIES = 4096
-_NUMBERS = {1: "B", 3: "H", 4: "I", 16: "Q"}  # struct's letter for a field's type
+# Format characters of `struct` by field type.
+_NUMBERS = {1: "B", 3: "H", 4: "I", 16: "Q"}
 
 
 def header(data: bytes) -> MediaHeader:
-    """Return the size."""
+    """Return the dimensions."""
     return _bmp(data) if data[:2] == b"BM" else _tiff(data)
 
 
 def is_complete(data: bytes) -> bool:
-    """Return True: the decoder finds missing rows."""
+    """Return True: only a decoder can find missing rows."""
     return True
 
 
 def _bmp(data: bytes) -> MediaHeader:
     is_core = struct.unpack_from("<I", data, 14)[0] == _CORE_HEADER_BYTES
     width, height = struct.unpack_from("<HH" if is_core else "<ii", data, 18)
-    return MediaHeader.of_image(width, abs(height))  # a negative height: the rows begin at the top
+    # A negative height means that rows are stored from top to bottom.
+    return MediaHeader.of_image(width, abs(height))
 
 
 def _tiff(data: bytes) -> MediaHeader:
-    """The size in the first directory; a tile is decoded whole, however small the image is."""
+    """Return the dimensions in the first directory; tiles are decoded whole, even if the image is smaller."""
     order = "<" if data[:2] == b"II" else ">"
     is_big = struct.unpack_from(order + "H", data, 2)[0] == 43
     (offset,) = struct.unpack_from(order + ("Q" if is_big else "I"), data, 8 if is_big else 4)

@@ -1,4 +1,4 @@
-"""Changes to a file's bytes, and files as bytes."""
+"""Edits of a file's bytes, and memory-mapped files as bytes."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _PIECE_BYTES = 1 << 20
 
 
 class Unembeddable(MalformedFile):
-    """The file is broken, or of a kind that cannot carry a manifest."""
+    """The file is malformed, or of a kind that cannot carry a manifest."""
 
 
 class FileEdit(NamedTuple):
-    """Replace the bytes from `start` up to `end` by `new`."""
+    """Replacement of the bytes from `start` to `end` by `new`."""
 
     start: int
     end: int
@@ -30,7 +30,7 @@ class FileEdit(NamedTuple):
 
 
 def ordered(changes: Iterable[FileEdit]) -> list[FileEdit]:
-    """Edits by their place; at one place, in the order given. Raises `Unembeddable` where they overlap."""
+    """Sort edits by position, stably; raises `Unembeddable` if they overlap."""
     found = sorted(changes, key=lambda edit: edit.start)
     if any(one.end > other.start for one, other in itertools.pairwise(found)):
         raise Unembeddable("the file's parts overlap")
@@ -38,7 +38,7 @@ def ordered(changes: Iterable[FileEdit]) -> list[FileEdit]:
 
 
 def splice(data: bytes, changes: Iterable[FileEdit]) -> bytes:
-    """Apply edits that are ordered."""
+    """Apply sorted edits."""
     parts: list[bytes] = []
     at = 0
     for start, end, new in changes:
@@ -48,32 +48,33 @@ def splice(data: bytes, changes: Iterable[FileEdit]) -> bytes:
 
 
 class MappedFile(mmap.mmap):
-    """A file as bytes that are read where they are looked at: it is never whole in memory."""
+    """A memory-mapped file with the methods of `bytes` that readers use."""
 
     def startswith(self, prefix: bytes | tuple[bytes, ...], at: int = 0) -> bool:
-        """As of bytes."""
         prefixes = prefix if isinstance(prefix, tuple) else (prefix,)
         return any(self[at : at + len(one)] == one for one in prefixes)
 
     def decode(self) -> str:
-        """As of bytes; this does read it all."""
+        """Decode the whole content, which is read into memory."""
         return self[:].decode()
 
 
 @contextmanager
 def mapped(file: IO[bytes]) -> Generator[bytes]:
-    """Map an open file, for readers of bytes; a file in memory is passed on as it is."""
+    """Map an open file; the content of a file in memory is returned as it is."""
     if isinstance(file, io.BytesIO):
         yield file.getvalue()
-    elif os.fstat(file.fileno()).st_size == 0:  # which cannot be mapped
+    elif os.fstat(file.fileno()).st_size == 0:
+        # An empty file cannot be mapped.
         yield b""
     else:
         with MappedFile(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            yield cast("bytes", data)  # it is looked into as bytes are
+            # A mapping supports the methods of `bytes` that readers use.
+            yield cast("bytes", data)
 
 
 def apply(path: Path, changes: Sequence[FileEdit]) -> None:
-    """`splice` for a file: written over where nothing shifts, else by way of another beside it."""
+    """Apply sorted edits to a file: in place if nothing is moved, else through a temporary file."""
     size = path.stat().st_size
     if all(len(edit.new) == edit.end - edit.start or edit.start == size for edit in changes):
         with path.open("r+b") as file:
@@ -98,7 +99,7 @@ def _copy(file: BinaryIO, out: BinaryIO, count: int) -> None:
 
 
 def text_of(raw: bytes) -> str | None:
-    """Embedded bytes as text, unless they are too many or not UTF-8."""
+    """Decode an embedded text; None if it is too long or not UTF-8."""
     if len(raw) > MAX_TEXT_BYTES:
         return None
     try:

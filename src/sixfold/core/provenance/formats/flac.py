@@ -1,4 +1,4 @@
-"""FLAC: a field in its Vorbis comment block, made behind the stream's description if there is none."""
+"""FLAC: a field in the Vorbis comment block, which is inserted after the stream info if missing."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ _LAST = 0x80
 
 
 def matches(data: bytes) -> bool:
-    """Whether the bytes begin as a FLAC file."""
+    """Return whether the data begins like a FLAC file."""
     return data.startswith(b"fLaC")
 
 
 def header(data: bytes) -> MediaHeader:
-    """Return the seconds that the stream's description claims."""
+    """Return the duration in the stream info."""
     facts = int.from_bytes(data[18:26])
     return MediaHeader(seconds=(facts & (1 << 36) - 1) / (facts >> 44) or None)
 
 
 def is_complete(data: bytes) -> bool:
-    """Whether the metadata is whole; nothing says how long the frames are."""
+    """Return whether the metadata is complete; the length of the frames is not stated."""
     return any(block.kind & _LAST for block in _blocks(data))
 
 
 def edits(data: bytes, text: str) -> list[FileEdit]:
-    """Put the text among the comments; positions in the seek table count from the first frame."""
+    """Put the text into the comments; the seek table counts from the first frame and remains valid."""
     blocks = list(_blocks(data))
     if not blocks or blocks[0].kind & 0x7F or not blocks[-1].kind & _LAST:
         raise Unembeddable("not a complete FLAC")
@@ -43,7 +43,7 @@ def edits(data: bytes, text: str) -> list[FileEdit]:
 
 
 def extract(data: bytes) -> str | None:
-    """The text out of the comments."""
+    """Return the text in the comments."""
     for block in _blocks(data):
         if block.kind & 0x7F == _COMMENT:
             return vorbis.found(data[block.body : block.end])
@@ -51,7 +51,7 @@ def extract(data: bytes) -> str | None:
 
 
 def _blocks(data: bytes) -> Iterator[ContainerPart[int]]:
-    """Each whole metadata block; its kind is its first byte, whose highest bit marks the last one."""
+    """Yield each complete metadata block; the highest bit of its first byte marks the last one."""
     for block in walk(data, 4 if matches(data) else len(data), len(data), _block_at):
         yield block
         if block.kind & _LAST:

@@ -16,37 +16,39 @@ _EXTENSION = 0x21
 _IMAGE = 0x2C
 _TRAILER = 0x3B
 _GRAPHIC_CONTROL = 0xF9
-_MAX_SUB_BLOCKS = 1 << 22  # each of up to 255 bytes
+# Each has up to 255 bytes.
+_MAX_SUB_BLOCKS = 1 << 22
 
 
 def matches(data: bytes) -> bool:
-    """Whether the bytes begin as a GIF."""
+    """Return whether the data begins like a GIF."""
     return data.startswith((b"GIF87a", b"GIF89a"))
 
 
 def header(data: bytes) -> MediaHeader:
-    """Return the size of the screen."""
+    """Return the size of the logical screen."""
     return MediaHeader.of_image(*struct.unpack_from("<HH", data, 6))
 
 
 def is_complete(data: bytes) -> bool:
-    """Whether the blocks lead to the trailer."""
+    """Return whether the blocks lead to the trailer."""
     return any(part.kind == _TRAILER for part in blocks(data))
 
 
 def edits(data: bytes, text: str) -> list[FileEdit]:
-    """Put the text behind the extensions that hold for the whole file, its loop count among them."""
+    """Insert the text after the extensions that apply to the whole file, such as its loop count."""
     found = list(_extensions(data))
     at = found[-1].end if found else _body(data)
     if data[at : at + 1] not in (b"\x21", b"\x2c"):
         raise Unembeddable("not a complete GIF")
     cuts = [FileEdit(part.start, part.end, b"") for part in found if data.startswith(_HEAD, part.start)]
-    version = FileEdit(0, 6, b"GIF89a")  # the older version has no extensions
+    # The older version has no extensions.
+    version = FileEdit(0, 6, b"GIF89a")
     return [version, *cuts, FileEdit(at, at, _block(text.encode()))]
 
 
 def extract(data: bytes) -> str | None:
-    """The text out of the first extension of ours before the first image."""
+    """Return the text of our first extension before the first image."""
     for part in _extensions(data):
         if data.startswith(_HEAD, part.start):
             return text_of(_joined(data, part.start + len(_HEAD), part.end))
@@ -54,14 +56,15 @@ def extract(data: bytes) -> str | None:
 
 
 def blocks(data: bytes) -> Iterator[ContainerPart[int]]:
-    """Each whole extension and image up to the trailer; other bytes between two are a part each."""
+    """Yield each complete extension and image up to the trailer, and stray bytes as parts of their own."""
     budget = part_budget(_MAX_SUB_BLOCKS)
     return walk(data, _body(data), len(data), partial(_block_at, budget), last=_TRAILER, budget=budget)
 
 
 def _block_at(budget: InputBudget, data: bytes, at: int) -> ContainerPart[int]:
     kind = data[at]
-    body = at + 1  # some programs leave zeros between two blocks
+    # Some programs write zeros between blocks.
+    body = at + 1
     if kind == _EXTENSION:
         body = at + 2
     elif kind == _IMAGE:
@@ -71,24 +74,24 @@ def _block_at(budget: InputBudget, data: bytes, at: int) -> ContainerPart[int]:
 
 
 def _extensions(data: bytes) -> Iterator[ContainerPart[int]]:
-    """Each whole extension before the first image and what controls it."""
+    """Yield each complete extension before the first image and its control extension."""
     return takewhile(
         lambda part: part.kind == _EXTENSION and data[part.start + 1] != _GRAPHIC_CONTROL, blocks(data)
     )
 
 
 def _body(data: bytes) -> int:
-    """Where the blocks begin, behind the screen's description and its colours."""
+    """Return the offset of the first block, after the screen descriptor and global color table."""
     return 13 + _colours(data[10]) if matches(data) and len(data) >= 13 else len(data)
 
 
 def _colours(flags: int) -> int:
-    """The bytes of a table of colours."""
+    """Return the length of a color table in bytes."""
     return 3 << (flags & 7) + 1 if flags & 0x80 else 0
 
 
 def _chain_end(budget: InputBudget, data: bytes, at: int) -> int:
-    """Where a chain of sub-blocks ends, its terminator included; raises `IndexError` where the data does."""
+    """Return the end of a chain of sub-blocks including its terminator; raises `IndexError` if truncated."""
     left = _MAX_SUB_BLOCKS - budget.spent("parts")
     count = 0
     while size := data[at]:

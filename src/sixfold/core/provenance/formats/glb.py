@@ -1,4 +1,4 @@
-"""GLB: `asset.extras.sixfold` in the JSON chunk, whose other text stays as it was written."""
+"""GLB: `asset.extras.sixfold` in the JSON chunk, whose other text is unchanged."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _Object = dict[str, msgspec.Raw]
 
 
 def matches(data: bytes) -> bool:
-    """Whether the bytes begin as a GLB of version 2."""
+    """Return whether the data begins like a GLB file of version 2."""
     return data[:8] == b"glTF\x02\0\0\0"
 
 
@@ -39,7 +39,7 @@ def edits(data: bytes, text: str) -> list[FileEdit]:
 
 
 def extract(data: bytes) -> str | None:
-    """The text out of the asset's extras."""
+    """Return the text in the asset's extras."""
     end = _json_end(data)
     if end is None:
         return None
@@ -51,7 +51,7 @@ def extract(data: bytes) -> str | None:
 
 
 def assemble(text: bytes, binary: bytes) -> bytes:
-    """Return a GLB of a JSON text and the bytes that it refers to, both padded to four bytes."""
+    """Return a GLB file of a JSON text and its binary data, both padded to four bytes."""
     text += b" " * (-len(text) % 4)
     binary += b"\0" * (-len(binary) % 4)
     total = 28 + len(text) + len(binary)
@@ -67,7 +67,8 @@ def _json_end(data: bytes) -> int | None:
 
 
 def _json(data: bytes, end: int) -> bytes:
-    return data[20:end].rstrip(b" \0")  # some writers pad with zeros
+    # Some programs pad with zeros instead of spaces.
+    return data[20:end].rstrip(b" \0")
 
 
 def _object(raw: bytes | msgspec.Raw) -> _Object:

@@ -1,7 +1,7 @@
-"""JPEG: comment segments behind JFIF and Exif, several when the text is long.
+"""JPEG: comment segments after JFIF and Exif, several if the text is long.
 
-A comment leaves an XMP packet of somebody else's alone, and every reader shows it. Each begins with
-`sixfold <number>/<count>:`.
+Unlike an XMP packet, comments leave other programs' XMP unchanged, and every reader supports them. Each
+begins with `sixfold <number>/<count>:`.
 """
 
 from __future__ import annotations
@@ -23,17 +23,21 @@ _COMMENT = 0xFE
 _START_OF_SCAN = 0xDA
 _END = b"\xff\xd9"
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
-_OPENING = (0xE0, 0xE1)  # JFIF and Exif, which have to come first
-_ALONE = frozenset({0x01, *range(0xD0, 0xD9)})  # markers without a length
+# JFIF and Exif, which must come first.
+_OPENING = (0xE0, 0xE1)
+# Markers without a length.
+_ALONE = frozenset({0x01, *range(0xD0, 0xD9)})
 _HEAD = re.compile(rb"sixfold (\d{1,3})/(\d{1,3}):")
-_FILL = re.compile(rb"\xff+")  # a marker's first byte may be repeated
+# The first byte of a marker may be repeated.
+_FILL = re.compile(rb"\xff+")
 _PART_BYTES = 65_000
 _SEGMENT = struct.Struct(">BBH")
-_MAX_SEGMENTS = 4096  # before the first scan
+# Segments before the first scan.
+_MAX_SEGMENTS = 4096
 
 
 def matches(data: bytes) -> bool:
-    """Whether the bytes begin as a JPEG."""
+    """Return whether the data begins like a JPEG."""
     return data.startswith(b"\xff\xd8\xff")
 
 
@@ -47,14 +51,14 @@ def header(data: bytes) -> MediaHeader:
 
 
 def is_complete(data: bytes) -> bool:
-    """Whether the mark of the end follows the first scan, within which it can stand for nothing else."""
+    """Return whether an end marker, which cannot occur within scan data, follows the first scan."""
     return any(part.kind == _START_OF_SCAN and data.find(_END, part.start) >= 0 for part in segments(data))
 
 
 def edits(data: bytes, text: str) -> list[FileEdit]:
-    """Put the text behind JFIF and Exif, but before a table of further pictures in the file (MPF).
+    """Insert the text after JFIF and Exif, but before the index of further images in the file (MPF).
 
-    The table counts from its own place, so what is put before it shifts nothing.
+    The index is relative to its own position, so that inserting text before it does not invalidate it.
     """
     found = list(segments(data))
     if not found or found[-1].kind != _START_OF_SCAN:
@@ -69,7 +73,7 @@ def edits(data: bytes, text: str) -> list[FileEdit]:
 
 
 def extract(data: bytes) -> str | None:
-    """The text out of all comments of ours, if none is missing."""
+    """Return the text of all our comments; None if one is missing."""
     parts: dict[int, bytes] = {}
     count = 0
     for part in segments(data):
@@ -82,7 +86,7 @@ def extract(data: bytes) -> str | None:
 
 
 def segments(data: bytes) -> Iterator[ContainerPart[int]]:
-    """Each whole segment up to the header of the first scan; its kind is the marker."""
+    """Yield each complete segment up to the header of the first scan; its kind is the marker."""
     end = len(data) if matches(data) else 0
     return walk(data, 2, end, _segment_at, last=_START_OF_SCAN, budget=part_budget(_MAX_SEGMENTS))
 

@@ -1,4 +1,4 @@
-"""The formats of files that this server knows: media type, extension, first bytes, and who reads them."""
+"""Known file formats: media type, extension, first bytes, and the module that reads the container."""
 
 from __future__ import annotations
 
@@ -26,20 +26,22 @@ from sixfold.core.provenance.formats import (
 from sixfold.core.provenance.formats.edits import FileEdit
 from sixfold.core.provenance.formats.parts import DAMAGE, MalformedFile, MediaHeader
 
-HEAD_BYTES = 4096  # that `sniff` looks at
-MAGIC_BYTES = 32  # that `find` looks at
+# Number of bytes that `sniff` needs.
+HEAD_BYTES = 4096
+# Number of bytes that `find` needs.
+MAGIC_BYTES = 32
 UNKNOWN = "application/octet-stream"
 
 
 class Reader(Protocol):
-    """A module that reads a container's own claims."""
+    """A module that reads a container's header."""
 
     def header(self, data: bytes) -> MediaHeader:
-        """Return size or length."""
+        """Return dimensions or duration."""
         ...
 
     def is_complete(self, data: bytes) -> bool:
-        """Return False for a file that was cut off."""
+        """Return False for a truncated file."""
         ...
 
 
@@ -47,11 +49,11 @@ class Carrier(Protocol):
     """A module whose container carries text in its metadata."""
 
     def matches(self, data: bytes) -> bool:
-        """Whether the bytes begin like this container."""
+        """Return whether the data begins like this container."""
         ...
 
     def edits(self, data: bytes, text: str) -> list[FileEdit]:
-        """Return what puts the text into the file; raises `Unembeddable`."""
+        """Return the edits that put the text into the file; raises `Unembeddable`."""
         ...
 
     def extract(self, data: bytes) -> str | None:
@@ -61,11 +63,11 @@ class Carrier(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FileFormat:
-    """One kind of file.
+    """A file format.
 
-    `head` is a regular expression, without groups, of its first bytes. `aliases` are other media types of the
-    same container. `is_inline`: a browser may show it in its own frame; other files are sent as attachments.
-    `pillow` and `demuxer` are the format's names in Pillow and in FFmpeg, for those that may be decoded.
+    `head` is a regular expression, without groups, for its first bytes. `aliases` are other media types of
+    the same container. `is_inline` allows browsers to display it; other files are sent as attachments.
+    `pillow` and `demuxer` are the format's names in Pillow and FFmpeg, for formats that may be decoded.
     """
 
     media_type: str
@@ -80,25 +82,25 @@ class FileFormat:
 
     @property
     def is_video(self) -> bool:
-        """Whether it may hold moving images and is read by a demuxer."""
+        """Whether it may contain moving images and is read by a demuxer."""
         return bool(self.demuxer) and (self.media_type.startswith("video/") or self.media_type == "image/gif")
 
     def header(self, data: bytes) -> MediaHeader:
-        """Return what the file claims; raises `MalformedFile`."""
+        """Return what the file states; raises `MalformedFile`."""
         try:
             return MediaHeader() if self.reader is None else self.reader.header(data)
         except DAMAGE as error:
             raise MalformedFile(str(error)) from error
 
     def is_complete(self, data: bytes) -> bool:
-        """Return False for a file that was cut off; True where its format does not tell."""
+        """Return False for a truncated file; True if the format cannot tell."""
         try:
             return self.reader is None or self.reader.is_complete(data)
         except DAMAGE:
             return False
 
 
-# In the order of their test: of two that begin alike, the longer head first.
+# In the order in which they are tested: of two similar heads, the longer one comes first.
 FORMATS = (
     FileFormat(
         "image/png", "png", rb"\x89PNG\r\n\x1a\n", png, png, ("image/apng",), is_inline=True, pillow="PNG"
@@ -171,7 +173,7 @@ FORMATS = (
     FileFormat("model/gltf-binary", "glb", rb"glTF", None, glb, is_inline=True),
     FileFormat("application/zip", "zip", rb"PK(?:\x03\x04|\x05\x06)"),
     FileFormat("application/pdf", "pdf", rb"%PDF-"),
-    # Of these, the first bytes do not tell.
+    # These cannot be detected by their first bytes.
     FileFormat("image/svg+xml", "svg", carrier=svg),
     FileFormat("audio/pcm", "pcm"),
     FileFormat("application/json", "json", is_inline=True),
@@ -202,8 +204,8 @@ def find(head: bytes) -> FileFormat | None:
 def sniff(head: bytes, claimed: str = "") -> str:
     """Return the media type of a file that begins with `head`.
 
-    Only the bytes decide, as names and claims are chosen by strangers; a claim decides only between kinds of
-    plain text.
+    Only the content decides, because names and declared types are untrusted; a declared type only selects
+    among kinds of plain text.
     """
     found = find(head)
     return _text(head[:HEAD_BYTES], claimed) if found is None else found.media_type
@@ -215,7 +217,8 @@ def _text(head: bytes, claimed: str) -> str:
     try:
         head.decode("utf-8")
     except UnicodeDecodeError as error:
-        if error.end < len(head) - 3:  # more than a character that was cut in two
+        # An error at the very end may be a character that was cut in two.
+        if error.end < len(head) - 3:
             return UNKNOWN
     if _SVG.search(head):
         return "image/svg+xml"

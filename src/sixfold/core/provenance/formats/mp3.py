@@ -1,7 +1,7 @@
-"""MP3: a TXXX frame `sixfold` in the ID3v2 tag, whose other frames stay as they are.
+"""MP3: a TXXX frame `sixfold` in the ID3v2 tag, whose other frames are unchanged.
 
-A new tag is version 2.4; an existing one keeps its version, because its frames' names and sizes
-belong to that.
+A new tag has version 2.4. An existing one keeps its version, which determines the names and sizes of its
+frames.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from sixfold.core.provenance.formats.parts import part_budget
 
 _DESCRIPTION = "sixfold"
 _UNSYNCHRONISED = 0x80
-_EXTENDED = 0x40  # in version 2.2: compressed
+# In version 2.2, this flag means compression.
+_EXTENDED = 0x40
 _FOOTER = 0x10
 _ENCODINGS = {0: "latin-1", 1: "utf-16", 2: "utf-16-be", 3: "utf-8"}
 
 
 class _Version(NamedTuple):
-    """How a version writes a frame: the frame's name, and the widths of its header's parts."""
+    """Frame layout of an ID3 version: the frame's name, and the widths of its header fields."""
 
     name: bytes
     size_bytes: int
@@ -39,7 +40,8 @@ _VERSIONS = {
 class _Id3Tag(NamedTuple):
     number: int
     flags: int
-    end: int  # in the file
+    # Offset in the file.
+    end: int
     body: bytes
 
 
@@ -51,12 +53,12 @@ class _Frame(NamedTuple):
 
 
 def matches(data: bytes) -> bool:
-    """Whether the bytes begin with an ID3 tag or an MPEG audio frame of layer III."""
+    """Return whether the data begins with an ID3 tag or an MPEG audio layer III frame."""
     return data[:3] == b"ID3" or (data[:1] == b"\xff" and len(data) > 3 and data[1] & 0xE6 == 0xE2)
 
 
 def edits(data: bytes, text: str) -> list[FileEdit]:
-    """Put the text into the file's tag, or a new one before its first frame."""
+    """Put the text into the file's tag, or into a new one before the first frame."""
     if not matches(data):
         raise Unembeddable("not an MP3")
     tag = _tag(data) if data[:3] == b"ID3" else _Id3Tag(4, 0, 0, b"")
@@ -76,7 +78,7 @@ def edits(data: bytes, text: str) -> list[FileEdit]:
 
 
 def extract(data: bytes) -> str | None:
-    """The text out of our frame."""
+    """Return the text of our frame."""
     tag = _tag(data) if data[:3] == b"ID3" else None
     if tag is None:
         return None
@@ -89,7 +91,7 @@ def extract(data: bytes) -> str | None:
 
 
 def _tag(data: bytes) -> _Id3Tag | None:
-    """The tag without its extended header and, before version 2.4, without its unsynchronisation."""
+    """Return the tag without its extended header and, before version 2.4, without unsynchronization."""
     if len(data) < 10 or data[3] not in _VERSIONS or max(data[6:10]) > 0x7F:
         return None
     number, flags = data[3], data[5]
@@ -106,7 +108,7 @@ def _tag(data: bytes) -> _Id3Tag | None:
 
 
 def _frames(tag: _Id3Tag, version: _Version) -> Iterator[_Frame]:
-    """Each whole frame up to the padding."""
+    """Yield each complete frame up to the padding."""
     wide, body = len(version.name), tag.body
     head = wide + version.size_bytes + version.flag_bytes
     budget, at = part_budget(), 0
@@ -123,7 +125,7 @@ def _frames(tag: _Id3Tag, version: _Version) -> Iterator[_Frame]:
 
 
 def _read(tag: _Id3Tag, version: _Version, frame: _Frame) -> str | None:
-    """The frame's text, if it is one of ours."""
+    """Return the frame's text if it is our frame."""
     if frame.name != version.name or frame.end == frame.body:
         return None
     encoding = _ENCODINGS.get(tag.body[frame.body])

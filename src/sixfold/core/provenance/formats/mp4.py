@@ -1,7 +1,7 @@
-"""MP4, MOV, M4A, AVIF: a `uuid` box at the end of the file, so that no offset into it changes.
+"""MP4, MOV, M4A, AVIF: a `uuid` box at the end of the file, so that no offset changes.
 
-Only a fragment index (`mfra`), which players look for at the very end, stays behind it. An earlier
-manifest of ours that is followed by other boxes becomes free space, for the same reason.
+Only a fragment index (`mfra`), which players expect at the very end, follows it. For the same reason, an
+earlier manifest that is followed by other boxes becomes free space.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ MAX_BOXES = 1 << 16
 
 
 def matches(data: bytes) -> bool:
-    """Whether the bytes begin as an ISO base media or a QuickTime file."""
+    """Return whether the data begins like an ISO base media or QuickTime file."""
     return data[4:8] in _FIRST and len(data) >= 16
 
 
 def header(data: bytes) -> MediaHeader:
-    """Return the seconds that the movie's header claims."""
+    """Return the duration in the movie header."""
     for box in boxes(data):
         if box.kind == _MOVIE:
             inside = boxes(data, box.body, box.end)
@@ -39,11 +39,12 @@ def header(data: bytes) -> MediaHeader:
 
 
 def is_complete(data: bytes) -> bool:
-    """Whether index and frames are there, and every box of a video is as long as it says."""
+    """Return whether index and frames exist, and every box of a video has its stated length."""
     seen, at = set[bytes](), 0
     for box in boxes(data):
         if seen >= _NEEDED and box.kind not in _VIDEO_BOXES:
-            return True  # appended by another program
+            # Another program appended this.
+            return True
         seen.add(box.kind)
         at = box.end
     is_cut = len(data) >= at + 8 and data[at + 4 : at + 8] in _VIDEO_BOXES
@@ -70,7 +71,7 @@ def edits(data: bytes, text: str) -> list[FileEdit]:
 
 
 def extract(data: bytes) -> str | None:
-    """The text out of our last box."""
+    """Return the text of our last box."""
     last = None
     for box in boxes(data) if matches(data) else ():
         if _is_ours(data, box):
@@ -81,7 +82,7 @@ def extract(data: bytes) -> str | None:
 def boxes(
     data: bytes, at: int = 0, end: int | None = None, budget: InputBudget | None = None
 ) -> Iterator[ContainerPart[bytes]]:
-    """Each whole box between two offsets, by default of the top level."""
+    """Yield each complete box between two offsets, by default at the top level."""
     limit = len(data) if end is None else end
     return walk(data, at, limit, partial(_box_at, limit), budget=budget or part_budget(MAX_BOXES))
 
@@ -109,7 +110,7 @@ def _is_ours(data: bytes, box: ContainerPart[bytes]) -> bool:
 
 
 def _closed(data: bytes, box: ContainerPart[bytes]) -> FileEdit:
-    """Give the last box, which ran to the end of the file, its size."""
+    """Give the last box, which extends to the end of the file, an explicit size."""
     size = box.end - box.start
     if size >= 2**32:
         raise Unembeddable("the last box of this MP4 is too large to be closed")

@@ -1,6 +1,6 @@
-"""Ogg with one Opus or Vorbis stream: a field in the comment header, whose pages are laid anew.
+"""Ogg with one Opus or Vorbis stream: a field in the comment header, whose pages are rewritten.
 
-When that takes more or fewer pages than before, the following pages are renumbered.
+If their number changes, all following pages are renumbered.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from sixfold.core.provenance.formats import vorbis
 from sixfold.core.provenance.formats.edits import FileEdit, Unembeddable
 from sixfold.core.provenance.formats.parts import part_budget
 
-_HEADS = {b"OpusHead": (b"OpusTags", 1), b"\x01vorbis": (b"\x03vorbis", 2)}  # comment magic, packets
+# By the first bytes of a stream: those of its comments, and its number of header packets.
+_HEADS = {b"OpusHead": (b"OpusTags", 1), b"\x01vorbis": (b"\x03vorbis", 2)}
 _CONTINUED = 1
 _FIRST = 2
 _PAGE_SEGMENTS = 255
@@ -31,7 +32,7 @@ class _Page(NamedTuple):
 
 
 class _Headers(NamedTuple):
-    """The packets between the first page and the sound: comments, and for Vorbis the set-up."""
+    """The packets between the first page and the audio: comments, and the setup header of Vorbis."""
 
     magic: bytes
     packets: list[bytes]
@@ -42,12 +43,12 @@ class _Headers(NamedTuple):
 
 
 def matches(data: bytes) -> bool:
-    """Whether the bytes begin as an Ogg file."""
+    """Return whether the data begins like an Ogg file."""
     return data.startswith(b"OggS")
 
 
 def edits(data: bytes, text: str) -> list[FileEdit]:
-    """Put the text among the comments."""
+    """Put the text into the comments."""
     headers = _headers(data)
     if headers is None:
         raise Unembeddable("not an Ogg file with one Opus or Vorbis stream")
@@ -65,13 +66,13 @@ def edits(data: bytes, text: str) -> list[FileEdit]:
 
 
 def extract(data: bytes) -> str | None:
-    """The text out of the comments of the first stream."""
+    """Return the text in the comments of the first stream."""
     headers = _headers(data)
     return None if headers is None else vorbis.found(headers.packets[0][len(headers.magic) :])
 
 
 def _pages(data: bytes, at: int) -> Iterator[_Page]:
-    """Each whole page from `at`."""
+    """Yield each complete page from `at`."""
     budget = part_budget()
     while True:
         budget.spend(parts=1)
@@ -116,7 +117,7 @@ def _headers(data: bytes) -> _Headers | None:
 
 
 def _laid(packets: list[bytes], serial: bytes) -> list[bytes]:
-    """Pages, numbered from 1, that hold these packets and nothing else."""
+    """Return pages, numbered from 1, that contain these packets only."""
     lacing = b"".join(b"\xff" * (len(packet) // 255) + bytes([len(packet) % 255]) for packet in packets)
     body, at, pages = b"".join(packets), 0, list[bytes]()
     for first in range(0, len(lacing), _PAGE_SEGMENTS):
@@ -136,6 +137,6 @@ def _renumbered(page: bytes, number: int) -> bytes:
 
 
 def _checksum(data: bytes) -> int:
-    """Ogg's CRC is zlib's mirrored, begun with 0 and not inverted at the end."""
+    """Return Ogg's CRC: zlib's with reversed bits, initialized with 0 and not inverted."""
     mirrored = zlib.crc32(data.translate(_MIRRORED), 0xFFFFFFFF) ^ 0xFFFFFFFF
     return int(f"{mirrored:032b}"[::-1], 2)

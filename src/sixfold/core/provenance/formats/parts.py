@@ -1,4 +1,4 @@
-"""Parts that a container consists of, such as chunks and boxes: iterated within a budget."""
+"""Parts of containers, such as chunks and boxes, iterated within a budget."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import Generic, NamedTuple, TypeVar
 from sixfold.core.input_budget import InputBudget, Limit
 
 MAX_PARTS = 1_000_000
-_STRIDE = 16  # parts that `walk` adds to the budget at once
-# Errors of a reader whose data ends too early or contradicts itself.
+# Parts that `walk` adds to the budget at once.
+_STRIDE = 16
+# Errors of a reader if the data ends too early or is inconsistent.
 DAMAGE = (struct.error, LookupError, OverflowError, ZeroDivisionError, ValueError)
 
 
@@ -19,14 +20,14 @@ Kind = TypeVar("Kind", bytes, int)
 
 
 class MalformedFile(ValueError):
-    """The file contradicts its own format, or has more parts than are read."""
+    """The file violates its format, or has more parts than are read."""
 
 
 class MediaHeader(NamedTuple):
-    """Properties that a file claims; zero and None where the format or its reader does not state them.
+    """Properties that a file states; 0 or None if the format or its reader does not provide them.
 
-    Width and height are as stored, before any rotation. `buffer_pixels` is the largest image that a decoder
-    would have to hold at once: more than width x height where the file asks for oversized tiles.
+    Width and height are as stored, before rotation. `buffer_pixels` is the largest image that a decoder must
+    hold in memory at once, which exceeds width x height if the file has oversized tiles.
     """
 
     width: int = 0
@@ -41,9 +42,9 @@ class MediaHeader(NamedTuple):
 
 
 class ContainerPart(NamedTuple, Generic[Kind]):
-    """One chunk, box, segment or element: its payload begins at `body`, and the next part at `end`.
+    """A chunk, box, segment or element: its payload begins at `body`, and the next part at `end`.
 
-    `is_open`: its size is not known, and it reaches to the end of its parent.
+    With `is_open`, its size is unknown, and it extends to the end of its parent.
     """
 
     kind: Kind
@@ -72,10 +73,10 @@ def walk(
     last: Kind | None = None,
     budget: InputBudget | None = None,
 ) -> Iterator[ContainerPart[Kind]]:
-    """Yield each whole part between two offsets, up to one of the kind `last`.
+    """Yield each complete part between two offsets, up to one of the kind `last`.
 
-    `read` returns the part at an offset; None, or an error that the data is too short, ends the iteration.
-    Raises `MalformedFile` when the budget is spent.
+    `read` returns the part at an offset; None, or an error because the data is too short, ends the iteration.
+    Raises `MalformedFile` if the budget is exceeded.
     """
     budget = budget or part_budget()
     left = 0

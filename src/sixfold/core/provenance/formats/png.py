@@ -1,4 +1,4 @@
-"""PNG: an international text chunk, keyword `sixfold`, right behind the header."""
+"""PNG: an international text chunk with the keyword `sixfold`, right after the header."""
 
 from __future__ import annotations
 
@@ -10,31 +10,32 @@ from sixfold.core.provenance.formats.edits import MAX_TEXT_BYTES, FileEdit, Unem
 from sixfold.core.provenance.formats.parts import ContainerPart, MalformedFile, MediaHeader, walk
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
-HEADER_BYTES = 33  # signature and IHDR
+# Signature and IHDR.
+HEADER_BYTES = 33
 _CHUNK = struct.Struct(">I4s")
 _KEYWORD = b"sixfold\0"
 _COMPRESS_FROM_BYTES = 16 * 1024
 
 
 def matches(data: bytes) -> bool:
-    """Whether the bytes begin as a PNG."""
+    """Return whether the data begins like a PNG."""
     return data.startswith(SIGNATURE)
 
 
 def header(data: bytes) -> MediaHeader:
-    """Return the size that IHDR states."""
+    """Return the size in IHDR."""
     if data[12:16] != b"IHDR":
         raise MalformedFile
     return MediaHeader.of_image(*struct.unpack_from(">II", data, 16))
 
 
 def is_complete(data: bytes) -> bool:
-    """Whether the chunks lead to IEND."""
+    """Return whether the chunks lead to IEND."""
     return any(part.kind == b"IEND" for part in chunks(data))
 
 
 def edits(data: bytes, text: str) -> list[FileEdit]:
-    """Put the text before the image data, where every reader sees it."""
+    """Insert the text before the image data, where every reader finds it."""
     parts = list(chunks(data))
     if not parts or parts[0].kind != b"IHDR" or parts[-1].kind != b"IEND":
         raise Unembeddable("not a complete PNG")
@@ -44,7 +45,7 @@ def edits(data: bytes, text: str) -> list[FileEdit]:
 
 
 def extract(data: bytes) -> str | None:
-    """The first text chunk of ours."""
+    """Return the text of our first text chunk."""
     for part in chunks(data):
         if _is_ours(data, part):
             return _text(data[part.body + len(_KEYWORD) : part.end - 4])
@@ -52,12 +53,12 @@ def extract(data: bytes) -> str | None:
 
 
 def chunks(data: bytes) -> Iterator[ContainerPart[bytes]]:
-    """Each whole chunk up to IEND; the four bytes before its end are the checksum."""
+    """Yield each complete chunk up to IEND; its last four bytes are the checksum."""
     return walk(data, len(SIGNATURE), len(data) if matches(data) else 0, _chunk_at, last=b"IEND")
 
 
 def chunk(kind: bytes, body: bytes) -> bytes:
-    """One chunk's bytes, with its checksum."""
+    """Return a chunk with its checksum."""
     return len(body).to_bytes(4) + kind + body + zlib.crc32(body, zlib.crc32(kind)).to_bytes(4)
 
 
@@ -77,7 +78,7 @@ def _text_chunk(raw: bytes) -> bytes:
 
 
 def _text(payload: bytes) -> str | None:
-    """The text behind compression flag and method, language and translated keyword."""
+    """Return the text after compression flag and method, language and translated keyword."""
     head, rest = payload[:2], payload[2:].split(b"\0", 2)
     if len(rest) != 3 or head[1:] != b"\0":
         return None

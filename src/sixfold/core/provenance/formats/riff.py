@@ -1,4 +1,4 @@
-"""The chunks of a RIFF file, which WebP and WAV share."""
+"""Chunks of RIFF files, for WebP and WAV."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MAX_SIZE = 2**32 - 2
 
 
 class Chunk(NamedTuple):
-    """One chunk: its payload runs from `body` for `size` bytes, and `end` counts the padding byte."""
+    """A chunk: its payload has `size` bytes from `body`; `end` includes the padding byte."""
 
     kind: bytes
     start: int
@@ -22,27 +22,28 @@ class Chunk(NamedTuple):
 
 
 def is_form(data: bytes, form: bytes) -> bool:
-    """Whether the bytes begin as a RIFF file of this form."""
+    """Return whether the data begins like a RIFF file of this form."""
     return data[:4] == b"RIFF" and data[8:12] == form
 
 
 def is_complete(data: bytes) -> bool:
-    """Whether the file is as long as its first header says."""
+    """Return whether the file has the length that its header states."""
     return 8 + int.from_bytes(data[4:8], "little") <= len(data)
 
 
 def chunks(data: bytes, form: bytes) -> Iterator[Chunk]:
-    """Each whole chunk; stops at the first that the file is too short for."""
+    """Yield each complete chunk; stops at the first truncated one."""
     if is_form(data, form):
         limit = min(len(data), 8 + int.from_bytes(data[4:8], "little"))
         for chunk in claimed_chunks(data, limit):
             if chunk.body + chunk.size > limit:
                 return
-            yield chunk._replace(end=min(chunk.end, limit))  # the last padding byte is often forgotten
+            # Some programs omit the last padding byte.
+            yield chunk._replace(end=min(chunk.end, limit))
 
 
 def claimed_chunks(data: bytes, limit: int) -> Iterator[Chunk]:
-    """Each chunk that begins before the limit, wherever it claims to end."""
+    """Yield each chunk that begins before the limit, even if it is truncated."""
     budget, at = part_budget(), 12
     while at + 8 <= limit:
         budget.spend(parts=1)
@@ -53,7 +54,7 @@ def claimed_chunks(data: bytes, limit: int) -> Iterator[Chunk]:
 
 
 def complete(data: bytes, form: bytes) -> list[Chunk]:
-    """All chunks of a file whose sizes add up; `Unembeddable` otherwise."""
+    """Return all chunks of a file with consistent sizes; raises `Unembeddable` otherwise."""
     found = list(chunks(data, form))
     if not found or found[-1].end < 8 + int.from_bytes(data[4:8], "little"):
         raise Unembeddable("not a complete RIFF file")
@@ -61,12 +62,12 @@ def complete(data: bytes, form: bytes) -> list[Chunk]:
 
 
 def chunk(kind: bytes, body: bytes) -> bytes:
-    """One chunk's bytes, padded."""
+    """Return a chunk with padding."""
     return kind + len(body).to_bytes(4, "little") + body + b"\0" * (len(body) % 2)
 
 
 def rewritten(found: list[Chunk], own: list[FileEdit], last: bytes) -> list[FileEdit]:
-    """The edits `own`, with `last` put behind the last chunk and the size set right."""
+    """Return the edits `own`, plus those that append `last` and update the file's size."""
     end = found[-1].end
     kept = end + sum(len(edit.new) - (edit.end - edit.start) for edit in own)
     behind = b"\0" * (kept % 2) + last

@@ -1,4 +1,4 @@
-"""SVG: `<metadata id="sixfold-manifest">` as the root's first child; UTF-8 only, and no XML parser."""
+"""SVG: `<metadata id="sixfold-manifest">` as the root's first child; UTF-8 only, without an XML parser."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _ATTRIBUTES = re.compile(rb"(?:[^\"'<>]+|\"[^\"<]*\"|'[^'<]*')*+>")
 
 
 def matches(data: bytes) -> bool:
-    """Whether the first element is `svg`."""
+    """Return whether the first element is `svg`."""
     return _root(data) is not None
 
 
 def edits(data: bytes, text: str) -> list[FileEdit]:
-    """Put the text right behind the root's start tag."""
+    """Insert the text right after the root's start tag."""
     root = _root(data)
     tag = _ATTRIBUTES.match(data, root.end()) if root else None
     if root is None or tag is None:
@@ -43,14 +43,14 @@ def edits(data: bytes, text: str) -> list[FileEdit]:
 
 
 def extract(data: bytes) -> str | None:
-    """The text out of our element."""
+    """Return the text of our element."""
     root = _root(data)
     match = _OURS.search(data, root.end()) if root else None
     return None if match is None else text_of(unescaped(match[1]))
 
 
 def _root(data: bytes) -> re.Match[bytes] | None:
-    """The root's name, behind declaration, comments and document type."""
+    """Return the match of the root's name, after declaration, comments and document type."""
     if data.startswith(_UTF16):
         return None
     at = 3 if data.startswith(b"\xef\xbb\xbf") else 0
@@ -65,7 +65,7 @@ def _root(data: bytes) -> re.Match[bytes] | None:
 
 
 def _skipped(data: bytes, at: int) -> int | None:
-    """Behind what stands at `at`, if it is not an element; the end of the file if it never ends."""
+    """Return the end of a non-element at `at`, or of the file if it is unterminated."""
     for opening, closing in _PROLOGUE:
         if data.startswith(opening, at):
             end = data.find(closing, at + len(opening))
@@ -74,7 +74,7 @@ def _skipped(data: bytes, at: int) -> int | None:
 
 
 def _document_type_end(data: bytes, at: int) -> int:
-    """Behind a document type, whose internal subset may hold quotes, comments and markup."""
+    """Return the end of a document type, whose internal subset may contain quotes, comments and markup."""
     depth = 0
     at += 9
     for _ in range(MAX_PARTS):

@@ -1,4 +1,4 @@
-"""Vorbis comments, which FLAC and Ogg share: the field `SIXFOLD_MANIFEST`."""
+"""Vorbis comments, for FLAC and Ogg: the field `SIXFOLD_MANIFEST`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _EMPTY = b"\x07\0\0\0sixfold\0\0\0\0"
 
 
 def merged(comment: bytes | None, text: str) -> bytes:
-    """The comment block (or a new one) with our field as its last, and what follows the fields."""
+    """Return the comment block (or a new one) with our field last, followed by the remaining data."""
     parsed = _parsed(_EMPTY if comment is None else comment)
     if parsed is None:
         raise Unembeddable("the comments of this file are broken")
@@ -21,7 +21,7 @@ def merged(comment: bytes | None, text: str) -> bytes:
 
 
 def found(comment: bytes) -> str | None:
-    """The text of our field."""
+    """Return the text of our field."""
     parsed = _parsed(comment)
     for field in parsed[1] if parsed else ():
         if _is_ours(field):
@@ -38,7 +38,7 @@ def _counted(raw: bytes) -> bytes:
 
 
 def _parsed(comment: bytes) -> tuple[bytes, list[bytes], bytes] | None:
-    """Vendor, fields and what follows them; None if the lengths do not add up."""
+    """Return vendor, fields and remaining data; None if the lengths are inconsistent."""
     at = 4 + int.from_bytes(comment[:4], "little")
     vendor, count = comment[4:at], int.from_bytes(comment[at : at + 4], "little")
     at += 4

@@ -1,4 +1,4 @@
-"""WAV: a chunk `sxfd` behind the samples. RF64, and files whose length was never filled in, refuse."""
+"""WAV: a chunk `sxfd` after the samples. RF64, and files without a final length, are not supported."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ is_complete = riff.is_complete
 
 
 def matches(data: bytes) -> bool:
-    """Whether the bytes begin as a WAV file."""
+    """Return whether the data begins like a WAV file."""
     return riff.is_form(data, _FORM)
 
 
 def header(data: bytes) -> MediaHeader:
-    """Return the seconds of the samples that are there; a recorder may claim more, or leave it open."""
+    """Return the duration of the existing samples; a recorder may state another length, or none."""
     rate = 0
     for chunk in riff.claimed_chunks(data, len(data)):
         if chunk.kind == b"fmt ":
@@ -31,7 +31,7 @@ def header(data: bytes) -> MediaHeader:
 
 
 def edits(data: bytes, text: str) -> list[FileEdit]:
-    """Put the text into a chunk of its own, the last."""
+    """Append the text in a chunk of its own."""
     found = riff.complete(data, _FORM)
     if not {b"fmt ", b"data"} <= {chunk.kind for chunk in found}:
         raise Unembeddable("a WAV without format or samples")
@@ -40,7 +40,7 @@ def edits(data: bytes, text: str) -> list[FileEdit]:
 
 
 def extract(data: bytes) -> str | None:
-    """The text out of our chunk."""
+    """Return the text of our chunk."""
     for chunk in riff.chunks(data, _FORM):
         if chunk.kind == _KIND:
             return text_of(data[chunk.body : chunk.body + chunk.size])

@@ -1,7 +1,7 @@
 """WebM and Matroska: a Tags element at the end of the segment.
 
-Positions inside a segment count from where its payload begins, so they hold even when the segment's
-size field has to grow. A segment or cluster of unknown size (a live recording) keeps it.
+Positions within a segment are relative to its payload, so they remain valid if the segment's size field
+grows. A segment or cluster of unknown size (a live recording) remains so.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ _HEADER = 0x1A45DFA3
 _SEGMENT = 0x18538067
 _CLUSTER = 0x1F43B675
 _INFO, _SCALE, _DURATION = 0x1549A966, 0x2AD7B1, 0x4489
-_USUAL_SCALE = (1_000_000).to_bytes(3)  # nanoseconds of a tick
+# Nanoseconds per tick.
+_USUAL_SCALE = (1_000_000).to_bytes(3)
 _NANOSECONDS = 1e9
 _TAGS = 0x1254C367
 _TAG = 0x7373
@@ -28,16 +29,17 @@ _VOID = 0xEC
 _CRC = 0xBF
 _OURS = b"SIXFOLD_MANIFEST"
 _MAX_TAGS_BYTES = 2**19
-_MAX_TAGS = 4  # of the last ones, where ours is: bounds the work on a hostile file
+# Only the last tags are searched, which limits the work on a malicious file.
+_MAX_TAGS = 4
 
 
 def matches(data: bytes) -> bool:
-    """Whether the bytes begin as an EBML file."""
+    """Return whether the data begins like an EBML file."""
     return data.startswith(_HEADER.to_bytes(4))
 
 
 def header(data: bytes) -> MediaHeader:
-    """Return the seconds that the segment's description claims, where that stands before the frames."""
+    """Return the duration in the segment information, if it precedes the frames."""
     segment = _segment(data)
     for element in _children(data, segment.body, segment.end) if segment else ():
         if element.kind == _CLUSTER:
@@ -53,12 +55,12 @@ def header(data: bytes) -> MediaHeader:
 
 
 def is_complete(data: bytes) -> bool:
-    """Whether the segment is as long as it says; a live recording does not say."""
+    """Return whether the segment has its stated length; a live recording states none."""
     return _segment(data) is not None
 
 
 def edits(data: bytes, text: str) -> list[FileEdit]:
-    """Put the text behind the last element of the segment."""
+    """Insert the text after the last element of the segment."""
     segment = _segment(data)
     if segment is None:
         raise Unembeddable("not a complete WebM")
@@ -78,7 +80,7 @@ def edits(data: bytes, text: str) -> list[FileEdit]:
 
 
 def extract(data: bytes) -> str | None:
-    """The text out of our last tag."""
+    """Return the text of our last tag."""
     segment = _segment(data)
     text: str | None = None
     if segment is not None:
@@ -98,7 +100,7 @@ def _segment(data: bytes) -> ContainerPart[int] | None:
 
 
 def _children(data: bytes, at: int, limit: int) -> Iterator[ContainerPart[int]]:
-    """Each whole element up to `limit`; one of unknown size is entered, its children follow it."""
+    """Yield each complete element up to `limit`; the children of one of unknown size follow it."""
     budget = part_budget()
     while (element := _element(data, at, limit)) is not None:
         budget.spend(parts=1)
@@ -109,7 +111,7 @@ def _children(data: bytes, at: int, limit: int) -> Iterator[ContainerPart[int]]:
 
 
 def _element(data: bytes, at: int, limit: int) -> ContainerPart[int] | None:
-    """The element at `at`, if its header and its payload lie within the limit."""
+    """Return the element at `at` if its header and payload lie within the limit."""
     if at >= limit:
         return None
     ident_bytes = 9 - data[at].bit_length()
@@ -133,7 +135,7 @@ def _last_tags(elements: Iterable[ContainerPart[int]]) -> list[ContainerPart[int
 
 
 def _ours(data: bytes, tags: ContainerPart[int]) -> Iterator[tuple[ContainerPart[int], bytes]]:
-    """Each simple tag of ours, and its text's bytes."""
+    """Yield each of our simple tags and the bytes of its text."""
     for tag in _children(data, tags.body, tags.end):
         if tag.kind != _TAG:
             continue
@@ -146,7 +148,7 @@ def _ours(data: bytes, tags: ContainerPart[int]) -> Iterator[tuple[ContainerPart
 
 
 def _removal(data: bytes, tags: ContainerPart[int], end: int) -> list[FileEdit]:
-    """Edits that take our tag out and shift nothing: cut at the end, overwritten elsewhere."""
+    """Return edits that remove our tag without moving anything: cut at the end, overwritten elsewhere."""
     ours = [simple for simple, _ in _ours(data, tags)]
     if not ours:
         return []
@@ -164,7 +166,7 @@ def _removal(data: bytes, tags: ContainerPart[int], end: int) -> list[FileEdit]:
 
 
 def _void(start: int, end: int) -> FileEdit:
-    """Overwrite a range with an element that readers skip."""
+    """Return the edit that overwrites a range with an element that readers skip."""
     total = end - start
     size_bytes = 8 if total >= 9 else 1
     size = total - 1 - size_bytes
@@ -173,7 +175,7 @@ def _void(start: int, end: int) -> FileEdit:
 
 
 def _resized(segment: ContainerPart[int], size: int) -> FileEdit:
-    """The segment's size field for its new size, as wide as before where that is enough."""
+    """Return the segment's new size field, as wide as before if possible."""
     at = segment.start + 4
     wide = segment.body - at
     if size >= (1 << 7 * wide) - 1:

@@ -1,4 +1,4 @@
-"""WebP: an XMP chunk; a simple file becomes an extended one, as only that may carry metadata."""
+"""WebP: an XMP chunk; a simple file is extended, because only that form may have metadata."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ is_complete = riff.is_complete
 
 
 def matches(data: bytes) -> bool:
-    """Whether the bytes begin as a WebP."""
+    """Return whether the data begins like a WebP."""
     return riff.is_form(data, _FORM)
 
 
@@ -27,7 +27,7 @@ def header(data: bytes) -> MediaHeader:
 
 
 def edits(data: bytes, text: str) -> list[FileEdit]:
-    """Put the text into the file's XMP packet, its last chunk."""
+    """Put the text into the file's XMP packet, the last chunk."""
     found = riff.complete(data, _FORM)
     own = [FileEdit(chunk.start, chunk.end, b"") for chunk in found if chunk.kind == b"XMP "]
     packets = [data[chunk.body : chunk.body + chunk.size] for chunk in found if chunk.kind == b"XMP "]
@@ -42,7 +42,7 @@ def edits(data: bytes, text: str) -> list[FileEdit]:
 
 
 def extract(data: bytes) -> str | None:
-    """The text out of the first XMP packet that has one of ours."""
+    """Return the text of the first XMP packet that contains ours."""
     for chunk in riff.chunks(data, _FORM):
         if chunk.kind == b"XMP ":
             return xmp.found(data[chunk.body : chunk.body + chunk.size])
@@ -50,7 +50,7 @@ def extract(data: bytes) -> str | None:
 
 
 def extended_header(data: bytes, first: riff.Chunk) -> bytes:
-    """The VP8X chunk for a simple file: canvas size and alpha as its bitstream states them."""
+    """Return the VP8X chunk for a simple file, with the canvas size and alpha of its bitstream."""
     try:
         width, height, has_alpha = _canvas(first.kind, data[first.body : first.body + 10])
     except struct.error as error:
@@ -63,7 +63,7 @@ def extended_header(data: bytes, first: riff.Chunk) -> bytes:
 
 
 def _canvas(kind: bytes, bits: bytes) -> tuple[int, int, bool]:
-    """Width, height and alpha as the first bytes of a chunk state them."""
+    """Return width, height and alpha from the first bytes of a chunk."""
     if kind == b"VP8 " and bits[3:6] == b"\x9d\x01\x2a":
         width, height = struct.unpack_from("<HH", bits, 6)
         return width & 0x3FFF, height & 0x3FFF, False

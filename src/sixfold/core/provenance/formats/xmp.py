@@ -1,4 +1,4 @@
-"""An XMP packet that carries the text, alone or beside what somebody else wrote into it."""
+"""XMP packets that carry the text, alone or beside other programs' metadata."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NUMBERS = {b"#34": b'"', b"#39": b"'", b"#38": b"&", b"#60": b"<", b"#62": b">"
 
 
 def merged(packet: bytes | None, text: str) -> bytes:
-    """The packet (or a new one) with our description as its last, an earlier one of ours gone."""
+    """Return the packet (or a new one) with our description last, replacing an earlier one."""
     packet = _EMPTY if packet is None else _OURS.sub(b"", packet)
     head, end, tail = packet.rpartition(_END)
     if not end:
@@ -36,16 +36,16 @@ def merged(packet: bytes | None, text: str) -> bytes:
 
 
 def found(packet: bytes) -> str | None:
-    """Our text in a packet."""
+    """Return our text in a packet."""
     match = _OURS.search(packet)
     return None if match is None else text_of(unescaped(match[1]))
 
 
 def escaped(text: str) -> str:
-    """Text fit to stand between two tags."""
+    """Escape text for use between two tags."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def unescaped(raw: bytes) -> bytes:
-    """What stood there before `escaped`, also when another program wrote quotes as entities."""
+    """Reverse `escaped`, also for quotes that another program wrote as entities."""
     return _ENTITY.sub(lambda match: _ENTITIES.get(match[1]) or _NUMBERS[match[1]], raw)
