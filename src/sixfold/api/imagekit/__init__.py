@@ -1,1 +1,1 @@
-"""Area C, the image utility service: pictures by query string, style transfer, errors as `{"detail"}`."""
+"""The Image utility API: images by query string, style transfer, and errors as `{"detail"}`."""

@@ -1,4 +1,4 @@
-"""Area C's errors: `{"detail": …}`, with 422 as resource C1 for what is not valid."""
+"""Errors of the Image utility API: `{"detail": …}`, with status 422 for invalid parameters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _UNPROCESSABLE = 422
 
 
 class ValidationErrorSchema(TypedDict):
-    """What is wrong with one parameter."""
+    """An invalid parameter."""
 
     loc: list[str | int]
     msg: str
@@ -23,13 +23,13 @@ class ValidationErrorSchema(TypedDict):
 
 
 class HTTPValidationErrorSchema(TypedDict):
-    """Every parameter that is wrong."""
+    """All invalid parameters of a request."""
 
     detail: list[ValidationErrorSchema]
 
 
 class DetailSchema(TypedDict):
-    """An error in one sentence."""
+    """An error with one message."""
 
     detail: str
 
@@ -46,18 +46,18 @@ class InvalidImageRequest(SixfoldError):
 
 
 def item(part: Part, problem: Problem) -> ValidationErrorSchema:
-    """One entry of resource C1."""
+    """Return one entry of the list `detail`."""
     loc: list[str | int] = [part, problem.input] if problem.input else [part]
     return {"loc": loc, "msg": problem.message, "type": problem.kind}
 
 
 def of_inputs(part: Part, error: InvalidInput) -> InvalidImageRequest:
-    """What the inputs' check found, as found in a part of the request."""
+    """Return the error for invalid inputs, which were found in `where` of the request."""
     return InvalidImageRequest([item(part, problem) for problem in error.problems])
 
 
 def answer(error: SixfoldError, _request_id: str) -> Response:
-    """An error as Area C answers it."""
+    """Return an error in the format of the Image utility API."""
     if isinstance(error, InvalidInput):
         error = of_inputs("body", error)
     body: HTTPValidationErrorSchema | DetailSchema = (

@@ -18,7 +18,7 @@ _PATH: Node = {
 
 
 def document(catalog: Catalog) -> OpenApiDocument:
-    """The six paths."""
+    """Return the document."""
     images, klein = _query(catalog, routes.PICTURE), _query(catalog, routes.KLEIN)
     save = openapi.query("save_path", _PATH, required=True)
     image: Node = {
@@ -51,7 +51,7 @@ def document(catalog: Catalog) -> OpenApiDocument:
 
 
 def _inputs(catalog: Catalog, model: str) -> list[Descriptor]:
-    """The inputs of a model without the format, which the request chooses in its own ways."""
+    """Return the inputs of a model without the format, which requests choose in other ways."""
     return [descriptor for descriptor in catalog[model].inputs if descriptor.name != "format"]
 
 

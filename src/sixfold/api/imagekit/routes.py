@@ -1,4 +1,4 @@
-"""Area C's routes: the key (or the operator's own machine), then the inputs, then the balance."""
+"""Routes of the Image utility API; they check the key, then the inputs, then the balance."""
 
 from __future__ import annotations
 
@@ -61,38 +61,36 @@ class StyledImageSchema(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class _ImageKitRequest:
-    """One request that was checked."""
+    """A request that has been checked."""
 
     principal: Principal
     model: str
     inputs: Mapping[str, Any]
     request_id: str
     idempotency_id: str | None = None
-    upload_path: str | None = None  # the key of the object that the picture becomes
+    # The key under which the image is stored.
+    upload_path: str | None = None
 
 
 class ImageKitRoutes:
-    """Makes pictures and waits for them."""
+    """Handlers that generate images and wait for them."""
 
     def __init__(self, services: WebServices, start_page: Handler) -> None:
         self._services = services
         self._start_page = start_page
 
     async def root(self, request: Request) -> Response:
-        """The start page for browsers; for others, what this is."""
+        """Return the start page for browsers, or else the name of the service."""
         if requests.preferred_type(request.headers.get("accept"), (_JSON, "text/html")) == "text/html":
             return await self._start_page(request)
         docs = f"{self._services.settings.base_url}/docs"
         return responses.json({"name": "Sixfold", "version": VERSION, "docs": docs}, headers=_VARY)
 
     async def health(self, _request: Request) -> Response:
-        """The service answers."""
         return responses.json({"status": "ok"})
 
-    # -- pictures --------------------------------------------------------------------------------
-
     async def picture(self, request: Request) -> Response:
-        """A picture's bytes."""
+        """Return a generated image."""
         principal = await self._services.authenticator.image_kit(request)
         inputs = schemas.picture(request, self._services.catalog[PICTURE])
         inputs["format"] = _format(request)
@@ -100,7 +98,7 @@ class ImageKitRoutes:
         return await self._bytes(await self._made("query", asked))
 
     def uploader(self, model: str) -> Handler:
-        """The handler that puts a model's picture at the caller's path."""
+        """Return the handler that stores a model's image at the caller's path."""
 
         async def upload(request: Request) -> Response:
             principal = await self._services.authenticator.image_kit(request)
@@ -114,14 +112,15 @@ class ImageKitRoutes:
         return upload
 
     async def style(self, request: Request) -> Response:
-        """A source picture repainted: JSON, or the bytes when an image is asked for."""
+        """Restyle an image; return JSON, or the image if the client accepts one."""
         principal = await self._services.authenticator.image_kit(request)
         inputs = await schemas.style(request, self._services.catalog[STYLE])
         wants_bytes = requests.preferred_type(request.headers.get("accept"), (_JSON, *FORMATS)) in FORMATS
         inputs["format"] = _format(request) if wants_bytes else "webp"
         wants = b"image" if wants_bytes else b"json"
         owner = principal.replays
-        if principal.keyless:  # strangers share the tenant where the service is open to all
+        # All anonymous users share this tenant if the API is open.
+        if principal.keyless:
             owner = f"{owner}/{self._services.trusted_hosts.network(request)}"
         once = IdempotentRequest(owner, wants + await request.body(), dialect.answer)
 
@@ -132,10 +131,8 @@ class ImageKitRoutes:
 
         return await self._services.idempotency.run(request, once, work)
 
-    # -- the road --------------------------------------------------------------------------------
-
     async def _made(self, part: dialect.Part, asked: _ImageKitRequest) -> Prediction:
-        """The finished prediction; raises what its failure is called here. An unfinished one is canceled."""
+        """Return the finished prediction, or cancel it on a timeout; raise the error of a failed one."""
         order = PredictionRequest(
             principal=asked.principal,
             model=asked.model,
@@ -155,7 +152,7 @@ class ImageKitRoutes:
         if not prediction.is_terminal:
             if pipeline.draining and asked.idempotency_id is not None:
                 raise errors.ShuttingDown(_ASK_AGAIN)
-            # there is nothing here by which it could be asked after
+            # The response has no id, so the client could not poll for the result.
             with contextlib.suppress(errors.StoreFailed):
                 await pipeline.cancel(prediction.id, Tenant.of(prediction))
             raise errors.ShuttingDown if pipeline.draining else errors.EngineFailed
@@ -174,7 +171,7 @@ class ImageKitRoutes:
         return Response(data, 200, headers, file.content_type)
 
     async def _read(self, prediction: Prediction) -> tuple[OutputFile, bytes]:
-        """The picture and its bytes; where they cannot be read, the result is withdrawn and refunded."""
+        """Return the image and its bytes; if they cannot be read, withdraw and refund the result."""
         file = _file(prediction)
         try:
             return file, await self._services.blobs.get(file.blob)
@@ -191,12 +188,11 @@ class ImageKitRoutes:
         }
         return responses.json(body, headers={**responses.result_headers(prediction), **_VARY})
 
-    # -- the caller's path -----------------------------------------------------------------------
-
     async def _require_free(self, key: str) -> None:
-        """Raise `Conflict` where the store has a file above a path or files below it."""
+        """Raise `Conflict` if the store has a file at a parent of the path, or files below it."""
         above = upload_paths.folders(key)
-        uploads = self._services.uploads  # in parallel: the store may be far away
+        # The look-ups run in parallel, because the store may be remote.
+        uploads = self._services.uploads
         *files, is_folder = await asyncio.gather(*map(uploads.stat, above), _has_any(uploads, f"{key}/"))
         for path, file in zip(above, files, strict=True):
             if file is not None:
@@ -218,7 +214,7 @@ class ImageKitRoutes:
         return responses.json(body, headers=responses.result_headers(prediction))
 
     async def _folder(self, tenant: Tenant) -> str:
-        """The name that a tenant's folder has in URLs."""
+        """Return the name of a tenant's folder in URLs."""
         database = self._services.database
         name = await database.read(upload_folders.name_of(tenant))
         return await database.write(upload_folders.create(tenant)) if name is None else name
@@ -242,7 +238,7 @@ def _format(request: Request) -> str:
 
 
 def build_api(services: WebServices, start_page: Handler) -> ApiGroup:
-    """Area C; `start_page` is what browsers get at its root."""
+    """Build the Image utility API; `start_page` serves browsers at its root."""
     kit = ImageKitRoutes(services, start_page)
     return ApiGroup(
         "imagekit",

@@ -1,4 +1,4 @@
-"""What Area C is given, checked: query strings and the body of style transfer (resource C2)."""
+"""Checked inputs of the Image utility API: query strings, and the body of style transfer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _STYLE = ("source_image_url", "style_prompt", "quality", "seed")
 
 
 def picture(request: Request, model: Model) -> dict[str, Any]:
-    """The inputs in a query string; raises `InvalidImageRequest`."""
+    """Return the inputs of a query string; raise `InvalidImageRequest`."""
     given: dict[str, Any] = {
         name: request.query_params[name] for name in _PICTURE if name in request.query_params
     }
@@ -28,7 +28,7 @@ def picture(request: Request, model: Model) -> dict[str, Any]:
 
 
 def upload(request: Request, model: Model, principal: Principal) -> tuple[dict[str, Any], SaveTarget]:
-    """The inputs in a query string and where their picture goes.
+    """Return the inputs of a query string and the path for the image.
 
     Raises `InvalidImageRequest` with every problem.
     """
@@ -56,7 +56,7 @@ def _save_path(request: Request) -> str:
 
 
 async def style(request: Request, model: Model) -> dict[str, Any]:
-    """The inputs in a JSON body; raises `InvalidImageRequest`."""
+    """Return the inputs of a JSON body; raise `InvalidImageRequest`."""
     try:
         given = await bodies.parse(bodies.parse_json, await request.body())
     except errors.BadRequest as error:

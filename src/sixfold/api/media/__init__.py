@@ -1,1 +1,1 @@
-"""Area A: pictures and films by a key in the body, errors as `{"error","status"}`."""
+"""The Media API: images and videos, with the key in the body and errors as `{"error","status"}`."""

@@ -1,4 +1,4 @@
-"""The key of a request of Area A: in the field `api_key` of the body, or in the bearer header."""
+"""Authentication for the Media API: the key is the field `api_key` of the body, or in the bearer header."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sixfold.web.bodies import BodyFields
 
 
 class AuthenticatedBody(NamedTuple):
-    """A request with a good key: its body as received, and the fields of it without the key."""
+    """The body of an authenticated request, as received, and its fields without the key."""
 
     principal: Principal
     fields: BodyFields
@@ -25,8 +25,9 @@ class AuthenticatedBody(NamedTuple):
 async def enter(request: Request, doors: Authenticator) -> AuthenticatedBody:
     """Authenticate a request, then decode its body.
 
-    Raises `Unauthenticated`, `Forbidden`, `BadRequest` and `TooLarge`. Nothing but the key is decoded before
-    it is known to be good. A body that cannot be read has no key: a wrong key in the header comes first.
+    Raises `Unauthenticated`, `Forbidden`, `BadRequest` and `TooLarge`. Until the key is verified, nothing
+    else of the body is decoded. An unreadable body counts as one without a key, so an invalid key in the
+    header is reported first.
     """
     token = auth.bearer_token(request)
     principal = await _known(doors, token)

@@ -1,4 +1,4 @@
-"""Area A as a table: which path orders which model, and how its result is told."""
+"""The endpoints of the Media API: their paths, models and result formats."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Presenter = Callable[[Prediction, tuple[str, ...]], Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class MediaEndpoint:
-    """One model's paths, its result (from the prediction and its files' URLs), and its failure.
+    """The paths of a model, its result (from the prediction and the URLs of its files), and its failure.
 
-    `job` tells the result of a job where it differs from what a waiting call gets; `sentences` are what is
-    said of inputs, by name, for which the contract has words of its own. What is `queued` is always a job.
+    `job` formats the result of a job if it differs from that of a synchronous call. `sentences` are error
+    messages by input name where the contract specifies them. A `queued` endpoint always returns a job.
     """
 
     paths: tuple[str, ...]
@@ -34,13 +34,13 @@ class MediaEndpoint:
     queued: bool = False
 
     def result(self, prediction: Prediction, url: Callable[[OutputFile], str], *, job: bool = False) -> Any:
-        """What a finished prediction gave, in this endpoint's words."""
+        """Return the result of a finished prediction in the format of this endpoint."""
         files = prediction.output.files if prediction.output is not None else ()
         present = self.job if job and self.job is not None else self.present
         return present(prediction, tuple(url(file) for file in files))
 
     def spoken(self, error: InvalidInput) -> BadRequest:
-        """A refusal in this endpoint's own words, where it has some."""
+        """Return an error with the message that the contract specifies, if any."""
         own = self.sentences.get(error.problems[0].input)
         return error if own is None else BadRequest(own)
 

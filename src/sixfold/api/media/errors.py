@@ -1,4 +1,4 @@
-"""Area A's errors: `{"error","status"}`, one sentence that names the parameter."""
+"""Errors of the Media API: `{"error","status"}` with one message that names the parameter."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from sixfold.errors import EngineFailed, InvalidInput, Problem, SixfoldError
 from sixfold.web import responses
 
 _SPOKEN = frozenset({("prompt", "missing"), ("prompt", "string_too_long")})
-# Of a file that somebody else keeps, or that only a decoder can judge, the reason is worth saying.
+# The cause is reported for files from other servers, and for those that only a decoder can check.
 UNUSABLE = "unusable"
-_CLIPS = "tracks["  # what the files of a timeline's clips are called
+# The prefix of the input names of a timeline's clips.
+_CLIPS = "tracks["
 _EXPLAINED = frozenset({UNUSABLE, "fetch_refused", "fetch_failed", "too_large", "bad_request"})
 
 
@@ -42,7 +43,7 @@ class VideoFailed(EngineFailed):
 
 
 def sentence(problem: Problem) -> str:
-    """What Area A says of one refused input."""
+    """Return the message for an invalid input."""
     if (problem.input, problem.kind) in _SPOKEN:
         return problem.message[0].upper() + problem.message[1:]
     if problem.kind in _EXPLAINED:
@@ -51,7 +52,7 @@ def sentence(problem: Problem) -> str:
 
 
 def _sentence(error: InvalidInput) -> str:
-    """What is said of all that was refused: the first, but every one of a timeline's clips."""
+    """Return the first message, or for a timeline those of all its clips."""
     first = error.problems[0]
     if first.kind == timeline.KIND or first.input.startswith(_CLIPS):
         return f"Invalid project: {'; '.join(problem.message for problem in error.problems)}"
@@ -59,7 +60,7 @@ def _sentence(error: InvalidInput) -> str:
 
 
 def answer(error: SixfoldError, _request_id: str) -> Response:
-    """An error as Area A answers it."""
+    """Return an error in the format of the Media API."""
     headers = responses.error_headers(error)
     if isinstance(error, Ra1Failed):
         failure: Ra1FailureSchema = {"success": False, "error": error.message}

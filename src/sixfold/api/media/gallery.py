@@ -1,4 +1,4 @@
-"""Area A's gallery: characters and posts are published with a key, and shown to everybody."""
+"""The gallery of the Media API: characters and posts, published with a key and visible to everyone."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _MEDIA = frozenset(kind for kind in media_types.INLINE if kind.startswith(("imag
 
 
 class NewCharacterSchema(TypedDict):
-    """A character that was published."""
+    """A character after its publication."""
 
     id: str
     url_name: str
@@ -55,7 +55,7 @@ class NewCharacterSchema(TypedDict):
 
 
 class NewPostSchema(TypedDict):
-    """A post that was published."""
+    """A post after its publication."""
 
     id: str
     post_id: str
@@ -65,7 +65,7 @@ class NewPostSchema(TypedDict):
 
 
 class CharacterSchema(TypedDict):
-    """A character, as everybody sees it."""
+    """A public character."""
 
     id: str
     url_name: str
@@ -79,7 +79,7 @@ class CharacterSchema(TypedDict):
 
 
 class PostSchema(TypedDict):
-    """A post, as everybody sees it."""
+    """A public post."""
 
     id: str
     text: str
@@ -92,14 +92,14 @@ class PostSchema(TypedDict):
 
 
 class GalleryRoutes:
-    """Where characters and posts are handed in, and shown."""
+    """Handlers that publish and list characters and posts."""
 
     def __init__(self, services: WebServices) -> None:
         self._services = services
         self._gallery = Gallery(services.database, services.media)
 
     def publisher(self, service: str) -> Handler:
-        """The handler of `create-ai` or `create-post`."""
+        """Return the handler of `create-ai` or `create-post`."""
         publish = {"create-ai": self._character, "create-post": self._post}[service]
 
         async def create(request: Request) -> Response:
@@ -113,8 +113,6 @@ class GalleryRoutes:
             return await self._services.idempotency.run(request, once, work)
 
         return create
-
-    # -- publishing ------------------------------------------------------------------------------
 
     async def _character(self, principal: Principal, given: BodyFields) -> NewCharacterSchema:
         values = inputs.check(CHARACTER, given.values)
@@ -149,7 +147,7 @@ class GalleryRoutes:
     async def _file(
         self, tenant: Tenant, given: BodyFields, name: str, allowed: frozenset[str]
     ) -> MediaSource | None:
-        """What came as `<name>_url`, `<name>_bytes` or a form's file: stored, and of an allowed type."""
+        """Store the file from `<name>_url`, `<name>_bytes` or a form, if its type is allowed."""
         by_url, by_bytes, uploaded = f"{name}_url", f"{name}_bytes", given.files.get(name)
         ways = [way for way in (by_url, by_bytes) if given.values.get(way) not in (None, "")]
         if len(ways) + (uploaded is not None) > 1:
@@ -174,7 +172,7 @@ class GalleryRoutes:
             raise _refused(at, f"{at}: {error.message}") from error
 
     async def _typed(self, source: MediaSource, at: str, allowed: frozenset[str]) -> MediaSource:
-        """The same source under the type that its first bytes show; raises `InvalidInput` for others."""
+        """Return the source with the type of its first bytes; raise `InvalidInput` for other types."""
         head = b""
         async for piece in self._services.blobs.stream(source.blob, 0, media_types.HEAD_BYTES):
             head += piece
@@ -188,16 +186,14 @@ class GalleryRoutes:
             return typed
         return await self._services.media.check_film(typed, "video")
 
-    # -- showing ---------------------------------------------------------------------------------
-
     async def characters(self, request: Request) -> Response:
-        """Everybody's characters, newest first."""
+        """List all characters, newest first."""
         found = await self._gallery.characters(*_part(request))
         rows = [self._shown_character(row) for row in found.rows]
         return responses.json({"characters": rows, "next_cursor": found.next_cursor})
 
     async def posts(self, request: Request) -> Response:
-        """Everybody's posts, newest first; with `tag`, those that carry it."""
+        """List all posts, or those with `tag`, newest first."""
         tag = request.query_params.get("tag", "")
         if len(tag) > 2 * posts.MAX_TAG_CHARS:
             raise _refused("tag", "tag: it is too long")
@@ -247,7 +243,7 @@ def _decoded(value: Any, name: str) -> bytes:
 
 
 def _tags(value: Any) -> tuple[str, ...]:
-    """An array of texts, or one text with commas; each once, as it is kept."""
+    """Return the unique tags of a list of texts or a text with commas."""
     if value is None:
         return ()
     given: object = value.split(",") if isinstance(value, str) else value
@@ -261,12 +257,12 @@ def _tags(value: Any) -> tuple[str, ...]:
 
 
 def _is_broken(text: str) -> bool:
-    """Whether JSON escaped half a character, which no database keeps."""
+    """Return whether JSON escapes half of a surrogate pair, which no database stores."""
     return any("\ud800" <= char <= "\udfff" for char in text)
 
 
 def _part(request: Request) -> tuple[int, str | None]:
-    """`limit` and `cursor` of the query."""
+    """Return `limit` and `cursor` of the query."""
     text = request.query_params.get("limit", str(PAGE))
     if not text.isascii() or not text.isdigit() or len(text) > 9 or not 1 <= int(text) <= MAX_PAGE:
         raise _refused("limit", f"limit: it must be from 1 to {MAX_PAGE}")
@@ -277,7 +273,6 @@ def _part(request: Request) -> tuple[int, str | None]:
 
 
 def routes(services: WebServices) -> tuple[RouteEntry, ...]:
-    """The gallery's routes."""
     counter = GalleryRoutes(services)
     limit = services.settings.inline_body_bytes
     return (

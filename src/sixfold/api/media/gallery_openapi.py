@@ -1,4 +1,4 @@
-"""The gallery in the OpenAPI document of the Media API."""
+"""The gallery's part of the OpenAPI document of the Media API."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TAGS: Node = {
 
 
 def operations(key: Node) -> dict[str, OperationSpec]:
-    """Publish characters and posts, and list them."""
+    """Return the operations to publish and list characters and posts."""
     making = _body("avatar", gallery.CHARACTER, {"api_key": key})
     posting = _body("media", gallery.POST, {"api_key": key, "tags": _TAGS})
     tag = openapi.query("tag", _TAG)
@@ -29,7 +29,7 @@ def operations(key: Node) -> dict[str, OperationSpec]:
 
 
 def _body(media: str, rows: tuple[Descriptor, ...], extra: Node) -> Node:
-    """The fields of a publication, in JSON or in a form with the file."""
+    """Return the body of a publication, as JSON or as a form with the file."""
     described = (*rows, Descriptor(f"{media}_url", "file", "Where the file lies"))
     data: Node = {"type": "string", "description": "The file in base64"}
     body = openapi.object_of(described, {**extra, f"{media}_bytes": data})

@@ -1,4 +1,4 @@
-"""How a job of Area A stands; its id is all that is needed."""
+"""Status and cancellation of the jobs of the Media API; a job id is the only credential."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ from sixfold.web.services import WebServices
 
 
 class JobRoutes:
-    """Tells how jobs stand, and cancels them."""
+    """Handlers for one job."""
 
     def __init__(self, services: WebServices) -> None:
         self._services = services
 
     async def status(self, request: Request) -> Response:
-        """How a job stands."""
         return self._job(await self._find(request))
 
     async def cancel(self, request: Request) -> Response:
@@ -48,7 +47,6 @@ class JobRoutes:
 
 
 def routes(services: WebServices) -> tuple[RouteEntry, ...]:
-    """The one path of jobs."""
     jobs = JobRoutes(services)
     handlers = {"GET": jobs.status, "POST": jobs.status, "DELETE": jobs.cancel}
     return (

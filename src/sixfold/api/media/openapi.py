@@ -1,4 +1,4 @@
-"""The OpenAPI document of the Media API, from the table of its endpoints and the inputs of their models."""
+"""The OpenAPI document of the Media API, generated from its endpoints and the inputs of their models."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MODE: Node = {
 
 
 def document(catalog: Catalog) -> OpenApiDocument:
-    """Images, videos, their jobs, and the gallery."""
+    """Return the document: images, videos, jobs and the gallery."""
     making = {f"POST {path}": _making(each, catalog, path) for each in ENDPOINTS for path in each.paths}
     status = openapi.response("How the job stands", serializers.JobSchema)
     summaries = {"get": "How a job stands", "post": "How a job stands", "delete": "Cancel a job"}

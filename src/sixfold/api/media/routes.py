@@ -1,4 +1,4 @@
-"""Area A's routes: the key, then the parameters, then the balance; then a picture or a job."""
+"""Routes of the Media API, which check the key, the parameters and the balance in this order."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _MODES = ("", "inline", POLLING)
 
 
 class MediaRoutes:
-    """Makes what the table lists."""
+    """Handlers for the endpoints."""
 
     def __init__(self, services: WebServices) -> None:
         self._services = services
 
     def maker(self, endpoint: MediaEndpoint) -> Handler:
-        """The handler of one endpoint."""
+        """Return the handler of an endpoint."""
 
         async def make(request: Request) -> Response:
             principal, given, raw = await media_auth.enter(request, self._services.authenticator)
@@ -98,7 +98,6 @@ def _mode(value: Any) -> str:
 
 
 def build_api(services: WebServices) -> ApiGroup:
-    """Area A."""
     media = MediaRoutes(services)
     limit = services.settings.json_body_bytes
     makers = tuple(

@@ -1,4 +1,4 @@
-"""Area A's answers: resources A1, A2 and A4, and a job's status."""
+"""Responses of the Media API with images, and the status of jobs."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ Confidence = Annotated[float, msgspec.Meta(ge=0, le=1)] | None
 
 
 class PricedSchema(ListPriceSchema):
-    """What a result cost."""
+    """The price of a result."""
 
     cost: Usd
     credits_charged: int
 
 
 class ImageResultSchema(PricedSchema):
-    """One image, and what it was made from."""
+    """An image, with the inputs that it was made from."""
 
     image_url: Url
     prompt_used: str
@@ -47,7 +47,7 @@ class ImageResultSchema(PricedSchema):
 
 
 class ImageListSchema(PricedSchema):
-    """Several images, and what they were made from."""
+    """Several images, with the inputs that they were made from."""
 
     success: bool
     images: Sequence[Url]
@@ -57,7 +57,7 @@ class ImageListSchema(PricedSchema):
 
 
 class SizedImageSchema(TypedDict):
-    """An image at one of the sizes, and how it was fitted."""
+    """An image in one of the requested sizes, and how it was fitted."""
 
     url: Url
     width: Side
@@ -66,14 +66,14 @@ class SizedImageSchema(TypedDict):
 
 
 class ResizeResultSchema(PricedSchema):
-    """The images at their sizes, in the order of the request."""
+    """Images in the requested sizes, in the order of the request."""
 
     images: Sequence[Url]
     result: list[SizedImageSchema]
 
 
 class CutOutSchema(TypedDict):
-    """The subject of an image on nothing, and how sure the engine is of it."""
+    """A cutout on a transparent background, with the engine's confidence."""
 
     url: Url
     width: Side
@@ -83,13 +83,13 @@ class CutOutSchema(TypedDict):
 
 
 class CutOutResultSchema(PricedSchema):
-    """The subject of an image on nothing."""
+    """The result of a background removal."""
 
     image: CutOutSchema
 
 
 class QueuedJobSchema(TypedDict):
-    """A job that runs, and where its end is read."""
+    """A new job, and the URL of its status."""
 
     job_id: str
     status: Literal["in_progress"]
@@ -97,7 +97,7 @@ class QueuedJobSchema(TypedDict):
 
 
 class JobSchema(TypedDict):
-    """A job as it stands."""
+    """The status of a job."""
 
     job_id: str
     status: JobStatus
@@ -108,7 +108,7 @@ class JobSchema(TypedDict):
 
 
 def picture(prediction: Prediction, urls: tuple[str, ...]) -> ImageResultSchema:
-    """Resource A1."""
+    """Return a result with one image (resource A1)."""
     return {
         "image_url": urls[0],
         "prompt_used": prediction.inputs["prompt"],
@@ -119,7 +119,7 @@ def picture(prediction: Prediction, urls: tuple[str, ...]) -> ImageResultSchema:
 
 
 def pictures(prediction: Prediction, urls: tuple[str, ...]) -> ImageListSchema:
-    """Resource A2."""
+    """Return a result with several images (resource A2)."""
     return {
         "success": True,
         "images": urls,
@@ -131,7 +131,7 @@ def pictures(prediction: Prediction, urls: tuple[str, ...]) -> ImageListSchema:
 
 
 def photograph(prediction: Prediction, urls: tuple[str, ...]) -> ImageResultSchema:
-    """Resource A1, whose size follows from a ratio and a resolution."""
+    """Return a result with one image (resource A1), whose size follows from a ratio and a resolution."""
     size = prediction.task.inputs
     return {
         "image_url": urls[0],
@@ -143,7 +143,7 @@ def photograph(prediction: Prediction, urls: tuple[str, ...]) -> ImageResultSche
 
 
 def resized(prediction: Prediction, urls: tuple[str, ...]) -> ResizeResultSchema:
-    """The pictures at their sizes, in the order in which they were asked for."""
+    """Return the images in the order of the requested sizes."""
     files = prediction.output.files if prediction.output is not None else ()
     result: list[SizedImageSchema] = [
         {
@@ -158,7 +158,7 @@ def resized(prediction: Prediction, urls: tuple[str, ...]) -> ResizeResultSchema
 
 
 def cut_out(prediction: Prediction, urls: tuple[str, ...]) -> CutOutResultSchema:
-    """The subject on nothing; a provider that does not say how sure it is leaves `confidence` null."""
+    """Return a cutout; `confidence` is null if the provider does not report it."""
     output = prediction.output
     info = output.files[0].info if output is not None else {}
     image: CutOutSchema = {
@@ -172,7 +172,7 @@ def cut_out(prediction: Prediction, urls: tuple[str, ...]) -> CutOutResultSchema
 
 
 def charged(prediction: Prediction) -> PricedSchema:
-    """What it cost, as decimal text and in credits."""
+    """Return the price as a decimal text and in credits."""
     return {
         "cost": money.format_usd(prediction.cost),
         "credits_charged": prediction.credits,
@@ -181,7 +181,7 @@ def charged(prediction: Prediction) -> PricedSchema:
 
 
 def queued(prediction: Prediction) -> QueuedJobSchema:
-    """Resource A4."""
+    """Return a new job (resource A4)."""
     return {
         "job_id": cast("str", prediction.job_id),
         "status": IN_PROGRESS,
@@ -190,12 +190,12 @@ def queued(prediction: Prediction) -> QueuedJobSchema:
 
 
 def status_url(prediction: Prediction) -> str:
-    """Where a job is asked after."""
+    """Return the URL of a job's status."""
     return f"/api/media/status/{prediction.job_id}"
 
 
 def job(prediction: Prediction, progress: float) -> JobSchema:
-    """A job as it stands, without its result or error."""
+    """Return the status of a job, without its result or error."""
     done = prediction.state is PredictionState.SUCCEEDED
     return {
         "job_id": cast("str", prediction.job_id),

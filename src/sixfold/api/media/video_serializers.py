@@ -1,4 +1,4 @@
-"""Answers with a video: resource A3, and the `video` that the others give."""
+"""Responses of the Media API with videos."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class VideoSchema(TypedDict):
 
 
 class AnimationSchema(TypedDict):
-    """A video, and what it was made from."""
+    """A video, with the inputs that it was made from."""
 
     video: VideoSchema
     prompt: str
@@ -34,37 +34,37 @@ class AnimationSchema(TypedDict):
 
 
 class AnimationResultSchema(serializers.PricedSchema):
-    """A video, what it was made from, and what it cost."""
+    """A video with its inputs and price."""
 
     result: AnimationSchema
 
 
 class VideoResultSchema(serializers.PricedSchema):
-    """A video, and what it cost."""
+    """A video with its price."""
 
     video: VideoSchema
 
 
 class VideoCutOutResultSchema(VideoResultSchema):
-    """The subject of a video on nothing, and how sure the engine is of it."""
+    """A video on a transparent background, with the engine's confidence."""
 
     confidence: serializers.Confidence
 
 
 class VideoUrlResultSchema(serializers.PricedSchema):
-    """The URL of a video, and what it cost."""
+    """The URL of a video, with its price."""
 
     video_url: Url
 
 
 class RoutedVideoResultSchema(VideoUrlResultSchema):
-    """The URL of a video, and the service that made it."""
+    """The URL of a video, and the service that generated it."""
 
     backend_used: str
 
 
 def inner(prediction: Prediction, urls: tuple[str, ...]) -> AnimationSchema:
-    """Resource A3's inner object, which a job's `result` is."""
+    """Return the inner object of an animation (resource A3), which is the `result` of a job."""
     return {
         "video": video(prediction, urls[0]),
         "prompt": prediction.inputs["prompt"],
@@ -73,33 +73,33 @@ def inner(prediction: Prediction, urls: tuple[str, ...]) -> AnimationSchema:
 
 
 def wrapped(prediction: Prediction, urls: tuple[str, ...]) -> AnimationResultSchema:
-    """Resource A3 as the waiting call gets it."""
+    """Return an animation (resource A3) for a synchronous call."""
     return {"result": inner(prediction, urls), **serializers.charged(prediction)}
 
 
 def whole(prediction: Prediction, urls: tuple[str, ...]) -> VideoResultSchema:
-    """`video` with its facts."""
+    """Return a result with `video`."""
     return {"video": video(prediction, urls[0]), **serializers.charged(prediction)}
 
 
 def cut_out(prediction: Prediction, urls: tuple[str, ...]) -> VideoCutOutResultSchema:
-    """The subject of a film on nothing, and how sure its engine is of it."""
+    """Return a video cutout with the engine's confidence."""
     data = prediction.output.data if prediction.output is not None else {}
     return {**whole(prediction, urls), "confidence": data.get("confidence")}
 
 
 def address(prediction: Prediction, urls: tuple[str, ...]) -> VideoUrlResultSchema:
-    """`video_url` alone."""
+    """Return a result with `video_url`."""
     return {"video_url": urls[0], **serializers.charged(prediction)}
 
 
 def chosen(prediction: Prediction, urls: tuple[str, ...]) -> RoutedVideoResultSchema:
-    """`video_url`, and which service it was made as."""
+    """Return a result with `video_url` and the service that was selected."""
     return {**address(prediction, urls), "backend_used": prediction.task.inputs["backend"]}
 
 
 def video(prediction: Prediction, url: str) -> VideoSchema:
-    """A film and its facts, as its engine tells them."""
+    """Return a video with the properties that its engine reported."""
     file = prediction.output.files[0] if prediction.output is not None else None
     info = file.info if file is not None else {}
     return {

@@ -1,1 +1,1 @@
-"""Area D, the memory: pages, links, timelines, search, files in and out; coded errors."""
+"""The Memory API: pages, links, timelines, search, import and export."""

@@ -1,4 +1,4 @@
-"""Archives in and out."""
+"""Import and export of pages as archives."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _ZIP = {"Content-Disposition": 'attachment; filename="memory.zip"', "Cache-Contr
 
 
 class ImportProblemSchema(TypedDict):
-    """A file that was not imported, and why."""
+    """A file that was not imported, and the reason."""
 
     path: str
     error: str
 
 
 class ImportedSchema(TypedDict):
-    """How many pages an archive changed."""
+    """The result of an import."""
 
     created: int
     updated: int
@@ -37,14 +37,14 @@ class ImportedSchema(TypedDict):
 
 
 class MemoryFileRoutes:
-    """Takes archives of pages in, and gives one out."""
+    """Handlers that import and export archives of pages."""
 
     def __init__(self, services: WebServices) -> None:
         self._services = services
         self._folder = services.settings.data_dir / "tmp"
 
     async def take_in(self, request: Request) -> Response:
-        """Import a zip or tar, as the raw body or as the part `file` of a form."""
+        """Import a zip or tar, sent as the raw body or as the part `file` of a form."""
         caller = await caller_of(self._services, request)
         path = await asyncio.to_thread(self._new_path)
         try:
@@ -67,7 +67,7 @@ class MemoryFileRoutes:
         return responses.json(imported)
 
     async def take_out(self, request: Request) -> Response:
-        """Every page as a zip of markdown files."""
+        """Export all pages as a zip of markdown files."""
         caller = await caller_of(self._services, request)
         return StreamingResponse(self._services.memory.take_out(caller), 200, _ZIP, "application/zip")
 

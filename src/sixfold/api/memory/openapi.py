@@ -1,4 +1,4 @@
-"""The OpenAPI document of the memory."""
+"""The OpenAPI document of the Memory API."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _write(summary: str, body: Operation, responses: dict[int, Node], *parameter
 
 
 def document() -> OpenApiDocument:
-    """Pages, links, timelines, search, files."""
+    """Return the document: pages, links, timelines, search and files."""
     return OpenApiDocument(
         "Sixfold Memory",
         "1.0.0",
@@ -89,7 +89,7 @@ def _pages() -> dict[str, OperationSpec]:
 
 
 def _parts() -> dict[str, OperationSpec]:
-    """What belongs to a page."""
+    """Return the operations on parts of a page."""
     links, added = openapi.response("The links", _LINKS), openapi.response("The entries", _TIMELINE)
     tags, key = openapi.response("The tags", _TAGS), openapi.IDEMPOTENCY
     backlinks = openapi.page("Backlinks", backlinks=memory_serializers.BacklinkSchema)
@@ -111,7 +111,7 @@ def _parts() -> dict[str, OperationSpec]:
 
 
 def _lists() -> dict[str, OperationSpec]:
-    """Counts of names, and archives in and out."""
+    """Return the operations that count names, and those for archives."""
     form: Node = {"type": "object", "required": ["file"], "properties": {"file": openapi.CONTENT}}
     counts = {
         f"GET /api/{noun}": _get(

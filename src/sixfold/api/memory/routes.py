@@ -1,4 +1,4 @@
-"""Area D's routes: each reads its request, asks the memory, and answers in the contract's words."""
+"""Routes of the Memory API."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _NO_STORE = {"Cache-Control": "no-store"}
 
 
 class PageRoutes:
-    """Answers what is asked of pages."""
+    """Handlers for pages and their parts."""
 
     def __init__(self, services: WebServices) -> None:
         self._services = services
@@ -42,7 +42,7 @@ class PageRoutes:
         self._base = services.settings.base_url
 
     def reading(self, work: Work) -> Callable[[Request], Awaitable[Response]]:
-        """A handler of a route that changes nothing, or that says itself what it changes."""
+        """Return a handler that authenticates and then calls `work`."""
 
         async def handle(request: Request) -> Response:
             return await work(request, await caller_of(self._services, request))
@@ -50,7 +50,7 @@ class PageRoutes:
         return handle
 
     def once(self, work: Work) -> Callable[[Request], Awaitable[Response]]:
-        """A handler of a POST: the same request with the same Idempotency-Key is done once."""
+        """Return a handler of a POST that runs once per Idempotency-Key."""
 
         async def handle(request: Request) -> Response:
             caller = await caller_of(self._services, request)
@@ -59,16 +59,13 @@ class PageRoutes:
 
         return handle
 
-    # -- pages -----------------------------------------------------------------------------------
-
     async def search(self, request: Request, caller: Caller) -> Response:
-        """Find pages."""
         given = await schemas.from_body(schemas.SEARCH, request)
         found = await self._memory.search(caller, operations.wanted_search(given))
         return responses.json(memory_serializers.answer(found, self._base), headers=_NO_STORE)
 
     async def list(self, request: Request, caller: Caller) -> Response:
-        """Pages by slug."""
+        """List pages by slug."""
         given = schemas.from_query(schemas.LIST, request)
         found = await self._memory.list(
             caller, operations.wanted_filter(given), given["limit"], given["cursor"] or ""
@@ -77,13 +74,13 @@ class PageRoutes:
         return _part("pages", rows, found.next_cursor)
 
     async def create(self, request: Request, caller: Caller) -> Response:
-        """A new page, or with `overwrite` another text for one: a new version is 201, too."""
+        """Create a page, or with `overwrite` replace one; a new version is 201 as well."""
         given = await schemas.from_body(schemas.NEW_PAGE, request)
         saved = await self._memory.write(caller, operations.wanted_page(given), schemas.terms(request, given))
         return await self._written(caller, replace(saved, created=True))
 
     async def show(self, request: Request, caller: Caller) -> Response:
-        """One page, now or as of a moment; under an old slug, with the way to the new one."""
+        """Return a page, now or at a moment; an old slug yields the location of the new one."""
         slug, moment = _slug(request), schemas.moment(request)
         if _wants_file(request):
             view, text = await self._memory.file(caller, slug, moment)
@@ -94,7 +91,7 @@ class PageRoutes:
         return self._page(request, await self._memory.read(caller, slug, moment))
 
     async def put(self, request: Request, caller: Caller) -> Response:
-        """A page as the body has it, whatever was there before."""
+        """Create or replace a page."""
         slug = slugs.normalize(_slug(request))
         if bodies.media_type(request) == MARKDOWN:
             given: dict[str, Any] = {}
@@ -106,7 +103,7 @@ class PageRoutes:
         return await self._written(caller, await self._memory.write(caller, wanted, terms))
 
     async def patch(self, request: Request, caller: Caller) -> Response:
-        """A part of a page changed."""
+        """Change a part of a page."""
         given = await schemas.from_body(schemas.PATCH, request)
         slug, terms = _slug(request), schemas.terms(request, given)
         if given["operation"] == "rename":
@@ -119,7 +116,6 @@ class PageRoutes:
         return await self._written(caller, replace(saved, created=False))
 
     async def delete(self, request: Request, caller: Caller) -> Response:
-        """A page out of sight."""
         page = await self._memory.delete(caller, _slug(request), schemas.terms(request))
         return responses.json({"slug": page.slug, "deleted": True, "version": page.version})
 
@@ -138,10 +134,8 @@ class PageRoutes:
             return responses.json(shown, headers=headers)
         return responses.json(shown, 308, headers | {"Location": _location(request, view)})
 
-    # -- what belongs to a page ------------------------------------------------------------------
-
     async def versions(self, request: Request, caller: Caller) -> Response:
-        """The versions of a page, one of them, or what changed between two."""
+        """List the versions of a page, return one, or return the diff of two."""
         given = schemas.from_query(schemas.VERSIONS, request)
         slug = _slug(request)
         if given["version"] is not None:
@@ -161,19 +155,19 @@ class PageRoutes:
         return _part("versions", [memory_serializers.version(row) for row in found.rows], found.next_cursor)
 
     async def restore(self, request: Request, caller: Caller) -> Response:
-        """An older version as the newest."""
+        """Make an older version the newest."""
         given = await schemas.from_body(schemas.RESTORE, request)
         terms = schemas.terms(request, given)
         saved = await self._memory.restore(caller, _slug(request), given["version"], terms)
         return await self._written(caller, replace(saved, created=False))
 
     async def links(self, request: Request, caller: Caller) -> Response:
-        """Where a page leads."""
+        """List the links of a page."""
         found = await self._memory.links(caller, _slug(request), schemas.moment(request))
         return _part("links", [memory_serializers.link(link) for link in found])
 
     async def link(self, request: Request, caller: Caller) -> Response:
-        """One more link, or a verdict on an inferred one."""
+        """Add a link, or confirm or dismiss an inferred one."""
         given = await schemas.from_body(schemas.LINK, request)
         wanted = Link("", given["to"], given["type"] or "", given["context"] or "")
         change = (given["action"], wanted)
@@ -182,7 +176,6 @@ class PageRoutes:
         return _part("links", [memory_serializers.link(link) for link in found], status=201)
 
     async def unlink(self, request: Request, caller: Caller) -> Response:
-        """A link taken back."""
         given = await schemas.from_either(schemas.UNLINK, request)
         wanted = ("remove", Link("", given["to"], given["type"] or ""))
         page = await self._memory.relink(caller, _slug(request), wanted, schemas.terms(request, given))
@@ -191,7 +184,7 @@ class PageRoutes:
         )
 
     async def backlinks(self, request: Request, caller: Caller) -> Response:
-        """What leads to a page."""
+        """List the links to a page."""
         given = schemas.from_query(schemas.PARTS, request)
         found, following = await self._memory.backlinks(
             caller, _slug(request), given["limit"], given["cursor"] or "", schemas.moment(request)
@@ -199,16 +192,17 @@ class PageRoutes:
         return _part("backlinks", [memory_serializers.backlink(link) for link in found], following)
 
     async def traverse(self, request: Request, caller: Caller) -> Response:
-        """The pages around one."""
+        """Return the pages around a page in the link graph."""
         given = schemas.from_query(schemas.TRAVERSE, request)
-        if schemas.moment(request) is not None:  # the present is no answer about the past
+        # The graph of the past is not stored, and the present one would be wrong.
+        if schemas.moment(request) is not None:
             raise errors.BadRequest("traverse walks the present; links and backlinks of a page take as_of")
         route = Walking(given["depth"], given["type"] or "", given["direction"])
         found = await self._memory.traverse(caller, _slug(request), route)
         return responses.json(memory_serializers.walk(found), headers=_NO_STORE)
 
     async def timeline(self, request: Request, caller: Caller) -> Response:
-        """What happened around a page."""
+        """Return the timeline of a page."""
         given = schemas.from_query(schemas.PARTS, request)
         found = await self._memory.timeline(
             caller, _slug(request), given["limit"], given["cursor"], schemas.moment(request)
@@ -218,7 +212,7 @@ class PageRoutes:
         )
 
     async def note(self, request: Request, caller: Caller) -> Response:
-        """One more entry."""
+        """Add a timeline entry."""
         given = await schemas.from_body(schemas.ENTRY, request)
         entry = TimelineEntry(given["date"], given["summary"], given["detail"] or "", given["source"] or "")
         page = await self._memory.note(caller, _slug(request), entry, schemas.terms(request, given))
@@ -228,17 +222,17 @@ class PageRoutes:
         )
 
     async def tags(self, request: Request, caller: Caller) -> Response:
-        """The tags of a page, now or at a moment."""
+        """Return the tags of a page, now or at a moment."""
         view = await self._memory.read(caller, _slug(request), schemas.moment(request))
         return _part("tags", list(view.page.tags))
 
     async def tag(self, request: Request, caller: Caller) -> Response:
-        """Tags added."""
+        """Add tags."""
         given = await schemas.from_body(schemas.TAGS, request)
         return await self._tagged(request, caller, given, TagChange(add=given["tags"]))
 
     async def untag(self, request: Request, caller: Caller) -> Response:
-        """Tags taken off."""
+        """Remove tags."""
         given = await schemas.from_either(schemas.TAGS, request)
         return await self._tagged(request, caller, given, TagChange(remove=given["tags"]))
 
@@ -251,7 +245,7 @@ class PageRoutes:
         return _part("tags", list(saved.page.tags), headers=headers)
 
     def counted(self, noun: str) -> Work:
-        """The handler that counts `tags`, `collections` or `types`."""
+        """Return the handler that counts `tags`, `collections` or `types`."""
 
         async def handle(request: Request, caller: Caller) -> Response:
             given = schemas.from_query(schemas.COUNTS, request)
@@ -268,17 +262,17 @@ def _part(
     status: int = 200,
     headers: dict[str, str] | None = None,
 ) -> Response:
-    """A list as all of them are."""
+    """Return a page of a list, with the cursor of the next one."""
     return responses.json({noun: rows, "next_cursor": following}, status, _NO_STORE | (headers or {}))
 
 
 def _wants_file(request: Request) -> bool:
-    """Whether markdown is liked better than JSON."""
+    """Return whether the client prefers markdown to JSON."""
     return requests.preferred_type(request.headers.get("accept"), ("application/json", MARKDOWN)) == MARKDOWN
 
 
 def _origin(request: Request, slug: str) -> str:
-    """The file that a page comes from, if the request names one that would be the page's."""
+    """Return the file path that the request names for a page, if it maps to the same slug."""
     return import_export_files.origin(
         unquote(request.headers.get("x-sixfold-path", "")), slugs.normalize(slug)
     )
@@ -301,7 +295,6 @@ def _text(raw: bytes) -> str:
 
 
 def build_api(services: WebServices) -> ApiGroup:
-    """Everything of the memory but its tools and its pages for people."""
     pages, files = PageRoutes(services), MemoryFileRoutes(services)
     small, large = services.settings.json_body_bytes, services.settings.memory_page_bytes * 2
     read, once = pages.reading, pages.once

@@ -1,4 +1,4 @@
-"""What Area D's requests say: arguments from queries and bodies, versions from headers."""
+"""Requests of the Memory API: the caller, arguments from queries and bodies, and versions from headers."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ MAX_PARAMETERS = 100
 
 
 async def nothing(_caller: Any, _given: Any) -> dict[str, Any]:
-    """Fields of a request are read as those of an operation; this one is never called."""
+    """Return an empty result; the fields of a request are parsed as those of an operation that never runs."""
     return {}
 
 
 def fields(*wanted: OperationField) -> Operation:
-    """Some fields together, to be read and described as one."""
+    """Return an operation that only declares fields."""
     return Operation("", "", wanted, writes=False, handler=nothing)
 
 
@@ -84,12 +84,12 @@ TAGS = fields(
 
 
 async def caller_of(services: WebServices, request: Request) -> Caller:
-    """The caller that a request's bearer header names."""
+    """Authenticate a request by its bearer header."""
     return Caller.of(await services.authenticator.bearer(request))
 
 
 def from_query(operation: Operation, request: Request) -> dict[str, Any]:
-    """The arguments in a query string; lists are given again and again, or with commas."""
+    """Return the arguments of a query string; a list is a repeated parameter or a text with commas."""
     given: dict[str, Any] = {}
     if len(request.query_params) > MAX_PARAMETERS:
         raise errors.BadRequest("The query has too many parameters")
@@ -113,12 +113,12 @@ def _typed(field: OperationField, values: list[str]) -> Any:
 
 
 async def from_body(operation: Operation, request: Request) -> dict[str, Any]:
-    """The arguments in a JSON body."""
+    """Return the arguments of a JSON body."""
     return operation.read(await bodies.parse(bodies.parse_object, await request.body()))
 
 
 async def from_either(operation: Operation, request: Request) -> dict[str, Any]:
-    """The arguments of a DELETE: in its body where it has one, else in the query string."""
+    """Return the arguments of a DELETE, from its body or else from its query string."""
     raw = await request.body()
     if not raw.strip():
         return from_query(operation, request)
@@ -126,7 +126,7 @@ async def from_either(operation: Operation, request: Request) -> dict[str, Any]:
 
 
 def terms(request: Request, given: Mapping[str, Any] | None = None) -> WriteTerms:
-    """On which terms a change is wanted: `If-Match`, `If-None-Match: *`, or `if_version` of the body."""
+    """Return the conditions of a change: `If-Match`, `If-None-Match: *`, or `if_version` of the body."""
     wanted = given or {}
     version = wanted.get("if_version")
     only_new = (request.headers.get("if-none-match") or "").strip() == "*"
@@ -142,13 +142,14 @@ def terms(request: Request, given: Mapping[str, Any] | None = None) -> WriteTerm
     versions = [int(found["version"]) for found in map(_TAG.fullmatch, tags) if found is not None]
     if len(versions) > 1:
         raise errors.BadRequest("If-Match takes one version")
-    named = versions[0] if versions else 0  # a tag that is none of ours matches no version
+    # An ETag of another form matches no version.
+    named = versions[0] if versions else 0
     if version is not None and version != named:
         raise errors.BadRequest("If-Match and if_version name two versions")
     return WriteTerms(named, overwrite, only_new)
 
 
 def moment(request: Request) -> int | None:
-    """`as_of`, in epoch µs."""
+    """Return `as_of` in epoch µs."""
     text = request.query_params.get("as_of")
     return None if text is None else limits.past(text)

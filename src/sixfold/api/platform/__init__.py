@@ -1,1 +1,1 @@
-"""What all areas share: uploads, media files, the account, health, metrics."""
+"""Endpoints that all APIs share: uploads, media files, the account, health and metrics."""

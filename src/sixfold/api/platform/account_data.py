@@ -1,4 +1,4 @@
-"""All that belongs to an account, to take along; and leaving."""
+"""Export of an account's data, and deletion of the account."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ _EXPORTS = 10
 
 
 class ClosedAccountSchema(TypedDict):
-    """An account that will be erased, and when."""
+    """The time at which a closed account is erased."""
 
     account_id: str
     erased_at: str
 
 
 class AccountDataRoutes:
-    """Exports the data of an account, and closes it."""
+    """Handlers that export the data of an account, and close it."""
 
     def __init__(self, services: WebServices) -> None:
         self._services = services
         self._taking = Attempts(_EXPORTS, _FIVE_MINUTES, time.monotonic)
 
     async def take_out(self, request: Request) -> Response:
-        """A zip, as it is made."""
+        """Export the data as a zip, which is streamed while it is written."""
         principal = await self._services.authenticator.bearer(request)
         self._taking.spend(principal.account_id)
         return archive(self._services, principal.account_id)
 
     async def close(self, request: Request) -> Response:
-        """Leave: this key works no more, and after some days there is nothing left."""
+        """Close the account: its keys are disabled, and its data is erased after some days."""
         principal = await self._services.authenticator.bearer(request)
         given = bodies.parse_object(await request.body() or b"{}")
         account = await self._services.database.read(accounts.by_id(principal.account_id))
@@ -56,7 +56,7 @@ class AccountDataRoutes:
 
 
 def archive(services: WebServices, account_id: str) -> Response:
-    """An account's zip as a download."""
+    """Return the export of an account as a download."""
     name = f"sixfold-{datetime.now(UTC).date().isoformat()}.zip"
     return StreamingResponse(
         export.export_account(services.database, services.blobs, account_id),
@@ -66,7 +66,6 @@ def archive(services: WebServices, account_id: str) -> Response:
 
 
 def routes(services: WebServices) -> tuple[RouteEntry, ...]:
-    """The account, its ledger, all that it has, and its end."""
     own, account = AccountDataRoutes(services), AccountRoutes(services)
     small = services.settings.json_body_bytes
     return (

@@ -1,4 +1,4 @@
-"""The account behind a key: its balance and its ledger."""
+"""The account of a key: its balance and its ledger."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class AccountSchema(TypedDict):
 
 
 class AccountRoutes:
-    """Answers an account's questions about itself."""
+    """Handlers for the caller's own account."""
 
     def __init__(self, services: WebServices) -> None:
         self._services = services
 
     async def show(self, request: Request) -> Response:
-        """The balance, and what is held of it."""
+        """Return the balance and the amount on hold."""
         principal = await self._services.authenticator.bearer(request)
         account = await self._services.database.read(accounts.by_id(principal.account_id))
         may_see = principal.has(rights.Rights.ACCOUNT_MANAGE)
@@ -57,7 +57,7 @@ class AccountRoutes:
         return responses.json(shown, headers=_NO_STORE)
 
     async def entries(self, request: Request) -> Response:
-        """The journal, newest first."""
+        """Return the ledger, newest entries first."""
         principal = await self._services.authenticator.bearer(request)
         limit = page_size(request)
         cursor = request.query_params.get("cursor")
@@ -67,7 +67,7 @@ class AccountRoutes:
 
 
 def page_size(request: Request) -> int:
-    """How many entries a page is to have; raises `BadRequest`."""
+    """Return the number of entries of a page; raise `BadRequest`."""
     text = request.query_params.get("limit")
     if text is None:
         return PAGE

@@ -1,4 +1,4 @@
-"""`GET /api/engines`: what this installation runs on and which engine serves each model, for its operator."""
+"""`GET /api/engines`: the resources of this installation and the engine of each model, for the operator."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _FLAGS = {"true": True, "false": False}
 
 
 class EnginesSchema(ReportSchema):
-    """What this installation runs on, and which engine serves each model."""
+    """The resources of this installation, and the engine of each model."""
 
     version: str
     warnings: Sequence[str]
 
 
 class EngineRoutes:
-    """Reports what the server itself uses when it chooses an engine."""
+    """Handlers that report how the server chooses engines."""
 
     def __init__(self, services: WebServices) -> None:
         self._services = services

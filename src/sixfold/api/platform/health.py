@@ -1,4 +1,4 @@
-"""Whether the server lives, whether it can work, and what it counts."""
+"""Liveness, readiness and metrics."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from sixfold.web.services import WebServices
 
 
 class HealthRoutes:
-    """For orchestrators and Prometheus."""
+    """Handlers for orchestrators and Prometheus."""
 
     def __init__(self, services: WebServices, metrics: Metrics) -> None:
         self._services = services
         self._metrics = metrics
 
     async def live(self, _request: Request) -> Response:
-        """The process answers."""
+        """Return 200 while the process responds."""
         return responses.json({"status": "ok"})
 
     async def ready(self, _request: Request) -> Response:
-        """The database answers, and the server is not on its way out."""
+        """Return 200 if the database responds and the server is not shutting down."""
         if self._services.pipeline.draining:
             raise errors.ShuttingDown
         await self._services.database.read(one("clock"))
         return responses.json({"status": "ok"})
 
     async def metrics(self, request: Request) -> Response:
-        """Prometheus' text format; for the operator."""
+        """Return the metrics in the text format of Prometheus, for the operator."""
         await self._services.authenticator.bearer(request)
         text = await self._metrics.text(self._services.database, self._services.scheduler)
         return Response(text, headers={"Content-Type": CONTENT_TYPE})

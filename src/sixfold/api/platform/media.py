@@ -1,4 +1,4 @@
-"""Files by their URLs: results and uploads at `/media/`, what callers named at `/uploads/`."""
+"""Stored files: results and uploads at `/media/`, files at paths that callers chose at `/uploads/`."""
 
 from __future__ import annotations
 
@@ -24,17 +24,18 @@ _MAX_NAME = 128
 _TAG_CHARS = 32
 _PRIVATE = "private, no-cache"
 _NO_FILE = "There is no such file"
-_LINKED = ("image/", "video/", "audio/")  # nothing in these runs, wherever they are served from
+# These types cannot contain scripts, so the object store may serve them.
+_LINKED = ("image/", "video/", "audio/")
 
 
 class MediaFileRoutes:
-    """Serves stored files; whoever has the URL has the file."""
+    """Handlers for stored files; a URL is sufficient to read a file."""
 
     def __init__(self, services: WebServices) -> None:
         self._services = services
 
     async def named(self, request: Request) -> Response:
-        """One immutable file by its unguessable name."""
+        """Return an immutable file by its unguessable name."""
         name = requests.path_value(request, "name")
         if len(name) > _MAX_NAME:
             raise errors.NotFound
@@ -53,12 +54,12 @@ class MediaFileRoutes:
         )
 
     def _elsewhere(self, link: str) -> Response:
-        """Send the caller to the object store itself, for as long as half of the link's life."""
+        """Redirect to the object store, cacheable for half of the link's lifetime."""
         age = self._services.settings.blob_link_seconds // 2
         return RedirectResponse(link, 307, {"Cache-Control": f"private, max-age={age}"})
 
     async def uploaded(self, request: Request) -> Response:
-        """One file at the path that a caller gave; it may be replaced."""
+        """Return a file at a path that its owner chose; it may be replaced."""
         key, cache = await self._key(request, requests.path_value(request, "path"))
         store = self._services.uploads
         try:
@@ -72,10 +73,10 @@ class MediaFileRoutes:
         return await files.serve(request, files.ServedFile(store, key, stored.size, kind, tag, cache))
 
     async def _key(self, request: Request, path: str) -> tuple[str, str]:
-        """The key of an uploaded file, and how long its response may be cached; raises `NotFound`.
+        """Return the key of an uploaded file and its cache policy; raise `NotFound`.
 
-        A folder's name in a URL is secret. URLs from before there were such names can be guessed, so they
-        answer only the owner.
+        The folder names in URLs are secret. Older URLs without such names can be guessed, so only their owner
+        may read them.
         """
         name, _, rest = path.partition("/")
         folder = await self._services.database.read(upload_folders.find(name))
@@ -92,7 +93,7 @@ class MediaFileRoutes:
         return key, cache
 
     async def _is_owner(self, request: Request, account_id: str) -> bool:
-        """Whether an account asks, or the operator where no account is named."""
+        """Return whether the caller is the account, or the operator if none is named."""
         asking: Principal | Account | None = None
         if auth.bearer_token(request) is not None:
             with contextlib.suppress(errors.Unauthenticated):

@@ -1,6 +1,6 @@
-"""OAuth 2.1 for programs: where the door is, registering at it, and changing codes for tokens.
+"""OAuth 2.1 endpoints for programs: metadata, registration and tokens.
 
-The page on which a person says yes is `ui/oauth_consent.py`.
+The consent page is `ui/oauth_consent.py`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _OPEN = {"Access-Control-Allow-Origin": "*", "Cache-Control": "max-age=3600"}
 
 
 class OAuthRoutes:
-    """The endpoints that programs call; they carry no cookie, so that any origin may."""
+    """Handlers for programs; they use no cookies, so that any origin may call them."""
 
     def __init__(self, services: WebServices) -> None:
         self._services = services
@@ -38,7 +38,7 @@ class OAuthRoutes:
         self._failing = Attempts(60, _FIVE_MINUTES, time.monotonic)
 
     async def resource(self, request: Request) -> Response:
-        """What is protected here, and by whom."""
+        """Return the metadata of the protected resource (RFC 9728)."""
         del request
         document = {
             "resource": f"{self._base}/mcp",
@@ -51,7 +51,7 @@ class OAuthRoutes:
         return responses.json(document, 200, _OPEN)
 
     async def server(self, request: Request) -> Response:
-        """Where to ask, and in which ways."""
+        """Return the metadata of the authorization server (RFC 8414)."""
         del request
         document = {
             "issuer": self._base,
@@ -71,7 +71,7 @@ class OAuthRoutes:
         return responses.json(document, 200, _OPEN)
 
     async def register(self, request: Request) -> Response:
-        """A program introduces itself (RFC 7591)."""
+        """Register a client (RFC 7591)."""
         self._registering.spend(self._services.trusted_hosts.network(request))
         body = bodies.parse_object(await request.body())
         uris = body.get("redirect_uris")
@@ -94,7 +94,7 @@ class OAuthRoutes:
         return responses.json(document, 201, _NO_STORE)
 
     async def token(self, request: Request) -> Response:
-        """Tokens for a code, or for a refresh token."""
+        """Return tokens for a code or a refresh token."""
         try:
             form = await _form(request)
             tokens = await self._tokens(form)
@@ -136,7 +136,7 @@ class OAuthRoutes:
 
 
 async def _form(request: Request) -> dict[str, str]:
-    """The fields of a form, each once; raises `OAuthError`."""
+    """Return the fields of a form; raise `OAuthError` for repeated ones."""
     if bodies.media_type(request) != "application/x-www-form-urlencoded":
         raise oauth.OAuthError("invalid_request", "This takes a form (application/x-www-form-urlencoded)")
     try:
@@ -156,7 +156,7 @@ def _refused(refused: oauth.OAuthError) -> Response:
 
 
 def routes(services: WebServices) -> tuple[RouteEntry, ...]:
-    """The endpoints; the places of the two documents are fixed by RFC 9728 and RFC 8414."""
+    """Return the routes; RFC 9728 and RFC 8414 define the paths of the two documents."""
     door = OAuthRoutes(services)
     return (
         RouteEntry(RESOURCE, {"GET": door.resource}, access=rights.PUBLIC),

@@ -1,4 +1,4 @@
-"""The OpenAPI document of what all APIs share."""
+"""The OpenAPI document of the shared endpoints."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _RECEIVED = openapi.shape("Received", received=bool)
 
 
 def document() -> OpenApiDocument:
-    """Uploads, files, the account, health."""
+    """Return the document: uploads, files, the account and health."""
     return OpenApiDocument(
         "Sixfold Platform",
         "1.0.0",

@@ -17,7 +17,7 @@ _SUFFIX = ".json"
 
 
 class OpenApiRoutes:
-    """Serves each OpenAPI document by its name; a thread makes it when it is first requested."""
+    """Serves OpenAPI documents by name; each is built in a thread on its first request."""
 
     def __init__(self, documents: OpenApiDocuments, server_url: str) -> None:
         self._documents = documents
@@ -26,7 +26,7 @@ class OpenApiRoutes:
         self._encoded: dict[str, tuple[bytes, str]] = {}
 
     async def show(self, request: Request) -> Response:
-        """One document."""
+        """Return one document."""
         name, dot, suffix = requests.path_value(request, "area").rpartition(".")
         if f"{dot}{suffix}" != _SUFFIX or name not in self._documents:
             raise errors.NotFound("There is no such description")

@@ -1,4 +1,4 @@
-"""Buying credit and plans: pages of the payment processor, and its messages."""
+"""Purchases of credit and memory plans, and the webhook of the payment processor."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _MESSAGE_BYTES = 1 << 20
 
 
 class PaymentRoutes:
-    """Sends people to where they pay, and believes only what is signed."""
+    """Handlers that start a payment, and the webhook, which accepts signed messages only."""
 
     def __init__(self, services: WebServices) -> None:
         self._services = services
 
     async def checkout(self, request: Request) -> Response:
-        """Where so much credit is paid by card."""
+        """Return the URL to pay for credit by card."""
         principal = await self._services.authenticator.bearer(request)
         raw = await request.body()
 
@@ -37,7 +37,7 @@ class PaymentRoutes:
         )
 
     async def plan(self, request: Request) -> Response:
-        """Where a memory plan is paid by card."""
+        """Return the URL to pay for a memory plan by card."""
         principal = await self._services.authenticator.bearer(request)
         raw = await request.body()
 
@@ -51,13 +51,16 @@ class PaymentRoutes:
         )
 
     async def deposit(self, request: Request) -> Response:
-        """The account's own address for tokens."""
+        """Return the account's deposit address for tokens."""
         principal = await self._services.authenticator.bearer(request)
         bodies.parse_object(await request.body() or b"{}")
         return responses.json(await self._services.deposits.address(principal.account_id))
 
     async def told(self, request: Request) -> Response:
-        """What the processor tells; 200 for what is nothing to us, too, or it would tell it again."""
+        """Process a message of the payment processor.
+
+        An irrelevant message is answered with 200 too, so that the processor does not repeat it.
+        """
         body = await request.body()
         signature = request.headers.get("stripe-signature", "")
         told = self._services.checkout.read(body, signature, time.time())
@@ -67,7 +70,7 @@ class PaymentRoutes:
 
 
 def routes(services: WebServices) -> tuple[RouteEntry, ...]:
-    """The account's ways to pay, and the processor's way in."""
+    """Return the payment routes of accounts, and the webhook."""
     pay, small = PaymentRoutes(services), services.settings.json_body_bytes
     return (
         RouteEntry("/api/account/checkout", {"POST": pay.checkout}, small, access=rights.ACCOUNT_MANAGE),

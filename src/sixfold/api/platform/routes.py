@@ -1,4 +1,4 @@
-"""The platform's routes."""
+"""The routes of the shared endpoints."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from sixfold.web.services import WebServices
 
 
 def build_api(services: WebServices, metrics: Metrics, documents: OpenApiDocuments) -> ApiGroup:
-    """Uploads, files, the account, health."""
     uploads, media = UploadRoutes(services), MediaFileRoutes(services)
     health = HealthRoutes(services, metrics)
     reference = OpenApiRoutes(documents, services.settings.base_url)

@@ -1,4 +1,4 @@
-"""Uploads: bytes to the disk, then a name; counted against the account's quota."""
+"""Uploads, counted against the quota of the account."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sixfold.web.uploads import ReceivedUpload
 
 
 class UploadSchema(TypedDict):
-    """A file that can be named as the input of a model."""
+    """A file that can be an input of a model."""
 
     url: Url
     id: str
@@ -32,14 +32,14 @@ class UploadSchema(TypedDict):
 
 
 class UploadRoutes:
-    """Takes uploads in."""
+    """Handlers for uploads."""
 
     def __init__(self, services: WebServices) -> None:
         self._services = services
         self._folder = services.settings.data_dir / "tmp"
 
     async def take(self, request: Request) -> Response:
-        """Keep one file; its URL serves as the input of any model."""
+        """Store a file, whose URL can be an input of any model."""
         principal = await self._services.authenticator.bearer(request)
         path = await asyncio.to_thread(self._new_path)
         try:
