@@ -11,7 +11,7 @@ from tests.api.app_fixture import House, house
 from tests.api.test_comfyui_face import node
 from tests.unit.workflows.test_image_metadata import chunk, png
 
-NODES = "A graph may have at most 5,000 nodes after its subgraphs are opened"
+NODES = "A graph may have at most 5,000 nodes after its subgraphs are expanded"
 VALUES = "A graph may have at most 100,000 values in the inputs of its nodes"
 
 

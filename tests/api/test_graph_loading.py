@@ -41,7 +41,7 @@ async def test_the_first_request_reads_the_classes_in_another_thread(
             readers.append(threading.current_thread())
             return registry
 
-        monkeypatch.setattr(workshop, "_craft", replace(workshop._craft, registry=read))
+        monkeypatch.setattr(workshop, "_runtime", replace(workshop._runtime, registry=read))
         answer = await home.client.request(method, path, json=body, headers=home.bearer)
         assert answer.status_code in (200, 201, 202, 503), answer.text[:300]
     assert readers

@@ -161,10 +161,10 @@ async def test_a_comfyui_on_a_probed_host_makes_images(
             body = {"prompt": "a lighthouse", "size": "1024x1024"}
             answer = await home.client.post("/api/ra1", json=body, headers=home.bearer)
             assert answer.headers["x-sixfold-engine"] == "comfyui-image", answer.text
-            elsewhere = home.product.workshop.elsewhere
-            assert elsewhere is not None
-            await elsewhere.look()
-            assert elsewhere.known
+            remote = home.product.workshop.remote
+            assert remote is not None
+            await remote.refresh()
+            assert remote.known
 
 
 async def test_no_comfyui_is_looked_for_on_any_host_where_probing_is_off(

@@ -250,7 +250,7 @@ async def test_a_picture_that_was_made_of_another_says_that_it_does_not_carry_it
     await works.client.post(SPACES, files={"file": ("larger.png", made, "image/png")}, headers=works.bearer)
     refused = await run(works, "larger")
     assert refused.status_code == 400
-    assert "was given its image and does not carry it" in refused.text
+    assert "This workflow does not contain its image" in refused.text
     again = (await run(works, "larger", image=source)).json()
     assert (await picture(works, again)).size == (384, 256)
 

@@ -309,7 +309,7 @@ def _rounds(product: Application) -> dict[str, Coroutine[Any, Any, None]]:
 async def _watch(product: Application) -> None:
     """Refresh the status of weights, servers and keys periodically."""
     while True:
-        await product.workshop.look()
+        await product.workshop.refresh_remote()
         await asyncio.sleep(_LOOK_SECONDS)
         await product.standings.refresh()
 

@@ -17,9 +17,9 @@ from sixfold.core.media.media import MediaService
 from sixfold.core.predictions.service import PredictionService
 from sixfold.core.provenance.signing import Signer
 from sixfold.core.workflows import workflows
+from sixfold.core.workflows.image_editor import ImageCodecs
 from sixfold.core.workflows.limits import GraphLimits
 from sixfold.core.workflows.nodes import Registry
-from sixfold.core.workflows.pictures import PictureCodecs
 from sixfold.core.workflows.service import PUBLIC, UNLOCK, GraphRuntime, GraphService
 from sixfold.core.workflows.storage import GraphFiles
 from sixfold.core.workflows.workflows import Workflow
@@ -69,7 +69,7 @@ def build(
     craft = GraphRuntime(
         node_classes,
         packer=import_string.deferred("sixfold.engines.workflow_nodes.serialization:NodeValuePacker"),
-        pictures=PictureCodecs(
+        images=ImageCodecs(
             viewed=import_string.deferred("sixfold.engines.workflow_nodes.preview:render"),
             viewed_bytes=import_string.deferred("sixfold.engines.workflow_nodes.preview:render_memory"),
             masked=import_string.deferred("sixfold.engines.workflow_nodes.mask_upload:apply_mask"),

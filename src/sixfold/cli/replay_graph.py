@@ -130,8 +130,8 @@ async def _run(product: Application, work: GraphReplay, files: Mapping[str, Path
     if "graph" in work.extras:
         verdict = product.workshop.check(work.extras["graph"])
         if not verdict.valid:
-            product.workshop.refuse(verdict)
-        product.workshop.require(verdict)
+            product.workshop.raise_errors(verdict)
+        product.workshop.require_runnable(verdict)
         product.workshop.estimate(verdict, charged=False)
     order = PredictionRequest(
         principal=account.owner,

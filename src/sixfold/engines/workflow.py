@@ -119,22 +119,22 @@ class _WorkflowRun:
 
     async def execute(self, nodes: OpenNodes, memory: GraphMemory, limits: GraphRunLimits) -> Result:
         workshop = self._workshop
-        await workshop.look(self._graph)
-        verdict = await workshop.verdict(self._graph, targets=self._task.inputs.get("targets"))
-        if verdict.missing_classes or (not verdict.elsewhere and execute.unrunnable(verdict)):
-            raise EngineError(workshop.lacking(verdict))
+        await workshop.refresh_remote(self._graph)
+        verdict = await workshop.validate(self._graph, targets=self._task.inputs.get("targets"))
+        if verdict.missing_classes or (not verdict.needs_remote and execute.unrunnable(verdict)):
+            raise EngineError(workshop.missing_classes_message(verdict))
         if verdict.error is not None:
             raise UnusableInput("; ".join(str(each["message"]) for each in verdict.errors))
         self._publisher.begin(len(verdict.nodes))
         self._order = FileOrder(
             (node_id, verdict.nodes[node_id].spec.class_type) for node_id in verdict.outputs
         )
-        if verdict.elsewhere and workshop.elsewhere is not None:
-            return await self._run_remotely(workshop.elsewhere, verdict)
+        if verdict.needs_remote and workshop.remote is not None:
+            return await self._run_remotely(workshop.remote, verdict)
         location = RunLocation(
             children=self,
             files=self,
-            shelf=self,
+            output_store=self,
             packer=workshop.packer(self._context.scratch),
             scratch=self._context.scratch,
             cache=workshop.outcomes(self._tenant).of_run(self._run),
@@ -232,7 +232,7 @@ class _WorkflowRun:
         kind = "temp" if made.temporary else "output"
         # The store counts the number in a name, so concurrent calls would get the same one.
         async with self._name_lock:
-            name = await self._workshop.names.kept(self._run, kind, made.prefix, source)
+            name = await self._workshop.names.put_numbered(self._run, kind, made.prefix, source)
         fields = {"filename": name.name, "subfolder": name.subfolder, "type": name.kind}
         return {**fields, "blob": source.blob, "content_type": made.content_type, "info": dict(made.info)}
 
@@ -245,7 +245,7 @@ class _WorkflowRun:
         if artifact.content_type in ("image/png", "image/webp"):
             with contextlib.suppress(Unembeddable):
                 data = self._embedder.embed(data)
-        return self._workshop.names.signed(data, artifact.content_type, manifest)
+        return self._workshop.names.sign(data, artifact.content_type, manifest)
 
     # -- result ---------------------------------------------------------------------------------------
 
@@ -274,7 +274,7 @@ class _WorkflowRun:
             return row
         workshop, content_type = self._workshop, row["content_type"]
         data = await self._bytes(row)
-        signed = await asyncio.to_thread(workshop.names.signed, data, content_type, manifest)
+        signed = await asyncio.to_thread(workshop.names.sign, data, content_type, manifest)
         source = await workshop.media.store_unnamed(signed, content_type)
         name = StoredName(row["filename"], row["subfolder"], row["type"])
         await workshop.names.put(self._run, name, source)

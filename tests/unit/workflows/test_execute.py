@@ -219,7 +219,7 @@ async def test_a_chain_of_twenty_thousand_runs(world: World) -> None:
 async def test_a_class_without_a_function_is_told_before_and_refused_in_the_run(world: World) -> None:
     graph = {"1": node("Remote", a=1), "2": node("Show", value=["1", 0])}
     assert unrunnable(validate(graph, CLASSES)) == ("Remote",)
-    with pytest.raises(NodeError, match="ComfyUI server can run it"):
+    with pytest.raises(NodeError, match="connect a ComfyUI server that can run it"):
         await run(world, graph)
 
 

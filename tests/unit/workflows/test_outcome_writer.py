@@ -93,7 +93,7 @@ async def test_a_flush_drops_outcomes_of_a_cache_that_keeps_failing(caplog: pyte
     writer = OutcomeWriter(cache)
     writer.add("a", StoredOutput(bytes(65 * 2**20), {}))
     await writer.room()
-    assert "1 outcomes of a graph are not cached" in caplog.text
+    assert "1 node outputs were not cached" in caplog.text
     writer.add("b", StoredOutput(None, {}))
     await writer.flush()
     assert list(cache.stored) == ["b"]

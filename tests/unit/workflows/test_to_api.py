@@ -194,7 +194,7 @@ def test_pictures_carry_their_workflow(tmp_path: Any) -> None:
         assert image_metadata.read((tmp_path / name).read_bytes()) == graph
     picture.save(tmp_path / "b.png")
     plain = (tmp_path / "b.png").read_bytes()
-    with pytest.raises(NotAWorkflow, match="no workflow"):
+    with pytest.raises(NotAWorkflow, match="not contain a workflow"):
         image_metadata.read(plain)
     marked = image_metadata.written(plain, graph)
     (tmp_path / "c.png").write_bytes(marked)
@@ -278,7 +278,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_subgraphs_that_open_to_too_many_nodes_are_refused_while_they_open(
     made: list[str], depth: int
 ) -> None:
-    with pytest.raises(GraphTooLarge, match="at most 5,000 nodes after its subgraphs are opened"):
+    with pytest.raises(GraphTooLarge, match="at most 5,000 nodes after its subgraphs are expanded"):
         convert(nested(depth), workflow_nodes_registry.registry())
     assert len(made) < 3 * 5_000
 

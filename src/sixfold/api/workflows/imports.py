@@ -89,8 +89,8 @@ class WorkflowImportRoutes:
         body = await bodies.parse(_parse_graph, await request.body())
         converted = await self._workshop.convert(_document(body, "workflow"))
         strict = body.get("strict_models") is True
-        await self._workshop.look(converted.graph, account_id)
-        verdict = await self._workshop.verdict(converted.graph, strict_models=strict)
+        await self._workshop.refresh_remote(converted.graph, account_id)
+        verdict = await self._workshop.validate(converted.graph, strict_models=strict)
         return responses.json(
             {
                 "valid": verdict.valid,
@@ -116,8 +116,8 @@ class WorkflowImportRoutes:
         if not verdict.valid:
             return None
         try:
-            self._workshop.require(verdict)
-            return (await self._workshop.estimated(verdict, account_id)).record
+            self._workshop.require_runnable(verdict)
+            return (await self._workshop.estimate_cost(verdict, account_id)).record
         except errors.SixfoldError as error:
             return {"price_usd": None, "vram_gb": None, "orders": [], "unavailable": error.message}
 
@@ -142,9 +142,9 @@ class WorkflowImportRoutes:
         return space
 
     async def _space(self, account_id: str, brought: ImportedDocument, converted: ConvertedGraph) -> Workflow:
-        await self._workshop.look(converted.graph)
+        await self._workshop.refresh_remote(converted.graph)
         registry, graph = self._workshop.classes, converted.graph
-        verdict = await self._workshop.verdict(graph)
+        verdict = await self._workshop.validate(graph)
         inputs = await self._workshop.slices.run(input_inference.inference(graph, registry))
         await asyncio.sleep(0)
         found = models.named(graph, registry, converted.models)

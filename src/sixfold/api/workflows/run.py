@@ -57,7 +57,7 @@ class WorkflowRunRoutes:
         space = await self._catalogue.find(requests.path_value(request, "slug"), principal.account_id)
         pipeline = self._services.pipeline
         model = await pipeline.find(space.model, principal.account_id)
-        await self._services.workflows.look(space.graph, principal.account_id)
+        await self._services.workflows.refresh_remote(space.graph, principal.account_id)
         await pipeline.prepare(model, given, charged=True)
         quote = pipeline.quote(model, given)  # before any file is fetched
         order = PredictionRequest(

@@ -1,4 +1,4 @@
-"""Memory that the graphs of one server share."""
+"""Memory accounting for the graphs that run on one server."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ _ROOM_SECONDS = 600.0
 
 
 class GraphMemory:
-    """Counts the memory of all running graphs: values that wait for a node, and nodes at work.
+    """Counts the memory of all running graphs: values that wait for a node, and running nodes.
 
-    Values are limited apart from nodes at work, whose reservations end with the nodes. For one event loop.
+    Values are limited separately from running nodes, whose reservations end with the nodes. For one event
+    loop.
     """
 
     def __init__(self, limit: int) -> None:
@@ -27,13 +28,13 @@ class GraphMemory:
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     def join(self) -> MemoryShare:
-        """Return the share of a run that begins; it must be closed."""
+        """Return the share of a new run; the caller must close it."""
         share = MemoryShare(self)
         self._shares.append(share)
         return share
 
     def leave(self, share: MemoryShare) -> None:
-        """Free all that a share holds."""
+        """Free everything that a share holds."""
         self._shares.remove(share)
         self.count(-share.pending)
         self.admit(share, -share.admitted)
@@ -46,19 +47,19 @@ class GraphMemory:
             self._admit()
 
     def admit(self, share: MemoryShare, count: int) -> None:
-        """Count bytes of a share as admitted; they are counted as used already where they are positive."""
+        """Count bytes of a share as admitted; positive counts are already part of `used`."""
         share.admitted += count
         self.admitted += count
         if count < 0:
             self.count(count)
 
     def has_room(self, share: MemoryShare, count: int) -> bool:
-        """Whether values fit now; a run that holds none yet lets those that wait go first."""
+        """Return whether values fit now; a run that holds none must wait behind runs that wait."""
         is_queued = not share.admitted and any(other.waiting for other in self._shares if other is not share)
         return not is_queued and self.admitted + count <= self.limit
 
     def settle(self) -> None:
-        """Admit what fits, oldest run first; where all that hold values wait, fail the newest of them."""
+        """Admit what fits, oldest run first; if all runs that hold values wait, fail the newest of them."""
         is_blocked = False
         for share in self._shares:
             if share.waiting is None or (is_blocked and not share.admitted):
@@ -73,7 +74,7 @@ class GraphMemory:
 
     @contextlib.asynccontextmanager
     async def working(self, count: int) -> AsyncGenerator[None]:
-        """Reserve memory for a node at work; waits in turn until it fits or no other node works."""
+        """Reserve memory for a running node; wait in turn until it fits or no other node runs."""
         if self._waiting or not self._fits(count):
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append((count, turn))
@@ -116,7 +117,7 @@ class GraphMemory:
 
 
 class MemoryShare:
-    """The values of one run in `GraphMemory`: `admitted` bytes, and `pending` ones that wait for room."""
+    """The values of one run in `GraphMemory`: `admitted` bytes, and `pending` bytes that wait for memory."""
 
     def __init__(self, memory: GraphMemory) -> None:
         self._memory = memory
@@ -125,9 +126,9 @@ class MemoryShare:
         self.waiting: asyncio.Future[None] | None = None
 
     def hold(self, count: int) -> None:
-        """Count `count` bytes more, or less; raises `GraphTooLarge` where the run alone exceeds the limit.
+        """Count `count` more bytes, or fewer; raises `GraphTooLarge` if the run alone exceeds the limit.
 
-        Where `pending` is not zero afterwards, the run must wait for `room` before its next node.
+        If `pending` is not zero afterwards, the run must wait for `room` before its next node.
         """
         memory = self._memory
         if count <= 0:
@@ -149,9 +150,11 @@ class MemoryShare:
             self.pending += count
 
     async def room(self) -> None:
-        """Wait until other runs leave room for what is pending; nothing of this run may be at work.
+        """Wait until other runs free enough memory for the pending bytes.
 
-        Raises `GraphTooLarge` where they do not within 10 minutes, or where they wait for this run.
+        No node of this run may be running.
+
+        Raises `GraphTooLarge` after 10 minutes, or if the other runs wait for this one.
         """
         if not self.pending:
             return
@@ -166,7 +169,7 @@ class MemoryShare:
             self.waiting = None
 
     def resume(self) -> None:
-        """Admit what is pending."""
+        """Admit the pending bytes."""
         if self.waiting is not None and not self.waiting.done():
             count, self.pending = self.pending, 0
             self._memory.admit(self, count)
@@ -174,13 +177,13 @@ class MemoryShare:
             self.waiting = None
 
     def fail(self) -> None:
-        """Fail the run, which waits for room."""
+        """Fail the run, which waits for memory."""
         if self.waiting is not None and not self.waiting.done():
             self.waiting.set_exception(self._full())
             self.waiting = None
 
     def close(self) -> None:
-        """Free all that the run holds."""
+        """Free everything that the run holds."""
         self._memory.leave(self)
 
     def _full(self) -> GraphTooLarge:

@@ -1,4 +1,4 @@
-"""The key of each node's outcome: its class, version and inputs, a link being its parent's key (Merkle)."""
+"""Cache keys of nodes: a hash of class, version and inputs, where a link counts as its origin's key."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _MOST_BITS = 63
 
 
 def keys(nodes: Mapping[str, GraphNode]) -> dict[str, str]:
-    """The key of every node, parents first, in one pass.
+    """Return the key of every node, computed in one pass.
 
-    Equal keys mean equal outcomes, whatever the ids of the nodes and whichever graph they stand in. What a
-    `fingerprint` of None says cannot be repeated has a key that is never met again.
+    Equal keys mean equal outputs, whatever the node ids and the graph. A node whose `fingerprint` returns
+    None gets a random key, so it is never found again.
     """
     return slices.complete(keying(nodes))
 
 
 def keying(nodes: Mapping[str, GraphNode]) -> Steps[dict[str, str]]:
-    """The same in steps."""
+    """Compute `keys` in steps."""
     found: dict[str, str] = {}
     for at, (node_id, node) in enumerate(nodes.items()):
         if at % slices.ITEMS == 0:
@@ -47,14 +47,14 @@ def keying(nodes: Mapping[str, GraphNode]) -> Steps[dict[str, str]]:
 
 
 def _plain(value: object) -> object:
-    """A value as JSON has it: a file by its content, a number that is too long as text."""
+    """Return a value for JSON: a file as its digest, a number of more than 63 bits as text."""
     if isinstance(value, NodeFile):
         return {"digest": value.digest}
     return str(value) if type(value) is int and value.bit_length() > _MOST_BITS else value
 
 
 def files_named(node: GraphNode) -> dict[str, tuple[str, str]]:
-    """The files that a node's values name, by input: name and kind."""
+    """Return the name and kind of each file that the node's values name, by input."""
     named: dict[str, tuple[str, str]] = {}
     for name, kind in node.spec.uploads.items():
         value = node.values.get(name)

@@ -1,4 +1,4 @@
-"""Prompts of ComfyUI's clients, as the store has them: under way, ended, forgotten."""
+"""Prompts of ComfyUI clients in the store: running, ended, deleted."""
 
 from __future__ import annotations
 
@@ -16,38 +16,38 @@ _MOST = 200
 
 
 def under_way(tenant: Tenant) -> Transaction[tuple[Prediction, ...]]:
-    """What has not ended, oldest first."""
+    """Return the prompts that have not ended, oldest first."""
     rows = yield from many("prompts_under_way", **_of(tenant), limit=_MOST)
     return tuple(Prediction.from_row(row) for row in rows)
 
 
 def remaining(tenant: Tenant) -> Transaction[int]:
-    """How many have not ended."""
+    """Return the number of prompts that have not ended."""
     return (yield from pagination.fitting("prompts_under_way_sizes", _of(tenant), _MOST))[1]
 
 
 def first(tenant: Tenant) -> Transaction[tuple[Prediction, ...]]:
-    """Those that have not ended, oldest first, as far as they fit into a page."""
+    """Return the first page of prompts that have not ended, oldest first."""
     count, _ = yield from pagination.fitting("prompts_under_way_sizes", _of(tenant), _MOST)
     rows = yield from many("prompts_under_way", **_of(tenant), limit=count)
     return tuple(Prediction.from_row(row) for row in rows)
 
 
 def ended(tenant: Tenant, most: int) -> Transaction[tuple[Prediction, ...]]:
-    """The last ones that have ended, as far as they fit into a page, oldest first."""
+    """Return the last prompts that have ended, oldest first, at most `most` or a page."""
     count, _ = yield from pagination.fitting("prompts_ended_sizes", _of(tenant), most)
     rows = yield from many("prompts_ended", **_of(tenant), limit=count)
     return tuple(Prediction.from_row(row) for row in reversed(rows))
 
 
 def named(tenant: Tenant, prompt_id: str) -> Transaction[Prediction | None]:
-    """The last one that a client called so."""
+    """Return the last prompt with an id chosen by the client."""
     row = yield from one("prompt_named", **_of(tenant), prompt_id=prompt_id)
     return None if row is None else Prediction.from_row(row)
 
 
 def forget(tenant: Tenant, prompt_ids: Iterable[str], *, everything: bool) -> Transaction[None]:
-    """Leave out of the history what has ended, from now on."""
+    """Remove ended prompts from the history."""
     listed = msgspec.json.encode(list(prompt_ids)).decode()
     row = {**_of(tenant), "everything": int(everything), "prompt_ids": listed}
     yield Query("prompts_forget", row)

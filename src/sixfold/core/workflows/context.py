@@ -1,4 +1,4 @@
-"""How a running node is heard: progress, previews, files and children."""
+"""The context of a running node: progress, previews, files and child runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import blake3
 from sixfold.core.catalog.engines import Canceled
 from sixfold.core.workflows.ports import ChildRequest, NodeChild, NodeChildren, NodeEvent, NodeFile
 
-_STEPS = 100  # of a share that is told
+# Progress is reported in this many steps.
+_STEPS = 100
 
 
 class _NodePosition(Protocol):
@@ -28,19 +29,19 @@ class _Emit(Protocol):
 
 
 class GraphHome:
-    """What all nodes of a run share: the loop and its thread, the place, and who is told."""
+    """The state shared by the nodes of a run: event loop, thread, location and event callback."""
 
-    __slots__ = ("emit", "loop", "place", "thread")
+    __slots__ = ("emit", "location", "loop", "thread")
 
-    def __init__(self, place: _NodePosition, emit: _Emit) -> None:
-        self.place = place
+    def __init__(self, location: _NodePosition, emit: _Emit) -> None:
+        self.location = location
         self.emit = emit
         self.loop = asyncio.get_running_loop()
         self.thread = threading.get_ident()
 
 
 class RunContextNodes:
-    """One node's way to the outside; threads reach the loop through it."""
+    """The context of one node; threads reach the event loop through it."""
 
     __slots__ = ("_canceled", "_children", "_home", "_key", "node_id", "preview_part")
 
@@ -50,33 +51,34 @@ class RunContextNodes:
         self._home = home
         self._canceled = False
         self._children = 0
-        self.preview_part = False  # whether a preview engine did some of its work
+        # Whether a preview engine did part of its work.
+        self.preview_part = False
 
     @property
     def scratch(self) -> Path:
-        """An existing folder for this run's files."""
-        return self._home.place.scratch
+        """Return an existing folder for this run's files."""
+        return self._home.location.scratch
 
     def cancel(self) -> None:
-        """Let the next word about progress end the node."""
+        """Raise `Canceled` in the node at its next progress report."""
         self._canceled = True
 
     def progress(self, value: float, maximum: float = 1.0) -> None:
-        """Report progress; raises `Canceled` when the run is no longer wanted."""
+        """Report progress; raises `Canceled` if the run was canceled."""
         if self._canceled:
             raise Canceled
         self._tell_progress(value, maximum)
 
     def preview(self, data: bytes, content_type: str = "image/jpeg") -> None:
-        """Show a picture of what is on its way."""
+        """Send a preview image of the current state."""
         self.tell(NodeEvent("preview", {"node": self.node_id, "content_type": content_type}, data))
 
     def image(self, data: bytes, content_type: str = "image/png") -> None:
-        """Send a finished picture to whoever watches, without keeping it."""
+        """Send a finished image to connected clients without storing it."""
         self.tell(NodeEvent("image", {"node": self.node_id, "content_type": content_type}, data))
 
     def file(self, data: bytes | Path, content_type: str) -> NodeFile:
-        """A file of bytes that are in memory or lie in `scratch`."""
+        """Return a file from bytes, or from a path in `scratch`."""
         if isinstance(data, Path):
             digest = blake3.blake3(data.read_bytes()).hexdigest()
             return NodeFile(digest, content_type, data)
@@ -84,11 +86,13 @@ class RunContextNodes:
         path.write_bytes(data)
         return NodeFile(blake3.blake3(data).hexdigest(), content_type, path)
 
-    async def child(self, asked: ChildRequest) -> NodeChild:
-        """Run one of the platform's models as part of this run."""
+    async def child(self, request: ChildRequest) -> NodeChild:
+        """Run another model as part of this run."""
         key = f"{self._key}.{self._children}"
         self._children += 1
-        child = await self._home.place.children.run(key, asked.model, asked.inputs, self._child_progress)
+        child = await self._home.location.children.run(
+            key, request.model, request.inputs, self._child_progress
+        )
         self.preview_part |= child.preview
         return child
 
@@ -96,13 +100,13 @@ class RunContextNodes:
         self._tell_progress(fraction, 1.0)
 
     def _tell_progress(self, value: float, maximum: float) -> None:
-        """Told in whole steps, as ComfyUI's clients read them."""
+        """Report whole steps, as ComfyUI clients expect."""
         if not (isinstance(value, int) and isinstance(maximum, int)):
             value, maximum = round(_STEPS * value / maximum), _STEPS
         self.tell(NodeEvent("progress", {"value": value, "max": maximum, "node": self.node_id}))
 
     def tell(self, event: NodeEvent) -> None:
-        """Pass on what happened, from any thread."""
+        """Emit an event from any thread."""
         home = self._home
         if threading.get_ident() == home.thread:
             home.emit(event)

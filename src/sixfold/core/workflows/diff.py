@@ -1,4 +1,4 @@
-"""What is different between two graphs, whatever their nodes are called."""
+"""Compares two graphs, independent of their node ids."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sixfold.core.workflows.slices import Steps
 
 @dataclass(frozen=True, slots=True)
 class GraphDifference:
-    """Nodes that only one graph has, and inputs that changed; `pairs` is which node is which, `a` to `b`."""
+    """Added and removed nodes, changed inputs, and `pairs`, which maps node ids of `a` to those of `b`."""
 
     added: tuple[str, ...]
     removed: tuple[str, ...]
@@ -24,12 +24,11 @@ class GraphDifference:
 
     @property
     def equal(self) -> bool:
-        """Whether both graphs do the same."""
+        """Return whether the graphs are equivalent."""
         return not (self.added or self.removed or self.changed)
 
     @property
     def record(self) -> dict[str, Any]:
-        """As JSON."""
         return {
             "equal": self.equal,
             "added": list(self.added),
@@ -40,12 +39,12 @@ class GraphDifference:
 
 
 def compare(a: Graph, b: Graph) -> GraphDifference:
-    """The difference from `a` to `b`: nodes are the same by id and class, else by what they do and where."""
+    """Return the difference from `a` to `b`; nodes match by id and class, else by values or links."""
     return slices.complete(comparison(a, b))
 
 
 def comparison(a: Graph, b: Graph) -> Steps[GraphDifference]:
-    """The same in steps."""
+    """Compute `compare` in steps."""
     pairs = {node_id: node_id for node_id in a if node_id in b and _class(a, node_id) == _class(b, node_id)}
     for similar in (_whole, _place):
         yield from _pair(a, b, pairs, similar)
@@ -70,12 +69,12 @@ def _values(node: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _whole(graph: Graph, node_id: str) -> object:
-    """A node's class and values."""
+    """Return a node's class and values."""
     return _class(graph, node_id), repr(sorted(_values(graph[node_id]).items(), key=lambda each: each[0]))
 
 
 def _place(graph: Graph, node_id: str) -> object:
-    """A node's class, and the classes that it is linked to."""
+    """Return a node's class, and the classes that it is linked to."""
     links = mapping(graph[node_id].get("inputs"))
     ends = [
         (name, _class(graph, str(link[0])), link[1])
@@ -86,7 +85,7 @@ def _place(graph: Graph, node_id: str) -> object:
 
 
 def _pair(a: Graph, b: Graph, pairs: dict[str, str], similar: Any) -> Steps[None]:
-    """Pair what is left, in order, where both are similar."""
+    """Pair the remaining nodes, in order, for which `similar` is equal."""
     taken = set(pairs.values())
     left: dict[object, deque[str]] = defaultdict(deque)
     for at, node_id in enumerate(b):

@@ -1,4 +1,4 @@
-"""JSON from outside, read without trust: what is no object is an empty one, what is no list none."""
+"""Reads untrusted JSON."""
 
 from __future__ import annotations
 
@@ -14,16 +14,19 @@ _JOINTS = re.compile(r"[^a-z0-9]+")
 
 
 def mapping(value: object) -> Json:
-    """An object's members."""
+    """Return an object's members; an empty mapping for any other value."""
     return cast("Json", value) if isinstance(value, Mapping) else {}
 
 
 def listed(value: object) -> list[Any]:
-    """A list's items."""
+    """Return a list's items; an empty list for any other value."""
     return cast("list[Any]", value) if isinstance(value, list) else []
 
 
 def plain_name(text: str, joint: str) -> str:
-    """A title as a name in addresses and arguments: its Latin letters, bare, and digits; "" without any."""
+    """Return a title as a name for URLs and arguments: Latin letters without accents, and digits.
+
+    Other characters are replaced by `joint`; the result is empty if nothing is left.
+    """
     bare = _ACCENTS.sub("", normalized("NFKD", text)).casefold()
     return _JOINTS.sub(joint, bare).strip(joint)

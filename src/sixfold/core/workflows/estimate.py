@@ -1,4 +1,4 @@
-"""What a graph will order before it runs: trivial nodes are tried, what only a run can know is unknown."""
+"""Estimates the child runs of a graph before it runs: inline nodes are executed, other values are unknown."""
 
 from __future__ import annotations
 
@@ -20,28 +20,30 @@ from sixfold.core.workflows.ports import ChildRequest, ListValue, NodeContext
 from sixfold.core.workflows.slices import Steps
 from sixfold.core.workflows.validate import GraphNode, ValidationResult
 
-MOST: Final = 64  # pictures of a node, and calls of one for a list, where only the run will know how many
+# Assumed number of images of a node, or calls for a list, if only the run will know it.
+MOST: Final = 64
 
 
 class UnknownCost:
-    """A value that only a run can give."""
+    """A value that only the run will know."""
 
     shape = ()
 
 
 UNKNOWN: Final = UnknownCost()
-# Characters that nodes on texts take and give before the rest is left to the run.
+# Characters that inline nodes may read and write here; beyond them, values count as unknown.
 _MOST_TEXT: Final = 2**20
-_LAZY = frozenset({"record", "switch"})  # functions that do with what is unknown
+# Functions that accept unknown values.
+_LAZY = frozenset({"record", "switch"})
 
 
 def orders(
     verdict: ValidationResult, context: NodeContext | None = None, *, lenient: bool = False
 ) -> tuple[tuple[str, ChildRequest], ...]:
-    """The orders of a checked graph by node, in the order of its nodes; none is placed.
+    """Return the child runs of a validated graph by node, in the order of its nodes; none is started.
 
-    Raises what a node's own estimate raises: an `EngineUnavailable` says so before anything is held.
-    `lenient`: another server runs the graph, and such a node orders nothing.
+    Raises the errors of a node's own estimate, such as `EngineUnavailable`. With `lenient`, another server
+    runs the graph, and nodes whose estimate fails count as having no child runs.
     """
     return slices.complete(ordering(verdict, context, lenient=lenient))
 
@@ -49,7 +51,7 @@ def orders(
 def ordering(
     verdict: ValidationResult, context: NodeContext | None = None, *, lenient: bool = False
 ) -> Steps[tuple[tuple[str, ChildRequest], ...]]:
-    """The same in steps."""
+    """Compute `orders` in steps."""
     values: dict[str, tuple[Any, ...]] = {}
     found: list[tuple[str, ChildRequest]] = []
     left = _MOST_TEXT
@@ -64,10 +66,12 @@ def ordering(
             found += [(node_id, each) for each in _asked(node, inputs, lenient=lenient)]
         values[node_id] = _unknown(node, inputs)
         if any(each.upload and inputs.get(each.name) == "" for each in spec.inputs):
-            values[node_id] = (None,) * len(spec.outputs)  # no file is named
+            # The input names no file.
+            values[node_id] = (None,) * len(spec.outputs)
         elif spec.where == "inline" and spec.run is not None and not spec.output_node and left > 0:
             characters = count_text(inputs.values())
-            if characters > SMALL_TEXT:  # a node worker runs it
+            # Long texts are left to a node worker.
+            if characters > SMALL_TEXT:
                 continue
             left -= characters
             values[node_id] = _tried(node, context, inputs) or values[node_id]
@@ -76,7 +80,7 @@ def ordering(
 
 
 def _unknown(node: GraphNode, inputs: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What a node gives that is not tried: a list where it is called for one, or gives one."""
+    """Return unknown outputs of a node that is not executed; lists for list inputs or outputs."""
     calls = 0 if node.spec.input_is_list else _calls(inputs)
     return tuple(
         ListValue((UNKNOWN,) * (calls or MOST)) if calls or each.is_list else UNKNOWN
@@ -85,7 +89,7 @@ def _unknown(node: GraphNode, inputs: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _calls(inputs: Mapping[str, Any]) -> int:
-    """How often a node is called for lists; 0 where it gets none."""
+    """Return how often a node is called for list inputs; 0 if it has none."""
     return max((len(value) for value in inputs.values() if isinstance(value, ListValue)), default=0)
 
 
@@ -96,7 +100,8 @@ def _asked(node: GraphNode, inputs: Mapping[str, Any], *, lenient: bool) -> Iter
         if calls and all(
             len(set(map(id, each))) == 1 for each in inputs.values() if isinstance(each, ListValue)
         ):
-            yield from (*estimated(node_call.ones(inputs)[0]),) * calls  # one like the other
+            # All calls have the same inputs.
+            yield from (*estimated(node_call.ones(inputs)[0]),) * calls
             return
         for one in node_call.ones(inputs) if calls else [inputs]:
             yield from estimated(one)
@@ -124,10 +129,10 @@ def _has_unknown(value: Any) -> bool:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Estimate:
-    """What a graph would order: how much it may cost, and its orders by node.
+    """The child runs of a graph, and its maximum price.
 
-    `micros` is the sum, `list_micros` the sum by the list, with what is free here; `vram_gb`
-    is what the model files that it names take of a GPU; None where one of them is not known.
+    `micros` is the total, `list_micros` the total at list prices, including what is free here. `vram_gb` is
+    the graphics memory that its model files need; None if one is unknown.
     """
 
     orders: tuple[tuple[str, str, PriceRow], ...]
@@ -135,34 +140,34 @@ class Estimate:
 
     @property
     def micros(self) -> int:
-        """What it costs at most, in micro-dollars."""
+        """Return the maximum cost in micro-dollars."""
         return sum(price.micros for _, _, price in self.orders)
 
     @property
     def list_micros(self) -> int:
-        """The same by the list, with what is free here."""
+        """Return the maximum cost at list prices, including what is free here."""
         return sum(list_price_of(price) for _, _, price in self.orders)
 
     @property
     def price(self) -> PriceRow:
-        """What is held for it."""
+        """Return the price to hold."""
         text, micros, listed = "what its nodes cost", self.micros, self.list_micros
         price = PriceRow(micros, money.credits_for(micros), text, "children", lines=self.lines)
         return price if listed == micros else dataclasses.replace(price, list_micros=listed)
 
     @property
     def lines(self) -> tuple[LineItem, ...]:
-        """What its orders cost, those alike as one line."""
+        """Return the costs of the child runs; equal ones share a line."""
         return _grouped((model, price.micros) for _, model, price in self.orders)
 
     @property
     def list_lines(self) -> tuple[LineItem, ...]:
-        """The same by the list."""
+        """Return the costs at list prices; equal ones share a line."""
         return _grouped((model, list_price_of(price)) for _, model, price in self.orders)
 
     @property
     def record(self) -> dict[str, Any]:
-        """As JSON: orders that are alike are one row."""
+        """Return the estimate as JSON; equal child runs share a row."""
         alike: dict[tuple[str, int, int], list[str]] = {}
         for node, model, price in self.orders:
             alike.setdefault((model, price.micros, list_price_of(price)), []).append(node)
@@ -180,7 +185,7 @@ class Estimate:
 
 
 def list_price_of(price: PriceRow) -> int:
-    """Return the price by the list, in micro-dollars, with what is free here."""
+    """Return the list price in micro-dollars, including what is free here."""
     return price.micros if price.list_micros is None else price.list_micros
 
 

@@ -1,7 +1,8 @@
-"""The run of a checked graph: what is cached is left out, what is ready runs, and somebody is told.
+"""Runs a validated graph: skips cached nodes, runs the ready ones, and emits events.
 
-One pass gives keys; a walk back from the outputs stops where the cache has an outcome; then whatever has
-its inputs runs: nodes on small values at once, all others in a node session, which holds their large values.
+One pass computes cache keys; a walk back from the outputs stops at cached nodes; then each node runs once its
+inputs are ready. Nodes on small values run on the event loop, all others in a node session, which holds their
+large values.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 
 from sixfold import errors
 from sixfold.core.catalog.engines import Canceled, EngineError
-from sixfold.core.workflows import cache_keys as merkle
+from sixfold.core.workflows import cache_keys
 from sixfold.core.workflows.admission import GraphMemory
 from sixfold.core.workflows.context import GraphHome, RunContextNodes
 from sixfold.core.workflows.limits import GraphTooLarge, count_text
@@ -45,17 +46,19 @@ from sixfold.core.workflows.run_values import RunValues
 from sixfold.core.workflows.slices import Slices
 from sixfold.core.workflows.validate import GraphNode, ValidationResult
 
-_BREATH_NODES = 256  # trivial nodes between two looks at the rest of the server
-_BREATH_TEXT = 2**18  # characters likewise
+# Inline nodes between two yields to the event loop.
+_YIELD_NODES = 256
+# Characters between two yields to the event loop.
+_YIELD_TEXT = 2**18
 
 
 @dataclass(frozen=True, slots=True)
 class RunLocation:
-    """Where a run takes place; its nodes work in this process where it names no other session."""
+    """The services and folder of a run; without `open_session`, nodes run in this process."""
 
     children: NodeChildren
     files: NodeFiles
-    shelf: OutputStore
+    output_store: OutputStore
     packer: ValuePacker
     scratch: Path
     cache: NodeCachePort | None = None
@@ -65,10 +68,10 @@ class RunLocation:
 
 @dataclass(frozen=True, slots=True)
 class GraphRunLimits:
-    """How much one run may take.
+    """The limits of one run.
 
-    `memory_bytes` is that of values that wait for another node, `text` are the characters that inline
-    nodes take and give.
+    `memory_bytes` limits the values that wait for other nodes, and `text` the characters that inline nodes
+    read and write.
     """
 
     seconds: float = 3600.0
@@ -78,9 +81,9 @@ class GraphRunLimits:
 
 @dataclass(frozen=True, slots=True)
 class GraphEnded:
-    """A run that succeeded: what each output node showed, and which nodes ran and which were cached.
+    """The result of a successful run: the UI data of output nodes, and which nodes ran or were cached.
 
-    `preview`: a preview engine had a part in it, now or when a cached node ran.
+    `preview` is True if a preview engine contributed, now or when a cached node ran.
     """
 
     outputs: Mapping[str, Mapping[str, Any]]
@@ -90,7 +93,7 @@ class GraphEnded:
 
 
 class NodeError(errors.EngineFailed):
-    """A node of the graph failed."""
+    """Raised if a node of the graph fails."""
 
     code = "node_failed"
 
@@ -106,80 +109,80 @@ _Outcome = tuple[Worked, StoredOutput]
 
 
 async def execute(
-    verdict: ValidationResult, place: RunLocation, emit: Emit, limits: GraphRunLimits | None = None
+    verdict: ValidationResult, location: RunLocation, emit: Emit, limits: GraphRunLimits | None = None
 ) -> GraphEnded:
-    """Run a checked graph to its end, once; cancel the coroutine to interrupt it.
+    """Run a validated graph to its end; cancel the coroutine to interrupt it.
 
-    Raises `NodeError`, `GraphTooLarge`, or what finding a file raises. `emit` is called on the loop.
+    Raises `NodeError`, `GraphTooLarge`, or the error of finding a file. `emit` is called on the event loop.
     """
-    bounds = limits or GraphRunLimits()
-    run = _GraphRun(verdict, place, emit, bounds)
+    run_limits = limits or GraphRunLimits()
+    run = _GraphRun(verdict, location, emit, run_limits)
     try:
-        async with asyncio.timeout(bounds.seconds):
-            return await run.go()
+        async with asyncio.timeout(run_limits.seconds):
+            return await run.run()
     except TimeoutError:
-        raise errors.EngineFailed(f"The graph took longer than {bounds.seconds:g} seconds") from None
+        raise errors.EngineFailed(f"The graph took longer than {run_limits.seconds:g} seconds") from None
 
 
 def unrunnable(verdict: ValidationResult) -> tuple[str, ...]:
-    """The classes of a checked graph that are known by their schema only."""
+    """Return the classes of a validated graph that have a schema but no function here."""
     return tuple(sorted({node.spec.class_type for node in verdict.nodes.values() if node.spec.run is None}))
 
 
 @dataclass(slots=True)
 class _ExecutionPlan:
-    """What is left to do: for each node how many it waits for, and who waits for it."""
+    """The remaining work: dependencies, consumers and reads by node, and the cached outputs."""
 
-    waits: dict[str, int] = field(default_factory=dict[str, int])
-    feeds: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    pending_counts: dict[str, int] = field(default_factory=dict[str, int])
+    consumers: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     reads: dict[str, int] = field(default_factory=dict[str, int])
     hits: dict[str, StoredOutput] = field(default_factory=dict[str, StoredOutput])
 
 
 class _GraphRun:
-    """One run and its state."""
+    """The state of one run."""
 
     def __init__(
-        self, verdict: ValidationResult, place: RunLocation, emit: Emit, limits: GraphRunLimits
+        self, verdict: ValidationResult, location: RunLocation, emit: Emit, limits: GraphRunLimits
     ) -> None:
         self._nodes = verdict.nodes
         self._outputs = verdict.outputs
-        self._place = place
+        self._location = location
         self._emit = emit
         self._limits = limits
         self._keys: dict[str, str] = {}
         self._plan = _ExecutionPlan()
-        self._shown: dict[str, Mapping[str, Any]] = {}
-        self._outcomes = OutcomeWriter(place.cache)
+        self._output_ui: dict[str, Mapping[str, Any]] = {}
+        self._outcomes = OutcomeWriter(location.cache)
         self._executed: list[str] = []
         self._previews: set[str] = set()
         self._tasks: dict[asyncio.Task[_Outcome], tuple[str, RunContextNodes]] = {}
         self._ended: asyncio.Queue[asyncio.Task[_Outcome]] = asyncio.Queue()
-        self._memory = place.memory or GraphMemory(limits.memory_bytes)
-        self._held = self._memory.join()
-        self._values = RunValues(self._nodes, place.packer, self._held.hold)
+        self._memory = location.memory or GraphMemory(limits.memory_bytes)
+        self._memory_share = self._memory.join()
+        self._values = RunValues(self._nodes, location.packer, self._memory_share.hold)
         # Characters since the loop was last given back, and of the whole run.
         self._text = self._all_text = 0
-        self._home = GraphHome(place, emit)
+        self._home = GraphHome(location, emit)
         self._session: NodeSession | None = None
         self._opening = asyncio.Lock()
 
-    async def go(self) -> GraphEnded:
+    async def run(self) -> GraphEnded:
         ended = None
         try:
-            ended = await self._go()
+            ended = await self._run()
             return ended
         finally:
-            self._held.close()
+            self._memory_share.close()
             if self._session is not None:
                 await self._session.close(ended=ended is not None)
 
-    async def _go(self) -> GraphEnded:
-        self._tell("execution_start", timestamp=_now_ms())
+    async def _run(self) -> GraphEnded:
+        self._send_event("execution_start", timestamp=_now_ms())
         await self._find_files()
-        self._keys = await Slices().run(merkle.keying(self._nodes))
-        cached = await self._look_back()
-        self._tell("execution_cached", nodes=cached, timestamp=_now_ms())
+        self._keys = await Slices().run(cache_keys.keying(self._nodes))
+        cached = await self._plan_run()
+        self._send_event("execution_cached", nodes=cached, timestamp=_now_ms())
         self._values.hits = self._plan.hits
         self._previews.update(node_id for node_id, hit in self._plan.hits.items() if hit.preview)
         for node_id in cached:
@@ -189,38 +192,40 @@ class _GraphRun:
         except asyncio.CancelledError:
             await self._stop()
             await self._outcomes.stop()
-            self._tell("execution_interrupted", **self._where())
+            self._send_event("execution_interrupted", **self._position())
             raise
         except BaseException as error:
             await self._stop()
-            self._tell_error(error)
+            self._send_error(error)
             await self._outcomes.flush()
             raise
         await self._outcomes.flush()
-        self._tell("execution_success", timestamp=_now_ms())
-        self._tell("executing", node=None)
+        self._send_event("execution_success", timestamp=_now_ms())
+        self._send_event("executing", node=None)
         preview = not self._previews.isdisjoint(self._outputs)
-        shown = {node_id: self._shown[node_id] for node_id in self._outputs if node_id in self._shown}
-        return GraphEnded(shown, tuple(self._executed), tuple(cached), preview)
+        outputs = {
+            node_id: self._output_ui[node_id] for node_id in self._outputs if node_id in self._output_ui
+        }
+        return GraphEnded(outputs, tuple(self._executed), tuple(cached), preview)
 
-    # -- before ----------------------------------------------------------------------------------
+    # -- planning --------------------------------------------------------------------------------
 
     async def _find_files(self) -> None:
-        """Put the files that inputs name in the place of their names."""
+        """Replace the file names in inputs by the files."""
         named = [
-            (node, name, told)
+            (node, name, reference)
             for node in self._nodes.values()
-            for name, told in merkle.files_named(node).items()
+            for name, reference in cache_keys.files_named(node).items()
         ]
-        wanted = list(dict.fromkeys(told for _, _, told in named))
-        found = await asyncio.gather(*(self._place.files.find(*told) for told in wanted))
-        by_name: dict[tuple[str, str], NodeFile] = dict(zip(wanted, found, strict=True))
-        for node, name, told in named:
-            node.values[name] = by_name[told]
+        names = list(dict.fromkeys(reference for _, _, reference in named))
+        found = await asyncio.gather(*(self._location.files.find(*reference) for reference in names))
+        by_name: dict[tuple[str, str], NodeFile] = dict(zip(names, found, strict=True))
+        for node, name, reference in named:
+            node.values[name] = by_name[reference]
 
-    async def _look_back(self) -> list[str]:
-        """Plan what has to run, walking back from the outputs; gives what need not."""
-        stored = await self._known()
+    async def _plan_run(self) -> list[str]:
+        """Plan the nodes to run by walking back from the outputs; return the others."""
+        stored = await self._load_cached()
         plan = self._plan
         stack = list(self._outputs)
         needed: set[str] = set()
@@ -239,54 +244,54 @@ class _GraphRun:
             for origin, _ in self._nodes[node_id].links.values():
                 plan.reads[origin] = plan.reads.get(origin, 0) + 1
                 stack.append(origin)
-        for node_id in (each for each in self._nodes if each in needed):
+        for node_id in (consumer for consumer in self._nodes if consumer in needed):
             origins = {origin for origin, _ in self._nodes[node_id].links.values()}
-            plan.waits[node_id] = len(origins & needed)
+            plan.pending_counts[node_id] = len(origins & needed)
             for origin in origins & needed:
-                plan.feeds.setdefault(origin, []).append(node_id)
+                plan.consumers.setdefault(origin, []).append(node_id)
         return [node_id for node_id in self._nodes if node_id not in needed]
 
-    async def _known(self) -> Mapping[str, StoredOutput]:
-        if self._place.cache is None:
+    async def _load_cached(self) -> Mapping[str, StoredOutput]:
+        if self._location.cache is None:
             return {}
-        kept = [self._keys[node_id] for node_id, node in self._nodes.items() if _is_kept(node)]
-        return await self._place.cache.find(kept)
+        keys = [self._keys[node_id] for node_id, node in self._nodes.items() if _is_cacheable(node)]
+        return await self._location.cache.find(keys)
 
     def _show_cached(self, node_id: str) -> None:
         hit = self._plan.hits.get(node_id)
         if hit is not None and node_id in self._outputs:
-            self._shown[node_id] = hit.ui
+            self._output_ui[node_id] = hit.ui
             if hit.ui:
-                self._tell("executed", node=node_id, display_node=node_id, output=hit.ui)
+                self._send_event("executed", node=node_id, display_node=node_id, output=hit.ui)
 
-    # -- the work --------------------------------------------------------------------------------
+    # -- running ---------------------------------------------------------------------------------
 
     async def _work(self) -> None:
-        ready = [node_id for node_id, count in reversed(self._plan.waits.items()) if count == 0]
+        ready = [node_id for node_id, count in reversed(self._plan.pending_counts.items()) if count == 0]
         done = 0
         while ready or self._tasks:
             if not self._tasks:
-                await self._held.room()
-            # What is pending may be freed by the nodes at work: they end before the run waits for others.
-            while ready and not self._held.pending:
+                await self._memory_share.room()
+            # Running nodes may free pending memory, so they finish before the run waits for other runs.
+            while ready and not self._memory_share.pending:
                 node_id = ready.pop()
                 node = self._nodes[node_id]
-                self._tell("executing", node=node_id, display_node=node_id)
+                self._send_event("executing", node=node_id, display_node=node_id)
                 context = RunContextNodes(node_id, self._keys[node_id], self._home)
                 small = self._values.small_inputs(node) if node.spec.is_plain else None
                 if small is None:
                     self._start(node, context)
                     continue
-                given, size = self._inline(node, context, *small)
-                pause = self._text >= _BREATH_TEXT
-                shown = given.made or given.ui
+                result, size = self._inline(node, context, *small)
+                pause = self._text >= _YIELD_TEXT
+                outputs = result.made or result.ui
                 preview = self._is_preview(node)
-                ui: Mapping[str, Any] = await self._kept(node_id, given, preview) if shown else {}
+                ui: Mapping[str, Any] = await self._store_files(node_id, result, preview) if outputs else {}
                 if self._plan.reads.get(node_id):
-                    self._values.keep_small(node_id, given.outputs, size)
-                ready += self._done(node_id, StoredOutput(None, ui, preview))
+                    self._values.keep_small(node_id, result.outputs, size)
+                ready += self._record_done(node_id, StoredOutput(None, ui, preview))
                 done += 1
-                if done % _BREATH_NODES == 0 or pause:
+                if done % _YIELD_NODES == 0 or pause:
                     self._text = 0
                     await asyncio.sleep(0)
             if self._tasks:
@@ -300,12 +305,12 @@ class _GraphRun:
     ) -> tuple[NodeInputs, int]:
         self._count_text(characters)
         try:
-            given = finish(node, call(node, context, inputs))
+            result = finish(node, call(node, context, inputs))
         except Exception as error:
-            raise _failed(node, error) from error
-        size = count_text(given.outputs)
+            raise _node_error(node, error) from error
+        size = count_text(result.outputs)
         self._count_text(size)
-        return given, size
+        return result, size
 
     def _count_text(self, characters: int) -> None:
         self._text += characters
@@ -314,15 +319,15 @@ class _GraphRun:
             raise GraphTooLarge(f"The graph processes more than {self._limits.text:,} characters of text")
 
     def _start(self, node: GraphNode, context: RunContextNodes) -> None:
-        task = asyncio.create_task(self._ran(node, context))
+        task = asyncio.create_task(self._run_node(node, context))
         self._tasks[task] = (node.id, context)
         task.add_done_callback(self._ended.put_nowait)
 
-    async def _ran(self, node: GraphNode, context: RunContextNodes) -> _Outcome:
+    async def _run_node(self, node: GraphNode, context: RunContextNodes) -> _Outcome:
         try:
-            session = await self._opened()
+            session = await self._open_session()
             inputs = await self._values.inputs(node, session)
-            work = Work(node, inputs, self._place.cache is not None and not _is_inline(node))
+            work = Work(node, inputs, self._location.cache is not None and not _is_inline(node))
             if node.spec.where == "thread":
                 async with self._memory.working(self._values.needed(node, inputs)):
                     worked = await session.run(work, context)
@@ -332,16 +337,16 @@ class _GraphRun:
                 worked = await session.run(work, context)
                 self._count_text(sum(worked.texts))
         except Exception as error:
-            raise _failed(node, error) from error
+            raise _node_error(node, error) from error
         preview = context.preview_part or self._is_preview(node)
-        return worked, StoredOutput(worked.packed, await self._kept(node.id, worked, preview), preview)
+        return worked, StoredOutput(worked.packed, await self._store_files(node.id, worked, preview), preview)
 
-    async def _opened(self) -> NodeSession:
+    async def _open_session(self) -> NodeSession:
         async with self._opening:
             if self._session is None:
-                place = self._place
-                opened = place.open_session
-                self._session = LocalSession(place.packer) if opened is None else await opened()
+                location = self._location
+                opener = location.open_session
+                self._session = LocalSession(location.packer) if opener is None else await opener()
             return self._session
 
     def _collect(self, task: asyncio.Task[_Outcome]) -> list[str]:
@@ -351,46 +356,48 @@ class _GraphRun:
             self._values.keep(node_id, worked)
         elif HELD in worked.outputs and self._session is not None:
             self._session.release(node_id)
-        return self._done(node_id, stored)
+        return self._record_done(node_id, stored)
 
     def _is_preview(self, node: GraphNode) -> bool:
-        """Whether something that went into it is one."""
+        """Return whether one of the node's inputs comes from a preview engine."""
         return any(origin in self._previews for origin, _ in node.links.values())
 
-    def _done(self, node_id: str, stored: StoredOutput) -> list[str]:
-        """Tell that a node is done; gives the nodes that are ready now."""
+    def _record_done(self, node_id: str, stored: StoredOutput) -> list[str]:
+        """Record that a node has finished; return the nodes that are ready now."""
         node, plan, ui = self._nodes[node_id], self._plan, stored.ui
         self._executed.append(node_id)
         if stored.preview:
             self._previews.add(node_id)
         if node_id in self._outputs:
-            self._shown[node_id] = ui
+            self._output_ui[node_id] = ui
         if ui:
-            self._tell("executed", node=node_id, display_node=node_id, output=ui)
-        self._tell("finished", node=node_id)
-        if _is_kept(node) and (stored.packed is not None or node.spec.output_node):
+            self._send_event("executed", node=node_id, display_node=node_id, output=ui)
+        self._send_event("finished", node=node_id)
+        if _is_cacheable(node) and (stored.packed is not None or node.spec.output_node):
             self._outcomes.add(self._keys[node_id], stored)
         self._release(node)
-        fed = plan.feeds.get(node_id, ())
-        for each in fed:
-            plan.waits[each] -= 1
-        return [each for each in fed if plan.waits[each] == 0]
+        consumers = plan.consumers.get(node_id, ())
+        for consumer in consumers:
+            plan.pending_counts[consumer] -= 1
+        return [consumer for consumer in consumers if plan.pending_counts[consumer] == 0]
 
-    async def _kept(self, node_id: str, given: NodeInputs | Worked, preview: bool) -> Mapping[str, Any]:
-        ui = dict(given.ui)
-        for made in given.made:
-            told = await self._place.shelf.keep(node_id, made, preview=preview)
-            ui.setdefault(made.kind, []).append(told)
+    async def _store_files(
+        self, node_id: str, result: NodeInputs | Worked, preview: bool
+    ) -> Mapping[str, Any]:
+        ui = dict(result.ui)
+        for made in result.made:
+            reference = await self._location.output_store.keep(node_id, made, preview=preview)
+            ui.setdefault(made.kind, []).append(reference)
         return ui
 
     def _release(self, node: GraphNode) -> None:
-        """Let go of values that nobody waits for any more."""
+        """Free values that no node waits for any more."""
         for origin, _ in node.links.values():
             self._plan.reads[origin] -= 1
             if not self._plan.reads[origin]:
                 self._values.drop(origin, self._session)
 
-    # -- the end ---------------------------------------------------------------------------------
+    # -- ending ----------------------------------------------------------------------------------
 
     async def _stop(self) -> None:
         for task, (_, context) in self._tasks.items():
@@ -399,7 +406,7 @@ class _GraphRun:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._values.stop()
 
-    def _where(self) -> dict[str, Any]:
+    def _position(self) -> dict[str, Any]:
         running = next((node_id for node_id, _ in self._tasks.values()), None)
         spec = self._nodes[running].spec if running else None
         return {
@@ -409,14 +416,14 @@ class _GraphRun:
             "timestamp": _now_ms(),
         }
 
-    def _tell_error(self, error: BaseException) -> None:
-        told = self._where()
+    def _send_error(self, error: BaseException) -> None:
+        reference = self._position()
         if isinstance(error, NodeError):
-            told |= {"node_id": error.node_id, "node_type": error.class_type}
+            reference |= {"node_id": error.node_id, "node_type": error.class_type}
         reason = error.reason if isinstance(error, NodeError) else error
-        self._tell(
+        self._send_event(
             "execution_error",
-            **told,
+            **reference,
             exception_message=error.message if isinstance(error, errors.SixfoldError) else "Internal error",
             exception_type=type(reason).__name__,
             traceback=[],
@@ -424,12 +431,12 @@ class _GraphRun:
             current_outputs=[],
         )
 
-    def _tell(self, kind: str, **data: Any) -> None:
+    def _send_event(self, kind: str, **data: Any) -> None:
         self._emit(NodeEvent(kind, data))
 
 
-def _is_kept(node: GraphNode) -> bool:
-    """Whether a node's outcome is worth a place in the cache: what is trivial is done again sooner."""
+def _is_cacheable(node: GraphNode) -> bool:
+    """Return whether a node's output is cached; inline nodes are faster to run again."""
     return node.spec.output_node or not _is_inline(node)
 
 
@@ -437,8 +444,8 @@ def _is_inline(node: GraphNode) -> bool:
     return node.spec.where == "inline"
 
 
-def _failed(node: GraphNode, error: BaseException) -> BaseException:
-    """A node's failure: sentences meant for the user are kept, others say only where it was."""
+def _node_error(node: GraphNode, error: BaseException) -> BaseException:
+    """Return the error of a failed node: messages meant for the user, or only the node's name."""
     if isinstance(error, NodeError | GraphTooLarge | asyncio.CancelledError):
         return error
     if isinstance(error, Canceled):

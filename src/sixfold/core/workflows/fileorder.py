@@ -1,4 +1,4 @@
-"""Places of a graph's files among all files of its result."""
+"""Positions of a graph's files among all files of its result."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from collections.abc import Iterable
 
 
 class FileOrder:
-    """Predicts the place of each file while output nodes finish in any order.
+    """Predicts the position of each file while output nodes finish in any order.
 
-    Files are placed in the order of the output nodes, previews apart from results. Nodes before a
-    file's own that have not finished are taken to give one file each if they are of its node's class,
-    and none otherwise.
+    Files are ordered by their output nodes, previews apart from results. Earlier nodes that have not finished
+    count as one file each if they have the class of the file's node, else as none.
     """
 
     def __init__(self, outputs: Iterable[tuple[str, str]]) -> None:
@@ -24,13 +23,13 @@ class FileOrder:
             seen[class_type] += 1
         self._files: Counter[tuple[str, bool]] = Counter()
         self._finished: set[str] = set()
-        # The first output node that has not finished, and what stands before it.
+        # The first output node that has not finished, and the number of files before it.
         self._at = 0
         self._before: Counter[bool] = Counter()
         self._passed: Counter[str] = Counter()
 
     def next(self, node_id: str, *, temporary: bool) -> int:
-        """Return the place of a node's next file, from 0."""
+        """Return the position of a node's next file, from 0."""
         place = self._before[temporary] + self._files[node_id, temporary]
         class_type = self._classes.get(node_id)
         if class_type is not None:
@@ -39,7 +38,7 @@ class FileOrder:
         return place
 
     def finish(self, node_id: str) -> None:
-        """Note that a node gives no more files."""
+        """Record that a node will produce no more files."""
         self._finished.add(node_id)
         while self._at < len(self._order) and self._order[self._at] in self._finished:
             passed = self._order[self._at]

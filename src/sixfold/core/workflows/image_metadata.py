@@ -1,4 +1,4 @@
-"""Workflows inside pictures: ComfyUI's text chunks of PNG, and its words in the EXIF of WebP and JPEG."""
+"""Workflows embedded in images: ComfyUI's text chunks in PNG, and its EXIF texts in WebP and JPEG."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ from sixfold.core.workflows.limits import DEFAULT_LIMITS, GraphLimits, GraphTooL
 
 _NAMES = ("workflow", "prompt")
 _TEXTS = frozenset({b"tEXt", b"zTXt", b"iTXt"})
-_MOST_KEYWORDS = 1024  # of an iTXt before its text: flags, language, translated keyword
+# Bytes of an iTXt chunk before its text: flags, language and translated keyword.
+_MOST_KEYWORDS = 1024
 _FLAGS, _HAS_EXIF, _HAS_ALPHA, _ASCII = 20, 0x08, 0x10, 2
 
 
 def read(data: bytes, limits: GraphLimits = DEFAULT_LIMITS) -> Json:
-    """The document of a file: JSON itself, or what an image carries.
+    """Return the document of a file: JSON itself, or the one embedded in an image.
 
-    Of the two that an image may carry, the graph that ran (`prompt`) is taken before the editor's. Raises
-    `NotAWorkflow` or `GraphTooLarge`; no more than the limit is ever inflated or decoded.
+    If an image has both, the graph that ran (`prompt`) is preferred to the editor's document (`workflow`).
+    Raises `NotAWorkflow` or `GraphTooLarge`; never inflates or decodes more than the limit.
     """
     found = _carried(data, limits)
     if found is None:
@@ -34,11 +35,14 @@ def read(data: bytes, limits: GraphLimits = DEFAULT_LIMITS) -> Json:
     for name in reversed(_NAMES):
         if text := found.get(name, bytes)():
             return _json(text, limits)
-    raise NotAWorkflow("The picture carries no workflow")
+    raise NotAWorkflow("The image does not contain a workflow")
 
 
 def carried(data: bytes, limits: GraphLimits = DEFAULT_LIMITS) -> dict[str, Json]:
-    """What an image carries by name (`workflow`, `prompt`); raises what `read` does."""
+    """Return the documents embedded in an image by name (`workflow`, `prompt`).
+
+    Raises the errors of `read`.
+    """
     found = _carried(data, limits) or {}
     return {name: _json(told, limits) for name, text in found.items() if (told := text())}
 
@@ -47,7 +51,7 @@ _Text = Callable[[], bytes]
 
 
 def _carried(data: bytes, limits: GraphLimits) -> dict[str, _Text] | None:
-    """The texts in an image, each read when it is called; None for what is none."""
+    """Return the embedded texts as functions that read them, or None if the data is not an image."""
     try:
         return _texts(data, limits)
     except MalformedFile as error:
@@ -74,7 +78,7 @@ def _json(data: bytes, limits: GraphLimits) -> Json:
     try:
         found: object = json.loads(data, parse_constant=lambda _word: None, parse_float=_finite)
     except (ValueError, RecursionError):
-        raise NotAWorkflow("The file is neither JSON nor a picture with a workflow") from None
+        raise NotAWorkflow("The file must be JSON or an image with an embedded workflow") from None
     document = mapping(found)
     if not document:
         raise NotAWorkflow
@@ -87,7 +91,7 @@ def _finite(text: str) -> float | None:
 
 
 def _png(data: bytes, most: int) -> dict[str, tuple[bytes, bytes]]:
-    """The first text chunk of each name, as it is; longer ones are cut above `most` bytes."""
+    """Return the first text chunk of each name, undecoded and cut off above `most` bytes."""
     found: dict[str, tuple[bytes, bytes]] = {}
     for chunk in png.chunks(data):
         if chunk.kind in _TEXTS:
@@ -112,7 +116,7 @@ def _text(kind: bytes, rest: bytes, inflater: _Inflater) -> bytes:
 
 
 class _Inflater:
-    """Inflates the texts of one file, together up to a limit."""
+    """Inflates the texts of one file, up to a common limit."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -130,7 +134,7 @@ class _Inflater:
 
 
 def _exif(data: bytes, most: int) -> Iterator[tuple[str, bytes]]:
-    """Texts `workflow:{…}` and `prompt:{…}`, each up to its NUL, wherever the EXIF holds them."""
+    """Yield the texts `workflow:{…}` and `prompt:{…}`, each up to its NUL, from anywhere in the EXIF."""
     for name in _NAMES:
         mark = name.encode() + b":{"
         at = data.find(mark)
@@ -141,7 +145,7 @@ def _exif(data: bytes, most: int) -> Iterator[tuple[str, bytes]]:
 
 
 def chunks(prompt: Mapping[str, Any] | None, workflow: Mapping[str, Any] | None) -> bytes:
-    """The text chunks that ComfyUI writes into a PNG, to be put behind its header."""
+    """Return the text chunks that ComfyUI writes into a PNG, to be inserted after its header."""
     made = b""
     for name, document in (("prompt", prompt), ("workflow", workflow)):
         if document is not None:
@@ -152,19 +156,20 @@ def chunks(prompt: Mapping[str, Any] | None, workflow: Mapping[str, Any] | None)
 
 
 class GraphEmbedder:
-    """Writes one graph into any number of PNG and WebP files; it is encoded once for each format."""
+    """Embeds one graph in any number of PNG and WebP files; it is encoded once per format."""
 
     def __init__(self, prompt: Mapping[str, Any] | None, workflow: Mapping[str, Any] | None = None) -> None:
         self._prompt = prompt
         self._workflow = workflow
 
     def embed(self, data: bytes) -> bytes:
-        """Return the file with its graph in it; other formats are returned unchanged."""
+        """Return the file with the graph embedded; other formats are returned unchanged."""
         if png.matches(data):
             if data[12:16] != b"IHDR":
                 return data
             end = png.HEADER_BYTES
-            return data[:end] + self._chunks + data[end:]  # readers look before the pixels
+            # Readers expect the chunks before the pixels.
+            return data[:end] + self._chunks + data[end:]
         if webp.matches(data) and data[12:15] == b"VP8":
             whole = data if data[15:16] == b"X" else _extended(data)
             extended = whole[:_FLAGS] + bytes([whole[_FLAGS] | _HAS_EXIF]) + whole[_FLAGS + 1 :]
@@ -185,18 +190,18 @@ class GraphEmbedder:
 def written(
     data: bytes, prompt: Mapping[str, Any] | None, workflow: Mapping[str, Any] | None = None
 ) -> bytes:
-    """A PNG or a WebP with its graph in it, so that it can be dropped back and run again."""
+    """Return a PNG or WebP with its graph embedded, so that it can be loaded and run again."""
     return GraphEmbedder(prompt, workflow).embed(data)
 
 
 def _extended(data: bytes) -> bytes:
-    """A simple WebP as one that may carry more than its picture; raises `Unembeddable`."""
+    """Return a simple WebP as an extended one, which can hold metadata; raises `Unembeddable`."""
     header = webp.extended_header(data, riff.complete(data, b"WEBP")[0])
     return data[:12] + header[:8] + bytes([header[8] & _HAS_ALPHA]) + header[9:] + data[12:]
 
 
 def _tiff(tags: Mapping[int, tuple[str, Mapping[str, Any] | None]]) -> bytes:
-    """EXIF with texts in its first directory, where ComfyUI looks: make and model of the camera."""
+    """Return EXIF data with the texts in the tags for the camera's make and model, which ComfyUI reads."""
     texts = {
         tag: f"{name}:{json.dumps(document)}".encode() + b"\0"
         for tag, (name, document) in tags.items()

@@ -1,4 +1,4 @@
-"""What a caller may give a graph, inferred: its files, its words, its numbers, each by one plain name."""
+"""Infers the inputs of a graph: its files, texts and numbers, each with a simple name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sixfold.core.workflows.documents import listed, mapping, plain_name
 from sixfold.core.workflows.nodes import Graph, NodeInput, NodeSpec, Registry, is_link
 from sixfold.core.workflows.slices import Steps
 
-# Fields of samplers and latents that people set, with the names that they know them by.
+# Fields of samplers and latents that users set, and their public names.
 _PLAIN = {
     "seed": "seed",
     "noise_seed": "seed",
@@ -31,7 +31,8 @@ _PLAIN = {
     "scale_by": "scale",
     "fps": "fps",
 }
-_SIZED = ("width", "height", "length")  # told by what makes a latent or a picture, not by what changes one
+# Sizes count as inputs of nodes that create a latent or an image, not of nodes that change one.
+_SIZED = ("width", "height", "length")
 _MAKERS = re.compile(r"^Empty|ToVideo$|^SixfoldTextToImage$|ToVideoLatent$")
 _WORDS = ("text", "prompt", "value", "text_g", "t5xxl", "lyrics", "tags", "style_prompt")
 _TYPES = {"INT": "integer", "FLOAT": "number"}
@@ -40,7 +41,7 @@ _FILES = {"image": "image", "video": "video", "audio": "string", "file": "string
 
 @dataclass(frozen=True, slots=True)
 class ApiInput:
-    """One input of a graph that is called: where it goes, what it is, and what it is when it is not given."""
+    """One input of a graph: its node and field, its type and its default."""
 
     name: str
     type: str
@@ -52,7 +53,7 @@ class ApiInput:
 
     @property
     def record(self) -> dict[str, Any]:
-        """As the interface has it."""
+        """Return the input as the API shows it."""
         told: dict[str, Any] = {
             "name": self.name,
             "type": self.type,
@@ -68,12 +69,12 @@ class ApiInput:
 
 
 def infer(graph: Graph, registry: Registry) -> tuple[ApiInput, ...]:
-    """The inputs of a graph: files, prompts, then numbers; equal names are told apart by their node."""
+    """Return the inputs of a graph: files, prompts, then numbers; duplicate names get a number."""
     return slices.complete(inference(graph, registry))
 
 
 def inference(graph: Graph, registry: Registry) -> Steps[tuple[ApiInput, ...]]:
-    """The same in steps."""
+    """Compute `infer` in steps."""
     negatives = _leading(graph, "negative")
     yield
     negatives -= _leading(graph, "positive")
@@ -128,14 +129,14 @@ def _range(given: NodeInput | None) -> str:
 
 
 def _slug(node: Mapping[str, Any]) -> str:
-    """A primitive's name: its title, where somebody gave it one."""
+    """Return a primitive's name: its title, if the user set one."""
     slug = plain_name(str(mapping(node.get("_meta")).get("title") or ""), "_")
     default = {"string", "int", "float", "boolean", "string_multiline", "text"}
     return slug if slug and slug not in default and not slug.startswith("primitive") else "value"
 
 
 def _leading(graph: Graph, side: str) -> set[str]:
-    """The nodes whose words lead to inputs of this name: those to a `negative` only say what to leave out."""
+    """Return the nodes that feed inputs named `side`; those that feed a `negative` hold negative prompts."""
     stack = [
         str(link[0])
         for node in graph.values()
@@ -162,7 +163,7 @@ def _negative(one: ApiInput) -> ApiInput:
 
 
 def _told_apart(found: list[ApiInput], graph: Graph) -> Iterator[ApiInput]:
-    """One name for each; several nodes that all say the same seed or size share the first."""
+    """Give each input a unique name by appending a number to duplicates."""
     count: dict[str, int] = {}
     for one in found:
         count[one.name] = at = count.get(one.name, 0) + 1
@@ -173,7 +174,7 @@ def _told_apart(found: list[ApiInput], graph: Graph) -> Iterator[ApiInput]:
 
 
 def apply(graph: Graph, inputs: tuple[ApiInput, ...], given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The graph with what a caller gave in its place; the graph itself stays."""
+    """Return a copy of the graph with the caller's values in their fields."""
     changed = {
         node_id: {**node, "inputs": dict(mapping(node.get("inputs")))} for node_id, node in graph.items()
     }

@@ -1,4 +1,4 @@
-"""Limits of a graph, the same wherever one is read, validated, imported, compared or run."""
+"""Limits of graphs, applied wherever one is parsed, validated, imported, compared or run."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from sixfold.core.workflows import slices
 from sixfold.core.workflows.documents import mapping
 from sixfold.core.workflows.slices import Steps
 
-_WALKED = 1_000  # lists and objects between two steps
+# Lists and objects between two steps.
+_WALKED = 1_000
 _MOST = "A graph may have at most {:,} "
 
 
 class GraphTooLarge(errors.BadRequest):
-    """The graph exceeds a limit."""
+    """Raised if a graph exceeds a limit."""
 
     code = "graph_too_large"
 
@@ -27,9 +28,9 @@ class GraphTooLarge(errors.BadRequest):
 class GraphLimits:
     """The largest graph that is accepted.
 
-    `nodes` are counted after subgraphs and group nodes are opened, `values` are those of all inputs with
-    the members of lists and objects. `json_bytes` bounds the document itself, and again the text of the
-    nodes after opening.
+    `nodes` are counted after subgraphs and group nodes are expanded. `values` counts all inputs with the
+    members of lists and objects. `json_bytes` limits the document, and also the text of the nodes after
+    expansion.
     """
 
     nodes: int = 5_000
@@ -37,15 +38,15 @@ class GraphLimits:
     json_bytes: int = 2**20
 
     def check_document(self, data: bytes) -> None:
-        """Raise `GraphTooLarge` or `InputTooLarge` for JSON that is too large to be decoded."""
+        """Raise `GraphTooLarge` or `InputTooLarge` if the JSON is too large to be decoded."""
         if len(data) > self.json_bytes:
             most = self.json_bytes
             raise GraphTooLarge(f"A graph may have at most {most:,} bytes of JSON; got {len(data):,}")
         json_limits.GRAPH.check(data)
 
     def budget(self) -> InputBudget:
-        """A budget of nodes, values and bytes of text for a graph that is about to be read."""
-        opened = "after its subgraphs are opened"
+        """Return a budget of nodes, values and text bytes for parsing a graph."""
+        opened = "after its subgraphs are expanded"
         return InputBudget(
             nodes=Limit(self.nodes, _MOST + f"nodes {opened}", GraphTooLarge),
             values=Limit(self.values, _MOST + "values in the inputs of its nodes", GraphTooLarge),
@@ -53,7 +54,7 @@ class GraphLimits:
         )
 
     def checking(self, graph: object) -> Steps[None]:
-        """Raise `GraphTooLarge` for a graph in API format with too many nodes or values; in steps."""
+        """Raise `GraphTooLarge` if a graph in API format has too many nodes or values; in steps."""
         nodes = mapping(graph)
         budget = self.budget()
         budget.spend(nodes=len(nodes))
@@ -78,7 +79,7 @@ DEFAULT_LIMITS = GraphLimits()
 
 
 def count_text(values: Iterable[object]) -> int:
-    """Count the characters of texts, also of those in lists of values."""
+    """Return the number of characters in texts, including those in lists of values."""
     count = 0
     for value in values:
         if isinstance(value, str):
@@ -94,7 +95,7 @@ def _is_plain_link(value: list[Any] | dict[str, Any]) -> bool:
 
 
 def _counting(value: list[Any] | dict[str, Any], limit: int) -> Steps[int]:
-    """Count the members of a value and of all its lists and objects, stopping above `limit`."""
+    """Count the members of a value and of all nested lists and objects, up to `limit`."""
     count = walked = 0
     pending: list[list[Any] | dict[str, Any]] = [value]
     while pending and count <= limit:
@@ -109,7 +110,7 @@ def _counting(value: list[Any] | dict[str, Any], limit: int) -> Steps[int]:
 
 
 def measure(value: object) -> tuple[int, int]:
-    """Count a value with all members of its lists and objects, and the characters of their texts."""
+    """Return the number of values, including members of lists and objects, and the characters in texts."""
     count = text = 0
     pending: list[Any] = [value]
     while pending:

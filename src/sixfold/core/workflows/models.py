@@ -1,4 +1,4 @@
-"""The model files that a graph names: kind, place, and where its workflow says that they come from."""
+"""The model files that a graph names: kind, folder, and download URLs from its workflow."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from sixfold.core.workflows.documents import mapping
 from sixfold.core.workflows.nodes import Graph, Registry
 
-# A folder's kind in the interface's words; what stands for weights of its own is told as a checkpoint.
+# The kind of each folder in the API; any other folder counts as a checkpoint.
 KINDS = {
     "checkpoints": "checkpoint",
     "loras": "lora",
@@ -26,7 +26,7 @@ _FILE = (".safetensors", ".ckpt", ".pt", ".pth", ".gguf", ".bin", ".onnx", ".sft
 
 @dataclass(frozen=True, slots=True)
 class ModelFileRef:
-    """One file that a graph names; `folder` is ComfyUI's."""
+    """A model file that a graph names; `folder` is ComfyUI's."""
 
     file: str
     folder: str
@@ -35,14 +35,14 @@ class ModelFileRef:
 
     @property
     def kind(self) -> str:
-        """Its kind in the interface's words."""
+        """Return the kind as the API shows it."""
         return KINDS.get(self.folder, "checkpoint")
 
 
 def named(
     graph: Graph, registry: Registry, told: Iterable[Mapping[str, Any]] = ()
 ) -> tuple[ModelFileRef, ...]:
-    """Every model file of a graph, once; `told` is what `convert` found in the workflow of their origin."""
+    """Return every model file of a graph, once; `told` are the rows that `convert` found in the workflow."""
     sources: dict[str, tuple[str, ...]] = {}
     for row in told:
         url = str(row.get("url") or "")

@@ -1,4 +1,4 @@
-"""A node's function called, one by one where its inputs are lists of values, and what it gave."""
+"""Calls a node's function, once per item if its inputs are lists of values."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from sixfold.core.workflows.validate import GraphNode
 
 
 def call(node: GraphNode, context: NodeContext, inputs: Mapping[str, Any]) -> Any:
-    """What the node's function gives; an awaitable for a class that is awaited."""
+    """Call the node's function and return its result, or an awaitable if its class is asynchronous."""
     spec = node.spec
     if spec.run is None:
-        raise EngineError("this class is known by its schema only; a ComfyUI server can run it")
+        raise EngineError(
+            "this server has only the schema of the class; connect a ComfyUI server that can run it"
+        )
     if spec.input_is_list:
         return spec.run(context, **{name: _listed(value) for name, value in inputs.items()})
     for value in inputs.values():
@@ -38,7 +40,7 @@ def _listed(value: Any) -> list[Any]:
 
 
 def ones(inputs: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The inputs of each call: a shorter list repeats its last value."""
+    """Return the inputs of each call; a shorter list repeats its last value."""
     lists: dict[str, list[Any]] = {name: _listed(value) for name, value in inputs.items()}
     count = max(len(values) for values in lists.values())
     if not all(lists.values()):
@@ -47,7 +49,7 @@ def ones(inputs: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def finish(node: GraphNode, returned: Any) -> NodeInputs:
-    """What a function returned as `NodeInputs`, with lists marked where the class gives them."""
+    """Return a function's result as `NodeInputs`, with list outputs wrapped in `ListValue`."""
     given: NodeInputs = returned if isinstance(returned, NodeInputs) else NodeInputs(tuple(returned or ()))
     outputs = node.spec.outputs
     if len(given.outputs) < len(outputs) and not inspect.isawaitable(returned):
@@ -63,7 +65,7 @@ def finish(node: GraphNode, returned: Any) -> NodeInputs:
 
 
 def joined(given: list[NodeInputs]) -> NodeInputs:
-    """Several calls' outcomes as one: each output a list of values."""
+    """Merge the results of several calls: each output becomes a list of values."""
     outputs = [ListValue(values) for values in zip(*(each.outputs for each in given), strict=True)]
     ui: dict[str, Any] = {}
     for each in given:

@@ -1,4 +1,4 @@
-"""Classes written as one line each, as `data/nodes/*.toml` has them, read into `NodeSpec`s.
+"""Parses node classes from one line each, as in `data/nodes/*.toml`, into `NodeSpec`s.
 
 name TYPE =default min..max /step %round flags; next? TYPE -> OUTPUT, OUTPUT:name, LIST[]
 """
@@ -29,7 +29,7 @@ Lists = Mapping[str, list[Any]]
 
 
 def read(document: Mapping[str, Any]) -> Iterator[NodeSpec]:
-    """The classes of a document: a table for each category, and `lists` of choices that have a name."""
+    """Yield the classes of a document: a table per category, and named lists of choices in `lists`."""
     lists: Lists = document.get("lists", {})
     for category, rows in document.items():
         if category != "lists":
@@ -38,10 +38,10 @@ def read(document: Mapping[str, Any]) -> Iterator[NodeSpec]:
 
 
 def parse(class_type: str, line: str, lists: Lists | None = None, category: str = "") -> NodeSpec:
-    """One class from its line; raises `ValueError` for a line that says nothing."""
+    """Parse one class from its line; raises `ValueError`."""
     taken, arrow, given = line.rpartition("->")
     if not arrow:
-        raise ValueError(f"{class_type}: a signature needs an arrow")
+        raise ValueError(f"{class_type}: a signature must contain `->`")
     marks, rest = _marks(taken.strip())
     return NodeSpec(
         class_type,
@@ -99,7 +99,7 @@ def _option(word: str) -> dict[str, Any]:
         return {"step" if word[0] == "/" else "round": json.loads(word[1:])}
     found = _RANGE.fullmatch(word)
     if found is None:
-        raise ValueError(f"{word} is nothing that a signature may say")
+        raise ValueError(f"{word} is not valid in a signature")
     return {key: json.loads(end) for key, end in zip(("min", "max"), found.groups(), strict=True) if end}
 
 

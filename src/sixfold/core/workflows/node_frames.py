@@ -1,10 +1,10 @@
-"""What a server and a node worker send each other: frames of JSON with bytes behind, large bytes as files.
+"""The messages between a server and a node worker: JSON with binary segments; large data as files.
 
 server → worker   begin · run · load · child · release
 worker → server   ready, then event · child · done · failed
 
-A frame is two little-endian lengths of four bytes, so much JSON and so many bytes. The bytes are the segments
-that the JSON refers to by place and length.
+A frame has two little-endian lengths of four bytes, then JSON, then bytes. The JSON refers to segments of the
+bytes by offset and length.
 """
 
 from __future__ import annotations
@@ -18,19 +18,20 @@ from typing import Any
 from sixfold.core.workflows.node_sessions import HELD, Ref, Worked
 from sixfold.core.workflows.ports import NodeArtifact, NodeFile
 
-MOST_BYTES = 64 * 2**20  # of one frame
-_IN_FRAME = 2**16  # bytes; larger ones travel as files
+MOST_BYTES = 64 * 2**20  # per frame
+# Larger data (in bytes) is passed as files.
+_IN_FRAME = 2**16
 _LENGTHS = 4
 
 Row = Mapping[str, Any]
 
 
 class BadFrame(Exception):
-    """A frame that is too long, or none at all."""
+    """Raised if a frame is too long or not valid."""
 
 
 class Frame:
-    """A frame to be sent, or one that came: `told` is its JSON."""
+    """A frame to send, or one received; `told` is its JSON."""
 
     def __init__(self, told: dict[str, Any], data: bytes = b"") -> None:
         self.told = told
@@ -39,11 +40,11 @@ class Frame:
 
     @property
     def binary(self) -> bytes:
-        """All bytes behind the JSON."""
+        """Return all binary data of the frame."""
         return b"".join(self._segments)
 
     def put(self, data: bytes, scratch: Path) -> list[int] | str:
-        """Add bytes; gives what refers to them: their place, or the name of a new file in `scratch`."""
+        """Add data; return its offset and length, or the path of a new file in `scratch`."""
         if len(data) > _IN_FRAME:
             path = scratch / secrets.token_hex(12)
             path.write_bytes(data)
@@ -54,11 +55,14 @@ class Frame:
         return place
 
     def take(self, place: list[int] | str, scratch: Path) -> bytes:
-        """The bytes that `put` referred to; a file is removed. Raises `BadFrame` for one elsewhere."""
+        """Return the data that `put` added and delete its file.
+
+        Raises `BadFrame` if it is outside `scratch`.
+        """
         if isinstance(place, str):
             path = Path(place)
             if path.parent != scratch:
-                raise BadFrame(f"{place} does not lie in the run's folder")
+                raise BadFrame(f"{place} is not in the run's folder")
             data = path.read_bytes()
             path.unlink()
             return data
@@ -66,22 +70,22 @@ class Frame:
         return self.binary[at : at + length]
 
     def encode(self) -> bytes:
-        """As it is sent; raises `BadFrame`."""
+        """Return the frame's bytes; raises `BadFrame`."""
         text = json.dumps(self.told, default=_plain).encode()
         if len(text) + self._length > MOST_BYTES:
-            raise BadFrame(f"a message of more than {MOST_BYTES // 2**20} MiB")
+            raise BadFrame(f"a message must be at most {MOST_BYTES // 2**20} MiB")
         lengths = (len(text).to_bytes(_LENGTHS, "little"), self._length.to_bytes(_LENGTHS, "little"))
         return b"".join((*lengths, text, *self._segments))
 
 
 class Frames:
-    """Cuts a stream into frames."""
+    """Splits a byte stream into frames."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[Frame]:
-        """The frames that are whole with `data`; raises `BadFrame`."""
+        """Return the frames completed by `data`; raises `BadFrame`."""
         buffer, found, at = self._buffer, list[Frame](), 0
         buffer += data
         while len(buffer) - at >= 2 * _LENGTHS:
@@ -89,7 +93,7 @@ class Frames:
             text = int.from_bytes(buffer[at:middle], "little")
             more = int.from_bytes(buffer[middle:start], "little")
             if text + more > MOST_BYTES:
-                raise BadFrame(f"a frame claims {text + more} bytes")
+                raise BadFrame(f"a frame must be at most {MOST_BYTES} bytes (got {text + more})")
             if len(buffer) - start < text + more:
                 break
             try:
@@ -103,18 +107,18 @@ class Frames:
 
 
 def _plain(value: object) -> object:
-    """NumPy's numbers as plain ones."""
+    """Convert NumPy numbers to Python numbers."""
     convert = getattr(value, "tolist", None)
     if callable(convert):
         return convert()
-    raise TypeError(f"{type(value).__name__} cannot be sent")
+    raise TypeError(f"values of type {type(value).__name__} cannot be sent")
 
 
 # -- rows ------------------------------------------------------------------------------------------
 
 
 def value_row(value: Any) -> list[Any]:
-    """An input: a plain value, a file, or a reference to what the session holds."""
+    """Encode an input: a plain value, a file, or a reference to a value in the session."""
     match value:
         case Ref(node_id, slot):
             return ["ref", node_id, slot]
@@ -125,7 +129,7 @@ def value_row(value: Any) -> list[Any]:
 
 
 def read_value(row: list[Any]) -> Any:
-    """The input of a row."""
+    """Decode an input."""
     match row:
         case ["ref", str(node_id), int(slot)]:
             return Ref(node_id, slot)
@@ -136,7 +140,7 @@ def read_value(row: list[Any]) -> Any:
 
 
 def file_row(file: NodeFile) -> Row:
-    """A file by where it lies."""
+    """Encode a file by its path."""
     return {
         "digest": file.digest,
         "type": file.content_type,
@@ -147,12 +151,12 @@ def file_row(file: NodeFile) -> Row:
 
 
 def read_file(row: Row) -> NodeFile:
-    """The file of a row."""
+    """Decode a file."""
     return NodeFile(row["digest"], row["type"], Path(row["path"]), row["name"], row["info"])
 
 
 def made_row(made: NodeArtifact, frame: Frame, scratch: Path) -> Row:
-    """A file that a node made."""
+    """Encode a file that a node created."""
     return {
         "type": made.content_type,
         "data": frame.put(made.data, scratch) if made.data else None,
@@ -165,12 +169,12 @@ def made_row(made: NodeArtifact, frame: Frame, scratch: Path) -> Row:
 
 
 def read_made(row: Row, frame: Frame, scratch: Path) -> NodeArtifact:
-    """The file of a row; its bytes stay where they are if they are a file."""
+    """Decode a file that a node created; data in a file stays in that file."""
     data, path = row["data"], row["path"]
     if isinstance(data, str):
         data, path = None, data
     if path is not None and Path(path).parent != scratch:
-        raise BadFrame(f"{path} does not lie in the run's folder")
+        raise BadFrame(f"{path} is not in the run's folder")
     return NodeArtifact(
         row["type"],
         b"" if data is None else frame.take(data, scratch),
@@ -183,7 +187,7 @@ def read_made(row: Row, frame: Frame, scratch: Path) -> NodeArtifact:
 
 
 def worked_row(worked: Worked, frame: Frame, scratch: Path) -> Row:
-    """What a node gave."""
+    """Encode the result of a node."""
     return {
         "outputs": [[] if value is HELD else [value] for value in worked.outputs],
         "sizes": worked.sizes,
@@ -195,17 +199,17 @@ def worked_row(worked: Worked, frame: Frame, scratch: Path) -> Row:
 
 
 def needs_file(worked: Worked) -> bool:
-    """Whether `worked_row` writes a file."""
+    """Return whether `worked_row` writes a file."""
     return any(len(data) > _IN_FRAME for data in (worked.packed or b"", *(each.data for each in worked.made)))
 
 
 def has_file(row: Row) -> bool:
-    """Whether `read_worked` reads a file."""
+    """Return whether `read_worked` reads a file."""
     return isinstance(row["packed"], str)
 
 
 def read_worked(row: Row, frame: Frame, scratch: Path) -> Worked:
-    """What a row says that a node gave."""
+    """Decode the result of a node."""
     packed = row["packed"]
     return Worked(
         tuple(value[0] if value else HELD for value in row["outputs"]),

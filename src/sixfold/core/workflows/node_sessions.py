@@ -1,6 +1,6 @@
-"""Node sessions: where the nodes of one run work and their large values are held, beside the run itself.
+"""Node sessions: run the nodes of one graph run and hold their large values.
 
-A run has only small values; what it hands to a session instead of a large one is a `Ref` to it.
+The run itself has only small values; it passes a `Ref` in place of a large one.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from sixfold.core.workflows.node_call import call, finish
 from sixfold.core.workflows.ports import NodeArtifact, NodeContext, NodeInputs, ValuePacker
 from sixfold.core.workflows.validate import GraphNode
 
-# Nodes on texts of at most so many characters take less than 1 ms: they may run on the event loop.
+# Nodes on texts of up to this many characters take less than 1 ms, so they may run on the event loop.
 SMALL_TEXT: Final = 2**14
 _SMALL_TYPES = (bool, int, float)
 
 
 class Held:
-    """Stands for an output that its session holds."""
+    """Marks an output that the session holds."""
 
 
 HELD: Final = Held()
@@ -38,7 +38,7 @@ class Ref:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A node and its inputs, large ones as `Ref`; `packs` asks for its outputs' bytes for the cache."""
+    """A node and its inputs, large ones as `Ref`; `packs` requests the packed outputs for the cache."""
 
     node: GraphNode
     inputs: Mapping[str, Any]
@@ -47,7 +47,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Worked:
-    """What a node gave: small outputs as they are, `HELD` for others; for each its bytes and characters."""
+    """The result of a node: small outputs, `HELD` for others, with the bytes and characters of each."""
 
     outputs: tuple[Any, ...]
     sizes: tuple[int, ...]
@@ -58,22 +58,22 @@ class Worked:
 
 
 class NodeSession(Protocol):
-    """Runs nodes for one run of a graph."""
+    """Runs the nodes of one graph run."""
 
     async def run(self, work: Work, context: NodeContext) -> Worked:
-        """Run a node whose inputs are there; raises what the node raises."""
+        """Run a node whose inputs are ready; raises the node's errors."""
         ...
 
     async def load(self, node: GraphNode, packed: bytes) -> Worked:
-        """Hold the outputs of a node as the cache has them."""
+        """Load the cached outputs of a node into the session."""
         ...
 
     def release(self, node_id: str) -> None:
-        """Let go of a node's outputs."""
+        """Free a node's outputs."""
         ...
 
     async def close(self, *, ended: bool) -> None:
-        """Let go of everything; a run that has not `ended` by itself is stopped at once."""
+        """Free everything; a run that has not `ended` is stopped at once."""
         ...
 
 
@@ -81,12 +81,12 @@ OpenSession = Callable[[], Awaitable[NodeSession]]
 
 
 def is_small(value: object) -> bool:
-    """Whether a value may leave its session: a number, or a short text."""
+    """Return whether a value may leave its session: a number or a short text."""
     return value is None or type(value) in _SMALL_TYPES or (type(value) is str and len(value) <= SMALL_TEXT)
 
 
 class LocalSession:
-    """A session in this process: nodes that compute in threads, those that wait for models on the loop."""
+    """A session in this process: CPU-bound nodes run in threads, asynchronous ones on the event loop."""
 
     def __init__(self, packer: ValuePacker, threads: Executor | None = None) -> None:
         self._packer = packer
@@ -94,7 +94,6 @@ class LocalSession:
         self._values: dict[str, tuple[Any, ...]] = {}
 
     async def run(self, work: Work, context: NodeContext) -> Worked:
-        """Run a node whose inputs are there."""
         node = work.node
         inputs = {
             name: self._values[value.node_id][value.slot] if isinstance(value, Ref) else value
@@ -110,16 +109,14 @@ class LocalSession:
         return self._worked(node, given, packed)
 
     async def load(self, node: GraphNode, packed: bytes) -> Worked:
-        """Hold the outputs of a node as the cache has them."""
         values = await self._in_thread(self._packer.unpack, packed)
         return self._worked(node, NodeInputs(values), None)
 
     def release(self, node_id: str) -> None:
-        """Let go of a node's outputs."""
         self._values.pop(node_id, None)
 
     async def close(self, *, ended: bool) -> None:
-        """Let go of everything; a thread ends with its node."""
+        """Free everything; a thread ends with its node."""
         self._values.clear()
 
     async def _in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -145,5 +142,5 @@ class LocalSession:
 
 
 def text_of(values: Iterable[object]) -> int:
-    """The characters of inputs that are not held."""
+    """Return the number of characters in the inputs that are not in the session."""
     return count_text(value for value in values if not isinstance(value, Ref))

@@ -1,4 +1,4 @@
-"""What a node is: its class's inputs and outputs, and the function behind it; all classes by name."""
+"""Node classes: their inputs, outputs and functions, and the registry of all classes by name."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ UPLOADS = {
 
 @dataclass(frozen=True, slots=True)
 class NodeInput:
-    """One input of a class. `type` is one of ComfyUI's, several with commas between, or `*` for any.
+    """One input of a class. `type` is one of ComfyUI's types, several separated by commas, or `*` for any.
 
-    `choices` are a COMBO's; `options` are what an object_info says beside the type (`default`, `min`,
-    `max`, `step`, `multiline`, `control_after_generate`, `forceInput`, `image_upload`, …).
+    `choices` are those of a COMBO. `options` are the fields of `/object_info` besides the type (`default`,
+    `min`, `max`, `step`, `multiline`, `control_after_generate`, `forceInput`, `image_upload`, …).
     """
 
     name: str
@@ -43,27 +43,28 @@ class NodeInput:
 
     @property
     def is_widget(self) -> bool:
-        """Whether the editor shows it as a field rather than as a socket."""
+        """Return whether the editor shows it as a field instead of a socket."""
         widget = self.type in WIDGET_TYPES or self.type.split(",")[0] in WIDGET_TYPES
         return widget and not self.options.get("forceInput")
 
     @property
     def has_control(self) -> bool:
-        """Whether the editor keeps a word beside its value for what comes after a run."""
+        """Return whether the editor stores a second value that controls how it changes after a run."""
         if "control_after_generate" in self.options:
             return bool(self.options["control_after_generate"])
         return self.type == "INT" and self.name in ("seed", "noise_seed")
 
     @property
     def upload(self) -> str:
-        """The kind of file that its text names: image, video, audio, file; empty when it names none."""
+        """Return the kind of file that its text names: image, video, audio or file.
+
+        Empty for other inputs.
+        """
         return next((kind for option, kind in UPLOADS.items() if self.options.get(option)), "")
 
 
 @dataclass(frozen=True, slots=True)
 class NodeOutput:
-    """One output of a class."""
-
     type: str
     name: str = ""
     is_list: bool = False
@@ -73,13 +74,12 @@ class NodeOutput:
 class NodeSpec:
     """One class of nodes.
 
-    `run` takes the node's context and its inputs by name; without one the class is only known by its schema.
-    It runs `inline` (microseconds on small inputs), in a `thread` (pixels and sound), or is awaited (`await`:
-    it orders work of the platform's models). One that `is_plain` is inline, and small inputs give it small
-    outputs: it runs on the server's loop, all others in a session. `version` changes when the same inputs
-    give something else.
-    `fingerprint` adds to the key of the cache what the inputs do not say; None from it is never cached.
-    `estimate` says what a node that is awaited will order.
+    `run` is called with the node's context and its inputs by name; without it, only the class's schema is
+    known. A class runs `inline` (microseconds for small inputs), in a `thread` (images and audio), or
+    asynchronously (`await`: it starts child runs). A class that `is_plain` is inline and returns small
+    outputs for small inputs: it runs on the event loop, all others in a session. `version` must change if the
+    same inputs give different outputs. `fingerprint` adds state outside the inputs to the cache key; if it
+    returns None, the output is not cached. `estimate` returns the child runs of an asynchronous node.
     """
 
     class_type: str
@@ -112,7 +112,7 @@ class NodeSpec:
 
 
 class Registry:
-    """Classes by name."""
+    """All node classes by name."""
 
     def __init__(self, specs: Iterable[NodeSpec] = ()) -> None:
         self._specs = {spec.class_type: spec for spec in specs}
@@ -130,22 +130,22 @@ class Registry:
         return len(self._specs)
 
     def get(self, class_type: str) -> NodeSpec | None:
-        """The class of this name, or None."""
         return self._specs.get(class_type)
 
     def joined(self, others: Iterable[NodeSpec]) -> Registry:
-        """These classes and `others`, which win where both have one."""
+        """Return a registry of these classes and `others`, which take precedence."""
         return Registry([*self._specs.values(), *others])
 
     def index(self) -> None:
-        """Build now what `nearest` would build at its first call."""
+        """Build the index that `nearest` uses."""
         _ = self._by_pair
 
     def nearest(self, class_type: str) -> str:
-        """The class whose name is most like this one; empty when none is near."""
+        """Return the class with the most similar name; an empty text if none is similar."""
         mine = _letter_pairs(class_type[:_MOST_LETTERS])
         shared = Counter(chain.from_iterable(self._by_pair.get(pair, ()) for pair in mine))
-        least = _NEAR * len(mine) / 2  # what shares fewer is not near, however short
+        # Names with fewer shared pairs cannot be similar enough.
+        least = _NEAR * len(mine) / 2
         near = [(name, count) for name, count in shared.items() if count > least]
         best, text = _NEAR, ""
         for name, count in near:
@@ -156,7 +156,7 @@ class Registry:
 
     @functools.cached_property
     def _by_pair(self) -> Mapping[str, list[str]]:
-        """The classes by each pair of letters in their names."""
+        """Return the classes by each pair of letters in their names."""
         found: dict[str, list[str]] = {}
         for name in self._specs:
             for pair in _letter_pairs(name):
@@ -165,7 +165,7 @@ class Registry:
 
 
 def nearest(wanted: object, options: Iterable[object]) -> str:
-    """The option whose text shares most pairs of letters with `wanted`; empty when none is near."""
+    """Return the option that shares most letter pairs with `wanted`; an empty text if none is similar."""
     mine = _letter_pairs(str(wanted)[:_MOST_LETTERS])
     best, text = _NEAR, ""
     for option in map(str, options):
@@ -178,12 +178,12 @@ def nearest(wanted: object, options: Iterable[object]) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def _letter_pairs(text: str) -> frozenset[str]:
-    """The pairs of letters of a text, its ends counted."""
+    """Return the pairs of adjacent letters of a text, including its start and end."""
     known = f" {text[:_MOST_LETTERS].lower()} "
     return frozenset(known[at : at + 2] for at in range(len(known) - 1))
 
 
 def is_link(value: object) -> TypeGuard[list[Any]]:
-    """Whether an input's value is a link to another node's output."""
+    """Return whether an input's value is a link to another node's output."""
     ends = listed(value)
     return len(ends) == 2 and isinstance(ends[0], str | int)

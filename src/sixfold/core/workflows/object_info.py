@@ -1,4 +1,4 @@
-"""Classes as ComfyUI's `/object_info` has them, read and written."""
+"""Reads and writes node classes in the format of ComfyUI's `/object_info`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _SECTIONS: tuple[Section, ...] = ("required", "optional", "hidden")
 
 
 def read(document: Mapping[str, Any]) -> Registry:
-    """The classes of an object_info, without functions; what is malformed is left out."""
+    """Return the classes of an `/object_info` document, without functions; malformed entries are skipped."""
     rows = cast("Mapping[str, Mapping[str, Any]]", document)
-    return Registry(_spec(name, row) for name, row in rows.items() if isinstance(row, Mapping))  # pyright: ignore[reportUnnecessaryIsInstance]  # it is JSON from outside
+    return Registry(_spec(name, row) for name, row in rows.items() if isinstance(row, Mapping))  # pyright: ignore[reportUnnecessaryIsInstance]  # untrusted JSON
 
 
 def _spec(class_type: str, row: Mapping[str, Any]) -> NodeSpec:
@@ -44,7 +44,7 @@ def _spec(class_type: str, row: Mapping[str, Any]) -> NodeSpec:
 
 
 def _input(name: str, section: Section, told: Any) -> NodeInput:
-    """One input: `[type]`, `[type, options]`, `[[choices], options]`, or a bare name for what is hidden."""
+    """Parse one input: `[type]`, `[type, options]`, `[[choices], options]`, or a bare hidden type."""
     parts: list[Any] = list(cast("list[Any]", told)) if isinstance(told, list | tuple) else [told]
     kind: Any = parts[0] if parts else "*"
     told_options: Any = parts[1] if len(parts) > 1 else None
@@ -62,12 +62,12 @@ def _type(kind: Any) -> str:
 
 
 def write(specs: Iterable[NodeSpec]) -> dict[str, Any]:
-    """These classes as an object_info."""
+    """Return the classes as an `/object_info` document."""
     return {spec.class_type: entry(spec) for spec in specs}
 
 
 def entry(spec: NodeSpec) -> dict[str, Any]:
-    """One class as an object_info has it."""
+    """Return one class as an `/object_info` entry."""
     sections: dict[str, dict[str, Any]] = {"required": {}}
     for each in spec.inputs:
         sections.setdefault(each.section, {})[each.name] = config(each)
@@ -87,7 +87,7 @@ def entry(spec: NodeSpec) -> dict[str, Any]:
 
 
 def config(each: NodeInput) -> Any:
-    """One input as an object_info has it."""
+    """Return one input as an `/object_info` entry."""
     if each.section == "hidden":
         return each.type
     if each.choices is not None:

@@ -1,4 +1,4 @@
-"""Outcomes of a running graph's nodes, written to its cache in batches."""
+"""Writes the outputs of a running graph's nodes to its cache in batches."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _LOG = logging.getLogger(__name__)
 _BATCH = 256
 _DELAY_SECONDS = 0.1
 _RETRY_SECONDS = 1.0
-# A flush drops what is queued after this many failures in a row: it is only a cache.
+# A flush drops the queue after this many consecutive failures, because it is only a cache.
 _FLUSH_ATTEMPTS = 3
-# A run pauses while outcomes of this many bytes wait to be written.
+# A run pauses while more than this many bytes wait to be written.
 _MOST_WAITING_BYTES = 64 * 2**20
 
 
 class OutcomeWriter:
-    """Writes outcomes beside the run, in batches of 256 or of what is added within 0.1 seconds."""
+    """Writes node outputs in the background, in batches of 256 or of those added within 0.1 seconds."""
 
     def __init__(self, cache: NodeCachePort | None) -> None:
         self._cache = cache
@@ -32,7 +32,7 @@ class OutcomeWriter:
         self._flushing = asyncio.Event()
 
     def add(self, key: str, stored: StoredOutput) -> None:
-        """Queue an outcome; must be called on the event loop."""
+        """Queue an output; must be called on the event loop."""
         if self._cache is None:
             return
         self._waiting[key] = stored
@@ -56,7 +56,7 @@ class OutcomeWriter:
         self._flushing.clear()
 
     async def stop(self) -> None:
-        """Give up what is not written yet."""
+        """Discard everything that is not written yet."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -81,15 +81,15 @@ class OutcomeWriter:
         self._task = None
 
     async def _failed(self, failures: int, error: Exception) -> None:
-        """Wait before the next attempt; drop what is queued where something waits for too many of them."""
+        """Wait before the next attempt; during a flush, drop the queue after too many failures."""
         if failures == 1:
-            _LOG.warning("outcomes of a graph could not be cached yet: %s", error)
+            _LOG.warning("node outputs could not be cached; retrying: %s", error)
         if not self._flushing.is_set():
             await _wait(self._flushing, _RETRY_SECONDS)
         elif failures < _FLUSH_ATTEMPTS:
             await asyncio.sleep(_DELAY_SECONDS)
         else:
-            _LOG.error("%d outcomes of a graph are not cached: %s", len(self._waiting), error)
+            _LOG.error("%d node outputs were not cached: %s", len(self._waiting), error)
             self._waiting = {}
 
 

@@ -1,4 +1,4 @@
-"""What a run needs of others: files, children, a place for what was made, a cache, and someone to tell."""
+"""Ports of a graph run: files, child runs, output storage, cache and events."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 @dataclass(frozen=True, slots=True)
 class NodeFile:
-    """One file known by its content: `digest` is its BLAKE3 hash in hex, `path` a readable local copy."""
+    """A file identified by content: `digest` is its BLAKE3 hash in hex, `path` a readable local copy."""
 
     digest: str
     content_type: str
@@ -21,10 +21,10 @@ class NodeFile:
 
 @dataclass(frozen=True, slots=True)
 class NodeArtifact:
-    """One file that a node made: its bytes are `data`, or the file at `path` (which is taken).
+    """A file that a node created: its bytes are `data`, or the file at `path`, which is moved.
 
-    `kind` is the list of ComfyUI's that it is shown in (`images`, `audio`, `video`, `3d`, `text`), `prefix`
-    what its name begins with. What is `temporary` is a preview, and no result.
+    `kind` is the ComfyUI list that shows it (`images`, `audio`, `video`, `3d`, `text`), `prefix` the start of
+    its name. A `temporary` file is a preview, not a result.
     """
 
     content_type: str
@@ -38,7 +38,7 @@ class NodeArtifact:
 
 @dataclass(frozen=True, slots=True)
 class NodeInputs:
-    """What a node gave: a value for each output, files, and more for whoever watches (`text`, `animated`)."""
+    """The result of a node: a value for each output, files, and UI data for clients (`text`, `animated`)."""
 
     outputs: tuple[Any, ...] = ()
     made: tuple[NodeArtifact, ...] = ()
@@ -47,9 +47,9 @@ class NodeInputs:
 
 @dataclass(frozen=True, slots=True)
 class ChildRequest:
-    """Work for one of the platform's models; an input may be a `NodeFile`.
+    """A run of another model; an input may be a `NodeFile`.
 
-    An order that is `open` may get inputs besides that only the run knows.
+    `open` means that the run may add inputs that are not known yet.
     """
 
     model: str
@@ -59,7 +59,7 @@ class ChildRequest:
 
 @dataclass(frozen=True, slots=True)
 class NodeChild:
-    """What a child prediction gave: its files, and its data; `preview` where a preview engine made them."""
+    """The result of a child prediction; `preview` is True if a preview engine produced it."""
 
     files: tuple[NodeFile, ...] = ()
     data: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -67,36 +67,36 @@ class NodeChild:
 
 
 class NodeContext(Protocol):
-    """How a running node speaks to the outside. All but `child` may be called from a thread."""
+    """The services that a running node may use. All methods except `child` may be called from a thread."""
 
     @property
     def node_id(self) -> str:
-        """The node's id in its graph."""
+        """Return the node's id in its graph."""
         ...
 
     @property
     def scratch(self) -> Path:
-        """An existing folder for this run's files; removed after it."""
+        """Return an existing folder for this run's files; it is removed after the run."""
         ...
 
     def progress(self, value: float, maximum: float = 1.0) -> None:
-        """Report progress; raises `engines.Canceled` when the run is no longer wanted."""
+        """Report progress; raises `engines.Canceled` if the run was canceled."""
         ...
 
     def preview(self, data: bytes, content_type: str = "image/jpeg") -> None:
-        """Show a picture of what is on its way."""
+        """Send a preview image of the current state."""
         ...
 
     def image(self, data: bytes, content_type: str = "image/png") -> None:
-        """Send a finished picture to whoever watches, without keeping it."""
+        """Send a finished image to connected clients without storing it."""
         ...
 
     def file(self, data: bytes | Path, content_type: str) -> NodeFile:
-        """A file of bytes that are in memory or lie in `scratch`."""
+        """Return a file from bytes, or from a path in `scratch`."""
         ...
 
-    async def child(self, asked: ChildRequest) -> NodeChild:
-        """Run one of the platform's models as part of this run."""
+    async def child(self, request: ChildRequest) -> NodeChild:
+        """Run another model as part of this run."""
         ...
 
 
@@ -104,43 +104,43 @@ Run = Callable[..., "NodeInputs | Sequence[Any] | Awaitable[NodeInputs | Sequenc
 
 
 class NodeChildren(Protocol):
-    """Runs the platform's models for a graph, on its account and its hold."""
+    """Runs models for a graph, charged to its account and its hold."""
 
     async def run(
         self, node_key: str, model: str, inputs: Mapping[str, Any], progress: Callable[[float], None]
     ) -> NodeChild:
-        """The ended child prediction of a node; raises `EngineFailed`, `EngineUnavailable`, `InvalidInput`.
+        """Run a child prediction of a node; raises `EngineFailed`, `EngineUnavailable` or `InvalidInput`.
 
-        Its id comes of the parent's and of `node_key`, so that a resumed parent finds it. Canceling the
-        coroutine cancels it.
+        Its id is derived from the parent's and `node_key`, so that a resumed parent finds it. Canceling the
+        coroutine cancels the prediction.
         """
         ...
 
 
 class NodeFiles(Protocol):
-    """Finds the files that inputs name: a URL, an upload's id, or a name given to `/upload/image`."""
+    """Finds the files that inputs name: a URL, an upload id, or a name given to `/upload/image`."""
 
     async def find(self, name: str, kind: str) -> NodeFile:
-        """The file; raises a `BadRequest` or `NotFound` whose sentence is for the user."""
+        """Return the file; raises a `BadRequest` or `NotFound` whose message is for the user."""
         ...
 
 
 class OutputStore(Protocol):
-    """Keeps what nodes made."""
+    """Stores the files that nodes create."""
 
     async def keep(self, node_id: str, made: NodeArtifact, *, preview: bool) -> Mapping[str, Any]:
-        """Keep a file; what it gives stands in the node's `ui` under the file's kind (`filename`, …).
+        """Store a file; the result (`filename`, …) is added to the node's `ui` under the file's kind.
 
-        `preview`: a preview engine had a part in it.
+        `preview` is True if a preview engine contributed to it.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class StoredOutput:
-    """A node's outcome, as a cache keeps it: outputs packed into bytes (None: only what it showed).
+    """A cached node output: packed values (None: only the UI data is stored).
 
-    `preview`: a preview engine had a part in it.
+    `preview` is True if a preview engine contributed to it.
     """
 
     packed: bytes | None
@@ -149,48 +149,46 @@ class StoredOutput:
 
 
 class NodeCachePort(Protocol):
-    """Outcomes of nodes by their key, of one account; survives restarts."""
+    """The cached node outputs of one account by key; they survive restarts."""
 
     async def find(self, keys: Sequence[str]) -> Mapping[str, StoredOutput]:
-        """What is known of these keys."""
+        """Return the cached outputs for these keys."""
         ...
 
     async def keep(self, entries: Mapping[str, StoredOutput]) -> None:
-        """Keep outcomes; big ones may be dropped."""
+        """Store outputs; large ones may be dropped."""
         ...
 
 
 class ListValue(tuple[Any, ...]):
-    """A list of values that the nodes after it take one by one (ComfyUI's OUTPUT_IS_LIST)."""
+    """A list of values that later nodes process one by one (ComfyUI's OUTPUT_IS_LIST)."""
 
     __slots__ = ()
 
 
 class ValuePacker(Protocol):
-    """Turns nodes' values into bytes and back; a value that cannot be packed is not kept."""
+    """Serializes node values; a value that cannot be packed is not cached."""
 
     def pack(self, values: Sequence[Any]) -> bytes | None:
-        """Bytes that `unpack` understands, or None."""
+        """Return bytes for `unpack`, or None."""
         ...
 
-    def unpack(self, data: bytes) -> tuple[Any, ...]:
-        """The values."""
-        ...
+    def unpack(self, data: bytes) -> tuple[Any, ...]: ...
 
     def small(self, data: bytes) -> tuple[Any, ...] | None:
-        """The values where all are numbers or texts; None, without unpacking, for others."""
+        """Return the values if all are numbers or texts, else None without unpacking them."""
         ...
 
     def weigh(self, value: Any) -> int:
-        """How many bytes of memory a value takes, roughly."""
+        """Return the approximate memory of a value in bytes."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class NodeEvent:
-    """One thing that happened: ComfyUI's name for it and its data beside `prompt_id`.
+    """An event of a run: ComfyUI's name for it, and its data without `prompt_id`.
 
-    A `preview` or an `image` (a finished one that is not kept) is in `binary`.
+    `binary` holds the image of a `preview` or an `image` event (a finished image that is not stored).
     """
 
     type: str

@@ -1,4 +1,4 @@
-"""A ComfyUI server that runs whole graphs, with classes that are not known here."""
+"""The port to a ComfyUI server that runs whole graphs with classes unknown here."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from sixfold.core.catalog.engines import EngineError
 from sixfold.core.workflows.nodes import Graph, NodeSpec, Registry
 from sixfold.core.workflows.ports import NodeEvent, NodeFile
 
-Place = tuple[str, str]  # a node and its input
+# A node id and the name of its input.
+Place = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class FetchedOutput:
-    """What a run there gave: what its output nodes showed (files as `Made`), and which nodes were cached."""
+    """The result of a remote run: UI data by output node (with `NodeArtifact`s), and the cached nodes."""
 
     shown: Mapping[str, Mapping[str, Any]]
     cached: tuple[str, ...]
 
 
 class NodeLost(EngineError):
-    """A node failed there; the text names it as a run here would."""
+    """Raised if a node fails on the remote server; the text names the node as a local run would."""
 
     def __init__(self, node_id: str, class_type: str, reason: str) -> None:
         self.node_id = node_id
@@ -32,31 +33,31 @@ class NodeLost(EngineError):
 
 
 class RemoteGraphRunner(Protocol):
-    """The way to that server."""
+    """A connection to that server."""
 
     @property
     def known(self) -> Registry | None:
-        """Its classes when it was last looked at; None where it did not answer."""
+        """Return its classes as of the last refresh; None if it did not answer."""
         ...
 
-    async def look(self, wanted: Collection[str] = ()) -> None:
-        """Ask what it has, where that is unknown or old, or a class that is `wanted` is not among it."""
+    async def refresh(self, wanted: Collection[str] = ()) -> None:
+        """Refresh the classes if they are unknown, outdated, or one in `wanted` is missing."""
         ...
 
     async def run(
         self, graph: Graph, files: Mapping[Place, NodeFile], scratch: Path, emit: Callable[[NodeEvent], None]
     ) -> FetchedOutput:
-        """Run a graph there as it is, but for the names of files; what it made is fetched into `scratch`.
+        """Run a graph there unchanged except for file names; its files are downloaded into `scratch`.
 
-        Raises `NodeLost` for a node that failed, `EngineError` for anything else. Canceling interrupts it.
+        Raises `NodeLost` if a node fails and `EngineError` for other errors. Canceling interrupts it.
         """
         ...
 
 
-def import_file(theirs: Iterable[NodeSpec], ours: Registry) -> Iterator[NodeSpec]:
-    """Their classes by their own schemas; what is known of one here (what it orders) stays known."""
-    for spec in theirs:
-        known = ours.get(spec.class_type)
+def merge_specs(remote: Iterable[NodeSpec], local: Registry) -> Iterator[NodeSpec]:
+    """Yield the remote classes with their own schemas; local functions and estimates are kept."""
+    for spec in remote:
+        known = local.get(spec.class_type)
         if known is None or known.run is None:
             yield spec
         else:

@@ -1,7 +1,7 @@
-"""What a graph's run says, and to whom: ComfyUI's clients, those who follow the prediction, its log.
+"""Publishes the events of a graph run to ComfyUI clients, to followers of the prediction, and to its log.
 
-Of a run with a price they hear at once which node runs and how far it is. What it made (what output nodes
-show, and images that are sent but not saved) is withheld until the run is paid; previews are not sent.
+For a run with a price, clients see node progress at once, but its images and the UI data of output nodes are
+withheld until the run is paid; previews are not sent.
 """
 
 from __future__ import annotations
@@ -23,19 +23,20 @@ from sixfold.core.workflows.websocket_hub import WebSocketHub
 
 _PRIVATE = frozenset({"blob", "content_type", "info"})
 _FACE = "comfyui"
-_LAST = 0.99  # of the progress: the rest is what is stored after the last node
+# Progress after the last node; the rest is for storing the result.
+_LAST = 0.99
 
 
 @dataclass(frozen=True, slots=True)
 class EventSinks:
-    """Who listens: the sockets of ComfyUI's clients, and whoever follows predictions."""
+    """Where events go: the sockets of ComfyUI clients, and the bus for followers of predictions."""
 
     hub: WebSocketHub
     bus: EventBus
 
 
 class RunEventPublisher:
-    """One run's voice. Its `heard` takes every event of the run, here or on a ComfyUI."""
+    """Publishes the events of one run; `heard` receives each of them, from here or from a ComfyUI."""
 
     def __init__(self, parent: Prediction, graph: Graph, context: Context, ears: EventSinks) -> None:
         inputs = parent.task.inputs
@@ -49,14 +50,15 @@ class RunEventPublisher:
         self._over: set[str] = set()
         self._running: dict[str, float] = {}
         self._is_full = False
-        ears.hub.forget_withheld(parent.id)  # of an earlier attempt
+        # Messages of an earlier attempt are dropped.
+        ears.hub.forget_withheld(parent.id)
 
     def begin(self, nodes: int) -> None:
-        """So many nodes are needed."""
+        """Set the number of nodes that have to run."""
         self._all = max(1, nodes)
 
     def heard(self, event: NodeEvent) -> None:
-        """Pass on one event; raises `Canceled` once the run is no longer wanted."""
+        """Publish an event; raises `Canceled` if the run was canceled."""
         if event.binary:
             self._show(event)
             return
@@ -64,7 +66,8 @@ class RunEventPublisher:
         if step is not None:
             step(self, event.data)
         if event.type in _OURS or (event.type == "executing" and event.data["node"] is None):
-            return  # an end is told once the prediction has ended, so that the history has it
+            # The end is published after the prediction has ended, so that the history contains it.
+            return
         data = {**event.data, "prompt_id": self._prompt_id}
         if event.type == "executed":
             data["output"] = public(event.data["output"])
@@ -80,7 +83,7 @@ class RunEventPublisher:
         if not self._parent.price:
             self._tell(picture)
         elif event.type == "image":
-            # Clients take an image for that of the node that they last heard of.
+            # Clients assign an image to the node of the last `executing` event.
             node = {"node": event.data["node"], "display_node": event.data["node"]}
             self._withhold({"type": "executing", "data": {**node, "prompt_id": self._prompt_id}}, picture)
 
@@ -95,20 +98,20 @@ class RunEventPublisher:
     # -- nodes -------------------------------------------------------------------------------------
 
     def executing(self, data: Mapping[str, Any]) -> None:
-        """A node begins; none: the run is over."""
+        """Publish that a node starts, or that the run is over if the node is None."""
         if data["node"] is not None:
             node = str(data["node"])
             self._context.log(f"node {node} {self._class(node)}")
             self._move(node, "started", 0.0)
 
     def progress(self, data: Mapping[str, Any]) -> None:
-        """A node is so far."""
+        """Publish the progress of a node."""
         node, most = str(data["node"]), float(data["max"] or 1)
         if node not in self._over:
             self._move(node, "progress", min(1.0, max(0.0, float(data["value"]) / most)))
 
     def finished(self, data: Mapping[str, Any]) -> None:
-        """A node has nothing left to do; raises `GraphTooLarge` where too much is withheld."""
+        """Publish that a node has finished; raises `GraphTooLarge` if too much data is withheld."""
         if self._is_full:
             most = websocket_hub.MOST_WITHHELD_BYTES // 2**20
             sentence = f"A graph with a price can send at most {most} MiB of images that it does not save"
@@ -116,14 +119,14 @@ class RunEventPublisher:
         self._end(str(data["node"]), "finished")
 
     def cached(self, data: Mapping[str, Any]) -> None:
-        """These nodes need not run."""
+        """Publish the nodes whose outputs are cached."""
         if data["nodes"]:
             self._context.log(f"cached {' '.join(data['nodes'])}")
         for node in data["nodes"]:
             self._end(str(node), "cached")
 
     def failed(self, data: Mapping[str, Any]) -> None:
-        """The run failed, in a node where one is named."""
+        """Publish that the run failed, and in which node if known."""
         if data.get("node_id") is not None:
             node = str(data["node_id"])
             self._publish(node, "failed", self._running.get(node, 0.0))
@@ -162,7 +165,7 @@ _STEPS: Mapping[str, Callable[[RunEventPublisher, Mapping[str, Any]], None]] = {
 
 
 def public(ui: Mapping[str, Any]) -> dict[str, Any]:
-    """What an output node showed, as ComfyUI tells it."""
+    """Return the UI data of an output node in ComfyUI's format."""
     return {kind: _shown(rows) if isinstance(rows, list | tuple) else rows for kind, rows in ui.items()}
 
 

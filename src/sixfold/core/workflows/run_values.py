@@ -1,4 +1,4 @@
-"""The values of a run that nodes still wait for: small ones here, others in its session."""
+"""The values of a run that later nodes need: small ones here, others in the node session."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from sixfold.core.workflows.node_sessions import HELD, SMALL_TEXT, NodeSession, 
 from sixfold.core.workflows.ports import StoredOutput, ValuePacker
 from sixfold.core.workflows.validate import GraphNode
 
-_PIXEL_BYTES = 12  # three floats
+_PIXEL_BYTES = 12  # three 32-bit floats
 
 
 class RunValues:
-    """Values by node, and what they count; `weigh` is told of each that comes or goes, in bytes.
+    """Values by node, and their size; `weigh` is called with the bytes of each added or removed value.
 
-    `hits` are cached outcomes: small ones are read when a node first needs them, others are loaded into the
-    session.
+    `hits` are cached outputs: small ones are unpacked when a node first needs them, others are loaded into
+    the session.
     """
 
     def __init__(
@@ -30,12 +30,12 @@ class RunValues:
         self._weigh = weigh
         self._values: dict[str, tuple[Any, ...]] = {}
         self._sizes: dict[str, tuple[int, ...]] = {}
-        # Nodes some of whose outputs are in the session, or are to be loaded there.
+        # Nodes with outputs in the session, or to be loaded into it.
         self._away: set[str] = set()
         self._loading: dict[str, asyncio.Task[None]] = {}
 
     def small_inputs(self, node: GraphNode) -> tuple[dict[str, Any], int] | None:
-        """The inputs of a node and their characters; None where some are in the session, or too long."""
+        """Return a node's inputs and their characters; None if one is in the session or they are too long."""
         values = self._values
         for origin, _ in node.links.values():
             if origin not in values:
@@ -49,7 +49,7 @@ class RunValues:
         return None if characters > SMALL_TEXT else (inputs, characters)
 
     async def inputs(self, node: GraphNode, session: NodeSession) -> dict[str, Any]:
-        """The inputs of a node that runs in the session; cached ones are loaded into it first."""
+        """Return the inputs of a node that runs in the session; cached ones are loaded into it first."""
         inputs = dict(node.values)
         for name, (origin, slot) in node.links.items():
             if origin not in self._values:
@@ -61,7 +61,7 @@ class RunValues:
         return inputs
 
     def needed(self, node: GraphNode, inputs: Mapping[str, Any]) -> int:
-        """Bytes for a node at work: a copy of its inputs, its result of that or the stated size, packed."""
+        """Return the bytes that a running node needs: three times its inputs or its stated image size."""
         links = node.links.values()
         size = sum(self._sizes[origin][slot] for origin, slot in links if origin in self._away)
         sides = [inputs.get(name) for name in ("width", "height", "batch_size")]
@@ -71,7 +71,7 @@ class RunValues:
         return 3 * size
 
     def keep(self, node_id: str, worked: Worked) -> None:
-        """Keep what a node gave for those that wait for it."""
+        """Store a node's result for the nodes that need it."""
         if HELD in worked.outputs:
             self._away.add(node_id)
         self._values[node_id], self._sizes[node_id] = worked.outputs, worked.sizes
@@ -79,14 +79,14 @@ class RunValues:
             self._weigh(count)
 
     def keep_small(self, node_id: str, outputs: tuple[Any, ...], size: int) -> None:
-        """Keep what a node gave that ran on the loop."""
+        """Store the result of a node that ran on the event loop."""
         self._values[node_id] = outputs
         if size:
             self._sizes[node_id] = (size,)
             self._weigh(size)
 
     def drop(self, node_id: str, session: NodeSession | None) -> None:
-        """Let go of values that nobody waits for any more."""
+        """Free values that no node needs any more."""
         if node_id not in self._values:
             return
         del self._values[node_id]
@@ -96,13 +96,13 @@ class RunValues:
             self._weigh(-sum(sizes))
 
     async def stop(self) -> None:
-        """Give up what is being loaded."""
+        """Cancel pending loads."""
         for loading in self._loading.values():
             loading.cancel()
         await asyncio.gather(*self._loading.values(), return_exceptions=True)
 
     def _meet(self, node_id: str) -> None:
-        """Take a cached outcome's values where they are small; others wait to be loaded."""
+        """Unpack a cached output if it is small; otherwise mark it to be loaded into the session."""
         if node_id in self._away:
             return
         small = self._packer.small(self.hits[node_id].packed or b"")
@@ -113,7 +113,7 @@ class RunValues:
             self.keep(node_id, Worked(small, sizes))
 
     async def _loaded(self, node_id: str, session: NodeSession) -> None:
-        """Have a cached outcome loaded, once for all that read it."""
+        """Load a cached output into the session, once for all nodes that read it."""
         if node_id not in self._loading:
             self._loading[node_id] = asyncio.create_task(self._load(node_id, session))
         await asyncio.shield(self._loading[node_id])

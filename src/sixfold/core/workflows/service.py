@@ -1,4 +1,4 @@
-"""Where graphs are checked, priced and run: one per server, for every account."""
+"""The workflow service: validates, prices and runs graphs. One per server, for all accounts."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from sixfold.core.workflows.documents import mapping
 from sixfold.core.workflows.editor_format.to_api import ConvertedGraph, conversion
 from sixfold.core.workflows.estimate import Estimate, UnknownCost
 from sixfold.core.workflows.execute import unrunnable
+from sixfold.core.workflows.image_editor import ImageCodecs, ImageEditor
 from sixfold.core.workflows.input_inference import ApiInput
 from sixfold.core.workflows.limits import DEFAULT_LIMITS, GraphLimits
 from sixfold.core.workflows.nodes import Registry
-from sixfold.core.workflows.pictures import PictureCodecs, PictureEditor
 from sixfold.core.workflows.ports import ChildRequest, ValuePacker
-from sixfold.core.workflows.remote_execution import RemoteGraphRunner, import_file
+from sixfold.core.workflows.remote_execution import RemoteGraphRunner, merge_specs
 from sixfold.core.workflows.slices import Slices, Steps
 from sixfold.core.workflows.storage import GraphFiles, NodeOutputCache
 from sixfold.core.workflows.validate import ValidationResult, validation
@@ -36,29 +36,33 @@ from sixfold.core.workflows.workflows import Workflow
 
 UNLOCK = "Start a ComfyUI that has them and set SIXFOLD_COMFYUI_URL."
 PUBLIC = "On a public address SIXFOLD_COMFYUI_GRAPHS=allow lets graphs run on a ComfyUI that has them."
-TEMPLATE = "template:"  # how a node names one
-_PLACE = "data:,"  # stands for a file that only a run can know
-_MOST_ACCOUNTS = 1000
-_SMALL_NODES = 50  # a space of so many is checked and priced within a few milliseconds
+# Prefix by which a node names a template.
+TEMPLATE = "template:"
+# Placeholder for a file that is known only during the run.
+_PLACEHOLDER_URL = "data:,"
+_MAX_ACCOUNTS = 1000
+# Graphs of at most this many nodes are validated and priced within a few milliseconds.
+_SMALL_NODES = 50
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class GraphRuntime:
-    """What is known of nodes: all classes (read when first asked for), and how values become bytes.
+    """The node classes, value packer and image codecs of this installation.
 
-    `pictures` decodes and encodes pictures. `unlock` says how classes come to run that nothing here has.
+    `registry` returns all classes and reads them on its first call. `unlock` tells how to run classes that
+    nothing here can run.
     """
 
     registry: Callable[[], Registry]
     packer: Callable[[Path], ValuePacker]
-    pictures: PictureCodecs
+    images: ImageCodecs
     unlock: str = UNLOCK
     limits: GraphLimits = DEFAULT_LIMITS
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _AccountGraphs:
-    """The classes of a ComfyUI: as it told them, with what is known of them here, and beside our own."""
+class _RemoteClasses:
+    """The classes of the connected ComfyUI: as reported, merged with local ones, beside all local ones."""
 
     known: Registry
     own: Registry
@@ -67,37 +71,37 @@ class _AccountGraphs:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Prepared:
-    """A large space's checked inputs and price, as functions that return them or raise what refused them."""
+    """The validated inputs and price of a large workflow, as functions that return or raise them."""
 
     graph: Any
-    given: Mapping[str, Any]
+    values: Mapping[str, Any]
     inputs: Callable[[], dict[str, Any]]
     price: Callable[[], PriceRow]
     charged: bool
 
 
 class GraphService:
-    """Everything about graphs that faces and the engine share."""
+    """The workflow service, shared by the APIs and the workflow engine."""
 
     def __init__(
         self,
-        craft: GraphRuntime,
+        runtime: GraphRuntime,
         built_in: Mapping[str, Workflow],
         names: GraphFiles,
         pipeline: PredictionService,
-        elsewhere: RemoteGraphRunner | None = None,
+        remote: RemoteGraphRunner | None = None,
     ) -> None:
-        self._craft = craft
+        self._runtime = runtime
         self._pipeline = pipeline
         self._outcomes: dict[Tenant, NodeOutputCache] = {}
         self.spaces = built_in
         self.names = names
-        self.packer = craft.packer
-        self.pictures = PictureEditor(craft.pictures)
-        self.limits = craft.limits
+        self.packer = runtime.packer
+        self.images = ImageEditor(runtime.images)
+        self.limits = runtime.limits
         self.media = names.media
-        self.elsewhere = elsewhere
-        self._found: _AccountGraphs | None = None
+        self.remote = remote
+        self._remote_classes: _RemoteClasses | None = None
         self._prepared: _Prepared | None = None
         self._loaded = False
         self._loading = asyncio.Lock()
@@ -106,119 +110,120 @@ class GraphService:
 
     @property
     def registry(self) -> Registry:
-        """All classes that are known here; read when first asked for."""
-        return self._craft.registry()
+        """Return all local node classes; the first call reads them."""
+        return self._runtime.registry()
 
     async def load(self) -> None:
-        """Read all classes in a thread, once: the modules behind them take 0.3 s to import."""
+        """Read all classes in a thread, once: importing their modules takes 0.3 s."""
         async with self._loading:
             if not self._loaded:
-                await asyncio.to_thread(self._craft.registry)
+                await asyncio.to_thread(self._runtime.registry)
                 self._loaded = True
 
     @property
     def bus(self) -> Any:
-        """What happens to predictions."""
         return self._pipeline.bus
 
     def outcomes(self, tenant: Tenant) -> NodeOutputCache:
-        """The cache of nodes that all credentials of a tenant's account share."""
+        """Return the node cache that all credentials of the tenant's account share."""
         tenant = tenant.whole
         if tenant not in self._outcomes:
-            if len(self._outcomes) >= _MOST_ACCOUNTS:
+            if len(self._outcomes) >= _MAX_ACCOUNTS:
                 del self._outcomes[next(iter(self._outcomes))]
             self._outcomes[tenant] = self.names.outcomes(tenant)
         return self._outcomes[tenant]
 
-    # -- whether, and for how much -----------------------------------------------------------------
+    # -- validating and pricing --------------------------------------------------------------------
 
-    async def look(self, graph: object = None, account_id: str = "") -> None:
-        """See what the ComfyUI has, for a graph that only it can run; without one, now and then.
+    async def refresh_remote(self, graph: object = None, account_id: str = "") -> None:
+        """Refresh the ComfyUI's classes if a graph needs them, or from time to time without a graph.
 
-        The account's own models that its nodes name are met, too.
+        Also loads the account's custom models that the graph's nodes name.
         """
         if graph is not None:
             await self.load()
         nodes = [mapping(node) for node in mapping(graph).values()]
         classes = {str(node.get("class_type")) for node in nodes}
-        foreign = {name for name in classes if not self._runs(name)}
-        if self.elsewhere is not None and (foreign or graph is None):
-            await self.elsewhere.look(foreign)
-            if self._is_stale(known := self.elsewhere.known):
-                self._found = await asyncio.to_thread(self._joined, known)
-        named = {str(mapping(node.get("inputs")).get("template", "")) for node in nodes} if account_id else ()
-        for name in {each.removeprefix(TEMPLATE) for each in named} - {""}:
+        foreign = {name for name in classes if not self._has_function(name)}
+        if self.remote is not None and (foreign or graph is None):
+            await self.remote.refresh(foreign)
+            if self._is_stale(known := self.remote.known):
+                self._remote_classes = await asyncio.to_thread(self._merge_classes, known)
+        class_types = (
+            {str(mapping(node.get("inputs")).get("template", "")) for node in nodes} if account_id else ()
+        )
+        for name in {each.removeprefix(TEMPLATE) for each in class_types} - {""}:
             if name not in self._pipeline.catalog:
                 with contextlib.suppress(errors.NotFound):
                     await self._pipeline.custom_models.find(name, account_id)
 
     async def convert(self, document: object) -> ConvertedGraph:
-        """A document in either format as a graph; raises `NotAWorkflow` or `GraphTooLarge`."""
+        """Return a document of either format as a graph; raises `NotAWorkflow` or `GraphTooLarge`."""
         await self.load()
         return await self.slices.run(conversion(document, self.classes, self.limits))
 
-    def _runs(self, class_type: str) -> bool:
+    def _has_function(self, class_type: str) -> bool:
         spec = self.registry.get(class_type)
         return spec is not None and spec.run is not None
 
     def check(
         self, graph: object, *, targets: Collection[str] | None = None, strict_models: bool = False
     ) -> ValidationResult:
-        """Whether a graph can run: here, or whole on the ComfyUI where that alone has its classes.
+        """Validate a graph: for this server, or for the ComfyUI if only that has all its classes.
 
-        Raises `GraphTooLarge` before anything else is looked at.
+        Raises `GraphTooLarge` before validating anything else.
         """
-        return slices.complete(self._checking(graph, targets, strict_models=strict_models))
+        return slices.complete(self._validate_steps(graph, targets, strict_models=strict_models))
 
-    async def verdict(
+    async def validate(
         self, graph: object, *, targets: Collection[str] | None = None, strict_models: bool = False
     ) -> ValidationResult:
-        """The same in slices, so that a large graph does not hold up the event loop."""
+        """Validate like `check`, in slices, so that a large graph does not block the event loop."""
         await self.load()
-        return await self.slices.run(self._checking(graph, targets, strict_models=strict_models))
+        return await self.slices.run(self._validate_steps(graph, targets, strict_models=strict_models))
 
-    def _checking(
+    def _validate_steps(
         self, graph: object, targets: Collection[str] | None = None, *, strict_models: bool = False
     ) -> Steps[ValidationResult]:
         yield from self.limits.checking(graph)
         yield
-        theirs = self._theirs()
-        named = {str(mapping(node).get("class_type")) for node in mapping(graph).values()}
-        if theirs is None or all(name in self.registry for name in named):
+        remote = self._current_remote_classes()
+        class_types = {str(mapping(node).get("class_type")) for node in mapping(graph).values()}
+        if remote is None or all(name in self.registry for name in class_types):
             verdict = yield from validation(
                 graph, self.registry, targets=targets, strict_models=strict_models
             )
-            if theirs is None or not unrunnable(verdict):
+            if remote is None or not unrunnable(verdict):
                 return verdict
-        if not all(name in theirs.joined for name in named):
-            return (yield from validation(graph, theirs.joined, targets=targets))
-        verdict = yield from validation(graph, theirs.own, targets=targets)
-        return dataclasses.replace(verdict, elsewhere=True)
+        if not all(name in remote.joined for name in class_types):
+            return (yield from validation(graph, remote.joined, targets=targets))
+        verdict = yield from validation(graph, remote.own, targets=targets)
+        return dataclasses.replace(verdict, needs_remote=True)
 
     @property
     def classes(self) -> Registry:
-        """All classes that can be named: those that are known here, and those of the ComfyUI."""
-        theirs = self._theirs()
-        return self.registry if theirs is None else theirs.joined
+        """Return all classes that a graph may name: local ones and those of the ComfyUI."""
+        remote = self._current_remote_classes()
+        return self.registry if remote is None else remote.joined
 
-    def _theirs(self) -> _AccountGraphs | None:
-        known = self.elsewhere.known if self.elsewhere is not None else None
+    def _current_remote_classes(self) -> _RemoteClasses | None:
+        known = self.remote.known if self.remote is not None else None
         if known is None:
-            self._found = None
+            self._remote_classes = None
         elif self._is_stale(known):
-            self._found = self._joined(known)
-        return self._found
+            self._remote_classes = self._merge_classes(known)
+        return self._remote_classes
 
     def _is_stale(self, known: Registry | None) -> TypeGuard[Registry]:
-        return known is not None and (self._found is None or self._found.known is not known)
+        return known is not None and (self._remote_classes is None or self._remote_classes.known is not known)
 
-    def _joined(self, known: Registry) -> _AccountGraphs:
-        """Their classes beside ours, of which there may be tens of thousands."""
-        own = Registry(import_file(known, self.registry))
+    def _merge_classes(self, known: Registry) -> _RemoteClasses:
+        """Merge the ComfyUI's classes with the local ones; there may be tens of thousands."""
+        own = Registry(merge_specs(known, self.registry))
         joined = Registry([*own, *self.registry])
         for registry in (own, joined):
             registry.index()
-        return _AccountGraphs(known, own, joined)
+        return _RemoteClasses(known, own, joined)
 
     def estimate(
         self,
@@ -228,19 +233,20 @@ class GraphService:
         charged: bool = True,
         without: Collection[str] = (),
     ) -> Estimate:
-        """What a checked graph would cost an account at most, without some nodes.
+        """Return the maximum cost of a validated graph, excluding the nodes in `without`.
 
-        Raises `EngineUnavailable` where an order has no engine here, `InvalidInput` where one is refused.
+        Raises `EngineUnavailable` if no engine can serve a child run, and `InvalidInput` if its inputs are
+        invalid.
         """
-        return slices.complete(self._estimating(verdict, account_id, charged=charged, without=without))
+        return slices.complete(self._estimate_steps(verdict, account_id, charged=charged, without=without))
 
-    async def estimated(
+    async def estimate_cost(
         self, verdict: ValidationResult, account_id: str, *, charged: bool = True
     ) -> Estimate:
-        """The same in slices."""
-        return await self.slices.run(self._estimating(verdict, account_id, charged=charged))
+        """Estimate like `estimate`, in slices."""
+        return await self.slices.run(self._estimate_steps(verdict, account_id, charged=charged))
 
-    def _estimating(
+    def _estimate_steps(
         self,
         verdict: ValidationResult,
         account_id: str = "",
@@ -249,91 +255,96 @@ class GraphService:
         without: Collection[str] = (),
     ) -> Steps[Estimate]:
         quoted = functools.partial(self.price_of, account_id=account_id, charged=charged)
-        price = self._worth if verdict.elsewhere else quoted
-        asked = yield from estimate.ordering(verdict, lenient=verdict.elsewhere)
-        alike = {id(each): each for node, each in asked if node not in without}
+        price = self._list_price if verdict.needs_remote else quoted
+        request = yield from estimate.ordering(verdict, lenient=verdict.needs_remote)
+        requests = {id(each): each for node, each in request if node not in without}
         prices: dict[int, PriceRow] = {}
-        for key, each in alike.items():
+        for key, each in requests.items():
             prices[key] = price(each)
             yield
-        orders = tuple((node, each.model, prices[id(each)]) for node, each in asked if node not in without)
+        orders = tuple((node, each.model, prices[id(each)]) for node, each in request if node not in without)
         return Estimate(orders, self._vram(verdict))
 
     def _vram(self, verdict: ValidationResult) -> float | None:
-        """What the files of a graph take together, as far as the built-in spaces know them."""
+        """Return the GB that the graph's model files need together; None if one is unknown."""
         known = {row["file"]: row["vramGb"] for space in self.spaces.values() for row in space.models}
         files = {each["file"] for each in verdict.missing_models}
         return sum(float(known[file]) for file in files) if files <= known.keys() else None
 
     def as_quoted(self, prediction_id: str) -> contextlib.AbstractContextManager[None]:
-        """Price what a graph orders within the block as the graph itself was priced."""
+        """Price the graph's child runs within the block as when the graph was quoted."""
         return self._pipeline.quotes.using(prediction_id)
 
-    def price_of(self, asked: ChildRequest, account_id: str, *, charged: bool) -> PriceRow:
-        """What an order costs at most; raises what `estimate` does."""
+    def price_of(self, request: ChildRequest, account_id: str, *, charged: bool) -> PriceRow:
+        """Return the maximum price of a child run; raises the errors of `estimate`."""
         built_in, own = self._pipeline.catalog, self._pipeline.custom_models
-        model = built_in[asked.model] if asked.model in built_in else own.known(asked.model, account_id)
+        model = built_in[request.model] if request.model in built_in else own.known(request.model, account_id)
         if model is None:
             sentence = (
-                f"There is no model {asked.model} for this graph; `GET /api/services` lists the models."
+                f"There is no model {request.model} for this graph; `GET /api/services` lists the models."
             )
             raise errors.EngineUnavailable(sentence)
-        if model.price == CHILDREN:  # they would wait for each other's places
-            raise errors.BadRequest(f"A graph cannot run another graph ({asked.model})")
-        quote = self._pipeline.quote(model, _given(model, asked), charged=charged)
-        most = built_in.price_at_most(model, quote.values, _unknown(model, asked))
+        # Nested graphs could wait for each other's worker slots forever.
+        if model.price == CHILDREN:
+            raise errors.BadRequest(f"A graph cannot run another graph ({request.model})")
+        quote = self._pipeline.quote(model, _child_inputs(model, request), charged=charged)
+        maximum = built_in.price_at_most(model, quote.values, _unknown(model, request))
         if quote.price.list_micros is None:
-            return max(quote.price, most, key=lambda price: price.micros)
-        return max(quote.price, most.waive(), key=estimate.list_price_of)
+            return max(quote.price, maximum, key=lambda price: price.micros)
+        return max(quote.price, maximum.waive(), key=estimate.list_price_of)
 
-    def _worth(self, asked: ChildRequest) -> PriceRow:
-        """The price of what the ComfyUI does, whether or not an engine here could."""
+    def _list_price(self, request: ChildRequest) -> PriceRow:
+        """Return the list price of a node that the ComfyUI runs, whether or not an engine here could."""
         catalog = self._pipeline.catalog
-        if asked.model not in catalog:
+        if request.model not in catalog:
             return FREE
-        model = catalog[asked.model]
-        values = model.check(_given(model, asked))
-        price = catalog.price_at_most(model, values, _unknown(model, asked))
+        model = catalog[request.model]
+        values = model.check(_child_inputs(model, request))
+        price = catalog.price_at_most(model, values, _unknown(model, request))
         return price.waive() if catalog.prices.own_hardware_free else price
 
-    def checked(self, model: Model, given: Mapping[str, Any]) -> dict[str, Any]:
-        """A model's checked inputs; where some are wrong, its graph tells what is wrong with the others."""
-        ready = self._prepared
-        if ready is not None and ready.graph is model.fixed.get("graph") and ready.given == given:
-            return dict(ready.inputs())
-        return slices.complete(self._checking_inputs(model, given))
+    def checked(self, model: Model, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the validated inputs of a workflow.
 
-    def _checking_inputs(self, model: Model, given: Mapping[str, Any]) -> Steps[dict[str, Any]]:
+        On errors, the graph is validated with the valid ones too.
+        """
+        prepared = self._prepared
+        if prepared is not None and prepared.graph is model.fixed.get("graph") and prepared.values == values:
+            return dict(prepared.inputs())
+        return slices.complete(self._check_inputs_steps(model, values))
+
+    def _check_inputs_steps(self, model: Model, values: Mapping[str, Any]) -> Steps[dict[str, Any]]:
         try:
-            return model.check(given)
-        except errors.InvalidInput as wrong:
+            return model.check(values)
+        except errors.InvalidInput as invalid:
             graph = model.fixed.get("graph")
             if model.price != CHILDREN or graph is None:
                 raise
-            named = {each.input for each in wrong.problems}
-            good = checks.check(tuple(each for each in model.inputs if each.name not in named), given)
-            places = workflows.api_inputs(model.fixed.get("api_inputs", ()))
-            verdict = yield from self._checking(input_inference.apply(graph, places, good))
-            more = _problems(verdict, places)
+            class_types = {each.input for each in invalid.problems}
+            good = checks.check(tuple(each for each in model.inputs if each.name not in class_types), values)
+            api_inputs = workflows.api_inputs(model.fixed.get("api_inputs", ()))
+            verdict = yield from self._validate_steps(input_inference.apply(graph, api_inputs, good))
+            more = _problems(verdict, api_inputs)
             more = [each for each in more if each.input in good]
-            raise errors.InvalidInput([*wrong.problems, *more]) from wrong
+            raise errors.InvalidInput([*invalid.problems, *more]) from invalid
 
     def price(self, model: Model, values: Mapping[str, Any], *, charged: bool) -> PriceRow:
-        """What is held for a run of a space (an appraiser of the pipeline); raises what `estimate` does."""
+        """Return the price to hold for a run of a workflow; raises the errors of `estimate`."""
         graph = model.fixed.get("graph")
-        if graph is None:  # its graph comes with the order, and so does what is held
+        # The graph is part of the request, and so is its price.
+        if graph is None:
             return Estimate(()).price
-        ready = self._prepared
-        if ready is not None and ready.graph is graph and ready.charged == charged:
+        prepared = self._prepared
+        if prepared is not None and prepared.graph is graph and prepared.charged == charged:
             self._prepared = None
-            if ready.inputs() == values:
-                return ready.price()
-        return slices.complete(self._pricing(model, values, charged=charged))
+            if prepared.inputs() == values:
+                return prepared.price()
+        return slices.complete(self._price_steps(model, values, charged=charged))
 
-    async def prepare(self, model: Model, given: Mapping[str, Any], *, charged: bool) -> None:
-        """Check and price a run of a large space in slices; `checked` and `price` give what was found.
+    async def prepare(self, model: Model, values: Mapping[str, Any], *, charged: bool) -> None:
+        """Validate and price a run of a large workflow in slices, for the next `checked` and `price` calls.
 
-        They must be called before anything else is awaited.
+        Nothing may be awaited between this call and those.
         """
         graph = model.fixed.get("graph")
         if graph is None:
@@ -341,94 +352,95 @@ class GraphService:
         await self.load()
         if len(graph) <= _SMALL_NODES:
             return
-        inputs = await self._outcome(self._checking_inputs(model, given))
+        inputs = await self._outcome(self._check_inputs_steps(model, values))
         price: Callable[[], Any] = inputs
-        with contextlib.suppress(errors.SixfoldError):  # of the inputs, which the call raises
-            price = await self._outcome(self._pricing(model, inputs(), charged=charged))
-        self._prepared = _Prepared(graph, given, inputs, price, charged=charged)
+        # An input error is raised again by `checked`.
+        with contextlib.suppress(errors.SixfoldError):
+            price = await self._outcome(self._price_steps(model, inputs(), charged=charged))
+        self._prepared = _Prepared(graph, values, inputs, price, charged=charged)
 
     async def _outcome(self, steps: Steps[Any]) -> Callable[[], Any]:
-        """What a computation gives, as a function that returns or raises it."""
+        """Run a computation; return a function that returns its result or raises its error."""
         try:
-            found = await self.slices.run(steps)
+            result = await self.slices.run(steps)
         except errors.SixfoldError as error:
-            refusal = error
+            failure = error
 
-            def refused() -> Any:
-                raise refusal
+            def raise_error() -> Any:
+                raise failure
 
-            return refused
-        return lambda: found
+            return raise_error
+        return lambda: result
 
-    def _pricing(self, model: Model, values: Mapping[str, Any], *, charged: bool) -> Steps[PriceRow]:
+    def _price_steps(self, model: Model, values: Mapping[str, Any], *, charged: bool) -> Steps[PriceRow]:
         graph = model.fixed["graph"]
         inputs = workflows.api_inputs(model.fixed.get("api_inputs", ()))
         yield
         applied = input_inference.apply(graph, inputs, values)
         yield
-        verdict = yield from self._checking(applied)
+        verdict = yield from self._validate_steps(applied)
         if not verdict.valid:
-            self.refuse(verdict, inputs)
-        self.require(verdict)
+            self.raise_errors(verdict, inputs)
+        self.require_runnable(verdict)
         owner = str(model.fixed.get("_owner", ""))
-        return (yield from self._estimating(verdict, owner, charged=charged)).price
+        return (yield from self._estimate_steps(verdict, owner, charged=charged)).price
 
-    def require(self, verdict: ValidationResult) -> None:
-        """Raise `EngineUnavailable` where nothing runs some known class."""
-        if not verdict.elsewhere and unrunnable(verdict):
-            raise errors.EngineUnavailable(self.lacking(verdict))
+    def require_runnable(self, verdict: ValidationResult) -> None:
+        """Raise `EngineUnavailable` if no server can run one of the known classes."""
+        if not verdict.needs_remote and unrunnable(verdict):
+            raise errors.EngineUnavailable(self.missing_classes_message(verdict))
 
-    def lacking(self, verdict: ValidationResult) -> str:
-        """The sentence on the classes that nothing here can run."""
+    def missing_classes_message(self, verdict: ValidationResult) -> str:
+        """Return the sentence about the classes that nothing here can run."""
         missing = sorted({*verdict.missing_classes, *unrunnable(verdict)})
-        told = f"No engine here has the node classes {', '.join(missing)}."
-        if self._theirs() is None:
-            return f"{told} {self._craft.unlock}"
-        ours = ", ".join(name for name in missing if self._runs(name))
-        if ours:
-            return f"{ours} run only here, and other nodes only on the ComfyUI: a graph is not divided."
-        return f"{told} The connected ComfyUI lacks them too: install their custom nodes there."
+        sentence = f"No engine here has the node classes {', '.join(missing)}."
+        if self._current_remote_classes() is None:
+            return f"{sentence} {self._runtime.unlock}"
+        local = ", ".join(name for name in missing if self._has_function(name))
+        if local:
+            return f"{local} run only here, and other nodes only on the ComfyUI: a graph is not divided."
+        return f"{sentence} The connected ComfyUI lacks them too: install their custom nodes there."
 
-    def refuse(self, verdict: ValidationResult, inputs: tuple[ApiInput, ...] = ()) -> None:
-        """Raise what keeps a graph from running: `EngineUnavailable`, or `InvalidInput` with every fault."""
+    def raise_errors(self, verdict: ValidationResult, inputs: tuple[ApiInput, ...] = ()) -> None:
+        """Raise the errors of an invalid graph: `EngineUnavailable`, or `InvalidInput` with every problem."""
         if verdict.missing_classes:
-            raise errors.EngineUnavailable(self.lacking(verdict))
+            raise errors.EngineUnavailable(self.missing_classes_message(verdict))
         raise errors.InvalidInput(_problems(verdict, inputs))
 
 
 def _problems(verdict: ValidationResult, inputs: tuple[ApiInput, ...]) -> list[errors.Problem]:
-    """Every fault of a graph, by the names of its inputs."""
-    named = {(each.node_id, each.field): each.name for each in inputs}
+    """Return every error of a graph by the name of its input."""
+    class_types = {(each.node_id, each.field): each.name for each in inputs}
     problems: list[errors.Problem] = []
     for fault in verdict.errors:
         field = str(fault["extra_info"].get("input_name") or "workflow")
-        name = named.get((str(fault.get("node_id")), field), field)
+        name = class_types.get((str(fault.get("node_id")), field), field)
         sentence = f"{name}: {fault['message']} ({fault['details']})"
         problems.append(errors.Problem(name, sentence, fault["type"]))
     return problems
 
 
-def _standing(each: checks.Descriptor) -> Any:
-    """A value for an input that only a run can know."""
+def _placeholder(each: checks.Descriptor) -> Any:
+    """Return a placeholder for an input that is known only during the run."""
     if each.type in ("integer", "number"):
         return each.min or 1
     return each.choices[0] if each.choices else "…"
 
 
-def _given(model: Model, asked: ChildRequest) -> dict[str, Any]:
-    """An order's inputs, with something in the place of what only a run can know."""
-    given = {name: value for name, value in asked.inputs.items() if not isinstance(value, UnknownCost)}
+def _child_inputs(model: Model, request: ChildRequest) -> dict[str, Any]:
+    """Return the inputs of a child run, with placeholders for those known only during the run."""
+    values = {name: value for name, value in request.inputs.items() if not isinstance(value, UnknownCost)}
     for each in model.inputs:
-        if each.type in checks.MEDIA_TYPES and (each.name in asked.inputs or each.required):
-            given[each.name] = _PLACE
-        elif each.required and each.name not in given and each.default is None:
-            given[each.name] = _standing(each)
-    return given
+        if each.type in checks.MEDIA_TYPES and (each.name in request.inputs or each.required):
+            values[each.name] = _PLACEHOLDER_URL
+        elif each.required and each.name not in values and each.default is None:
+            values[each.name] = _placeholder(each)
+    return values
 
 
-def _unknown(model: Model, asked: ChildRequest) -> frozenset[str]:
-    """The inputs of an order that only a run can know."""
-    found = {name for name, value in asked.inputs.items() if isinstance(value, UnknownCost)}
-    if asked.open:
-        found |= {each.name for each in model.inputs if each.name not in asked.inputs}
-    return frozenset(found)
+def _unknown(model: Model, request: ChildRequest) -> frozenset[str]:
+    """Return the names of the inputs that are known only during the run."""
+    result = {name for name, value in request.inputs.items() if isinstance(value, UnknownCost)}
+    if request.open:
+        result |= {each.name for each in model.inputs if each.name not in request.inputs}
+    return frozenset(result)

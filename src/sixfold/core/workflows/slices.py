@@ -1,8 +1,7 @@
-"""Long computations in slices: the event loop serves others between them.
+"""Runs long computations in slices, so that the event loop can serve others in between.
 
-A computation is a generator that yields every few dozen items and returns its result. One that is over within
-a slice runs at once; of longer ones, one at a time goes on, so that together they never take more than a
-slice of a turn of the loop.
+A computation is a generator that yields every few dozen items and returns its result. One that ends within a
+slice runs at once; longer ones take turns, so that together they never block the loop for more than a slice.
 """
 
 from __future__ import annotations
@@ -15,12 +14,13 @@ from typing import Any, Final, TypeVar
 T = TypeVar("T")
 Steps = Generator[None, None, T]
 
-ITEMS: Final = 32  # between two points at which a computation may pause
-_SLICE_SECONDS = 0.004  # of the thread's CPU time
+# Items between two points at which a computation may pause.
+ITEMS: Final = 32
+_SLICE_SECONDS = 0.004  # CPU time of the thread
 
 
 def complete(steps: Steps[T]) -> T:
-    """The result, computed in one go."""
+    """Run a computation without pauses and return its result."""
     while True:
         try:
             next(steps)
@@ -35,7 +35,7 @@ class Slices:
         self._turn = asyncio.Lock()
 
     async def run(self, steps: Steps[T]) -> T:
-        """The result; raises what the computation raises."""
+        """Return the result of a computation; raises its errors."""
         try:
             _advance(steps)
             async with self._turn:
@@ -47,14 +47,14 @@ class Slices:
 
 
 class _Ended(Exception):
-    """The computation is over."""
+    """Carries the result of a finished computation."""
 
     def __init__(self, result: Any) -> None:
         self.result = result
 
 
 def _advance(steps: Steps[Any]) -> None:
-    """Compute for a slice; raises `_Ended` with the result."""
+    """Compute for one slice; raises `_Ended` with the result."""
     until = time.thread_time() + _SLICE_SECONDS
     try:
         while time.thread_time() < until:

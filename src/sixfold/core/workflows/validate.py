@@ -1,6 +1,6 @@
-"""Whether a graph can run: every error at once, in ComfyUI's shapes, and the graph made ready to run.
+"""Validates a graph: reports every error at once in ComfyUI's format, and prepares the graph to run.
 
-Links are followed without recursion, and only what an output needs is looked at, as in ComfyUI.
+Links are followed without recursion, and only nodes that an output needs are validated, as in ComfyUI.
 """
 
 from __future__ import annotations
@@ -16,16 +16,18 @@ from sixfold.core.workflows.slices import Steps
 from sixfold.core.workflows.validation_errors import Fault
 
 Link = tuple[str, int]
-# How much is said of a graph with many errors, so that an answer stays within bounds.
-_MOST_FAULTS, _MOST_NEAREST, _MOST_CIRCLES, _MOST_DEPENDENT = 1000, 50, 5, 16
-_OBJECT = (dict, Mapping)  # the first is nearly always it, and quickly known
-_DYNAMIC = "COMFY_"  # types of inputs that stand for several, named with dots
+# Limits on what is reported of a graph with many errors.
+_MAX_FAULTS, _MAX_NEAREST, _MAX_CYCLES, _MAX_DEPENDENT = 1000, 50, 5, 16
+# `dict` comes first because it is by far the most frequent and fast to check.
+_OBJECT = (dict, Mapping)
+# Prefix of input types that stand for several inputs, named with dots.
+_DYNAMIC = "COMFY_"
 _COERCE: Mapping[str, Callable[[Any], Any]] = {"INT": int, "FLOAT": float, "STRING": str, "BOOLEAN": bool}
 
 
 @dataclass(slots=True)
 class GraphNode:
-    """A checked node: its class, its values as their types, and its links by input."""
+    """A validated node: its class, its typed values, and its links by input."""
 
     id: str
     spec: NodeSpec
@@ -35,12 +37,12 @@ class GraphNode:
 
 @dataclass(frozen=True, slots=True)
 class ValidationResult:
-    """What there is to say of a graph.
+    """The result of validating a graph.
 
-    `nodes` are those that the good `outputs` need, each after what it needs itself. `error` is ComfyUI's
-    word on the whole graph, None when some output can run; `node_errors` are its words on nodes.
-    `missing_classes` maps an unknown class to its nodes, `missing_models` are files that no folder has.
-    `elsewhere`: by the classes of a ComfyUI, which alone can run it.
+    `nodes` are the nodes that the valid `outputs` need, each after its own dependencies. `error` is ComfyUI's
+    error for the whole graph, None if some output can run; `node_errors` are its errors by node.
+    `missing_classes` maps an unknown class to its nodes, `missing_models` are files that no folder contains.
+    `needs_remote` is True if only a connected ComfyUI can run the graph.
     """
 
     nodes: Mapping[str, GraphNode]
@@ -49,21 +51,21 @@ class ValidationResult:
     node_errors: Mapping[str, Any]
     missing_classes: Mapping[str, tuple[str, ...]]
     missing_models: tuple[Mapping[str, str], ...] = ()
-    elsewhere: bool = False
+    needs_remote: bool = False
 
     @property
     def valid(self) -> bool:
-        """Whether all of it can run."""
+        """Return whether the whole graph can run."""
         return self.error is None and not self.node_errors
 
     @property
     def errors(self) -> list[dict[str, Any]]:
-        """Every error in one list, those of nodes with `node_id` and `class_type`."""
+        """Return every error in one list, those of nodes with `node_id` and `class_type`."""
         whole = self.error is not None and self.error["type"] != "prompt_outputs_failed_validation"
         found: list[dict[str, Any]] = [dict(cast("Fault", self.error))] if whole else []
-        for node_id, told in self.node_errors.items():
-            where = {"node_id": node_id, "class_type": told["class_type"]}
-            found += [{**where, **each} for each in told["errors"]]
+        for node_id, row in self.node_errors.items():
+            where = {"node_id": node_id, "class_type": row["class_type"]}
+            found += [{**where, **each} for each in row["errors"]]
         return found
 
 
@@ -75,10 +77,10 @@ def validate(
     installed: Mapping[str, Collection[str]] | None = None,
     strict_models: bool = False,
 ) -> ValidationResult:
-    """Check a graph; `targets` names the only outputs that are wanted.
+    """Validate a graph; `targets` limits the outputs to run.
 
-    `installed` lists the files of each folder of models; one that is not there is told in
-    `missing_models`, and is an error with `strict_models`.
+    `installed` maps each model folder to its files; a missing file is reported in `missing_models`, and is an
+    error with `strict_models`.
     """
     return slices.complete(
         validation(graph, registry, targets=targets, installed=installed, strict_models=strict_models)
@@ -93,12 +95,12 @@ def validation(
     installed: Mapping[str, Collection[str]] | None = None,
     strict_models: bool = False,
 ) -> Steps[ValidationResult]:
-    """The same in steps."""
+    """Compute `validate` in steps."""
     return _Check(registry, installed or {}, strict_models).run(graph, targets)
 
 
 class _Check:
-    """One check, and what it has found so far."""
+    """One validation and its state."""
 
     def __init__(
         self, registry: Registry, installed: Mapping[str, Collection[str]], strict_models: bool
@@ -111,32 +113,32 @@ class _Check:
         self._nodes: dict[str, GraphNode] = {}
         self._faults: dict[str, list[Fault]] = {}
         self._models: list[Mapping[str, str]] = []
-        self._entered: dict[str, GraphNode] = {}
-        self._circles = self._described = self._turns = 0
+        self._path_nodes: dict[str, GraphNode] = {}
+        self._cycles = self._described = self._visits = 0
 
     def run(self, graph: object, targets: Collection[str] | None) -> Steps[ValidationResult]:
         if (malformed := _malformed(graph)) is not None:
             return ValidationResult({}, (), malformed, {}, {})
         self._graph = cast("Mapping[str, Mapping[str, Any]]", graph)
         yield
-        unknown = self._recognise()
+        unknown = self._find_classes()
         yield
-        wanted = [
+        selected = [
             node_id
             for node_id, spec in self._specs.items()
             if spec.output_node and (targets is None or node_id in targets)
         ]
-        if not wanted:
+        if not selected:
             error = self._unknown(unknown) or validation_errors.fault(
                 "prompt_no_outputs", "Prompt has no outputs"
             )
             return ValidationResult({}, (), error, {}, unknown)
-        for output in wanted:
+        for output in selected:
             yield from self._visit(output)
-        return (yield from self._verdict(wanted, unknown))
+        return (yield from self._verdict(selected, unknown))
 
-    def _recognise(self) -> dict[str, tuple[str, ...]]:
-        """Find every node's class; what is given back are the nodes of each unknown class."""
+    def _find_classes(self) -> dict[str, tuple[str, ...]]:
+        """Find every node's class; return the nodes of each unknown class."""
         unknown: dict[str, list[str]] = {}
         for node_id, node in self._graph.items():
             class_type = node["class_type"]
@@ -148,7 +150,7 @@ class _Check:
         return {class_type: tuple(nodes) for class_type, nodes in unknown.items()}
 
     def _unknown(self, unknown: Mapping[str, tuple[str, ...]]) -> Fault | None:
-        """All classes that are not there, as one error; the words name the first, as ComfyUI's do."""
+        """Return one error for all unknown classes; its text names the first, as ComfyUI's does."""
         if not unknown:
             return None
         class_type, nodes = next(iter(unknown.items()))
@@ -156,7 +158,7 @@ class _Check:
             {
                 "class_type": name,
                 "node_ids": list(ids),
-                "nearest": self._registry.nearest(name) if at < _MOST_NEAREST else "",
+                "nearest": self._registry.nearest(name) if at < _MAX_NEAREST else "",
             }
             for at, (name, ids) in enumerate(unknown.items())
         ]
@@ -164,65 +166,65 @@ class _Check:
         return validation_errors.fault("invalid_prompt", text, f"Node ID '#{nodes[0]}'", missing=missing)
 
     def _visit(self, output: str) -> Steps[None]:
-        """Check a node after all that it needs; a circle is an error of the node that closes it."""
+        """Validate a node after its dependencies; a cycle is an error of the node that closes it."""
         if output in self._nodes:
             return
         path: list[tuple[str, Iterator[Link]]] = [(output, self._enter(output))]
         while path:
-            self._turns += 1
-            if self._turns % slices.ITEMS == 0:
+            self._visits += 1
+            if self._visits % slices.ITEMS == 0:
                 yield
             node_id, pending = path[-1]
             for needed, _ in pending:
-                if needed in self._entered:
-                    self._faults.setdefault(node_id, []).append(self._circle(needed, path))
+                if needed in self._path_nodes:
+                    self._faults.setdefault(node_id, []).append(self._cycle_error(needed, path))
                 elif needed not in self._nodes and needed in self._specs:
                     path.append((needed, self._enter(needed)))
                     break
             else:
-                self._nodes[node_id] = self._entered.pop(node_id)
+                self._nodes[node_id] = self._path_nodes.pop(node_id)
                 path.pop()
 
-    def _circle(self, node_id: str, path: list[tuple[str, Iterator[Link]]]) -> Fault:
-        """The fault of a circle; only some are described, since each names its whole path."""
-        self._circles += 1
-        if self._circles > _MOST_CIRCLES:
+    def _cycle_error(self, node_id: str, path: list[tuple[str, Iterator[Link]]]) -> Fault:
+        """Return the error of a cycle; only some are described because each lists its whole path."""
+        self._cycles += 1
+        if self._cycles > _MAX_CYCLES:
             return validation_errors.cycle([node_id, "…", node_id])
         ids = [entered for entered, _ in path]
         return validation_errors.cycle([*ids[ids.index(node_id) :], node_id])
 
     def _enter(self, node_id: str) -> Iterator[Link]:
         node = self._checked(node_id)
-        self._entered[node_id] = node
+        self._path_nodes[node_id] = node
         return iter(node.links.values())
 
     # -- one node --------------------------------------------------------------------------------
 
     def _checked(self, node_id: str) -> GraphNode:
         spec = self._specs[node_id]
-        given: Mapping[str, Any] = self._graph[node_id].get("inputs") or {}
+        inputs: Mapping[str, Any] = self._graph[node_id].get("inputs") or {}
         node = GraphNode(node_id, spec)
         found: list[Fault] = []
         for each in spec.inputs:
-            if each.name in given:
-                if (fault := self._input(node, each, given[each.name])) is not None:
+            if each.name in inputs:
+                if (fault := self._input(node, each, inputs[each.name])) is not None:
                     found.append(fault)
             elif each.type.startswith(_DYNAMIC):
-                self._dynamic(node, each, given)
+                self._dynamic(node, each, inputs)
             elif each.section == "required":
                 found.append(validation_errors.missing(each))
         if found:
-            self._faults[node_id] = self._within(found)
+            self._faults[node_id] = self._limited(found)
         return node
 
-    def _within(self, found: list[Fault]) -> list[Fault]:
-        """The faults of a node, as far as so many are described for a whole graph."""
-        room = max(0, _MOST_FAULTS - self._described)
+    def _limited(self, found: list[Fault]) -> list[Fault]:
+        """Return the errors of a node, up to the limit for the whole graph."""
+        room = max(0, _MAX_FAULTS - self._described)
         self._described += len(found)
-        return found if len(found) <= room else [*found[:room], validation_errors.more(_MOST_FAULTS)]
+        return found if len(found) <= room else [*found[:room], validation_errors.more(_MAX_FAULTS)]
 
-    def _dynamic(self, node: GraphNode, each: NodeInput, given: Mapping[str, Any]) -> None:
-        for name, value in given.items():
+    def _dynamic(self, node: GraphNode, each: NodeInput, inputs: Mapping[str, Any]) -> None:
+        for name, value in inputs.items():
             if name.startswith(f"{each.name}."):
                 self._input(node, NodeInput(name, "*", each.section), value)
 
@@ -257,7 +259,8 @@ class _Check:
         if source is None:
             if origin not in self._graph:
                 return validation_errors.bad_link(each, value, f"there is no node {origin}")
-            return None  # its class is unknown, and that is told
+            # The unknown class is reported separately.
+            return None
         if not 0 <= slot < len(source.outputs):
             return validation_errors.bad_link(each, value, f"node {origin} has no output {slot}")
         node.links[each.name] = (origin, slot)
@@ -284,21 +287,23 @@ class _Check:
             )
             if not self._strict:
                 return None
-        if self._described >= _MOST_FAULTS:
-            return validation_errors.more(_MOST_FAULTS)
+        if self._described >= _MAX_FAULTS:
+            return validation_errors.more(_MAX_FAULTS)
         return validation_errors.not_listed(each, value, choices)
 
-    # -- the whole -------------------------------------------------------------------------------
+    # -- the whole graph -------------------------------------------------------------------------
 
-    def _verdict(self, wanted: list[str], unknown: Mapping[str, tuple[str, ...]]) -> Steps[ValidationResult]:
+    def _verdict(
+        self, selected: list[str], unknown: Mapping[str, tuple[str, ...]]
+    ) -> Steps[ValidationResult]:
         error = self._unknown(unknown)
         models = tuple(self._models)
         if not self._faults and error is None:
-            return ValidationResult(self._nodes, tuple(wanted), None, {}, unknown, models)
+            return ValidationResult(self._nodes, tuple(selected), None, {}, unknown, models)
         yield
         bad = self._bad()
         yield
-        dependent = self._dependent([output for output in wanted if output in bad], bad)
+        dependent = self._dependent([output for output in selected if output in bad], bad)
         yield
         node_errors = {
             node_id: {
@@ -309,7 +314,7 @@ class _Check:
             for node_id, outputs in dependent.items()
             if node_id in self._faults
         }
-        good = [output for output in wanted if output not in bad]
+        good = [output for output in selected if output not in bad]
         if error is None and not good:
             error = self._failed(node_errors)
         needed = self._reached(good) if error is None else set[str]()
@@ -317,7 +322,7 @@ class _Check:
         return ValidationResult(nodes, tuple(good) if needed else (), error, node_errors, unknown, models)
 
     def _bad(self) -> set[str]:
-        """The nodes that have a fault or need one that has; nodes stand after what they need."""
+        """Return the nodes that have an error or depend on one; nodes come after their dependencies."""
         bad = set(self._faults)
         for node_id, node in self._nodes.items():
             if any(origin in bad for origin, _ in node.links.values()):
@@ -325,9 +330,9 @@ class _Check:
         return bad
 
     def _dependent(self, outputs: list[str], bad: set[str]) -> dict[str, list[str]]:
-        """The first outputs that need each bad node.
+        """Return the first outputs that depend on each bad node.
 
-        A node with enough of them is not entered again: what it needs has as many, so each link is
+        A node with enough outputs is not visited again: its dependencies have as many, so each link is
         followed a bounded number of times.
         """
         found: dict[str, list[str]] = {}
@@ -335,15 +340,15 @@ class _Check:
             stack = [output]
             while stack:
                 node_id = stack.pop()
-                known = found.setdefault(node_id, [])
-                if len(known) >= _MOST_DEPENDENT or (known and known[-1] == output):
+                fields = found.setdefault(node_id, [])
+                if len(fields) >= _MAX_DEPENDENT or (fields and fields[-1] == output):
                     continue
-                known.append(output)
+                fields.append(output)
                 stack += [each for each, _ in self._nodes[node_id].links.values() if each in bad]
         return found
 
     def _reached(self, outputs: Collection[str]) -> set[str]:
-        """The nodes that some of these outputs need, with the outputs."""
+        """Return the nodes that these outputs need, including the outputs."""
         reached, stack = set(outputs), list(outputs)
         while stack:
             node = self._nodes.get(stack.pop())
@@ -354,32 +359,34 @@ class _Check:
         return reached
 
     def _failed(self, node_errors: Mapping[str, Any]) -> Fault:
-        told = [
+        texts = [
             f"{each['message']}: {each['details']}" for row in node_errors.values() for each in row["errors"]
         ]
         text = "Prompt outputs failed validation"
-        return validation_errors.fault("prompt_outputs_failed_validation", text, "\n".join(told))
+        return validation_errors.fault("prompt_outputs_failed_validation", text, "\n".join(texts))
 
 
 def _malformed(graph: object) -> Fault | None:
-    """What keeps a graph from being one at all."""
+    """Return the error of a document that is not a graph, or None."""
     if not isinstance(graph, Mapping):
         return validation_errors.fault("no_prompt" if not graph else "invalid_prompt", "No prompt provided")
     for node_id, node in cast("Mapping[Any, Any]", graph).items():
-        known: Mapping[str, Any] = cast("Mapping[str, Any]", node) if isinstance(node, _OBJECT) else {}
-        if not isinstance(known.get("class_type"), str) or not isinstance(known.get("inputs") or {}, _OBJECT):
+        fields: Mapping[str, Any] = cast("Mapping[str, Any]", node) if isinstance(node, _OBJECT) else {}
+        if not isinstance(fields.get("class_type"), str) or not isinstance(
+            fields.get("inputs") or {}, _OBJECT
+        ):
             text = "Cannot execute because a node is missing the class_type property."
             return validation_errors.fault("invalid_prompt", text, f"Node ID '#{node_id}'")
     return None
 
 
-def _fits(received: str, wanted: str) -> bool:
-    """Whether a value of one type may go into an input of another: any, or a member in common."""
-    if received == "*" or wanted == "*" or received.startswith(_DYNAMIC) or wanted.startswith(_DYNAMIC):
+def _fits(received: str, expected: str) -> bool:
+    """Return whether a value of type `received` fits an input of type `expected`."""
+    if received == "*" or expected == "*" or received.startswith(_DYNAMIC) or expected.startswith(_DYNAMIC):
         return True
-    if "," not in received and "," not in wanted:
+    if "," not in received and "," not in expected:
         return False
-    one, other = ({part.strip() for part in kind.split(",")} for kind in (received, wanted))
+    one, other = ({part.strip() for part in kind.split(",")} for kind in (received, expected))
     return bool(one & other) or "*" in one | other
 
 

@@ -1,4 +1,4 @@
-"""What can be wrong with a graph, in ComfyUI's words: `type`, `message`, `details` and `extra_info`."""
+"""Validation errors of graphs in ComfyUI's format: `type`, `message`, `details` and `extra_info`."""
 
 from __future__ import annotations
 
@@ -13,42 +13,41 @@ _SHOWN_CHOICES = 20
 
 
 def fault(kind: str, message: str, details: str = "", **extra: Any) -> Fault:
-    """One fault."""
     return {"type": kind, "message": message, "details": details, "extra_info": extra}
 
 
 def of_input(kind: str, message: str, details: str, given: NodeInput, **extra: Any) -> Fault:
-    """A fault of one input, with the input's own schema."""
+    """Return an error of one input, with the input's schema."""
     config = object_info.config(given)
     return fault(kind, message, details, input_name=given.name, input_config=config, **extra)
 
 
 def more(most: int) -> Fault:
-    """Stands for all further faults of a graph that has very many."""
+    """Return the error that stands for all further errors of a graph."""
     return fault("more_errors", f"Only the first {most:,} errors are described")
 
 
 def missing(given: NodeInput) -> Fault:
-    """A required input that is not there."""
+    """Return the error for a missing required input."""
     return fault("required_input_missing", "Required input is missing", given.name, input_name=given.name)
 
 
 def bad_link(given: NodeInput, value: Any, why: str = "") -> Fault:
-    """A link that is none, or leads nowhere."""
+    """Return the error for a link that is malformed or leads to no output."""
     text = "Bad linked input, must be a length-2 list of [node_id, slot_index]"
     details = f"{given.name}, {why}" if why else given.name
     return of_input("bad_linked_input", text, details, given, received_value=value)
 
 
 def mismatch(given: NodeInput, received: str, link: Any) -> Fault:
-    """A link between two types that do not go together."""
+    """Return the error for a link between incompatible types."""
     details = f"{given.name}, received_type({received}) mismatch input_type({given.type})"
     text = "Return type mismatch between linked nodes"
     return of_input("return_type_mismatch", text, details, given, received_type=received, linked_node=link)
 
 
 def unconvertible(given: NodeInput, value: Any, error: Exception) -> Fault:
-    """A value that is not of the input's type and cannot be made so."""
+    """Return the error for a value that cannot be converted to the input's type."""
     return of_input(
         "invalid_input_type",
         f"Failed to convert an input value to a {given.type} value",
@@ -60,25 +59,25 @@ def unconvertible(given: NodeInput, value: Any, error: Exception) -> Fault:
 
 
 def not_finite(given: NodeInput, value: float) -> Fault:
-    """A number that is NaN or infinite."""
+    """Return the error for a number that is NaN or infinite."""
     text = f"Value must be a finite number; got {value}"
     return of_input("value_not_finite", text, given.name, given, received_value=str(value))
 
 
 def too_small(given: NodeInput, value: Any) -> Fault:
-    """A number below its least."""
+    """Return the error for a number below its minimum."""
     text = f"Value {value} smaller than min of {given.options['min']}"
     return of_input("value_smaller_than_min", text, given.name, given, received_value=value)
 
 
 def too_big(given: NodeInput, value: Any) -> Fault:
-    """A number above its greatest."""
+    """Return the error for a number above its maximum."""
     text = f"Value {value} bigger than max of {given.options['max']}"
     return of_input("value_bigger_than_max", text, given.name, given, received_value=value)
 
 
 def not_listed(given: NodeInput, value: Any, choices: Iterable[Any]) -> Fault:
-    """A value that is none of the choices; a long list is not sent back."""
+    """Return the error for a value that is not one of the choices; a long list is not repeated."""
     listed = list(choices)
     short = len(listed) <= _SHOWN_CHOICES
     shown = str(listed) if short else f"(list of length {len(listed)})"
@@ -96,6 +95,6 @@ def not_listed(given: NodeInput, value: Any, choices: Iterable[Any]) -> Fault:
 
 
 def cycle(path: list[str]) -> Fault:
-    """Nodes that wait for each other."""
+    """Return the error for nodes that depend on each other."""
     shown = " → ".join(path)
-    return fault("dependency_cycle", "The graph goes round in a circle", shown, cycle=path, input_name=None)
+    return fault("dependency_cycle", "The graph contains a cycle", shown, cycle=path, input_name=None)

@@ -1,4 +1,4 @@
-"""Who is told what graphs do: clients by their id, each tenant's its own."""
+"""The websocket clients of ComfyUI, by tenant and client id, and the messages sent to them."""
 
 from __future__ import annotations
 
@@ -18,22 +18,23 @@ Messages = tuple[Message, ...]
 _MOST_WAITING = 2000
 _MOST_WAITING_BYTES = 64 * 2**20
 _MOST_REMEMBERED = 1000
-_MOST_BYTES = 8 * 2**20  # of the messages of all runs, as JSON
+# Maximum size of the remembered messages of all runs, as JSON.
+_MOST_BYTES = 8 * 2**20
 _encode = msgspec.json.Encoder(enc_hook=str).encode
 _JPEG, _PNG = 1, 2
-MOST_WITHHELD_BYTES = 128 * 2**20  # of the images of one run
+MOST_WITHHELD_BYTES = 128 * 2**20  # per run
 _MOST_WITHHELD_OF_ALL = 2**30
 _PREVIEW = 1
-# What a history tells of a run; the rest was of use while it ran.
+# The messages of a run that the history contains.
 _TOLD = frozenset(
     {"execution_start", "execution_cached", "execution_success", "execution_error", "execution_interrupted"}
 )
 
 
 class HubClient:
-    """One open socket, and the messages that it has not sent yet, as JSON or pictures; `size` in bytes.
+    """An open socket and its queue of unsent messages; `size` is in bytes.
 
-    A client that reads too slowly for their number or size is `behind`: it gets nothing more.
+    A client that reads too slowly for the queue's limits is `behind` and receives nothing more.
     """
 
     def __init__(self, client_id: str) -> None:
@@ -44,7 +45,7 @@ class HubClient:
         self._released: deque[Message] = deque()
 
     def tell(self, message: Message) -> None:
-        """Queue a message, unless the client is behind; one alone may be of any size."""
+        """Queue a message, unless the client is behind; a single message may be of any size."""
         if self.behind.is_set():
             return
         content = _sent(message)
@@ -58,12 +59,12 @@ class HubClient:
         self.size += len(content)
 
     def release(self, messages: Messages) -> None:
-        """Queue what was withheld; it comes at once, so that no client is behind because of it."""
+        """Queue withheld messages; they do not count against the queue's limits."""
         if not self.behind.is_set():
             self._queue.put_nowait(messages)
 
     async def next(self) -> str | bytes:
-        """The oldest message that was not sent."""
+        """Return the oldest unsent message."""
         while not self._released:
             content = await self._queue.get()
             if not isinstance(content, tuple):
@@ -84,7 +85,7 @@ class _Withheld:
 
 
 class WebSocketHub:
-    """All open sockets, and what was said of the last runs."""
+    """All open sockets, and the remembered messages of the latest runs."""
 
     def __init__(self) -> None:
         self._clients: defaultdict[Tenant, list[HubClient]] = defaultdict(list)
@@ -96,7 +97,7 @@ class WebSocketHub:
 
     @contextmanager
     def open(self, tenant: Tenant, client_id: str) -> Generator[HubClient]:
-        """A client for as long as its socket is open."""
+        """Register a client for as long as its socket is open."""
         client = HubClient(client_id)
         self._clients[tenant].append(client)
         try:
@@ -107,18 +108,18 @@ class WebSocketHub:
                 del self._clients[tenant]
 
     def send(self, tenant: Tenant, client_id: str | None, message: Message) -> None:
-        """Tell a client that sees a tenant's work; all of them where none is named."""
+        """Send a message to a client that sees the tenant's work, or to all if `client_id` is None."""
         for each in {tenant, tenant.whole}:
             self.tell_own(each, client_id, message)
 
     def tell_own(self, tenant: Tenant, client_id: str | None, message: Message) -> None:
-        """Tell a client of exactly this tenant; all of them where none is named."""
+        """Send a message to a client of exactly this tenant, or to all if `client_id` is None."""
         for client in tuple(self._clients.get(tenant, ())):
             if client_id is None or client.id == client_id:
                 client.tell(message)
 
     def withhold(self, prediction_id: str, *messages: Message) -> bool:
-        """Keep messages of a run that is not paid yet; False, without keeping them, beyond a limit."""
+        """Store messages of an unpaid run; return False, without storing them, above a limit."""
         size = sum(len(each) for each in messages if isinstance(each, bytes))
         kept = self._withheld.setdefault(prediction_id, _Withheld())
         if kept.size + size > MOST_WITHHELD_BYTES or self.withheld_bytes + size > _MOST_WITHHELD_OF_ALL:
@@ -129,22 +130,22 @@ class WebSocketHub:
         return True
 
     def release(self, prediction_id: str, tenant: Tenant, client_id: str | None) -> None:
-        """Tell a client, or all of a tenant, what was withheld of a run that is paid."""
+        """Send the withheld messages of a paid run to a client, or to all clients of the tenant."""
         messages = self.forget_withheld(prediction_id)
         for client in tuple(self._clients.get(tenant, ())):
             if messages and (client_id is None or client.id == client_id):
                 client.release(messages)
 
     def forget_withheld(self, prediction_id: str) -> Messages:
-        """Forget what was withheld of a run; gives it."""
+        """Remove and return the withheld messages of a run."""
         kept = self._withheld.pop(prediction_id, _Withheld())
         self.withheld_bytes -= kept.size
         return tuple(kept.messages)
 
     def remember(self, prediction_id: str, kind: str, data: Mapping[str, Any]) -> None:
-        """Remember what a history will tell of a run; of each kind the last message.
+        """Store a message for the history of a run; of each kind, only the last one.
 
-        The id is the server's own: clients choose the ids of prompts, and may choose another client's.
+        The key is the prediction id, because clients choose prompt ids and may choose another client's.
         """
         if kind in _TOLD:
             messages = self._said.setdefault(prediction_id, [])
@@ -158,11 +159,11 @@ class WebSocketHub:
                 self.size -= self._sizes.pop(oldest)
 
     def messages(self, prediction_id: str) -> list[list[Any]]:
-        """What was said of a run, as far as it is remembered."""
+        """Return the remembered messages of a run."""
         return self._said.get(prediction_id, [])
 
 
 def picture(data: bytes, content_type: str) -> bytes:
-    """A picture as ComfyUI sends it over its socket: what it is, its format, its bytes."""
+    """Return an image in the binary format of ComfyUI's socket: event type, image format, bytes."""
     form = _PNG if content_type == "image/png" else _JPEG
     return _PREVIEW.to_bytes(4) + form.to_bytes(4) + data

@@ -1,4 +1,4 @@
-"""Workflow spaces: graphs that are called by name, with what the interface says of each."""
+"""Named workflows: graphs that are run by name, and their description in the API."""
 
 from __future__ import annotations
 
@@ -13,17 +13,20 @@ from sixfold.core.workflows.nodes import Graph, Registry
 from sixfold.core.workflows.storage import GIVEN
 from sixfold.core.workflows.validate import validate
 
-PREFIX: Final = "space:"  # of the models that spaces are
+# Prefix of the names of models made from workflows.
+PREFIX: Final = "space:"
 ENGINE: Final = "graph"
-PROMPT: Final = "comfyui-prompt"  # the model of graphs that come whole
+# The model of graphs that are sent whole.
+PROMPT: Final = "comfyui-prompt"
 PATH: Final = "/api/graph/spaces"
-OWN: Final = "Sixfold"  # how the names of our own classes begin
+# Prefix of the names of Sixfold's own node classes.
+OWN: Final = "Sixfold"
 _MOST_CHARS = 16_000
 
 
 @dataclass(frozen=True, slots=True)
 class Workflow:
-    """One space: its graph, its stored bytes, its inputs (None: it is run as it is), and its facts."""
+    """A named workflow: its graph, its stored bytes, its inputs (None: it takes none) and its metadata."""
 
     slug: str
     name: str
@@ -43,12 +46,12 @@ class Workflow:
 
     @property
     def model(self) -> str:
-        """The name of the model that it is."""
+        """Return the name of its model."""
         return PREFIX + self.slug
 
     @property
     def record(self) -> dict[str, Any]:
-        """As the interface has it (F1)."""
+        """Return the workflow as the API shows it."""
         return {
             "slug": self.slug,
             "name": self.name,
@@ -69,7 +72,7 @@ class Workflow:
         }
 
     def row(self, owner: str = "") -> dict[str, Any]:
-        """Its model, as the catalogue's files have it; `owner` is the account whose own it is."""
+        """Return its model in the catalog's format; `owner` is the id of the account that owns it."""
         return {
             "title": self.name,
             "description": self.description,
@@ -100,7 +103,7 @@ def _descriptor(each: ApiInput) -> dict[str, Any]:
 
 
 def api_inputs(rows: Sequence[Mapping[str, Any]]) -> tuple[ApiInput, ...]:
-    """Inputs as they were written with `record`."""
+    """Return inputs from the rows written by `ApiInput.record`."""
     return tuple(
         ApiInput(
             name=str(row["name"]),
@@ -116,13 +119,13 @@ def api_inputs(rows: Sequence[Mapping[str, Any]]) -> tuple[ApiInput, ...]:
 
 
 def ordered(inputs: Mapping[str, Any], files: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """A task's graph with its inputs in their places; `files` are the names of those that came with it."""
+    """Return a task's graph with its inputs applied; `files` are the names of files sent with the request."""
     given = {**inputs, **{name: GIVEN + name for name in files}}
     return apply(inputs["graph"], api_inputs(inputs.get("api_inputs") or ()), given)
 
 
 def bundled(catalogue: Mapping[str, Any], contents: Mapping[str, bytes]) -> dict[str, Workflow]:
-    """The spaces that come with the program: `catalogue.toml`, and each graph's bytes by its slug."""
+    """Return the built-in workflows from `catalogue.toml` and each graph's bytes by slug."""
     files, origins = catalogue.get("files", {}), catalogue.get("origins", {})
     checked = mapping(catalogue.get("verified"))
     return {
@@ -152,19 +155,21 @@ def bundled(catalogue: Mapping[str, Any], contents: Mapping[str, bytes]) -> dict
 
 
 def unverified() -> dict[str, Any]:
-    """The verification of what nobody has checked yet."""
+    """Return the verification record of a workflow that has not been checked."""
     return {"status": "unverified", "checkedAt": "", "runtime": "", "evidence": ""}
 
 
 def verified(space: Workflow, registry: Registry, day: str) -> dict[str, Any]:
-    """What a check of a space's graph and of its inputs finds; `day` is when."""
+    """Return the verification record after checking a workflow's graph and inputs on `day`."""
     verdict = validate(space.graph, registry)
     lost = [
         each.name
         for each in space.inputs or ()
         if each.field not in mapping(mapping(space.graph.get(each.node_id)).get("inputs"))
     ]
-    reasons = [str(fault["message"]) for fault in verdict.errors] + [f"{name} leads nowhere" for name in lost]
+    reasons = [str(fault["message"]) for fault in verdict.errors] + [
+        f"input {name} has no target" for name in lost
+    ]
     if reasons:
         return {**unverified(), "checkedAt": day, "evidence": "; ".join(reasons)}
     inputs = len(space.inputs or ())
@@ -192,18 +197,18 @@ def _inputs(rows: Sequence[Mapping[str, Any]]) -> tuple[ApiInput, ...]:
 
 
 def _custom(graph: Graph) -> tuple[str, ...]:
-    """Where the classes that are not ComfyUI's own come from: our own are told by this server."""
+    """Return the paths of the classes that are Sixfold's own, which this server describes."""
     own = sorted({str(node["class_type"]) for node in graph.values()})
     return tuple(f"/object_info/{name}" for name in own if name.startswith(OWN))
 
 
 def foreign(graph: Graph, registry: Registry) -> Iterator[str]:
-    """The classes of a graph that are neither ComfyUI's own nor known here."""
+    """Yield the classes of a graph that are not in the registry."""
     for name in dict.fromkeys(str(node["class_type"]) for node in graph.values()):
         if name not in registry:
             yield name
 
 
 def slug_of(name: str) -> str:
-    """A name as a slug; empty where nothing of it is left."""
+    """Return a name as a slug; empty if no character is usable."""
     return plain_name(name, "-")[:80]

@@ -69,7 +69,7 @@ class ComfyFileRoutes:
                 raise errors.BadRequest("There is no picture that original_ref names")
             picture = await self._services.blobs.local_path(original.blob)
             try:
-                await self._services.workflows.pictures.masked(picture, path, result)
+                await self._services.workflows.images.masked(picture, path, result)
             except UnusableInput as error:
                 raise errors.BadRequest(str(error)) from error
             return await self._keep(principal.tenant, replace(form, path=result, content_type="image/png"))
@@ -144,7 +144,7 @@ class ComfyFileRoutes:
             return None
         load = functools.partial(self._services.blobs.local_path, found.blob)
         try:
-            seen = await self._services.workflows.pictures.viewed(load, query.get("preview"), channel)
+            seen = await self._services.workflows.images.viewed(load, query.get("preview"), channel)
         except UnusableInput:
             return None
         return Response(seen[0], 200, media_type=seen[1])

@@ -52,16 +52,16 @@ class ComfyQueue:
                 validation_errors.fault("no_prompt", "No prompt provided", "No prompt provided")
             ), {}
         targets = [str(each) for each in listed(body.get("partial_execution_targets"))] or None
-        await self._workshop.look(graph, principal.tenant.model_owner)
-        verdict = await self._workshop.verdict(graph, targets=targets, strict_models=_is_strict(body))
-        self._workshop.require(verdict)
+        await self._workshop.refresh_remote(graph, principal.tenant.model_owner)
+        verdict = await self._workshop.validate(graph, targets=targets, strict_models=_is_strict(body))
+        self._workshop.require_runnable(verdict)
         if verdict.error is not None:
             return {"error": verdict.error, "node_errors": dict(verdict.node_errors)}, {}
         missing = await self._missing_files(principal.tenant, verdict)
         if missing:
             return missing, {}
         charged = not principal.keyless
-        estimate = await self._workshop.estimated(verdict, principal.tenant.model_owner, charged=charged)
+        estimate = await self._workshop.estimate_cost(verdict, principal.tenant.model_owner, charged=charged)
         client_id = body.get("client_id") or mapping(body.get("extra_data")).get("client_id")
         order = PredictionRequest(
             principal=principal,

@@ -1,7 +1,7 @@
-"""A workflow as the editor saves it, flattened: subgraphs and group nodes opened, links by their ends.
+"""Flattens a workflow in the editor's format: expands subgraphs and group nodes, and resolves links.
 
 A node inside a subgraph has the id `<host>:<inner>`; inside a group node, `<host>:<index>`. The borders of
-both are nodes of their own that only pass on, so that a link is followed through them like a reroute.
+both become pass-through nodes, so that a link is followed through them like a reroute.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _MAX_DEPTH = 32
 
 @dataclass(slots=True)
 class EditorSlot:
-    """One input of a node in the editor: what is linked to it, and the name of its widget if it has one.
+    """An input of an editor node: the output linked to it, and the name of its widget, if any.
 
-    A host's own value of a promoted widget is its `value`.
+    `value` is a host's own value of a promoted widget.
     """
 
     name: str
@@ -42,7 +42,7 @@ class EditorSlot:
 
 @dataclass(slots=True)
 class EditorNode:
-    """One node as the editor has it. `passes` leads from an output to the input that it passes on."""
+    """A node of the editor; `passes` means that each output forwards the input of the same index."""
 
     id: str
     type: str
@@ -57,28 +57,30 @@ class EditorNode:
 
 
 def is_editor(document: object) -> bool:
-    """Whether a document is in the editor's format."""
+    """Return whether a document is in the editor's format."""
     known = mapping(document)
     return isinstance(known.get("nodes"), list) and "links" in known
 
 
 class InvalidSubgraph(BadRequest):
-    """A subgraph holds itself, or subgraphs are nested too deep."""
+    """Raised if a subgraph contains itself or is nested too deep."""
 
     code = "bad_subgraph"
 
 
 def flatten(document: Json, limits: GraphLimits = DEFAULT_LIMITS) -> dict[str, EditorNode]:
-    """Every node by its flat id, in the document's order; raises `GraphTooLarge` or `InvalidSubgraph`.
+    """Return every node by its flat id, in the document's order.
 
-    Nodes, inputs and text are counted before they are added, so that work and memory are bounded by
-    `limits` and not by what the document would open to.
+    Raises `GraphTooLarge` or `InvalidSubgraph`.
+
+    Nodes, inputs and text are counted before they are added, so that work and memory are bounded by `limits`
+    and not by the size of the expanded document.
     """
     return slices.complete(flattening(document, limits))
 
 
 def flattening(document: Json, limits: GraphLimits = DEFAULT_LIMITS) -> Steps[dict[str, EditorNode]]:
-    """The same in steps."""
+    """Compute `flatten` in steps."""
     sheet = _Document(document, limits)
     links = _sorted_links(document)
     yield
@@ -87,12 +89,12 @@ def flattening(document: Json, limits: GraphLimits = DEFAULT_LIMITS) -> Steps[di
 
 
 class _Document:
-    """The flat nodes so far, and the definitions that hosts refer to."""
+    """The flat nodes so far, and the definitions of subgraphs and group nodes."""
 
     def __init__(self, document: Json, limits: GraphLimits) -> None:
         self.nodes: dict[str, EditorNode] = {}
         self._budget = limits.budget()
-        # The definitions that are being opened, outermost first, and the links of each definition.
+        # The definitions being expanded, outermost first, and the links of each definition.
         self._path: list[str] = []
         self._links: dict[str, _Links] = {}
         self._costs: dict[int, tuple[int, int]] = {}
@@ -102,7 +104,7 @@ class _Document:
         self._groups: Json = extra.get("groupNodes") or {}
 
     def open(self, graph: Json, links: _Links, prefix: str, mode: int) -> Steps[None]:
-        """Add the nodes of a graph or subgraph whose ids begin with `prefix`."""
+        """Add the nodes of a graph or subgraph; their ids start with `prefix`."""
         for at, row in enumerate(listed(graph.get("nodes"))):
             if at % slices.ITEMS == 0:
                 yield
@@ -112,7 +114,7 @@ class _Document:
             yield from self._add(node, row)
 
     def _spend(self, row: Json, prefix: str) -> None:
-        """Count a node with its slots, values and texts before it is made."""
+        """Count a node with its slots, values and texts before it is created."""
         cost = self._costs.get(id(row))
         if cost is None:
             cost = self._costs[id(row)] = _cost(row)
@@ -132,7 +134,7 @@ class _Document:
     # -- subgraphs -------------------------------------------------------------------------------
 
     def _subgraph(self, host: EditorNode, definition: Json, row: Json) -> Steps[None]:
-        """Open a subgraph: its inputs lead to the host's, the host's outputs to its outputs."""
+        """Expand a subgraph: its inputs are linked to the host's, the host's outputs to its outputs."""
         self._enter(host.type, str(definition.get("name") or host.type))
         links = self._links.get(host.type)
         if links is None:
@@ -169,7 +171,7 @@ class _Document:
     # -- group nodes -----------------------------------------------------------------------------
 
     def _group(self, host: EditorNode, group: Json) -> None:
-        """Open a group node: its free inputs and outputs are the host's, in order."""
+        """Expand a group node: its unconnected inputs and outputs are the host's, in order."""
         rows: list[Json] = group.get("nodes") or []
         prefix = f"{host.id}:"
         links: list[list[Any]] = group.get("links") or []
@@ -203,7 +205,7 @@ class _Document:
 
 
 def _cost(row: Json) -> tuple[int, int]:
-    """The values and the text of one row of a document that become part of the graph."""
+    """Return the number of values and characters that one row adds to the graph."""
     slots = [*listed(row.get("inputs")), *listed(row.get("outputs"))]
     properties = _properties(row)
     kept = [row.get(name) for name in ("id", "type", "title", "widgets_values", "widgets_values_named")]
@@ -213,18 +215,18 @@ def _cost(row: Json) -> tuple[int, int]:
 
 
 def _index(told: Any) -> Any:
-    """A node of a group by its place; some editors wrote the whole node."""
+    """Return the index of a node in a group; some editors stored the whole node."""
     return mapping(told).get("index", told)
 
 
 def _give(values: list[Any], slots: list[EditorSlot]) -> None:
-    """A host's own values of its widgets, in the order of its definition's."""
+    """Assign the host's values to its widgets, in the order of the definition."""
     for slot, value in zip(slots, values, strict=False):
         slot.value = value
 
 
 def _promote(nodes: Mapping[str, EditorNode], prefix: str, given: Iterable[tuple[list[Any], Any]]) -> None:
-    """Give a host's own values of promoted widgets to the nodes inside whose widgets they are."""
+    """Assign the host's values of promoted widgets to the inner nodes that own the widgets."""
     for (inner, name, *_), value in given:
         node = nodes.get(f"{prefix}{inner}")
         if node is not None and value is not None:
@@ -241,7 +243,7 @@ def _properties(row: Json) -> Json:
 
 @dataclass(frozen=True, slots=True)
 class _Links:
-    """A graph's links by id, and those to its outputs: origin, its slot, the output."""
+    """The links of a graph by id, and those to its outputs: origin, origin slot, output."""
 
     by_id: Mapping[Any, tuple[str, int, str, int]]
     outgoing: tuple[tuple[str, int, int], ...]
@@ -254,7 +256,7 @@ def _sorted_links(graph: Json) -> _Links:
 
 
 def _links(graph: Json) -> dict[Any, tuple[str, int, str, int]]:
-    """A graph's links by id: origin, its slot, target, its slot; rows of both schemas."""
+    """Return a graph's links by id: origin, origin slot, target, target slot; accepts both schemas."""
     found: dict[Any, tuple[str, int, str, int]] = {}
     for row in graph.get("links") or ():
         if told := mapping(row):
@@ -267,7 +269,7 @@ def _links(graph: Json) -> dict[Any, tuple[str, int, str, int]]:
 
 
 def _inner(source: Source, prefix: str) -> Source:
-    """A link's origin by its flat id; what comes in from outside comes through the border."""
+    """Return a link's origin by its flat id; links from outside pass through the border node."""
     origin, slot = source
     return (prefix + (_BORDER_IN if origin == "-10" else origin), slot)
 
@@ -300,5 +302,5 @@ def _node(row: Json, prefix: str, links: Mapping[Any, tuple[str, int, str, int]]
 
 
 def widget_of(slot: EditorSlot) -> NodeInput:
-    """The widget that a slot stands for, where no schema tells of it."""
+    """Return the widget of a slot if the class has no schema."""
     return NodeInput(slot.widget, slot.type)

@@ -1,4 +1,4 @@
-"""The editor's format into the API format, as the editor itself would export it."""
+"""Converts the editor's format to the API format, as the editor would export it."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _VIRTUAL = NOTES | {"Reroute", "PrimitiveNode"}
 
 
 class NotAWorkflow(BadRequest):
-    """The document is no workflow."""
+    """Raised if a document is not a workflow."""
 
     code = "not_a_workflow"
 
 
 @dataclass(frozen=True, slots=True)
 class ConvertedGraph:
-    """A graph in API format; `unknown` maps classes that the registry has not to their nodes.
+    """A graph in API format; `unknown` maps classes that are not in the registry to their nodes.
 
-    `models` are files that the workflow itself says where to find: `name`, `url`, `directory`.
+    `models` are files for which the workflow itself has a source: `name`, `url`, `directory`.
     """
 
     graph: Graph
@@ -38,20 +38,20 @@ class ConvertedGraph:
 
 @dataclass(frozen=True, slots=True)
 class _FixedValue:
-    """A value that comes over a link: a primitive's."""
+    """The value of a primitive, received over a link."""
 
     value: Any
 
 
 def convert(document: object, registry: Registry, limits: GraphLimits = DEFAULT_LIMITS) -> ConvertedGraph:
-    """A document in either format as a graph; raises `NotAWorkflow` or `GraphTooLarge`."""
+    """Return a document of either format as a graph; raises `NotAWorkflow` or `GraphTooLarge`."""
     return slices.complete(conversion(document, registry, limits))
 
 
 def conversion(
     document: object, registry: Registry, limits: GraphLimits = DEFAULT_LIMITS
 ) -> Steps[ConvertedGraph]:
-    """The same in steps."""
+    """Compute `convert` in steps."""
     known = mapping(document)
     known = mapping(known.get("prompt")) or known
     if flatten.is_editor(known):
@@ -71,7 +71,7 @@ def _of_editor(document: Mapping[str, Any], registry: Registry, limits: GraphLim
     try:
         nodes = yield from flatten.flattening(document, limits)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError):
-        raise NotAWorkflow("The editor's document is damaged") from None
+        raise NotAWorkflow("The editor document is not valid") from None
     follower = _LinkFollower(nodes, limits.values)
     graph: dict[str, dict[str, Any]] = {}
     models: list[Mapping[str, Any]] = []
@@ -104,12 +104,12 @@ def _exported(node: EditorNode, follower: _LinkFollower, spec: NodeSpec | None) 
 
 
 def _wrapped(value: object) -> object:
-    """A list that is a value, so that it is not taken for a link."""
+    """Wrap a list that is a value, so that it is not mistaken for a link."""
     return {"__value__": items} if (items := listed(value)) or value == [] else value
 
 
 class _LinkFollower:
-    """Finds what links come from, through reroutes, subgraph borders and bypassed nodes."""
+    """Finds the origin of links through reroutes, subgraph borders and bypassed nodes."""
 
     def __init__(self, nodes: Mapping[str, EditorNode], most_steps: int) -> None:
         self._nodes = nodes
@@ -117,9 +117,9 @@ class _LinkFollower:
         self._most_steps = self._steps = most_steps
 
     def origin(self, source: Source, wanted: str) -> Source | _FixedValue | None:
-        """Return the output or value that a link of type `wanted` ends at; None for nothing.
+        """Return the output or value at the origin of a link of type `wanted`, or None.
 
-        Raises `GraphTooLarge` where the links of the graph together take too many steps.
+        Raises `GraphTooLarge` if the links of the graph take too many steps together.
         """
         path: list[tuple[Source, str]] = []
         seen: set[Source] = set()
@@ -138,7 +138,7 @@ class _LinkFollower:
         return at
 
     def _next(self, at: Source, wanted: str) -> Source | _FixedValue | None:
-        """Return what one link comes from; the link itself where it ends."""
+        """Return the origin of one link, or the link itself if it ends there."""
         node = self._nodes.get(at[0])
         if node is None or node.mode == NEVER:
             return None
@@ -168,7 +168,7 @@ class _LinkFollower:
 
 
 def _bypassed(node: EditorNode, output: int, wanted: str) -> Source | None:
-    """The input that a bypassed node passes on: the one beside the output, else the first of its type."""
+    """Return the input that a bypassed node forwards: at the output's index, else the first of its type."""
     beside = node.slots[output : output + 1]
     for slot in [*beside, *node.slots]:
         if slot.type == wanted and slot.source is not None:
@@ -177,7 +177,7 @@ def _bypassed(node: EditorNode, output: int, wanted: str) -> Source | None:
 
 
 def _drop_dangling(graph: Mapping[str, dict[str, Any]]) -> None:
-    """Take away links to nodes that are not exported."""
+    """Remove links to nodes that are not exported."""
     for node in graph.values():
         inputs: dict[str, Any] = node["inputs"]
         for name in [name for name, value in inputs.items() if is_link(value) and value[0] not in graph]:

@@ -1,4 +1,4 @@
-"""The values of a node's widgets by name: the editor saves them as a bare list, in its own order."""
+"""Assigns the widget values of a node to input names: the editor saves them as a list in its own order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _CONTROL = frozenset({"fixed", "increment", "decrement", "randomize", "increment
 
 
 def values(node: EditorNode, spec: NodeSpec | None) -> dict[str, Any]:
-    """A node's values by the name of their inputs."""
+    """Return a node's values by input name."""
     order = _order(node, spec)
     if known := mapping(node.values):
         wanted = {each.name for each in order} if spec is not None else set(known)
@@ -25,7 +25,7 @@ def values(node: EditorNode, spec: NodeSpec | None) -> dict[str, Any]:
 
 
 def _order(node: EditorNode, spec: NodeSpec | None) -> list[NodeInput]:
-    """The widgets in the editor's order: the node's own list where it has all, else the schema's."""
+    """Return the widgets in the editor's order: the node's own list if complete, else the schema's."""
     own = [slot for slot in node.slots if slot.widget]
     if spec is None:
         return [widget_of(slot) for slot in own]
@@ -37,7 +37,7 @@ def _order(node: EditorNode, spec: NodeSpec | None) -> list[NodeInput]:
 
 
 def _in_order(order: Sequence[NodeInput], given: Sequence[Any]) -> dict[str, Any]:
-    """Pair the widgets with the values, leaving out the editor's own word on what comes after a run."""
+    """Pair the widgets with the values, skipping the values that control changes after a run."""
     found: dict[str, Any] = {}
     at = 0
     for place, each in enumerate(order):
@@ -52,7 +52,7 @@ def _in_order(order: Sequence[NodeInput], given: Sequence[Any]) -> dict[str, Any
 
 
 def _is_control(value: Any, each: NodeInput, *, spare: bool) -> bool:
-    """Whether a value is that word: one of a few, or yes or no in the first editors."""
+    """Return whether a value is such a control: one of a few words, or a boolean in early editors."""
     if isinstance(value, bool):
         return each.has_control and spare
     return isinstance(value, str) and value in _CONTROL and (each.has_control or spare)

@@ -1,7 +1,7 @@
-"""A graph as a picture: ranks by the longest path, order by barycentres, quiet boxes and curves, in SVG.
+"""Draws a graph as SVG: ranked by the longest path, ordered by barycenters, with boxes and curves.
 
-Each node is a `<g data-node="…">` so that a page may colour it while it runs. Colours are tokens
-(`--graph-…`) with values of their own for light and dark, which a page may replace.
+Each node is a `<g data-node="…">`, so that a page can color it while it runs. Colors are tokens (`--graph-…`)
+with defaults for light and dark mode, which a page may override.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from sixfold.core.workflows.nodes import Graph, Registry, is_link
 
 _WIDTH, _LINE, _HEAD = 224, 18, 46
 _ACROSS, _DOWN, _MARGIN = 76, 26, 28
-_LANE = 6  # the height of a place that only a link runs through
+# The height of a lane, which only a link passes through.
+_LANE = 6
 _SWEEPS = 6
-# What can be drawn within 20 ms: nodes, and columns that all links together pass.
+# The limits for drawing within 20 ms: nodes, and columns that all links pass together.
 _MOST_NODES, _MOST_PASSED = 400, 2_000
 _MOST_LINES = 3
 _CHARS = 27
 
-# Hues by what flows: the token's name of each type; others are plain.
+# The color token of each type; other types use `plain`.
 _HUES = {
     "IMAGE": "image",
     "MASK": "mask",
@@ -61,7 +62,7 @@ _DARK = {"ground": "#1b1a19", "card": "#262523", "edge": "#3b3936", "ink": "#ece
 
 @dataclass(slots=True)
 class LayoutBox:
-    """One node in the picture, or a lane that a long link runs through."""
+    """A node in the drawing, or a lane for a long link."""
 
     id: str
     title: str
@@ -72,7 +73,7 @@ class LayoutBox:
     y: float = 0.0
     is_lane: bool = False
     wide: float = _WIDTH
-    tall: float = 0.0  # as placed in little; in full the lines say it
+    tall: float = 0.0  # set in thumbnails only
 
     @property
     def height(self) -> float:
@@ -80,13 +81,13 @@ class LayoutBox:
 
     @property
     def middle(self) -> float:
-        """Where links come in and go out."""
+        """Return the y coordinate of its link ends."""
         return self.y + (_LANE if self.is_lane else _HEAD) / 2
 
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """One link in the picture: from a box to a box, in the hue of what flows."""
+    """A link in the drawing, in the color of its type."""
 
     origin: str
     target: str
@@ -95,7 +96,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class GraphLayout:
-    """The boxes by node, in columns from left to right with lanes between, and what each link runs by."""
+    """The boxes by node, the columns from left to right with lanes, and the route of each link."""
 
     boxes: Mapping[str, LayoutBox]
     edges: list[Edge]
@@ -104,11 +105,11 @@ class GraphLayout:
 
 
 class TooManyParts(Exception):
-    """A picture of the graph would have too many nodes, or too many columns for its links to pass."""
+    """Raised if a drawing would have too many nodes, or links across too many columns."""
 
 
 def lay_out(graph: Graph, registry: Registry, most_nodes: int) -> GraphLayout:
-    """The order of a graph's nodes in a picture, without places yet; raises `TooManyParts`."""
+    """Return the order of a graph's nodes in a drawing, without coordinates; raises `TooManyParts`."""
     if len(graph) > most_nodes:
         raise TooManyParts
     boxes = {node_id: _box(node_id, node, registry) for node_id, node in graph.items()}
@@ -127,7 +128,7 @@ def lay_out(graph: Graph, registry: Registry, most_nodes: int) -> GraphLayout:
 
 
 def draw(graph: Graph, registry: Registry | None = None, title: str = "") -> str:
-    """The graph as SVG text; of one that is too large, how many nodes it has."""
+    """Return the graph as SVG; for a graph that is too large, only the number of its nodes."""
     try:
         laid = lay_out(graph, registry or Registry(), _MOST_NODES)
     except TooManyParts:
@@ -167,7 +168,7 @@ def _box(node_id: str, node: Mapping[str, Any], registry: Registry) -> LayoutBox
 
 
 def cut(text: str, most: int = _CHARS) -> str:
-    """The text, or as much of it as fits."""
+    """Return the text, shortened to `most` characters."""
     return text if len(text) <= most else text[: most - 1].rstrip() + "…"
 
 
@@ -186,7 +187,7 @@ def _edges(graph: Graph, registry: Registry) -> list[Edge]:
 
 
 def _ranked(boxes: Mapping[str, LayoutBox], edges: list[Edge]) -> list[list[LayoutBox]]:
-    """The boxes in columns: each right of all that it takes from, as near to what it feeds as it may."""
+    """Return the boxes in columns: right of all inputs, and as near to their consumers as possible."""
     feeds: dict[str, list[str]] = {node_id: [] for node_id in boxes}
     waits = dict.fromkeys(boxes, 0)
     for edge in edges:
@@ -217,7 +218,7 @@ def _route(
     columns: list[list[LayoutBox]],
     lanes: dict[tuple[str, str, int], LayoutBox],
 ) -> list[LayoutBox]:
-    """What a link runs through: a lane in every column between, which links of one origin and hue share."""
+    """Return the boxes of a link: a lane in each column between, shared by links of one origin and color."""
     route = [origin]
     for rank in range(origin.rank + 1, target.rank):
         lane = lanes.get((origin.id, hue, rank))
@@ -230,7 +231,7 @@ def _route(
 
 
 def _order(columns: list[list[LayoutBox]], routes: list[list[LayoutBox]]) -> None:
-    """Order the columns for few crossings: each box at the mean of its neighbours' places, to and fro."""
+    """Reduce crossings by ordering each column by the mean position of its neighbors, in several sweeps."""
     near: dict[str, set[str]] = {}
     for route in routes:
         for one, other in pairwise(route):

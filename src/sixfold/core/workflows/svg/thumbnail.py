@@ -1,6 +1,6 @@
-"""A graph in little, for a card: a block for each node in the hue of what it gives, named if there is room.
+"""Draws a graph as a small SVG for a card: a block per node in its color, with a name if there is room.
 
-It carries no style of its own: it is part of a page, whose tokens it takes.
+The SVG has no style of its own: it is inlined in a page and uses the page's tokens.
 """
 
 from __future__ import annotations
@@ -13,14 +13,18 @@ from sixfold.core.workflows.svg import layout
 from sixfold.core.workflows.svg.layout import LayoutBox
 
 _WIDE, _TALL, _RIM = 320, 180, 14
-_ACROSS, _DOWN = 104.0, 52.0  # the most that one node has to itself
-_LANE = 0.4  # of what a node has, for a link that only passes
-_NAMED = 74.0  # a name is written where a node has so much
-_MOST = 120  # more nodes are no picture any more
+# The maximum space of one node.
+_ACROSS, _DOWN = 104.0, 52.0
+# The height of a lane relative to that of a node.
+_LANE = 0.4
+# Names are drawn if a node has at least this width.
+_NAMED = 74.0
+# Graphs with more nodes are not drawn.
+_MOST = 120
 
 
 def sketch(graph: Graph, registry: Registry) -> str:
-    """The graph as SVG text, 320 by 180."""
+    """Return the graph as SVG of 320 by 180 pixels."""
     try:
         laid = layout.lay_out(graph, registry, _MOST)
     except layout.TooManyParts:
@@ -37,7 +41,7 @@ def sketch(graph: Graph, registry: Registry) -> str:
 
 
 def _place(columns: list[list[LayoutBox]], across: float) -> None:
-    """Each box at the middle of its place."""
+    """Set the coordinates of each box to the center of its cell."""
     weights = [sum(_LANE if box.is_lane else 1.0 for box in column) for column in columns]
     down = min(_DOWN, (_TALL - 2 * _RIM) / max([1.0, *weights]))
     left = (_WIDE - across * len(columns)) / 2

@@ -46,7 +46,7 @@ class ComfyWorkflows:
         """The node classes of the last read, or None."""
         return self._known
 
-    async def look(self, wanted: Collection[str] = ()) -> None:
+    async def refresh(self, wanted: Collection[str] = ()) -> None:
         """Read the node classes again if they are old, or if one of `wanted` is missing."""
         async with self._lock:
             now = asyncio.get_running_loop().time()

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from sixfold.core.catalog.engines import UnusableInput
-from sixfold.core.workflows.pictures import PictureCodecs, PictureEditor
+from sixfold.core.workflows.image_editor import ImageCodecs, ImageEditor
 from sixfold.engines.workflow_nodes import mask_upload
 from sixfold.engines.workflow_nodes import preview as workflow_nodes_preview
 
@@ -49,7 +49,7 @@ class _Counted:
         self._lock = threading.Lock()
         self._now = self._count = 0
         self.most = self.most_at_once = 0
-        self.codecs = PictureCodecs(
+        self.codecs = ImageCodecs(
             self._viewed,
             workflow_nodes_preview.render_memory,
             mask_upload.apply_mask,
@@ -77,7 +77,7 @@ async def test_pictures_are_decoded_within_the_limit_or_alone(
     tmp_path: Path, size: int, limit: int, at_once: int
 ) -> None:
     counted, picture = _Counted(), _put(tmp_path / "a.png", _png(size, size))
-    editor = PictureEditor(counted.codecs, limit)
+    editor = ImageEditor(counted.codecs, limit)
 
     async def load() -> Path:
         return picture
@@ -90,7 +90,7 @@ async def test_pictures_are_decoded_within_the_limit_or_alone(
 
 async def test_no_more_pictures_are_read_than_are_decoded(tmp_path: Path) -> None:
     counted, picture = _Counted(), _put(tmp_path / "a.png", _png(40, 30))
-    editor = PictureEditor(counted.codecs)
+    editor = ImageEditor(counted.codecs)
     reading, is_open = 0, asyncio.Event()
 
     async def load() -> Path:
@@ -139,8 +139,8 @@ async def test_a_mask_is_counted_by_both_pictures(tmp_path: Path) -> None:
     for path in (picture, mask):
         path.write_bytes(_png(300, 200))
     assert mask_upload.mask_memory(picture, mask) == 2 * 300 * 200 * 10
-    await PictureEditor(_Counted().codecs, 1).masked(picture, mask, result)
+    await ImageEditor(_Counted().codecs, 1).masked(picture, mask, result)
     assert workflow_nodes_preview.size(result) == (300, 200)
     mask.write_bytes(b"no picture")
     with pytest.raises(UnusableInput, match="cannot be read"):
-        await PictureEditor(_Counted().codecs).masked(picture, mask, result)
+        await ImageEditor(_Counted().codecs).masked(picture, mask, result)
