@@ -259,10 +259,10 @@ async def test_what_could_be_started_is_known_without_starting_it(
     yard: Yard, driver: ContainerDriver
 ) -> None:
     assert await driver.standing("sharpen:2") == EngineStatus(True, "the image sharpen:2")
-    assert await driver.standing("none") == EngineStatus(False, "no image none is here")
+    assert await driver.standing("none") == EngineStatus(False, "the image none is not present")
     assert (yard.boxes, yard.tidied) == ([], 0)
     bare = ContainerDriver(lambda: None)
-    assert await bare.standing("sharpen:2") == EngineStatus(False, "neither Docker nor Podman is here")
+    assert await bare.standing("sharpen:2") == EngineStatus(False, "neither Docker nor Podman was found")
     await bare.close()
 
 

@@ -1,7 +1,7 @@
-"""Workers as containers of this machine: images that were built with Cog, on Docker or Podman.
+"""Workers as containers on this machine: Cog images on Docker or Podman.
 
-A worker is one container. It is asked over HTTP (`clients.cog`), ends with its container, and is lost when
-that is killed; so its run is tried again like any other.
+A worker is one container, called over HTTP (`clients.cog`). If the container is killed, the worker is lost
+and its run is retried like any other.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from sixfold.drivers.remote import RemoteWorker
 from sixfold.engines.providers.cog import CogContainer, CogEngine
 from sixfold.worker import protocol
 
-KIND = "container"  # of engines in the catalogue, and the factory that leads here
+# The kind of these engines in the catalog, and the factory name that selects this driver.
+KIND = "container"
 UNLOCK = "start Docker, or Podman's socket (`systemctl start podman.socket`, SIXFOLD_CONTAINER_SOCKET)"
 START_SECONDS = 300.0
 _LOOK_SECONDS = 5.0
@@ -41,20 +42,20 @@ _NAME = re.compile(r"[^a-z0-9]+")
 
 
 class ContainerLimits(Protocol):
-    """A container that runs; `address` is the origin of its server."""
+    """A running container; `address` is the origin of its server."""
 
     address: str
 
     async def ended(self) -> str:
-        """Wait for its end, and say how it ended."""
+        """Wait for its end and return how it ended."""
         ...
 
     async def log(self) -> str:
-        """The last lines that it printed."""
+        """Return the last lines of its output."""
         ...
 
     async def remove(self) -> None:
-        """Kill it and forget it. Idempotent."""
+        """Kill and remove the container. Idempotent."""
         ...
 
 
@@ -62,34 +63,32 @@ class ContainerEngine(Protocol):
     """Starts containers: `clients.containers.DockerClient`, or a fake of it."""
 
     async def image_id(self, image: str) -> str:
-        """The content id of an image, fetched when it is not here; raises `ContainersFailed`."""
+        """Return the content id of an image, pulled if necessary; raises `ContainersFailed`."""
         ...
 
     async def has(self, image: str) -> bool:
-        """Whether an image is here; raises `ContainersFailed`."""
+        """Return whether an image is present; raises `ContainersFailed`."""
         ...
 
     async def start(self, name: str, wanted: ContainerSpec) -> ContainerLimits:
-        """A running container; raises `ContainersFailed`."""
+        """Start a container; raises `ContainersFailed`."""
         ...
 
     async def build(self, image: str, context: bytes) -> None:
-        """Build an image of a packed folder; raises `ContainersFailed`."""
+        """Build an image from a tar archive; raises `ContainersFailed`."""
         ...
 
     async def tidy(self) -> int:
-        """Remove what an earlier server left."""
+        """Remove the containers that an earlier server left, and return their number."""
         ...
 
     async def close(self) -> None:
-        """Let go of the connection. Idempotent."""
+        """Close the connection. Idempotent."""
         ...
 
 
 @dataclass(slots=True)
 class _StartedContainer:
-    """A container whose model is loaded."""
-
     box: ContainerLimits
     server: CogClient
     image_id: str
@@ -98,7 +97,9 @@ class _StartedContainer:
 
 
 class ContainerDriver:
-    """Starts a container for each worker. `engine` gives Docker or Podman, or None where neither is.
+    """Starts a container for each worker.
+
+    `engine` returns Docker or Podman, or None if neither is available.
 
     A spec's options are `image`, and `cpus`, `network`, `gpus` and `environment` as in `ContainerSpec`.
     """
@@ -114,7 +115,8 @@ class ContainerDriver:
     ) -> None:
         self.failpoints: dict[str, protocol.Failpoint] = dict(failpoints or {})
         self.workers: set[RemoteWorker] = set()
-        self.guests: list[Callable[[], Awaitable[None]]] = []  # who else has containers here, by its end
+        # Functions that stop containers of other drivers before this driver closes.
+        self.guests: list[Callable[[], Awaitable[None]]] = []
         self._find = engine
         self._engine: ContainerEngine | None = None
         self._tidy = False
@@ -125,7 +127,7 @@ class ContainerDriver:
         self._closed = False
 
     async def start(self, spec: WorkerSpec) -> RemoteWorker:
-        """A container whose model is loaded; raises `WorkerStartFailed` with what it printed."""
+        """Start a container and load its model; raises `WorkerStartFailed` with its output."""
         if self._closed:
             raise StartFailed("the driver is closed")
         wanted = _wanted(spec.options, spec.memory_bytes)
@@ -140,34 +142,34 @@ class ContainerDriver:
 
     @property
     def can_start(self) -> bool:
-        """Whether Docker or Podman is here."""
+        """Return whether Docker or Podman is available."""
         return self._found() is not None
 
     async def standing(self, image: str) -> EngineStatus:
-        """Whether a container of an image could be started now, without fetching anything."""
+        """Return whether a container of an image could be started now, without pulling anything."""
         engine = self._found()
         if engine is None:
-            return EngineStatus(False, "neither Docker nor Podman is here")
+            return EngineStatus(False, "neither Docker nor Podman was found")
         try:
             async with asyncio.timeout(_LOOK_SECONDS):
                 here = await engine.has(image)
         except TimeoutError:
-            return EngineStatus(False, "Docker or Podman does not answer")
+            return EngineStatus(False, "Docker or Podman does not respond")
         except ContainersFailed as failed:
             return EngineStatus(False, str(failed))
         return (
             EngineStatus(True, f"the image {image}")
             if here
-            else EngineStatus(False, f"no image {image} is here")
+            else EngineStatus(False, f"the image {image} is not present")
         )
 
     async def inspect(
         self, image: str, scratch: Path, *, name: str = "", hardware: str | None = None
     ) -> dict[str, Any]:
-        """The catalogue's document of an image, which is started for this and asked; raises `EngineError`.
+        """Start an image to read its schema and return its catalog document; raises `EngineError`.
 
-        It is the shape that `own.put` takes: an engine `cog` and one model, by the image's own name unless
-        another is given.
+        The document has an engine `cog` and one model, named after the image unless `name` is given, as
+        `CustomModels.put` expects.
         """
         try:
             started = await self._started(ContainerSpec(image), scratch, self._start_seconds)
@@ -181,7 +183,7 @@ class ContainerDriver:
             await self._place(started).remove()
 
     async def box(self, wanted: ContainerSpec) -> ContainerLimits:
-        """A running container, whatever is in it; raises `WorkerStartFailed`."""
+        """Start a container of any kind; raises `WorkerStartFailed`."""
         try:
             engine = await self._opened()
             await engine.image_id(wanted.image)
@@ -190,7 +192,7 @@ class ContainerDriver:
             raise StartFailed(str(failed)) from failed
 
     async def build(self, image: str, context: bytes) -> None:
-        """Build an image of a packed folder; raises `EngineError` with what it said."""
+        """Build an image from a tar archive; raises `EngineError` with the build's message."""
         try:
             await (await self._opened()).build(image, context)
         except (ContainersFailed, StartFailed) as failed:
@@ -210,16 +212,15 @@ class ContainerDriver:
             await self._engine.close()
 
     def _found(self) -> ContainerEngine | None:
-        """The engine, once there is one."""
         self._engine = self._engine or self._find()
         return self._engine
 
     async def _opened(self) -> ContainerEngine:
-        """The engine; at its first use, what an earlier server left is removed."""
+        """Return the engine; its first use removes containers that an earlier server left."""
         async with self._opening:
             engine = self._found()
             if engine is None:
-                raise StartFailed(f"no container engine answers here: {UNLOCK}")
+                raise StartFailed(f"no container engine responds: {UNLOCK}")
             if not self._tidy:
                 await engine.tidy()
                 self._tidy = True
@@ -233,7 +234,7 @@ class ContainerDriver:
             engine = await self._opened()
             image_id = await engine.image_id(wanted.image)
             box = await engine.start(name, dataclasses.replace(wanted, folders={mounts.PATH: folder}))
-            # Opened here and not with the driver: a client loads all root certificates, which takes 20 ms.
+            # Opened here and not in the constructor: a client loads all root certificates, which takes 20 ms.
             self._client = self._client or httpx.AsyncClient(trust_env=False)
             server = CogClient(self._client, box.address)
             await _ready(server, box, seconds)
@@ -257,7 +258,7 @@ class ContainerDriver:
 
 
 def _folder(scratch: Path, name: str) -> Path:
-    """A new folder for what is mounted, which a container's own user may read."""
+    """Create a folder for mounted files that the container's user can read."""
     scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder = scratch.absolute() / f"{name}.artifacts"
     folder.mkdir()
@@ -287,14 +288,14 @@ async def _ready(server: CogClient, box: ContainerLimits, seconds: float) -> Non
 
 
 async def settled(watches: set[asyncio.Task[None]]) -> None:
-    """Let those who saw an end take away what it left, which nobody else does then."""
+    """Wait for the tasks that clean up after ended workers, then cancel the rest."""
     for late in (await asyncio.wait(watches, timeout=_END_SECONDS))[1] if watches else ():
         late.cancel()
     await asyncio.gather(*watches, return_exceptions=True)
 
 
 async def _watch(box: ContainerLimits, worker: RemoteWorker) -> None:
-    """End the worker with its container."""
+    """End the worker when its container ends."""
     why = await box.ended()
     with contextlib.suppress(ContainersFailed):
         await worker.end(f"went away: its container {why}")
@@ -303,18 +304,18 @@ async def _watch(box: ContainerLimits, worker: RemoteWorker) -> None:
 def _wanted(options: Mapping[str, Any], memory_bytes: int) -> ContainerSpec:
     allowed = {"image", "cpus", "network", "gpus", "environment", "temporary_bytes"}
     if unknown := options.keys() - allowed:
-        raise StartFailed(f"a container has no option {min(unknown)!r}")
+        raise StartFailed(f"container option {min(unknown)!r} is not supported")
     try:
         return ContainerSpec(memory_bytes=memory_bytes, **options)
     except TypeError as error:
-        raise StartFailed("a container needs an image") from error
+        raise StartFailed("the container option `image` is required") from error
 
 
-# -- an image as a model of the catalogue --------------------------------------------------------------
+# -- an image as a model of the catalog ----------------------------------------------------------------
 
 
 def name_of(image: str) -> str:
-    """The name that an image gives its model: `host/owner/sharpen:2` is `sharpen`."""
+    """Return the model name for an image: `host/owner/sharpen:2` gives `sharpen`."""
     last = image.partition("@")[0].rpartition("/")[2].partition(":")[0]
     return _NAME.sub("-", last.lower()).strip("-") or "model"
 
@@ -346,7 +347,7 @@ def _document(image: str, started: _StartedContainer, name: str, hardware: str |
 
 
 def open_engine(socket: Path | None, data_dir: Path) -> DockerClient | None:
-    """Docker or Podman for the server with this data folder, or None where neither has a socket."""
+    """Return Docker or Podman for the server with this data folder, or None if neither has a socket."""
     found = find_socket(socket)
     owner = hashlib.blake2b(str(data_dir.absolute()).encode(), digest_size=8).hexdigest()
     return None if found is None else DockerClient(found, owner)

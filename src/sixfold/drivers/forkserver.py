@@ -1,4 +1,4 @@
-"""The server's side of the zygote: starts it, asks it for workers, hears how they end."""
+"""The server's client for the zygote: starts it, requests workers, receives their exits."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ _FIXED = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
-    "MALLOC_ARENA_MAX": "2",  # every arena takes 64 MiB of address space, which the limit counts
-    "PYTHONHASHSEED": "0",  # the order of sets is part of an engine's output
+    # Every arena reserves 64 MiB of address space, which counts against the memory limit.
+    "MALLOC_ARENA_MAX": "2",
+    # The iteration order of sets can affect an engine's output.
+    "PYTHONHASHSEED": "0",
     "PYTHONSAFEPATH": "1",
     "PYTHONFAULTHANDLER": "1",
     "PYTHONUNBUFFERED": "1",
@@ -33,17 +35,17 @@ _END_SECONDS = 5
 
 
 class ForkServerGone(Exception):
-    """The zygote went away before it could answer."""
+    """Raised if the zygote ended before it could answer."""
 
 
 def environment(allowed: Mapping[str, str]) -> dict[str, str]:
-    """What the zygote and its workers see: what is `allowed`, and fixed values."""
+    """Return the environment of the zygote and its workers: `allowed` and fixed values."""
     path = os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path if entry)
     return {**allowed, **_FIXED, "PYTHONPATH": path}
 
 
 class ForkServer:
-    """One zygote. Made by `boot`; when it has ended, `alive` is false for good."""
+    """One zygote process, started by `boot`. Once it has ended, `alive` stays False."""
 
     def __init__(self, process: subprocess.Popen[bytes], control: socket.socket) -> None:
         self._loop = asyncio.get_running_loop()
@@ -59,7 +61,7 @@ class ForkServer:
 
     @classmethod
     async def boot(cls, environ: Mapping[str, str], preload: Sequence[str]) -> ForkServer:
-        """Start a zygote and wait until it takes requests; raises `ForkServerGone`."""
+        """Start a zygote and wait until it accepts requests; raises `ForkServerGone`."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             with theirs:
@@ -70,7 +72,7 @@ class ForkServer:
         server = cls(process, ours)
         try:
             async with asyncio.timeout(_BOOT_SECONDS):
-                await server._booted  # its own class's
+                await server._booted  # private to this class
         except BaseException as error:
             await server.close()
             if isinstance(error, TimeoutError):
@@ -80,15 +82,15 @@ class ForkServer:
 
     @property
     def pid(self) -> int:
-        """The zygote's process id."""
+        """Return the zygote's process id."""
         return self._process.pid
 
     def pid_of(self, worker: str) -> int | None:
-        """The worker's process id while it lives."""
+        """Return the worker's process id while it is alive."""
         return self._pids.get(worker)
 
     async def spawn(self, order: protocol.SpawnWorker, link: int, output: int) -> asyncio.Future[str]:
-        """Fork a worker; gives what will say how it ended; raises `ForkServerGone`."""
+        """Fork a worker and return a future for the reason of its exit; raises `ForkServerGone`."""
         exited = self._exits[order.worker] = self._loop.create_future()
         try:
             await self._send(order, (link, output))
@@ -98,14 +100,15 @@ class ForkServer:
         return exited
 
     def kill(self, worker: str) -> None:
-        """End the worker and what it has started; its exit is reported as any other."""
+        """Kill the worker and its child processes; its exit is reported like any other."""
         try:
             self._control.send(protocol.encode(protocol.KillWorker(worker)))
-        except OSError:  # the zygote is gone (and so are its workers) or does not read any more
+        # The zygote is gone, and so are its workers, or it no longer reads.
+        except OSError:
             _kill_group(self._pids.get(worker))
 
     async def close(self) -> None:
-        """End the zygote, which ends its workers. Idempotent."""
+        """Stop the zygote, which stops its workers. Idempotent."""
         with suppress(OSError):
             self._control.shutdown(socket.SHUT_WR)
         if not await self._waited(_END_SECONDS):
@@ -169,7 +172,7 @@ class ForkServer:
                 _tell(self._exits.pop(worker, None), reason)
 
     def _lost(self) -> None:
-        """The zygote is gone: so are its workers, by their parent-death signal."""
+        """Handle the end of the zygote: its workers end by their parent-death signal."""
         if not self.alive:
             return
         self.alive = False
@@ -178,9 +181,11 @@ class ForkServer:
         self._control.close()
         if not self._booted.done():
             self._booted.set_exception(ForkServerGone("the worker parent ended while it booted"))
-            self._booted.exception()  # whoever waits gets it; nobody waiting is no news
+            # Mark the exception as retrieved, because possibly nobody waits for it.
+            self._booted.exception()
         for pid in self._pids.values():
-            _kill_group(pid)  # what the workers had started lives on without this
+            # Child processes of the workers would survive otherwise.
+            _kill_group(pid)
         self._pids.clear()
         for exited in self._exits.values():
             _tell(exited, "went with the worker parent, which has ended")
@@ -205,7 +210,7 @@ def _kill_group(pid: int | None) -> None:
 
 
 def _spawn(control: int, environ: Mapping[str, str], preload: Sequence[str]) -> subprocess.Popen[bytes]:
-    process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
+    process = subprocess.Popen(  # noqa: S603 - this interpreter and a module of this package
         [sys.executable, "-m", "sixfold.worker.zygote", str(control), *preload],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,

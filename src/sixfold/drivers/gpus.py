@@ -1,4 +1,4 @@
-"""Graphics cards for workers: one each, the fullest that still has the room; else the one with most of it."""
+"""Assigns graphics cards to workers: the fullest card with enough free memory, else the emptiest one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sixfold.clients.nvml import GpuDevice
 
 
 class GpuSlots:
-    """The cards of this machine, and what was promised of them. `look` tells which there are now."""
+    """The cards of this machine and the memory reserved on each. `look` returns the present cards."""
 
     def __init__(self, look: Callable[[], Sequence[GpuDevice]] = nvml.cards) -> None:
         self._look = look
@@ -21,10 +21,12 @@ class GpuSlots:
         self._taking = asyncio.Lock()
 
     async def take(self, wanted_bytes: int) -> tuple[int, str]:
-        """Room on a card: what `give_back` takes, and the card's name for CUDA; 0 and no name without cards.
+        """Reserve memory on a card.
 
-        A worker fills its card only after a while: what was promised counts as taken, and what is taken by
-        others counts too. Where no card has the room, the worker shares the one that has most.
+        Return an id for `give_back` and the card's CUDA name (0 and "" without cards).
+
+        A worker fills its card only after a while, so reservations count as used, in addition to the memory
+        of other programs. If no card has enough memory, the worker shares the card with the most.
         """
         async with self._taking:
             found = await asyncio.to_thread(self._look)
@@ -39,18 +41,21 @@ class GpuSlots:
             return number, chosen
 
     def give_back(self, number: int) -> None:
-        """The worker is gone. Idempotent."""
+        """Release a reservation. Idempotent."""
         self._promised.pop(number, None)
 
     def promised(self) -> dict[str, int]:
-        """What workers that live were promised, in bytes of each card."""
+        """Return the bytes reserved by live workers on each card."""
         found: dict[str, int] = {}
         for uuid, size in self._promised.values():
             found[uuid] = found.get(uuid, 0) + size
         return found
 
     def _room(self, card: GpuDevice) -> int:
-        """What can still be promised: others hold what was held when no worker of ours was there."""
+        """Return the bytes that can still be reserved.
+
+        Other programs keep what they used before our workers.
+        """
         promised = self.promised()
         if card.uuid not in promised:
             self._others[card.uuid] = card.total_bytes - card.free_bytes

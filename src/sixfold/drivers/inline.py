@@ -1,7 +1,7 @@
-"""Workers as threads of the server's own process: for tests, `replay` and tiny jobs.
+"""Workers as threads of the server's own process: for tests, `replay` and small jobs.
 
-A thread cannot be killed: `kill` gives the run up at once and leaves the thread to end at the
-engine's next report of progress. There is no memory limit, and printed output is not caught.
+A thread cannot be killed: `kill` abandons the run at once, and the thread ends at the engine's next progress
+report. There is no memory limit, and printed output is not captured.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ CANCEL_SECONDS = 2.0
 
 @dataclass(slots=True, eq=False)
 class _InlineJob:
-    """One run on its way through the thread; the sink of its reports."""
+    """A run in the thread, and the receiver of its reports."""
 
     number: int
     task: Task
@@ -48,21 +48,18 @@ class _InlineJob:
     deadline: asyncio.TimerHandle | None = None
 
     def assignment(self) -> runner.Assignment:
-        """The run as the runner takes it."""
         scratch = self.staging.scratch / f"{self.staging.prefix}.tmp"
         context = runner.RunContext(self, self.canceled, scratch)
         return runner.Assignment(self.number, self.task, context, self.staging, self.failpoint)
 
     def progress(self, fraction: float) -> None:
-        """Pass on to the loop."""
         self.call(self._report, self.reports.progress, fraction)
 
     def log(self, line: str) -> None:
-        """Pass on to the loop."""
         self.call(self._report, self.reports.log, line)
 
     def call(self, function: Callable[..., None], *arguments: Any) -> None:
-        """Call `function` on the loop, if there still is one."""
+        """Call `function` on the event loop, unless it is closed."""
         with suppress(RuntimeError):
             self.outcome.get_loop().call_soon_threadsafe(function, *arguments)
 
@@ -71,19 +68,18 @@ class _InlineJob:
             target(value)
 
     def end(self, outcome: Outcome) -> None:
-        """Give the outcome, unless one was given before; on the loop."""
+        """Set the outcome, unless it is set already; must be called on the event loop."""
         if self.deadline is not None:
             self.deadline.cancel()
         if not self.outcome.done():
             self.outcome.set_result(outcome)
-        elif isinstance(outcome, RunCompleted):  # the run was given up: nobody would take the files
+        # The run was abandoned: nobody will move the files.
+        elif isinstance(outcome, RunCompleted):
             for file in outcome.files:
                 file.path.unlink(missing_ok=True)
 
 
 class InlineWorker:
-    """One thread with an engine."""
-
     def __init__(self, driver: InlineDriver, spec: WorkerSpec) -> None:
         self.id = uuid.uuid4().hex
         self.engine_name = ""
@@ -102,7 +98,7 @@ class InlineWorker:
 
     @property
     def alive(self) -> bool:
-        """False once the worker can run nothing more."""
+        """Return False once the worker can run nothing more."""
         return self._alive
 
     async def begin(self) -> None:
@@ -113,13 +109,14 @@ class InlineWorker:
             raise StartFailed(problem)
 
     async def run(self, task: Task, reports: RunReports) -> Outcome:
-        """Run `task` to its end; never raises for what the engine or the worker did."""
+        """Run `task` and return its outcome; never raises for errors of the engine or the worker."""
         if not self._alive:
             return WorkerLost(f"the worker {self._why}")
         if len(self._current) >= self._spec.lanes:
             raise RuntimeError(f"this worker runs {self._spec.lanes} task(s) at a time")
         self._runs += 1
-        try:  # the same trip that a task makes to a process, so that engines see the same types
+        # Encode as for a process, so that engines see the same types.
+        try:
             inputs = protocol.decode_plain(protocol.encode(dict(task.inputs)))
         except (TypeError, ValueError, OverflowError) as error:
             return RunFailed(f"The task cannot be sent to a worker: {error}", public=False)
@@ -136,7 +133,7 @@ class InlineWorker:
             raise
 
     async def steps(self, asked: Sequence[StepRequest]) -> Sequence[StepAnswer]:
-        """Take a step of each session; never raises for what the engine or the worker did."""
+        """Run one step per session; never raises for errors of the engine or the worker."""
         if not self._alive:
             return [WorkerLost(f"the worker {self._why}")] * len(asked)
         self._runs += 1
@@ -144,7 +141,7 @@ class InlineWorker:
         return await self._steps.take(self._runs, asked, point, self._send)
 
     def cancel(self, task_id: str) -> None:
-        """Ask the running task to stop, and give the worker up when it does not."""
+        """Request that the running task stop, and abandon the worker if it does not."""
         job = self._current.get(task_id)
         if job is not None and not job.canceled.is_set():
             job.canceled.set()
@@ -155,15 +152,15 @@ class InlineWorker:
             )
 
     async def give_up(self, task_id: str) -> None:
-        """End a run that takes too long, and the worker with it."""
+        """Abort a run that exceeded its time limit, together with the worker."""
         await self.kill()
 
     async def kill(self) -> None:
-        """Give the worker up; a run in progress gives `WorkerLost`. Idempotent."""
+        """Abandon the worker; a run in progress returns `WorkerLost`. Idempotent."""
         self._give_up(WorkerLost("the worker was killed"), "was killed")
 
     async def stop(self) -> None:
-        """Let the worker go when idle; ends in `kill` after a short grace. Idempotent."""
+        """Stop an idle worker, and kill it after a short grace period. Idempotent."""
         self._inbox.put(None)
         with suppress(TimeoutError):
             async with asyncio.timeout(self._driver.cancel_seconds):
@@ -206,21 +203,23 @@ class InlineWorker:
         self._call(self._end, "had ended")
 
     def _send(self, order: protocol.StepsMessage) -> None:
-        protocol.frame(order)  # what no process could be sent is refused here as well
+        protocol.frame(order)  # rejects what a process could not be sent
         self._inbox.put(order)
 
     def _take_steps(self, engine: Engine, order: protocol.StepsMessage) -> None:
         if order.steps[0].failpoint == "crash":
             self._call(self._give_up, WorkerLost("the worker crashed"), "crashed (injected by a failpoint)")
             return
-        same = protocol.to_worker.decode(protocol.encode(order))  # the same types as in a process
+        # Decode, so that engines see the same types as in a process.
+        same = protocol.to_worker.decode(protocol.encode(order))
         reply = protocol.to_server.decode(
             protocol.encode(session_steps.perform(engine, cast("protocol.StepsMessage", same)))
         )
         self._call(self._steps.hear, reply)
 
     def _call(self, function: Callable[..., Any], *arguments: Any) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody listens any more
+        # The loop is closed: nobody receives the result.
+        with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(function, *arguments)
 
     # -- on the loop -------------------------------------------------------------------------------
@@ -258,7 +257,8 @@ def _perform(engine: Engine, jobs: list[_InlineJob]) -> list[Outcome]:
 
 def _outcome(reply: protocol.Reply, staging: runner.FileStaging) -> Outcome:
     if isinstance(reply, protocol.RunDone):
-        reply = protocol.done.decode(protocol.encode(reply))  # the same types as from a process
+        # Decode, so that the result has the same types as from a process.
+        reply = protocol.done.decode(protocol.encode(reply))
     return results.outcome(reply, staging.scratch, staging.prefix)
 
 
@@ -279,7 +279,7 @@ class InlineDriver:
         self._closed = False
 
     async def start(self, spec: WorkerSpec) -> InlineWorker:
-        """A worker with its engine loaded; raises `WorkerStartFailed`."""
+        """Start a worker and load its engine; raises `WorkerStartFailed`."""
         if self._closed:
             raise StartFailed("the driver is closed")
         spec.scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -289,7 +289,7 @@ class InlineDriver:
         return worker
 
     async def close(self) -> None:
-        """Give every worker up. Idempotent."""
+        """Abandon every worker. Idempotent."""
         self._closed = True
         for worker in tuple(self.workers):
             await worker.kill()

@@ -1,4 +1,4 @@
-"""Node workers: processes that run the nodes of graphs under the workers' memory limit, one run each."""
+"""Node workers: processes that run workflow nodes under the workers' memory limit, one run each."""
 
 from __future__ import annotations
 
@@ -32,19 +32,21 @@ _FACTORY = "sixfold.engines.workflow_nodes.serving:serve"
 _NICENESS = 5
 _START_SECONDS = 60.0
 _END_SECONDS = 2.0
-_AT_WORK = 2  # nodes that compute at a time
-_MOST_IDLE = 2  # workers that are kept for the next runs
+# Nodes that compute at the same time.
+_AT_WORK = 2
+# Idle workers that are kept for later runs.
+_MOST_IDLE = 2
 _EVENTS = frozenset({"progress", "preview", "image"})
 
 
 class NodeWorkerLost(EngineError):
-    """A node worker ended while it worked, or a node needed more memory than it may take."""
+    """Raised if a node worker ended during a run, or a node exceeded its memory limit."""
 
 
 class NodeWorkers:
-    """Forks node workers from a driver's fork server; closed as a driver is, with the others.
+    """Forks node workers from a driver's fork server; closed like a driver.
 
-    At most two nodes compute at a time, whichever runs they belong to.
+    At most two nodes compute at the same time, whichever runs they belong to.
     """
 
     name = "nodes"
@@ -59,7 +61,10 @@ class NodeWorkers:
         self._workers: set[_NodeWorker] = set()
 
     async def open(self, scratch: Path) -> NodeSession:
-        """A session in a worker of its own; `scratch` is the run's folder. Raises `EngineUnavailable`."""
+        """Open a session in a worker of its own; `scratch` is the run's folder.
+
+        Raises `EngineUnavailable`.
+        """
         while self._idle:
             worker = self._idle.pop()
             if worker.alive:
@@ -69,8 +74,8 @@ class NodeWorkers:
         return _ProcessSession(self, worker, scratch)
 
     async def start(self, spec: WorkerSpec) -> Worker:
-        """Node workers run no tasks."""
-        raise WorkerStartFailed("a node worker runs the nodes of graphs only")
+        """Raise `WorkerStartFailed`, because node workers run no tasks."""
+        raise WorkerStartFailed("node workers run only workflow nodes, not tasks")
 
     async def close(self) -> None:
         """Kill every worker. Idempotent."""
@@ -79,31 +84,32 @@ class NodeWorkers:
             await self._driver.close()
 
     def give_back(self, worker: _NodeWorker) -> bool:
-        """Keep a worker for another run; whether there is use for it."""
+        """Keep a worker for another run; return whether it is kept."""
         if not worker.alive or len(self._idle) >= _MOST_IDLE:
             return False
         self._idle.append(worker)
         return True
 
     def forget(self, worker: _NodeWorker) -> None:
-        """A worker has ended."""
+        """Remove a worker that has ended."""
         self._workers.discard(worker)
 
     @property
     def limit(self) -> str:
-        """The memory limit in words."""
+        """Return the memory limit as text."""
         if not self._memory_bytes:
-            return "its memory is limited by this machine alone"
-        return f"it may take at most {self._memory_bytes // 2**20:,} MiB (SIXFOLD_WORKER_MEMORY_BYTES)"
+            return "its memory is limited only by this machine"
+        return f"its limit is {self._memory_bytes // 2**20:,} MiB (SIXFOLD_WORKER_MEMORY_BYTES)"
 
     async def _started(self) -> _NodeWorker:
         try:
             try:
                 return await self._start()
             except ForkServerGone:
-                return await self._start()  # once more, from a new fork server
+                # Retry once, with a new fork server.
+                return await self._start()
         except (ForkServerGone, WorkerStartFailed, OSError, TimeoutError) as error:
-            raise errors.EngineUnavailable(f"No node worker could be started: {error}") from error
+            raise errors.EngineUnavailable(f"A node worker could not be started: {error}") from error
 
     async def _start(self) -> _NodeWorker:
         starter = await self._driver.starter()
@@ -134,7 +140,7 @@ class NodeWorkers:
 
 
 class _NodeWorker(asyncio.Protocol):
-    """One process, and the session that has it."""
+    """One process, and the session that uses it."""
 
     def __init__(self, workers: NodeWorkers, starter: WorkerStarter, scratch: Path) -> None:
         self.id = uuid.uuid4().hex
@@ -150,32 +156,29 @@ class _NodeWorker(asyncio.Protocol):
 
     @property
     def pid(self) -> int | None:
-        """The process id while it lives."""
         return self._starter.pid_of(self.id)
 
     async def begin(self, order: protocol.SpawnWorker, link: int, output: int) -> None:
-        """Have the process forked; raises `ForkServerGone`."""
+        """Fork the process; raises `ForkServerGone`."""
         self._exited = await self._starter.spawn(order, link, output)
         self._exited.add_done_callback(lambda exited: self._lost(exited.result()))
 
     async def kill(self) -> None:
-        """End it at once. Idempotent."""
+        """Kill it at once. Idempotent."""
         self._end("was stopped")
         if self._exited is not None and not self._exited.done():
             self._starter.kill(self.id)
             await asyncio.wait({self._exited}, timeout=_END_SECONDS)
 
     def send(self, frame: Frame) -> None:
-        """Tell the worker; nothing once it has ended."""
+        """Send a frame, unless the worker has ended."""
         if self.alive and self._transport is not None:
             self._transport.write(frame.encode())
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The socket is registered."""
         self._transport = transport  # pyright: ignore[reportAttributeAccessIssue] - a socket's is a Transport
 
     def data_received(self, data: bytes) -> None:
-        """Frames came."""
         try:
             for frame in self._frames.feed(data):
                 if frame.told["kind"] == "ready":
@@ -183,12 +186,12 @@ class _NodeWorker(asyncio.Protocol):
                 elif self.session is not None:
                     self.session.hear(frame)
         except (BadFrame, LookupError, TypeError, ValueError) as error:
-            _LOG.warning("a node worker broke the protocol", extra={"reason": str(error)})
-            self._end("broke the protocol")
+            _LOG.warning("a node worker violated the protocol", extra={"reason": str(error)})
+            self._end("violated the protocol")
             self._starter.kill(self.id)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The worker's end of the socket is closed: its exit says why, if it comes."""
+        """Wait briefly for the exit reason before the worker counts as lost."""
         asyncio.get_running_loop().call_later(_END_SECONDS, self._lost, "hung up")
 
     def _lost(self, reason: str) -> None:
@@ -216,7 +219,7 @@ class _NodeWorker(asyncio.Protocol):
 
 
 class _ProcessSession:
-    """A node session in a worker."""
+    """A node session in a worker process."""
 
     def __init__(self, workers: NodeWorkers, worker: _NodeWorker, scratch: Path) -> None:
         self._workers = workers
@@ -230,7 +233,6 @@ class _ProcessSession:
         worker.send(Frame({"kind": "begin", "scratch": str(self._scratch)}))
 
     async def run(self, work: Work, context: Any) -> Worked:
-        """Run a node whose inputs are there."""
         node = work.node
         told = {
             "kind": "run",
@@ -245,17 +247,15 @@ class _ProcessSession:
         return await self._asked(Frame(told), context)
 
     async def load(self, node: GraphNode, packed: bytes) -> Worked:
-        """Hold the outputs of a node as the cache has them."""
         frame = Frame({"kind": "load", "node": node.id, "class_type": node.spec.class_type})
         frame.told["packed"] = await asyncio.to_thread(frame.put, packed, self._scratch)
         return await self._asked(frame, None)
 
     def release(self, node_id: str) -> None:
-        """Let go of a node's outputs."""
         self._worker.send(Frame({"kind": "release", "node": node_id}))
 
     async def close(self, *, ended: bool) -> None:
-        """Keep the worker for another run where this one ended by itself; else kill it."""
+        """Keep the worker for another run if this one ended normally; otherwise kill it."""
         for child in self._children:
             child.cancel()
         self._worker.session = None
@@ -269,7 +269,8 @@ class _ProcessSession:
         answer: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()
         self._open[number] = answer, context
         self._worker.send(frame)
-        came = await answer  # one that is canceled stays open, so that the worker is not used again
+        # A canceled request stays registered, so that the worker is not used again.
+        came = await answer
         del self._open[number]
         if came.told["kind"] == "failed":
             raise self._failure(came.told)
@@ -278,10 +279,10 @@ class _ProcessSession:
             return await asyncio.to_thread(node_frames.read_worked, row, came, self._scratch)
         return node_frames.read_worked(row, came, self._scratch)
 
-    # -- what the worker says ------------------------------------------------------------------------
+    # -- messages from the worker --------------------------------------------------------------------
 
     def hear(self, frame: Frame) -> None:
-        """Take a frame of the worker's."""
+        """Handle a frame from the worker."""
         told = frame.told
         answer, context = self._open[told["number"]]
         match told["kind"]:
@@ -311,7 +312,6 @@ class _ProcessSession:
         self._worker.send(Frame({"kind": "child", "child": told["child"], "given": given}))
 
     def lose(self, reason: str) -> None:
-        """The worker is gone."""
         for answer, _ in self._open.values():
             if not answer.done():
                 answer.set_exception(self._ended(reason))
@@ -320,7 +320,7 @@ class _ProcessSession:
         return NodeWorkerLost(f"the node worker {reason}; {self._workers.limit}")
 
     def _failure(self, told: Mapping[str, Any]) -> Exception:
-        """The exception that a node raised, as far as it can be told."""
+        """Return the exception that a node raised, as far as it can be reconstructed."""
         text, reason = str(told["text"]), str(told["reason"])
         match told["sort"]:
             case "child":
@@ -330,7 +330,7 @@ class _ProcessSession:
             case "engine":
                 return EngineError(text)
             case "memory":
-                return NodeWorkerLost(f"it needs more memory than a node worker has; {self._workers.limit}")
+                return NodeWorkerLost(f"the node exceeds the memory of a node worker; {self._workers.limit}")
             case "sixfold":
                 kind = getattr(errors, reason, errors.EngineFailed)
                 return errors.BadRequest(text) if kind is errors.InvalidInput else kind(text)
@@ -338,4 +338,4 @@ class _ProcessSession:
                 _LOG.error("a node failed", extra={"reason": text})
                 known = getattr(builtins, reason, None)
                 is_known = isinstance(known, type) and issubclass(known, Exception)
-                return known(reason) if is_known else RuntimeError(reason)  # pyright: ignore[reportOptionalCall] # it is one
+                return known(reason) if is_known else RuntimeError(reason)  # pyright: ignore[reportOptionalCall] # checked above

@@ -1,4 +1,4 @@
-"""Workers as forked processes of this machine: the default driver."""
+"""Workers as forked processes on this machine: the default driver."""
 
 from __future__ import annotations
 
@@ -34,15 +34,17 @@ from sixfold.drivers.gpus import GpuSlots
 from sixfold.drivers.session_steps import SessionStepper
 from sixfold.worker import protocol, runner
 
-PRELOAD = ("numpy.random", "PIL.Image", "cv2")  # never torch or ONNX: no fork survives the threads they start
+# Never torch or ONNX: they start threads, which do not survive a fork.
+PRELOAD = ("numpy.random", "PIL.Image", "cv2")
 _PIPE_BYTES = 1 << 16
 _TAIL_LINES = 20
-_HANG_UP_SECONDS = 2.0  # from one sign of a worker's end to believing it without the other
+# Maximum wait between the two signs of a worker's end, its exit and its closed socket.
+_HANG_UP_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessTimeouts:
-    """How long the driver waits, in seconds; a spec may grant more to start and to cancel."""
+    """Timeouts of the driver in seconds; a spec may allow more to start and to cancel."""
 
     start: float = 120.0
     cancel: float = 2.0
@@ -51,8 +53,6 @@ class ProcessTimeouts:
 
 @dataclass(slots=True)
 class _CurrentRun:
-    """A run in progress."""
-
     number: int
     task_id: str
     prefix: str
@@ -66,25 +66,25 @@ class _CurrentRun:
 
 
 class WorkerStarter(Protocol):
-    """What starts processes and hears how they end: a `ForkServer`, or what stands in its place."""
+    """Starts processes and reports their exits: a `ForkServer`, or a replacement for it."""
 
     alive: bool
 
     async def spawn(self, order: protocol.SpawnWorker, link: int, output: int) -> asyncio.Future[str]:
-        """Start a worker; gives what will say how it ended; raises `ForkServerGone`."""
+        """Start a worker and return a future for the reason of its exit; raises `ForkServerGone`."""
         ...
 
     def kill(self, worker: str) -> None:
-        """End the worker and what it has started."""
+        """Kill the worker and its child processes."""
         ...
 
     def pid_of(self, worker: str) -> int | None:
-        """The worker's process id while it lives."""
+        """Return the worker's process id while it is alive."""
         ...
 
 
 class ProcessWorker(asyncio.Protocol):
-    """One forked worker: frames on its socket, its printed output on a pipe."""
+    """One forked worker: messages on its socket, printed output on a pipe."""
 
     def __init__(self, driver: ProcessDriver, spec: WorkerSpec, server: WorkerStarter, output: int) -> None:
         self.id = uuid.uuid4().hex
@@ -105,7 +105,8 @@ class ProcessWorker(asyncio.Protocol):
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._burial: asyncio.Task[None] | None = None
         self._lanes = spec.lanes
-        self.card = 0  # what was promised of a graphics card
+        # The reservation on a graphics card.
+        self.card = 0
         self._start_seconds = max(driver.patience.start, spec.start_seconds)
         self._cancel_seconds = max(driver.patience.cancel, spec.cancel_seconds)
         self._current: dict[int, _CurrentRun] = {}
@@ -114,24 +115,24 @@ class ProcessWorker(asyncio.Protocol):
         self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
         self._loop.add_reader(output, self.drain)
 
-    # -- the port ----------------------------------------------------------------------------------
+    # -- the Worker port ---------------------------------------------------------------------------
 
     @property
     def alive(self) -> bool:
-        """False once the worker can run nothing more."""
+        """Return False once the worker can run nothing more."""
         return self._alive
 
     @property
     def pid(self) -> int | None:
-        """The process id while it lives."""
+        """Return the process id while it is alive."""
         return self._server.pid_of(self.id)
 
     def peak_bytes(self) -> int:
-        """The most memory that it has taken."""
+        """Return its peak memory in bytes."""
         return process_memory.peak(self.pid)
 
     async def run(self, task: Task, reports: RunReports) -> Outcome:
-        """Run `task` to its end; never raises for what the engine or the worker did."""
+        """Run `task` and return its outcome; never raises for errors of the engine or the worker."""
         if not self._alive or self._transport is None:
             return WorkerLost(self._why or "the worker had ended")
         if len(self._current) >= self._lanes:
@@ -157,7 +158,7 @@ class ProcessWorker(asyncio.Protocol):
             raise
 
     async def steps(self, asked: Sequence[StepRequest]) -> Sequence[StepAnswer]:
-        """Take a step of each session; never raises for what the engine or the worker did."""
+        """Run one step per session; never raises for errors of the engine or the worker."""
         transport = self._transport
         if not self._alive or transport is None:
             return [WorkerLost(self._why or "the worker had ended")] * len(asked)
@@ -168,7 +169,7 @@ class ProcessWorker(asyncio.Protocol):
         )
 
     def cancel(self, task_id: str) -> None:
-        """Ask the running task to stop, and kill the worker when it does not."""
+        """Request that the running task stop, and kill the worker if it does not."""
         current = next((run for run in self._current.values() if run.task_id == task_id), None)
         if current is None or current.canceled or self._transport is None:
             return
@@ -179,16 +180,16 @@ class ProcessWorker(asyncio.Protocol):
         )
 
     async def give_up(self, task_id: str) -> None:
-        """End a run that takes too long, and the worker with it."""
+        """Abort a run that exceeded its time limit, together with the worker."""
         await self.kill()
 
     async def kill(self) -> None:
-        """End the worker at once; a run in progress gives `WorkerLost`. Idempotent."""
+        """Kill the worker at once; a run in progress returns `WorkerLost`. Idempotent."""
         self.end_now("was killed")
         await asyncio.shield(self._ended)
 
     async def stop(self) -> None:
-        """Let the worker go politely; ends in `kill` after a short grace. Idempotent."""
+        """Stop the worker gracefully, and kill it after a short grace period. Idempotent."""
         if self._alive and self._transport is not None:
             self._transport.write(protocol.frame(protocol.LeaveMessage()))
             with suppress(TimeoutError):
@@ -196,12 +197,12 @@ class ProcessWorker(asyncio.Protocol):
                     await asyncio.shield(self._ended)
         await self.kill()
 
-    # -- beginning and end -------------------------------------------------------------------------
+    # -- start and end -----------------------------------------------------------------------------
 
     async def begin(self, exited: asyncio.Future[str]) -> None:
-        """Wait until the engine is loaded; `exited` will say how the process ended.
+        """Wait until the engine is loaded; `exited` resolves to the reason of the process's exit.
 
-        Raises `StartFailed`, and `ForkServerGone` when the zygote went meanwhile.
+        Raises `StartFailed`, and `ForkServerGone` if the zygote ended meanwhile.
         """
         exited.add_done_callback(lambda future: self._exited(future.result()))
         try:
@@ -211,7 +212,7 @@ class ProcessWorker(asyncio.Protocol):
             raise StartFailed("the engine did not load in time") from error
 
     def end_now(self, why: str) -> None:
-        """Kill the process; what follows goes the way of any other end."""
+        """Kill the process; its end is then handled like any other."""
         if self._alive:
             self._alive = False
             self._why = why
@@ -222,7 +223,7 @@ class ProcessWorker(asyncio.Protocol):
         self._end_seen()
 
     def _end_seen(self) -> None:
-        """Bury the worker once the zygote and the socket both say so: then nothing is unread."""
+        """Clean up once both the zygote and the socket report the end: then no output is unread."""
         self._alive = False
         if self._burial is not None:
             return
@@ -231,10 +232,10 @@ class ProcessWorker(asyncio.Protocol):
         elif not self._ended.done():
             self._loop.call_later(_HANG_UP_SECONDS, self.bury)
             if self._hung_up:
-                self._server.kill(self.id)  # without its socket it is of no use
+                self._server.kill(self.id)  # useless without its socket
 
     def bury(self) -> None:
-        """Release everything and tell whoever waits. Idempotent."""
+        """Release all resources and resolve pending futures. Idempotent."""
         if self._burial is None:
             self._alive = False
             self._burial = self._loop.create_task(self._bury())
@@ -251,7 +252,8 @@ class ProcessWorker(asyncio.Protocol):
             server_gone = not self._server.alive
             error = ForkServerGone(self._why) if server_gone else StartFailed(self._with_tail(self._why))
             self._ready.set_exception(error)
-            self._ready.exception()  # a start that was given up is no news
+            # Mark the exception as retrieved: an abandoned start has no receiver.
+            self._ready.exception()
         self._steps.lose(self._why)
         for current in tuple(self._current.values()):
             self._finish(current.number, RunStopped() if current.canceled else WorkerLost(self._why))
@@ -260,7 +262,7 @@ class ProcessWorker(asyncio.Protocol):
         self._ended.set_result(None)
 
     def clean(self) -> None:
-        """Remove every file that it left."""
+        """Remove the files that the worker left."""
         shutil.rmtree(self._scratch / f"{self.id}.tmp", ignore_errors=True)
         for current in tuple(self._current.values()):
             results.remove_staged(self._scratch, current.prefix)
@@ -274,23 +276,21 @@ class ProcessWorker(asyncio.Protocol):
             os.close(self._output)
             self._output = None
 
-    # -- what arrives ------------------------------------------------------------------------------
+    # -- incoming messages -------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The socket is registered."""
         self._transport = transport  # pyright: ignore[reportAttributeAccessIssue] - a socket's is a Transport
 
     def data_received(self, data: bytes) -> None:
-        """Frames came; what was printed before them is heard first."""
+        """Handle received messages, after the output that was printed before them."""
         self.drain()
         try:
             for body in self._frames.feed(data):
                 self._hear(protocol.to_server.decode(body))
         except (msgspec.MsgspecError, protocol.FrameTooLarge, results.ForeignFile) as error:
-            self.end_now(f"broke the protocol ({error}) and was killed")
+            self.end_now(f"violated the protocol ({error}) and was killed")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The worker's end of the socket is closed."""
         self._hung_up = True
         self._end_seen()
 
@@ -318,7 +318,7 @@ class ProcessWorker(asyncio.Protocol):
 
     @property
     def _alone(self) -> _CurrentRun | None:
-        """The run that owns what is printed: the only one, in a worker with one lane."""
+        """Return the run that owns printed output: the only one, if the worker has one lane."""
         return next(iter(self._current.values()), None) if self._lanes == 1 else None
 
     def _finish(self, number: int, outcome: Outcome) -> None:
@@ -329,12 +329,13 @@ class ProcessWorker(asyncio.Protocol):
             current.deadline.cancel()
         if not current.outcome.done():
             current.outcome.set_result(outcome)
-        elif isinstance(outcome, RunCompleted):  # nobody waits any more, so nobody would take the files
+        # Nobody waits any more, so nobody will move the files.
+        elif isinstance(outcome, RunCompleted):
             for file in outcome.files:
                 file.path.unlink(missing_ok=True)
 
     def drain(self) -> None:
-        """Read what the worker has printed so far, line by line."""
+        """Read everything that the worker has printed so far."""
         while self._output is not None:
             try:
                 data = os.read(self._output, _PIPE_BYTES)
@@ -375,10 +376,10 @@ class ProcessWorker(asyncio.Protocol):
 
 
 class ProcessDriver:
-    """Forks workers from one zygote, which it boots when first needed and again after its death.
+    """Forks workers from one zygote, which starts on first use and again after it has ended.
 
-    `environ` is all that workers see of the environment, beside a few fixed values; by default what
-    settings allows. `failpoints` (tests only) make a model's engine fail, hang or crash.
+    `environ` is the environment of the workers, besides a few fixed values; by default what the settings
+    allow. `failpoints` (tests only) make a model's engine fail, hang or crash.
     """
 
     name = "process"
@@ -406,26 +407,27 @@ class ProcessDriver:
 
     @property
     def zygote_pid(self) -> int | None:
-        """The zygote's process id, while there is one."""
+        """Return the zygote's process id while it is alive."""
         return self._server.pid if self._server is not None and self._server.alive else None
 
     async def warm(self) -> None:
-        """Boot the zygote now, so that the first worker need not wait for it."""
+        """Start the zygote now, so that the first worker need not wait for it."""
         await self.starter()
 
     async def start(self, spec: WorkerSpec) -> ProcessWorker:
-        """A worker with its engine loaded; raises `WorkerStartFailed`."""
+        """Start a worker and load its engine; raises `WorkerStartFailed`."""
         spec.scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
             try:
                 return await self._start(spec)
             except ForkServerGone:
-                return await self._start(spec)  # once more, from a new zygote
+                # Retry once, with a new zygote.
+                return await self._start(spec)
         except (ForkServerGone, OSError) as error:
-            raise StartFailed(f"no worker could be forked: {error}") from error
+            raise StartFailed(f"the worker could not be forked: {error}") from error
 
     async def close(self) -> None:
-        """Kill every worker and free everything. Idempotent."""
+        """Kill every worker and release all resources. Idempotent."""
         self._closed = True
         await asyncio.gather(*(worker.kill() for worker in tuple(self.workers)))
         async with self._booting:
@@ -434,7 +436,7 @@ class ProcessDriver:
             await server.close()
 
     async def starter(self) -> WorkerStarter:
-        """What starts this driver's workers."""
+        """Return the object that starts this driver's workers."""
         async with self._booting:
             if self._closed:
                 raise StartFailed("the driver is closed")
@@ -446,7 +448,7 @@ class ProcessDriver:
             return self._server
 
     def made(self, spec: WorkerSpec, starter: WorkerStarter, output: int) -> ProcessWorker:
-        """The worker of a process that is about to start."""
+        """Return the worker object for a process that is about to start."""
         return ProcessWorker(self, spec, starter, output)
 
     async def _start(self, spec: WorkerSpec) -> ProcessWorker:
@@ -464,9 +466,11 @@ class ProcessDriver:
                 await asyncio.get_running_loop().create_unix_connection(lambda: worker, sock=ours)
                 exited = await server.spawn(self._order(worker.id, spec, name), theirs.fileno(), writing)
             except BaseException:
-                worker.bury()  # no process: nothing will report its end
+                # Without a process, nothing would report the end.
+                worker.bury()
                 raise
-            finally:  # while these are open here, the worker's end would not be seen
+            # While these are open here, the worker's end cannot be detected.
+            finally:
                 theirs.close()
                 os.close(writing)
             await worker.begin(exited)
@@ -476,7 +480,7 @@ class ProcessDriver:
         return worker
 
     def _order(self, worker_id: str, spec: WorkerSpec, card: str) -> protocol.SpawnWorker:
-        """What the zygote is told of a worker; `card` names the graphics card that it may see."""
+        """Return the request to the zygote; `card` names the graphics card that the worker may use."""
         return protocol.SpawnWorker(
             worker_id,
             spec.factory,

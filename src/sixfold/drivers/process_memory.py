@@ -1,25 +1,27 @@
-"""What Linux tells of memory: how much this machine has, and how much a process has taken."""
+"""Memory figures from Linux: the size of this machine, and the use of processes."""
 
 from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
 
-_OURS = 0.9  # the rest is the server's own, and the system's
+# The share for workers; the rest is for the server and the system.
+_OURS = 0.9
 _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
 def for_workers(proc: Path = Path("/proc"), limits: tuple[str, ...] = _LIMITS) -> int:
-    """What workers may take of this machine or of the container it is; 0 where nobody tells."""
+    """Return the bytes that workers may use on this machine or in this container; 0 if unknown."""
     found = [_kilobytes(proc / "meminfo", "MemTotal:")]
     for limit in limits:
-        with suppress(OSError, ValueError):  # the other version's, or `max`
+        # A missing file belongs to the other cgroup version; `max` means no limit.
+        with suppress(OSError, ValueError):
             found.append(int(Path(limit).read_text("ascii")))
     return int(min(found) * _OURS)
 
 
 def peak(pid: int | None) -> int:
-    """The most that a process and what it has started have taken; 0 where it is gone."""
+    """Return the peak bytes of a process and its descendants; 0 if it has ended."""
     if pid is None:
         return 0
     started: list[str] = []
@@ -29,7 +31,7 @@ def peak(pid: int | None) -> int:
 
 
 def folder(place: Path) -> int:
-    """The bytes of the largest folder in this one, such as a family of weights has one for each model."""
+    """Return the bytes of the largest subfolder; a family of weights has one subfolder per model."""
     models = [model for model in place.glob("[!.]*") if model.is_dir()]
     sizes = (sum(file.stat().st_size for file in model.rglob("*") if file.is_file()) for model in models)
     return max(sizes, default=0)

@@ -1,8 +1,8 @@
-"""Workers as actors of a Ray cluster: one detached actor for each, on whichever machine has room.
+"""Workers as actors of a Ray cluster: one detached actor each, on any machine with free resources.
 
-Ray places actors and sees machines die; whether a run is done, tried again or paid stays in the database.
-Files travel both ways as bytes, so the machines need no common folder, only Sixfold installed. An actor's
-name begins with that of the server that hired it, so that those of a dead server are found and stopped.
+Ray places actors and detects lost machines; the state of runs and charges stays in the database. Files travel
+as bytes, so the machines need no shared folder, only Sixfold installed. An actor's name begins with that of
+the server that started it, so that the actors of a dead server can be found and stopped.
 """
 
 from __future__ import annotations
@@ -35,17 +35,18 @@ from sixfold.drivers.inline import InlineDriver, InlineWorker
 from sixfold.drivers.temp_dirs import OwnedTempDir
 from sixfold.worker import protocol
 
-ray: Any = importlib.import_module("ray")  # an extra, which the types of this program do without
+ray: Any = importlib.import_module("ray")  # an optional dependency without types
 RayError: Any = importlib.import_module("ray.exceptions").RayError
 
 NAMESPACE = "sixfold"
 START_SECONDS = 120.0
-STARTS = 3  # how often an actor is placed anew whose machine went away before its engine was loaded
+# Attempts to place an actor whose machine is lost before its engine is loaded.
+STARTS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class RayEvent:
-    """One thing heard of a run: how far it is, a line, or its ending with the bytes of its files."""
+    """An event of a run: its progress, a log line, or its outcome with the bytes of its files."""
 
     kind: Literal["progress", "log", "ended"]
     value: Any
@@ -53,11 +54,11 @@ class RayEvent:
 
 
 class ActorLost(StartFailed):
-    """The actor's process or its machine went away while the engine was loaded."""
+    """Raised if the actor's process or machine is lost while the engine is loaded."""
 
 
 class RaySlot:
-    """The actor: a worker as a thread of its process, with a folder of that machine."""
+    """The actor: a worker as a thread of its process, with a folder on that machine."""
 
     def __init__(self, failpoints: Mapping[str, protocol.Failpoint], cancel_seconds: float) -> None:
         self._room = OwnedTempDir()
@@ -66,7 +67,7 @@ class RaySlot:
         self._runs = 0
 
     async def begin(self, spec: dict[str, Any]) -> str:
-        """Load the engine; gives why it could not be, or nothing."""
+        """Load the engine; return the reason of a failure, or an empty text."""
         try:
             self._worker = await self._driver.start(WorkerSpec(scratch=self._room.path / "staged", **spec))
         except StartFailed as failed:
@@ -76,7 +77,7 @@ class RaySlot:
     async def run(
         self, task: tuple[str, str, dict[str, Any]], contents: dict[str, bytes]
     ) -> AsyncIterator[RayEvent]:
-        """Run a task and tell all of it; the last event is its ending."""
+        """Run a task and yield its events; the last one is its outcome."""
         heard: asyncio.Queue[RayEvent] = asyncio.Queue()
         reports = RunReports(
             lambda fraction: heard.put_nowait(RayEvent("progress", fraction)),
@@ -105,20 +106,18 @@ class RaySlot:
         heard.put_nowait(RayEvent("ended", outcome, contents))
 
     async def steps(self, asked: Sequence[StepRequest]) -> Sequence[StepAnswer]:
-        """Take a step of each session."""
         assert self._worker is not None  # noqa: S101 - `begin` came first
         return await self._worker.steps(asked)
 
     async def cancel(self, task_id: str) -> None:
-        """Ask the running task to stop."""
         if self._worker is not None:
             self._worker.cancel(task_id)
 
     async def here(self) -> None:
-        """A sign of life, whatever runs."""
+        """Return at once, as a sign of life."""
 
     async def leave(self) -> None:
-        """End politely, and leave nothing on this machine."""
+        """Stop gracefully and remove all files from this machine."""
         if self._worker is not None:
             await self._worker.stop()
         await asyncio.to_thread(self._room.leave)
@@ -141,7 +140,7 @@ def _taken(files: tuple[StagedFile, ...]) -> tuple[bytes, ...]:
 
 @dataclass(slots=True, eq=False)
 class _RayRun:
-    """A run on its way; `canceled` turns the end of its worker into `RunStopped`."""
+    """A run in progress; if `canceled`, the end of its worker counts as `RunStopped`."""
 
     reports: RunReports
     canceled: bool = False
@@ -149,7 +148,7 @@ class _RayRun:
 
 
 class RayWorker:
-    """One actor, as the server sees it."""
+    """The server's view of one actor."""
 
     def __init__(self, driver: RayDriver, spec: WorkerSpec, seat: Any) -> None:
         self.id = uuid.uuid4().hex
@@ -160,11 +159,12 @@ class RayWorker:
         self._count = 0
         self._alive = True
         self._why = "had ended"
-        self.begun = False  # its engine is loaded
+        # Whether its engine is loaded.
+        self.begun = False
 
     @property
     def alive(self) -> bool:
-        """False once the worker can run nothing more."""
+        """Return False once the worker can run nothing more."""
         return self._alive
 
     async def begin(self) -> None:
@@ -183,7 +183,9 @@ class RayWorker:
                 problem = await self._seat.begin.remote(about)
         except TimeoutError as error:
             self.end_now("did not start in time")
-            raise StartFailed("the cluster had no room for it, or its engine did not load in time") from error
+            raise StartFailed(
+                "the cluster has no free resources for it, or its engine did not load in time"
+            ) from error
         except RayError as error:
             self.end_now("did not start")
             raise ActorLost(_first_line(error)) from error
@@ -193,7 +195,7 @@ class RayWorker:
         self.begun = True
 
     async def run(self, task: Task, reports: RunReports) -> Outcome:
-        """Run `task` to its end; never raises for what the engine or the worker did."""
+        """Run `task` and return its outcome; never raises for errors of the engine or the worker."""
         if not self._alive:
             return WorkerLost(f"the worker {self._why}")
         if len(self._runs) >= self._spec.lanes:
@@ -229,8 +231,9 @@ class RayWorker:
                         run.reports.log(event.value)
                     case "ended":
                         return await self._ending(event, number)
-        except RayError:  # the actor, its machine, or the way there is gone
-            self.end_now("went away with its machine, or was killed")
+        # The actor, its machine or the connection is lost.
+        except RayError:
+            self.end_now("was lost with its machine, or was killed")
             await self._driver.look()
         return RunStopped() if run.canceled else WorkerLost(f"the worker {self._why}")
 
@@ -255,26 +258,26 @@ class RayWorker:
         )
 
     async def steps(self, asked: Sequence[StepRequest]) -> Sequence[StepAnswer]:
-        """Take a step of each session; never raises for what the engine or the worker did."""
+        """Run one step per session; never raises for errors of the engine or the worker."""
         if self._alive:
             try:
                 return await self._seat.steps.remote(tuple(asked))
             except RayError:
-                self.end_now("went away with its machine, or was killed")
+                self.end_now("was lost with its machine, or was killed")
         return [WorkerLost(f"the worker {self._why}")] * len(asked)
 
     async def look(self) -> None:
-        """See whether the actor is still there; it may be slow to say so."""
+        """Check whether the actor is still alive; a slow answer counts as alive."""
         try:
             async with asyncio.timeout(self._driver.look_seconds):
                 await self._seat.here.remote()
         except RayError:
-            self.end_now("went away with its machine, or was killed")
+            self.end_now("was lost with its machine, or was killed")
         except TimeoutError:
             pass
 
     def cancel(self, task_id: str) -> None:
-        """Ask the running task to stop, and kill the actor when it does not."""
+        """Request that the running task stop, and kill the actor if it does not."""
         run = self._runs.get(task_id)
         if run is None or run.canceled or not self._alive:
             return
@@ -288,15 +291,15 @@ class RayWorker:
         )
 
     async def give_up(self, task_id: str) -> None:
-        """End a run that takes too long, and the worker with it."""
+        """Abort a run that exceeded its time limit, together with the worker."""
         await self.kill()
 
     async def kill(self) -> None:
-        """End the actor at once; a run in progress gives `WorkerLost`. Idempotent."""
+        """Kill the actor at once; a run in progress returns `WorkerLost`. Idempotent."""
         self.end_now("was killed")
 
     async def stop(self) -> None:
-        """Let the actor go politely; ends in `kill` after a short grace. Idempotent."""
+        """Stop the actor gracefully, and kill it after a short grace period. Idempotent."""
         if self._alive:
             with contextlib.suppress(RayError, TimeoutError):
                 async with asyncio.timeout(self._driver.stop_seconds):
@@ -304,7 +307,7 @@ class RayWorker:
         await self.kill()
 
     def end_now(self, why: str) -> None:
-        """Kill the actor, because the worker `why`. Idempotent."""
+        """Kill the actor and record the reason `why`. Idempotent."""
         if self._alive:
             self._alive = False
             self._why = why
@@ -336,10 +339,10 @@ def _first_line(error: Exception) -> str:
 class RayDriver:
     """Starts an actor for each worker. `address` is the cluster's (`auto`: the one on this machine).
 
-    An actor asks for one processor and the memory of its spec. `hardware` has the kinds that a spec may
-    name, with the GiB of their GPUs: in a cluster whose machines name some of them as resources, the actor
-    also asks for one of its own kind, and for a GPU where Ray sees any. `namespace` keeps the actors of one
-    database apart. `failpoints` (tests only) as with the other drivers.
+    An actor requests one CPU and the memory of its spec. `hardware` maps the hardware names that a spec may
+    use to the GiB of their GPUs: if machines of the cluster offer some of these names as resources, the actor
+    also requests one of its own name, and a GPU if Ray sees any. `namespace` separates the actors of
+    different databases. `failpoints` (tests only) work as in the other drivers.
     """
 
     name = "ray"
@@ -367,7 +370,7 @@ class RayDriver:
         self._closed = False
 
     async def start(self, spec: WorkerSpec) -> RayWorker:
-        """An actor with its engine loaded; raises `WorkerStartFailed`."""
+        """Start an actor and load its engine; raises `WorkerStartFailed`."""
         if self._closed:
             raise StartFailed("the driver is closed")
         await asyncio.to_thread(spec.scratch.mkdir, mode=0o700, parents=True, exist_ok=True)
@@ -385,14 +388,15 @@ class RayDriver:
         raise AssertionError  # the last one has returned or raised
 
     async def look(self) -> None:
-        """One was lost: find out who went with its machine, before the run comes to such a one again.
+        """Find all workers that were lost with the same machine, before a run is retried.
 
-        Else one dead machine could take all attempts of a run: a lost worker that idled looks as if it lived.
+        Otherwise one dead machine could use up all attempts of a run, because an idle lost worker still looks
+        alive.
         """
         await asyncio.gather(*(worker.look() for worker in tuple(self.workers) if worker.begun))
 
     async def sweep(self, living: Living) -> int:
-        """Kill the actors of servers that were gone at the last look and still are; gives how many."""
+        """Kill the actors of servers that were gone at two consecutive sweeps; return their number."""
         try:
             await self._join()
             names = [name for name in await asyncio.to_thread(_names) if "/" in name]
@@ -402,17 +406,18 @@ class RayDriver:
             self._suspects = gone
             await asyncio.to_thread(_kill, stray)
         except (StartFailed, RayError):
-            return 0  # no cluster now: the next look tells
+            # The cluster does not respond now; the next sweep retries.
+            return 0
         return len(stray)
 
     async def close(self) -> None:
-        """Kill every actor. Idempotent; the cluster stays as it is."""
+        """Kill every actor. Idempotent; the cluster keeps running."""
         self._closed = True
         for worker in tuple(self.workers):
             await worker.kill()
 
     async def _join(self) -> None:
-        """Be part of the cluster; raises `StartFailed` where it does not answer."""
+        """Connect to the cluster; raises `StartFailed` if it does not respond."""
         async with self._joining:
             if not ray.is_initialized():
                 try:
@@ -432,7 +437,8 @@ class RayDriver:
             num_gpus=1 if drawn else 0,
             memory=spec.memory_bytes or None,
             resources={spec.hardware: 1} if placed else None,
-            max_restarts=0,  # a run is tried again by its lease, on another worker
+            # The scheduler retries the run on another worker.
+            max_restarts=0,
             max_concurrency=2 * spec.lanes + 8,
         ).remote(self.failpoints, max(self.cancel_seconds, spec.cancel_seconds))
 
@@ -448,5 +454,6 @@ def _names() -> list[str]:
 
 def _kill(names: Sequence[str]) -> None:
     for name in names:
-        with contextlib.suppress(ValueError, RayError):  # it has ended meanwhile
+        # It has ended meanwhile.
+        with contextlib.suppress(ValueError, RayError):
             ray.kill(ray.get_actor(name))

@@ -1,4 +1,4 @@
-"""Workers that wait for another machine: coroutines of the server, holding its keys and its ways out."""
+"""Workers that call other machines: coroutines of the server with its credentials and HTTP clients."""
 
 from __future__ import annotations
 
@@ -37,10 +37,9 @@ _DOWNLOAD_SECONDS = 300.0
 
 
 class ServerOutside:
-    """What remote engines get from the server (`HostServices`): keys by name, clients by trust, its own
-    services.
+    """Implements `HostServices` for remote engines: credentials by name, HTTP clients, and server services.
 
-    The services are None where only engines are built that ask for none of them.
+    The services are None if no engine uses them.
     """
 
     def __init__(
@@ -59,25 +58,27 @@ class ServerOutside:
         self.workshop = workshop
         self.relay = relay
         self.conversation = conversation
-        self.nodes: Any = None  # opens sessions in node workers, where there are some
-        self.comfyui: Any = None  # the address of the one that is used, where the server knows it
+        # Opens node sessions in node workers, if there are any.
+        self.nodes: Any = None
+        # The address of the ComfyUI in use, if known.
+        self.comfyui: Any = None
 
     def key(self, name: str) -> str:
-        """The operator's key for a provider, or an empty string."""
+        """Return the operator's credential for a provider, or an empty string."""
         return self._key(name)
 
     @property
     def client(self) -> httpx.AsyncClient:
-        """For addresses that the operator chose."""
+        """Return the client for addresses that the operator configured."""
         return self._clients.upstream
 
     @property
     def guarded(self) -> httpx.AsyncClient:
-        """For addresses that somebody else named."""
+        """Return the client for addresses from users or providers."""
         return self._clients.guarded
 
     async def download(self, url: str, target: Path, *, max_bytes: int) -> str:
-        """Fetch a URL that a provider named, through the guard, into a file; gives its content type."""
+        """Download a provider's URL to `target` through the address guard; return its content type."""
         try:
             got = await self._clients.fetcher.fetch_bytes(
                 url, max_bytes=max_bytes, timeout_seconds=_DOWNLOAD_SECONDS
@@ -90,7 +91,7 @@ class ServerOutside:
 
 @dataclass(slots=True, eq=False)
 class _RemoteRun:
-    """One task under way; the sink of its reports."""
+    """A task in progress, and the receiver of its reports."""
 
     number: int
     task: Task
@@ -100,23 +101,21 @@ class _RemoteRun:
     work: asyncio.Task[Result] | None = None
 
     def progress(self, fraction: float) -> None:
-        """Pass on, from whichever thread."""
         self.loop.call_soon_threadsafe(self.reports.progress, fraction)
 
     def log(self, line: str) -> None:
-        """Pass on, from whichever thread."""
         self.loop.call_soon_threadsafe(self.reports.log, line)
 
 
 class RemoteSlot(Protocol):
-    """What a worker needs of its driver."""
+    """The part of a driver that a worker needs."""
 
     failpoints: dict[str, protocol.Failpoint]
     workers: set[RemoteWorker]
 
 
 class RemoteWorker:
-    """One remote engine, running as many tasks at a time as its spec has lanes."""
+    """One remote engine, which runs as many tasks at the same time as its spec has lanes."""
 
     def __init__(self, driver: RemoteSlot, spec: WorkerSpec, engine: RemoteEngine) -> None:
         self.why = "had ended"
@@ -130,11 +129,11 @@ class RemoteWorker:
 
     @property
     def alive(self) -> bool:
-        """False once the worker can run nothing more."""
+        """Return False once the worker can run nothing more."""
         return self._alive
 
     async def run(self, task: Task, reports: RunReports) -> Outcome:
-        """Run `task` to its end; never raises for what the engine or its machine did."""
+        """Run `task` and return its outcome; never raises for errors of the engine or its machine."""
         if not self._alive:
             return WorkerLost(f"the worker {self.why}")
         if len(self._runs) >= self._spec.lanes:
@@ -176,22 +175,22 @@ class RemoteWorker:
         return await self._engine.run(run.task, context)
 
     def cancel(self, task_id: str) -> None:
-        """Cancel the task's coroutine, which passes that on upstream."""
+        """Cancel the task's coroutine, which cancels the remote request."""
         run = self._runs.get(task_id)
         if run is not None and run.work is not None:
             run.canceled.set()
             run.work.cancel()
 
     async def give_up(self, task_id: str) -> None:
-        """End one run; the others go on."""
+        """Abort one run; the others continue."""
         self.cancel(task_id)
 
     async def kill(self) -> None:
-        """End every run at once. Idempotent."""
+        """Abort every run at once. Idempotent."""
         await self.end("was killed")
 
     async def end(self, why: str) -> None:
-        """The same, because the worker `why`."""
+        """Abort every run and record the reason `why`. Idempotent."""
         if self._alive:
             self._alive = False
             self.why = why
@@ -201,28 +200,30 @@ class RemoteWorker:
             await self._engine.close()
 
     async def stop(self) -> None:
-        """The same: an idle worker of this kind holds nothing but connections."""
+        """Close the worker; an idle remote worker holds nothing but connections."""
         await self.kill()
 
 
 def _left(
     assignment: runner.Assignment, ending: Result | BaseException, version: str, run_us: int
 ) -> protocol.Reply:
-    """What a run leaves behind, staged; its own folder goes."""
+    """Stage the files of a run, remove its folder and return the reply."""
     reply = runner.settle(assignment, ending, version, run_us)
     assignment.context.clear()
     return reply
 
 
 async def _ended(run: _RemoteRun) -> Result | BaseException:
-    """How the run's coroutine ended; a wait that is canceled takes the coroutine along."""
+    """Return the result or exception of the run; if the wait is canceled, the run is canceled too."""
     assert run.work is not None  # noqa: S101 - set one line before the call
     try:
         await asyncio.wait({run.work})
-    except asyncio.CancelledError:  # the run's limit, or the server's end
+    # Reached at the run's time limit or at shutdown.
+    except asyncio.CancelledError:
         run.canceled.set()
         run.work.cancel()
-        run.work.add_done_callback(lambda work: work.cancelled() or work.exception())  # heard, if not wanted
+        # Mark the exception as retrieved.
+        run.work.add_done_callback(lambda work: work.cancelled() or work.exception())
         raise
     if run.work.cancelled():
         return Canceled()
@@ -230,7 +231,7 @@ async def _ended(run: _RemoteRun) -> Result | BaseException:
 
 
 class RemoteDriver:
-    """Builds remote engines with what they may use. `failpoints` (tests only) as with the other drivers."""
+    """Builds remote engines with their host services. `failpoints` (tests only) work as in other drivers."""
 
     name = "remote"
 
@@ -242,14 +243,14 @@ class RemoteDriver:
         self._outside = outside
 
     async def start(self, spec: WorkerSpec) -> RemoteWorker:
-        """A worker with its engine built; raises `WorkerStartFailed`."""
+        """Build the engine and return its worker; raises `WorkerStartFailed`."""
         spec.scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
         worker = RemoteWorker(self, spec, _build(spec, self._outside))
         self.workers.add(worker)
         return worker
 
     async def close(self) -> None:
-        """End every run. Idempotent."""
+        """Abort every run. Idempotent."""
         for worker in tuple(self.workers):
             await worker.kill()
 
@@ -263,9 +264,9 @@ def _build(spec: WorkerSpec, outside: HostServices) -> RemoteEngine:
 
 
 class DriverSet:
-    """One driver made of several: for engines of this machine, for those that wait for another, and `others`.
+    """Combines drivers: for local engines, for remote engines, and `others`.
 
-    Those take the specs whose factory is their name, as `container` is.
+    The others receive the specs whose factory is their name, such as `container`.
     """
 
     def __init__(self, local: Driver, remote: Driver, *others: Driver) -> None:
@@ -275,16 +276,16 @@ class DriverSet:
         self._others = {other.name: other for other in others}
 
     async def start(self, spec: WorkerSpec) -> Worker:
-        """A worker from the driver that the spec belongs to; raises `WorkerStartFailed`."""
+        """Start a worker with the driver for its spec; raises `WorkerStartFailed`."""
         usual = self._remote if spec.remote else self._local
         return await self._others.get(spec.factory, usual).start(spec)
 
     async def sweep(self, living: Living) -> int:
-        """Stop what servers left that are gone, where workers outlive them."""
+        """Stop the workers of servers that no longer run, if the local driver's workers outlive them."""
         return await self._local.sweep(living) if isinstance(self._local, DetachedRun) else 0
 
     async def close(self) -> None:
-        """Kill every worker of all. Idempotent."""
+        """Kill every worker of all drivers. Idempotent."""
         await asyncio.gather(
             *(driver.close() for driver in (self._local, self._remote, *self._others.values()))
         )

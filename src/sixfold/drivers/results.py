@@ -1,4 +1,4 @@
-"""From what a run answered to what the server knows of it."""
+"""Converts replies of workers to outcomes of runs."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from sixfold.worker import protocol
 
 
 class ForeignFile(ValueError):
-    """A worker named a file that is not one of its run's."""
+    """Raised if a worker names a file that does not belong to its run."""
 
 
 def outcome(reply: protocol.Reply, scratch: Path, prefix: str) -> ports.Outcome:
-    """The reply as the port says it; raises `ForeignFile` for a name outside `scratch/<prefix>-…`."""
+    """Convert a reply; raises `ForeignFile` for a file name that is not `<prefix>-…`."""
     match reply:
         case protocol.RunDone():
             files = tuple(_staged(file, scratch, prefix) for file in reply.files)
@@ -37,7 +37,7 @@ def outcome(reply: protocol.Reply, scratch: Path, prefix: str) -> ports.Outcome:
 
 def _staged(file: protocol.StagedMessage, scratch: Path, prefix: str) -> media_ports.StagedFile:
     if not file.name.startswith(f"{prefix}-") or "/" in file.name:
-        raise ForeignFile(f"a worker named {file.name!r} as its file")
+        raise ForeignFile(f"the worker named a foreign file {file.name!r}")
     return media_ports.StagedFile(scratch / file.name, file.content_type, file.info)
 
 

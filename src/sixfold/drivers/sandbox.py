@@ -1,7 +1,8 @@
-"""Workers for programs that nobody vouches for: each a process of its own, shut in by Bubblewrap.
+"""Workers for untrusted programs: each a process of its own in a Bubblewrap sandbox.
 
-A worker reads what it runs on, its program and its runs' files, and writes in a folder of its own; there is
-no network, no other process, no key. What it leaves is moved out of its reach before anybody looks at it.
+A worker can read its runtime, its program and its runs' files, and can write in a folder of its own. It has
+no network, no credentials and sees no other process. Its output files are moved out of its reach before they
+are read.
 """
 
 from __future__ import annotations
@@ -30,23 +31,25 @@ from sixfold.drivers import forkserver
 from sixfold.drivers.process import ProcessDriver, ProcessTimeouts, ProcessWorker, WorkerStarter
 from sixfold.worker import protocol, standalone
 
-KIND = "sandbox"  # of engines in the catalogue, and the factory that leads here
+# The kind of these engines in the catalog, and the factory name that selects this driver.
+KIND = "sandbox"
 _WORK, _GIVEN = "work", "given"
 
 
 class SandboxPool:
-    """Starts and ends processes in cells, in the place of a fork server."""
+    """Starts and stops sandboxed processes; used in place of a fork server."""
 
     alive = True
 
     def __init__(self, environ: Mapping[str, str]) -> None:
-        self.shown: dict[str, tuple[Path, ...]] = {}  # by a worker's folder, what its program is
+        # The readable program paths, by the worker's folder.
+        self.shown: dict[str, tuple[Path, ...]] = {}
         self._environ = forkserver.environment(environ)
         self._processes: dict[str, asyncio.subprocess.Process] = {}
         self._watches: set[asyncio.Task[None]] = set()
 
     async def spawn(self, order: protocol.SpawnWorker, link: int, output: int) -> asyncio.Future[str]:
-        """Start a worker; gives what will say how it ended."""
+        """Start a worker and return a future for the reason of its exit."""
         work = Path(order.scratch)
         cell = Sandbox(shown=(work.parent / _GIVEN, *self.shown.pop(order.scratch, ())), own=(work,))
         process = await asyncio.create_subprocess_exec(
@@ -67,14 +70,14 @@ class SandboxPool:
         return exited
 
     def kill(self, worker: str) -> None:
-        """End the worker and what it has started: all of it goes with the first process of its cell."""
+        """Kill the worker and its child processes: all end with the first process of the sandbox."""
         process = self._processes.get(worker)
         if process is not None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
 
     def pid_of(self, worker: str) -> int | None:
-        """The process that holds the worker, while it lives."""
+        """Return the id of the process that contains the worker, while it is alive."""
         process = self._processes.get(worker)
         return None if process is None else process.pid
 
@@ -88,21 +91,22 @@ class SandboxPool:
 
 
 def _reason(status: int) -> str:
-    number = -status if status < 0 else status - 128  # a cell's own status tells of a signal within
+    # The sandbox's own status encodes a signal inside it.
+    number = -status if status < 0 else status - 128
     if status < 0 or 0 < number < signal.NSIG:
         return f"was killed by signal {number}"
     return f"exited with status {status}"
 
 
 class SandboxWorker(ProcessWorker):
-    """A worker in a cell: its files go in as copies, and come out only as files."""
+    """A sandboxed worker: input files are copied into the sandbox, and only regular files come out."""
 
     def __init__(self, driver: SandboxDriver, spec: WorkerSpec, starter: WorkerStarter, output: int) -> None:
         super().__init__(driver, spec, starter, output)
         self._cell = spec.scratch.absolute().parent
 
     async def run(self, task: Task, reports: RunReports) -> Outcome:
-        """Run `task` to its end; never raises for what the engine or the worker did."""
+        """Run `task` and return its outcome; never raises for errors of the engine or the worker."""
         given = self._cell / _GIVEN / secrets.token_hex(8)
         try:
             files = await asyncio.to_thread(_copied, task.files, given)
@@ -114,11 +118,11 @@ class SandboxWorker(ProcessWorker):
             await asyncio.to_thread(shutil.rmtree, given, ignore_errors=True)
 
     def clean(self) -> None:
-        """Remove its cell's folders."""
+        """Remove the sandbox's folders."""
         shutil.rmtree(self._cell, ignore_errors=True)
 
     def _moved(self, outcome: RunCompleted) -> Outcome:
-        """The outcome with its files where the program cannot reach them; a link or a folder is no file."""
+        """Move the files out of the program's reach; fail the run if one is not a regular file."""
         moved: list[StagedFile] = []
         try:
             for file in outcome.files:
@@ -130,7 +134,7 @@ class SandboxWorker(ProcessWorker):
         except OSError:
             for file in moved:
                 _removed(file.path)
-            return RunFailed("The model left something that is no file.", public=True)
+            return RunFailed("The model's output must be a regular file.", public=True)
         return dataclasses.replace(outcome, files=tuple(moved))
 
 
@@ -142,7 +146,7 @@ def _removed(path: Path) -> None:
 
 
 def _copied(files: Mapping[str, Path], folder: Path) -> dict[str, Path]:
-    """Copies of a run's files, since the originals are shared with others."""
+    """Copy a run's files, because the originals are shared with other runs."""
     if not files:
         return {}
     folder.mkdir(mode=0o700)
@@ -155,7 +159,10 @@ def _copied(files: Mapping[str, Path], folder: Path) -> dict[str, Path]:
 
 
 class SandboxDriver(ProcessDriver):
-    """Starts workers in cells. A spec's options are `factory`, its `options`, and the paths in `shown`."""
+    """Starts workers in sandboxes.
+
+    A spec's options are `factory`, its `options`, and the paths in `shown`.
+    """
 
     name = KIND
 
@@ -170,10 +177,10 @@ class SandboxDriver(ProcessDriver):
         self._cells = SandboxPool(settings.worker_environment() if environ is None else environ)
 
     async def start(self, spec: WorkerSpec) -> ProcessWorker:
-        """A worker with its engine loaded; raises `WorkerStartFailed`, too, where nothing can be shut in."""
+        """Start a worker and load its engine; raises `WorkerStartFailed`, also without a sandbox."""
         fault = await asyncio.to_thread(bubblewrap.fault)
         if fault:
-            raise StartFailed(f"it runs in a sandbox only, and {fault}")
+            raise StartFailed(f"it requires a sandbox, and {fault}")
         cell = spec.scratch.absolute() / f"{secrets.token_hex(8)}.cell"
         inner = _inner(spec, cell / _WORK)
         for folder in (cell / _WORK, cell / _GIVEN):
@@ -182,18 +189,15 @@ class SandboxDriver(ProcessDriver):
         return await super().start(inner)
 
     async def starter(self) -> WorkerStarter:
-        """The cells."""
         return self._cells
 
     def made(self, spec: WorkerSpec, starter: WorkerStarter, output: int) -> ProcessWorker:
-        """The worker of a process that is about to start."""
         return SandboxWorker(self, spec, starter, output)
 
 
 def _inner(spec: WorkerSpec, work: Path) -> WorkerSpec:
-    """The worker that is shut in."""
     factory: Any = spec.options.get("factory")
     if not isinstance(factory, str):
-        raise StartFailed("a sandbox needs the factory of what runs in it")
+        raise StartFailed("the sandbox option `factory` is required")
     options: dict[str, Any] = dict(spec.options.get("options", {}))
     return dataclasses.replace(spec, factory=factory, options=options, scratch=work)

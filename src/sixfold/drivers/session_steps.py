@@ -1,4 +1,4 @@
-"""Steps of sessions on their way through a driver: numbered, awaited, and lost with their worker."""
+"""Sends session steps to a worker and matches the answers; fails them if the worker is lost."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _UNSENDABLE = (TypeError, ValueError, OverflowError)
 
 
 class SessionStepper:
-    """What one worker was asked for and has not answered."""
+    """The pending step requests of one worker."""
 
     def __init__(self) -> None:
         self._open: dict[int, tuple[int, asyncio.Future[Sequence[StepAnswer]]]] = {}
@@ -25,7 +25,7 @@ class SessionStepper:
         failpoint: protocol.Failpoint | None,
         send: Callable[[protocol.StepsMessage], None],
     ) -> Sequence[StepAnswer]:
-        """Send some steps together and wait for what came of them; one that cannot be sent fails alone."""
+        """Send steps together and return their answers; a step that cannot be encoded fails alone."""
 
         def put(some: Sequence[StepRequest]) -> None:
             send(session_steps.order(number, some, failpoint))
@@ -35,7 +35,8 @@ class SessionStepper:
         except _UNSENDABLE as error:
             whole = _failed(error)
         unfit = {place: fault for place, ask in enumerate(asked) if (fault := _fault(ask))}
-        if not unfit:  # each could be sent, and all of them are too much
+        # Each step could be sent, but together they are too large.
+        if not unfit:
             return [whole] * len(asked)
         fit = [ask for place, ask in enumerate(asked) if place not in unfit]
         rest = iter(await self._answers(number, fit, put) if fit else ())
@@ -53,20 +54,20 @@ class SessionStepper:
             self._open.pop(number, None)
 
     def hear(self, message: protocol.TimingMessage) -> None:
-        """Pass answers on, unless nobody waits for them any more."""
+        """Resolve the pending request, unless it was canceled."""
         _, answers = self._open.get(message.number, (0, None))
         if answers is not None and not answers.done():
             answers.set_result([_answer(one) for one in message.answers])
 
     def lose(self, why: str) -> None:
-        """The worker is gone."""
+        """Answer all pending requests with `WorkerLost`."""
         for count, answers in self._open.values():
             if not answers.done():
                 answers.set_result([WorkerLost(why)] * count)
 
 
 def _fault(ask: StepRequest) -> RunFailed | None:
-    """Why this step cannot be sent, if it cannot."""
+    """Return the error if this step cannot be encoded."""
     try:
         protocol.frame(session_steps.order(0, [ask], None))
     except _UNSENDABLE as error:

@@ -1,4 +1,4 @@
-"""Spaces that are to run here: their image found or built, their packages installed, and what they take."""
+"""Imports spaces that run on this machine: their image, their packages and their schema."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _MISSING = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 _OF_GRADIO = ", or write `sdk: gradio` and its `sdk_version` into README.md"
 _INSTALL_SECONDS = 1800
 _SAID_CHARACTERS = 1000
-NO_CONTAINERS = "No container can be started here: install Docker or Podman, or set SIXFOLD_CONTAINER_SOCKET"
+NO_CONTAINERS = "No container can be started: install Docker or Podman, or set SIXFOLD_CONTAINER_SOCKET"
 
 
 @dataclass(frozen=True, slots=True)
 class SpaceRequirements:
-    """How the operator wants spaces to run: where folders are kept, and the settings of that name."""
+    """The operator's settings for local spaces, and the folder in which they are stored."""
 
     folders: Path
     image: str = ""
@@ -43,7 +43,7 @@ class SpaceRequirements:
 
 
 class HostedSpaces:
-    """`core.catalog.gradio_spaces.LocalSpaces` with containers and sandboxes."""
+    """Implements `core.catalog.gradio_spaces.LocalSpaces` with containers and sandboxes."""
 
     def __init__(
         self, driver: SpaceDriver, containers: ContainerDriver, hub: GradioSpaces, terms: SpaceRequirements
@@ -55,11 +55,11 @@ class HostedSpaces:
 
     @property
     def containers(self) -> bool:
-        """Whether a container can be started."""
+        """Return whether containers can be started."""
         return self._containers.can_start
 
     async def bring(self, space: SpaceId, *, run: str, folder: str, hardware: str | None) -> ImportedSpace:
-        """A space as a model that runs here."""
+        """Import a space as a model that runs on this machine."""
         way = run or ("container" if self.containers else "process")
         place = await self._place(space, way, folder)
         try:
@@ -83,7 +83,7 @@ class HostedSpaces:
             return SpaceTarget(image=await self._built(folder, found), network=self._terms.network)
         if fault := await asyncio.to_thread(bubblewrap.fault):
             raise errors.EngineUnavailable(
-                f"No sandbox can be made here, since {fault}: {bubblewrap.UNLOCK}, Docker or Podman"
+                f"No sandbox is available because {fault}: {bubblewrap.UNLOCK}, Docker or Podman"
             )
         packages = await asyncio.to_thread(_installed, found) if found.requirements else ""
         return SpaceTarget(folder=str(found.path), app=found.app, packages=packages)
@@ -91,7 +91,7 @@ class HostedSpaces:
     def _folder(self, name: str) -> SpaceFolder:
         path = self._terms.folders / name
         if path.is_symlink() or not path.is_dir():
-            raise errors.BadRequest(f"There is no folder {name}: `sixfold space import FOLDER` keeps one")
+            raise errors.BadRequest(f"Folder {name} is not found; `sixfold space import FOLDER` creates it")
         return folders.read(path)
 
     async def _built(self, name: str, found: SpaceFolder) -> str:
@@ -106,7 +106,7 @@ class HostedSpaces:
 
 
 def _why(space: SpaceId, place: SpaceTarget, said: str) -> str:
-    """Why a space did not start, with what helps where a package is missing."""
+    """Return why a space did not start, with the remedy for a missing package."""
     missing = _MISSING.search(said)
     if missing is None:
         return f"{space} cannot be used: {said}"
@@ -114,13 +114,13 @@ def _why(space: SpaceId, place: SpaceTarget, said: str) -> str:
     if place.image:
         return f"{space} needs {package}, which its image does not have"
     return (
-        f"{space} needs {package}, which is not installed here: name it in the folder's requirements.txt"
+        f"{space} needs {package}, which is not installed here: add it to the folder's requirements.txt"
         f"{_OF_GRADIO if package == 'gradio' else ''}, and import it again"
     )
 
 
 def _engine(place: SpaceTarget, asked: dict[str, Any]) -> dict[str, Any]:
-    """An engine's row; the standings go by its kind."""
+    """Return the engine's catalog entry; its status is looked up by its kind."""
     where = {name: getattr(place, name) for name in SpaceTarget.__slots__ if getattr(place, name)}
     shut = {"kind": "container", "unlock": f"{UNLOCK} and pull the image (`docker pull {place.image}`)"}
     sandbox = {"kind": "sandbox", "unlock": bubblewrap.UNLOCK}
@@ -133,7 +133,7 @@ def _engine(place: SpaceTarget, asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def _installed(found: SpaceFolder) -> str:
-    """The folder with the application's packages, installed once: wheels only, so that none runs here."""
+    """Return the folder with the application's packages; only wheels are installed, so no build code runs."""
     target = found.path.with_name(f"{found.path.name}.packages")
     if target.is_dir():
         return str(target)
@@ -142,7 +142,7 @@ def _installed(found: SpaceFolder) -> str:
     part.mkdir(mode=0o700)
     cell = Sandbox(shown=(found.path,), own=(part,), network=True, at=found.path)
     pip = [sys.executable, "-m", "pip", "install", "--no-input", "--no-cache-dir", "--only-binary", ":all:"]
-    ended = subprocess.run(  # noqa: S603 - our own interpreter's pip, shut in
+    ended = subprocess.run(  # noqa: S603 - this interpreter's pip, in a sandbox
         [*bubblewrap.command(cell), *pip, "--target", str(part), *found.requirements],
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -153,5 +153,5 @@ def _installed(found: SpaceFolder) -> str:
     if ended.returncode:
         shutil.rmtree(part, ignore_errors=True)
         said = ended.stderr.decode(errors="replace").strip()[-_SAID_CHARACTERS:]
-        raise errors.BadRequest(f"What {found.path.name} needs cannot be installed: {said}")
+        raise errors.BadRequest(f"The requirements of {found.path.name} cannot be installed: {said}")
     return str(part.replace(target))

@@ -1,7 +1,7 @@
-"""Spaces that run on this machine: a Gradio application in a container or in a sandbox, a worker each.
+"""Gradio spaces on this machine: one worker each, in a container or a sandbox.
 
-It is started when a run wants it, asked by the engine that asks served spaces, and ends when it was idle. In
-a sandbox it listens where only a socket of ours leads; in a container, on a network of its own.
+A space is started for a run, called by the same engine as hosted spaces, and stopped when idle. In a sandbox
+it is reachable only through a socket of the server; in a container it has a network of its own.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ from sixfold.drivers.temp_dirs import OwnedTempDir
 from sixfold.engines.providers.gradio import GradioEngine
 from sixfold.worker import protocol
 
-KIND = "space-here"  # the factory of engines that leads here
+# The factory name that selects this driver.
+KIND = "space-here"
 START_SECONDS = 300.0
 _LOOK_SECONDS = 0.05
 _GONE_SECONDS = 0.2
@@ -48,7 +49,7 @@ _FAILURES = (SpaceError, httpx.HTTPError, OSError)
 
 @dataclass(frozen=True, slots=True)
 class SpaceTarget:
-    """Where a space runs: the image of a container, or the folder, file and packages of a sandbox."""
+    """Where a space runs: a container image, or the folder, file and packages for a sandbox."""
 
     image: str = ""
     folder: str = ""
@@ -58,41 +59,38 @@ class SpaceTarget:
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> SpaceTarget:
-        """The place that an engine's options name."""
+        """Return the target that an engine's options name."""
         return cls(**{name: options[name] for name in cls.__slots__ if name in options})
 
 
 class _LocalSpace:
-    """The way to one space of this machine: what it names elsewhere is not fetched."""
+    """Host services for one local space: no credentials and no downloads from elsewhere."""
 
     def __init__(self, client: httpx.AsyncClient) -> None:
         self.client = client
         self.guarded = client
 
     def key(self, name: str) -> str:
-        """None is told to a space."""
+        """Return no credential."""
         return ""
 
     async def download(self, url: str, target: Path, *, max_bytes: int) -> str:
-        """Refuse."""
-        raise EngineError("The space named a file that lies elsewhere.")
+        """Reject the download."""
+        raise EngineError("The space returned a file from another host.")
 
 
 class _StartedSpace:
-    """A space that answers."""
-
     def __init__(self, box: ContainerLimits, client: httpx.AsyncClient) -> None:
         self.box = box
         self.client = client
 
     async def close(self) -> None:
-        """End it."""
         await self.client.aclose()
         await self.box.remove()
 
 
 class _SpaceEngine:
-    """The engine of one worker, which ends with its space."""
+    """The engine of one worker, which stops its space when closed."""
 
     def __init__(self, started: _StartedSpace, options: Mapping[str, Any]) -> None:
         self.name, self.version = "space", str(options.get("version", "1"))
@@ -102,7 +100,7 @@ class _SpaceEngine:
         self._engine = GradioEngine(_LocalSpace(started.client), **asked)
 
     async def run(self, task: Task, context: Context) -> Result:
-        """Run it there; raises `RemoteLost` where it is gone."""
+        """Run the task in the space; raises `RemoteLost` if the space has ended."""
         try:
             return await self._engine.run(task, context)
         except EngineError as error:
@@ -111,20 +109,18 @@ class _SpaceEngine:
             raise
 
     async def _gone(self) -> str:
-        """How the space ended, if it did; its end is seen a little after its connections break."""
+        """Return how the space ended, if it did; this is known shortly after its connections break."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_GONE_SECONDS):
                 return await self._started.box.ended()
         return ""
 
     async def close(self) -> None:
-        """End the space. Idempotent."""
+        """Stop the space. Idempotent."""
         await self._started.close()
 
 
 class SpaceDriver:
-    """Starts a space for each worker."""
-
     name = KIND
 
     def __init__(
@@ -143,7 +139,7 @@ class SpaceDriver:
         self._watches: set[asyncio.Task[None]] = set()
 
     async def start(self, spec: WorkerSpec) -> RemoteWorker:
-        """A worker whose space answers; raises `WorkerStartFailed` with what it printed."""
+        """Start a space and return its worker; raises `WorkerStartFailed` with its output."""
         started = await self._started(SpaceTarget.of(spec.options), spec.memory_bytes, spec.start_seconds)
         worker = RemoteWorker(self, spec, _SpaceEngine(started, spec.options))
         self.workers.add(worker)
@@ -153,7 +149,7 @@ class SpaceDriver:
         return worker
 
     async def inspect(self, place: SpaceTarget) -> tuple[Mapping[str, Any], Mapping[str, Any], str]:
-        """A space's `/config`, `/info` and prefix: it is started for this. Raises `WorkerStartFailed`."""
+        """Start a space to read its `/config`, `/info` and prefix. Raises `WorkerStartFailed`."""
         started = await self._started(place, 0, 0)
         try:
             server = GradioServer(started.client, started.box.address)
@@ -165,7 +161,7 @@ class SpaceDriver:
         return config, info, server.prefix
 
     async def close(self) -> None:
-        """End every space. Idempotent."""
+        """Stop every space. Idempotent."""
         for worker in tuple(self.workers):
             await worker.kill()
         await settled(self._watches)
@@ -199,7 +195,7 @@ class SpaceDriver:
 
 
 async def _ready(server: GradioServer, box: ContainerLimits, seconds: float) -> None:
-    """Wait until the application answers or has ended; raises `StartFailed`."""
+    """Wait until the application responds or has ended; raises `StartFailed`."""
     ending = asyncio.ensure_future(box.ended())
     try:
         async with asyncio.timeout(seconds):
@@ -217,12 +213,12 @@ async def _ready(server: GradioServer, box: ContainerLimits, seconds: float) -> 
 
 
 async def _watch(box: ContainerLimits, worker: RemoteWorker) -> None:
-    """End the worker with its space."""
+    """End the worker when its space ends."""
     await worker.end(f"went away: the space {await box.ended()}")
 
 
 class SandboxBox:
-    """A space in a sandbox, in the place of a container."""
+    """A space in a sandbox, with the interface of a container."""
 
     address = "http://space"
 
@@ -235,7 +231,7 @@ class SandboxBox:
 
     @classmethod
     async def start(cls, place: SpaceTarget, memory_bytes: int, environ: Mapping[str, str]) -> SandboxBox:
-        """Start it; it listens some time later."""
+        """Start the process; the application listens some time later."""
         room = await asyncio.to_thread(OwnedTempDir)
         try:
             with socket.socket(socket.AF_UNIX) as listening:
@@ -249,15 +245,15 @@ class SandboxBox:
             raise
 
     async def ended(self) -> str:
-        """Wait for its end, and say how it ended."""
+        """Wait for its end and return how it ended."""
         return f"exited with status {await self._process.wait()}"
 
     async def log(self) -> str:
-        """The last lines that it printed."""
+        """Return the last lines of its output."""
         return "\n".join(self._lines)
 
     async def remove(self) -> None:
-        """Kill it and forget it. Idempotent."""
+        """Kill the process and remove its folder. Idempotent."""
         if self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -266,8 +262,9 @@ class SandboxBox:
         await asyncio.to_thread(self._room.leave)
 
     async def _read(self) -> None:
-        assert self._process.stdout is not None  # noqa: S101 - it was asked for
-        with contextlib.suppress(ValueError):  # a line without an end
+        assert self._process.stdout is not None  # noqa: S101 - created with a pipe
+        # A line without an end is too long.
+        with contextlib.suppress(ValueError):
             async for line in self._process.stdout:
                 self._lines.append(line.decode(errors="replace").rstrip())
 

@@ -1,7 +1,7 @@
-"""Folders of this machine that go with the process that made them, however it ends.
+"""Temporary folders that are removed after the process that created them has ended, even if it was killed.
 
-A process that is killed removes nothing, so the next process that creates a directory here removes what it
-left: a directory is in use for as long as its process holds the lock on it.
+A killed process removes nothing, so the next process that creates such a folder removes the leftovers: a
+folder is in use for as long as its process holds the lock on it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _UNLOCKED, _LOCKED = "sixfold-new-", "sixfold-room-"
 
 
 class OwnedTempDir:
-    """A folder of one's own, for its maker alone to read."""
+    """A temporary folder that only its creator can read."""
 
     def __init__(self) -> None:
         clear()
@@ -28,14 +28,15 @@ class OwnedTempDir:
         self._ending.callback(shutil.rmtree, self.path, ignore_errors=True)
 
     def leave(self) -> None:
-        """Remove it with all that is in it. Idempotent."""
+        """Remove the folder with its contents. Idempotent."""
         self._ending.close()
 
 
 def clear() -> None:
-    """Remove the rooms of this machine whose makers are gone."""
+    """Remove the folders on this machine whose creators have ended."""
     for path in Path(tempfile.gettempdir()).glob(f"{_LOCKED}*"):
-        with contextlib.suppress(OSError):  # its maker lives, or it is another user's
+        # Its creator is alive, or it belongs to another user.
+        with contextlib.suppress(OSError):
             lock = _lock(path, fcntl.LOCK_EX | fcntl.LOCK_NB)
             try:
                 shutil.rmtree(path)
@@ -44,7 +45,7 @@ def clear() -> None:
 
 
 def _lock(path: Path, how: int) -> int:
-    """The descriptor that holds the lock on a folder; raises `OSError` where it cannot be had."""
+    """Return the descriptor that holds the lock on a folder; raises `OSError` if it is locked."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         fcntl.flock(descriptor, how)

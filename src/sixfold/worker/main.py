@@ -1,4 +1,4 @@
-"""What a forked worker does from its first instruction to its last."""
+"""The main program of a forked worker."""
 
 from __future__ import annotations
 
@@ -27,19 +27,21 @@ from sixfold.core.catalog.engines import BatchEngine, Engine, Task
 from sixfold.worker import protocol, runner, session_steps
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
-_SOCKET = 3  # the worker's socket after standard input, output and error
+# The worker's socket, after standard input, output and error.
+_SOCKET = 3
 _READ_BYTES = 1 << 18
-_libc = ctypes.CDLL(None, use_errno=True)  # opened before the fork, so that a child need not
+# Opened before the fork, so that a child need not.
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
 def serve(link: int, output: int, order: protocol.SpawnWorker, zygote: int) -> NoReturn:
-    """Be the worker that `order` describes; `link` and `output` are open descriptors; never returns."""
+    """Run the worker described by `order`; `link` and `output` are open descriptors; never returns."""
     _settle(link, output, zygote)
     work(_SOCKET, order)
 
 
 def work(link: int, order: protocol.SpawnWorker) -> NoReturn:
-    """The same where every tie is cut already; `link` is the socket's number."""
+    """Run the worker in a process that is already isolated; `link` is the socket's descriptor."""
     if order.serves:
         _prepare(order)
         import_string.named(order.factory)(socket.socket(fileno=link))
@@ -55,7 +57,7 @@ def _temporary(order: protocol.SpawnWorker) -> Path:
 
 
 def _prepare(order: protocol.SpawnWorker) -> None:
-    """Take the limits, and stand in an own temporary folder."""
+    """Apply the limits and change to the worker's temporary folder."""
     folder = _temporary(order)
     folder.mkdir(mode=0o700)
     os.environ["TMPDIR"] = str(folder)  # noqa: TID251 - set for libraries, not read
@@ -72,16 +74,19 @@ def _prepare(order: protocol.SpawnWorker) -> None:
 
 
 def _settle(link: int, output: int, zygote: int) -> None:
-    """Cut every tie to the zygote: session, signals, descriptors, mask."""
+    """Detach from the zygote: session, signals, descriptors, umask."""
     os.setsid()
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != zygote:  # it died before the line above
+    # The zygote ended before the line above.
+    if os.getppid() != zygote:
         os._exit(0)
-    adopt_orphans()  # they stay until this process ends, and are the zygote's then
+    # Orphans stay until this process ends and then pass to the zygote.
+    adopt_orphans()
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
-    keep = os.dup(link), os.dup(output)  # out of the way of 0 to 3, whatever their numbers were
+    # Move both above descriptor 3, whatever their numbers were.
+    keep = os.dup(link), os.dup(output)
     null = os.open(os.devnull, os.O_RDONLY)
     for source, target in ((null, 0), (keep[1], 1), (keep[1], 2)):
         os.dup2(source, target)
@@ -91,12 +96,12 @@ def _settle(link: int, output: int, zygote: int) -> None:
 
 
 def adopt_orphans() -> None:
-    """Become the parent of what was started below this process and has lost its own, in whichever session."""
+    """Become the parent of orphaned descendants, in whichever session they run."""
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def limit_memory(more_bytes: int) -> None:
-    """Allow this process `more_bytes` of address space above what it has; 0 sets no limit."""
+    """Allow this process `more_bytes` of address space in addition to its current use; 0 sets no limit."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if more_bytes:
         pages = int(Path("/proc/self/statm").read_text().split()[0])
@@ -105,7 +110,7 @@ def limit_memory(more_bytes: int) -> None:
 
 
 def allow_cpu(seconds: int) -> None:
-    """Let this process spend `seconds` of processor time from now on; 0 sets no limit."""
+    """Allow this process `seconds` of CPU time from now on; 0 sets no limit."""
     if seconds:
         spent = math.ceil(sum(resource.getrusage(resource.RUSAGE_SELF)[:2]))
         _, hard = resource.getrlimit(resource.RLIMIT_CPU)
@@ -120,17 +125,16 @@ class _WorkerJob:
 
 @dataclass(frozen=True, slots=True)
 class _ReportWriter:
-    """One run's way to the server (`runner.Sink`)."""
+    """Sends the reports of one run to the server (`runner.ReportSink`)."""
 
     worker: _Worker
     number: int
 
     def progress(self, fraction: float) -> None:
-        """Tell the server."""
         self.worker.send(protocol.ProgressMessage(self.number, fraction))
 
     def log(self, line: str) -> None:
-        """Write to the output, which the server reads, after what was printed before; or send a frame."""
+        """Write a line to the output pipe, after earlier output; with several lanes, send a message."""
         if self.worker.lanes > 1:
             self.worker.send(protocol.LogMessage(self.number, line))
             return
@@ -139,7 +143,7 @@ class _ReportWriter:
 
 
 class _Worker:
-    """The main thread runs tasks; a second one hears `CancelMessage`, and the server's end."""
+    """Runs tasks in the main thread, and receives messages in a second thread."""
 
     def __init__(self, link: socket.socket, order: protocol.SpawnWorker) -> None:
         self._link = link
@@ -152,20 +156,20 @@ class _Worker:
         self.lanes = order.lanes
 
     def send(self, message: protocol.WorkerMessage) -> None:
-        """Tell the server; from any thread."""
+        """Send a message to the server; may be called from any thread."""
         data = protocol.frame(message)
         with self._sending:
             self._link.sendall(data)
 
-    # -- life --------------------------------------------------------------------------------------
+    # -- lifecycle ---------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Listen, take the limits, and stand in an own temporary folder."""
+        """Start the listener, apply the limits and change to the worker's temporary folder."""
         threading.Thread(target=self._listen, name="listener", daemon=True).start()
         _prepare(self._order)
 
     def work(self) -> None:
-        """Build the engine, then run what comes until asked to leave."""
+        """Build the engine, then run tasks until asked to leave."""
         try:
             engine = runner.load(self._order.factory, self._order.options)
         except (runner.EngineLoadFailed, MemoryError) as error:
@@ -210,7 +214,8 @@ class _Worker:
             while data := self._link.recv(_READ_BYTES):
                 for body in frames.feed(data):
                     self._hear(protocol.to_worker.decode(body))
-        os.killpg(0, signal.SIGKILL)  # the server is gone: so is every reason to run, here and below
+        # The server is gone, so nothing has a reason to continue, including child processes.
+        os.killpg(0, signal.SIGKILL)
 
     def _hear(self, message: protocol.ToWorker) -> None:
         match message:
@@ -249,7 +254,7 @@ def _flush() -> None:
 
 
 def _empty(folder: Path) -> None:
-    """Remove what a run left in the worker's own temporary folder."""
+    """Remove what a run left in the worker's temporary folder."""
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):

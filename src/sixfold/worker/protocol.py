@@ -1,15 +1,15 @@
-"""What the server and a worker say to each other: small msgpack frames; bytes travel as files.
+"""The protocol between the server and its workers: small msgpack frames; file contents travel as files.
 
-    server → worker   Run · Cancel · Leave · Steps
-    worker → server   Ready | Unready, then for each Run: (Progress | Log)* and one of Done, Fail, Halted,
-                      and for each Steps: Took
-    server → zygote   Spawn (with two file descriptors) · Kill
-    zygote → server   Booted, then for each Spawn: Born? and one Exited
+    server → worker   run · cancel · leave · steps
+    worker → server   ready | unready, then for each run: (progress | log)* and one of done, fail, halted,
+                      and for each steps: took
+    server → zygote   spawn (with two file descriptors) · kill
+    zygote → server   booted, then for each spawn: born? and one exited
 
-A worker with one lane sends its log on its output pipe, with whatever libraries print: in order, and safe
-when the worker crashes. One with several lanes sends `LogMessage`, so that each line finds its own run; what
-libraries print then belongs to none. A frame on a worker's socket is a little-endian length of four bytes
-and that much msgpack; on the zygote's socket one record is one message.
+A worker with one lane writes its log to its output pipe, together with the output of libraries: in order, and
+without loss if the worker crashes. A worker with several lanes sends `LogMessage`, so that each line is
+assigned to its run; output of libraries is then assigned to none. A frame on a worker's socket is a
+little-endian length of four bytes, then msgpack; on the zygote's socket, each record is one message.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ Failpoint = Literal["fail", "hang", "crash"]
 
 
 class WorkerMessage(msgspec.Struct, frozen=True, array_like=True, tag_field="type"):
-    """One thing said; a subclass's name is its tag."""
+    """The base class of all messages, which are told apart by their tag."""
 
 
 # -- server -> worker ----------------------------------------------------------------------------
 
 
 class RunMessage(WorkerMessage, frozen=True, array_like=True, tag="run"):
-    """Run this task; `number` counts the runs of this worker and names its files."""
+    """Run this task; `number` counts the runs of this worker and is part of its file names."""
 
     number: int
     task: str
@@ -47,17 +47,17 @@ class RunMessage(WorkerMessage, frozen=True, array_like=True, tag="run"):
 
 
 class CancelMessage(WorkerMessage, frozen=True, array_like=True, tag="cancel"):
-    """The run with this number is no longer wanted."""
+    """Cancel the run with this number."""
 
     number: int
 
 
 class LeaveMessage(WorkerMessage, frozen=True, array_like=True, tag="leave"):
-    """Go when what was asked before is done."""
+    """Exit after finishing the earlier messages."""
 
 
 class StepMessage(msgspec.Struct, frozen=True, array_like=True):
-    """One step of a session (`core.sessions.engine`); its state is msgpack of its own."""
+    """One step of a session (`core.sessions.engine`); `state` is separate msgpack data."""
 
     model: str
     inputs: dict[str, Any]
@@ -72,7 +72,7 @@ class StepMessage(msgspec.Struct, frozen=True, array_like=True):
 
 
 class StepsMessage(WorkerMessage, frozen=True, array_like=True, tag="steps"):
-    """Take a step of each of some sessions; `number` counts with the runs."""
+    """Run one step for each of several sessions; `number` is counted together with the runs."""
 
     number: int
     steps: list[StepMessage]
@@ -82,34 +82,34 @@ class StepsMessage(WorkerMessage, frozen=True, array_like=True, tag="steps"):
 
 
 class WorkerReady(WorkerMessage, frozen=True, array_like=True, tag="ready"):
-    """The engine is built."""
+    """The engine is loaded."""
 
     name: str
     version: str
 
 
 class StartFailed(WorkerMessage, frozen=True, array_like=True, tag="unready"):
-    """The engine could not be built, and why."""
+    """The engine could not be loaded, for this reason."""
 
     reason: str
 
 
 class ProgressMessage(WorkerMessage, frozen=True, array_like=True, tag="progress"):
-    """So much of a run is done, from 0 to 1."""
+    """The progress of a run, from 0 to 1."""
 
     number: int
     fraction: float
 
 
 class LogMessage(WorkerMessage, frozen=True, array_like=True, tag="log"):
-    """One line of a run that shares its worker with others."""
+    """A log line of a run that shares its worker with others."""
 
     number: int
     line: str
 
 
 class StagedMessage(msgspec.Struct, frozen=True, array_like=True):
-    """One file in the scratch folder, by name."""
+    """A file in the scratch folder, by name."""
 
     name: str
     content_type: str
@@ -117,7 +117,7 @@ class StagedMessage(msgspec.Struct, frozen=True, array_like=True):
 
 
 class RunDone(WorkerMessage, frozen=True, array_like=True, tag="done"):
-    """The engine returned."""
+    """The result of an engine that returned."""
 
     number: int
     files: list[StagedMessage]
@@ -132,7 +132,10 @@ class RunDone(WorkerMessage, frozen=True, array_like=True, tag="done"):
 
 
 class RunFailedMessage(WorkerMessage, frozen=True, array_like=True, tag="fail"):
-    """The engine raised; `public`: the user may read the message; `unusable`: the input was at fault."""
+    """The error of an engine that raised.
+
+    `public` marks a message that the user may read, `unusable` an error caused by the input.
+    """
 
     number: int
     message: str
@@ -148,7 +151,7 @@ class RunHalted(WorkerMessage, frozen=True, array_like=True, tag="halted"):
 
 
 class StepResults(WorkerMessage, frozen=True, array_like=True, tag="stepped"):
-    """Where things stand after a step, its poses as JSON, and its frame, encoded, or nothing."""
+    """The state after a step, its poses as JSON, and its encoded frame, if any."""
 
     state: bytes
     poses: list[bytes]
@@ -159,9 +162,9 @@ class StepResults(WorkerMessage, frozen=True, array_like=True, tag="stepped"):
 
 
 class TimingMessage(WorkerMessage, frozen=True, array_like=True, tag="took"):
-    """What came of `StepsMessage`, in their order.
+    """The answers to a `StepsMessage`, in its order.
 
-    A `RunFailedMessage` ends one session, and its number is its place.
+    A `RunFailedMessage` ends one session; its number is the index of the step.
     """
 
     number: int
@@ -172,10 +175,10 @@ class TimingMessage(WorkerMessage, frozen=True, array_like=True, tag="took"):
 
 
 class SpawnWorker(WorkerMessage, frozen=True, array_like=True, tag="spawn"):
-    """Fork a worker; its socket and the write end of its output pipe come along.
+    """Fork a worker; its socket and the write end of its output pipe are sent along.
 
-    `environment` is added to what its parent has. `resident`: its parent imports the engine's module first,
-    once for all workers. `serves`: the factory is called with the socket, and speaks a protocol of its own.
+    `environment` is added to the parent's. With `resident`, the parent first imports the engine's module,
+    once for all workers. With `serves`, the factory is called with the socket and uses a protocol of its own.
     """
 
     worker: str
@@ -192,13 +195,13 @@ class SpawnWorker(WorkerMessage, frozen=True, array_like=True, tag="spawn"):
 
 
 class KillWorker(WorkerMessage, frozen=True, array_like=True, tag="kill"):
-    """End this worker and whatever it has started."""
+    """Kill this worker and its child processes."""
 
     worker: str
 
 
 class ZygoteReady(WorkerMessage, frozen=True, array_like=True, tag="booted"):
-    """The zygote has its libraries and takes requests."""
+    """The zygote has loaded its libraries and accepts requests."""
 
 
 class WorkerSpawned(WorkerMessage, frozen=True, array_like=True, tag="born"):
@@ -209,7 +212,7 @@ class WorkerSpawned(WorkerMessage, frozen=True, array_like=True, tag="born"):
 
 
 class WorkerExited(WorkerMessage, frozen=True, array_like=True, tag="exited"):
-    """This worker is gone and reaped, and how it ended."""
+    """This worker has ended for this reason and has been reaped."""
 
     worker: str
     reason: str
@@ -232,39 +235,39 @@ FromZygote = ZygoteReady | WorkerSpawned | WorkerExited
 
 
 class FrameTooLarge(ValueError):
-    """A frame is larger than the protocol allows."""
+    """Raised if a frame is larger than the protocol allows."""
 
 
 def _plain(value: object) -> object:
-    """Let numpy's scalars and arrays through as plain numbers and lists."""
+    """Convert NumPy scalars and arrays to plain numbers and lists."""
     convert = getattr(value, "tolist", None)
     if callable(convert):
         return convert()
-    raise TypeError(f"{type(value).__name__} cannot be part of a result")
+    raise TypeError(f"values of type {type(value).__name__} cannot be part of a result")
 
 
 encode = msgspec.msgpack.Encoder(enc_hook=_plain).encode
-"""One message as a record (no length before it)."""
+"""Encode one message as a record, without a length."""
 written = msgspec.json.Encoder(enc_hook=_plain).encode
-"""Plain data as JSON."""
+"""Encode plain data as JSON."""
 
 
 def frame(message: WorkerMessage) -> bytes:
-    """One message with its length before it; raises `FrameTooLarge`, and `TypeError` for foreign types."""
+    """Encode one message with its length; raises `FrameTooLarge`, and `TypeError` for unsupported types."""
     body = encode(message)
     if len(body) > MAX_FRAME_BYTES:
-        raise FrameTooLarge(f"{len(body)} bytes of data are more than {MAX_FRAME_BYTES}")
+        raise FrameTooLarge(f"a message must be at most {MAX_FRAME_BYTES} bytes (got {len(body)})")
     return len(body).to_bytes(_HEADER_BYTES, "little") + body
 
 
 class FramesMessage:
-    """Cuts a stream of bytes into frames."""
+    """Splits a byte stream into frames."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Each frame that is whole with `data`; raises `FrameTooLarge`."""
+        """Yield each frame completed by `data`; raises `FrameTooLarge`."""
         buffer = self._buffer
         buffer += data
         start = 0
@@ -273,7 +276,7 @@ class FramesMessage:
                 body = start + _HEADER_BYTES
                 length = int.from_bytes(buffer[start:body], "little")
                 if length > MAX_FRAME_BYTES:
-                    raise FrameTooLarge(f"a frame claims {length} bytes")
+                    raise FrameTooLarge(f"a frame must be at most {MAX_FRAME_BYTES} bytes (got {length})")
                 if len(buffer) < body + length:
                     break
                 start = body + length

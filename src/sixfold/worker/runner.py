@@ -1,4 +1,4 @@
-"""One run of an engine, the same in a worker process and inline: context, endings, staged files."""
+"""Runs an engine, in a worker process or inline: context, outcomes and staged files."""
 
 from __future__ import annotations
 
@@ -32,40 +32,38 @@ from sixfold.core.catalog.engines import (
 )
 from sixfold.worker import protocol
 
-PROGRESS_SECONDS = 0.05  # progress goes out at most this often; the last value always does
-MAX_LOG_LINES = 10_000  # of one run
+# Progress is sent at most this often; the last value is always sent.
+PROGRESS_SECONDS = 0.05
+MAX_LOG_LINES = 10_000  # per run
 MAX_LINE_CHARACTERS = 4_000
 MAX_DETAIL_CHARACTERS = 8_000
-GATHER_SECONDS = 0.002  # how long a batch waits for others of its shape
+# How long a batch waits for further tasks of its shape.
+GATHER_SECONDS = 0.002
 OUT_OF_MEMORY = "The model ran out of memory."
 _CV2_OUT_OF_MEMORY = -4  # cv2.Error.StsNoMem
 
 
 class EngineLoadFailed(Exception):
-    """The engine could not be built; the text says why."""
+    """Raised if the engine cannot be loaded; the text says why."""
 
 
 class ReportSink(Protocol):
-    """Where a run's reports go."""
+    """Receives the reports of a run."""
 
-    def progress(self, fraction: float) -> None:
-        """Pass on how much is done."""
-        ...
+    def progress(self, fraction: float) -> None: ...
 
-    def log(self, line: str) -> None:
-        """Pass on one line."""
-        ...
+    def log(self, line: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class FileStaging:
-    """Where a run leaves its files: `scratch/<prefix>-<number>`, new, readable by this user only."""
+    """The output files of a run: `scratch/<prefix>-<number>`, newly created, readable by this user only."""
 
     scratch: Path
     prefix: str
 
     def write(self, artifacts: tuple[Artifact, ...]) -> list[protocol.StagedMessage]:
-        """Write every artifact, or none."""
+        """Write every artifact; on an error, none is left."""
         staged: list[protocol.StagedMessage] = []
         try:
             for index, artifact in enumerate(artifacts):
@@ -85,15 +83,15 @@ class FileStaging:
         return staged
 
     def remove(self, staged: list[protocol.StagedMessage]) -> None:
-        """Take written files away again."""
+        """Delete written files."""
         for file in staged:
             (self.scratch / file.name).unlink(missing_ok=True)
 
 
 def _take(source: Path, target: Path) -> None:
-    """Move a file that an engine wrote; no link is followed."""
+    """Move a file that an engine wrote, without following links."""
     if not stat.S_ISREG(source.lstat().st_mode):
-        raise EngineError("The model named an output that is no file.")
+        raise EngineError("The model's output must be a regular file.")
     shutil.move(source, target)
     target.chmod(0o600)
 
@@ -107,7 +105,7 @@ def _write_new(path: Path, data: bytes) -> None:
 
 
 class RunContext:
-    """How the running engine speaks to the outside; usable from any of its threads."""
+    """The context of a running engine; may be used from any of its threads."""
 
     def __init__(self, sink: ReportSink, canceled: threading.Event, scratch: Path) -> None:
         self.canceled = canceled
@@ -121,16 +119,16 @@ class RunContext:
 
     @property
     def scratch(self) -> Path:
-        """This run's own folder, made when it is first asked for."""
+        """Return this run's own folder, created on first use."""
         self._scratch.mkdir(mode=0o700, exist_ok=True)
         return self._scratch
 
     def clear(self) -> None:
-        """Remove what the run left in its folder."""
+        """Remove the run's folder."""
         shutil.rmtree(self._scratch, ignore_errors=True)
 
     def progress(self, fraction: float) -> None:
-        """Report progress; raises `Canceled` when the run is no longer wanted."""
+        """Report progress; raises `Canceled` if the run was canceled."""
         if self.canceled.is_set():
             raise Canceled
         with self._lock:
@@ -139,7 +137,7 @@ class RunContext:
                 self._send()
 
     def log(self, line: str) -> None:
-        """Pass on the text, line by line, up to a limit of each."""
+        """Send the text line by line, up to the limits on lines and their length."""
         for part in line.splitlines() or [""]:
             with self._lock:
                 self._lines += 1
@@ -149,7 +147,7 @@ class RunContext:
                     self._sink.log(part[:MAX_LINE_CHARACTERS])
 
     def finish(self, fraction: float | None = None) -> None:
-        """Send what is still unsent, or `fraction` in its place."""
+        """Send the latest progress if it is not sent yet, or `fraction` instead."""
         with self._lock:
             if fraction is not None:
                 self._latest = fraction
@@ -163,7 +161,7 @@ class RunContext:
 
 
 def load(factory: str, options: Mapping[str, Any] | None = None) -> Engine:
-    """Build the engine that `module:attribute` makes with `options`; raises `EngineLoadFailed`."""
+    """Build the engine from the factory `module:attribute` with `options`; raises `EngineLoadFailed`."""
     module, _, attribute = factory.partition(":")
     try:
         target: Any = importlib.import_module(module)
@@ -178,7 +176,7 @@ def load(factory: str, options: Mapping[str, Any] | None = None) -> Engine:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """One run as a worker holds it: its number there, its task, and where its words and files go."""
+    """One run in a worker: its number, its task, and the receivers of its reports and files."""
 
     number: int
     task: Task
@@ -188,7 +186,7 @@ class Assignment:
 
 
 def perform(engine: Engine, assignment: Assignment) -> protocol.Reply:
-    """Run one task to one of its endings; on any but `RunDone` no staged file is left."""
+    """Run one task and return its reply; unless it is `RunDone`, no staged file is left."""
     ending: Result | BaseException
     began = time.perf_counter_ns()
     try:
@@ -203,7 +201,7 @@ def perform(engine: Engine, assignment: Assignment) -> protocol.Reply:
 
 
 def shape_of(engine: Engine, task: Task) -> Hashable:
-    """The engine's word for what runs together; None, which runs alone, where it finds none."""
+    """Return the shape of a task for batching; None, which runs alone, if the engine raises."""
     try:
         return cast("BatchEngine", engine).shape(task)
     except Exception:  # noqa: BLE001 - alone, the run raises what is wrong with it where its user sees it
@@ -211,14 +209,14 @@ def shape_of(engine: Engine, task: Task) -> Hashable:
 
 
 def perform_many(engine: BatchEngine, assignments: Sequence[Assignment]) -> list[protocol.Reply]:
-    """Run tasks of one shape together, each to its own ending; each is told the whole batch's time."""
+    """Run tasks of one shape together and return their replies; each reports the time of the whole batch."""
     endings: Sequence[Result | BaseException]
     began = time.perf_counter_ns()
     try:
         reset_generators()
         endings = engine.run_many([BatchJob(one.task, one.context) for one in assignments])
         if len(endings) != len(assignments):
-            raise TypeError(f"the engine ended {len(endings)} of {len(assignments)} runs")  # noqa: TRY301 - one road
+            raise TypeError(f"the engine must return {len(assignments)} results (got {len(endings)})")  # noqa: TRY301 - one road
     except BaseException as error:  # noqa: BLE001 - the outermost loop: what a batch raises ends its runs
         endings = [error] * len(assignments)
     run_us = (time.perf_counter_ns() - began) // 1000
@@ -229,13 +227,13 @@ def perform_many(engine: BatchEngine, assignments: Sequence[Assignment]) -> list
 def settle(
     assignment: Assignment, ending: Result | BaseException, version: str, run_us: int
 ) -> protocol.Reply:
-    """The reply to how a run ended, its files staged; what cannot be told is a failure of this run."""
+    """Stage the files of a run and return its reply; a result that cannot be encoded fails the run."""
     staged: list[protocol.StagedMessage] = []
     try:
         if isinstance(ending, BaseException):
-            raise ending  # noqa: TRY301 - one road for what the engine and what its files may do
+            raise ending  # noqa: TRY301 - one handler for errors of the engine and of its files
         if not isinstance(ending, Result):
-            raise TypeError(f"the engine returned {type(ending).__name__}, not Result")  # noqa: TRY301 - the same
+            raise TypeError(f"the engine must return a Result (got {type(ending).__name__})")  # noqa: TRY301 - the same
         staged = assignment.staging.write(ending.artifacts)
         done = protocol.RunDone(
             number=assignment.number,
@@ -249,7 +247,8 @@ def settle(
             lines=ending.lines,
             others=dict(ending.others),
         )
-        protocol.frame(done)  # what cannot be told is a failure of this run, not of the worker
+        # A result that cannot be encoded is a failure of this run, not of the worker.
+        protocol.frame(done)
     except BaseException as error:  # noqa: BLE001 - the outermost loop: whatever an engine raises ends its run
         assignment.staging.remove(staged)
         return _failure(error, assignment)
@@ -281,9 +280,9 @@ T = TypeVar("T")
 
 
 class BatchGathering(Generic[T]):
-    """The queue of a worker: gives one run after the other, or those of equal shape together.
+    """The task queue of a worker, which yields one run at a time, or those of equal shape together.
 
-    `None` in the inbox asks to leave after what was put before it.
+    `None` in the inbox ends the iteration after the earlier tasks.
     """
 
     def __init__(
@@ -317,7 +316,7 @@ class BatchGathering(Generic[T]):
         return batch
 
     def _listen(self) -> None:
-        """Take in what has come, waiting a moment for more while lanes are open."""
+        """Receive what has arrived, waiting a moment for more while lanes are open."""
         until = time.monotonic() + GATHER_SECONDS
         with suppress(queue.Empty):
             while not self._leaving and len(self._waiting) + 1 < self._lanes:
@@ -344,7 +343,7 @@ def _inject(failpoint: protocol.Failpoint, context: RunContext) -> None:
 
 
 def reset_generators() -> None:
-    """Give every run the same global generators, so that only inputs decide, never an earlier run."""
+    """Reset the global random generators, so that a run depends only on its inputs."""
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         numpy.random.seed(0)

@@ -1,8 +1,8 @@
-"""The way into a sandbox: `python -m sixfold.worker.sandbox_proxy DESCRIPTOR PORT MEMORY PROGRAM…`, run
-inside.
+"""Connects a sandbox to the outside; run inside it.
 
-It runs the program, which listens on a port where nobody outside can reach it, and joins each connection that
-comes to the listening socket with one to that port. It ends with the program, and with its status.
+`python -m sixfold.worker.sandbox_proxy DESCRIPTOR PORT MEMORY PROGRAM…` starts the program, which listens on
+a port that is unreachable from outside. It forwards each connection to the listening socket to that port, and
+exits with the program's status.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PIECE_BYTES = 1 << 16
 
 
 async def run(listening: socket.socket, port: int, program: list[str]) -> int:
-    """Run the program and let others in; gives its status."""
+    """Run the program, forward connections to it, and return its exit status."""
     process = await asyncio.create_subprocess_exec(*program, stdin=asyncio.subprocess.DEVNULL)
 
     async def joined(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -43,7 +43,7 @@ async def _passed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
 
 
 def main(words: list[str]) -> int:
-    """Take the limits and begin."""
+    """Apply the limits and run the program."""
     limit = int(words[2])
     if limit:
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))

@@ -1,4 +1,4 @@
-"""Steps of sessions inside a worker, and how they are told."""
+"""Runs the steps of sessions inside a worker, and converts them from and to messages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sixfold.worker import protocol
 
 
 def perform(engine: Engine, order: protocol.StepsMessage) -> protocol.TimingMessage:
-    """Take the steps, each for itself; never raises for what the engine does."""
+    """Run the steps independently and return their answers; never raises for errors of the engine."""
     live = cast("LiveEngine", engine)
     return protocol.TimingMessage(
         order.number, [_answer(live, step, at) for at, step in enumerate(order.steps)]
@@ -25,7 +25,7 @@ def perform(engine: Engine, order: protocol.StepsMessage) -> protocol.TimingMess
 def order(
     number: int, asked: Sequence[StepRequest], failpoint: protocol.Failpoint | None
 ) -> protocol.StepsMessage:
-    """What is asked as a message."""
+    """Return the message that requests these steps."""
     return protocol.StepsMessage(number, [_order(ask, failpoint) for ask in asked])
 
 

@@ -1,8 +1,7 @@
-"""A worker that no zygote forked: `python -m sixfold.worker.standalone DESCRIPTOR ORDER`, for one in a
-sandbox.
+"""A worker without a zygote, for sandboxes: `python -m sixfold.worker.standalone DESCRIPTOR ORDER`.
 
-It speaks on the socket with that number, and its order is the text of a `SpawnWorker`. Whoever started it has
-cut it off already; what is left to do is what any worker does.
+DESCRIPTOR is the number of its socket, and ORDER the text of a `SpawnWorker`. The process is already isolated
+by the sandbox.
 """
 
 from __future__ import annotations
@@ -15,19 +14,20 @@ from typing import NoReturn
 from sixfold import open_files
 from sixfold.worker import main, protocol
 
-MAX_PROCESSES = 1024  # the kernel counts them for each sandbox, and never for root
+# The kernel counts processes per sandbox, except for root.
+MAX_PROCESSES = 1024
 
 
 def text(order: protocol.SpawnWorker) -> str:
-    """An order as a word of a command line."""
+    """Return an order as a command line argument."""
     return protocol.encode(order).hex()
 
 
 def run(words: list[str]) -> NoReturn:
-    """Be the worker that the words describe."""
+    """Run the worker that the arguments describe."""
     order = protocol.to_zygote.decode(bytes.fromhex(words[1]))
     if not isinstance(order, protocol.SpawnWorker):
-        raise TypeError("a worker is started by the order to be one")
+        raise TypeError("the order must be a SpawnWorker message")
     os.umask(0o077)
     resource.setrlimit(resource.RLIMIT_NPROC, (MAX_PROCESSES, MAX_PROCESSES))
     open_files.lower_limit()

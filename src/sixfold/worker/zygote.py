@@ -1,8 +1,8 @@
-"""The zygote: one small process with the heavy libraries loaded, from which workers are forked.
+"""The zygote: a small process with the heavy libraries loaded, from which workers are forked.
 
-Run as `python -m sixfold.worker.zygote DESCRIPTOR MODULE…`. It has one thread, opens nothing and
-decides nothing; it reaps, it ends what a worker leaves behind, and it ends every worker and itself as soon as
-its server is gone. Linux only (record sockets, parent-death signals, adopted orphans).
+Run as `python -m sixfold.worker.zygote DESCRIPTOR MODULE…`. It has one thread and makes no decisions: it
+reaps workers, kills the child processes that they leave behind, and kills all workers and itself as soon as
+its server is gone. Linux only (record sockets, parent-death signals, subreaper).
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ from typing import NoReturn
 
 from sixfold.worker import main, protocol
 
-_DESCRIPTORS = 2  # that come with a `SpawnWorker`: the worker's socket, its output pipe
-_FAREWELL_SECONDS = 2.0  # for what was killed to be gone
+# Descriptors sent with a `SpawnWorker`: the worker's socket and its output pipe.
+_DESCRIPTORS = 2
+# Time for killed processes to end.
+_FAREWELL_SECONDS = 2.0
 
 
 class _Zygote:
@@ -37,7 +39,7 @@ class _Zygote:
         main.adopt_orphans()
 
     def serve(self) -> None:
-        """Answer the server until it is gone."""
+        """Handle requests until the server is gone."""
         poll = select.poll()
         poll.register(self._control, select.POLLIN)
         poll.register(self._wake, select.POLLIN)
@@ -51,7 +53,7 @@ class _Zygote:
                     return
 
     def end(self) -> None:
-        """Kill every worker with all that it started."""
+        """Kill every worker and its child processes."""
         for pid in self._workers.values():
             _kill_group(pid)
         deadline = time.monotonic() + _FAREWELL_SECONDS
@@ -90,7 +92,8 @@ class _Zygote:
             pid = -1
             self._tell(protocol.WorkerExited(order.worker, f"could not be forked: {error.strerror}"))
         if pid == 0:
-            self._control.detach()  # closed by number below; the object must not close it again
+            # The descriptor is closed by number below; the object must not close it again.
+            self._control.detach()
             _be_worker(link, output, order, zygote)
         os.close(link)
         os.close(output)
@@ -103,7 +106,8 @@ class _Zygote:
             ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             if ended is None:
                 continue
-            _kill_group(pid)  # before the reaping: until then the number is surely its own
+            # Kill before reaping: until then, the process id cannot be reused.
+            _kill_group(pid)
             _, status = os.waitpid(pid, 0)
             del self._workers[worker]
             self._tell(protocol.WorkerExited(worker, _reason(status)))
@@ -115,20 +119,21 @@ class _Zygote:
 
 def _kill_group(pid: int) -> None:
     with suppress(ProcessLookupError, PermissionError):
-        os.kill(pid, signal.SIGKILL)  # it may not have made its group yet
+        # The process may not have created its group yet.
+        os.kill(pid, signal.SIGKILL)
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
 
 
 def _children() -> set[int]:
-    """The processes whose parent this one is, or has become; none where the kernel does not tell."""
+    """Return the child processes of this one, including adopted orphans; none if unknown."""
     with suppress(FileNotFoundError):
         return {int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()}
     return set()
 
 
 def _bury(pids: set[int]) -> None:
-    """Kill and reap; what they had started becomes this process's own when they are dead, and comes next."""
+    """Kill and reap processes; their orphans are adopted and handled in the next call."""
     for pid in pids:
         with suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
@@ -157,7 +162,8 @@ def _be_worker(link: int, output: int, order: protocol.SpawnWorker, zygote: int)
 
 def _preload(modules: list[str]) -> None:
     for name in modules:
-        with suppress(ImportError):  # an optional package that is not installed
+        # An optional package may be missing.
+        with suppress(ImportError):
             importlib.import_module(name)
     cv2 = sys.modules.get("cv2")
     if cv2 is not None:
@@ -166,16 +172,17 @@ def _preload(modules: list[str]) -> None:
 
 
 def _learn(factory: str) -> None:
-    """Import the module of an engine, once: its workers are born with it."""
+    """Import the module of an engine once, so that forked workers start with it loaded."""
     module = factory.partition(":")[0]
     if module not in sys.modules:
-        with suppress(Exception):  # the worker meets the same, and tells it
+        # The worker hits the same error and reports it.
+        with suppress(Exception):
             importlib.import_module(module)
         _freeze()
 
 
 def _freeze() -> None:
-    """Keep the pages shared: a child's collector does not write to what is frozen."""
+    """Move all objects out of the garbage collector's reach, so that forked pages stay shared."""
     gc.collect()
     gc.freeze()
 
@@ -187,7 +194,8 @@ if __name__ == "__main__":
     try:
         zygote.serve()
     except OSError:
-        pass  # the server broke the line: the same as its end
+        # A broken connection means that the server has ended.
+        pass
     finally:
         zygote.end()
         os._exit(0)

@@ -101,7 +101,7 @@ async def test_a_node_beyond_the_memory_limit_fails_its_run_in_one_sentence(apar
     with pytest.raises(NodeError) as failed:
         await apart.run(graph)
     assert failed.value.message == (
-        "EmptyImage (node 0): it needs more memory than a node worker has; it may take at most 512 MiB "
+        "EmptyImage (node 0): the node exceeds the memory of a node worker; its limit is 512 MiB "
         "(SIXFOLD_WORKER_MEMORY_BYTES)"
     )
     put(apart)
@@ -141,7 +141,7 @@ async def test_a_worker_that_is_killed_fails_its_run_in_one_sentence(
         await run
     assert isinstance(failed.value.reason, EngineError)
     assert failed.value.message == (
-        "SaveWEBM (node 1): the node worker was killed by SIGKILL; it may take at most 512 MiB "
+        "SaveWEBM (node 1): the node worker was killed by SIGKILL; its limit is 512 MiB "
         "(SIXFOLD_WORKER_MEMORY_BYTES)"
     )
     assert workers._workers == set()
