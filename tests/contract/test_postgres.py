@@ -14,6 +14,7 @@ from sixfold import errors
 from sixfold.core.accounts import accounts, ledger, ledger_queries
 from sixfold.core.database import Query, Transaction, TransactionConflict, one
 from sixfold.store import sql
+from sixfold.store.postgres import readers
 from tests.harness import backends, databases, postgres
 
 pytestmark = [
@@ -39,6 +40,18 @@ async def _sessions_end(folder: Path) -> None:
         "WHERE datname = current_database() AND pid <> pg_backend_pid()"
     )
     await connection.close()
+
+
+async def _sessions(folder: Path) -> int:
+    """The sessions that others have in the folder's database."""
+    import asyncpg  # noqa: PLC0415 - an extra
+
+    connection = await asyncpg.connect(backends.database_url(folder))
+    count = await connection.fetchval(
+        "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    )
+    await connection.close()
+    return int(count)
 
 
 def _spend(account_id: str, hold_id: str, amount: int) -> Transaction[None]:
@@ -147,6 +160,27 @@ async def test_an_unknown_query_fails_its_request_alone(database: Any) -> None:
 
 
 # -- restarts --------------------------------------------------------------------------------------
+
+
+async def test_reads_without_a_snapshot_go_on_after_a_restart(database: Any, tmp_path: Path) -> None:
+    account = await database.write(accounts.create("reader@example.com", credit=10))
+    for _ in range(2):
+        found = await asyncio.gather(
+            *(database.read(accounts.by_id(account.id), snapshot=False) for _ in range(20))
+        )
+        assert [each.posted for each in found] == [10] * 20
+        await _sessions_end(tmp_path)
+
+
+async def test_idle_readers_are_closed(
+    database: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await asyncio.gather(*(database.read(one("clock")) for _ in range(20)))
+    assert await _sessions(tmp_path) == 8 + 1
+    monkeypatch.setattr(readers, "_IDLE_SECONDS", -1)
+    for _ in range(20):
+        await database.read(one("clock"), snapshot=False)
+    assert await _sessions(tmp_path) == 2 + 1
 
 
 async def test_it_goes_on_after_the_server_was_restarted(database: Any, tmp_path: Path) -> None:

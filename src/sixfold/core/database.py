@@ -52,8 +52,12 @@ class Database(Protocol):
         """
         ...
 
-    async def read(self, transaction: Transaction[T]) -> T:
-        """Run a read-only `transaction` on one snapshot."""
+    async def read(self, transaction: Transaction[T], *, snapshot: bool = True) -> T:
+        """Run a read-only `transaction` on one snapshot.
+
+        With `snapshot=False` its statements may see different moments, which saves two round trips to
+        PostgreSQL: for a transaction of one statement.
+        """
         ...
 
     async def close(self) -> None:

@@ -65,7 +65,7 @@ class Authenticator:
             raise errors.Unauthenticated
         if self._local_token is not None and hmac.compare_digest(keys.hash_of(api_key), self._local_token):
             return await self.admit(await self._operator())
-        principal = await self._database.read(keys.authenticate(api_key))
+        principal = await self._database.read(keys.authenticate(api_key), snapshot=False)
         return await self.admit(principal)
 
     async def admit(self, principal: Principal) -> Principal:
@@ -113,7 +113,7 @@ class Authenticator:
         return await self.admit((await self._operator()).without_key())
 
     async def _operator(self) -> Principal:
-        account = await self._database.read(accounts.operator())
+        account = await self._database.read(accounts.operator(), snapshot=False)
         if account is None:
             raise errors.Unauthenticated(
                 "This server has no operator yet: create one with `sixfold account create EMAIL --operator`"

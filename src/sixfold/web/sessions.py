@@ -81,7 +81,7 @@ class SessionCookies:
         token = request.cookies.get(COOKIE)
         if not token or len(token) > 256 or not self._origins.trusts_host(request):
             return None
-        session = await self._database.read(login_sessions.session(token))
+        session = await self._database.read(login_sessions.session(token), snapshot=False)
         connections.session_token.set(token if session is not None else None)
         if session is None:
             return None

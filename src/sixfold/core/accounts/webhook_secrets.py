@@ -35,11 +35,11 @@ class WebhookSecrets:
 
         Raises `NotConfigured` if it was encrypted with another server's key.
         """
-        row = await self._database.read(one("webhook_secret", id=account_id))
+        row = await self._database.read(one("webhook_secret", id=account_id), snapshot=False)
         if row is not None and row["webhook_sealed"] is None and row["webhook_secret"] is None:
             sealed = self._encrypt(account_id, new_secret())
             await self._database.write(one("webhook_secret_first", id=account_id, sealed=sealed))
-            row = await self._database.read(one("webhook_secret", id=account_id))
+            row = await self._database.read(one("webhook_secret", id=account_id), snapshot=False)
         if row is None:
             return ""
         if row["webhook_sealed"] is None:

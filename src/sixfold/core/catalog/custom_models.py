@@ -91,7 +91,9 @@ class CustomModels:
         """Return an account's model by its name; raises `NotFound`."""
         if name.startswith(trained_models.PREFIX):
             await self._adopt(account_id)
-        row = await self._database.read(one("custom_model_newest", account_id=account_id, name=name))
+        row = await self._database.read(
+            one("custom_model_newest", account_id=account_id, name=name), snapshot=False
+        )
         if row is None:
             raise catalogs.unknown(name)
         return await self._of(row)

@@ -280,7 +280,7 @@ class Gateway:
 
     async def sweep(self) -> None:
         """Release the holds of calls whose server process is gone, and delete old log rows."""
-        current_time = await self._database.read(now())
+        current_time = await self._database.read(now(), snapshot=False)
         cutoff = current_time - int(self.policy.call_seconds * 1_000_000) - request_log.CALL_US
         transaction = request_log.sweep(self.boot, cutoff, self._missing_servers)
         self._missing_servers = await self._database.write(transaction)

@@ -156,7 +156,7 @@ class ResponseStore:
 
     async def get(self, tenant: Tenant, response_id: str) -> str:
         """Return a response as it was sent; raises `ResponseNotFound`."""
-        row = await self._database.read(one("response_shown", **tenant.row, id=response_id))
+        row = await self._database.read(one("response_shown", **tenant.row, id=response_id), snapshot=False)
         if row is None:
             raise ResponseNotFound(response_id)
         return str(row["response"])

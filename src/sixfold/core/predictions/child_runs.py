@@ -78,7 +78,7 @@ class PipelineChildren:
                 await self._pipeline.cancel(child.id, Tenant.of(child))
 
     async def parent(self, prediction_id: str) -> Prediction:
-        return await self._database.read(predictions.get_unredacted(prediction_id))
+        return await self._database.read(predictions.get_unredacted(prediction_id), snapshot=False)
 
     async def run(self, parent: Prediction, child: ChildRun) -> Prediction:
         request = PredictionRequest(
@@ -103,7 +103,7 @@ class PipelineChildren:
             if not ended.is_terminal and not self._pipeline.draining:
                 await self._pipeline.cancel(submitted.id, Tenant.of(submitted))
         if ended.withheld:
-            return await self._database.read(predictions.get_unredacted(ended.id))
+            return await self._database.read(predictions.get_unredacted(ended.id), snapshot=False)
         return ended
 
 

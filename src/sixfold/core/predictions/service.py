@@ -228,23 +228,23 @@ class PredictionService:
 
     async def get(self, prediction_id: str, tenant: Tenant) -> Prediction:
         """Return a prediction of a tenant; raises `NotFound`."""
-        return await self._database.read(predictions.get(prediction_id, tenant))
+        return await self._database.read(predictions.get(prediction_id, tenant), snapshot=False)
 
     async def get_any(self, prediction_id: str) -> Prediction:
         """Return a prediction of any account, for internal callers; raises `NotFound`."""
-        return await self._database.read(predictions.get_any(prediction_id))
+        return await self._database.read(predictions.get_any(prediction_id), snapshot=False)
 
     async def by_job(self, job_id: str) -> Prediction:
         """Return a prediction by its job id; raises `NotFound`."""
-        return await self._database.read(predictions.by_job(job_id))
+        return await self._database.read(predictions.by_job(job_id), snapshot=False)
 
     async def position(self, prediction: Prediction) -> int:
         """Return the number of predictions ahead of a queued one."""
-        return await self._database.read(queries.position(prediction))
+        return await self._database.read(queries.position(prediction), snapshot=False)
 
     async def count_waiting(self, engine: str) -> int:
         """Return the number of queued predictions of an engine."""
-        return await self._database.read(queries.count_waiting(engine))
+        return await self._database.read(queries.count_waiting(engine), snapshot=False)
 
     async def page(
         self, tenant: Tenant, filters: PredictionFilter, limit: int, cursor: str | None

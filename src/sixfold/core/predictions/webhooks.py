@@ -168,7 +168,7 @@ class WebhookOutbox:
 
     async def send_due(self) -> int:
         """Send the messages that are due; returns how many."""
-        if await self._database.read(one("outbox_due")) is None:
+        if await self._database.read(one("outbox_due"), snapshot=False) is None:
             return 0
         rows = await self._database.write(many("outbox_claim", lease=_LEASE_US, limit=_BATCH))
         groups: defaultdict[str, list[Row]] = defaultdict(list)
@@ -186,7 +186,7 @@ class WebhookOutbox:
 
     async def sweep(self) -> None:
         """Delete messages whose retention has expired."""
-        moment = await self._database.read(now())
+        moment = await self._database.read(now(), snapshot=False)
         await self._database.write(one("outbox_sweep", before=moment - self.schedule.life_us), durable=False)
 
     async def _send_in_order(self, messages: list[Row]) -> None:
@@ -202,7 +202,7 @@ class WebhookOutbox:
 
     async def _send(self, message: Row) -> tuple[str | None, bool]:
         """Send one message; returns the error, if any, and whether this result is final."""
-        row = await self._database.read(one("prediction_by_id", id=message["prediction_id"]))
+        row = await self._database.read(one("prediction_by_id", id=message["prediction_id"]), snapshot=False)
         if row is None or row["webhook"] is None:
             return "The prediction was deleted", True
         prediction = _stored_prediction(message) or Prediction.from_row(row)

@@ -172,7 +172,7 @@ class SessionService:
 
     async def find(self, session_id: str, tenant: Tenant) -> SessionRecord:
         """Return a session of a tenant; raises `NotFound`."""
-        return await self._database.read(sessions.find(session_id, tenant))
+        return await self._database.read(sessions.find(session_id, tenant), snapshot=False)
 
     async def close(self, session_id: str, tenant: Tenant) -> SessionRecord:
         """Close a session and wait for its end; one that has ended stays as it is.
@@ -196,7 +196,7 @@ class SessionService:
 
         A session of another server is taken over and runs here from now on.
         """
-        session = await self._database.read(sessions.by_id(session_id))
+        session = await self._database.read(sessions.by_id(session_id), snapshot=False)
         if session is None or not token or not session.opens_to(token):
             return None
         if self._shared and not (self._draining or session.is_terminal or session.id in self._running):

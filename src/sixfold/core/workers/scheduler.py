@@ -253,7 +253,7 @@ class Scheduler:
         memory, pools = self._policy.memory, self._pools.values()
         if slot.starting is not None or memory.fits(pool.engine, pools):
             return True
-        if pool.engine.name in await self._database.read(_engines_waiting()):
+        if pool.engine.name in await self._database.read(_engines_waiting(), snapshot=False):
             await self._stop_workers(memory.pop_idle(pool.engine, pools))
         return memory.fits(pool.engine, pools)
 
@@ -415,14 +415,14 @@ class Scheduler:
 
     async def _expire(self) -> None:
         life_us = int(self._policy.queue_ttl_seconds * SECOND_US)
-        stale = await self._database.read(predictions.count_expirable(life_us))
+        stale = await self._database.read(predictions.count_expirable(life_us), snapshot=False)
         if stale:
             await self._announce(predictions.expire_older(life_us))
 
     async def _announce(
         self, transaction: Transaction[tuple[Prediction, ...]], if_any: Query | None = None
     ) -> int:
-        if if_any is not None and not await self._database.read(_rows(if_any)):
+        if if_any is not None and not await self._database.read(_rows(if_any), snapshot=False):
             transaction.close()
             return 0
         changed = await self._database.write(transaction)
@@ -431,13 +431,13 @@ class Scheduler:
         return len(changed)
 
     async def _look_for_work(self) -> None:
-        waiting = await self._database.read(_engines_waiting())
+        waiting = await self._database.read(_engines_waiting(), snapshot=False)
         self._policy.memory.discard_waits(waiting)
         for name in waiting:
             self.notify_work(name)
 
     async def _living_servers(self, boots: Sequence[str]) -> frozenset[str]:
-        return await self._database.read(_servers_living(boots, self.boot))
+        return await self._database.read(_servers_living(boots, self.boot), snapshot=False)
 
     async def _stop_idle(self) -> None:
         for pool in self._pools.values():

@@ -21,7 +21,7 @@ from sixfold.store.archive import ArchiveDamaged, Row, TableReader
 from sixfold.store.postgres import connection as link
 from sixfold.store.postgres.binding import PostgresBinder
 from sixfold.store.postgres.connection import GONE, PostgresConnection
-from sixfold.store.postgres.readers import PooledRead
+from sixfold.store.postgres.readers import ReadRunner, Snapshot
 
 T = TypeVar("T")
 
@@ -211,7 +211,9 @@ class PostgresLoader:
     def read(self, transaction: Transaction[T]) -> T:
         """Run a reading transaction on what was loaded."""
         return self._session.run(
-            PooledRead(sql.queries("postgres"), PostgresBinder()).drive(self._connection, transaction)
+            ReadRunner(sql.queries("postgres"), PostgresBinder()).run(
+                Snapshot(self._connection).fetch, transaction
+            )
         )
 
 

@@ -27,7 +27,7 @@ from sixfold.store.postgres.binding import PostgresBinder, PreparedStatement
 from sixfold.store.postgres.connection import GONE, PostgresConnection
 from sixfold.store.postgres.listener import NotificationListener, Told
 from sixfold.store.postgres.pipelining import StatementBatcher
-from sixfold.store.postgres.readers import PooledRead, ReaderPool
+from sixfold.store.postgres.readers import ReaderPool, ReadRunner
 from sixfold.store.postgres.transactions import Crowd, RunSeparately, StepResultRow, TransactionJob
 
 T = TypeVar("T")
@@ -93,14 +93,17 @@ class PostgresDatabase:
             self._task = asyncio.create_task(self._write_forever(), name="postgres-writer")
         return await future
 
-    async def read(self, transaction: Transaction[T]) -> T:
-        """Run `transaction` on a connection of its own, on one snapshot."""
+    async def read(self, transaction: Transaction[T], *, snapshot: bool = True) -> T:
+        """Run `transaction` on a connection of its own: on one snapshot, or one statement at a time."""
         self._refuse_closed()
+        runner = ReadRunner(self._queries, self._bind, self._clock)
         try:
             if not self._migrated:
                 await self._open_writer()
-            async with self._readers.snapshot() as connection:
-                return await PooledRead(self._queries, self._bind, self._clock).drive(connection, transaction)
+            if not snapshot:
+                return await runner.run(self._readers.fetch, transaction)
+            async with self._readers.snapshot() as opened:
+                return await runner.run(opened.fetch, transaction)
         except (*GONE, link.DatabaseUnreachable) as error:
             raise self._told(error) from error
 

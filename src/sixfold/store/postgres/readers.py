@@ -1,107 +1,157 @@
-"""Reading PostgreSQL: connections that cannot write, each snapshot with one for itself."""
+"""Pool of read-only PostgreSQL connections."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Mapping
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from sixfold.core.clock import Clock
-from sixfold.core.database import Row, Transaction, Value
+from sixfold.core.database import Row, Transaction
 from sixfold.store.postgres import connection as link
-from sixfold.store.postgres.binding import PostgresBinder, PreparedStatement
+from sixfold.store.postgres.binding import PostgresBinder
 from sixfold.store.postgres.connection import GONE, PATIENCE_SECONDS, PostgresConnection
 from sixfold.store.sql import SqlStatement, turns
 
 T = TypeVar("T")
+Fetch = Callable[[str, Sequence[Any]], Awaitable[Sequence[Row]]]
 
-_READERS = 8
+_MAX_CONNECTIONS = 8
+_KEPT_CONNECTIONS = 2
+_IDLE_SECONDS = 30
 
 
 @dataclass(frozen=True, slots=True)
-class PooledRead:
-    """How a transaction that only reads is driven, on whichever connection."""
+class ReadRunner:
+    """Runs reading transactions by a function that fetches the rows of one statement."""
 
     queries: Mapping[str, SqlStatement]
     bind: PostgresBinder
     clock: Clock | None = None
 
-    async def drive(self, connection: PostgresConnection, transaction: Transaction[T]) -> T:
-        """Its value."""
-        fresh = True
-        bound = {} if self.clock is None else {"now": self.clock()}
+    async def run(self, fetch: Fetch, transaction: Transaction[T]) -> T:
+        """Return the transaction's value."""
+        moment = {} if self.clock is None else {"now": self.clock()}
         try:
             query = next(transaction)
             while True:
                 statement, rows = self.queries[query.name], list[Row]()
                 for params in turns(query):
-                    given = {**params, **bound} if statement.needs_now else params
-                    prepared = self.bind(statement.sql, given)
-                    if fresh:
-                        rows += await _first(connection, prepared, given)
-                    else:
-                        rows += await connection.fetch(prepared.text, *prepared.arguments(given))
-                    fresh = False
+                    values = {**params, **moment} if statement.needs_now else params
+                    prepared = self.bind(statement.sql, values)
+                    rows += await fetch(prepared.text, prepared.arguments(values))
                 query = transaction.send(rows)
         except StopIteration as end:
             return end.value
 
 
-async def _first(
-    connection: PostgresConnection, prepared: PreparedStatement, given: Mapping[str, Value]
-) -> list[Row]:
-    """What a snapshot's first statement gives; where another server has migrated since, on a new snapshot."""
-    arguments = prepared.arguments(given)
-    try:
-        return await connection.fetch(prepared.text, *arguments)
-    except link.Migrated:
-        await connection.execute("ROLLBACK; BEGIN")
-        return await connection.fetch(prepared.text, *arguments)
+class Snapshot:
+    """A read-only transaction on one connection, which sees one moment of the database."""
+
+    def __init__(self, connection: PostgresConnection) -> None:
+        self._connection = connection
+        self._has_read = False
+
+    async def fetch(self, text: str, arguments: Sequence[Any]) -> Sequence[Row]:
+        """Return the rows of a statement."""
+        try:
+            return await self._connection.fetch(text, *arguments)
+        except link.Migrated:
+            if self._has_read:
+                raise
+            # Another server has migrated since it was prepared; a new transaction prepares it again.
+            await self._connection.execute("ROLLBACK; BEGIN")
+            return await self._connection.fetch(text, *arguments)
+        finally:
+            self._has_read = True
+
+
+class _IdleConnection(NamedTuple):
+    connection: PostgresConnection
+    since: float
 
 
 class ReaderPool:
-    """Connections that only read, the last used first; each snapshot has one for itself."""
+    """Read-only connections; the one used last is reused first.
+
+    Of those that nobody used for `_IDLE_SECONDS`, `_KEPT_CONNECTIONS` stay open.
+    """
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._idle: list[PostgresConnection] = []
+        self._idle: list[_IdleConnection] = []
         self._closed = False
-        self._room = asyncio.Semaphore(_READERS)
+        self._slots = asyncio.Semaphore(_MAX_CONNECTIONS)
 
     @asynccontextmanager
-    async def snapshot(self) -> AsyncGenerator[PostgresConnection]:
-        """A connection in a transaction that sees one moment of the database."""
-        async with self._room:
+    async def snapshot(self) -> AsyncGenerator[Snapshot]:
+        """Open a transaction that sees one moment of the database."""
+        async with self._slots:
             connection = await self._begin()
             try:
-                yield connection
+                yield Snapshot(connection)
                 await connection.execute("COMMIT")
             except BaseException as error:
                 connection.terminate()
-                if isinstance(error, link.Migrated):  # what the others have prepared is as old
-                    await self._forget()
+                if isinstance(error, link.Migrated):  # the other connections have prepared as old statements
+                    await self._close_idle()
                 raise
-            self._idle.append(connection)
-            if self._closed:
-                await self.close()
+            await self._release(connection)
+
+    async def fetch(self, text: str, arguments: Sequence[Any]) -> Sequence[Row]:
+        """Return the rows of a statement that is a transaction by itself."""
+        async with self._slots:
+            while True:
+                is_new = not self._idle
+                connection = await self._connect() if is_new else self._idle.pop().connection
+                try:
+                    rows = await connection.fetch(text, *arguments)
+                except link.Migrated:
+                    connection.terminate()
+                    await self._close_idle()
+                    if is_new:
+                        raise
+                except GONE:
+                    was_closed = connection.is_closed()
+                    connection.terminate()
+                    if is_new or not was_closed:  # else the database server was restarted since its last use
+                        raise
+                except BaseException:
+                    connection.terminate()
+                    raise
+                else:
+                    await self._release(connection)
+                    return rows
+
+    async def close(self) -> None:
+        """Close the idle connections; those in use are closed when they are released."""
+        self._closed = True
+        await self._close_idle()
+
+    async def _connect(self) -> PostgresConnection:
+        return await link.connect(self._url, **link.READ_ONLY)
 
     async def _begin(self) -> PostgresConnection:
         while self._idle:
-            with contextlib.suppress(*GONE):  # the server was restarted since: try the next, then a new one
-                return await _begun(self._idle.pop())
-        return await _begun(await link.connect(self._url, **link.READ_ONLY))
+            with contextlib.suppress(*GONE):  # the database server was restarted since its last use
+                return await _begun(self._idle.pop().connection)
+        return await _begun(await self._connect())
 
-    async def close(self) -> None:
-        """Let them go; those that read go when they are done."""
-        self._closed = True
-        await self._forget()
+    async def _release(self, connection: PostgresConnection) -> None:
+        moment = time.monotonic()
+        self._idle.append(_IdleConnection(connection, moment))
+        if self._closed:
+            await self._close_idle()
+        elif len(self._idle) > _KEPT_CONNECTIONS and self._idle[0].since < moment - _IDLE_SECONDS:
+            await link.close(self._idle.pop(0).connection)
 
-    async def _forget(self) -> None:
+    async def _close_idle(self) -> None:
         while self._idle:
-            await link.close(self._idle.pop())
+            await link.close(self._idle.pop().connection)
 
 
 async def _begun(connection: PostgresConnection) -> PostgresConnection:

@@ -75,9 +75,11 @@ class SqliteDatabase:
         self._jobs.put(_WriteJob(transaction, durable, loop, future))
         return await future
 
-    async def read(self, transaction: Transaction[T]) -> T:
-        """Run `transaction` here and now, on one snapshot."""
+    async def read(self, transaction: Transaction[T], *, snapshot: bool = True) -> T:
+        """Run `transaction` in the caller's thread, on one snapshot if need be."""
         reader = self._reader
+        if not snapshot:
+            return self._drive(reader, transaction)
         reader.execute("BEGIN")
         try:
             return self._drive(reader, transaction)
