@@ -1,10 +1,9 @@
-"""What Anthropic's models take of thinking and of chance, which changed from one generation to the next.
+"""Which thinking and sampling parameters each generation of Anthropic's models accepts.
 
 Source: https://platform.claude.com/docs/en/build-with-claude/adaptive-thinking, …/effort and
-…/about-claude/models/whats-new-claude-4-7. Until Claude 4.5 a thought has a budget of tokens; since 4.6 the
-model finds its length by an effort, which older ones refuse, and since 4.7 it refuses a budget, `temperature`
-and `top_p`. The old names are all known, and so are told from those that are to come; others that servers
-of this protocol have go by the older ways.
+…/about-claude/models/whats-new-claude-4-7. Up to Claude 4.5, thinking has a token budget. Since 4.6 it has an
+effort, which older models reject; since 4.7 a budget, `temperature` and `top_p` are rejected. The older
+models are matched by name; unknown Claude models count as newer ones, and other models as older ones.
 """
 
 from __future__ import annotations
@@ -21,18 +20,19 @@ _BUDGETS: Mapping[str, int] = {
     "xhigh": 16384,
     "max": 16384,
 }
-_EFFORTS = {"minimal": "low", "xhigh": "high"}  # what not every generation knows, by what all do
+# Efforts that not every generation supports, and their replacements.
+_EFFORTS = {"minimal": "low", "xhigh": "high"}
 _BY_BUDGET = re.compile(r"claude-(instant|v?[123]|(opus|sonnet|haiku)-4(?![-.]([6-9]|\d\d)(?!\d)))")
 _LAST_WITH_CHANCE = re.compile(r"claude-(opus|sonnet|haiku)-4[-.]6(?!\d)")
 
 
 def room(effort: str) -> int:
-    """Tokens that a thought may take beside the answer; 0 where none is asked for."""
+    """Return the token budget for thinking; 0 without thinking."""
     return _BUDGETS.get(effort, 0)
 
 
 def thinking(model: str, effort: str) -> dict[str, Any]:
-    """The fields by which a model is asked to think; none where `effort` asks for no thought."""
+    """Return the request fields that enable thinking, empty without `effort`."""
     if not room(effort):
         return {}
     if not _finds_its_length(model):
@@ -41,7 +41,7 @@ def thinking(model: str, effort: str) -> dict[str, Any]:
 
 
 def takes_chance(model: str) -> bool:
-    """Whether `temperature` and `top_p` are no error."""
+    """Return whether the model accepts `temperature` and `top_p`."""
     return not _finds_its_length(model) or _LAST_WITH_CHANCE.search(model) is not None
 
 

@@ -1,4 +1,4 @@
-"""The relay of one running server: built from its settings, looking for model servers while it runs."""
+"""Builds the gateway of a server from its settings, and refreshes model servers while it runs."""
 
 from __future__ import annotations
 
@@ -40,11 +40,12 @@ if TYPE_CHECKING:
 
 _PRICES = Path(__file__).parents[2] / "data" / "gateway_prices.toml"
 _LOOK_SECONDS, _SWEEP_SECONDS = 15.0, 60.0
-_FIRST_LOOK_SECONDS = 0.3  # that a start waits to know what is there; slower servers are known a little later
+# How long the start waits for the first refresh; slower servers appear a little later.
+_FIRST_LOOK_SECONDS = 0.3
 
 
 class GatewayRuntime:
-    """The relay and what runs beside it."""
+    """The gateway with its background tasks."""
 
     def __init__(
         self,
@@ -63,7 +64,7 @@ class GatewayRuntime:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self, boot: str) -> None:
-        """Free what a dead server still holds, and look around."""
+        """Release the holds of dead servers, and start refreshing the model servers."""
         self.relay.boot = boot
         await self.relay.sweep()
         looking = asyncio.create_task(self._look(), name="model-servers")
@@ -74,7 +75,7 @@ class GatewayRuntime:
                 await self._servers.looked.wait()
 
     async def stop(self) -> None:
-        """Book what has ended, and let go of the connections."""
+        """Book all calls that have ended, and close the connections."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -84,7 +85,7 @@ class GatewayRuntime:
             await asyncio.to_thread(self.tracing.close)
 
     async def reconfigure(self, policy: GatewayPolicy, prices: PriceBook) -> None:
-        """Put another policy and other prices in force; servers are looked for before they replace others."""
+        """Apply another policy and other prices; new servers are probed before they replace others."""
         before = {row.name: row for row in self.relay.policy.servers}
         after = {row.name: row for row in policy.servers}
         changed = [name for name in before | after if before.get(name) != after.get(name)]
@@ -99,23 +100,23 @@ class GatewayRuntime:
         self.shelf.reconfigure(policy)
 
     def standing(self) -> EngineStatus:
-        """Whether a chat model can be asked."""
+        """Return whether a chat model is available."""
         return _standing(self.relay.router, CHAT)
 
     def vision_standing(self) -> EngineStatus:
-        """Whether a chat model that accepts images can be asked."""
+        """Return whether a chat model that accepts images is available."""
         return _standing(self.relay.router, VISION)
 
     def statuses(self) -> tuple[ServerStatus, ...]:
-        """Report on every model server as of the last look."""
+        """Return the status of every model server as of the last refresh."""
         return self._servers.statuses()
 
     async def refresh(self) -> None:
-        """Look for model servers again now."""
+        """Refresh the model servers now."""
         await self._servers.refresh()
 
     async def looked(self) -> None:
-        """Wait until the first look for model servers is over."""
+        """Wait until the first refresh is done."""
         await self._servers.looked.wait()
 
     async def _look(self) -> None:
@@ -132,7 +133,7 @@ class GatewayRuntime:
 
 
 def build(settings: Settings, database: Database, media: MediaService) -> GatewayRuntime:
-    """The relay of these settings; raises `InvalidSetting`."""
+    """Return the gateway of these settings; raises `InvalidSetting`."""
     table: Mapping[str, Any] = settings.tables.get("gateway", {})
     try:
         policy = policies.parse(table)
@@ -151,7 +152,7 @@ def build(settings: Settings, database: Database, media: MediaService) -> Gatewa
 
 
 def price_book(settings: Settings) -> PriceBook:
-    """What tokens cost by these settings; raises `ValueError`."""
+    """Return the token prices of these settings; raises `ValueError`."""
     own = settings.tables.get("gateway", {}).get("prices", {})
     if not isinstance(own, dict):
         raise ValueError("[gateway.prices] must be a table")  # noqa: TRY004 - all that is wrong here is a ValueError
@@ -162,9 +163,10 @@ def price_book(settings: Settings) -> PriceBook:
 async def look(
     settings: Settings, seconds: float = PROBE_SECONDS
 ) -> tuple[Mapping[str, EngineStatus], tuple[ServerStatus, ...]]:
-    """Look for model servers once, each for at most `seconds`; raises `InvalidSetting`.
+    """Probe for model servers once, each for at most `seconds`; raises `InvalidSetting`.
 
-    Returns how the engines of language models would stand on a server of these settings, and what was found.
+    Return the status that the engines for language models would have on a server of these settings, and that
+    of every model server.
     """
     try:
         policy = policies.parse(settings.tables.get("gateway", {}))
@@ -200,7 +202,7 @@ def _fetched(media: MediaService) -> Fetch:
 
 
 def _tracing(endpoint: str) -> Tracing | None:
-    """Spans for the collector that is named; OpenTelemetry is only imported for one."""
+    """Return the exporter of spans, or None; OpenTelemetry is imported only if an endpoint is set."""
     if not endpoint:
         return None
     try:
@@ -218,7 +220,7 @@ def _servers(settings: Settings, policy: GatewayPolicy, tracing: Tracing | None)
 def _opener(
     settings: Settings, policy: GatewayPolicy, tracing: Tracing | None
 ) -> Callable[[GatewayPolicy], ModelServers]:
-    """What opens the servers of a policy; all that it opens share connections and loaded models."""
+    """Return a function that opens the servers of a policy; they share connections and loaded models."""
     transport = open_transport(policy.connect_seconds, policy.timeout_seconds)
     if tracing is not None:
         transport = tracing.way(transport)

@@ -1,4 +1,4 @@
-"""OpenAI's chat completions, which most other servers speak too.
+"""OpenAI's chat completions, which most other model servers support.
 
 Source: https://platform.openai.com/docs/api-reference/chat (fields, streaming, `stream_options`, usage).
 """
@@ -43,7 +43,7 @@ _USAGE = re.compile(rb'"usage":\s*\{')
 _STOPS: dict[str, Stop] = {"stop": "end", "length": "length", "tool_calls": "tool", "function_call": "tool"}
 _STOPS["content_filter"] = "filter"
 _REFUSED = "The model server refused this request"
-# How servers say it that have no code for it: vLLM and llama.cpp, Anthropic, OpenAI's responses, Gemini.
+# Messages of servers without an error code for it: vLLM, llama.cpp, Anthropic, OpenAI's responses, Gemini.
 _TOO_LONG = re.compile(
     r"(maximum|exceeds?( the| your)?( available)?) context (length|size|window|limit)"
     r"|(prompt|input) is too long|input token count .*exceeds",
@@ -61,7 +61,7 @@ class _CompletionsDetails(msgspec.Struct):
 
 
 class _CompletionsUsage(msgspec.Struct):
-    """What was used, as far as it is told in numbers."""
+    """The reported usage; servers may send values of any type."""
 
     prompt_tokens: Any = None
     completion_tokens: Any = None
@@ -69,7 +69,7 @@ class _CompletionsUsage(msgspec.Struct):
     completion_tokens_details: _CompletionsDetails | None = None
 
     def read(self) -> TokenUsage | None:
-        """None where it tells nothing that can be."""
+        """Return the usage, or None if the main counts are missing or invalid."""
         count_in, count_out = parse_token_count(self.prompt_tokens), parse_token_count(self.completion_tokens)
         if count_in is None or count_out is None:
             return None
@@ -94,7 +94,7 @@ class _Function(msgspec.Struct):
 
     @property
     def said(self) -> str:
-        """Its arguments as JSON: some servers give the object itself."""
+        """The arguments as JSON text; some servers send an object."""
         given = self.arguments
         return given if isinstance(given, str) else "" if given is None else _encode(given).decode()
 
@@ -106,7 +106,7 @@ class _ToolCall(msgspec.Struct):
 
 
 class _MessageText(msgspec.Struct):
-    """A message, or a part of one."""
+    """A message or a delta."""
 
     content: Any = None
     reasoning_content: str | None = None
@@ -127,12 +127,12 @@ class _MessageText(msgspec.Struct):
 
     @property
     def field(self) -> str:
-        """Where the thought stands."""
+        """Name of the field that has the reasoning."""
         return REASONING_FIELDS[0] if self.reasoning_content else REASONING_FIELDS[1]
 
     @property
     def chars(self) -> int:
-        """Characters of all that was said, thought and asked of tools."""
+        """Length of the text, the reasoning and the tool arguments in characters."""
         asked = sum(len(call.function.said) for call in self.tool_calls or () if call.function is not None)
         return len(self.text) + len(self.thought) + asked
 
@@ -161,7 +161,7 @@ _count = msgspec.json.Decoder(_TokenCounts).decode
 
 
 def objection(body: bytes) -> UpstreamRejection:
-    """What an error object of any of these servers says; never more than a few lines."""
+    """Parse an error object of any of these servers; the message is limited to 2,000 characters."""
     try:
         document = _any(body)
     except (msgspec.MsgspecError, UnicodeError):
@@ -176,7 +176,7 @@ def objection(body: bytes) -> UpstreamRejection:
 
 
 class Completions:
-    """`POST /chat/completions`; `limit` is what a server calls the most tokens that it may say."""
+    """`POST /chat/completions`; `limit` is the server's field for the maximum output tokens."""
 
     name = "chat"
     path = "/chat/completions"
@@ -185,7 +185,7 @@ class Completions:
         self._limit = limit
 
     def rewrite_request(self, body: bytes, model: str) -> bytes:
-        """The same request for the server's own name of the model; a stream is asked for its usage."""
+        """Return the request with the server's model name; a stream is asked to report its usage."""
         fields = _raws(body)
         fields["model"] = msgspec.Raw(_encode(model))
         if fields.get("stream") == _TRUE:
@@ -197,7 +197,6 @@ class Completions:
         return _encode(fields)
 
     def build_request(self, chat: ChatRequest, model: str, *, stream: bool) -> bytes:
-        """A conversation as a request."""
         fields: dict[str, Any] = {"model": model, "messages": _messages(chat)}
         if stream:
             fields |= {"stream": True, "stream_options": {"include_usage": True}}
@@ -229,7 +228,6 @@ class Completions:
         return _encode({**fields, **{name: value for name, value in given.items() if value is not None}})
 
     def usage(self, body: bytes) -> tuple[TokenUsage | None, int]:
-        """What an answer used, and how many characters it has."""
         told = _told(body)
         if told is not None:
             return told, 0
@@ -237,7 +235,6 @@ class Completions:
         return None, sum(choice.message.chars for choice in choices if choice.message is not None)
 
     def parse_response(self, body: bytes, chat: ChatRequest) -> ChatResponse:
-        """An answer in no dialect."""
         found = _document(body)
         choice = found.choices[0] if found.choices else _CompletionChoice()
         message = choice.message or _MessageText()
@@ -254,15 +251,12 @@ class Completions:
         return ChatResponse(found.id or "", found.model or "", tuple(parts), stop, usage or NOTHING)
 
     def parse_error(self, body: bytes) -> UpstreamRejection:
-        """What an error says."""
         return objection(body)
 
     def scanner(self) -> CompletionsParser:
-        """For a stream that is passed on."""
         return CompletionsParser()
 
     def stream_parser(self, chat: ChatRequest) -> CompletionsParser:
-        """For a stream that is translated."""
         return CompletionsParser()
 
 
@@ -270,7 +264,7 @@ _TRUE = msgspec.Raw(b"true")
 
 
 class CompletionsParser:
-    """Reads `data:` lines of chat completion chunks."""
+    """Parses the `data:` lines of chat completion chunks."""
 
     def __init__(self) -> None:
         self.usage: TokenUsage | None = None
@@ -279,12 +273,14 @@ class CompletionsParser:
         self.error = ""
         self._stop: Stop = "end"
         self._cutter = sse.EventSplitter()
-        self._calls: dict[int, tuple[int, str]] = {}  # the number and the id of the last call of each index
+        # The number and the id of the last call of each index.
+        self._calls: dict[int, tuple[int, str]] = {}
         self._begun = 0
-        self._thought = ""  # the field of a thought that goes on
+        # The field of reasoning that is not complete yet.
+        self._thought = ""
 
     def forward(self, block: bytes, *, keep_usage: bool) -> bytes:
-        """Whole events; without the one that tells of usage where the caller did not ask for it."""
+        """Return complete events, without the usage event if the caller did not ask for it."""
         events = self._cutter.feed(block)[0] if block else self._cutter.flush()
         if not events:
             return b""
@@ -299,7 +295,6 @@ class CompletionsParser:
         return _without_usage(events)
 
     def events(self, block: bytes) -> Sequence[Event]:
-        """What a block says."""
         said: list[Event] = []
         for data in sse.data(self._cutter.feed(block)[0] if block else self._cutter.flush()):
             if data == b"[DONE]":
@@ -311,7 +306,6 @@ class CompletionsParser:
         return said
 
     def end(self) -> MessageEnd:
-        """How it ended."""
         return MessageEnd(_stopped(self._stop, called=bool(self._calls)), self.usage or NOTHING)
 
     def _take(self, data: bytes) -> _CompletionsDocument | None:
@@ -346,7 +340,7 @@ class CompletionsParser:
             index = call.index or 0
             number, call_id = self._calls.get(index, (-1, ""))
             if number < 0 or (function.name and call.id not in (None, "", call_id)):
-                # Ollama has given every call of an answer the same index: another id is another call.
+                # Ollama used the same index for all calls of a response, so another id is another call.
                 self._begun += 1
                 number, call_id = self._begun - 1, call.id or f"call_{index}"
                 self._calls[index] = number, call_id
@@ -357,7 +351,7 @@ class CompletionsParser:
 
 
 def _without_usage(events: bytes) -> bytes:
-    """Events as they are, but for those that carry usage: an empty one goes, of another only its usage."""
+    """Return the events without usage; an event that has nothing else is removed."""
     kept: list[bytes] = []
     for line in events.split(b"\n"):
         if not line.startswith(b"data:") or not _USAGE.search(line):
@@ -371,7 +365,7 @@ def _without_usage(events: bytes) -> bytes:
 
 
 def _told(body: bytes) -> TokenUsage | None:
-    """What an answer says that it used, without a look at what it says."""
+    """Return the reported usage without parsing the message."""
     try:
         found = _count(body)
     except (msgspec.MsgspecError, UnicodeError):
@@ -390,7 +384,7 @@ def _document(body: bytes) -> _CompletionsDocument:
 
 
 def _stopped(stop: Stop, *, called: bool) -> Stop:
-    """Why it stopped: who was made to call a tool may say that it simply did."""
+    """Return the stop reason; with a forced tool call, servers may report a plain stop."""
     return "tool" if called and stop == "end" else stop
 
 
@@ -414,7 +408,7 @@ def _messages(chat: ChatRequest) -> list[dict[str, Any]]:
 
 
 def _merged(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
-    """What the model said in a row is one turn, and so are its tools' results: nothing may stand between."""
+    """Merge consecutive messages of the assistant, and consecutive tool results, as servers require."""
     turns: list[ChatMessage] = []
     for message in messages:
         before = turns[-1] if turns else None
@@ -434,7 +428,7 @@ def _is_outcomes(message: ChatMessage) -> bool:
 
 
 def _outcomes(message: ChatMessage) -> list[dict[str, Any]]:
-    """Tools' results are messages of their own; pictures among them follow as the caller's."""
+    """Return tool results as messages of their own; their images follow in a user message."""
     told: list[dict[str, Any]] = []
     pictures: list[Part] = []
     for part in message.parts:
@@ -446,7 +440,7 @@ def _outcomes(message: ChatMessage) -> list[dict[str, Any]]:
 
 
 def _thoughts(message: ChatMessage) -> dict[str, str]:
-    """What this kind of server had thought, as some insist on in a loop of tools."""
+    """Return the reasoning fields, which some servers require during tool calls."""
     told: dict[str, str] = {}
     for part in message.parts:
         if isinstance(part, ReasoningPart) and part.field:
@@ -455,7 +449,7 @@ def _thoughts(message: ChatMessage) -> dict[str, str]:
 
 
 def _user(name: str) -> str | None:
-    """The caller's name, hashed where it is long: some servers refuse the long names of coding agents."""
+    """Return the user name, hashed if it is long: some servers reject the long names of coding agents."""
     return (
         name if len(name) <= _LONGEST_USER else hashlib.sha256(name.encode("utf-8", "replace")).hexdigest()
     ) or None

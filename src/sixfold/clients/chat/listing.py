@@ -1,9 +1,9 @@
-"""Asks a model server which models it has, what each can do, and which are loaded.
+"""Lists the models of a server with their capabilities, and which are loaded.
 
 Sources: https://docs.ollama.com/api (tags, ps, show), https://lmstudio.ai/docs/developer/rest (v0 and v1),
 llama.cpp's tools/server/README.md (props, models), https://docs.sglang.io/docs/basic_usage/native_api.md
-(model info), and llama-swap's /running. All of them answer /v1/models; what that leaves out is asked besides,
-and a server that does not answer it is described by the names of its models.
+(model info), and llama-swap's /running. All of them support /v1/models; further requests add what it lacks,
+and without a response the models are described by their names.
 """
 
 from __future__ import annotations
@@ -29,16 +29,22 @@ from sixfold.core.gateway.capabilities import (
 )
 from sixfold.core.gateway.ports import UpstreamFailure, UpstreamStream
 
-MAX_BYTES = 4 * 2**20  # of one answer; what a server tells of one model may include its licence and template
+# Limit of one response; the details of a model may include its license and template.
+MAX_BYTES = 4 * 2**20
 MAX_MODELS = 1000
 _MAX_NAME = 200
-_MAX_SHOWN = 16  # models that one look asks Ollama about, four at a time
+# Models that one refresh queries Ollama about, and how many concurrently.
+_MAX_SHOWN = 16
 _AT_ONCE = 4
-_SHOW_BYTES = 512 * 1024  # what Ollama states of one model: its licence, its template, its tensors
-_FAILED_SECONDS = 60.0  # before Ollama is asked again about a model of which it gave no readable answer
-_MORE_SECONDS = 2.0  # for what only adds to a list: without it the list stands by itself
-_THREADED_BYTES = 64 * 1024  # an answer larger than this is decoded off the event loop
-# The words of Ollama that are kept; a server may send any number of others.
+# Ollama's details of a model: license, template and tensors.
+_SHOW_BYTES = 512 * 1024
+# Pause before Ollama is queried again about a model after an unreadable response.
+_FAILED_SECONDS = 60.0
+# Time for optional details of a list.
+_MORE_SECONDS = 2.0
+# Larger responses are decoded off the event loop.
+_THREADED_BYTES = 64 * 1024
+# Ollama's names of capabilities that are used here.
 _OLLAMA: Mapping[str, str] = {
     "completion": CHAT,
     "embedding": EMBEDDINGS,
@@ -56,7 +62,7 @@ T = TypeVar("T")
 Models = tuple[ServedModel, ...]
 
 
-# Fields are of any type, as a server may send what it likes: each is checked where it is used.
+# Servers may send values of any type; each field is checked where it is used.
 class _Row(msgspec.Struct):
     id: Any = None
     status: Any = None
@@ -107,9 +113,9 @@ class _ModelInfo(msgspec.Struct):
 
 
 class ModelQueries:
-    """Small requests to one server.
+    """Requests to one server for its models.
 
-    Raises `UpstreamFailure` where it does not answer, or at too great length.
+    Raises `UpstreamFailure` if the server does not respond, or exceeds the size limit.
     """
 
     def __init__(self, transport: Transport, base_url: str, headers: Mapping[str, str]) -> None:
@@ -119,24 +125,24 @@ class ModelQueries:
         self._headers = headers
 
     async def openai(self) -> list[_Row] | None:
-        """Return the rows of `/v1/models`, or None where there is no such list."""
+        """Return the rows of `/v1/models`, or None if there is no such list."""
         answer = await self._transport.get(f"{self._base_url}/models", self._headers)
         found = await _decoded(answer, _OpenAIList)
         return None if found is None else found.data[:MAX_MODELS]
 
     async def get(self, path: str, kind: type[T]) -> T | None:
-        """GET a path of the server's own API; returns None for anything but a document of this kind."""
+        """GET a path of the server's own API; return None unless the document is of this kind."""
         return await _decoded(await self._transport.get(self._root + path, self._headers), kind)
 
     async def post(self, path: str, body: Any, kind: type[T], limit: int = MAX_BYTES) -> T | None:
-        """The same by POST, with an answer of at most `limit` bytes."""
+        """POST to the server's own API; return None unless the document is of this kind."""
         raw = msgspec.json.encode(body)
         answer = await self._transport.post(self._root + path, self._headers, raw, stream=True)
         return await _decoded(answer, kind, limit)
 
 
 async def read_limited(answer: UpstreamStream, limit: int = MAX_BYTES) -> bytes:
-    """Read a whole answer and close it; raises `UpstreamFailure` for one above the limit."""
+    """Read a whole response and close it; raises `UpstreamFailure` above the limit."""
     parts: list[bytes] = []
     size = 0
     try:
@@ -163,12 +169,12 @@ async def _decoded(answer: UpstreamStream, kind: type[T], limit: int = MAX_BYTES
 
 
 def _name(value: Any) -> str:
-    """A model's name, or nothing for what cannot be one."""
+    """Return the model name, or an empty string if it is invalid."""
     return value if isinstance(value, str) and 0 < len(value) <= _MAX_NAME and value.isprintable() else ""
 
 
 def _words(value: Any) -> frozenset[str]:
-    """The texts of a list."""
+    """Return the strings of a list."""
     return (
         frozenset(each for each in value if isinstance(each, str)) if isinstance(value, list) else frozenset()
     )
@@ -179,18 +185,15 @@ def _within(value: Any, field: str) -> Any:
 
 
 async def _optional(asked: Awaitable[T | None]) -> T | None:
-    """An answer that only adds to what is known, or None where it does not come soon."""
+    """Return an optional detail, or None if it does not arrive soon."""
     with contextlib.suppress(UpstreamFailure, TimeoutError):
         async with asyncio.timeout(_MORE_SECONDS):
             return await asked
     return None
 
 
-# -- each kind of server ---------------------------------------------------------------------------
-
-
 async def _plain(queries: ModelQueries, *, loaded: bool = False) -> Models | None:
-    """The list that every server has: by names, but for what its rows add to them."""
+    """Return the models of `/v1/models`, with capabilities by name unless a row states them."""
     rows = await queries.openai()
     if rows is None:
         return None
@@ -212,7 +215,7 @@ async def _vllm(queries: ModelQueries) -> Models | None:
 
 
 async def _llamacpp(queries: ModelQueries) -> Models | None:
-    """Its list; of a server with one model `/props` says whether that accepts images."""
+    """Return the list; for a server with one model, `/props` states whether it accepts images."""
     models = await _plain(queries, loaded=True)
     if models is None or len(models) != 1 or not models[0].chat or models[0].stated:
         return models
@@ -247,7 +250,7 @@ async def _llamaswap(queries: ModelQueries) -> Models | None:
 
 
 async def _lmstudio(queries: ModelQueries) -> Models | None:
-    """Its own list, of either version, which says what each model is; else the one that every server has."""
+    """Return LM Studio's own list of either version, else that of `/v1/models`."""
     old = await queries.get("/api/v0/models", _OpenAIList)
     if old is not None:
         return _of_studio(old.data, lambda row: row.id, lambda row: row.state == "loaded")
@@ -276,11 +279,12 @@ def _of_studio(rows: Iterable[_Row], named: Callable[[_Row], Any], loaded: Calla
 
 
 class _Ollama:
-    """Ollama's own list. What it does not say of a model is asked once, and known by the model's digest."""
+    """Ollama's own list. Missing capabilities of a model are queried once and cached by its digest."""
 
     def __init__(self) -> None:
         self._shown: dict[str, frozenset[str] | None] = {}
-        self._failed: dict[str, float] = {}  # until when a model is not asked about again
+        # When a model may be queried again after a failure.
+        self._failed: dict[str, float] = {}
 
     async def __call__(self, queries: ModelQueries) -> Models | None:
         tags = await queries.get("/api/tags", _Tags)
@@ -288,7 +292,7 @@ class _Ollama:
             return await _plain(queries)
         running = await _optional(queries.get("/api/ps", _Tags))
         loaded = {_name(row.name) or _name(row.model) for row in (running.models if running else [])}
-        # Models that Ollama runs in its cloud come last: no request leaves this network unless it names one.
+        # Models in Ollama's cloud come last, so that a default request does not leave this network.
         rows = sorted(tags.models[:MAX_MODELS], key=lambda row: bool(row.remote_host))
         stated = [
             (name, _key(name, row), _capabilities(row.capabilities))
@@ -305,7 +309,7 @@ class _Ollama:
         )
 
     async def _ask(self, queries: ModelQueries, unknown: Mapping[str, str], loaded: Container[str]) -> None:
-        """Ask about models that are not known yet, as many as one look may; those that failed come last."""
+        """Query unknown models, at most `_MAX_SHOWN`; those that failed before come last."""
         now = time.monotonic()
         due = [key for key in unknown if key not in self._shown and self._failed.get(key, now) <= now]
         due.sort(key=lambda key: (key in self._failed, unknown[key] not in loaded))
@@ -328,7 +332,7 @@ class _Ollama:
 
 
 def _capabilities(value: Any) -> frozenset[str] | None:
-    """What Ollama states of a model, in our words; None where it states nothing."""
+    """Return the capabilities that Ollama states, or None if it states none."""
     said = _words(value)
     return frozenset(word for each, word in _OLLAMA.items() if each in said) if said else None
 
@@ -353,12 +357,12 @@ _LISTINGS: Mapping[str, Callable[[], Listing]] = {
 
 
 def listing_of(kind: str) -> Listing:
-    """Return the way to list a kind of server: None as its result means that it gave no readable list."""
+    """Return the function that lists a kind of server; it returns None without a readable list."""
     return _LISTINGS.get(kind, lambda: _plain)()
 
 
 def configured(models: Iterable[str], found: Models) -> Models:
-    """Return the models that a configuration names, in its order, with what their server says of them."""
+    """Return the configured models in their order, with the capabilities that the server states."""
     known = {model.name: model for model in found}
     return tuple(
         replace(there, name=name)

@@ -1,4 +1,4 @@
-"""OpenAI's pictures, sound and vectors: passed on, and read only for what they used.
+"""OpenAI's image, audio and embedding endpoints: requests are passed on, responses scanned for usage.
 
 Source: https://platform.openai.com/docs/api-reference/images, …/audio and …/embeddings.
 """
@@ -20,7 +20,8 @@ _encode = msgspec.json.Encoder().encode
 _raws = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _PART = b'Content-Disposition: form-data; name="model"\r\n\r\n'
 _EVENTS = (b"data:", b"event:", b":")
-_LONGEST = 30 * 24 * 3600.0  # seconds of any recording
+# The longest plausible recording, in seconds.
+_LONGEST = 30 * 24 * 3600.0
 
 
 class _MediaDetails(msgspec.Struct):
@@ -31,7 +32,7 @@ class _MediaDetails(msgspec.Struct):
 
 
 class _MediaUsage(msgspec.Struct):
-    """The counts of all four; sound calls its details by another name."""
+    """The usage of all endpoints; audio uses another name for its details."""
 
     input_tokens: Any = 0
     output_tokens: Any = 0
@@ -54,7 +55,7 @@ _read = msgspec.json.Decoder(_MediaReply).decode
 
 
 class MediaGeneration:
-    """One of these protocols; `listed` ones answer with a list of what was made."""
+    """One of these protocols; `listed` ones respond with a list of results."""
 
     def __init__(self, name: str, path: str, *, listed: bool = False, gives: str = "") -> None:
         self.name = name
@@ -63,7 +64,7 @@ class MediaGeneration:
         self._gives = gives
 
     def rewrite_request(self, body: bytes, model: str) -> bytes:
-        """The same request for the server's own name of the model; a form comes without one."""
+        """Return the request with the server's model name; forms come without one."""
         if body.startswith(b"--"):
             border = body[: body.index(b"\r\n") + 2]
             return b"".join((border, _PART, model.encode(), b"\r\n", body))
@@ -72,10 +73,10 @@ class MediaGeneration:
         return _encode(fields)
 
     def usage(self, body: bytes) -> tuple[TokenUsage | None, int]:
-        """The usage that an answer reports; raises `ValueError` for a malformed answer."""
         if not body:
             raise ValueError("no answer")
-        if not self._listed and not body.lstrip().startswith(b"{"):  # sound, or a text that is no document
+        # Audio or plain text.
+        if not self._listed and not body.lstrip().startswith(b"{"):
             return None, len(body)
         try:
             found = _read(body)
@@ -86,7 +87,7 @@ class MediaGeneration:
         return self.told(found), len(body)
 
     def told(self, found: _MediaReply) -> TokenUsage | None:
-        """What an answer or an event says that was used, as far as it does."""
+        """Return the usage that a response or an event reports, or None."""
         milliseconds = _milliseconds(found.duration if found.usage is None else found.usage.seconds)
         images = len(found.data or ()) if self._gives == "image" else 0
         counted = Units(images, milliseconds) if images or milliseconds else None
@@ -112,28 +113,24 @@ class MediaGeneration:
         )
 
     def parse_error(self, body: bytes) -> UpstreamRejection:
-        """What an error says."""
         return objection(body)
 
     def scanner(self) -> MediaUsageScanner:
-        """For a stream that is passed on."""
         return MediaUsageScanner(self)
 
     def build_request(self, chat: ChatRequest, model: str, *, stream: bool) -> bytes:
-        """Never: a conversation is not asked for by these."""
+        """Raise `NotImplementedError`: these protocols do not serve chats."""
         raise NotImplementedError
 
     def parse_response(self, body: bytes, chat: ChatRequest) -> ChatResponse:
-        """Never, as above."""
         raise NotImplementedError
 
     def stream_parser(self, chat: ChatRequest) -> MediaUsageScanner:
-        """Never, as above."""
         raise NotImplementedError
 
 
 def _milliseconds(seconds: Any) -> int:
-    """How long a recording is, as a server tells it: some write the number as a text."""
+    """Return the reported duration in milliseconds; some servers send it as a string."""
     try:
         return max(0, round(1000 * min(float(seconds), _LONGEST))) if seconds is not None else 0
     except (TypeError, ValueError):
@@ -150,22 +147,23 @@ MAKING = (
 
 
 class MediaUsageScanner:
-    """Passes bytes as they come; events are read for what they used, sound is not read at all.
+    """Passes bytes on; events are scanned for usage, audio is not parsed.
 
-    `chars` counts what was delivered: bytes of sound, or events.
+    `chars` counts what was delivered: bytes of audio, or events.
     """
 
     def __init__(self, wire: MediaGeneration) -> None:
         self.usage: TokenUsage | None = None
         self.chars = 0
-        self.complete = True  # where it breaks off, its transport says so
+        # The transport raises if the response is cut off.
+        self.complete = True
         self.error = ""
         self._wire = wire
         self._told: bool | None = None
         self._cutter = sse.EventSplitter()
 
     def forward(self, block: bytes, *, keep_usage: bool) -> bytes:
-        """Sound as it comes; of events whole ones."""
+        """Return audio as it comes, or the complete events."""
         if self._told is None:
             self._told = block.startswith(_EVENTS)
         if not self._told:
@@ -187,9 +185,7 @@ class MediaUsageScanner:
         self.usage = self._wire.told(found) or self.usage
 
     def events(self, block: bytes) -> Sequence[Event]:
-        """Never."""
         raise NotImplementedError
 
     def end(self) -> Event:
-        """Never."""
         raise NotImplementedError

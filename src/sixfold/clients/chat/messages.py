@@ -1,8 +1,8 @@
-"""Anthropic's messages.
+"""Anthropic's Messages API.
 
 Source: https://platform.claude.com/docs/en/api/messages and …/build-with-claude/streaming (events, stop
-reasons, usage, whose `input_tokens` leave out what was read from or written to the cache). A JSON answer is
-asked for as the input of a tool, which its models fill in by schema; that input is then the answer's text.
+reasons, usage, whose `input_tokens` exclude tokens read from or written to the cache). A JSON response is
+requested as the input of a tool with that schema; the input is then the text of the response.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ _any = json_decoding.decode_whole
 _list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _rows = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
 _DEFAULT_MAX_TOKENS = 4096
-_FOREIGN = frozenset({"", *REASONING_FIELDS})  # seals of thoughts that no server of this protocol had
+# Signatures of reasoning that did not come from a server of this protocol.
+_FOREIGN = frozenset({"", *REASONING_FIELDS})
 _SHAPE = "answer_in_json"
 _STOPS: dict[str, Stop] = {
     "end_turn": "end",
@@ -81,7 +82,7 @@ class _MessagesUsage(msgspec.Struct):
         )
 
     def over(self, before: _MessagesUsage | None) -> _MessagesUsage:
-        """The newer numbers where they are told, else the older: the end of a stream need not repeat all."""
+        """Return the newer numbers, else the older: the end of a stream need not repeat all."""
         if before is None:
             return self
         pairs = {name: (getattr(self, name), getattr(before, name)) for name in self.__struct_fields__}
@@ -101,7 +102,7 @@ class _ContentBlock(msgspec.Struct):
 
     @property
     def foreign(self) -> bool:
-        """Whether it is a thought of another protocol's server, which this one would refuse."""
+        """Whether it is reasoning of another protocol's server, which this one would reject."""
         return self.type == "thinking" and (self.signature or "") in _FOREIGN
 
 
@@ -143,7 +144,7 @@ class Messages:
     path = "/messages"
 
     def rewrite_request(self, body: bytes, model: str) -> bytes:
-        """The same request for the server's own name of the model, without thoughts that it never had."""
+        """Return the request with the server's model name and without foreign reasoning."""
         fields = _raws(body)
         if b'"thinking"' in body and "messages" in fields:
             _leave_foreign(fields)
@@ -151,7 +152,6 @@ class Messages:
         return _encode(fields)
 
     def build_request(self, chat: ChatRequest, model: str, *, stream: bool) -> bytes:
-        """A conversation as a request."""
         effort = chat.effort if not _shaped(chat) and _sealed(chat.messages) else ""
         thinking = anthropic_models.thinking(model, effort)
         chance = not thinking and anthropic_models.takes_chance(model)
@@ -178,13 +178,11 @@ class Messages:
         return _encode({**fields, **{name: value for name, value in given.items() if value is not None}})
 
     def usage(self, body: bytes) -> tuple[TokenUsage | None, int]:
-        """What an answer used, and how many characters it has."""
         found = _document(body)
         chars = sum(len(block.text or block.thinking or bytes(block.input)) for block in found.content or ())
         return found.usage.read() if found.usage is not None else None, chars
 
     def parse_response(self, body: bytes, chat: ChatRequest) -> ChatResponse:
-        """An answer in no dialect."""
         found, shaped = _document(body), _shaped(chat)
         parts = (_part(block, shaped=shaped) for block in found.content or ())
         stop = _STOPS.get(found.stop_reason or "end_turn", "end")
@@ -197,20 +195,17 @@ class Messages:
         )
 
     def parse_error(self, body: bytes) -> UpstreamRejection:
-        """What an error says."""
         return objection(body)
 
     def scanner(self) -> MessagesParser:
-        """For a stream that is passed on."""
         return MessagesParser(shaped=False)
 
     def stream_parser(self, chat: ChatRequest) -> MessagesParser:
-        """For a stream that is translated."""
         return MessagesParser(shaped=_shaped(chat))
 
 
 class MessagesParser:
-    """Reads the events of a message."""
+    """Parses the events of a message."""
 
     def __init__(self, *, shaped: bool) -> None:
         self.chars = 0
@@ -224,18 +219,15 @@ class MessagesParser:
 
     @property
     def usage(self) -> TokenUsage | None:
-        """What was told so far."""
         return self._told.read() if self._told is not None else None
 
     def forward(self, block: bytes, *, keep_usage: bool) -> bytes:
-        """Whole events."""
         events = self._cutter.feed(block)[0] if block else self._cutter.flush()
         for data in sse.data(events):
             self._take(data)
         return events
 
     def events(self, block: bytes) -> Sequence[Event]:
-        """What a block says."""
         said: list[Event] = []
         for data in sse.data(self._cutter.feed(block)[0] if block else self._cutter.flush()):
             found = self._take(data)
@@ -255,7 +247,6 @@ class MessagesParser:
         return said
 
     def end(self) -> MessageEnd:
-        """How it ended."""
         stop = "end" if self._shaped and self._stop == "tool" else self._stop
         return MessageEnd(stop, self.usage or NOTHING)
 
@@ -303,7 +294,7 @@ def _document(body: bytes) -> _MessagesDocument:
 
 
 def _part(block: _ContentBlock, *, shaped: bool) -> TextPart | ToolCall | ReasoningPart | None:
-    """A block of an answer in no dialect; `shaped` is whether its tool's input is the answer."""
+    """Parse a content block; with `shaped`, the input of a tool is the text of the response."""
     match block.type:
         case "text" if block.text:
             return TextPart(block.text)
@@ -317,14 +308,15 @@ def _part(block: _ContentBlock, *, shaped: bool) -> TextPart | ToolCall | Reason
 
 
 def _leave_foreign(fields: dict[str, msgspec.Raw]) -> None:
-    """Leave out the thoughts of others; every other block stays as it came.
+    """Remove foreign reasoning; all other blocks stay unchanged.
 
-    Where a turn that waits for its tools has no thought left, nothing is thought about in this one.
+    If a turn that waits for tool results has no reasoning left, the request disables thinking.
     """
     try:
         turns, rows = _turns_of(fields["messages"]), _rows(fields["messages"])
     except (msgspec.MsgspecError, UnicodeError):
-        return  # the server says what is wrong
+        # The server reports what is wrong.
+        return
     if not any(block.foreign for turn in turns for block in turn.blocks):
         return
     kept: list[tuple[_MessageTurn, dict[str, msgspec.Raw]]] = []
@@ -343,7 +335,7 @@ def _leave_foreign(fields: dict[str, msgspec.Raw]) -> None:
 
 
 def _thoughtful(turns: Sequence[_MessageTurn]) -> bool:
-    """What `_sealed` asks, of a request that is passed on."""
+    """Apply the rule of `_sealed` to a request that is passed on."""
     types: set[str] = set()
     for turn in reversed(turns):
         if turn.role == "assistant":
@@ -354,7 +346,7 @@ def _thoughtful(turns: Sequence[_MessageTurn]) -> bool:
 
 
 def _sealed(messages: Sequence[ChatMessage]) -> bool:
-    """Whether thinking may go on: a turn that waits for its tools needs the sealed thought it began with."""
+    """Return whether thinking may continue: a turn that waits for tool results needs its signed reasoning."""
     turn: list[Part] = []
     for message in reversed(messages):
         if message.role == "assistant":
@@ -368,12 +360,12 @@ def _sealed(messages: Sequence[ChatMessage]) -> bool:
 
 
 def _shaped(chat: ChatRequest) -> bool:
-    """Whether the JSON that is asked for comes as the input of a tool."""
+    """Return whether a JSON response is requested as the input of a tool."""
     return chat.shape is not None and not chat.tools
 
 
 def _order(shape: ResponseFormat) -> str:
-    """What a model that has tools of its own is told of the JSON that is asked for."""
+    """Return the instruction for JSON output for models that have other tools."""
     told = "Answer with one JSON object and nothing else."
     return (
         told if shape.schema is None else f"{told} It follows this schema: {_encode(shape.schema).decode()}"
@@ -405,7 +397,7 @@ def _tools(chat: ChatRequest) -> dict[str, Any]:
 
 
 def _turns(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
-    """Turns that alternate: neighbours of one role are one turn."""
+    """Merge consecutive messages of one role, since roles must alternate."""
     turns: list[dict[str, Any]] = []
     for message in messages:
         blocks = [block for part in message.parts if (block := _block(part)) is not None]

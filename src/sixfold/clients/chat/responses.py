@@ -1,4 +1,4 @@
-"""OpenAI's responses, where a server speaks them itself: passed on, and read only for what they used.
+"""OpenAI's Responses API: requests are passed on, and responses are only scanned for usage.
 
 Source: https://platform.openai.com/docs/api-reference/responses and …/responses-streaming.
 """
@@ -69,21 +69,18 @@ class ResponsesProtocol:
     path = "/responses"
 
     def rewrite_request(self, body: bytes, model: str) -> bytes:
-        """The same request for the server's own name of the model."""
         fields = _raws(body)
         fields["model"] = msgspec.Raw(_encode(model))
         return _encode(fields)
 
     def build_request(self, chat: ChatRequest, model: str, *, stream: bool) -> bytes:
-        """Never: other dialects are asked for by chat completions."""
+        """Raise `NotImplementedError`: other protocols are translated to chat completions."""
         raise NotImplementedError
 
     def parse_response(self, body: bytes, chat: ChatRequest) -> ChatResponse:
-        """Never, as above."""
         raise NotImplementedError
 
     def usage(self, body: bytes) -> tuple[TokenUsage | None, int]:
-        """What an answer used, and how many characters it has."""
         try:
             found = _read(body)
         except (msgspec.MsgspecError, UnicodeError) as error:
@@ -95,20 +92,17 @@ class ResponsesProtocol:
         )
 
     def parse_error(self, body: bytes) -> UpstreamRejection:
-        """What an error says."""
         return objection(body)
 
     def scanner(self) -> ResponsesParser:
-        """For a stream that is passed on."""
         return ResponsesParser()
 
     def stream_parser(self, chat: ChatRequest) -> ResponsesParser:
-        """Never, as above."""
         raise NotImplementedError
 
 
 class ResponsesParser:
-    """Reads the events of a response."""
+    """Scans the events of a response."""
 
     def __init__(self) -> None:
         self.usage: TokenUsage | None = None
@@ -118,18 +112,15 @@ class ResponsesParser:
         self._cutter = sse.EventSplitter()
 
     def forward(self, block: bytes, *, keep_usage: bool) -> bytes:
-        """Whole events."""
         events = self._cutter.feed(block)[0] if block else self._cutter.flush()
         for data in sse.data(events):
             self._take(data)
         return events
 
     def events(self, block: bytes) -> Sequence[Event]:
-        """Never."""
         raise NotImplementedError
 
     def end(self) -> Event:
-        """Never."""
         raise NotImplementedError
 
     def _take(self, data: bytes) -> None:

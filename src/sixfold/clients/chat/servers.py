@@ -1,4 +1,4 @@
-"""The model servers: configured, found on this machine, and providers whose key is there."""
+"""Model servers: configured ones, those discovered on known ports, and providers with an API key."""
 
 from __future__ import annotations
 
@@ -30,8 +30,10 @@ _WIRES: Mapping[str, WireProtocol] = {
     "responses": ResponsesProtocol(),
     **{wire.name: wire for wire in MAKING},
 }
-_OPENAIS = Completions("max_completion_tokens")  # whose thinking models refuse the older name
-_HEADED = frozenset({"messages", "edits", "transcriptions"})  # protocols whose callers' headers go on
+# OpenAI's reasoning models reject `max_tokens`.
+_OPENAIS = Completions("max_completion_tokens")
+# Protocols for which the caller's headers are forwarded.
+_HEADED = frozenset({"messages", "edits", "transcriptions"})
 _BASES = {
     "openai": "https://api.openai.com/v1",
     "anthropic": "https://api.anthropic.com/v1",
@@ -41,13 +43,16 @@ _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 _NEAR = (".local", ".localhost", ".internal", ".lan", ".home.arpa")
 _VERSION = "2023-06-01"
 _LIST_SECONDS, _KEY_SECONDS = 10.0, 1.0
-PROBE_SECONDS = 3.0  # for an answer from a known port; a port where nothing listens is refused at once
-_BUSY_SECONDS = 120.0  # for which a server that was there and answers nothing counts as busy
-_PROBE_BYTES = 2**20  # llama.cpp's properties hold a chat template
+# Time for a response from a known port; a closed port refuses the connection at once.
+PROBE_SECONDS = 3.0
+# A discovered server that stops responding counts as busy for this time.
+_BUSY_SECONDS = 120.0
+# llama.cpp's properties include a chat template.
+_PROBE_BYTES = 2**20
 
 
 class ModelServer:
-    """One model server. `key` is asked for each time: an operator may set it while the server runs."""
+    """A model server. `key` is called for each request, as an operator may set the key at any time."""
 
     def __init__(
         self, row: UpstreamRow, transport: Transport, key: Callable[[], str], *, discovered: bool = False
@@ -64,7 +69,8 @@ class ModelServer:
         self._take(())
         self.there = True
         self.discovered = discovered
-        self._open = bool(row.base_url) or row.kind in LOCAL_KINDS  # it may want no key
+        # Whether it may work without a key.
+        self._open = bool(row.base_url) or row.kind in LOCAL_KINDS
         self._headed: tuple[str | None, dict[str, str]] = (None, {})
         own = urlsplit(self.base_url).hostname in _LOOPBACK
         self.local = row.local or row.kind in LOCAL_KINDS or (own and not key())
@@ -77,29 +83,27 @@ class ModelServer:
 
     @property
     def ready(self) -> bool:
-        """Whether it was there when it was last looked for, and a provider's key is set."""
+        """Whether the last probe found it, and a provider's key is set."""
         return self.there and (self._open or bool(self._key()))
 
     def wire(self, protocol: str) -> WireProtocol:
-        """The caller's own protocol where it speaks that."""
+        """Return the caller's protocol if the server speaks it, else the server's main protocol."""
         return _WIRES[protocol] if protocol in self._own else self._main
 
     def serves(self, model: str) -> bool:
-        """Whether it has a model; one without a list is simply asked, for what a header can tell."""
+        """Return whether the server may have a model; without a configured list, any name is tried."""
         return model in self._row.models if self._row.models else bool(model) and model.isprintable()
 
     def models(self) -> tuple[str, ...]:
-        """What it has."""
         return self._listed
 
     def listing(self) -> tuple[ServedModel, ...]:
-        """What it has, with what each model can do."""
         return self._models
 
     async def refresh(self) -> None:
-        """Ask what it has; without an answer the last one stands.
+        """Fetch the list of models; without a response the last list stays.
 
-        Where the configuration names its models, it is asked only if it could say what they can do.
+        If the configuration names the models, only local servers are queried, for the capabilities.
         """
         if not self.ready or (self._row.models and self._row.kind not in LOCAL_KINDS):
             return
@@ -117,7 +121,6 @@ class ModelServer:
     def open(
         self, wire: WireProtocol, path: str, body: bytes, headers: Mapping[str, str], *, stream: bool
     ) -> Coroutine[Any, Any, UpstreamStream]:
-        """POST a body; raises `UpstreamFailure`."""
         ours = self._headers()
         if wire.name in _HEADED:
             ours = {**ours, **headers}
@@ -139,7 +142,7 @@ class ModelServer:
 
 
 def _address(url: str) -> tuple[str, int | None, str]:
-    """Return what two URLs of the same server have in common: host, port and path."""
+    """Return host, port and path, by which URLs of the same server compare equal."""
     parts = urlsplit(url)
     host = parts.hostname or ""
     port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
@@ -147,7 +150,7 @@ def _address(url: str) -> tuple[str, int | None, str]:
 
 
 def _stands_near(host: str) -> bool:
-    """Whether a host is of this machine or its network, by its name or its address."""
+    """Return whether a host is in the local network, by its name or address."""
     try:
         return not ipaddress.ip_address(host).is_global
     except ValueError:
@@ -155,21 +158,21 @@ def _stands_near(host: str) -> bool:
 
 
 class OwnAddresses(Upstream, Protocol):
-    """A model server that is part of this one, as models of files are."""
+    """A model server that runs as a part of this server, as for model files."""
 
     async def aclose(self) -> None:
-        """Let go of what it has loaded."""
+        """Stop the processes of loaded models."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ServerStatus:
-    """What the last look at one model server found.
+    """The result of the last probe of a model server.
 
-    `slow`: it did not answer in time, which is what a server that loads a model does too. `absent`: nothing
-    that is such a server answers at `url`, or a provider's key is missing. `url` is without `/v1`, and empty
-    for models that run in this program. `discovered`: it was looked for on a known port of `host`, rather
-    than configured. `listing` has the same models with what each can do and which are loaded.
+    `slow`: it did not respond in time, as when it loads a model. `absent`: no such server responds at `url`,
+    or a provider's key is missing. `url` is without `/v1`, and empty for models that this server runs itself.
+    `discovered`: found on a known port of `host` instead of configured. `listing` has the models with their
+    capabilities and whether they are loaded.
     """
 
     name: str
@@ -184,7 +187,7 @@ class ServerStatus:
 
 
 class _Probe:
-    """Looks for one kind of server on one host."""
+    """Probes one host for one kind of server."""
 
     def __init__(self, kind: LocalServer, host: str, transport: Transport) -> None:
         self.kind = kind
@@ -199,7 +202,7 @@ class _Probe:
         self._answered_at: float | None = None
 
     async def look(self, hosts: ProbeHosts, seconds: float) -> None:
-        """See whether the server is there. One that was, and now is only slow, stays for two minutes."""
+        """Check whether the server is there. If it only responds slowly, it stays for two minutes."""
         try:
             async with asyncio.timeout(seconds):
                 there = await hosts.resolves(self.host) and await self._answers()
@@ -222,7 +225,7 @@ class _Probe:
 
 
 class ModelServers:
-    """All of them: those that were configured, this server's own, providers, and those that were found."""
+    """All model servers: configured, built in, providers, and discovered."""
 
     def __init__(
         self,
@@ -259,20 +262,20 @@ class ModelServers:
         self.looked = asyncio.Event()
 
     def __call__(self) -> tuple[Upstream, ...]:
-        """Every server, whether it is there or not."""
+        """Return every server, including those that are absent."""
         return self._all
 
     async def look(self) -> None:
-        """Look for servers on known ports, and ask those of this network what they have."""
+        """Probe the known ports, and fetch the models of servers in the local network."""
         await self._ask([server for server in self._servers if server.in_local_network])
 
     async def refresh(self) -> None:
-        """The same, and ask providers too."""
+        """Probe the known ports, and fetch the models of all servers."""
         await self._ask(self._servers)
         self.looked.set()
 
     async def _ask(self, servers: Iterable[Upstream]) -> None:
-        """Ask all at once, none waiting for another."""
+        """Probe and query all servers concurrently."""
         await asyncio.gather(
             *(server.refresh() for server in servers), *(self._look(probe) for probe in self._probes)
         )
@@ -283,9 +286,9 @@ class ModelServers:
         await probe.server.refresh()
 
     def _drop_doubles(self) -> None:
-        """Leave out what is found under the name of a container's host and is the server of this machine.
+        """Leave out servers that are found on this machine and again under the container host's name.
 
-        Docker Desktop gives its host that name, too, and the same server answers at both addresses.
+        Docker Desktop resolves that name to this machine too, so the same server responds at both addresses.
         """
         here = {probe.kind.kind: probe.server for probe in self._probes if probe.host == LOOPBACK}
         for probe in self._probes:
@@ -294,13 +297,13 @@ class ModelServers:
                 probe.server.there &= same.models() != probe.server.models()
 
     def statuses(self) -> tuple[ServerStatus, ...]:
-        """Report on every server as of the last look."""
+        """Return the status of every server as of the last probe."""
         titles = {kind.kind: kind.title for kind in local_servers.CHAT}
         slow = {probe.server.name for probe in self._probes if probe.slow}
         return tuple(_status(server, titles, slow) for server in self._all)
 
     async def aclose(self) -> None:
-        """Let go of the connections."""
+        """Close the connections and stop local models."""
         await asyncio.gather(*(server.aclose() for server in self._own))
         await self._transport.aclose()
 
@@ -322,7 +325,7 @@ def _status(server: Upstream, titles: Mapping[str, str], slow: Container[str]) -
 
 
 def _given(row: UpstreamRow, key: Callable[[str], str]) -> Callable[[], str]:
-    """Where a server's key comes from: its row, else the provider's own where it is the provider's server."""
+    """Return the source of a server's key: its row, or the provider's own key for the provider's server."""
     if row.api_key:
         return lambda: row.api_key
     if row.base_url and row.base_url != _BASES.get(row.kind):
@@ -331,7 +334,7 @@ def _given(row: UpstreamRow, key: Callable[[str], str]) -> Callable[[], str]:
 
 
 class _FreshProbe:
-    """A key that is looked up again after a second: each look asks the disk."""
+    """A key that is read from disk again after a second."""
 
     def __init__(self, look: Callable[[], str]) -> None:
         self._look = look

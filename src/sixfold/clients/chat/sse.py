@@ -1,4 +1,4 @@
-"""Server-sent events as they pass: cut into whole events, whatever the blocks they came in."""
+"""Server-sent events: split a stream into complete events."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ _MOST = 8 * 2**20
 
 
 class EventSplitter:
-    """Gives the whole events of a stream, and keeps the beginning of the next."""
+    """Returns the complete events of a stream and buffers the incomplete rest."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def feed(self, block: bytes) -> tuple[bytes, bool]:
-        """The whole events that are there now, and whether the beginning of another is kept."""
+        """Return the complete events, and whether a part of the next one is buffered."""
         if self._rest:
             block, self._rest = self._rest + block, b""
             if not block.endswith((b"\n\n", b"\r\n\r\n")) and len(block) > _MOST:
@@ -27,13 +27,13 @@ class EventSplitter:
         return block[:cut], bool(self._rest)
 
     def flush(self) -> bytes:
-        """What was kept: the last event, with the end that the server left out."""
+        """Return the buffered rest as an event, with the end that the server omitted."""
         rest, self._rest = self._rest, b""
         return rest and rest + b"\n\n"
 
 
 def data(events: bytes) -> Iterator[bytes]:
-    """The data of each event."""
+    """Yield the data of each event."""
     for line in events.split(b"\n"):
         if line.startswith(b"data:"):
             found = line[5:].strip()

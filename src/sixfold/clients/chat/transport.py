@@ -1,8 +1,8 @@
-"""The way to a model server: plain HTTP on the event loop itself, else whichever HTTP client is installed.
+"""HTTP transport to model servers: plain HTTP on the event loop, HTTPS through an installed client.
 
-Of those pyreqwest costs a third of what others do for a call; where it cannot be installed, aiohttp does the
-same. One client of each kind serves all servers of the configuration. It follows no redirect, reads no proxy
-from the environment, and takes answers as they are sent.
+pyreqwest needs a third of the time of other clients; aiohttp replaces it where it cannot be installed. One
+client of each kind serves all servers. It follows no redirects, ignores proxy variables of the environment,
+and does not decompress.
 """
 
 from __future__ import annotations
@@ -18,29 +18,30 @@ MAX_ANSWER = 64 * 2**20
 USER_AGENT = f"Sixfold/{__version__}"
 HEADERS = {"X-Sixfold-Hop": "1"}
 PLAIN = "asyncio_http"
-CLIENTS = ("pyreqwest", "aiohttp")  # the cheapest first
+# In order of preference: the fastest first.
+CLIENTS = ("pyreqwest", "aiohttp")
 
 
 class Transport(Protocol):
-    """Opens streams; its client is made at its first use, and closed with the server."""
+    """Opens response streams; the client is created at its first use and closed with the server."""
 
     def post(
         self, url: str, headers: Mapping[str, str], body: bytes, *, stream: bool
     ) -> Coroutine[Any, Any, UpstreamStream]:
-        """POST `body`; raises `Broken`. Of a stream nothing is waited for but its head."""
+        """POST `body`; raises `UpstreamFailure`. With `stream`, wait only for the response headers."""
         ...
 
     async def get(self, url: str, headers: Mapping[str, str]) -> UpstreamStream:
-        """GET; raises `Broken`."""
+        """GET; raises `UpstreamFailure`."""
         ...
 
     async def aclose(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         ...
 
 
 class SchemeTransport:
-    """Plain HTTP by the one, everything else by the other."""
+    """Uses one transport for plain HTTP and another for everything else."""
 
     def __init__(self, plain: Transport, other: Transport) -> None:
         self._plain = plain
@@ -49,24 +50,21 @@ class SchemeTransport:
     def post(
         self, url: str, headers: Mapping[str, str], body: bytes, *, stream: bool
     ) -> Coroutine[Any, Any, UpstreamStream]:
-        """POST `body`."""
         return self._for(url).post(url, headers, body, stream=stream)
 
     async def get(self, url: str, headers: Mapping[str, str]) -> UpstreamStream:
-        """GET."""
         return await self._for(url).get(url, headers)
 
     def _for(self, url: str) -> Transport:
         return self._plain if url.startswith("http://") and "@" not in url and url.isascii() else self._other
 
     async def aclose(self) -> None:
-        """Let go of the connections of both."""
         await self._plain.aclose()
         await self._other.aclose()
 
 
 def open_transport(connect_seconds: float, quiet_seconds: float) -> Transport:
-    """The way to any server."""
+    """Return the transport for all URLs."""
     plain = open_client(connect_seconds, quiet_seconds, (PLAIN,))
     return SchemeTransport(plain, open_client(connect_seconds, quiet_seconds))
 
@@ -74,7 +72,7 @@ def open_transport(connect_seconds: float, quiet_seconds: float) -> Transport:
 def open_client(
     connect_seconds: float, quiet_seconds: float, clients: tuple[str, ...] = CLIENTS
 ) -> Transport:
-    """Over the first of these clients that is there; `quiet_seconds` is how long a server may say nothing."""
+    """Return a transport with the first installed client; `quiet_seconds` is the read timeout."""
     *others, last = clients
     for name in others:
         try:

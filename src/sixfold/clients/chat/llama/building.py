@@ -1,4 +1,4 @@
-"""Settings in, model servers of GGUF files out."""
+"""Builds the model servers for GGUF files from the settings."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ from sixfold.clients.chat.llama.server import GgufServer
 from sixfold.clients.chat.transport import Transport
 from sixfold.core.gateway.policy import UpstreamRow
 
-FAMILY = "chat"  # of the weights that `sixfold engines add` fetches
+# The family of weights that `sixfold engines add` fetches.
+FAMILY = "chat"
 
 
 def build(rows: Iterable[UpstreamRow], weights: Path, transport: Transport) -> tuple[GgufServer, ...]:
-    """Those that are configured, and what was added where no row stands for it; raises `ValueError`."""
+    """Return the configured servers, and one for added models unless a row covers them; raises
+    `ValueError`.
+    """
     parsed = {row.name: parse(row.name, row.options) for row in rows if row.kind == KIND}
     if all(options.source for options in parsed.values()):
         parsed.setdefault(KIND, parse(KIND, {}))

@@ -1,4 +1,4 @@
-"""Which models there are: a GGUF file, a folder of them, or what `sixfold engines add chat` has fetched."""
+"""Finds GGUF models: a file, a folder, or the models that `sixfold engines add chat` has fetched."""
 
 from __future__ import annotations
 
@@ -10,26 +10,27 @@ from pathlib import Path
 
 MAGIC = b"GGUF"
 _PART = re.compile(r"-(\d{5})-of-\d{5}$")
-_PROJECTOR = "mmproj"  # so begins the name of what lets a model see, beside the model
+# Prefix of the file beside a model that enables image input.
+_PROJECTOR = "mmproj"
 
 
 @dataclass(frozen=True, slots=True)
 class GgufModel:
-    """A model's file, and the one by which it sees pictures, where there is one."""
+    """A model file, and its projector for image input, if there is one."""
 
     path: Path
     projector: Path | None = None
 
 
 def named(source: Path) -> Mapping[str, GgufModel]:
-    """The models of a file or a folder, by the file's name without its end."""
+    """Return the models of a file or a folder, by file name without suffix."""
     if source.is_dir():
         return _of_folder(source)
     return {_PART.sub("", source.stem): GgufModel(source)} if _is_model(source) else {}
 
 
 def added(folder: Path) -> Mapping[str, GgufModel]:
-    """The models under a folder of weights, by the names under which they were added, oldest first."""
+    """Return the added models under a folder of weights, by the names given when adding, oldest first."""
     found: list[tuple[str, str, GgufModel]] = []
     for record in folder.glob("[!.]*/sixfold.json"):
         models = _of_folder(record.parent)
@@ -47,7 +48,7 @@ def _of_folder(folder: Path) -> Mapping[str, GgufModel]:
 
 
 def _is_model(path: Path) -> bool:
-    """Whether it is whole by its first bytes; of a model in parts the first one stands for all."""
+    """Return whether the file has GGUF's magic bytes; of a split model, only the first part counts."""
     part = _PART.search(path.stem)
     if part is not None and int(part[1]) != 1:
         return False

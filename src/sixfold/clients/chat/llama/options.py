@@ -1,4 +1,4 @@
-"""What the operator may say of a `[gateway.upstreams.NAME]` whose kind is `gguf`."""
+"""Options of a model server of the kind `gguf`."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _NUMBERS: Mapping[str, tuple[float, float]] = {
 
 @dataclass(frozen=True, slots=True)
 class GgufOptions:
-    """How models are run: `slots` conversations at once of `context` tokens each, `loaded` models at once.
+    """How models run: `slots` concurrent chats of `context` tokens each, `loaded` models at a time.
 
-    `source` is a file or a folder; empty for what was added. `threads` and `gpu_layers` are llama.cpp's
-    choice unless given. A model that nobody asked for `idle_seconds` leaves the memory.
+    `source` is a file or a folder; empty for the added models. Without `threads` and `gpu_layers`, llama.cpp
+    chooses. A model that is idle for `idle_seconds` is unloaded.
     """
 
     source: str = ""
@@ -35,7 +35,7 @@ class GgufOptions:
 
 
 def parse(name: str, given: Mapping[str, Any]) -> GgufOptions:
-    """The options of a row; raises `ValueError` with one sentence that names what is wrong."""
+    """Parse the options of a row; raises `ValueError` with a one-line message."""
     where = f"[gateway.upstreams.{name}]"
     for word, value in given.items():
         if word == "source":

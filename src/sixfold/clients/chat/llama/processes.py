@@ -1,4 +1,4 @@
-"""Models in memory: each one's process, who asks it at the moment, and when it goes."""
+"""Processes of loaded models: starting, sharing between requests, stopping when idle."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ from sixfold.clients.chat.llama.options import GgufOptions
 from sixfold.core.gateway.ports import UpstreamFailure
 
 _PROGRAM = "sixfold.clients.chat.llama.program"
-_START_SECONDS = 600.0  # a large file comes from a slow disk
-_LINES = 50  # of what llama.cpp says, kept for when it fails
+# A large file may be on a slow disk.
+_START_SECONDS = 600.0
+# Lines of llama.cpp's log that are kept for an error message.
+_LINES = 50
 
 
 @dataclass(slots=True)
@@ -35,11 +37,11 @@ class RunningProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether it still runs."""
+        """Whether the process is running."""
         return self.process.returncode is None
 
     async def stop(self) -> None:
-        """End it. Idempotent."""
+        """Kill the process. Idempotent."""
         with contextlib.suppress(ProcessLookupError):
             self.process.kill()
         await self.process.wait()
@@ -47,7 +49,7 @@ class RunningProcess:
 
 
 async def start(name: str, model: GgufModel, options: GgufOptions) -> RunningProcess:
-    """Load a model; raises `UpstreamFailure` with what llama.cpp says of it."""
+    """Load a model; raises `UpstreamFailure` with llama.cpp's reason."""
     key = secrets.token_urlsafe(24)
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", _PROGRAM, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=_environment()
@@ -69,7 +71,7 @@ async def start(name: str, model: GgufModel, options: GgufOptions) -> RunningPro
 
 
 async def _ordered(process: Process, order: dict[str, Any]) -> str:
-    """Where it is asked; nothing where it has ended instead."""
+    """Send the options and return the URL, empty if the process has ended."""
     if process.stdin is None or process.stdout is None:
         return ""
     with contextlib.suppress(OSError):
@@ -77,7 +79,8 @@ async def _ordered(process: Process, order: dict[str, Any]) -> str:
         await process.stdin.drain()
     line = await process.stdout.readline()
     if not line:
-        await process.wait()  # what it has to say about that comes last
+        # The reason is printed last.
+        await process.wait()
     return str(json.loads(line)["url"]) if line else ""
 
 
@@ -95,27 +98,28 @@ def _order(name: str, model: GgufModel, options: GgufOptions, key: str) -> dict[
 
 
 def _environment() -> dict[str, str]:
-    """No key and no setting of the server; which graphics cards it may use is the machine's to say."""
+    """Return an environment without keys and settings of the server."""
     return settings.worker_environment()
 
 
 async def _listen(process: Process, lines: deque[str]) -> None:
     if process.stderr is None:
         return
-    with contextlib.suppress(ValueError):  # a line that is too long
+    # An overlong line raises ValueError.
+    with contextlib.suppress(ValueError):
         async for line in process.stderr:
             lines.append(line.decode(errors="replace").strip())
 
 
 def _reason(lines: deque[str]) -> str:
-    """The first thing that went wrong, without who says so; what follows is that it went wrong."""
+    """Return the first error line without its prefix; later errors only follow from it."""
     line = next((line for line in lines if "error" in line.lower()), "")
     return re.sub(r"^.*?error[^:]*: ", "", line)[:300]
 
 
 @dataclass(slots=True)
 class _ProcessSlot:
-    """A model that is in memory or on its way there."""
+    """A model that is loaded or loading."""
 
     coming: asyncio.Task[RunningProcess]
     busy: int = 0
@@ -132,7 +136,7 @@ class _ProcessSlot:
 
 @dataclass(slots=True)
 class ProcessPool:
-    """At most `loaded` models at once; the one that was asked longest ago makes room, once it is idle."""
+    """At most `loaded` models at a time; the least recently used idle one is unloaded first."""
 
     options: GgufOptions
     _rooms: dict[str, _ProcessSlot] = field(default_factory=dict[str, _ProcessSlot])
@@ -141,11 +145,11 @@ class ProcessPool:
     _stopping: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
 
     def __len__(self) -> int:
-        """How many models are in memory or on their way there."""
+        """Return the number of models that are loaded or loading."""
         return len(self._rooms)
 
     async def enter(self, name: str, model: GgufModel) -> tuple[RunningProcess, Callable[[], None]]:
-        """The process of a model, and what to call, once, when it is not needed any more.
+        """Return a model's process, and a function to call once when it is no longer needed.
 
         Raises `UpstreamFailure`.
         """
@@ -162,14 +166,15 @@ class ProcessPool:
             if room.leaving is not None:
                 room.leaving.cancel()
         try:
-            running = await asyncio.shield(room.coming)  # others may wait for it too
+            # Other requests may wait for the same process.
+            running = await asyncio.shield(room.coming)
         except BaseException:
             self._leave(name, room)
             raise
         return running, lambda: self._leave(name, room)
 
     async def aclose(self) -> None:
-        """End them all."""
+        """Stop all processes."""
         for name, room in list(self._rooms.items()):
             self._end(name, room)
         await asyncio.gather(*self._stopping)

@@ -1,7 +1,7 @@
-"""The process that runs llama.cpp: one model on a port of loopback, for whoever knows the key.
+"""The process that runs llama.cpp: one model on a loopback port, protected by a key.
 
-It reads its order as a line of JSON, answers with a line that says where it is asked, and ends when its input
-does: a server that was killed leaves none behind. Where it cannot load the model it ends at once.
+It reads its options as a line of JSON from stdin, prints a line with its URL, and exits when stdin closes, so
+that no process outlives a killed server. If the model cannot be loaded it exits at once.
 """
 
 from __future__ import annotations
@@ -12,20 +12,23 @@ import os
 import sys
 from typing import Any
 
-_CACHE_MIB = 256  # what prompts that may be asked again may keep of the machine's memory
+# Memory for the prompt cache.
+_CACHE_MIB = 256
 
 
 def main() -> None:
-    """Load the model, say where it is asked, and stay until nobody is there."""
+    """Load the model, print its URL, and serve until stdin closes."""
     answer = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # llama.cpp prints what it likes
+    # llama.cpp prints to stdout, which has to stay clean for the URL.
+    os.dup2(2, 1)
     order: dict[str, Any] = json.loads(sys.stdin.readline())
     library: Any = importlib.import_module("xllamacpp")
     server = library.Server(_parameters(library.CommonParams(), order))
     answer.write(json.dumps({"url": server.listening_address}) + "\n")
     answer.flush()
     sys.stdin.read()
-    os._exit(0)  # its threads may still be at work
+    # Threads of llama.cpp may still be running.
+    os._exit(0)
 
 
 def _parameters(asked: Any, order: dict[str, Any]) -> Any:

@@ -1,4 +1,4 @@
-"""The first words of a newly added model: it must say something that can be read."""
+"""Self-check of a newly added model: it must generate readable text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TOKENS, _SECONDS, _READABLE = 48, 600.0, 0.9
 
 
 def words(folder: Path) -> str:
-    """What the model of a folder says; raises `EngineError`."""
+    """Return a short response of the model in a folder; raises `EngineError`."""
     models = files.named(folder)
     if not models:
         raise EngineError("There is no GGUF file among them.")

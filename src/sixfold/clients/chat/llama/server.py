@@ -1,4 +1,4 @@
-"""Models of GGUF files as a model server among others: loaded when one is asked, and let go of when idle."""
+"""Serves GGUF models with llama.cpp: loaded on demand, unloaded when idle."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from sixfold.core.gateway.ports import UpstreamFailure, UpstreamRejection, Upstr
 
 PACKAGE = "xllamacpp"
 _SENSELESS = re.compile(r"(image|audio|video) input is not supported")
-_CALLERS = re.compile(rf"{_SENSELESS.pattern}|Invalid base64|Failed to parse")  # it calls them its own
+# Errors of the request that llama.cpp reports as internal errors.
+_CALLERS = re.compile(rf"{_SENSELESS.pattern}|Invalid base64|Failed to parse")
 _INNER = re.compile(r"\[json\.exception[^]]*\] ")
 _WITHOUT = {
     "image": "This model sees no pictures: no projector (mmproj-….gguf) lies beside its file",
@@ -48,10 +49,10 @@ _refused = msgspec.json.Decoder(_RequestRefused).decode
 
 
 class _Wire(Completions):
-    """Chat completions as llama.cpp answers them."""
+    """Chat completions as llama.cpp implements them."""
 
     def parse_error(self, body: bytes) -> UpstreamRejection:
-        """What it says, but for a conversation that is too long, or shows what the model has no sense for."""
+        """Return the rejection, with own messages for too long chats and for unsupported media."""
         try:
             told = _refused(body).error
         except msgspec.MsgspecError:
@@ -72,7 +73,7 @@ _WIRE = _Wire()
 
 
 class GgufServer:
-    """One `[gateway.upstreams.NAME]` of the kind `gguf`, or what was added by `sixfold engines add chat`."""
+    """A `[gateway.upstreams.NAME]` of the kind `gguf`, or the models of `sixfold engines add chat`."""
 
     local = True
     in_local_network = True
@@ -98,32 +99,26 @@ class GgufServer:
         return self._there and bool(self.files)
 
     def wire(self, protocol: str) -> WireProtocol:
-        """The one protocol that it speaks."""
         return _WIRE
 
     def serves(self, model: str) -> bool:
-        """Whether its file is there."""
         return model in self.files
 
     def models(self) -> tuple[str, ...]:
-        """Those whose files are there."""
         return tuple(self.files)
 
     def listing(self) -> tuple[ServedModel, ...]:
-        """The same, with what each can do: one with a projector beside it accepts images."""
+        """Return the models; one with a projector accepts images."""
         return tuple(_described(name, model) for name, model in self.files.items())
 
     async def refresh(self) -> None:
-        """Look at the files again."""
+        """Read the files again."""
         self.files = await asyncio.to_thread(self._find)
 
     async def open(
         self, wire: WireProtocol, path: str, body: bytes, headers: Mapping[str, str], *, stream: bool
     ) -> UpstreamStream:
-        """POST a body to the model's process, which is started where it is not there.
-
-        Raises `UpstreamFailure`.
-        """
+        """POST a body to the model's process, starting it if needed; raises `UpstreamFailure`."""
         name = _asked(body).model
         model = self.files.get(name)
         if model is None:
@@ -142,7 +137,7 @@ class GgufServer:
         return _ServerReply(_status_of(told), told)
 
     async def aclose(self) -> None:
-        """End its processes."""
+        """Stop the processes."""
         await self.house.aclose()
 
 
@@ -154,7 +149,7 @@ async def _whole(opened: UpstreamStream) -> bytes:
 
 
 def _status_of(told: bytes) -> int:
-    """Whose fault an answer of 500 tells of."""
+    """Return 400 if a response of 500 reports an error of the request."""
     try:
         return 400 if _CALLERS.match(_refused(told).error.message) else 500
     except msgspec.MsgspecError:
@@ -162,7 +157,7 @@ def _status_of(told: bytes) -> int:
 
 
 class _ServerReply:
-    """An answer that is here already."""
+    """A response that was read already."""
 
     retry_after = ""
 
@@ -171,20 +166,18 @@ class _ServerReply:
         self._left = body
 
     async def read(self) -> bytes:
-        """All of it, once."""
         told, self._left = self._left, b""
         return told
 
     async def read_all(self) -> bytes:
-        """All of it."""
         return await self.read()
 
     async def aclose(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no connection is open."""
 
 
 class _HeldSlot:
-    """An answer; its process stays until it is closed."""
+    """A response; its process is in use until it is closed."""
 
     def __init__(self, opened: UpstreamStream, leave: Callable[[], None]) -> None:
         self._opened = opened
@@ -195,7 +188,7 @@ class _HeldSlot:
         self.read_all = opened.read_all
 
     async def aclose(self) -> None:
-        """Let go of the connection, by which llama.cpp stops what it was saying, and of the process."""
+        """Release the connection, on which llama.cpp stops generating, and the process."""
         leave, self._leave = self._leave, None
         try:
             await self._opened.aclose()

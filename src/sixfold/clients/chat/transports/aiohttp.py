@@ -1,4 +1,4 @@
-"""Model servers over aiohttp, for machines that pyreqwest is not built for."""
+"""HTTP transport over aiohttp, for platforms without pyreqwest."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sixfold.core.gateway.ports import UpstreamFailure
 
 
 class Client:
-    """One session of aiohttp."""
+    """A transport with one aiohttp session."""
 
     def __init__(self, connect_seconds: float, quiet_seconds: float) -> None:
         self._timeout = aiohttp.ClientTimeout(
@@ -21,7 +21,7 @@ class Client:
         self._session: aiohttp.ClientSession | None = None
 
     def session(self) -> aiohttp.ClientSession:
-        """The one session."""
+        """Return the session, created at the first use."""
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 timeout=self._timeout,
@@ -34,11 +34,9 @@ class Client:
         return self._session
 
     async def post(self, url: str, headers: Mapping[str, str], body: bytes, *, stream: bool) -> AiohttpStream:
-        """POST `body`."""
         return await self._send("POST", url, headers, body)
 
     async def get(self, url: str, headers: Mapping[str, str]) -> AiohttpStream:
-        """GET."""
         return await self._send("GET", url, headers, None)
 
     async def _send(
@@ -55,15 +53,15 @@ class Client:
         return AiohttpStream(answer)
 
     async def aclose(self) -> None:
-        """Let go of the connections."""
         if self._session is not None:
             await self._session.close()
             self._session = None
-            await asyncio.sleep(0)  # aiohttp's transports are closed a turn later
+            # aiohttp closes its transports in the next iteration of the event loop.
+            await asyncio.sleep(0)
 
 
 class AiohttpStream:
-    """An answer whose head is there."""
+    """A response whose headers have arrived."""
 
     def __init__(self, answer: aiohttp.ClientResponse) -> None:
         self._answer = answer
@@ -71,7 +69,6 @@ class AiohttpStream:
         self.retry_after = answer.headers.get("retry-after", "")
 
     async def read(self) -> bytes:
-        """The next bytes as they came in; none at the end. Raises `UpstreamFailure`."""
         try:
             return await self._answer.content.readany()
         except TimeoutError as error:
@@ -80,7 +77,6 @@ class AiohttpStream:
             raise UpstreamFailure("broke off its answer") from error
 
     async def read_all(self) -> bytes:
-        """All that is left; raises `UpstreamFailure`."""
         blocks: list[bytes] = []
         size = 0
         while block := await self.read():
@@ -91,5 +87,5 @@ class AiohttpStream:
         return b"".join(blocks)
 
     async def aclose(self) -> None:
-        """Let go of the connection; aiohttp uses one again whose answer was read to its end."""
+        """Release the connection; aiohttp reuses it if the response was read to its end."""
         self._answer.close() if not self._answer.content.at_eof() else self._answer.release()

@@ -1,8 +1,8 @@
-"""Model servers over plain HTTP/1.1, on the event loop itself: for those on this machine and beside it.
+"""Plain HTTP/1.1 transport on the event loop, for model servers in the local network.
 
-Another client's threads cost more here than all else that a call takes (see the page on the relay). There is
-no TLS, no proxy and no redirect in it. Each answer has an object of its own: a connection is used again only
-once an answer has come to its end, and is closed when it says anything that nobody asked for.
+The threads of other clients cost more than everything else in a call (see the architecture page of the
+gateway). It has no TLS, no proxy and no redirects. Each response is an object of its own; a connection is
+reused only after its response has ended, and closed if it sends anything unrequested.
 """
 
 from __future__ import annotations
@@ -18,14 +18,17 @@ import httptools
 from sixfold.clients.chat.transport import HEADERS, MAX_ANSWER, USER_AGENT
 from sixfold.core.gateway.ports import UpstreamFailure
 
-_KEPT, _KEPT_SECONDS = 256, 60.0  # connections to one server that wait for the next call, and for how long
-_AHEAD = 256 * 1024  # bytes of a stream that wait for their reader before the server has to
-_MAX_URLS = 64  # whose beginnings are kept, and as many sets of headers
+# Idle connections to one server, and how long they are kept.
+_KEPT, _KEPT_SECONDS = 256, 60.0
+# Pause reading from the server when this many bytes are buffered.
+_AHEAD = 256 * 1024
+# Cached URLs, and cached sets of headers.
+_MAX_URLS = 64
 _ALWAYS = {**HEADERS, "User-Agent": USER_AGENT, "Accept": "*/*"}
 
 
 class _Address(NamedTuple):
-    """Where a URL leads, and how a request to it begins."""
+    """A parsed URL, with the serialized first lines of a request."""
 
     host: str
     port: int
@@ -34,7 +37,7 @@ class _Address(NamedTuple):
 
 
 class Client:
-    """One pool of connections, and one timer for all of them."""
+    """A connection pool, with one timer for all connections."""
 
     def __init__(self, connect_seconds: float, quiet_seconds: float) -> None:
         self._connect_seconds = connect_seconds
@@ -47,16 +50,14 @@ class Client:
     def post(
         self, url: str, headers: Mapping[str, str], body: bytes, *, stream: bool
     ) -> Coroutine[Any, Any, HttpReply]:
-        """POST `body`; of what is no stream the whole answer is waited for."""
+        """POST `body`; without `stream`, wait for the complete response."""
         more = b"Content-Length: %d\r\n" % len(body)
         return self._send(b"POST ", url, _headed(headers, more), body, stream)
 
     def get(self, url: str, headers: Mapping[str, str]) -> Coroutine[Any, Any, HttpReply]:
-        """GET."""
         return self._send(b"GET ", url, _headed(headers, b""), b"", True)
 
     async def aclose(self) -> None:
-        """Let go of the connections."""
         for lines in self._kept.values():
             for line in tuple(lines):
                 line.close()
@@ -65,7 +66,8 @@ class Client:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        await asyncio.sleep(0)  # the connections are closed a turn later
+        # The connections close in the next iteration of the event loop.
+        await asyncio.sleep(0)
 
     async def _send(self, method: bytes, url: str, headers: bytes, body: bytes, stream: bool) -> HttpReply:
         address = self._addresses.get(url) or self._address(url)
@@ -80,7 +82,8 @@ class Client:
                 self._timer = line.loop.call_later(self._quiet_seconds, self._ring)
             try:
                 await answer.begun()
-            except _ConnectionReset:  # it was hung up while it waited, and has not been heard
+            except _ConnectionReset:
+                # The server closed the idle connection and has not received the request.
                 line.close()
                 line = None
             except BaseException:
@@ -112,7 +115,7 @@ class Client:
         return line
 
     def keep(self, line: _Connection) -> None:
-        """A connection whose answer has come to its end waits for the next call."""
+        """Return a connection to the pool after its response has ended."""
         self._busy.discard(line)
         kept = self._kept.setdefault(line.where, [])
         kept.append(line)
@@ -120,7 +123,7 @@ class Client:
             kept[0].close()
 
     def forget(self, line: _Connection) -> None:
-        """A connection is closed."""
+        """Remove a closed connection."""
         self._busy.discard(line)
         kept = self._kept.get(line.where)
         if kept is not None and line in kept:
@@ -138,7 +141,7 @@ class Client:
         return address
 
     def _ring(self) -> None:
-        """End whatever has been quiet for too long, and look again when the next may have been."""
+        """Time out quiet connections, and start the timer for the next one."""
         self._timer = None
         if not self._busy:
             return
@@ -151,11 +154,11 @@ class Client:
 
 
 class _ConnectionReset(Exception):
-    """A connection that was used before ended before it said anything."""
+    """A reused connection closed before any byte of the response."""
 
 
 class _Connection(asyncio.Protocol):
-    """One connection; it speaks to `_answer`, and to nobody between two answers."""
+    """A connection; between two responses it accepts no data."""
 
     def __init__(self, client: Client, where: tuple[str, int], loop: asyncio.AbstractEventLoop) -> None:
         self.where = where
@@ -168,7 +171,7 @@ class _Connection(asyncio.Protocol):
         self._used = False
 
     def ask(self, raw: bytes, *, whole: bool) -> HttpReply:
-        """Send a request; gives its answer, of which nothing is there yet."""
+        """Send a request and return its response, which has not begun yet."""
         self._answer = answer = HttpReply(self, whole=whole, stale=self._used)
         self._used = True
         self.heard = self.loop.time()
@@ -179,7 +182,7 @@ class _Connection(asyncio.Protocol):
         return answer
 
     def leave(self, answer: HttpReply) -> None:
-        """Nobody reads this answer any more: the connection is kept if it has come to its end."""
+        """Release a response: the connection is kept if the response has ended."""
         if self._answer is not answer:
             return
         transport, self._answer = self._transport, None
@@ -191,7 +194,6 @@ class _Connection(asyncio.Protocol):
             self.close()
 
     def close(self) -> None:
-        """Hang up."""
         self._client.forget(self)
         transport, self._transport = self._transport, None
         if transport is not None:
@@ -199,13 +201,13 @@ class _Connection(asyncio.Protocol):
         self._fail("broke off its answer")
 
     def time_out(self) -> None:
-        """It has said nothing for too long."""
+        """Fail the response because nothing arrived within the time limit."""
         began = self._answer is not None and self._answer.status
         self._fail("stopped answering" if began else "did not answer in time")
         self.close()
 
     def pause(self, *, reading: bool) -> None:
-        """Let the server wait for a reader, or go on."""
+        """Pause or resume reading from the server."""
         if self._transport is not None:
             (self._transport.resume_reading if reading else self._transport.pause_reading)()
 
@@ -214,7 +216,7 @@ class _Connection(asyncio.Protocol):
         if answer is not None:
             answer.fail(why)
 
-    # -- what asyncio tells ------------------------------------------------------------------------
+    # asyncio calls these methods.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -237,7 +239,7 @@ class _Connection(asyncio.Protocol):
             answer.hung_up(in_order=exc is None)
         self.close()
 
-    # -- what httptools tells ----------------------------------------------------------------------
+    # httptools calls these methods.
 
     def on_message_begin(self) -> None:
         if self._answer is None or self._answer.complete:
@@ -262,7 +264,7 @@ class _Connection(asyncio.Protocol):
 
 
 class HttpReply:
-    """An answer as it comes; `status` is 0 before its head is there."""
+    """A response as it arrives; `status` is 0 until its headers have arrived."""
 
     __slots__ = (
         "_blocks",
@@ -285,7 +287,8 @@ class HttpReply:
         self.status = 0
         self.retry_after = ""
         self.complete = False
-        self.again = False  # whether its connection may be used again
+        # Whether the connection can be reused.
+        self.again = False
         self.paused = False
         self._line = line
         self._whole = whole
@@ -298,7 +301,7 @@ class HttpReply:
         self._waiting: asyncio.Future[None] | None = None
 
     async def begun(self) -> None:
-        """Wait for its head, or for all of it where it was asked for whole.
+        """Wait for the headers, or for the whole response if `whole`.
 
         Raises `UpstreamFailure` and `_ConnectionReset`.
         """
@@ -307,7 +310,6 @@ class HttpReply:
             await self._more()
 
     async def read(self) -> bytes:
-        """The next bytes as they came in; none at the end. Raises `UpstreamFailure`."""
         while not self._blocks:
             if self.complete:
                 return b""
@@ -320,7 +322,6 @@ class HttpReply:
         return blocks[0] if len(blocks) == 1 else b"".join(blocks)
 
     async def read_all(self) -> bytes:
-        """All that is left; raises `UpstreamFailure`."""
         self._whole = True
         while not self.complete:
             self._check()
@@ -331,7 +332,7 @@ class HttpReply:
         return await self.read()
 
     async def aclose(self) -> None:
-        """Let go of the connection; one whose answer has come to its end is used again."""
+        """Release the connection; it is reused if the response has ended."""
         self._line.leave(self)
 
     def _check(self) -> None:
@@ -349,23 +350,23 @@ class HttpReply:
         if waiting is not None and not waiting.done():
             waiting.set_result(None)
 
-    # -- what its connection tells -----------------------------------------------------------------
+    # The connection calls these methods.
 
     def head(self, name: bytes, value: bytes) -> None:
-        """A header."""
+        """Add a header."""
         if name == b"retry-after":
             self.retry_after = value.decode("latin-1")
         elif name in {b"content-length", b"transfer-encoding"}:
             self._sized = True
 
     def begin(self, status: int) -> None:
-        """Its head is there."""
+        """Set the status after the headers."""
         self.status = status
         if not self._whole:
             self._wake()
 
     def take(self, data: bytes) -> None:
-        """More of its body."""
+        """Add body bytes."""
         self._blocks.append(data)
         self._size += len(data)
         if not self._whole:
@@ -377,12 +378,12 @@ class HttpReply:
             self.fail("gave an answer that is too long")
 
     def end(self, *, again: bool) -> None:
-        """It has come to its end."""
+        """Mark the response as complete."""
         self.complete, self.again = True, again
         self._wake()
 
     def hung_up(self, *, in_order: bool) -> None:
-        """The server closed the connection: the end of a body whose length it never told."""
+        """Handle a closed connection, which ends a body of unknown length."""
         if self.complete or (self.status and not self._sized and in_order):
             self.end(again=False)
         elif self.status:
@@ -392,14 +393,14 @@ class HttpReply:
             self.fail("could not be reached")
 
     def fail(self, why: str) -> None:
-        """Nothing more will come."""
+        """Mark the response as failed."""
         if not self.complete:
             self._fault = self._fault or why
             self._wake()
 
 
 def _headed(headers: Mapping[str, str], more: bytes) -> bytes:
-    """Headers as they are sent; of two names that differ in their case only the later one counts."""
+    """Serialize the headers; of names that differ only in case, the last one counts."""
     return _said(tuple(headers.items())) + more
 
 

@@ -1,4 +1,4 @@
-"""Model servers over pyreqwest."""
+"""HTTP transport over pyreqwest."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sixfold.core.gateway.ports import UpstreamFailure
 
 
 class Client:
-    """One client of pyreqwest."""
+    """A transport with one pyreqwest client."""
 
     def __init__(self, connect_seconds: float, quiet_seconds: float) -> None:
         self._connect_seconds = connect_seconds
@@ -25,7 +25,7 @@ class Client:
         self._client: HttpClient | None = None
 
     def client(self) -> HttpClient:
-        """The one client."""
+        """Return the client, created at the first use."""
         if self._client is None:
             self._client = (
                 ClientBuilder()
@@ -46,14 +46,13 @@ class Client:
     async def post(
         self, url: str, headers: Mapping[str, str], body: bytes, *, stream: bool
     ) -> PyreqwestStream:
-        """POST `body`."""
         request = self.client().post(url).headers(headers).body_bytes(body)
-        if stream:  # else the client collects the first 64 KiB before it gives any
+        if stream:
+            # By default the client buffers the first 64 KiB.
             request = request.streamed_read_buffer_limit(0)
         return await self._send(request.build_streamed())
 
     async def get(self, url: str, headers: Mapping[str, str]) -> PyreqwestStream:
-        """GET."""
         return await self._send(self.client().get(url).headers(headers).build_streamed())
 
     async def _send(self, request: StreamRequest) -> PyreqwestStream:
@@ -67,14 +66,13 @@ class Client:
             raise UpstreamFailure("could not be reached") from error
 
     async def aclose(self) -> None:
-        """Let go of the connections."""
         if self._client is not None:
             await self._client.close()
             self._client = None
 
 
 class PyreqwestStream:
-    """An answer whose head is there."""
+    """A response whose headers have arrived."""
 
     def __init__(self, request: StreamRequest, response: Response) -> None:
         self._request: StreamRequest | None = request
@@ -84,7 +82,6 @@ class PyreqwestStream:
         self.retry_after = response.get_header("retry-after") or ""
 
     async def read(self) -> bytes:
-        """The next bytes as they came in; none at the end. Raises `UpstreamFailure`."""
         try:
             while (block := await self._reader.read_chunk()) is not None:
                 _heed()
@@ -97,7 +94,6 @@ class PyreqwestStream:
         return b""
 
     async def read_all(self) -> bytes:
-        """All that is left; raises `UpstreamFailure`."""
         try:
             found = await self._reader.read(MAX_ANSWER + 1)
         except RequestTimeoutError as error:
@@ -111,7 +107,7 @@ class PyreqwestStream:
         return body
 
     async def aclose(self) -> None:
-        """Let go of the connection; one whose answer was read to its end is used again."""
+        """Release the connection; it is reused if the response was read to its end."""
         request, self._request = self._request, None
         if request is None:
             return
@@ -120,7 +116,7 @@ class PyreqwestStream:
 
 
 def _heed() -> None:
-    """Leave where the task was canceled: the client forgets that when the next bytes are there already."""
+    """Raise if the task was canceled: the client misses that when the next bytes are already there."""
     task = asyncio.current_task()
     if task is not None and task.cancelling():
         raise asyncio.CancelledError
