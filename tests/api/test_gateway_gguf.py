@@ -49,7 +49,7 @@ def server(there: Gateway) -> GgufServer:
 async def process(there: Gateway, model: str = "tiny") -> RunningProcess:
     """The process that has the model in memory."""
     own = server(there)
-    running, leave = await own.house.enter(model, own.files[model])
+    running, leave = await own.pool.enter(model, own.files[model])
     leave()
     return running
 
@@ -163,8 +163,11 @@ async def test_what_a_model_has_no_sense_for_is_said_and_puts_it_out_of_no_order
     async with talking(tmp_path) as there:
         client = there.home.client
         for part, sense in (
-            (shown(picture())[0]["content"][1], "sees no pictures"),
-            ({"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}, "hears no sound"),
+            (shown(picture())[0]["content"][1], "does not accept images"),
+            (
+                {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}},
+                "does not accept audio",
+            ),
         ):
             body = {"model": "own/tiny", "messages": [{"role": "user", "content": [part]}]}
             for stream in (False, True) * 3:
@@ -243,7 +246,7 @@ async def test_conversations_share_a_model_and_wait_for_a_free_slot(tmp_path: Pa
             *(there.chat(f"word {number}", model="own/tiny", max_tokens=20) for number in range(8))
         )
         assert [answer.status_code for answer in answers] == [200] * 8
-        assert len(server(there).house) == 1
+        assert len(server(there).pool) == 1
 
 
 async def test_a_process_that_dies_takes_nothing_with_it_and_comes_back(tmp_path: Path) -> None:
@@ -266,7 +269,7 @@ async def test_models_take_turns_in_memory_and_go_when_idle(tmp_path: Path) -> N
         assert not first.alive
         async with asyncio.timeout(60):
             await (await process(there, "second")).process.wait()
-        assert len(server(there).house) == 0
+        assert len(server(there).pool) == 0
         assert (await there.chat(model="own/tiny", max_tokens=4)).status_code == 200
 
 

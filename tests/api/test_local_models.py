@@ -214,7 +214,7 @@ async def test_embeddings_by_a_name_of_openai_names_the_embedding_model_of_ollam
             body = {"model": "text-embedding-3-small", "input": "a red fox"}
             answer = await home.client.post("/v1/embeddings", json=body, headers=home.bearer)
             assert answer.status_code == 503
-            assert "Or ask for `ollama/nomic-embed-text`" in answer.json()["error"]["message"]
+            assert "use `ollama/nomic-embed-text`" in answer.json()["error"]["message"]
             del ollama.models["nomic-embed-text:latest"]
             await home.product.relaying.refresh()
             answer = await home.client.post("/v1/embeddings", json=body, headers=home.bearer)

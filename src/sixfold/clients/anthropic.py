@@ -46,7 +46,7 @@ class AnthropicClient:
             str(one.get("text") or "") for one in provider_client.texts(found.get("content"))
         ).strip()
         if not said:
-            raise self._to.failed(ProviderRefusal("broken", said="gave an answer without a text"))
+            raise self._to.failed(ProviderRefusal("broken", said="returned a response without text"))
         used = provider_client.mapping(found.get("usage"))
         return said, OpenAIUsage(
             provider_client.count(used.get("input_tokens")),

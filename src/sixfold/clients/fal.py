@@ -111,4 +111,4 @@ class FalClient:
         await self._to.put(ticket.cancel_url)
 
     def _unreadable(self) -> EngineError:
-        return self._to.failed(ProviderRefusal("broken", said="gave an answer that cannot be read"))
+        return self._to.failed(ProviderRefusal("broken", said="returned a response that cannot be parsed"))

@@ -119,7 +119,7 @@ class OpenAIClient:
             (await self._to.post("audio/transcriptions", body, seconds=seconds)).document
         )
         if not isinstance(found.get("text"), str):
-            raise self._to.failed(ProviderRefusal("broken", said="gave an answer without a text"))
+            raise self._to.failed(ProviderRefusal("broken", said="returned a response without text"))
         return TranscriptionResult(
             found["text"].strip(),
             str(found.get("language") or ""),
@@ -144,7 +144,7 @@ class OpenAIClient:
             provider_client.mapping(found.get("usage")),
         )
         if not isinstance(said, str) or not said.strip():
-            raise self._to.failed(ProviderRefusal("broken", said="gave an answer without a text"))
+            raise self._to.failed(ProviderRefusal("broken", said="returned a response without text"))
         return said.strip(), OpenAIUsage(
             provider_client.count(used.get("prompt_tokens")),
             0,
@@ -157,7 +157,7 @@ class OpenAIClient:
         encoded = tuple(str(one["b64_json"]) for one in pictures if one.get("b64_json"))
         addresses = tuple(str(one["url"]) for one in pictures if one.get("url") and not one.get("b64_json"))
         if not encoded and not addresses:
-            raise self._to.failed(ProviderRefusal("broken", said="gave an answer without a picture"))
+            raise self._to.failed(ProviderRefusal("broken", said="returned a response without an image"))
         return OpenAIImages(encoded, addresses, _usage(found.get("usage")))
 
 

@@ -236,7 +236,7 @@ class ProviderClient:
         except (TimeoutError, httpx.TimeoutException):
             return _CallFailed(ProviderRefusal("broken", said="did not answer in time"), repeat=repeatable)
         except httpx.RequestError:
-            return _CallFailed(ProviderRefusal("broken", said="broke off the connection"), repeat=repeatable)
+            return _CallFailed(ProviderRefusal("broken", said="closed the connection"), repeat=repeatable)
 
     async def _exchange(self, request: _ProviderRequest) -> ProviderResponse | _CallFailed:
         ours = {
@@ -283,11 +283,11 @@ class ProviderClient:
         if 200 <= status < 300:
             if body is None:
                 return _CallFailed(
-                    ProviderRefusal("broken", said="gave an answer that is too long"), repeat=False
+                    ProviderRefusal("broken", said="returned a response above the size limit"), repeat=False
                 )
             if body.strip() and document is None:
                 # Cut off or no JSON at all; to ask again is safe only where asking does nothing.
-                said = "gave an answer that cannot be read"
+                said = "returned a response that cannot be parsed"
                 return _CallFailed(ProviderRefusal("broken", said=said), repeat=method == "GET")
             return ProviderResponse(status, headers, document)
         refusal = self.provider.read(status, document)

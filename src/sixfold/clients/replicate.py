@@ -133,4 +133,4 @@ class ReplicateClient:
         )
 
     def _unreadable(self) -> EngineError:
-        return self._to.failed(ProviderRefusal("broken", said="gave an answer that cannot be read"))
+        return self._to.failed(ProviderRefusal("broken", said="returned a response that cannot be parsed"))

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from sixfold.clients.chat.completions import objection
+from sixfold.clients.chat.completions import parse_rejection
 from sixfold.core.gateway.ports import UpstreamRejection
 from sixfold.errors import TooLong, UpstreamRefused
 
@@ -25,16 +25,16 @@ EXCESSES = {
 
 @pytest.mark.parametrize("told", EXCESSES.values(), ids=EXCESSES)
 def test_a_conversation_that_is_too_long_is_known_by_the_words_of_every_server(told: dict[str, str]) -> None:
-    found = objection(json.dumps({"error": told}).encode())
+    found = parse_rejection(json.dumps({"error": told}).encode())
     assert found.message == told["message"]
     assert isinstance(found.error(400), TooLong)
 
 
 @pytest.mark.parametrize("text", ["temperature is too long a word", "context must be a text", "Not found"])
 def test_other_objections_are_no_excess(text: str) -> None:
-    assert type(objection(json.dumps({"message": text}).encode()).error(404)) is UpstreamRefused
+    assert type(parse_rejection(json.dumps({"message": text}).encode()).error(404)) is UpstreamRefused
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"\xff", b"{}", b'{"error": {"message": null}}'])
 def test_what_says_nothing_is_told_in_a_sentence(body: bytes) -> None:
-    assert objection(body) == UpstreamRejection("The model server refused this request")
+    assert parse_rejection(body) == UpstreamRejection("The model server rejected this request")

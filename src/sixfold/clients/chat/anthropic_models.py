@@ -23,27 +23,27 @@ _BUDGETS: Mapping[str, int] = {
 # Efforts that not every generation supports, and their replacements.
 _EFFORTS = {"minimal": "low", "xhigh": "high"}
 _BY_BUDGET = re.compile(r"claude-(instant|v?[123]|(opus|sonnet|haiku)-4(?![-.]([6-9]|\d\d)(?!\d)))")
-_LAST_WITH_CHANCE = re.compile(r"claude-(opus|sonnet|haiku)-4[-.]6(?!\d)")
+_LAST_WITH_SAMPLING = re.compile(r"claude-(opus|sonnet|haiku)-4[-.]6(?!\d)")
 
 
-def room(effort: str) -> int:
+def thinking_tokens(effort: str) -> int:
     """Return the token budget for thinking; 0 without thinking."""
     return _BUDGETS.get(effort, 0)
 
 
 def thinking(model: str, effort: str) -> dict[str, Any]:
     """Return the request fields that enable thinking, empty without `effort`."""
-    if not room(effort):
+    if not thinking_tokens(effort):
         return {}
-    if not _finds_its_length(model):
-        return {"thinking": {"type": "enabled", "budget_tokens": room(effort)}}
+    if not _is_adaptive(model):
+        return {"thinking": {"type": "enabled", "budget_tokens": thinking_tokens(effort)}}
     return {"thinking": {"type": "adaptive"}, "output_config": {"effort": _EFFORTS.get(effort, effort)}}
 
 
-def takes_chance(model: str) -> bool:
+def allows_sampling(model: str) -> bool:
     """Return whether the model accepts `temperature` and `top_p`."""
-    return not _finds_its_length(model) or _LAST_WITH_CHANCE.search(model) is not None
+    return not _is_adaptive(model) or _LAST_WITH_SAMPLING.search(model) is not None
 
 
-def _finds_its_length(model: str) -> bool:
+def _is_adaptive(model: str) -> bool:
     return "claude" in model and _BY_BUDGET.search(model) is None

@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from sixfold.net.tracing import Tracing
 
 _PRICES = Path(__file__).parents[2] / "data" / "gateway_prices.toml"
-_LOOK_SECONDS, _SWEEP_SECONDS = 15.0, 60.0
+_REFRESH_SECONDS, _SWEEP_SECONDS = 15.0, 60.0
 # How long the start waits for the first refresh; slower servers appear a little later.
-_FIRST_LOOK_SECONDS = 0.3
+_FIRST_REFRESH_SECONDS = 0.3
 
 
 class GatewayRuntime:
@@ -67,12 +67,12 @@ class GatewayRuntime:
         """Release the holds of dead servers, and start refreshing the model servers."""
         self.relay.boot = boot
         await self.relay.sweep()
-        looking = asyncio.create_task(self._look(), name="model-servers")
-        sweeping = asyncio.create_task(self._sweep(), name="relay-sweep")
-        self._tasks = [looking, sweeping]
+        refreshing = asyncio.create_task(self._refresh_loop(), name="model-servers")
+        sweeping = asyncio.create_task(self._sweep_loop(), name="gateway-sweep")
+        self._tasks = [refreshing, sweeping]
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_FIRST_LOOK_SECONDS):
-                await self._servers.looked.wait()
+            async with asyncio.timeout(_FIRST_REFRESH_SECONDS):
+                await self._servers.refreshed.wait()
 
     async def stop(self) -> None:
         """Book all calls that have ended, and close the connections."""
@@ -86,9 +86,9 @@ class GatewayRuntime:
 
     async def reconfigure(self, policy: GatewayPolicy, prices: PriceBook) -> None:
         """Apply another policy and other prices; new servers are probed before they replace others."""
-        before = {row.name: row for row in self.relay.policy.servers}
-        after = {row.name: row for row in policy.servers}
-        changed = [name for name in before | after if before.get(name) != after.get(name)]
+        old_rows = {row.name: row for row in self.relay.policy.servers}
+        new_rows = {row.name: row for row in policy.servers}
+        changed = [name for name in old_rows | new_rows if old_rows.get(name) != new_rows.get(name)]
         if changed:
             servers = self._open_servers(policy)
             await servers.refresh()
@@ -117,14 +117,14 @@ class GatewayRuntime:
 
     async def looked(self) -> None:
         """Wait until the first refresh is done."""
-        await self._servers.looked.wait()
+        await self._servers.refreshed.wait()
 
-    async def _look(self) -> None:
+    async def _refresh_loop(self) -> None:
         while True:
             await self._servers.refresh()
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_REFRESH_SECONDS)
 
-    async def _sweep(self) -> None:
+    async def _sweep_loop(self) -> None:
         while True:
             await asyncio.sleep(_SWEEP_SECONDS)
             with contextlib.suppress(errors.StoreFailed):
@@ -145,10 +145,10 @@ def build(settings: Settings, database: Database, media: MediaService) -> Gatewa
     health = HealthTracker(time.monotonic)
     router = ModelRouter(tuple, policy.aliases, health)
     limiter = limits.rates(database, "tokens", shared=settings.on_postgres)
-    attempts = FailoverClient(policy, health, MediaInliner(_fetched(media)))
-    relay = Gateway(database, router, attempts, prices, policy, limiter)
-    relay.on_call_end = tracing.settled if tracing is not None else None
-    return GatewayRuntime(relay, open_servers, ResponseStore(database, policy), tracing)
+    attempts = FailoverClient(policy, health, MediaInliner(_media_fetcher(media)))
+    gateway = Gateway(database, router, attempts, prices, policy, limiter)
+    gateway.on_call_end = tracing.settled if tracing is not None else None
+    return GatewayRuntime(gateway, open_servers, ResponseStore(database, policy), tracing)
 
 
 def price_book(settings: Settings) -> PriceBook:
@@ -175,7 +175,7 @@ async def look(
         raise InvalidSetting(str(error)) from error
     servers.probe_seconds = seconds
     try:
-        await servers.look()
+        await servers.refresh_local()
         router = ModelRouter(servers, policy.aliases, HealthTracker(time.monotonic))
         standings = {"relay": _standing(router, CHAT), "relay-vision": _standing(router, VISION)}
         return standings, servers.statuses()
@@ -188,17 +188,17 @@ def _standing(router: ModelRouter, name: str) -> EngineStatus:
     if not count:
         return EngineStatus(False, "no model server is known")
     if not router.available(name):
-        lacking = "a chat model that accepts images" if name == VISION else "a chat model"
-        return EngineStatus(False, f"no model server has {lacking}")
+        missing = "a chat model that accepts images" if name == VISION else "a chat model"
+        return EngineStatus(False, f"no model server has {missing}")
     return EngineStatus(True, f"{count} model server{'s' if count > 1 else ''}")
 
 
-def _fetched(media: MediaService) -> Fetch:
-    async def fetched(tenant: Tenant, name: str, kind: str, address: str) -> tuple[str, bytes]:
-        source = await media.resolve(tenant, Descriptor(name, cast("Any", kind)), address)
+def _media_fetcher(media: MediaService) -> Fetch:
+    async def fetch(tenant: Tenant, name: str, kind: str, url: str) -> tuple[str, bytes]:
+        source = await media.resolve(tenant, Descriptor(name, cast("Any", kind)), url)
         return source.content_type, await media.blobs.get(source.blob)
 
-    return fetched
+    return fetch
 
 
 def _tracing(endpoint: str) -> Tracing | None:
@@ -208,9 +208,9 @@ def _tracing(endpoint: str) -> Tracing | None:
     try:
         module = importlib.import_module("sixfold.net.tracing")
     except ModuleNotFoundError as error:
-        raise ValueError("otel_endpoint needs OpenTelemetry: pip install 'sixfold[otel]'") from error
-    opened: Tracing = module.open_tracing(endpoint)
-    return opened
+        raise ValueError("otel_endpoint requires OpenTelemetry: run pip install 'sixfold[otel]'") from error
+    tracing: Tracing = module.open_tracing(endpoint)
+    return tracing
 
 
 def _servers(settings: Settings, policy: GatewayPolicy, tracing: Tracing | None) -> ModelServers:

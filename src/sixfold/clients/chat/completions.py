@@ -42,14 +42,14 @@ _any = json_decoding.decode_whole
 _USAGE = re.compile(rb'"usage":\s*\{')
 _STOPS: dict[str, Stop] = {"stop": "end", "length": "length", "tool_calls": "tool", "function_call": "tool"}
 _STOPS["content_filter"] = "filter"
-_REFUSED = "The model server refused this request"
+_REJECTED = "The model server rejected this request"
 # Messages of servers without an error code for it: vLLM, llama.cpp, Anthropic, OpenAI's responses, Gemini.
 _TOO_LONG = re.compile(
     r"(maximum|exceeds?( the| your)?( available)?) context (length|size|window|limit)"
     r"|(prompt|input) is too long|input token count .*exceeds",
     re.IGNORECASE,
 )
-_LONGEST_USER = 64
+_MAX_USER_CHARS = 64
 _WITH_USAGE = msgspec.Raw(b'{"include_usage":true}')
 
 
@@ -70,16 +70,19 @@ class _CompletionsUsage(msgspec.Struct):
 
     def read(self) -> TokenUsage | None:
         """Return the usage, or None if the main counts are missing or invalid."""
-        count_in, count_out = parse_token_count(self.prompt_tokens), parse_token_count(self.completion_tokens)
-        if count_in is None or count_out is None:
+        input_tokens, output_tokens = (
+            parse_token_count(self.prompt_tokens),
+            parse_token_count(self.completion_tokens),
+        )
+        if input_tokens is None or output_tokens is None:
             return None
         inputs, outputs = (
             self.prompt_tokens_details or _CompletionsDetails(),
             self.completion_tokens_details or _CompletionsDetails(),
         )
         return TokenUsage(
-            input=count_in,
-            output=count_out,
+            input=input_tokens,
+            output=output_tokens,
             cached=parse_token_count(inputs.cached_tokens) or 0,
             image_in=parse_token_count(inputs.image_tokens) or 0,
             audio_in=parse_token_count(inputs.audio_tokens) or 0,
@@ -93,7 +96,7 @@ class _Function(msgspec.Struct):
     arguments: Any = None
 
     @property
-    def said(self) -> str:
+    def arguments_text(self) -> str:
         """The arguments as JSON text; some servers send an object."""
         given = self.arguments
         return given if isinstance(given, str) else "" if given is None else _encode(given).decode()
@@ -122,7 +125,7 @@ class _MessageText(msgspec.Struct):
         return self.content if isinstance(self.content, str) else self.refusal or ""
 
     @property
-    def thought(self) -> str:
+    def reasoning_text(self) -> str:
         return self.reasoning_content or (self.reasoning if isinstance(self.reasoning, str) else "")
 
     @property
@@ -133,8 +136,10 @@ class _MessageText(msgspec.Struct):
     @property
     def chars(self) -> int:
         """Length of the text, the reasoning and the tool arguments in characters."""
-        asked = sum(len(call.function.said) for call in self.tool_calls or () if call.function is not None)
-        return len(self.text) + len(self.thought) + asked
+        argument_chars = sum(
+            len(call.function.arguments_text) for call in self.tool_calls or () if call.function is not None
+        )
+        return len(self.text) + len(self.reasoning_text) + argument_chars
 
 
 class _CompletionChoice(msgspec.Struct):
@@ -160,17 +165,17 @@ _read = msgspec.json.Decoder(_CompletionsDocument).decode
 _count = msgspec.json.Decoder(_TokenCounts).decode
 
 
-def objection(body: bytes) -> UpstreamRejection:
+def parse_rejection(body: bytes) -> UpstreamRejection:
     """Parse an error object of any of these servers; the message is limited to 2,000 characters."""
     try:
         document = _any(body)
     except (msgspec.MsgspecError, UnicodeError):
-        return UpstreamRejection(_REFUSED)
-    found: Any = (
+        return UpstreamRejection(_REJECTED)
+    error: Any = (
         cast("dict[str, Any]", document).get("error", document) if isinstance(document, dict) else document
     )
-    fields = cast("dict[str, Any]", found) if isinstance(found, dict) else {"message": found}
-    message = str(fields.get("message") or fields.get("detail") or _REFUSED)[:2000]
+    fields = cast("dict[str, Any]", error) if isinstance(error, dict) else {"message": error}
+    message = str(fields.get("message") or fields.get("detail") or _REJECTED)[:2000]
     too_long = fields.get("code") == "context_length_exceeded" or _TOO_LONG.search(message) is not None
     return UpstreamRejection(message, str(fields.get("param") or ""), too_long)
 
@@ -189,8 +194,12 @@ class Completions:
         fields = _raws(body)
         fields["model"] = msgspec.Raw(_encode(model))
         if fields.get("stream") == _TRUE:
-            given = fields.get("stream_options")
-            options = _raws(given) if given is not None and bytes(given) != b"null" else {}
+            stream_options = fields.get("stream_options")
+            options = (
+                _raws(stream_options)
+                if stream_options is not None and bytes(stream_options) != b"null"
+                else {}
+            )
             fields["stream_options"] = (
                 msgspec.Raw(_encode({**options, "include_usage": True})) if options else _WITH_USAGE
             )
@@ -212,10 +221,10 @@ class Completions:
                 }
                 for tool in chat.tools
             ]
-            named = chat.choice.startswith("=")
+            has_name = chat.choice.startswith("=")
             function = {"type": "function", "function": {"name": chat.choice[1:]}}
-            fields["tool_choice"] = function if named else chat.choice
-        given: dict[str, Any] = {
+            fields["tool_choice"] = function if has_name else chat.choice
+        optional: dict[str, Any] = {
             self._limit: chat.max_tokens,
             "temperature": chat.temperature,
             "top_p": chat.top_p,
@@ -225,33 +234,35 @@ class Completions:
             "user": _user(chat.user),
             "response_format": _format(chat),
         }
-        return _encode({**fields, **{name: value for name, value in given.items() if value is not None}})
+        return _encode({**fields, **{name: value for name, value in optional.items() if value is not None}})
 
     def usage(self, body: bytes) -> tuple[TokenUsage | None, int]:
-        told = _told(body)
-        if told is not None:
-            return told, 0
+        usage = _reported_usage(body)
+        if usage is not None:
+            return usage, 0
         choices = _document(body).choices or ()
         return None, sum(choice.message.chars for choice in choices if choice.message is not None)
 
     def parse_response(self, body: bytes, chat: ChatRequest) -> ChatResponse:
-        found = _document(body)
-        choice = found.choices[0] if found.choices else _CompletionChoice()
+        document = _document(body)
+        choice = document.choices[0] if document.choices else _CompletionChoice()
         message = choice.message or _MessageText()
         parts: list[TextPart | ToolCall | ReasoningPart] = (
-            [ReasoningPart(message.thought, message.field)] if message.thought else []
+            [ReasoningPart(message.reasoning_text, message.field)] if message.reasoning_text else []
         )
         if message.text:
             parts.append(TextPart(message.text))
         for call in message.tool_calls or []:
             function = call.function or _Function()
-            parts.append(ToolCall(call.id or "", function.name or "", function.said or "{}"))
-        stop = _stopped(_STOPS.get(choice.finish_reason or "stop", "end"), called=bool(message.tool_calls))
-        usage = found.usage.read() if found.usage is not None else None
-        return ChatResponse(found.id or "", found.model or "", tuple(parts), stop, usage or NOTHING)
+            parts.append(ToolCall(call.id or "", function.name or "", function.arguments_text or "{}"))
+        stop = _stop_reason(
+            _STOPS.get(choice.finish_reason or "stop", "end"), has_calls=bool(message.tool_calls)
+        )
+        usage = document.usage.read() if document.usage is not None else None
+        return ChatResponse(document.id or "", document.model or "", tuple(parts), stop, usage or NOTHING)
 
     def parse_error(self, body: bytes) -> UpstreamRejection:
-        return objection(body)
+        return parse_rejection(body)
 
     def scanner(self) -> CompletionsParser:
         return CompletionsParser()
@@ -272,120 +283,120 @@ class CompletionsParser:
         self.complete = False
         self.error = ""
         self._stop: Stop = "end"
-        self._cutter = sse.EventSplitter()
+        self._splitter = sse.EventSplitter()
         # The number and the id of the last call of each index.
         self._calls: dict[int, tuple[int, str]] = {}
-        self._begun = 0
+        self._call_count = 0
         # The field of reasoning that is not complete yet.
-        self._thought = ""
+        self._reasoning_field = ""
 
     def forward(self, block: bytes, *, keep_usage: bool) -> bytes:
         """Return complete events, without the usage event if the caller did not ask for it."""
-        events = self._cutter.feed(block)[0] if block else self._cutter.flush()
+        events = self._splitter.feed(block)[0] if block else self._splitter.flush()
         if not events:
             return b""
-        found = None
+        chunk = None
         for data in sse.data(events):
             if data == b"[DONE]":
                 self.complete = True
             else:
-                found = self._take(data)
-        if keep_usage or found is None or not _USAGE.search(events):
+                chunk = self._parse_chunk(data)
+        if keep_usage or chunk is None or not _USAGE.search(events):
             return events
         return _without_usage(events)
 
     def events(self, block: bytes) -> Sequence[Event]:
-        said: list[Event] = []
-        for data in sse.data(self._cutter.feed(block)[0] if block else self._cutter.flush()):
+        events: list[Event] = []
+        for data in sse.data(self._splitter.feed(block)[0] if block else self._splitter.flush()):
             if data == b"[DONE]":
                 self.complete = True
                 continue
-            found = self._take(data)
-            if found is not None and found.choices and found.choices[0].delta is not None:
-                said += self._said(found.choices[0].delta)
-        return said
+            chunk = self._parse_chunk(data)
+            if chunk is not None and chunk.choices and chunk.choices[0].delta is not None:
+                events += self._delta_events(chunk.choices[0].delta)
+        return events
 
     def end(self) -> MessageEnd:
-        return MessageEnd(_stopped(self._stop, called=bool(self._calls)), self.usage or NOTHING)
+        return MessageEnd(_stop_reason(self._stop, has_calls=bool(self._calls)), self.usage or NOTHING)
 
-    def _take(self, data: bytes) -> _CompletionsDocument | None:
+    def _parse_chunk(self, data: bytes) -> _CompletionsDocument | None:
         try:
-            found = _read(data)
+            chunk = _read(data)
         except (msgspec.MsgspecError, UnicodeError):
             return None
-        if found.error is not None:
-            self.error = f"The model server failed: {objection(data).message[:200]}"
-        if found.usage is not None:
-            self.usage = found.usage.read() or self.usage
-        for choice in found.choices or ():
+        if chunk.error is not None:
+            self.error = f"The model server failed: {parse_rejection(data).message[:200]}"
+        if chunk.usage is not None:
+            self.usage = chunk.usage.read() or self.usage
+        for choice in chunk.choices or ():
             if choice.delta is not None:
                 self.chars += choice.delta.chars
             if choice.finish_reason:
                 self.complete = True
                 self._stop = _STOPS.get(choice.finish_reason, "end")
-        return found
+        return chunk
 
-    def _said(self, delta: _MessageText) -> list[Event]:
-        said: list[Event] = []
-        if delta.thought:
-            self._thought = delta.field
-            said.append(ReasoningDelta(delta.thought))
-        elif self._thought and (delta.text or delta.tool_calls):
-            said.append(ReasoningDelta("", self._thought))
-            self._thought = ""
+    def _delta_events(self, delta: _MessageText) -> list[Event]:
+        events: list[Event] = []
+        if delta.reasoning_text:
+            self._reasoning_field = delta.field
+            events.append(ReasoningDelta(delta.reasoning_text))
+        elif self._reasoning_field and (delta.text or delta.tool_calls):
+            events.append(ReasoningDelta("", self._reasoning_field))
+            self._reasoning_field = ""
         if delta.text:
-            said.append(TextDelta(delta.text))
+            events.append(TextDelta(delta.text))
         for call in delta.tool_calls or ():
             function = call.function or _Function()
             index = call.index or 0
             number, call_id = self._calls.get(index, (-1, ""))
             if number < 0 or (function.name and call.id not in (None, "", call_id)):
                 # Ollama used the same index for all calls of a response, so another id is another call.
-                self._begun += 1
-                number, call_id = self._begun - 1, call.id or f"call_{index}"
+                self._call_count += 1
+                number, call_id = self._call_count - 1, call.id or f"call_{index}"
                 self._calls[index] = number, call_id
-                said.append(ToolCallStart(number, call_id, function.name or ""))
-            if function.said:
-                said.append(ToolCallDelta(number, function.said))
-        return said
+                events.append(ToolCallStart(number, call_id, function.name or ""))
+            if function.arguments_text:
+                events.append(ToolCallDelta(number, function.arguments_text))
+        return events
 
 
 def _without_usage(events: bytes) -> bytes:
     """Return the events without usage; an event that has nothing else is removed."""
-    kept: list[bytes] = []
+    lines: list[bytes] = []
     for line in events.split(b"\n"):
         if not line.startswith(b"data:") or not _USAGE.search(line):
-            kept.append(line)
+            lines.append(line)
             continue
         fields = _raws(line[5:].strip())
         fields.pop("usage", None)
         if _any(fields.get("choices", msgspec.Raw(b"[]"))):
-            kept.append(b"data: " + _encode(fields))
-    return b"\n".join(kept).lstrip(b"\n")
+            lines.append(b"data: " + _encode(fields))
+    return b"\n".join(lines).lstrip(b"\n")
 
 
-def _told(body: bytes) -> TokenUsage | None:
+def _reported_usage(body: bytes) -> TokenUsage | None:
     """Return the reported usage without parsing the message."""
     try:
-        found = _count(body)
+        document = _count(body)
     except (msgspec.MsgspecError, UnicodeError):
         return None
-    return found.usage.read() if found.usage is not None and found.choices else None
+    return document.usage.read() if document.usage is not None and document.choices else None
 
 
 def _document(body: bytes) -> _CompletionsDocument:
     try:
-        found = _read(body)
+        document = _read(body)
     except (msgspec.MsgspecError, UnicodeError) as error:
-        raise ValueError("no answer") from error
-    if not found.choices:
-        raise ValueError("an answer without a choice")
-    return found
+        raise ValueError("the response is not valid JSON") from error
+    if not document.choices:
+        raise ValueError("the response has no choices")
+    return document
 
 
-def _stopped(stop: Stop, *, called: bool) -> Stop:
+def _stop_reason(stop: Stop, *, has_calls: bool) -> Stop:
     """Return the stop reason; with a forced tool call, servers may report a plain stop."""
-    return "tool" if called and stop == "end" else stop
+    return "tool" if has_calls and stop == "end" else stop
 
 
 def _format(chat: ChatRequest) -> dict[str, Any] | None:
@@ -398,60 +409,60 @@ def _format(chat: ChatRequest) -> dict[str, Any] | None:
 
 
 def _messages(chat: ChatRequest) -> list[dict[str, Any]]:
-    said: list[dict[str, Any]] = [{"role": "system", "content": chat.system}] if chat.system else []
-    for message in _merged(chat.messages):
-        said += _outcomes(message)
-        rest = [part for part in message.parts if not isinstance(part, ToolResult | ReasoningPart)]
-        if rest:
-            said.append({**_thoughts(message), **_turn(message.role, rest)})
-    return said
+    messages: list[dict[str, Any]] = [{"role": "system", "content": chat.system}] if chat.system else []
+    for message in _merge_turns(chat.messages):
+        messages += _tool_messages(message)
+        parts = [part for part in message.parts if not isinstance(part, ToolResult | ReasoningPart)]
+        if parts:
+            messages.append({**_reasoning_fields(message), **_turn(message.role, parts)})
+    return messages
 
 
-def _merged(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
+def _merge_turns(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
     """Merge consecutive messages of the assistant, and consecutive tool results, as servers require."""
-    turns: list[ChatMessage] = []
+    merged: list[ChatMessage] = []
     for message in messages:
-        before = turns[-1] if turns else None
+        previous = merged[-1] if merged else None
         if (
-            before is not None
-            and before.role == message.role
-            and (message.role == "assistant" or (_is_outcomes(before) and _is_outcomes(message)))
+            previous is not None
+            and previous.role == message.role
+            and (message.role == "assistant" or (_is_tool_results(previous) and _is_tool_results(message)))
         ):
-            turns[-1] = ChatMessage(message.role, before.parts + message.parts)
+            merged[-1] = ChatMessage(message.role, previous.parts + message.parts)
         else:
-            turns.append(message)
-    return turns
+            merged.append(message)
+    return merged
 
 
-def _is_outcomes(message: ChatMessage) -> bool:
+def _is_tool_results(message: ChatMessage) -> bool:
     return all(isinstance(part, ToolResult) for part in message.parts)
 
 
-def _outcomes(message: ChatMessage) -> list[dict[str, Any]]:
+def _tool_messages(message: ChatMessage) -> list[dict[str, Any]]:
     """Return tool results as messages of their own; their images follow in a user message."""
-    told: list[dict[str, Any]] = []
-    pictures: list[Part] = []
+    messages: list[dict[str, Any]] = []
+    images: list[Part] = []
     for part in message.parts:
         if isinstance(part, ToolResult):
             text = "\n".join(inner.text for inner in part.parts if isinstance(inner, TextPart))
-            told.append({"role": "tool", "tool_call_id": part.call_id, "content": text})
-            pictures += [inner for inner in part.parts if isinstance(inner, ImagePart)]
-    return [*told, _turn("user", pictures)] if pictures else told
+            messages.append({"role": "tool", "tool_call_id": part.call_id, "content": text})
+            images += [inner for inner in part.parts if isinstance(inner, ImagePart)]
+    return [*messages, _turn("user", images)] if images else messages
 
 
-def _thoughts(message: ChatMessage) -> dict[str, str]:
+def _reasoning_fields(message: ChatMessage) -> dict[str, str]:
     """Return the reasoning fields, which some servers require during tool calls."""
-    told: dict[str, str] = {}
+    fields: dict[str, str] = {}
     for part in message.parts:
         if isinstance(part, ReasoningPart) and part.field:
-            told[part.field] = told.get(part.field, "") + part.text
-    return told
+            fields[part.field] = fields.get(part.field, "") + part.text
+    return fields
 
 
 def _user(name: str) -> str | None:
     """Return the user name, hashed if it is long: some servers reject the long names of coding agents."""
     return (
-        name if len(name) <= _LONGEST_USER else hashlib.sha256(name.encode("utf-8", "replace")).hexdigest()
+        name if len(name) <= _MAX_USER_CHARS else hashlib.sha256(name.encode("utf-8", "replace")).hexdigest()
     ) or None
 
 

@@ -34,14 +34,14 @@ MAX_BYTES = 4 * 2**20
 MAX_MODELS = 1000
 _MAX_NAME = 200
 # Models that one refresh queries Ollama about, and how many concurrently.
-_MAX_SHOWN = 16
-_AT_ONCE = 4
+_MAX_QUERIED = 16
+_CONCURRENCY = 4
 # Ollama's details of a model: license, template and tensors.
 _SHOW_BYTES = 512 * 1024
 # Pause before Ollama is queried again about a model after an unreadable response.
 _FAILED_SECONDS = 60.0
 # Time for optional details of a list.
-_MORE_SECONDS = 2.0
+_OPTIONAL_SECONDS = 2.0
 # Larger responses are decoded off the event loop.
 _THREADED_BYTES = 64 * 1024
 # Ollama's names of capabilities that are used here.
@@ -126,9 +126,9 @@ class ModelQueries:
 
     async def openai(self) -> list[_Row] | None:
         """Return the rows of `/v1/models`, or None if there is no such list."""
-        answer = await self._transport.get(f"{self._base_url}/models", self._headers)
-        found = await _decoded(answer, _OpenAIList)
-        return None if found is None else found.data[:MAX_MODELS]
+        response = await self._transport.get(f"{self._base_url}/models", self._headers)
+        document = await _decoded(response, _OpenAIList)
+        return None if document is None else document.data[:MAX_MODELS]
 
     async def get(self, path: str, kind: type[T]) -> T | None:
         """GET a path of the server's own API; return None unless the document is of this kind."""
@@ -137,28 +137,28 @@ class ModelQueries:
     async def post(self, path: str, body: Any, kind: type[T], limit: int = MAX_BYTES) -> T | None:
         """POST to the server's own API; return None unless the document is of this kind."""
         raw = msgspec.json.encode(body)
-        answer = await self._transport.post(self._root + path, self._headers, raw, stream=True)
-        return await _decoded(answer, kind, limit)
+        response = await self._transport.post(self._root + path, self._headers, raw, stream=True)
+        return await _decoded(response, kind, limit)
 
 
-async def read_limited(answer: UpstreamStream, limit: int = MAX_BYTES) -> bytes:
+async def read_limited(response: UpstreamStream, limit: int = MAX_BYTES) -> bytes:
     """Read a whole response and close it; raises `UpstreamFailure` above the limit."""
     parts: list[bytes] = []
     size = 0
     try:
-        while block := await answer.read():
+        while block := await response.read():
             size += len(block)
             if size > limit:
-                raise UpstreamFailure(f"gave an answer of more than {limit} bytes")
+                raise UpstreamFailure(f"returned more than {limit} bytes")
             parts.append(block)
     finally:
-        await answer.aclose()
+        await response.aclose()
     return b"".join(parts)
 
 
-async def _decoded(answer: UpstreamStream, kind: type[T], limit: int = MAX_BYTES) -> T | None:
-    body = await read_limited(answer, limit)
-    if answer.status != 200:
+async def _decoded(response: UpstreamStream, kind: type[T], limit: int = MAX_BYTES) -> T | None:
+    body = await read_limited(response, limit)
+    if response.status != 200:
         return None
     try:
         if len(body) > _THREADED_BYTES:
@@ -173,77 +173,79 @@ def _name(value: Any) -> str:
     return value if isinstance(value, str) and 0 < len(value) <= _MAX_NAME and value.isprintable() else ""
 
 
-def _words(value: Any) -> frozenset[str]:
+def _strings(value: Any) -> frozenset[str]:
     """Return the strings of a list."""
     return (
         frozenset(each for each in value if isinstance(each, str)) if isinstance(value, list) else frozenset()
     )
 
 
-def _within(value: Any, field: str) -> Any:
+def _member(value: Any, field: str) -> Any:
     return value.get(field) if isinstance(value, dict) else None
 
 
-async def _optional(asked: Awaitable[T | None]) -> T | None:
+async def _optional(query: Awaitable[T | None]) -> T | None:
     """Return an optional detail, or None if it does not arrive soon."""
     with contextlib.suppress(UpstreamFailure, TimeoutError):
-        async with asyncio.timeout(_MORE_SECONDS):
-            return await asked
+        async with asyncio.timeout(_OPTIONAL_SECONDS):
+            return await query
     return None
 
 
-async def _plain(queries: ModelQueries, *, loaded: bool = False) -> Models | None:
+async def _openai_models(queries: ModelQueries, *, loaded: bool = False) -> Models | None:
     """Return the models of `/v1/models`, with capabilities by name unless a row states them."""
     rows = await queries.openai()
     if rows is None:
         return None
-    return tuple(_of_row(name, row, loaded) for row in rows if (name := _name(row.id)))
+    return tuple(_model_of_row(name, row, loaded) for row in rows if (name := _name(row.id)))
 
 
-def _of_row(name: str, row: _Row, loaded: bool) -> ServedModel:
-    status = _within(row.status, "value")
-    found = guess_model(name, loaded=loaded if status is None else status == "loaded")
-    accepted = _words(_within(row.architecture, "input_modalities"))
-    if not accepted or not found.chat:
-        return found
-    seeing = found.capabilities | {VISION} if "image" in accepted else found.capabilities - {VISION}
-    return replace(found, capabilities=seeing, stated=True)
+def _model_of_row(name: str, row: _Row, loaded: bool) -> ServedModel:
+    status = _member(row.status, "value")
+    model = guess_model(name, loaded=loaded if status is None else status == "loaded")
+    modalities = _strings(_member(row.architecture, "input_modalities"))
+    if not modalities or not model.chat:
+        return model
+    capabilities = model.capabilities | {VISION} if "image" in modalities else model.capabilities - {VISION}
+    return replace(model, capabilities=capabilities, stated=True)
 
 
 async def _vllm(queries: ModelQueries) -> Models | None:
-    return await _plain(queries, loaded=True)
+    return await _openai_models(queries, loaded=True)
 
 
 async def _llamacpp(queries: ModelQueries) -> Models | None:
     """Return the list; for a server with one model, `/props` states whether it accepts images."""
-    models = await _plain(queries, loaded=True)
+    models = await _openai_models(queries, loaded=True)
     if models is None or len(models) != 1 or not models[0].chat or models[0].stated:
         return models
     props = await _optional(queries.get("/props", _Props))
-    vision = _within(None if props is None else props.modalities, "vision")
+    vision = _member(None if props is None else props.modalities, "vision")
     if not isinstance(vision, bool):
         return models
-    seeing = frozenset({CHAT, VISION}) if vision else frozenset({CHAT})
-    return (replace(models[0], capabilities=seeing, stated=True),)
+    capabilities = frozenset({CHAT, VISION}) if vision else frozenset({CHAT})
+    return (replace(models[0], capabilities=capabilities, stated=True),)
 
 
 async def _sglang(queries: ModelQueries) -> Models | None:
     models, info = await asyncio.gather(
-        _plain(queries, loaded=True), _optional(queries.get("/get_model_info", _ModelInfo))
+        _openai_models(queries, loaded=True), _optional(queries.get("/get_model_info", _ModelInfo))
     )
     if models is None or info is None or not isinstance(info.is_generation, bool):
         return models
     if not info.is_generation:
-        able = frozenset({EMBEDDINGS})
+        capabilities = frozenset({EMBEDDINGS})
     elif isinstance(info.has_image_understanding, bool):
-        able = frozenset({CHAT, VISION}) if info.has_image_understanding else frozenset({CHAT})
+        capabilities = frozenset({CHAT, VISION}) if info.has_image_understanding else frozenset({CHAT})
     else:
         return models
-    return tuple(replace(model, capabilities=able, stated=True) for model in models)
+    return tuple(replace(model, capabilities=capabilities, stated=True) for model in models)
 
 
 async def _llamaswap(queries: ModelQueries) -> Models | None:
-    models, running = await asyncio.gather(_plain(queries), _optional(queries.get("/running", _LoadedModels)))
+    models, running = await asyncio.gather(
+        _openai_models(queries), _optional(queries.get("/running", _LoadedModels))
+    )
     rows = [] if running is None else running.running
     loaded = {_name(row.model) for row in rows if row.state in (None, "ready")}
     return models and tuple(replace(model, loaded=model.name in loaded) for model in models)
@@ -253,43 +255,45 @@ async def _lmstudio(queries: ModelQueries) -> Models | None:
     """Return LM Studio's own list of either version, else that of `/v1/models`."""
     old = await queries.get("/api/v0/models", _OpenAIList)
     if old is not None:
-        return _of_studio(old.data, lambda row: row.id, lambda row: row.state == "loaded")
+        return _studio_models(old.data, lambda row: row.id, lambda row: row.state == "loaded")
     new = await queries.get("/api/v1/models", _StudioList)
     if new is not None:
-        return _of_studio(new.models, lambda row: row.key, lambda row: bool(row.loaded_instances))
-    return await _plain(queries)
+        return _studio_models(new.models, lambda row: row.key, lambda row: bool(row.loaded_instances))
+    return await _openai_models(queries)
 
 
-def _of_studio(rows: Iterable[_Row], named: Callable[[_Row], Any], loaded: Callable[[_Row], bool]) -> Models:
-    found: list[ServedModel] = []
+def _studio_models(
+    rows: Iterable[_Row], name_of: Callable[[_Row], Any], loaded: Callable[[_Row], bool]
+) -> Models:
+    models: list[ServedModel] = []
     for row in list(rows)[:MAX_MODELS]:
-        name = _name(named(row))
+        name = _name(name_of(row))
         if not name:
             continue
-        able = _LM_STUDIO.get(row.type if isinstance(row.type, str) else "", frozenset())
-        if _within(row.capabilities, "vision") is True:
-            able |= {VISION}
+        capabilities = _LM_STUDIO.get(row.type if isinstance(row.type, str) else "", frozenset())
+        if _member(row.capabilities, "vision") is True:
+            capabilities |= {VISION}
         if (
-            "tool_use" in _words(row.capabilities)
-            or _within(row.capabilities, "trained_for_tool_use") is True
+            "tool_use" in _strings(row.capabilities)
+            or _member(row.capabilities, "trained_for_tool_use") is True
         ):
-            able |= {TOOLS}
-        found.append(ServedModel(name, able, loaded(row), stated=True))
-    return tuple(found)
+            capabilities |= {TOOLS}
+        models.append(ServedModel(name, capabilities, loaded(row), stated=True))
+    return tuple(models)
 
 
 class _Ollama:
     """Ollama's own list. Missing capabilities of a model are queried once and cached by its digest."""
 
     def __init__(self) -> None:
-        self._shown: dict[str, frozenset[str] | None] = {}
+        self._known: dict[str, frozenset[str] | None] = {}
         # When a model may be queried again after a failure.
         self._failed: dict[str, float] = {}
 
     async def __call__(self, queries: ModelQueries) -> Models | None:
         tags = await queries.get("/api/tags", _Tags)
         if tags is None:
-            return await _plain(queries)
+            return await _openai_models(queries)
         running = await _optional(queries.get("/api/ps", _Tags))
         loaded = {_name(row.name) or _name(row.model) for row in (running.models if running else [])}
         # Models in Ollama's cloud come last, so that a default request does not leave this network.
@@ -299,46 +303,54 @@ class _Ollama:
             for row in rows
             if (name := _name(row.name) or _name(row.model))
         ]
-        unknown = {key: name for name, key, able in stated if able is None}
-        self._shown = {key: able for key, able in self._shown.items() if key in unknown}
+        unknown = {key: name for name, key, capabilities in stated if capabilities is None}
+        self._known = {key: capabilities for key, capabilities in self._known.items() if key in unknown}
         self._failed = {key: until for key, until in self._failed.items() if key in unknown}
-        await self._ask(queries, unknown, loaded)
+        await self._query_details(queries, unknown, loaded)
         return tuple(
-            _of_ollama(name, self._shown.get(key) if able is None else able, name in loaded)
-            for name, key, able in stated
+            _ollama_model(
+                name, self._known.get(key) if capabilities is None else capabilities, name in loaded
+            )
+            for name, key, capabilities in stated
         )
 
-    async def _ask(self, queries: ModelQueries, unknown: Mapping[str, str], loaded: Container[str]) -> None:
+    async def _query_details(
+        self, queries: ModelQueries, unknown: Mapping[str, str], loaded: Container[str]
+    ) -> None:
         """Query unknown models, at most `_MAX_SHOWN`; those that failed before come last."""
         now = time.monotonic()
-        due = [key for key in unknown if key not in self._shown and self._failed.get(key, now) <= now]
-        due.sort(key=lambda key: (key in self._failed, unknown[key] not in loaded))
-        new = iter(due[:_MAX_SHOWN])
+        pending = [key for key in unknown if key not in self._known and self._failed.get(key, now) <= now]
+        pending.sort(key=lambda key: (key in self._failed, unknown[key] not in loaded))
+        remaining = iter(pending[:_MAX_QUERIED])
 
         async def ask() -> None:
-            for key in new:
+            for key in remaining:
                 # Counts as failed until it is answered, as the time limit may end it.
                 self._failed[key] = time.monotonic() + _FAILED_SECONDS
                 with contextlib.suppress(UpstreamFailure):
                     body = {"model": unknown[key]}
-                    shown = await queries.post("/api/show", body, _ModelDetails, _SHOW_BYTES)
-                    if shown is not None:
-                        self._shown[key] = _capabilities(shown.capabilities)
+                    details = await queries.post("/api/show", body, _ModelDetails, _SHOW_BYTES)
+                    if details is not None:
+                        self._known[key] = _capabilities(details.capabilities)
                         del self._failed[key]
 
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_MORE_SECONDS):
-                await asyncio.gather(*(ask() for _ in range(_AT_ONCE)))
+            async with asyncio.timeout(_OPTIONAL_SECONDS):
+                await asyncio.gather(*(ask() for _ in range(_CONCURRENCY)))
 
 
 def _capabilities(value: Any) -> frozenset[str] | None:
     """Return the capabilities that Ollama states, or None if it states none."""
-    said = _words(value)
-    return frozenset(word for each, word in _OLLAMA.items() if each in said) if said else None
+    names = _strings(value)
+    return frozenset(word for each, word in _OLLAMA.items() if each in names) if names else None
 
 
-def _of_ollama(name: str, able: frozenset[str] | None, loaded: bool) -> ServedModel:
-    return guess_model(name, loaded=loaded) if able is None else ServedModel(name, able, loaded, stated=True)
+def _ollama_model(name: str, capabilities: frozenset[str] | None, loaded: bool) -> ServedModel:
+    return (
+        guess_model(name, loaded=loaded)
+        if capabilities is None
+        else ServedModel(name, capabilities, loaded, stated=True)
+    )
 
 
 def _key(name: str, row: _OllamaTag) -> str:
@@ -358,15 +370,15 @@ _LISTINGS: Mapping[str, Callable[[], Listing]] = {
 
 def listing_of(kind: str) -> Listing:
     """Return the function that lists a kind of server; it returns None without a readable list."""
-    return _LISTINGS.get(kind, lambda: _plain)()
+    return _LISTINGS.get(kind, lambda: _openai_models)()
 
 
-def configured(models: Iterable[str], found: Models) -> Models:
+def configured(models: Iterable[str], listed: Models) -> Models:
     """Return the configured models in their order, with the capabilities that the server states."""
-    known = {model.name: model for model in found}
+    by_name = {model.name: model for model in listed}
     return tuple(
-        replace(there, name=name)
-        if (there := known.get(name) or known.get(f"{name}:latest"))
+        replace(model, name=name)
+        if (model := by_name.get(name) or by_name.get(f"{name}:latest"))
         else guess_model(name)
         for name in models
     )

@@ -11,17 +11,17 @@ from typing import Any
 import msgspec
 
 from sixfold.clients.chat import sse
-from sixfold.clients.chat.completions import objection
+from sixfold.clients.chat.completions import parse_rejection
 from sixfold.core.gateway.chat import ChatRequest, ChatResponse, Event
 from sixfold.core.gateway.ports import UpstreamRejection
 from sixfold.core.gateway.usage import TokenUsage, Units, parse_token_count
 
 _encode = msgspec.json.Encoder().encode
 _raws = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_PART = b'Content-Disposition: form-data; name="model"\r\n\r\n'
+_MODEL_FIELD = b'Content-Disposition: form-data; name="model"\r\n\r\n'
 _EVENTS = (b"data:", b"event:", b":")
 # The longest plausible recording, in seconds.
-_LONGEST = 30 * 24 * 3600.0
+_MAX_SECONDS = 30 * 24 * 3600.0
 
 
 class _MediaDetails(msgspec.Struct):
@@ -57,63 +57,63 @@ _read = msgspec.json.Decoder(_MediaReply).decode
 class MediaGeneration:
     """One of these protocols; `listed` ones respond with a list of results."""
 
-    def __init__(self, name: str, path: str, *, listed: bool = False, gives: str = "") -> None:
+    def __init__(self, name: str, path: str, *, listed: bool = False, output: str = "") -> None:
         self.name = name
         self.path = path
         self._listed = listed
-        self._gives = gives
+        self._output = output
 
     def rewrite_request(self, body: bytes, model: str) -> bytes:
         """Return the request with the server's model name; forms come without one."""
         if body.startswith(b"--"):
-            border = body[: body.index(b"\r\n") + 2]
-            return b"".join((border, _PART, model.encode(), b"\r\n", body))
+            boundary = body[: body.index(b"\r\n") + 2]
+            return b"".join((boundary, _MODEL_FIELD, model.encode(), b"\r\n", body))
         fields = _raws(body)
         fields["model"] = msgspec.Raw(_encode(model))
         return _encode(fields)
 
     def usage(self, body: bytes) -> tuple[TokenUsage | None, int]:
         if not body:
-            raise ValueError("no answer")
+            raise ValueError("the response is empty")
         # Audio or plain text.
         if not self._listed and not body.lstrip().startswith(b"{"):
             return None, len(body)
         try:
-            found = _read(body)
+            reply = _read(body)
         except (msgspec.MsgspecError, UnicodeError) as error:
-            raise ValueError("no answer") from error
-        if self._listed and not found.data:
-            raise ValueError("an answer without what was made")
-        return self.told(found), len(body)
+            raise ValueError("the response is not valid JSON") from error
+        if self._listed and not reply.data:
+            raise ValueError("the response has no data")
+        return self.reported_usage(reply), len(body)
 
-    def told(self, found: _MediaReply) -> TokenUsage | None:
+    def reported_usage(self, reply: _MediaReply) -> TokenUsage | None:
         """Return the usage that a response or an event reports, or None."""
-        milliseconds = _milliseconds(found.duration if found.usage is None else found.usage.seconds)
-        images = len(found.data or ()) if self._gives == "image" else 0
-        counted = Units(images, milliseconds) if images or milliseconds else None
-        used = found.usage or _MediaUsage()
-        count_in, count_out = (
-            parse_token_count(used.input_tokens or used.prompt_tokens),
-            parse_token_count(used.output_tokens),
+        milliseconds = _milliseconds(reply.duration if reply.usage is None else reply.usage.seconds)
+        images = len(reply.data or ()) if self._output == "image" else 0
+        units = Units(images, milliseconds) if images or milliseconds else None
+        usage = reply.usage or _MediaUsage()
+        input_tokens, output_tokens = (
+            parse_token_count(usage.input_tokens or usage.prompt_tokens),
+            parse_token_count(usage.output_tokens),
         )
-        count_in, count_out = count_in or 0, count_out or 0
-        if not count_in and not count_out:
-            return TokenUsage(reported=False, units=counted) if counted is not None else None
-        inputs = used.input_tokens_details or used.input_token_details or _MediaDetails()
-        said = parse_token_count((used.output_tokens_details or _MediaDetails()).text_tokens) or 0
-        drawn = count_out - said if self._gives == "image" else 0
+        input_tokens, output_tokens = input_tokens or 0, output_tokens or 0
+        if not input_tokens and not output_tokens:
+            return TokenUsage(reported=False, units=units) if units is not None else None
+        inputs = usage.input_tokens_details or usage.input_token_details or _MediaDetails()
+        text_tokens = parse_token_count((usage.output_tokens_details or _MediaDetails()).text_tokens) or 0
+        image_tokens = output_tokens - text_tokens if self._output == "image" else 0
         return TokenUsage(
-            input=count_in,
-            output=count_out,
+            input=input_tokens,
+            output=output_tokens,
             cached=parse_token_count(inputs.cached_tokens) or 0,
             image_in=parse_token_count(inputs.image_tokens) or 0,
             audio_in=parse_token_count(inputs.audio_tokens) or 0,
-            audio_out=count_out if self._gives == "sound" else 0,
-            units=Units(images, milliseconds, image_out=drawn) if counted or drawn else None,
+            audio_out=output_tokens if self._output == "sound" else 0,
+            units=Units(images, milliseconds, image_out=image_tokens) if units or image_tokens else None,
         )
 
     def parse_error(self, body: bytes) -> UpstreamRejection:
-        return objection(body)
+        return parse_rejection(body)
 
     def scanner(self) -> MediaUsageScanner:
         return MediaUsageScanner(self)
@@ -132,16 +132,16 @@ class MediaGeneration:
 def _milliseconds(seconds: Any) -> int:
     """Return the reported duration in milliseconds; some servers send it as a string."""
     try:
-        return max(0, round(1000 * min(float(seconds), _LONGEST))) if seconds is not None else 0
+        return max(0, round(1000 * min(float(seconds), _MAX_SECONDS))) if seconds is not None else 0
     except (TypeError, ValueError):
         return 0
 
 
-MAKING = (
+MEDIA_PROTOCOLS = (
     MediaGeneration("embeddings", "/embeddings", listed=True),
-    MediaGeneration("images", "/images/generations", listed=True, gives="image"),
-    MediaGeneration("edits", "/images/edits", listed=True, gives="image"),
-    MediaGeneration("speech", "/audio/speech", gives="sound"),
+    MediaGeneration("images", "/images/generations", listed=True, output="image"),
+    MediaGeneration("edits", "/images/edits", listed=True, output="image"),
+    MediaGeneration("speech", "/audio/speech", output="sound"),
     MediaGeneration("transcriptions", "/audio/transcriptions"),
 )
 
@@ -159,30 +159,30 @@ class MediaUsageScanner:
         self.complete = True
         self.error = ""
         self._wire = wire
-        self._told: bool | None = None
-        self._cutter = sse.EventSplitter()
+        self._has_events: bool | None = None
+        self._splitter = sse.EventSplitter()
 
     def forward(self, block: bytes, *, keep_usage: bool) -> bytes:
         """Return audio as it comes, or the complete events."""
-        if self._told is None:
-            self._told = block.startswith(_EVENTS)
-        if not self._told:
+        if self._has_events is None:
+            self._has_events = block.startswith(_EVENTS)
+        if not self._has_events:
             self.chars += len(block)
             return block
-        events = self._cutter.feed(block)[0] if block else self._cutter.flush()
+        events = self._splitter.feed(block)[0] if block else self._splitter.flush()
         for data in sse.data(events):
-            self._take(data)
+            self._scan_event(data)
         return events
 
-    def _take(self, data: bytes) -> None:
+    def _scan_event(self, data: bytes) -> None:
         try:
-            found = _read(data)
+            reply = _read(data)
         except (msgspec.MsgspecError, UnicodeError):
             return
         self.chars += 1
-        if found.error is not None or found.type == "error":
+        if reply.error is not None or reply.type == "error":
             self.error = "The model server failed"
-        self.usage = self._wire.told(found) or self.usage
+        self.usage = self._wire.reported_usage(reply) or self.usage
 
     def events(self, block: bytes) -> Sequence[Event]:
         raise NotImplementedError

@@ -13,7 +13,7 @@ from typing import Any, cast
 import msgspec
 
 from sixfold.clients.chat import anthropic_models, sse
-from sixfold.clients.chat.completions import objection
+from sixfold.clients.chat.completions import parse_rejection
 from sixfold.core import json_decoding
 from sixfold.core.gateway.chat import (
     REASONING_FIELDS,
@@ -46,7 +46,7 @@ _rows = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
 _DEFAULT_MAX_TOKENS = 4096
 # Signatures of reasoning that did not come from a server of this protocol.
 _FOREIGN = frozenset({"", *REASONING_FIELDS})
-_SHAPE = "answer_in_json"
+_JSON_TOOL = "answer_in_json"
 _STOPS: dict[str, Stop] = {
     "end_turn": "end",
     "max_tokens": "length",
@@ -70,22 +70,22 @@ class _MessagesUsage(msgspec.Struct):
 
     def read(self) -> TokenUsage:
         cached = parse_token_count(self.cache_read_input_tokens) or 0
-        written = parse_token_count(self.cache_creation_input_tokens) or 0
+        cache_writes = parse_token_count(self.cache_creation_input_tokens) or 0
         creation = self.cache_creation or _CacheCreation()
-        long = parse_token_count(creation.ephemeral_1h_input_tokens) or 0
+        long_cache_writes = parse_token_count(creation.ephemeral_1h_input_tokens) or 0
         return TokenUsage(
-            input=(parse_token_count(self.input_tokens) or 0) + cached + written,
+            input=(parse_token_count(self.input_tokens) or 0) + cached + cache_writes,
             output=parse_token_count(self.output_tokens) or 0,
             cached=cached,
-            cache_write=written - long,
-            cache_write_long=long,
+            cache_write=cache_writes - long_cache_writes,
+            cache_write_long=long_cache_writes,
         )
 
-    def over(self, before: _MessagesUsage | None) -> _MessagesUsage:
+    def merge(self, older: _MessagesUsage | None) -> _MessagesUsage:
         """Return the newer numbers, else the older: the end of a stream need not repeat all."""
-        if before is None:
+        if older is None:
             return self
-        pairs = {name: (getattr(self, name), getattr(before, name)) for name in self.__struct_fields__}
+        pairs = {name: (getattr(self, name), getattr(older, name)) for name in self.__struct_fields__}
         return _MessagesUsage(**{name: old if new is None else new for name, (new, old) in pairs.items()})
 
 
@@ -101,7 +101,7 @@ class _ContentBlock(msgspec.Struct):
     stop_reason: str | None = None
 
     @property
-    def foreign(self) -> bool:
+    def is_foreign(self) -> bool:
         """Whether it is reasoning of another protocol's server, which this one would reject."""
         return self.type == "thinking" and (self.signature or "") in _FOREIGN
 
@@ -133,7 +133,7 @@ class _MessagesDocument(msgspec.Struct):
     error: Any = None
 
 
-_read = msgspec.json.Decoder(_MessagesDocument).decode
+_decode_document = msgspec.json.Decoder(_MessagesDocument).decode
 _turns_of = msgspec.json.Decoder(list[_MessageTurn]).decode
 
 
@@ -147,130 +147,134 @@ class Messages:
         """Return the request with the server's model name and without foreign reasoning."""
         fields = _raws(body)
         if b'"thinking"' in body and "messages" in fields:
-            _leave_foreign(fields)
+            _remove_foreign(fields)
         fields["model"] = msgspec.Raw(_encode(model))
         return _encode(fields)
 
     def build_request(self, chat: ChatRequest, model: str, *, stream: bool) -> bytes:
-        effort = chat.effort if not _shaped(chat) and _sealed(chat.messages) else ""
+        effort = chat.effort if not _json_as_tool(chat) and _may_think(chat.messages) else ""
         thinking = anthropic_models.thinking(model, effort)
-        chance = not thinking and anthropic_models.takes_chance(model)
-        limit = chat.max_tokens or _DEFAULT_MAX_TOKENS
+        allows_sampling = not thinking and anthropic_models.allows_sampling(model)
+        max_tokens = chat.max_tokens or _DEFAULT_MAX_TOKENS
         fields: dict[str, Any] = {
             "model": model,
-            "max_tokens": limit + anthropic_models.room(effort),
+            "max_tokens": max_tokens + anthropic_models.thinking_tokens(effort),
             "messages": _turns(chat.messages),
         }
         if stream:
             fields["stream"] = True
         system = chat.system
-        if chat.shape is not None and not _shaped(chat):
-            system = f"{system}\n\n{_order(chat.shape)}".strip()
-        given: dict[str, Any] = {
+        if chat.shape is not None and not _json_as_tool(chat):
+            system = f"{system}\n\n{_json_instruction(chat.shape)}".strip()
+        optional: dict[str, Any] = {
             "system": system or None,
-            "temperature": min(1.0, chat.temperature) if chance and chat.temperature is not None else None,
-            "top_p": chat.top_p if chance and chat.temperature is None else None,
+            "temperature": min(1.0, chat.temperature)
+            if allows_sampling and chat.temperature is not None
+            else None,
+            "top_p": chat.top_p if allows_sampling and chat.temperature is None else None,
             "stop_sequences": [text for text in chat.stop if text.strip()] or None,
             "metadata": {"user_id": chat.user} if chat.user else None,
             **thinking,
             **_tools(chat),
         }
-        return _encode({**fields, **{name: value for name, value in given.items() if value is not None}})
+        return _encode({**fields, **{name: value for name, value in optional.items() if value is not None}})
 
     def usage(self, body: bytes) -> tuple[TokenUsage | None, int]:
-        found = _document(body)
-        chars = sum(len(block.text or block.thinking or bytes(block.input)) for block in found.content or ())
-        return found.usage.read() if found.usage is not None else None, chars
+        document = _document(body)
+        chars = sum(
+            len(block.text or block.thinking or bytes(block.input)) for block in document.content or ()
+        )
+        return document.usage.read() if document.usage is not None else None, chars
 
     def parse_response(self, body: bytes, chat: ChatRequest) -> ChatResponse:
-        found, shaped = _document(body), _shaped(chat)
-        parts = (_part(block, shaped=shaped) for block in found.content or ())
-        stop = _STOPS.get(found.stop_reason or "end_turn", "end")
+        document, as_tool = _document(body), _json_as_tool(chat)
+        parts = (_part(block, as_tool=as_tool) for block in document.content or ())
+        stop = _STOPS.get(document.stop_reason or "end_turn", "end")
         return ChatResponse(
-            found.id or "",
-            found.model or "",
+            document.id or "",
+            document.model or "",
             tuple(part for part in parts if part is not None),
-            "end" if shaped and stop == "tool" else stop,
-            found.usage.read() if found.usage is not None else NOTHING,
+            "end" if as_tool and stop == "tool" else stop,
+            document.usage.read() if document.usage is not None else NOTHING,
         )
 
     def parse_error(self, body: bytes) -> UpstreamRejection:
-        return objection(body)
+        return parse_rejection(body)
 
     def scanner(self) -> MessagesParser:
-        return MessagesParser(shaped=False)
+        return MessagesParser(as_tool=False)
 
     def stream_parser(self, chat: ChatRequest) -> MessagesParser:
-        return MessagesParser(shaped=_shaped(chat))
+        return MessagesParser(as_tool=_json_as_tool(chat))
 
 
 class MessagesParser:
     """Parses the events of a message."""
 
-    def __init__(self, *, shaped: bool) -> None:
+    def __init__(self, *, as_tool: bool) -> None:
         self.chars = 0
         self.complete = False
         self.error = ""
-        self._told: _MessagesUsage | None = None
+        self._reported: _MessagesUsage | None = None
         self._stop: Stop = "end"
-        self._shaped = shaped
-        self._cutter = sse.EventSplitter()
+        self._as_tool = as_tool
+        self._splitter = sse.EventSplitter()
         self._calls: dict[int, int] = {}
 
     @property
     def usage(self) -> TokenUsage | None:
-        return self._told.read() if self._told is not None else None
+        return self._reported.read() if self._reported is not None else None
 
     def forward(self, block: bytes, *, keep_usage: bool) -> bytes:
-        events = self._cutter.feed(block)[0] if block else self._cutter.flush()
+        events = self._splitter.feed(block)[0] if block else self._splitter.flush()
         for data in sse.data(events):
-            self._take(data)
+            self._parse_event(data)
         return events
 
     def events(self, block: bytes) -> Sequence[Event]:
-        said: list[Event] = []
-        for data in sse.data(self._cutter.feed(block)[0] if block else self._cutter.flush()):
-            found = self._take(data)
-            if found is None:
+        events: list[Event] = []
+        for data in sse.data(self._splitter.feed(block)[0] if block else self._splitter.flush()):
+            document = self._parse_event(data)
+            if document is None:
                 continue
             if (
-                found.content_block is not None
-                and found.content_block.type == "tool_use"
-                and not self._shaped
+                document.content_block is not None
+                and document.content_block.type == "tool_use"
+                and not self._as_tool
             ):
-                number = self._calls.setdefault(found.index, len(self._calls))
-                said.append(
-                    ToolCallStart(number, found.content_block.id or "", found.content_block.name or "")
+                number = self._calls.setdefault(document.index, len(self._calls))
+                events.append(
+                    ToolCallStart(number, document.content_block.id or "", document.content_block.name or "")
                 )
-            if found.type == "content_block_delta" and found.delta is not None:
-                said += self._said(found.index, found.delta)
-        return said
+            if document.type == "content_block_delta" and document.delta is not None:
+                events += self._delta_events(document.index, document.delta)
+        return events
 
     def end(self) -> MessageEnd:
-        stop = "end" if self._shaped and self._stop == "tool" else self._stop
+        stop = "end" if self._as_tool and self._stop == "tool" else self._stop
         return MessageEnd(stop, self.usage or NOTHING)
 
-    def _take(self, data: bytes) -> _MessagesDocument | None:
+    def _parse_event(self, data: bytes) -> _MessagesDocument | None:
         try:
-            found = _read(data)
+            event = _decode_document(data)
         except (msgspec.MsgspecError, UnicodeError):
             return None
-        if found.type == "error":
-            self.error = f"The model server failed: {objection(data).message[:200]}"
-        elif found.type == "message_stop":
+        if event.type == "error":
+            self.error = f"The model server failed: {parse_rejection(data).message[:200]}"
+        elif event.type == "message_stop":
             self.complete = True
-        elif found.type == "message_start" and isinstance(found.message, dict):
-            usage = cast("dict[str, Any]", found.message).get("usage")
-            self._told = msgspec.convert(usage, _MessagesUsage) if isinstance(usage, dict) else None
-        if found.usage is not None:
-            self._told = found.usage.over(self._told)
-        if found.delta is not None:
-            delta = found.delta
+        elif event.type == "message_start" and isinstance(event.message, dict):
+            usage = cast("dict[str, Any]", event.message).get("usage")
+            self._reported = msgspec.convert(usage, _MessagesUsage) if isinstance(usage, dict) else None
+        if event.usage is not None:
+            self._reported = event.usage.merge(self._reported)
+        if event.delta is not None:
+            delta = event.delta
             self.chars += len(delta.text or delta.partial_json or delta.thinking or "")
             self._stop = _STOPS.get(delta.stop_reason, "end") if delta.stop_reason else self._stop
-        return found
+        return event
 
-    def _said(self, index: int, delta: _ContentBlock) -> list[Event]:
+    def _delta_events(self, index: int, delta: _ContentBlock) -> list[Event]:
         if delta.text:
             return [TextDelta(delta.text)]
         if delta.thinking or delta.signature:
@@ -278,22 +282,22 @@ class MessagesParser:
         if delta.partial_json:
             number = self._calls.get(index, 0)
             return [
-                TextDelta(delta.partial_json) if self._shaped else ToolCallDelta(number, delta.partial_json)
+                TextDelta(delta.partial_json) if self._as_tool else ToolCallDelta(number, delta.partial_json)
             ]
         return []
 
 
 def _document(body: bytes) -> _MessagesDocument:
     try:
-        found = _read(body)
+        document = _decode_document(body)
     except (msgspec.MsgspecError, UnicodeError) as error:
-        raise ValueError("no answer") from error
-    if found.content is None:
-        raise ValueError("an answer without content")
-    return found
+        raise ValueError("the response is not valid JSON") from error
+    if document.content is None:
+        raise ValueError("the response has no content")
+    return document
 
 
-def _part(block: _ContentBlock, *, shaped: bool) -> TextPart | ToolCall | ReasoningPart | None:
+def _part(block: _ContentBlock, *, as_tool: bool) -> TextPart | ToolCall | ReasoningPart | None:
     """Parse a content block; with `shaped`, the input of a tool is the text of the response."""
     match block.type:
         case "text" if block.text:
@@ -302,12 +306,12 @@ def _part(block: _ContentBlock, *, shaped: bool) -> TextPart | ToolCall | Reason
             return ReasoningPart(block.thinking or "", block.signature or "")
         case "tool_use":
             arguments = (bytes(block.input) or b"{}").decode()
-            return TextPart(arguments) if shaped else ToolCall(block.id or "", block.name or "", arguments)
+            return TextPart(arguments) if as_tool else ToolCall(block.id or "", block.name or "", arguments)
         case _:
             return None
 
 
-def _leave_foreign(fields: dict[str, msgspec.Raw]) -> None:
+def _remove_foreign(fields: dict[str, msgspec.Raw]) -> None:
     """Remove foreign reasoning; all other blocks stay unchanged.
 
     If a turn that waits for tool results has no reasoning left, the request disables thinking.
@@ -317,24 +321,26 @@ def _leave_foreign(fields: dict[str, msgspec.Raw]) -> None:
     except (msgspec.MsgspecError, UnicodeError):
         # The server reports what is wrong.
         return
-    if not any(block.foreign for turn in turns for block in turn.blocks):
+    if not any(block.is_foreign for turn in turns for block in turn.blocks):
         return
-    kept: list[tuple[_MessageTurn, dict[str, msgspec.Raw]]] = []
+    remaining: list[tuple[_MessageTurn, dict[str, msgspec.Raw]]] = []
     for turn, row in zip(turns, rows, strict=True):
-        if not any(block.foreign for block in turn.blocks):
-            kept.append((turn, row))
+        if not any(block.is_foreign for block in turn.blocks):
+            remaining.append((turn, row))
             continue
         pairs = zip(turn.blocks, _list(row["content"]), strict=True)
-        own = [(block, raw) for block, raw in pairs if not block.foreign]
-        if own:
-            content = msgspec.Raw(_encode([raw for _, raw in own]))
-            kept.append((_MessageTurn(turn.role, [block for block, _ in own]), {**row, "content": content}))
-    fields["messages"] = msgspec.Raw(_encode([row for _, row in kept]))
-    if not _thoughtful([turn for turn, _ in kept]):
+        own_blocks = [(block, raw) for block, raw in pairs if not block.is_foreign]
+        if own_blocks:
+            content = msgspec.Raw(_encode([raw for _, raw in own_blocks]))
+            remaining.append(
+                (_MessageTurn(turn.role, [block for block, _ in own_blocks]), {**row, "content": content})
+            )
+    fields["messages"] = msgspec.Raw(_encode([row for _, row in remaining]))
+    if not _may_think_raw([turn for turn, _ in remaining]):
         fields.pop("thinking", None)
 
 
-def _thoughtful(turns: Sequence[_MessageTurn]) -> bool:
+def _may_think_raw(turns: Sequence[_MessageTurn]) -> bool:
     """Apply the rule of `_sealed` to a request that is passed on."""
     types: set[str] = set()
     for turn in reversed(turns):
@@ -345,7 +351,7 @@ def _thoughtful(turns: Sequence[_MessageTurn]) -> bool:
     return "tool_use" not in types or bool(types & {"thinking", "redacted_thinking"})
 
 
-def _sealed(messages: Sequence[ChatMessage]) -> bool:
+def _may_think(messages: Sequence[ChatMessage]) -> bool:
     """Return whether thinking may continue: a turn that waits for tool results needs its signed reasoning."""
     turn: list[Part] = []
     for message in reversed(messages):
@@ -359,24 +365,30 @@ def _sealed(messages: Sequence[ChatMessage]) -> bool:
     )
 
 
-def _shaped(chat: ChatRequest) -> bool:
+def _json_as_tool(chat: ChatRequest) -> bool:
     """Return whether a JSON response is requested as the input of a tool."""
     return chat.shape is not None and not chat.tools
 
 
-def _order(shape: ResponseFormat) -> str:
+def _json_instruction(response_format: ResponseFormat) -> str:
     """Return the instruction for JSON output for models that have other tools."""
-    told = "Answer with one JSON object and nothing else."
+    instruction = "Answer with one JSON object and nothing else."
     return (
-        told if shape.schema is None else f"{told} It follows this schema: {_encode(shape.schema).decode()}"
+        instruction
+        if response_format.schema is None
+        else f"{instruction} It follows this schema: {_encode(response_format.schema).decode()}"
     )
 
 
 def _tools(chat: ChatRequest) -> dict[str, Any]:
-    if _shaped(chat) and chat.shape is not None:
+    if _json_as_tool(chat) and chat.shape is not None:
         schema = chat.shape.schema or {"type": "object", "additionalProperties": True}
-        tool = {"name": _SHAPE, "description": "Give the whole answer as this JSON.", "input_schema": schema}
-        return {"tools": [tool], "tool_choice": {"type": "tool", "name": _SHAPE}}
+        tool = {
+            "name": _JSON_TOOL,
+            "description": "Give the whole answer as this JSON.",
+            "input_schema": schema,
+        }
+        return {"tools": [tool], "tool_choice": {"type": "tool", "name": _JSON_TOOL}}
     if not chat.tools:
         return {}
     tools = [
@@ -420,22 +432,22 @@ def _block(part: Part) -> dict[str, Any] | None:
             return {"type": "tool_use", "id": part.id, "name": part.name, "input": _arguments(part.arguments)}
         case ToolResult():
             content = [block for inner in part.parts if (block := _block(inner)) is not None]
-            told: dict[str, Any] = {"type": "tool_result", "tool_use_id": part.call_id, "content": content}
-            return {**told, "is_error": True} if part.failed else told
+            result: dict[str, Any] = {"type": "tool_result", "tool_use_id": part.call_id, "content": content}
+            return {**result, "is_error": True} if part.failed else result
         case ReasoningPart():
-            sealed = {"type": "thinking", "thinking": part.text, "signature": part.signature}
-            return sealed if part.signature and not part.field else None
+            block = {"type": "thinking", "thinking": part.text, "signature": part.signature}
+            return block if part.signature and not part.field else None
 
 
-def _source(picture: ImagePart) -> dict[str, str]:
-    if picture.data:
-        return {"type": "base64", "media_type": picture.media_type, "data": picture.data}
-    return {"type": "url", "url": picture.url}
+def _source(image: ImagePart) -> dict[str, str]:
+    if image.data:
+        return {"type": "base64", "media_type": image.media_type, "data": image.data}
+    return {"type": "url", "url": image.url}
 
 
 def _arguments(text: str) -> Any:
     try:
-        found = _any(text.encode())
+        value = _any(text.encode())
     except (msgspec.MsgspecError, UnicodeError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return value if isinstance(value, dict) else {}

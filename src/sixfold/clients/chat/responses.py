@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from sixfold.clients.chat import sse
-from sixfold.clients.chat.completions import objection
+from sixfold.clients.chat.completions import parse_rejection
 from sixfold.core.gateway.chat import ChatRequest, ChatResponse, Event
 from sixfold.core.gateway.ports import UpstreamRejection
 from sixfold.core.gateway.usage import TokenUsage, parse_token_count
@@ -82,17 +82,17 @@ class ResponsesProtocol:
 
     def usage(self, body: bytes) -> tuple[TokenUsage | None, int]:
         try:
-            found = _read(body)
+            response = _read(body)
         except (msgspec.MsgspecError, UnicodeError) as error:
-            raise ValueError("no answer") from error
-        if found.output is None:
-            raise ValueError("an answer without output")
-        return found.usage.read() if found.usage is not None else None, sum(
-            map(len, map(bytes, found.output))
+            raise ValueError("the response is not valid JSON") from error
+        if response.output is None:
+            raise ValueError("the response has no output")
+        return response.usage.read() if response.usage is not None else None, sum(
+            map(len, map(bytes, response.output))
         )
 
     def parse_error(self, body: bytes) -> UpstreamRejection:
-        return objection(body)
+        return parse_rejection(body)
 
     def scanner(self) -> ResponsesParser:
         return ResponsesParser()
@@ -109,12 +109,12 @@ class ResponsesParser:
         self.chars = 0
         self.complete = False
         self.error = ""
-        self._cutter = sse.EventSplitter()
+        self._splitter = sse.EventSplitter()
 
     def forward(self, block: bytes, *, keep_usage: bool) -> bytes:
-        events = self._cutter.feed(block)[0] if block else self._cutter.flush()
+        events = self._splitter.feed(block)[0] if block else self._splitter.flush()
         for data in sse.data(events):
-            self._take(data)
+            self._scan_event(data)
         return events
 
     def events(self, block: bytes) -> Sequence[Event]:
@@ -123,16 +123,16 @@ class ResponsesParser:
     def end(self) -> Event:
         raise NotImplementedError
 
-    def _take(self, data: bytes) -> None:
+    def _scan_event(self, data: bytes) -> None:
         try:
-            found = _event(data)
+            event = _event(data)
         except (msgspec.MsgspecError, UnicodeError):
             return
-        if found.type.endswith(".delta") and isinstance(found.delta, str):
-            self.chars += len(found.delta)
-        elif found.type in _ENDS:
+        if event.type.endswith(".delta") and isinstance(event.delta, str):
+            self.chars += len(event.delta)
+        elif event.type in _ENDS:
             self.complete = True
-            if found.response is not None and found.response.usage is not None:
-                self.usage = found.response.usage.read()
-        elif found.type in ("error", "response.failed"):
+            if event.response is not None and event.response.usage is not None:
+                self.usage = event.response.usage.read()
+        elif event.type in ("error", "response.failed"):
             self.error = "The model server failed"

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from sixfold.clients import local_servers
 from sixfold.clients.chat import listing
 from sixfold.clients.chat.completions import Completions
-from sixfold.clients.chat.media_protocols import MAKING
+from sixfold.clients.chat.media_protocols import MEDIA_PROTOCOLS
 from sixfold.clients.chat.messages import Messages
 from sixfold.clients.chat.responses import ResponsesProtocol
 from sixfold.clients.chat.transport import Transport
@@ -28,19 +28,19 @@ _WIRES: Mapping[str, WireProtocol] = {
     "chat": Completions(),
     "messages": Messages(),
     "responses": ResponsesProtocol(),
-    **{wire.name: wire for wire in MAKING},
+    **{wire.name: wire for wire in MEDIA_PROTOCOLS},
 }
 # OpenAI's reasoning models reject `max_tokens`.
-_OPENAIS = Completions("max_completion_tokens")
+_OPENAI_COMPLETIONS = Completions("max_completion_tokens")
 # Protocols for which the caller's headers are forwarded.
-_HEADED = frozenset({"messages", "edits", "transcriptions"})
+_FORWARDED_HEADERS = frozenset({"messages", "edits", "transcriptions"})
 _BASES = {
     "openai": "https://api.openai.com/v1",
     "anthropic": "https://api.anthropic.com/v1",
     **{server.kind: f"{server.url}/v1" for server in local_servers.CHAT},
 }
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
-_NEAR = (".local", ".localhost", ".internal", ".lan", ".home.arpa")
+_LOCAL_SUFFIXES = (".local", ".localhost", ".internal", ".lan", ".home.arpa")
 _VERSION = "2023-06-01"
 _LIST_SECONDS, _KEY_SECONDS = 10.0, 1.0
 # Time for a response from a known port; a closed port refuses the connection at once.
@@ -66,29 +66,35 @@ class ModelServer:
         self._list = listing.listing_of(row.kind)
         self._listed: tuple[str, ...] = ()
         self._models: tuple[ServedModel, ...] = ()
-        self._take(())
-        self.there = True
+        self._set_models(())
+        self.available = True
         self.discovered = discovered
         # Whether it may work without a key.
-        self._open = bool(row.base_url) or row.kind in LOCAL_KINDS
-        self._headed: tuple[str | None, dict[str, str]] = (None, {})
-        own = urlsplit(self.base_url).hostname in _LOOPBACK
-        self.local = row.local or row.kind in LOCAL_KINDS or (own and not key())
-        self.in_local_network = self.local or _stands_near(urlsplit(self.base_url).hostname or "")
-        speaks = self.base_url == _BASES["openai"] if row.responses is None else row.responses
+        self._needs_no_key = bool(row.base_url) or row.kind in LOCAL_KINDS
+        self._cached_headers: tuple[str | None, dict[str, str]] = (None, {})
+        is_loopback = urlsplit(self.base_url).hostname in _LOOPBACK
+        self.local = row.local or row.kind in LOCAL_KINDS or (is_loopback and not key())
+        self.in_local_network = self.local or _is_in_local_network(urlsplit(self.base_url).hostname or "")
+        has_responses = self.base_url == _BASES["openai"] if row.responses is None else row.responses
         self._own = {"messages"} if row.kind == "anthropic" else _WIRES.keys() - {"messages"}
-        if not speaks:
+        if not has_responses:
             self._own -= {"responses"}
-        self._main = _WIRES["messages"] if row.kind == "anthropic" else _OPENAIS if speaks else _WIRES["chat"]
+        self._main_wire = (
+            _WIRES["messages"]
+            if row.kind == "anthropic"
+            else _OPENAI_COMPLETIONS
+            if has_responses
+            else _WIRES["chat"]
+        )
 
     @property
     def ready(self) -> bool:
         """Whether the last probe found it, and a provider's key is set."""
-        return self.there and (self._open or bool(self._key()))
+        return self.available and (self._needs_no_key or bool(self._key()))
 
     def wire(self, protocol: str) -> WireProtocol:
         """Return the caller's protocol if the server speaks it, else the server's main protocol."""
-        return _WIRES[protocol] if protocol in self._own else self._main
+        return _WIRES[protocol] if protocol in self._own else self._main_wire
 
     def serves(self, model: str) -> bool:
         """Return whether the server may have a model; without a configured list, any name is tried."""
@@ -110,26 +116,26 @@ class ModelServer:
         queries = listing.ModelQueries(self._transport, self.base_url, self._headers())
         with contextlib.suppress(UpstreamFailure, TimeoutError):
             async with asyncio.timeout(_LIST_SECONDS):
-                found = await self._list(queries)
-            if found is not None:
-                self._take(found)
+                models = await self._list(queries)
+            if models is not None:
+                self._set_models(models)
 
-    def _take(self, found: tuple[ServedModel, ...]) -> None:
-        self._models = listing.configured(self._row.models, found) if self._row.models else found
+    def _set_models(self, models: tuple[ServedModel, ...]) -> None:
+        self._models = listing.configured(self._row.models, models) if self._row.models else models
         self._listed = tuple(model.name for model in self._models)
 
     def open(
         self, wire: WireProtocol, path: str, body: bytes, headers: Mapping[str, str], *, stream: bool
     ) -> Coroutine[Any, Any, UpstreamStream]:
-        ours = self._headers()
-        if wire.name in _HEADED:
-            ours = {**ours, **headers}
-        return self._transport.post(self.base_url + path, ours, body, stream=stream)
+        own_headers = self._headers()
+        if wire.name in _FORWARDED_HEADERS:
+            own_headers = {**own_headers, **headers}
+        return self._transport.post(self.base_url + path, own_headers, body, stream=stream)
 
     def _headers(self) -> dict[str, str]:
         key = self._key()
-        if self._headed[0] == key:
-            return self._headed[1]
+        if self._cached_headers[0] == key:
+            return self._cached_headers[1]
         headers = {"Content-Type": "application/json"}
         if self._row.kind == "anthropic":
             headers["anthropic-version"] = _VERSION
@@ -137,7 +143,7 @@ class ModelServer:
                 headers["x-api-key"] = key
         elif key:
             headers["Authorization"] = f"Bearer {key}"
-        self._headed = (key, headers)
+        self._cached_headers = (key, headers)
         return headers
 
 
@@ -149,15 +155,15 @@ def _address(url: str) -> tuple[str, int | None, str]:
     return LOOPBACK if host in _LOOPBACK else host, port, parts.path.rstrip("/")
 
 
-def _stands_near(host: str) -> bool:
+def _is_in_local_network(host: str) -> bool:
     """Return whether a host is in the local network, by its name or address."""
     try:
         return not ipaddress.ip_address(host).is_global
     except ValueError:
-        return "." not in host or host.endswith(_NEAR)
+        return "." not in host or host.endswith(_LOCAL_SUFFIXES)
 
 
-class OwnAddresses(Upstream, Protocol):
+class EmbeddedServer(Upstream, Protocol):
     """A model server that runs as a part of this server, as for model files."""
 
     async def aclose(self) -> None:
@@ -196,26 +202,27 @@ class _Probe:
         self.url = kind.url_on(host)
         row = UpstreamRow(name, kind.kind, f"{self.url}/v1")
         self.server = ModelServer(row, transport, str, discovered=True)
-        self.server.there = False
+        self.server.available = False
         self.slow = False
         self._transport = transport
-        self._answered_at: float | None = None
+        self._responded_at: float | None = None
 
-    async def look(self, hosts: ProbeHosts, seconds: float) -> None:
+    async def probe(self, hosts: ProbeHosts, seconds: float) -> None:
         """Check whether the server is there. If it only responds slowly, it stays for two minutes."""
         try:
             async with asyncio.timeout(seconds):
-                there = await hosts.resolves(self.host) and await self._answers()
+                available = await hosts.resolves(self.host) and await self._responds()
         except TimeoutError:
             self.slow = True
-            moment = self._answered_at
-            self.server.there &= moment is not None and time.monotonic() - moment < _BUSY_SECONDS
+            last_response = self._responded_at
+            is_busy = last_response is not None and time.monotonic() - last_response < _BUSY_SECONDS
+            self.server.available &= is_busy
             return
-        self.slow, self.server.there = False, there
-        if there:
-            self._answered_at = time.monotonic()
+        self.slow, self.server.available = False, available
+        if available:
+            self._responded_at = time.monotonic()
 
-    async def _answers(self) -> bool:
+    async def _responds(self) -> bool:
         try:
             answer = await self._transport.get(self.url + self.kind.path, {})
             body = await listing.read_limited(answer, _PROBE_BYTES)
@@ -235,66 +242,68 @@ class ModelServers:
         *,
         hosts: ProbeHosts,
         own_ports: frozenset[int] = frozenset(),
-        own: Sequence[OwnAddresses] = (),
+        own: Sequence[EmbeddedServer] = (),
     ) -> None:
         self._transport = transport
         self.probe_seconds = PROBE_SECONDS
         self._own = own
         self._hosts = hosts
         configured = tuple(rows)
-        first = [ModelServer(row, transport, _given(row, key)) for row in configured]
+        configured_servers = [ModelServer(row, transport, _key_source(row, key)) for row in configured]
         names = {row.name for row in configured}
-        bases = {_address(server.base_url) for server in first}
-        self._servers: list[Upstream] = [*first, *own]
+        bases = {_address(server.base_url) for server in configured_servers}
+        self._servers: list[Upstream] = [*configured_servers, *own]
         for kind in ("openai", "anthropic"):
             if kind not in names and _address(_BASES[kind]) not in bases:
                 row = UpstreamRow(kind, kind)
-                self._servers.append(ModelServer(row, transport, _given(row, key)))
-        every = [_Probe(kind, host, transport) for host in hosts.names for kind in local_servers.CHAT]
+                self._servers.append(ModelServer(row, transport, _key_source(row, key)))
+        candidates = [_Probe(kind, host, transport) for host in hosts.names for kind in local_servers.CHAT]
         self._probes = [
             probe
-            for probe in every
+            for probe in candidates
             if probe.server.name not in names
             and _address(probe.server.base_url) not in bases
             and not (probe.host == LOOPBACK and probe.kind.port in own_ports)
         ]
         self._all = (*self._servers, *(probe.server for probe in self._probes))
-        self.looked = asyncio.Event()
+        self.refreshed = asyncio.Event()
 
     def __call__(self) -> tuple[Upstream, ...]:
         """Return every server, including those that are absent."""
         return self._all
 
-    async def look(self) -> None:
+    async def refresh_local(self) -> None:
         """Probe the known ports, and fetch the models of servers in the local network."""
-        await self._ask([server for server in self._servers if server.in_local_network])
+        await self._refresh([server for server in self._servers if server.in_local_network])
 
     async def refresh(self) -> None:
         """Probe the known ports, and fetch the models of all servers."""
-        await self._ask(self._servers)
-        self.looked.set()
+        await self._refresh(self._servers)
+        self.refreshed.set()
 
-    async def _ask(self, servers: Iterable[Upstream]) -> None:
+    async def _refresh(self, servers: Iterable[Upstream]) -> None:
         """Probe and query all servers concurrently."""
         await asyncio.gather(
-            *(server.refresh() for server in servers), *(self._look(probe) for probe in self._probes)
+            *(server.refresh() for server in servers), *(self._probe(probe) for probe in self._probes)
         )
-        self._drop_doubles()
+        self._drop_duplicates()
 
-    async def _look(self, probe: _Probe) -> None:
-        await probe.look(self._hosts, self.probe_seconds)
+    async def _probe(self, probe: _Probe) -> None:
+        await probe.probe(self._hosts, self.probe_seconds)
         await probe.server.refresh()
 
-    def _drop_doubles(self) -> None:
+    def _drop_duplicates(self) -> None:
         """Leave out servers that are found on this machine and again under the container host's name.
 
         Docker Desktop resolves that name to this machine too, so the same server responds at both addresses.
         """
-        here = {probe.kind.kind: probe.server for probe in self._probes if probe.host == LOOPBACK}
+        local_servers_by_kind = {
+            probe.kind.kind: probe.server for probe in self._probes if probe.host == LOOPBACK
+        }
         for probe in self._probes:
-            same = here.get(probe.kind.kind)
-            if probe.host == CONTAINER_HOST and same is not None and same.there:
-                probe.server.there &= same.models() != probe.server.models()
+            local_server = local_servers_by_kind.get(probe.kind.kind)
+            if probe.host == CONTAINER_HOST and local_server is not None and local_server.available:
+                probe.server.available &= local_server.models() != probe.server.models()
 
     def statuses(self) -> tuple[ServerStatus, ...]:
         """Return the status of every server as of the last probe."""
@@ -324,25 +333,25 @@ def _status(server: Upstream, titles: Mapping[str, str], slow: Container[str]) -
     )
 
 
-def _given(row: UpstreamRow, key: Callable[[str], str]) -> Callable[[], str]:
+def _key_source(row: UpstreamRow, key: Callable[[str], str]) -> Callable[[], str]:
     """Return the source of a server's key: its row, or the provider's own key for the provider's server."""
     if row.api_key:
         return lambda: row.api_key
     if row.base_url and row.base_url != _BASES.get(row.kind):
         return str
-    return _FreshProbe(lambda: key(f"{row.kind}_api_key")) if row.kind not in LOCAL_KINDS else str
+    return _CachedKey(lambda: key(f"{row.kind}_api_key")) if row.kind not in LOCAL_KINDS else str
 
 
-class _FreshProbe:
+class _CachedKey:
     """A key that is read from disk again after a second."""
 
-    def __init__(self, look: Callable[[], str]) -> None:
-        self._look = look
-        self._known = ""
-        self._until = 0.0
+    def __init__(self, read_key: Callable[[], str]) -> None:
+        self._read_key = read_key
+        self._value = ""
+        self._expires_at = 0.0
 
     def __call__(self) -> str:
-        moment = time.monotonic()
-        if moment >= self._until:
-            self._known, self._until = self._look(), moment + _KEY_SECONDS
-        return self._known
+        current_time = time.monotonic()
+        if current_time >= self._expires_at:
+            self._value, self._expires_at = self._read_key(), current_time + _KEY_SECONDS
+        return self._value

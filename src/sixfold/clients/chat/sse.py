@@ -4,31 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-_MOST = 8 * 2**20
+_MAX_BUFFER_BYTES = 8 * 2**20
 
 
 class EventSplitter:
     """Returns the complete events of a stream and buffers the incomplete rest."""
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._buffer = b""
 
     def feed(self, block: bytes) -> tuple[bytes, bool]:
         """Return the complete events, and whether a part of the next one is buffered."""
-        if self._rest:
-            block, self._rest = self._rest + block, b""
-            if not block.endswith((b"\n\n", b"\r\n\r\n")) and len(block) > _MOST:
+        if self._buffer:
+            block, self._buffer = self._buffer + block, b""
+            if not block.endswith((b"\n\n", b"\r\n\r\n")) and len(block) > _MAX_BUFFER_BYTES:
                 return block, False
         if block.endswith((b"\n\n", b"\r\n\r\n")):
             return block, False
         unix, dos = block.rfind(b"\n\n"), block.rfind(b"\r\n\r\n")
         cut = max(unix + 2 if unix >= 0 else 0, dos + 4 if dos >= 0 else 0)
-        self._rest = block[cut:]
-        return block[:cut], bool(self._rest)
+        self._buffer = block[cut:]
+        return block[:cut], bool(self._buffer)
 
     def flush(self) -> bytes:
         """Return the buffered rest as an event, with the end that the server omitted."""
-        rest, self._rest = self._rest, b""
+        rest, self._buffer = self._buffer, b""
         return rest and rest + b"\n\n"
 
 
@@ -36,6 +36,6 @@ def data(events: bytes) -> Iterator[bytes]:
     """Yield the data of each event."""
     for line in events.split(b"\n"):
         if line.startswith(b"data:"):
-            found = line[5:].strip()
-            if found:
-                yield found
+            value = line[5:].strip()
+            if value:
+                yield value

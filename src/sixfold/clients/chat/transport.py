@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from sixfold import __version__
 from sixfold.core.gateway.ports import UpstreamStream
 
-MAX_ANSWER = 64 * 2**20
+MAX_RESPONSE_BYTES = 64 * 2**20
 USER_AGENT = f"Sixfold/{__version__}"
 HEADERS = {"X-Sixfold-Hop": "1"}
 PLAIN = "asyncio_http"
@@ -73,17 +73,17 @@ def open_client(
     connect_seconds: float, quiet_seconds: float, clients: tuple[str, ...] = CLIENTS
 ) -> Transport:
     """Return a transport with the first installed client; `quiet_seconds` is the read timeout."""
-    *others, last = clients
-    for name in others:
+    *preferred, last = clients
+    for name in preferred:
         try:
-            return _over(name, connect_seconds, quiet_seconds)
+            return _load_client(name, connect_seconds, quiet_seconds)
         except ModuleNotFoundError as error:
             if error.name is None or error.name.partition(".")[0] != name:
                 raise
-    return _over(last, connect_seconds, quiet_seconds)
+    return _load_client(last, connect_seconds, quiet_seconds)
 
 
-def _over(name: str, connect_seconds: float, quiet_seconds: float) -> Transport:
+def _load_client(name: str, connect_seconds: float, quiet_seconds: float) -> Transport:
     module = importlib.import_module(f"sixfold.clients.chat.transports.{name}")
     transport: Transport = module.Client(connect_seconds, quiet_seconds)
     return transport

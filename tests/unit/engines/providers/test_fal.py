@@ -282,7 +282,7 @@ async def test_an_answer_that_is_longer_than_allowed_is_refused(
     fal: fakes.Fal, outside: ServerOutside, record: Record
 ) -> None:
     made = engine(fal, outside, limits={"answer_bytes": 100})
-    assert "too long" in await fails(made, parts.drawing(), record)
+    assert "above the size limit" in await fails(made, parts.drawing(), record)
 
 
 async def test_a_picture_inside_the_answer_needs_no_fetching(

@@ -162,7 +162,7 @@ async def test_a_creation_that_may_have_been_accepted_is_not_repeated(
 ) -> None:
     cut = fault_server.cut_short({"id": "abc", "status": "starting", "urls": {}})
     replicate.faults.add("create", cut)
-    assert "cannot be read" in await fails(engine(replicate, outside), parts.drawing(), record)
+    assert "cannot be parsed" in await fails(engine(replicate, outside), parts.drawing(), record)
     assert len(replicate.faults.steps("create")) == 1
 
 

@@ -218,5 +218,5 @@ async def test_a_model_that_says_nothing_has_failed(
 ) -> None:
     openai.faults.add("describe", fault_server.answer(200, {"choices": []}))
     made = OpenAICaption(outside, route="caption", base_url=openai.url, limits=LIMITS)
-    with pytest.raises(EngineError, match="without a text"):
+    with pytest.raises(EngineError, match="without text"):
         await made.run(parts.task("caption", {"image_url": parts.source(tmp_path)}), record)

@@ -31,7 +31,7 @@ _DIMENSIONS = 384
 # An estimate, as for model servers that report no usage.
 _CHARS_PER_TOKEN = 3.5
 _PREVIEW = (
-    "The model `embeddings` returns preview vectors, made from spelling instead of meaning, without one."
+    "Until then, the model `embeddings` returns preview vectors, which reflect spelling instead of meaning."
 )
 
 

@@ -26,9 +26,9 @@ def build(rows: Iterable[UpstreamRow], weights: Path, transport: Transport) -> t
     return tuple(
         GgufServer(
             name,
-            partial(files.named, Path(options.source).expanduser())
+            partial(files.models_at, Path(options.source).expanduser())
             if options.source
-            else partial(files.added, weights / FAMILY),
+            else partial(files.added_models, weights / FAMILY),
             options,
             transport,
         )

@@ -22,25 +22,25 @@ class GgufModel:
     projector: Path | None = None
 
 
-def named(source: Path) -> Mapping[str, GgufModel]:
+def models_at(source: Path) -> Mapping[str, GgufModel]:
     """Return the models of a file or a folder, by file name without suffix."""
     if source.is_dir():
-        return _of_folder(source)
+        return _models_in(source)
     return {_PART.sub("", source.stem): GgufModel(source)} if _is_model(source) else {}
 
 
-def added(folder: Path) -> Mapping[str, GgufModel]:
+def added_models(folder: Path) -> Mapping[str, GgufModel]:
     """Return the added models under a folder of weights, by the names given when adding, oldest first."""
-    found: list[tuple[str, str, GgufModel]] = []
+    records: list[tuple[str, str, GgufModel]] = []
     for record in folder.glob("[!.]*/sixfold.json"):
-        models = _of_folder(record.parent)
+        models = _models_in(record.parent)
         if models:
-            when = str(json.loads(record.read_bytes()).get("added", ""))
-            found.append((when, record.parent.name, next(iter(models.values()))))
-    return {name: model for _, name, model in sorted(found, key=lambda row: row[:2])}
+            added_at = str(json.loads(record.read_bytes()).get("added", ""))
+            records.append((added_at, record.parent.name, next(iter(models.values()))))
+    return {name: model for _, name, model in sorted(records, key=lambda row: row[:2])}
 
 
-def _of_folder(folder: Path) -> Mapping[str, GgufModel]:
+def _models_in(folder: Path) -> Mapping[str, GgufModel]:
     files = sorted(folder.rglob("*.gguf"))
     projector = next((path for path in files if path.name.startswith(_PROJECTOR)), None)
     models = [path for path in files if not path.name.startswith(_PROJECTOR) and _is_model(path)]

@@ -34,22 +34,24 @@ class GgufOptions:
     idle_seconds: float = 300.0
 
 
-def parse(name: str, given: Mapping[str, Any]) -> GgufOptions:
+def parse(name: str, options: Mapping[str, Any]) -> GgufOptions:
     """Parse the options of a row; raises `ValueError` with a one-line message."""
-    where = f"[gateway.upstreams.{name}]"
-    for word, value in given.items():
-        if word == "source":
+    label = f"[gateway.upstreams.{name}]"
+    for option, value in options.items():
+        if option == "source":
             if not isinstance(value, str):
-                raise ValueError(f"{where} source must be a GGUF file or a folder of them")
-        elif word not in _NUMBERS:
-            raise ValueError(f"{where} has an unknown field {word!r}")
-        elif not _within(word, value):
-            least, most = _NUMBERS[word]
-            raise ValueError(f"{where} {word} must be a number from {least:g} to {most:g}, not {value!r}")
-    return GgufOptions(**given)
+                raise ValueError(f"{label} source must be a GGUF file or a folder of them")
+        elif option not in _NUMBERS:
+            raise ValueError(f"{label} has an unknown field {option!r}")
+        elif not _is_valid(option, value):
+            minimum, maximum = _NUMBERS[option]
+            raise ValueError(
+                f"{label} {option} must be a number from {minimum:g} to {maximum:g}, not {value!r}"
+            )
+    return GgufOptions(**options)
 
 
-def _within(word: str, value: Any) -> bool:
-    least, most = _NUMBERS[word]
-    kinds = (int, float) if word == "idle_seconds" else (int,)
-    return isinstance(value, kinds) and not isinstance(value, bool) and least <= value <= most
+def _is_valid(name: str, value: Any) -> bool:
+    minimum, maximum = _NUMBERS[name]
+    kinds = (int, float) if name == "idle_seconds" else (int,)
+    return isinstance(value, kinds) and not isinstance(value, bool) and minimum <= value <= maximum

@@ -33,7 +33,7 @@ class RunningProcess:
     process: Process
     url: str
     key: str
-    _said: asyncio.Task[None]
+    _log_task: asyncio.Task[None]
 
     @property
     def alive(self) -> bool:
@@ -45,7 +45,7 @@ class RunningProcess:
         with contextlib.suppress(ProcessLookupError):
             self.process.kill()
         await self.process.wait()
-        await self._said
+        await self._log_task
 
 
 async def start(name: str, model: GgufModel, options: GgufOptions) -> RunningProcess:
@@ -55,11 +55,11 @@ async def start(name: str, model: GgufModel, options: GgufOptions) -> RunningPro
         sys.executable, "-m", _PROGRAM, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=_environment()
     )
     open_files.restore(process.pid)
-    lines: deque[str] = deque(maxlen=_LINES)
-    running = RunningProcess(process, "", key, asyncio.create_task(_listen(process, lines)))
+    log_lines: deque[str] = deque(maxlen=_LINES)
+    running = RunningProcess(process, "", key, asyncio.create_task(_collect_log(process, log_lines)))
     try:
         async with asyncio.timeout(_START_SECONDS):
-            running.url = await _ordered(process, _order(name, model, options, key))
+            running.url = await _send_options(process, _options(name, model, options, key))
         if running.url:
             return running
     except TimeoutError as error:
@@ -67,15 +67,15 @@ async def start(name: str, model: GgufModel, options: GgufOptions) -> RunningPro
     finally:
         if not running.url:
             await running.stop()
-    raise UpstreamFailure(f"cannot load {name}: {_reason(lines) or 'its process ended'}")
+    raise UpstreamFailure(f"cannot load {name}: {_reason(log_lines) or 'its process ended'}")
 
 
-async def _ordered(process: Process, order: dict[str, Any]) -> str:
+async def _send_options(process: Process, options: dict[str, Any]) -> str:
     """Send the options and return the URL, empty if the process has ended."""
     if process.stdin is None or process.stdout is None:
         return ""
     with contextlib.suppress(OSError):
-        process.stdin.write(json.dumps(order).encode() + b"\n")
+        process.stdin.write(json.dumps(options).encode() + b"\n")
         await process.stdin.drain()
     line = await process.stdout.readline()
     if not line:
@@ -84,7 +84,7 @@ async def _ordered(process: Process, order: dict[str, Any]) -> str:
     return str(json.loads(line)["url"]) if line else ""
 
 
-def _order(name: str, model: GgufModel, options: GgufOptions, key: str) -> dict[str, Any]:
+def _options(name: str, model: GgufModel, options: GgufOptions, key: str) -> dict[str, Any]:
     return {
         "model": name,
         "path": str(model.path),
@@ -102,18 +102,18 @@ def _environment() -> dict[str, str]:
     return settings.worker_environment()
 
 
-async def _listen(process: Process, lines: deque[str]) -> None:
+async def _collect_log(process: Process, log_lines: deque[str]) -> None:
     if process.stderr is None:
         return
     # An overlong line raises ValueError.
     with contextlib.suppress(ValueError):
         async for line in process.stderr:
-            lines.append(line.decode(errors="replace").strip())
+            log_lines.append(line.decode(errors="replace").strip())
 
 
-def _reason(lines: deque[str]) -> str:
+def _reason(log_lines: deque[str]) -> str:
     """Return the first error line without its prefix; later errors only follow from it."""
-    line = next((line for line in lines if "error" in line.lower()), "")
+    line = next((line for line in log_lines if "error" in line.lower()), "")
     return re.sub(r"^.*?error[^:]*: ", "", line)[:300]
 
 
@@ -121,17 +121,17 @@ def _reason(lines: deque[str]) -> str:
 class _ProcessSlot:
     """A model that is loaded or loading."""
 
-    coming: asyncio.Task[RunningProcess]
+    starting: asyncio.Task[RunningProcess]
     busy: int = 0
-    leaving: asyncio.TimerHandle | None = None
-    since: float = 0.0
+    idle_timer: asyncio.TimerHandle | None = None
+    idle_since: float = 0.0
 
     @property
-    def gone(self) -> bool:
-        coming = self.coming
-        if not coming.done():
+    def has_ended(self) -> bool:
+        starting = self.starting
+        if not starting.done():
             return False
-        return coming.cancelled() or coming.exception() is not None or not coming.result().alive
+        return starting.cancelled() or starting.exception() is not None or not starting.result().alive
 
 
 @dataclass(slots=True)
@@ -139,76 +139,76 @@ class ProcessPool:
     """At most `loaded` models at a time; the least recently used idle one is unloaded first."""
 
     options: GgufOptions
-    _rooms: dict[str, _ProcessSlot] = field(default_factory=dict[str, _ProcessSlot])
-    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    _left: asyncio.Event = field(default_factory=asyncio.Event)
+    _slots: dict[str, _ProcessSlot] = field(default_factory=dict[str, _ProcessSlot])
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _released: asyncio.Event = field(default_factory=asyncio.Event)
     _stopping: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
 
     def __len__(self) -> int:
         """Return the number of models that are loaded or loading."""
-        return len(self._rooms)
+        return len(self._slots)
 
     async def enter(self, name: str, model: GgufModel) -> tuple[RunningProcess, Callable[[], None]]:
         """Return a model's process, and a function to call once when it is no longer needed.
 
         Raises `UpstreamFailure`.
         """
-        async with self._turn:
-            room = self._rooms.get(name)
-            if room is None or room.gone:
-                self._rooms.pop(name, None)
-                await self._make_room()
-                room = _ProcessSlot(
+        async with self._lock:
+            slot = self._slots.get(name)
+            if slot is None or slot.has_ended:
+                self._slots.pop(name, None)
+                await self._free_slot()
+                slot = _ProcessSlot(
                     asyncio.create_task(start(name, model, self.options), name=f"gguf {name}")
                 )
-                self._rooms[name] = room
-            room.busy += 1
-            if room.leaving is not None:
-                room.leaving.cancel()
+                self._slots[name] = slot
+            slot.busy += 1
+            if slot.idle_timer is not None:
+                slot.idle_timer.cancel()
         try:
             # Other requests may wait for the same process.
-            running = await asyncio.shield(room.coming)
+            running = await asyncio.shield(slot.starting)
         except BaseException:
-            self._leave(name, room)
+            self._release(name, slot)
             raise
-        return running, lambda: self._leave(name, room)
+        return running, lambda: self._release(name, slot)
 
     async def aclose(self) -> None:
         """Stop all processes."""
-        for name, room in list(self._rooms.items()):
-            self._end(name, room)
+        for name, slot in list(self._slots.items()):
+            self._unload(name, slot)
         await asyncio.gather(*self._stopping)
 
-    def _leave(self, name: str, room: _ProcessSlot) -> None:
+    def _release(self, name: str, slot: _ProcessSlot) -> None:
         loop = asyncio.get_running_loop()
-        room.busy -= 1
-        if room.busy == 0:
-            room.since = loop.time()
-            room.leaving = loop.call_later(self.options.idle_seconds, self._end, name, room)
-            self._left.set()
+        slot.busy -= 1
+        if slot.busy == 0:
+            slot.idle_since = loop.time()
+            slot.idle_timer = loop.call_later(self.options.idle_seconds, self._unload, name, slot)
+            self._released.set()
 
-    async def _make_room(self) -> None:
-        while len(self._rooms) >= self.options.loaded:
-            idle = [(room.since, name) for name, room in self._rooms.items() if room.busy == 0]
+    async def _free_slot(self) -> None:
+        while len(self._slots) >= self.options.loaded:
+            idle = [(slot.idle_since, name) for name, slot in self._slots.items() if slot.busy == 0]
             if idle:
                 _, name = min(idle)
-                self._end(name, self._rooms[name])
+                self._unload(name, self._slots[name])
                 await asyncio.gather(*self._stopping)
             else:
-                self._left.clear()
-                await self._left.wait()
+                self._released.clear()
+                await self._released.wait()
 
-    def _end(self, name: str, room: _ProcessSlot) -> None:
-        if self._rooms.get(name) is room:
-            del self._rooms[name]
-        if room.leaving is not None:
-            room.leaving.cancel()
-        task = asyncio.create_task(_stopped(room))
+    def _unload(self, name: str, slot: _ProcessSlot) -> None:
+        if self._slots.get(name) is slot:
+            del self._slots[name]
+        if slot.idle_timer is not None:
+            slot.idle_timer.cancel()
+        task = asyncio.create_task(_stop_slot(slot))
         self._stopping.add(task)
         task.add_done_callback(self._stopping.discard)
 
 
-async def _stopped(room: _ProcessSlot) -> None:
-    room.coming.cancel()
+async def _stop_slot(slot: _ProcessSlot) -> None:
+    slot.starting.cancel()
     with contextlib.suppress(UpstreamFailure, asyncio.CancelledError):
-        await (await room.coming).stop()
+        await (await slot.starting).stop()

@@ -18,33 +18,33 @@ _CACHE_MIB = 256
 
 def main() -> None:
     """Load the model, print its URL, and serve until stdin closes."""
-    answer = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    output = os.fdopen(os.dup(1), "w", encoding="utf-8")
     # llama.cpp prints to stdout, which has to stay clean for the URL.
     os.dup2(2, 1)
-    order: dict[str, Any] = json.loads(sys.stdin.readline())
+    options: dict[str, Any] = json.loads(sys.stdin.readline())
     library: Any = importlib.import_module("xllamacpp")
-    server = library.Server(_parameters(library.CommonParams(), order))
-    answer.write(json.dumps({"url": server.listening_address}) + "\n")
-    answer.flush()
+    server = library.Server(_parameters(library.CommonParams(), options))
+    output.write(json.dumps({"url": server.listening_address}) + "\n")
+    output.flush()
     sys.stdin.read()
     # Threads of llama.cpp may still be running.
     os._exit(0)
 
 
-def _parameters(asked: Any, order: dict[str, Any]) -> Any:
-    asked.model.path = order["path"]
-    asked.model_alias = {order["model"]}
-    asked.hostnames, asked.port, asked.api_keys = ["127.0.0.1"], 0, [order["key"]]
-    asked.n_parallel, asked.n_ctx = order["slots"], order["slots"] * order["context"]
-    asked.cache_ram_mib = _CACHE_MIB
-    asked.endpoint_metrics, asked.offline, asked.ui = True, True, False
-    if order.get("projector"):
-        asked.mmproj.path = order["projector"]
-    if order.get("threads"):
-        asked.cpuparams.n_threads = asked.cpuparams_batch.n_threads = order["threads"]
-    if order.get("gpu_layers") is not None:
-        asked.n_gpu_layers = order["gpu_layers"]
-    return asked
+def _parameters(parameters: Any, options: dict[str, Any]) -> Any:
+    parameters.model.path = options["path"]
+    parameters.model_alias = {options["model"]}
+    parameters.hostnames, parameters.port, parameters.api_keys = ["127.0.0.1"], 0, [options["key"]]
+    parameters.n_parallel, parameters.n_ctx = options["slots"], options["slots"] * options["context"]
+    parameters.cache_ram_mib = _CACHE_MIB
+    parameters.endpoint_metrics, parameters.offline, parameters.ui = True, True, False
+    if options.get("projector"):
+        parameters.mmproj.path = options["projector"]
+    if options.get("threads"):
+        parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = options["threads"]
+    if options.get("gpu_layers") is not None:
+        parameters.n_gpu_layers = options["gpu_layers"]
+    return parameters
 
 
 if __name__ == "__main__":

@@ -18,14 +18,14 @@ from sixfold.core.gateway.capabilities import CHAT, VISION, ServedModel, guess_m
 from sixfold.core.gateway.ports import UpstreamFailure, UpstreamRejection, UpstreamStream, WireProtocol
 
 PACKAGE = "xllamacpp"
-_SENSELESS = re.compile(r"(image|audio|video) input is not supported")
+_UNSUPPORTED_MEDIA = re.compile(r"(image|audio|video) input is not supported")
 # Errors of the request that llama.cpp reports as internal errors.
-_CALLERS = re.compile(rf"{_SENSELESS.pattern}|Invalid base64|Failed to parse")
-_INNER = re.compile(r"\[json\.exception[^]]*\] ")
-_WITHOUT = {
-    "image": "This model sees no pictures: no projector (mmproj-….gguf) lies beside its file",
-    "audio": "This model hears no sound: no projector (mmproj-….gguf) beside its file is made for it",
-    "video": "This model sees no films: no projector (mmproj-….gguf) lies beside its file",
+_REQUEST_ERRORS = re.compile(rf"{_UNSUPPORTED_MEDIA.pattern}|Invalid base64|Failed to parse")
+_JSON_ERROR_PREFIX = re.compile(r"\[json\.exception[^]]*\] ")
+_UNSUPPORTED_MESSAGES = {
+    "image": "This model does not accept images: there is no projector (mmproj-….gguf) beside its file",
+    "audio": "This model does not accept audio: no projector (mmproj-….gguf) beside its file supports it",
+    "video": "This model does not accept video: there is no projector (mmproj-….gguf) beside its file",
 }
 
 
@@ -44,8 +44,8 @@ class _RequestRefused(msgspec.Struct):
     error: _OverCapacity
 
 
-_asked = msgspec.json.Decoder(_PendingRequest).decode
-_refused = msgspec.json.Decoder(_RequestRefused).decode
+_decode_request = msgspec.json.Decoder(_PendingRequest).decode
+_decode_error = msgspec.json.Decoder(_RequestRefused).decode
 
 
 class _Wire(Completions):
@@ -54,19 +54,19 @@ class _Wire(Completions):
     def parse_error(self, body: bytes) -> UpstreamRejection:
         """Return the rejection, with own messages for too long chats and for unsupported media."""
         try:
-            told = _refused(body).error
+            error = _decode_error(body).error
         except msgspec.MsgspecError:
             return super().parse_error(body)
-        if told.type == "exceed_context_size_error":
-            tokens, context = told.n_prompt_tokens, told.n_ctx
-            said = f"This conversation has {tokens} tokens, and the model has a context of {context}"
-            return UpstreamRejection(said, "messages", too_long=True)
-        sense = _SENSELESS.match(told.message)
-        if sense is not None:
-            return UpstreamRejection(_WITHOUT[sense[1]], "messages")
-        if not _CALLERS.match(told.message):
+        if error.type == "exceed_context_size_error":
+            tokens, context = error.n_prompt_tokens, error.n_ctx
+            message = f"This conversation has {tokens} tokens, and the model has a context of {context}"
+            return UpstreamRejection(message, "messages", too_long=True)
+        match = _UNSUPPORTED_MEDIA.match(error.message)
+        if match is not None:
+            return UpstreamRejection(_UNSUPPORTED_MESSAGES[match[1]], "messages")
+        if not _REQUEST_ERRORS.match(error.message):
             return super().parse_error(body)
-        return UpstreamRejection(_INNER.sub("", told.message).partition("\n")[0][:300])
+        return UpstreamRejection(_JSON_ERROR_PREFIX.sub("", error.message).partition("\n")[0][:300])
 
 
 _WIRE = _Wire()
@@ -87,16 +87,16 @@ class GgufServer:
         transport: Transport,
     ) -> None:
         self.name = name
-        self.house = ProcessPool(options)
+        self.pool = ProcessPool(options)
         self._find = find
         self._transport = transport
         self.files: Mapping[str, GgufModel] = {}
-        self._there = importlib.util.find_spec(PACKAGE) is not None
+        self._installed = importlib.util.find_spec(PACKAGE) is not None
 
     @property
     def ready(self) -> bool:
         """Whether llama.cpp is installed and there is a model."""
-        return self._there and bool(self.files)
+        return self._installed and bool(self.files)
 
     def wire(self, protocol: str) -> WireProtocol:
         return _WIRE
@@ -109,7 +109,7 @@ class GgufServer:
 
     def listing(self) -> tuple[ServedModel, ...]:
         """Return the models; one with a projector accepts images."""
-        return tuple(_described(name, model) for name, model in self.files.items())
+        return tuple(_model_info(name, model) for name, model in self.files.items())
 
     async def refresh(self) -> None:
         """Read the files again."""
@@ -119,39 +119,39 @@ class GgufServer:
         self, wire: WireProtocol, path: str, body: bytes, headers: Mapping[str, str], *, stream: bool
     ) -> UpstreamStream:
         """POST a body to the model's process, starting it if needed; raises `UpstreamFailure`."""
-        name = _asked(body).model
+        name = _decode_request(body).model
         model = self.files.get(name)
         if model is None:
-            raise UpstreamFailure(f"has no model {name} any more")
-        running, leave = await self.house.enter(name, model)
-        ours = {"Content-Type": "application/json", "Authorization": f"Bearer {running.key}"}
+            raise UpstreamFailure(f"no longer has the model {name}")
+        running, release = await self.pool.enter(name, model)
+        own_headers = {"Content-Type": "application/json", "Authorization": f"Bearer {running.key}"}
         try:
-            opened = await self._transport.post(f"{running.url}/v1{path}", ours, body, stream=stream)
-            if opened.status != 500:
-                return _HeldSlot(opened, leave)
-            told = await _whole(opened)
+            response = await self._transport.post(f"{running.url}/v1{path}", own_headers, body, stream=stream)
+            if response.status != 500:
+                return _HeldSlot(response, release)
+            error_body = await _read_and_close(response)
         except BaseException:
-            leave()
+            release()
             raise
-        leave()
-        return _ServerReply(_status_of(told), told)
+        release()
+        return _ServerReply(_status_of(error_body), error_body)
 
     async def aclose(self) -> None:
         """Stop the processes."""
-        await self.house.aclose()
+        await self.pool.aclose()
 
 
-async def _whole(opened: UpstreamStream) -> bytes:
+async def _read_and_close(response: UpstreamStream) -> bytes:
     try:
-        return await opened.read_all()
+        return await response.read_all()
     finally:
-        await opened.aclose()
+        await response.aclose()
 
 
-def _status_of(told: bytes) -> int:
+def _status_of(body: bytes) -> int:
     """Return 400 if a response of 500 reports an error of the request."""
     try:
-        return 400 if _CALLERS.match(_refused(told).error.message) else 500
+        return 400 if _REQUEST_ERRORS.match(_decode_error(body).error.message) else 500
     except msgspec.MsgspecError:
         return 500
 
@@ -163,11 +163,11 @@ class _ServerReply:
 
     def __init__(self, status: int, body: bytes) -> None:
         self.status = status
-        self._left = body
+        self._body = body
 
     async def read(self) -> bytes:
-        told, self._left = self._left, b""
-        return told
+        body, self._body = self._body, b""
+        return body
 
     async def read_all(self) -> bytes:
         return await self.read()
@@ -179,26 +179,26 @@ class _ServerReply:
 class _HeldSlot:
     """A response; its process is in use until it is closed."""
 
-    def __init__(self, opened: UpstreamStream, leave: Callable[[], None]) -> None:
-        self._opened = opened
-        self._leave: Callable[[], None] | None = leave
-        self.status = opened.status
-        self.retry_after = opened.retry_after
-        self.read = opened.read
-        self.read_all = opened.read_all
+    def __init__(self, response: UpstreamStream, release: Callable[[], None]) -> None:
+        self._response = response
+        self._release: Callable[[], None] | None = release
+        self.status = response.status
+        self.retry_after = response.retry_after
+        self.read = response.read
+        self.read_all = response.read_all
 
     async def aclose(self) -> None:
         """Release the connection, on which llama.cpp stops generating, and the process."""
-        leave, self._leave = self._leave, None
+        release, self._release = self._release, None
         try:
-            await self._opened.aclose()
+            await self._response.aclose()
         finally:
-            if leave is not None:
-                leave()
+            if release is not None:
+                release()
 
 
-def _described(name: str, model: GgufModel) -> ServedModel:
-    named = guess_model(name)
-    if not named.chat:
-        return named
+def _model_info(name: str, model: GgufModel) -> ServedModel:
+    guess = guess_model(name)
+    if not guess.chat:
+        return guess
     return ServedModel(name, frozenset({CHAT, VISION} if model.projector else {CHAT}), stated=True)

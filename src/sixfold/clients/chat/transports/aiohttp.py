@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import aiohttp
 
-from sixfold.clients.chat.transport import HEADERS, MAX_ANSWER, USER_AGENT
+from sixfold.clients.chat.transport import HEADERS, MAX_RESPONSE_BYTES, USER_AGENT
 from sixfold.core.gateway.ports import UpstreamFailure
 
 
@@ -43,14 +43,14 @@ class Client:
         self, method: str, url: str, headers: Mapping[str, str], body: bytes | None
     ) -> AiohttpStream:
         try:
-            answer = await self.session().request(
+            response = await self.session().request(
                 method, url, headers=headers, data=body, allow_redirects=False
             )
         except TimeoutError as error:
-            raise UpstreamFailure("did not answer in time") from error
+            raise UpstreamFailure("did not respond in time") from error
         except (aiohttp.ClientError, OSError) as error:
             raise UpstreamFailure("could not be reached") from error
-        return AiohttpStream(answer)
+        return AiohttpStream(response)
 
     async def aclose(self) -> None:
         if self._session is not None:
@@ -63,18 +63,18 @@ class Client:
 class AiohttpStream:
     """A response whose headers have arrived."""
 
-    def __init__(self, answer: aiohttp.ClientResponse) -> None:
-        self._answer = answer
-        self.status = answer.status
-        self.retry_after = answer.headers.get("retry-after", "")
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self._response = response
+        self.status = response.status
+        self.retry_after = response.headers.get("retry-after", "")
 
     async def read(self) -> bytes:
         try:
-            return await self._answer.content.readany()
+            return await self._response.content.readany()
         except TimeoutError as error:
-            raise UpstreamFailure("stopped answering") from error
+            raise UpstreamFailure("stopped responding") from error
         except (aiohttp.ClientError, OSError) as error:
-            raise UpstreamFailure("broke off its answer") from error
+            raise UpstreamFailure("disconnected before the response was complete") from error
 
     async def read_all(self) -> bytes:
         blocks: list[bytes] = []
@@ -82,10 +82,10 @@ class AiohttpStream:
         while block := await self.read():
             blocks.append(block)
             size += len(block)
-            if size > MAX_ANSWER:
-                raise UpstreamFailure("gave an answer that is too long")
+            if size > MAX_RESPONSE_BYTES:
+                raise UpstreamFailure("returned a response above the size limit")
         return b"".join(blocks)
 
     async def aclose(self) -> None:
         """Release the connection; aiohttp reuses it if the response was read to its end."""
-        self._answer.close() if not self._answer.content.at_eof() else self._answer.release()
+        self._response.close() if not self._response.content.at_eof() else self._response.release()

@@ -15,16 +15,16 @@ from urllib.parse import urlsplit
 
 import httptools
 
-from sixfold.clients.chat.transport import HEADERS, MAX_ANSWER, USER_AGENT
+from sixfold.clients.chat.transport import HEADERS, MAX_RESPONSE_BYTES, USER_AGENT
 from sixfold.core.gateway.ports import UpstreamFailure
 
 # Idle connections to one server, and how long they are kept.
-_KEPT, _KEPT_SECONDS = 256, 60.0
+_MAX_IDLE, _IDLE_SECONDS = 256, 60.0
 # Pause reading from the server when this many bytes are buffered.
-_AHEAD = 256 * 1024
+_MAX_BUFFERED_BYTES = 256 * 1024
 # Cached URLs, and cached sets of headers.
 _MAX_URLS = 64
-_ALWAYS = {**HEADERS, "User-Agent": USER_AGENT, "Accept": "*/*"}
+_DEFAULT_HEADERS = {**HEADERS, "User-Agent": USER_AGENT, "Accept": "*/*"}
 
 
 class _Address(NamedTuple):
@@ -33,7 +33,7 @@ class _Address(NamedTuple):
     host: str
     port: int
     path: bytes
-    hosted: bytes
+    request_prefix: bytes
 
 
 class Client:
@@ -43,7 +43,7 @@ class Client:
         self._connect_seconds = connect_seconds
         self._quiet_seconds = quiet_seconds
         self._addresses: dict[str, _Address] = {}
-        self._kept: dict[tuple[str, int], list[_Connection]] = {}
+        self._idle: dict[tuple[str, int], list[_Connection]] = {}
         self._busy: set[_Connection] = set()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -51,18 +51,18 @@ class Client:
         self, url: str, headers: Mapping[str, str], body: bytes, *, stream: bool
     ) -> Coroutine[Any, Any, HttpReply]:
         """POST `body`; without `stream`, wait for the complete response."""
-        more = b"Content-Length: %d\r\n" % len(body)
-        return self._send(b"POST ", url, _headed(headers, more), body, stream)
+        content_length = b"Content-Length: %d\r\n" % len(body)
+        return self._send(b"POST ", url, _serialize_headers(headers, content_length), body, stream)
 
     def get(self, url: str, headers: Mapping[str, str]) -> Coroutine[Any, Any, HttpReply]:
-        return self._send(b"GET ", url, _headed(headers, b""), b"", True)
+        return self._send(b"GET ", url, _serialize_headers(headers, b""), b"", True)
 
     async def aclose(self) -> None:
-        for lines in self._kept.values():
-            for line in tuple(lines):
-                line.close()
-        for line in tuple(self._busy):
-            line.close()
+        for connections in self._idle.values():
+            for connection in tuple(connections):
+                connection.close()
+        for connection in tuple(self._busy):
+            connection.close()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -71,86 +71,94 @@ class Client:
 
     async def _send(self, method: bytes, url: str, headers: bytes, body: bytes, stream: bool) -> HttpReply:
         address = self._addresses.get(url) or self._address(url)
-        raw = b"".join((method, address.path, address.hosted, headers, b"\r\n", body))
-        line = self._take(address)
+        raw = b"".join((method, address.path, address.request_prefix, headers, b"\r\n", body))
+        connection = self._take_idle(address)
         while True:
-            if line is None:
-                line = await self._connect(address)
-            answer = line.ask(raw, whole=not stream)
-            self._busy.add(line)
+            if connection is None:
+                connection = await self._connect(address)
+            reply = connection.ask(raw, whole=not stream)
+            self._busy.add(connection)
             if self._timer is None:
-                self._timer = line.loop.call_later(self._quiet_seconds, self._ring)
+                self._timer = connection.loop.call_later(self._quiet_seconds, self._time_out_quiet)
             try:
-                await answer.begun()
+                await reply.started()
             except _ConnectionReset:
                 # The server closed the idle connection and has not received the request.
-                line.close()
-                line = None
+                connection.close()
+                connection = None
             except BaseException:
-                line.close()
+                connection.close()
                 raise
             else:
-                return answer
+                return reply
 
-    def _take(self, address: _Address) -> _Connection | None:
-        kept = self._kept.get((address.host, address.port))
-        if not kept:
+    def _take_idle(self, address: _Address) -> _Connection | None:
+        idle = self._idle.get((address.host, address.port))
+        if not idle:
             return None
-        line = kept.pop()
-        if line.loop.time() - line.heard < _KEPT_SECONDS:
-            return line
-        line.close()
-        return self._take(address)
+        connection = idle.pop()
+        if connection.loop.time() - connection.last_activity < _IDLE_SECONDS:
+            return connection
+        connection.close()
+        return self._take_idle(address)
 
     async def _connect(self, address: _Address) -> _Connection:
         loop = asyncio.get_running_loop()
-        where = address.host, address.port
+        endpoint = address.host, address.port
         try:
             async with asyncio.timeout(self._connect_seconds):
-                _, line = await loop.create_connection(lambda: _Connection(self, where, loop), *where)
+                _, connection = await loop.create_connection(
+                    lambda: _Connection(self, endpoint, loop), *endpoint
+                )
         except TimeoutError as error:
-            raise UpstreamFailure("did not answer in time") from error
+            raise UpstreamFailure("did not respond in time") from error
         except OSError as error:
             raise UpstreamFailure("could not be reached") from error
-        return line
+        return connection
 
-    def keep(self, line: _Connection) -> None:
+    def release(self, connection: _Connection) -> None:
         """Return a connection to the pool after its response has ended."""
-        self._busy.discard(line)
-        kept = self._kept.setdefault(line.where, [])
-        kept.append(line)
-        if len(kept) > _KEPT or line.heard - kept[0].heard > _KEPT_SECONDS:
-            kept[0].close()
+        self._busy.discard(connection)
+        idle = self._idle.setdefault(connection.endpoint, [])
+        idle.append(connection)
+        if len(idle) > _MAX_IDLE or connection.last_activity - idle[0].last_activity > _IDLE_SECONDS:
+            idle[0].close()
 
-    def forget(self, line: _Connection) -> None:
+    def forget(self, connection: _Connection) -> None:
         """Remove a closed connection."""
-        self._busy.discard(line)
-        kept = self._kept.get(line.where)
-        if kept is not None and line in kept:
-            kept.remove(line)
+        self._busy.discard(connection)
+        idle = self._idle.get(connection.endpoint)
+        if idle is not None and connection in idle:
+            idle.remove(connection)
 
     def _address(self, url: str) -> _Address:
         parts = urlsplit(url)
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        said = "".join(f"{name}: {value}\r\n" for name, value in {"Host": parts.netloc, **_ALWAYS}.items())
-        hosted = f" HTTP/1.1\r\n{said}".encode("ascii")
-        address = _Address(parts.hostname or "", parts.port or 80, path.encode("ascii"), hosted)
+        header_lines = "".join(
+            f"{name}: {value}\r\n" for name, value in {"Host": parts.netloc, **_DEFAULT_HEADERS}.items()
+        )
+        request_prefix = f" HTTP/1.1\r\n{header_lines}".encode("ascii")
+        address = _Address(parts.hostname or "", parts.port or 80, path.encode("ascii"), request_prefix)
         if len(self._addresses) >= _MAX_URLS:
             self._addresses.clear()
         self._addresses[url] = address
         return address
 
-    def _ring(self) -> None:
+    def _time_out_quiet(self) -> None:
         """Time out quiet connections, and start the timer for the next one."""
         self._timer = None
         if not self._busy:
             return
-        moment = asyncio.get_running_loop().time()
-        for line in [line for line in self._busy if line.heard + self._quiet_seconds <= moment]:
-            line.time_out()
+        current_time = asyncio.get_running_loop().time()
+        for connection in [
+            connection
+            for connection in self._busy
+            if connection.last_activity + self._quiet_seconds <= current_time
+        ]:
+            connection.time_out()
         if self._busy:
-            due = min(line.heard for line in self._busy) + self._quiet_seconds
-            self._timer = asyncio.get_running_loop().call_at(due, self._ring)
+            due = min(connection.last_activity for connection in self._busy) + self._quiet_seconds
+            self._timer = asyncio.get_running_loop().call_at(due, self._time_out_quiet)
 
 
 class _ConnectionReset(Exception):
@@ -160,36 +168,36 @@ class _ConnectionReset(Exception):
 class _Connection(asyncio.Protocol):
     """A connection; between two responses it accepts no data."""
 
-    def __init__(self, client: Client, where: tuple[str, int], loop: asyncio.AbstractEventLoop) -> None:
-        self.where = where
+    def __init__(self, client: Client, endpoint: tuple[str, int], loop: asyncio.AbstractEventLoop) -> None:
+        self.endpoint = endpoint
         self.loop = loop
-        self.heard = 0.0
+        self.last_activity = 0.0
         self._client = client
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
-        self._answer: HttpReply | None = None
+        self._reply: HttpReply | None = None
         self._used = False
 
     def ask(self, raw: bytes, *, whole: bool) -> HttpReply:
         """Send a request and return its response, which has not begun yet."""
-        self._answer = answer = HttpReply(self, whole=whole, stale=self._used)
+        self._reply = reply = HttpReply(self, whole=whole, stale=self._used)
         self._used = True
-        self.heard = self.loop.time()
+        self.last_activity = self.loop.time()
         if self._transport is None:
-            answer.fail("could not be reached")
+            reply.fail("could not be reached")
         else:
             self._transport.write(raw)
-        return answer
+        return reply
 
-    def leave(self, answer: HttpReply) -> None:
+    def leave(self, reply: HttpReply) -> None:
         """Release a response: the connection is kept if the response has ended."""
-        if self._answer is not answer:
+        if self._reply is not reply:
             return
-        transport, self._answer = self._transport, None
-        if answer.again and transport is not None and not transport.get_write_buffer_size():
-            if answer.paused:
+        transport, self._reply = self._transport, None
+        if reply.reusable and transport is not None and not transport.get_write_buffer_size():
+            if reply.paused:
                 transport.resume_reading()
-            self._client.keep(self)
+            self._client.release(self)
         else:
             self.close()
 
@@ -198,12 +206,12 @@ class _Connection(asyncio.Protocol):
         transport, self._transport = self._transport, None
         if transport is not None:
             transport.abort()
-        self._fail("broke off its answer")
+        self._fail("disconnected before the response was complete")
 
     def time_out(self) -> None:
         """Fail the response because nothing arrived within the time limit."""
-        began = self._answer is not None and self._answer.status
-        self._fail("stopped answering" if began else "did not answer in time")
+        has_begun = self._reply is not None and self._reply.status
+        self._fail("stopped responding" if has_begun else "did not respond in time")
         self.close()
 
     def pause(self, *, reading: bool) -> None:
@@ -211,10 +219,10 @@ class _Connection(asyncio.Protocol):
         if self._transport is not None:
             (self._transport.resume_reading if reading else self._transport.pause_reading)()
 
-    def _fail(self, why: str) -> None:
-        answer, self._answer = self._answer, None
-        if answer is not None:
-            answer.fail(why)
+    def _fail(self, reason: str) -> None:
+        reply, self._reply = self._reply, None
+        if reply is not None:
+            reply.fail(reason)
 
     # asyncio calls these methods.
 
@@ -222,45 +230,45 @@ class _Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        self.heard = self.loop.time()
-        if self._answer is None:
+        self.last_activity = self.loop.time()
+        if self._reply is None:
             self.close()
             return
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
-            self._fail("gave an answer that cannot be read")
+            self._fail("returned a response that cannot be parsed")
             self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        answer = self._answer
+        reply = self._reply
         self._transport = None
-        if answer is not None:
-            answer.hung_up(in_order=exc is None)
+        if reply is not None:
+            reply.connection_closed(in_order=exc is None)
         self.close()
 
     # httptools calls these methods.
 
     def on_message_begin(self) -> None:
-        if self._answer is None or self._answer.complete:
-            raise ValueError("an answer to no question")
+        if self._reply is None or self._reply.complete:
+            raise ValueError("response without a request")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._answer is not None:
-            self._answer.head(name.lower(), value)
+        if self._reply is not None:
+            self._reply.head(name.lower(), value)
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
-        if self._answer is not None and status >= 200:
-            self._answer.begin(status)
+        if self._reply is not None and status >= 200:
+            self._reply.begin(status)
 
     def on_body(self, data: bytes) -> None:
-        if self._answer is not None:
-            self._answer.take(data)
+        if self._reply is not None:
+            self._reply.take(data)
 
     def on_message_complete(self) -> None:
-        if self._answer is not None and self._answer.status:
-            self._answer.end(again=self._parser.should_keep_alive())
+        if self._reply is not None and self._reply.status:
+            self._reply.end(reusable=self._parser.should_keep_alive())
 
 
 class HttpReply:
@@ -268,57 +276,57 @@ class HttpReply:
 
     __slots__ = (
         "_blocks",
+        "_connection",
         "_fault",
-        "_line",
+        "_has_length",
         "_size",
-        "_sized",
         "_stale",
-        "_unheard",
         "_waiting",
+        "_was_reset",
         "_whole",
-        "again",
         "complete",
         "paused",
         "retry_after",
+        "reusable",
         "status",
     )
 
-    def __init__(self, line: _Connection, *, whole: bool, stale: bool) -> None:
+    def __init__(self, connection: _Connection, *, whole: bool, stale: bool) -> None:
         self.status = 0
         self.retry_after = ""
         self.complete = False
         # Whether the connection can be reused.
-        self.again = False
+        self.reusable = False
         self.paused = False
-        self._line = line
+        self._connection = connection
         self._whole = whole
         self._stale = stale
-        self._unheard = False
+        self._was_reset = False
         self._fault = ""
-        self._sized = False
+        self._has_length = False
         self._blocks: list[bytes] = []
         self._size = 0
         self._waiting: asyncio.Future[None] | None = None
 
-    async def begun(self) -> None:
+    async def started(self) -> None:
         """Wait for the headers, or for the whole response if `whole`.
 
         Raises `UpstreamFailure` and `_ConnectionReset`.
         """
         while not (self.complete if self._whole else self.status):
             self._check()
-            await self._more()
+            await self._wait_more()
 
     async def read(self) -> bytes:
         while not self._blocks:
             if self.complete:
                 return b""
             self._check()
-            await self._more()
+            await self._wait_more()
         blocks, self._blocks, self._size = self._blocks, [], 0
         if self.paused:
             self.paused = False
-            self._line.pause(reading=True)
+            self._connection.pause(reading=True)
         return blocks[0] if len(blocks) == 1 else b"".join(blocks)
 
     async def read_all(self) -> bytes:
@@ -327,28 +335,28 @@ class HttpReply:
             self._check()
             if self.paused:
                 self.paused = False
-                self._line.pause(reading=True)
-            await self._more()
+                self._connection.pause(reading=True)
+            await self._wait_more()
         return await self.read()
 
     async def aclose(self) -> None:
         """Release the connection; it is reused if the response has ended."""
-        self._line.leave(self)
+        self._connection.leave(self)
 
     def _check(self) -> None:
-        if self._unheard:
+        if self._was_reset:
             raise _ConnectionReset
         if self._fault:
             raise UpstreamFailure(self._fault)
 
-    def _more(self) -> asyncio.Future[None]:
-        self._waiting = waiting = self._line.loop.create_future()
-        return waiting
+    def _wait_more(self) -> asyncio.Future[None]:
+        self._waiting = waiter = self._connection.loop.create_future()
+        return waiter
 
     def _wake(self) -> None:
-        waiting, self._waiting = self._waiting, None
-        if waiting is not None and not waiting.done():
-            waiting.set_result(None)
+        waiter, self._waiting = self._waiting, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
 
     # The connection calls these methods.
 
@@ -357,7 +365,7 @@ class HttpReply:
         if name == b"retry-after":
             self.retry_after = value.decode("latin-1")
         elif name in {b"content-length", b"transfer-encoding"}:
-            self._sized = True
+            self._has_length = True
 
     def begin(self, status: int) -> None:
         """Set the status after the headers."""
@@ -370,44 +378,44 @@ class HttpReply:
         self._blocks.append(data)
         self._size += len(data)
         if not self._whole:
-            if self._size > _AHEAD and not self.paused:
+            if self._size > _MAX_BUFFERED_BYTES and not self.paused:
                 self.paused = True
-                self._line.pause(reading=False)
+                self._connection.pause(reading=False)
             self._wake()
-        elif self._size > MAX_ANSWER:
-            self.fail("gave an answer that is too long")
+        elif self._size > MAX_RESPONSE_BYTES:
+            self.fail("returned a response above the size limit")
 
-    def end(self, *, again: bool) -> None:
+    def end(self, *, reusable: bool) -> None:
         """Mark the response as complete."""
-        self.complete, self.again = True, again
+        self.complete, self.reusable = True, reusable
         self._wake()
 
-    def hung_up(self, *, in_order: bool) -> None:
+    def connection_closed(self, *, in_order: bool) -> None:
         """Handle a closed connection, which ends a body of unknown length."""
-        if self.complete or (self.status and not self._sized and in_order):
-            self.end(again=False)
+        if self.complete or (self.status and not self._has_length and in_order):
+            self.end(reusable=False)
         elif self.status:
-            self.fail("broke off its answer")
+            self.fail("disconnected before the response was complete")
         else:
-            self._unheard = self._stale
+            self._was_reset = self._stale
             self.fail("could not be reached")
 
-    def fail(self, why: str) -> None:
+    def fail(self, reason: str) -> None:
         """Mark the response as failed."""
         if not self.complete:
-            self._fault = self._fault or why
+            self._fault = self._fault or reason
             self._wake()
 
 
-def _headed(headers: Mapping[str, str], more: bytes) -> bytes:
+def _serialize_headers(headers: Mapping[str, str], extra: bytes) -> bytes:
     """Serialize the headers; of names that differ only in case, the last one counts."""
-    return _said(tuple(headers.items())) + more
+    return _header_lines(tuple(headers.items())) + extra
 
 
 @functools.lru_cache(maxsize=_MAX_URLS)
-def _said(headers: tuple[tuple[str, str], ...]) -> bytes:
+def _header_lines(headers: tuple[tuple[str, str], ...]) -> bytes:
     lines = {name.lower(): f"{name}: {value}\r\n" for name, value in headers}
-    said = "".join(lines.values())
-    if said.count("\r") + said.count("\n") != 2 * len(lines):
-        raise UpstreamFailure("cannot be told such headers")
-    return said.encode("latin-1")
+    serialized = "".join(lines.values())
+    if serialized.count("\r") + serialized.count("\n") != 2 * len(lines):
+        raise UpstreamFailure("cannot receive these headers: they contain a line break")
+    return serialized.encode("latin-1")

@@ -12,7 +12,7 @@ from pyreqwest.exceptions import BodyDecodeError, PyreqwestError, RequestTimeout
 from pyreqwest.request import StreamRequest
 from pyreqwest.response import Response
 
-from sixfold.clients.chat.transport import HEADERS, MAX_ANSWER, USER_AGENT
+from sixfold.clients.chat.transport import HEADERS, MAX_RESPONSE_BYTES, USER_AGENT
 from sixfold.core.gateway.ports import UpstreamFailure
 
 
@@ -59,9 +59,9 @@ class Client:
         try:
             return PyreqwestStream(request, await request.__aenter__())
         except RequestTimeoutError as error:
-            raise UpstreamFailure("did not answer in time") from error
+            raise UpstreamFailure("did not respond in time") from error
         except BodyDecodeError as error:
-            raise UpstreamFailure("broke off its answer") from error
+            raise UpstreamFailure("disconnected before the response was complete") from error
         except PyreqwestError as error:
             raise UpstreamFailure("could not be reached") from error
 
@@ -77,33 +77,33 @@ class PyreqwestStream:
     def __init__(self, request: StreamRequest, response: Response) -> None:
         self._request: StreamRequest | None = request
         self._reader = response.body_reader
-        self._read_up = False
+        self._complete = False
         self.status = response.status
         self.retry_after = response.get_header("retry-after") or ""
 
     async def read(self) -> bytes:
         try:
             while (block := await self._reader.read_chunk()) is not None:
-                _heed()
+                _check_canceled()
                 if block:
                     return bytes(block)
         except RequestTimeoutError as error:
-            raise UpstreamFailure("stopped answering") from error
+            raise UpstreamFailure("stopped responding") from error
         except PyreqwestError as error:
-            raise UpstreamFailure("broke off its answer") from error
+            raise UpstreamFailure("disconnected before the response was complete") from error
         return b""
 
     async def read_all(self) -> bytes:
         try:
-            found = await self._reader.read(MAX_ANSWER + 1)
+            buffer = await self._reader.read(MAX_RESPONSE_BYTES + 1)
         except RequestTimeoutError as error:
-            raise UpstreamFailure("stopped answering") from error
+            raise UpstreamFailure("stopped responding") from error
         except PyreqwestError as error:
-            raise UpstreamFailure("broke off its answer") from error
-        body = bytes(found or b"")
-        if len(body) > MAX_ANSWER:
-            raise UpstreamFailure("gave an answer that is too long")
-        self._read_up = True
+            raise UpstreamFailure("disconnected before the response was complete") from error
+        body = bytes(buffer or b"")
+        if len(body) > MAX_RESPONSE_BYTES:
+            raise UpstreamFailure("returned a response above the size limit")
+        self._complete = True
         return body
 
     async def aclose(self) -> None:
@@ -111,11 +111,11 @@ class PyreqwestStream:
         request, self._request = self._request, None
         if request is None:
             return
-        leaving = request.__aexit__(None, None, None)
-        await (leaving if self._read_up else asyncio.shield(leaving))
+        closing = request.__aexit__(None, None, None)
+        await (closing if self._complete else asyncio.shield(closing))
 
 
-def _heed() -> None:
+def _check_canceled() -> None:
     """Raise if the task was canceled: the client misses that when the next bytes are already there."""
     task = asyncio.current_task()
     if task is not None and task.cancelling():
