@@ -1,4 +1,4 @@
-"""Where a markdown text has code and headings, as CommonMark draws them; each pass takes linear time."""
+"""Code and headings of a markdown text, found as CommonMark defines them; each pass takes linear time."""
 
 from __future__ import annotations
 
@@ -19,19 +19,21 @@ _HEADING = re.compile(
     re.MULTILINE,
 )
 _CLOSING = re.compile(r"(?:^|[ \t]+)#+$")
-_MARKED = re.compile(  # code is passed over: what stands in it marks nothing
+# Code is skipped, because marks in it have no meaning.
+_MARKED = re.compile(
     r"`++[^`]++`++"
     r"|(?P<mark>\*{1,3}+|~~)(?=\S)(?P<strong>(?:`[^`]*`|[^*~`])+)(?<=\S)(?P=mark)"
     r"|(?<!\w)(?P<line>_{1,3})(?=\S)(?P<soft>(?:`[^`]*`|[^_`])+)(?<=\S)(?P=line)(?!\w)"
     r"|!?\[(?P<label>[^\[\]]*)\]\([^()]*\)"
 )
 _TICKED = re.compile(r"(`+)[ ]?([^`]+?)[ ]?\1")
-_DEEPEST = 3  # marks within marks
+# The nesting depth of marks that is resolved.
+_DEEPEST = 3
 
 
 @dataclass(frozen=True, slots=True)
 class HeadingBlock:
-    """A heading: its level (1 to 6), its text as written, and the piece of the body that it is."""
+    """A heading: its level (1 to 6), its text as written, and its position in the body."""
 
     level: int
     text: str
@@ -40,7 +42,7 @@ class HeadingBlock:
 
 
 def headings(body: str) -> Iterator[HeadingBlock]:
-    """Every heading in its order, `# so` or underlined; none is in fenced code."""
+    """Return all headings in order, both `# ATX` and underlined ones, except in fenced code."""
     for found in _HEADING.finditer(without_fences(body)):
         level = len(found["marks"]) if found["marks"] else 1 + found["rule"].startswith("-")
         text = _CLOSING.sub("", (found["over"] or found["text"])[:MAX_HEADING].strip())
@@ -49,7 +51,7 @@ def headings(body: str) -> Iterator[HeadingBlock]:
 
 
 def read_aloud(text: str) -> str:
-    """A heading's text without the marks of links, emphasis and code."""
+    """Return the text of a heading without the marks of links, emphasis and code."""
     for _ in range(_DEEPEST):
         text, changed = _MARKED.subn(_within, text)
         if not changed:
@@ -62,13 +64,13 @@ def _within(found: re.Match[str]) -> str:
 
 
 def without_code(body: str) -> str:
-    """The body with code blanked out; every other character keeps its place."""
+    """Return the body with code replaced by spaces, so that all other characters keep their positions."""
     body = without_fences(body)
     return _CODE.sub(_blank, body) if "`" in body else body
 
 
 def without_fences(body: str) -> str:
-    """The same for fenced code only."""
+    """Replace fenced code by spaces, as `without_code` does."""
     if "```" not in body and "~~~" not in body:
         return body
     parts: list[str] = []
@@ -80,10 +82,9 @@ def without_fences(body: str) -> str:
 
 
 def _fenced(body: str) -> Iterator[tuple[int, int]]:
-    """Where fenced code begins and ends; what is never closed goes on to the end.
+    """Return the ranges of fenced code; an unclosed fence extends to the end.
 
-    Not so in a list or a quotation, which ends sooner: there a fence that nothing closes gives way to the
-    next one that stands further left.
+    In a list or quotation, which ends sooner, an unclosed fence ends at the next fence with less indentation.
     """
     opened: re.Match[str] | None = None
     for line in _FENCE.finditer(body):
@@ -97,7 +98,7 @@ def _fenced(body: str) -> Iterator[tuple[int, int]]:
 
 
 def _is_inside(lead: str) -> bool:
-    """Whether what stands before a fence puts it into a list or a quotation."""
+    """Return whether the text before a fence puts it into a list or a quotation."""
     return len(lead.expandtabs(4)) > 3 or bool(lead.strip())
 
 

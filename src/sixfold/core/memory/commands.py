@@ -1,7 +1,7 @@
-"""The ways to change a page, each one transaction: write, edit, rename, delete, restore, link, date.
+"""Changes of pages, each one transaction: write, edit, rename, delete, restore, link, and timeline entries.
 
-Every one of them checks the key, the version that the caller had seen, and what it costs; and a change that
-changes nothing makes no version.
+Each checks the key, the version that the caller has seen, and the cost. A change without effect creates no
+version.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sixfold.core.memory.pages import FoundPage, PageDraft, PageWritePlan
 
 @dataclass(frozen=True, slots=True)
 class WriteTerms:
-    """On which terms a change is wanted: the version that was seen, what may be there already."""
+    """The conditions of a change: the version that the caller has seen, and whether a page may exist."""
 
     if_version: int | None = None
     overwrite: bool = False
@@ -33,7 +33,7 @@ FREELY = WriteTerms(overwrite=True)
 
 @dataclass(frozen=True, slots=True)
 class SavedPage:
-    """A page after a change, and whether it is new (or back from deletion)."""
+    """A page after a change; `created` also if it was deleted before."""
 
     page: MemoryPage
     created: bool = False
@@ -42,21 +42,20 @@ class SavedPage:
 
 @dataclass(frozen=True, slots=True)
 class PageWriter:
-    """Whoever writes, and the limits that hold."""
+    """The caller of a change, and the limits that apply."""
 
     caller: Caller
     limits: MemoryLimits
 
     def check(self) -> None:
-        """Raise `Forbidden` for a key that reads only."""
+        """Raise `Forbidden` for a read-only key."""
         if not self.caller.may_write:
             raise errors.Forbidden("This needs the right memory.write, which this key does not have")
 
     def check_page(self, slug: str, found: FoundPage | None) -> None:
-        """Raise `Forbidden` unless the caller may change what is at a slug, or has been there.
+        """Raise `Forbidden` unless the caller may change the page at a slug, even if it was deleted.
 
-        For a key of some collections the error is the same whether there is no page or one that the key may
-        not change.
+        For a key limited to collections, the error does not reveal whether a page exists.
         """
         self.check()
         if self.caller.collections and (found is None or not self.caller.may_change(found.page.collections)):
@@ -66,7 +65,7 @@ class PageWriter:
             )
 
     def check_collections(self, slug: str, collections: Sequence[str]) -> None:
-        """Raise `Forbidden` unless the caller may keep a page in these collections."""
+        """Raise `Forbidden` unless the caller may store a page in these collections."""
         if self.caller.may_change(tuple(collections)):
             return
         raise errors.Forbidden(
@@ -95,9 +94,9 @@ def check_version(found: FoundPage | None, slug: str, terms: WriteTerms) -> None
 
 
 def write(writer: PageWriter, wanted: PageWrite, terms: WriteTerms) -> Transaction[SavedPage]:
-    """Create a page, or replace what it says. A slug that only redirects, or whose page is deleted, is free.
+    """Create a page or replace its content; a slug of a redirect or a deleted page is free.
 
-    Raises `Conflict` for one that is taken, unless `terms` allow it.
+    Raises `Conflict` for an existing page unless `terms` allow it.
     """
     writer.check()
     found = yield from _at(writer, wanted.slug)
@@ -120,7 +119,7 @@ def write(writer: PageWriter, wanted: PageWrite, terms: WriteTerms) -> Transacti
 
 
 def edit(writer: PageWriter, slug: str, change: PageEdit, terms: WriteTerms) -> Transaction[SavedPage]:
-    """Change a part of a page; raises `NotFound`, `BadRequest` where the edit does not fit the text."""
+    """Change a part of a page; raise `NotFound`, or `BadRequest` if the edit does not fit the text."""
     found = yield from _open(writer, slug, terms)
     draft = page_edits.edited(found.page, change, writer.limits)
     return (yield from _changed(writer, change.operation, found.page, draft))
@@ -128,14 +127,14 @@ def edit(writer: PageWriter, slug: str, change: PageEdit, terms: WriteTerms) -> 
 
 @dataclass(frozen=True, slots=True)
 class TagChange:
-    """Tags to add to a page, and tags to take off."""
+    """Tags to add to a page and tags to remove."""
 
     add: Sequence[str] = ()
     remove: Sequence[str] = ()
 
 
 def tag(writer: PageWriter, slug: str, change: TagChange, terms: WriteTerms) -> Transaction[SavedPage]:
-    """Add tags to a page, or take some off."""
+    """Add tags to a page, or remove some."""
     found = yield from _open(writer, slug, terms)
     gone = page_edits.texts("tags", list(change.remove))
     kept = [name for name in found.page.tags if name not in gone]
@@ -146,9 +145,9 @@ def tag(writer: PageWriter, slug: str, change: TagChange, terms: WriteTerms) -> 
 def rename(
     writer: PageWriter, slug: str, to: str, terms: WriteTerms, path: str = ""
 ) -> Transaction[SavedPage]:
-    """Give a page another slug, and another file: links to it follow, the old one leads there.
+    """Change the slug of a page; links follow it, and the old slug redirects.
 
-    Raises `Conflict`.
+    Raises `Conflict` if the new slug is taken.
     """
     found = yield from _open(writer, slug, terms)
     if to == found.page.slug:
@@ -166,14 +165,14 @@ def rename(
 
 
 def delete(writer: PageWriter, slug: str, terms: WriteTerms) -> Transaction[MemoryPage]:
-    """Take a page out of sight; any of its versions brings it back."""
+    """Delete a page; each of its versions can restore it."""
     found = yield from _open(writer, slug, terms)
     yield from pages.delete(found.page)
     return found.page
 
 
 def restore(writer: PageWriter, slug: str, version: int, terms: WriteTerms) -> Transaction[SavedPage]:
-    """Make what a version said the newest version, of a deleted page too; raises `NotFound`."""
+    """Make an older version the newest, also for a deleted page; raise `NotFound`."""
     writer.check()
     account_id = writer.caller.account_id
     found = yield from pages.locate(account_id, slug)
@@ -197,7 +196,7 @@ def restore(writer: PageWriter, slug: str, version: int, terms: WriteTerms) -> T
 def link(
     writer: PageWriter, slug: str, wanted: tuple[str, str, str], terms: WriteTerms
 ) -> Transaction[MemoryPage]:
-    """Keep a typed link (target, type, context) of a page; one that inference drew is confirmed by it."""
+    """Store a typed link (target, type, context) of a page; this confirms an inferred link."""
     found = yield from _open(writer, slug, terms)
     yield from usage.spend(writer.caller.account_id, writer.limits, usage.Growth.of_texts(wanted))
     moment = max((yield from now()), found.page.updated_at)
@@ -209,7 +208,7 @@ def link(
 def unlink(
     writer: PageWriter, slug: str, link: tuple[str, str], terms: WriteTerms
 ) -> Transaction[MemoryPage]:
-    """Take a link (to, type or "") back; one that inference drew is dismissed. Raises as `links.remove`."""
+    """Remove a link (target, type or ""); an inferred link is dismissed. Raises as `links.remove` does."""
     found = yield from _open(writer, slug, terms)
     moment = max((yield from now()), found.page.updated_at)
     yield from links.remove(found.page, link, moment)
@@ -220,7 +219,7 @@ def unlink(
 def judge(
     writer: PageWriter, slug: str, wanted: tuple[str, str, links.Verdict], terms: WriteTerms
 ) -> Transaction[MemoryPage]:
-    """Confirm or dismiss the links (to, type or "") that inference drew; raises `NotFound` without any."""
+    """Confirm or dismiss the inferred links (target, type or ""); raise `NotFound` if there is none."""
     found = yield from _open(writer, slug, terms)
     yield from links.judge_all(found.page, wanted)
     yield from pages.reindex(found.page)
@@ -228,7 +227,7 @@ def judge(
 
 
 def note(writer: PageWriter, slug: str, entry: TimelineEntry, terms: WriteTerms) -> Transaction[MemoryPage]:
-    """Add an entry to a page's timeline."""
+    """Add an entry to the timeline of a page."""
     found = yield from _open(writer, slug, terms)
     texts = (entry.date, entry.summary, entry.detail, entry.source)
     yield from usage.spend(writer.caller.account_id, writer.limits, usage.Growth.of_texts(texts))
@@ -237,11 +236,8 @@ def note(writer: PageWriter, slug: str, entry: TimelineEntry, terms: WriteTerms)
     return found.page
 
 
-# -- what all of them need -----------------------------------------------------------------------
-
-
 def _open(writer: PageWriter, slug: str, terms: WriteTerms) -> Transaction[FoundPage]:
-    """The page to change, by its slug or an old one."""
+    """Return the page to change, by its current or an old slug."""
     found = yield from pages.locate(writer.caller.account_id, slug)
     writer.check_page(slug, found)
     if found is None or found.deleted:
@@ -251,16 +247,16 @@ def _open(writer: PageWriter, slug: str, terms: WriteTerms) -> Transaction[Found
 
 
 def _at(writer: PageWriter, slug: str) -> Transaction[FoundPage | None]:
-    """What is at exactly this slug; raises `Forbidden` where it is not the caller's to change."""
+    """Return the page at exactly this slug; raise `Forbidden` if the caller may not change it."""
     found = yield from pages.at(writer.caller.account_id, slug)
     yield from check_slug(writer, slug, found)
     return found
 
 
 def check_slug(writer: PageWriter, slug: str, found: FoundPage | None) -> Transaction[None]:
-    """Raise `Forbidden` where writing at a slug takes it from a page that the caller may not change.
+    """Raise `Forbidden` if using a slug would take it from a page that the caller may not change.
 
-    `found` is what is at the slug; where nothing is, it may still lead to a page that had it before.
+    `found` is the page at the slug; without one, the slug may still redirect to the page that had it before.
     """
     writer.check()
     if found is None and writer.caller.collections:
@@ -270,7 +266,7 @@ def check_slug(writer: PageWriter, slug: str, found: FoundPage | None) -> Transa
 
 
 def differs(draft: PageDraft, page: MemoryPage) -> Transaction[bool]:
-    """Whether saving a draft would change the page, its kept links or its timeline."""
+    """Return whether saving a draft would change the page, its stored links or its timeline."""
     if page_edits.differs(draft, page):
         return True
     if draft.links is not None and set(draft.links) != set((yield from links.of_calls(page))):

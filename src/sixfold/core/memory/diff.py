@@ -1,6 +1,6 @@
-"""What lies between two texts: blocks of lines that are alike or not, hunks to be shown, words inside a line.
+"""Differences between two texts: blocks of equal or different lines, hunks for display, and words in a line.
 
-Lines end at a line feed, a carriage return or both, and nowhere else; `"".join(lines(text))` is the text.
+Lines end only at a line feed, a carriage return or both; `"".join(lines(text))` is the text.
 """
 
 from __future__ import annotations
@@ -13,13 +13,16 @@ from typing import Literal, NamedTuple
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 _WORD = re.compile(r"\w+|\s+|[^\w\s]")
-_MOST_PAIRS = 2_000_000  # of equal lines; more would take seconds to sort out
-_MOST_WORDS = 600  # of a line whose words are compared
-_ALIKE = 0.35  # lines less alike than this are shown whole
+# The limit on pairs of equal lines; more would take seconds to compare.
+_MOST_PAIRS = 2_000_000
+# The limit on the words of a line that are compared.
+_MOST_WORDS = 600
+# Lines with a lower similarity are shown whole.
+_ALIKE = 0.35
 
 
 class DiffBlock(NamedTuple):
-    """Some lines of one text and what stands for them in the other, from start to before end."""
+    """A range of lines of one text and the matching range of the other, as start and end indexes."""
 
     same: bool
     old: tuple[int, int]
@@ -27,12 +30,12 @@ class DiffBlock(NamedTuple):
 
 
 def lines(text: str) -> list[str]:
-    """The lines of a text with their ends."""
+    """Split a text into lines with their ends."""
     return _LINE.findall(text)
 
 
 def blocks(old: Sequence[str], new: Sequence[str]) -> list[DiffBlock]:
-    """Two texts as blocks in their order, which cover both; texts too much alike within are one block."""
+    """Return the blocks that cover both texts in order; texts with too many equal lines are one block."""
     first = _common(old, new)
     last = _common(old[first:][::-1], new[first:][::-1])
     a, b = old[first : len(old) - last], new[first : len(new) - last]
@@ -62,18 +65,15 @@ def _inner(a: Sequence[str], b: Sequence[str]) -> Iterator[DiffBlock]:
         yield DiffBlock(tag == "equal", (i, j), (k, m))
 
 
-# -- to be shown ---------------------------------------------------------------------------------
-
-
 class DiffPiece(NamedTuple):
-    """A part of a line, and whether it is what differs."""
+    """A part of a line, and whether it differs."""
 
     differs: bool
     text: str
 
 
 class DiffLine(NamedTuple):
-    """One line of a comparison; its number in each text, 0 where it is not there."""
+    """A line of a comparison with its number in each text, 0 where it is missing."""
 
     kind: Literal["same", "gone", "new"]
     old: int
@@ -82,14 +82,14 @@ class DiffLine(NamedTuple):
 
 
 class Hunk(NamedTuple):
-    """Lines that belong together, and how many equal ones were left out before them."""
+    """Lines that are shown together, and the number of equal lines omitted before them."""
 
     skipped: int
     lines: tuple[DiffLine, ...]
 
 
 def hunks(before: str, after: str, context: int = 3) -> tuple[Hunk, ...]:
-    """What differs between two texts, with `context` equal lines around it; () when they are equal."""
+    """Return the differences between two texts with `context` equal lines around them; () if equal."""
     old, new = lines(before), lines(after)
     shown = _shown(old, new)
     near = [False] * len(shown)
@@ -136,7 +136,7 @@ def _bare(line: str) -> str:
 
 
 def words(old: str, new: str) -> tuple[tuple[DiffPiece, ...], tuple[DiffPiece, ...]]:
-    """Two lines as pieces that are alike or differ; whole where they have little in common."""
+    """Split two lines into equal and different pieces; lines with little in common stay whole."""
     a, b = _WORD.findall(old), _WORD.findall(new)
     whole = (DiffPiece(False, old),), (DiffPiece(False, new),)
     if max(len(a), len(b)) > _MOST_WORDS:

@@ -1,4 +1,4 @@
-"""Browsing by folder: the segments of slugs as a tree that is opened step by step."""
+"""Browsing by folder: the segments of slugs as a tree."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from sixfold.core.memory import pages
 from sixfold.core.memory.models import Caller
 
 MOST_FOLDERS = 500
-_LAST = "\U0010ffff"  # sorts after everything
+# This character sorts after all others.
+_LAST = "\U0010ffff"
 
 
 @dataclass(frozen=True, slots=True)
 class OpenedFolder:
-    """What is in one folder: the folders with their counts, and some of the pages."""
+    """The content of a folder: its subfolders with page counts, and some of its pages."""
 
     folders: tuple[Row, ...]
     pages: tuple[Row, ...]
@@ -23,9 +24,9 @@ class OpenedFolder:
 
 
 def opened(caller: Caller, prefix: str, limit: int, after: str = "") -> Transaction[OpenedFolder]:
-    """The folder whose slugs begin with `prefix`; pages by slug from behind `after` on.
+    """Return the folder with the slug prefix `prefix`, and its pages by slug after `after`.
 
-    "" is the whole memory, of which only the folders are told: its pages are found by their last change.
+    The prefix "" is the whole memory, of which only the folders are listed.
     """
     params = {"account_id": caller.account_id, "prefix": prefix}
     inside = yield from _inside(caller, params)
@@ -38,7 +39,7 @@ def opened(caller: Caller, prefix: str, limit: int, after: str = "") -> Transact
 
 
 def _inside(caller: Caller, params: Mapping[str, str]) -> Transaction[Rows]:
-    """The folders with their counts: kept for the whole memory, counted anew for a key that sees a part."""
+    """Return the subfolders with page counts, which are stored unless the key is limited."""
     if not caller.collections:
         return (yield Query("folders_counted", {**params, "limit": MOST_FOLDERS}))
     seen = {"prefix_end": params["prefix"] + _LAST, "collections": pages.encode(sorted(caller.collections))}

@@ -1,4 +1,4 @@
-"""The YAML block at the head of a markdown file: read leniently, changed key by key, otherwise kept."""
+"""YAML front matter of a markdown file: parsed leniently, and changed per key without altering the rest."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ _MAX_NESTING = 300
 _MAX_LINE = 1000
 _SPLIT = re.compile(r"[,\n]")
 _HASHED = re.compile(r"#[^\s,]+(?:\s+#[^\s,]+)+")
-OWN = frozenset(  # keys that say what a page is, not whom it leads to
+# These keys describe the page itself and are not links.
+OWN = frozenset(
     {"title", "type", "tags", "tag", "collections", "collection", "links", "timeline", "alias", "aliases"}
 )
 _LOADER: Any = type("Loader", (getattr(yaml, "CBaseLoader", yaml.BaseLoader),), {})
@@ -33,14 +34,15 @@ def _nothing(*_: object) -> str:
 
 _NULL = "tag:yaml.org,2002:null"
 _LOADER.add_implicit_resolver(_NULL, re.compile(r"(?:~|null|Null|NULL)\Z"), list("~nN"))
-_LOADER.add_constructor(_NULL, _nothing)  # every other scalar stays the text that it is
+# Every other scalar remains a text.
+_LOADER.add_constructor(_NULL, _nothing)
 
 Value = str | tuple[str, ...] | list[Mapping[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
 class FrontMatter:
-    """What a head sets; None where it says nothing."""
+    """The fields that a front matter sets; None for missing ones."""
 
     title: str | None = None
     type: str | None = None
@@ -51,7 +53,7 @@ class FrontMatter:
     old_slugs: tuple[str, ...] | None = None
 
     def named(self) -> Iterator[tuple[str, str | tuple[str, ...] | None]]:
-        """The four that a page has too."""
+        """The four fields that are also columns of a page."""
         yield "title", self.title
         yield "type", self.type
         yield "tags", self.tags
@@ -62,7 +64,7 @@ NOTHING = FrontMatter()
 
 
 def block(text: str) -> str:
-    """The block at the head of a text with its fences, word for word; "" where there is none."""
+    """Return the front matter of a text verbatim with its fences, or ""."""
     opened = _OPEN.match(text)
     if opened is None:
         return ""
@@ -71,7 +73,7 @@ def block(text: str) -> str:
 
 
 def inside(head: str) -> str:
-    """A block without its fences."""
+    """Return a block without its fences."""
     opened = _OPEN.match(head)
     if opened is None:
         return ""
@@ -80,7 +82,7 @@ def inside(head: str) -> str:
 
 
 def read(head: str) -> FrontMatter | None:
-    """What a block sets; None when it is no mapping at all, and so a text between two rules."""
+    """Parse a block; return None if it is not a mapping, and so is a text between two rules."""
     text = inside(head)
     if not text.strip():
         return NOTHING
@@ -96,12 +98,12 @@ def read(head: str) -> FrontMatter | None:
 
 
 def _is_shallow(text: str) -> bool:
-    """Whether YAML may read it: what nests without end would take the parser's stack with it."""
+    """Return whether YAML may parse it; deep nesting would exhaust the parser's stack."""
     return text.count("[") + text.count("{") <= _MAX_NESTING and _NESTED.search(text) is None
 
 
 def _leniently(text: str) -> FrontMatter | None:
-    """Of what is nearly YAML, the lines `key: value`."""
+    """Parse the lines `key: value` of malformed YAML."""
     found: dict[str, object] = {}
     for line in text.splitlines():
         simple = _SIMPLE.fullmatch(line) if len(line) <= _MAX_LINE else None
@@ -111,7 +113,7 @@ def _leniently(text: str) -> FrontMatter | None:
 
 
 def properties(body: str) -> FrontMatter:
-    """What the lines `key:: value` at the top of an outliner's page set."""
+    """Parse the lines `key:: value` at the top of an outliner's page."""
     found: dict[str, object] = {}
     if "::" in body[:2000]:
         for line in body[:2000].split("\n"):
@@ -139,7 +141,7 @@ def _text(value: object) -> str | None:
 
 
 def _texts(value: object) -> tuple[str, ...] | None:
-    """A list, or a text with commas; None where nothing is said."""
+    """Return a list of texts, splitting a text at its commas, or None for no value."""
     if isinstance(value, str):
         plain = value.strip()
         pieces = plain.split() if _HASHED.fullmatch(plain) else _SPLIT.split(plain.strip("[]"))
@@ -152,9 +154,9 @@ def _texts(value: object) -> tuple[str, ...] | None:
 
 
 def _rows(value: object, needed: set[str]) -> tuple[Mapping[str, str], ...] | None:
-    """A list of mappings of texts that all have some keys, as an export writes them; else None.
+    """Return a list of mappings of texts that all have `keys`, as an export writes them, or None.
 
-    An alias can repeat one long row many times in few characters, so rows and their characters are counted.
+    An alias can repeat a long row many times in few characters, so rows and their characters are limited.
     """
     if not isinstance(value, list) or not value:
         return None
@@ -174,10 +176,7 @@ def _rows(value: object, needed: set[str]) -> tuple[Mapping[str, str], ...] | No
 
 
 def changed(head: str, values: Mapping[str, Value]) -> str:
-    """A head with some keys set anew, all else in it as it was; one that was not there is made.
-
-    A value that is empty takes its key out.
-    """
+    """Return a front matter with some keys changed; an empty value removes its key."""
     newline = "\r\n" if "\r\n" in head else "\n"
     opened = _OPEN.match(head)
     if opened is None:
@@ -191,7 +190,7 @@ def changed(head: str, values: Mapping[str, Value]) -> str:
 
 
 def _replaced(lines: list[str], key: str, line: str) -> list[str]:
-    """The lines with the one of `key`, and what is indented under it, replaced; else with it at the end."""
+    """Return the lines with the one of `key`, and its indented lines, replaced or appended."""
     start = next((at for at, text in enumerate(lines) if key_of(text) == key), None)
     if start is None:
         if lines and line and not lines[-1].endswith("\n"):
@@ -204,13 +203,13 @@ def _replaced(lines: list[str], key: str, line: str) -> list[str]:
 
 
 def key_of(line: str) -> str:
-    """The key that a line of a block begins with, in lower case; "" where it begins with none."""
+    """Return the key at the start of a line in lower case, or ""."""
     name, colon, _ = line.partition(":")
     return name.strip().strip("\"'").lower() if colon and line[:1] not in " \t#-" else ""
 
 
 def _line(key: str, value: Value) -> str:
-    """`key: value` in YAML's flow style."""
+    """Return `key: value` in YAML's flow style."""
     if isinstance(value, str):
         return f"{key}: {_scalar(value)}"
     if isinstance(value, tuple):
@@ -224,7 +223,7 @@ _WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n"}
 
 
 def _scalar(text: str) -> str:
-    """A text as YAML reads it back: bare where that is safe, else in quotes."""
+    """Return a text as a YAML scalar, in quotes if necessary."""
     if _BARE.fullmatch(text) and text.lower() not in _WORDS:
         return text
     return '"' + "".join(_escaped(char) for char in text) + '"'

@@ -1,4 +1,4 @@
-"""What a page may be: every text that comes in is checked here, and refused in one sentence."""
+"""Limits on the texts of pages; every external text is validated here."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ TAGS = 100
 SUMMARY_CHARS = 2_000
 DETAIL_CHARS = 20_000
 CONTEXT_CHARS = 2_000
-LONG_SLUG = 800  # of a slug as it is sent, before it is made one
+# The limit on the characters of a slug before it is normalized.
+LONG_SLUG = 800
 PAGE_SIZE = 50
 MAX_PAGE_SIZE = 500
 DEPTH = 5
 NODES = 500
 DIFF_CHARS = 1_000_000
-SHOWN = 100  # of a page's backlinks and timeline, with the page itself
+# The number of backlinks and timeline entries in a response with a page.
+SHOWN = 100
 _TYPE = re.compile(r"[^\W\d][\w -]*")
 _DATE = re.compile(r"(\d{4})(?:-(\d{2})(?:-(\d{2}))?)?", re.ASCII)
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
@@ -38,7 +40,7 @@ _TO_THE_MILLISECOND = re.compile(r"\.\d{3}(?!\d)", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class MemoryLimits:
-    """What the operator sets; sizes in bytes of UTF-8."""
+    """Limits that the operator sets; sizes are bytes of UTF-8."""
 
     page_bytes: int = 2**20
     import_files: int = 200_000
@@ -49,7 +51,7 @@ class MemoryLimits:
 
 
 def text(name: str, value: str) -> str:
-    """A text that every store can keep: no NUL, no half of a surrogate pair."""
+    """Return a text that every store accepts, without NUL and unpaired surrogates; raise `BadRequest`."""
     if "\0" in value:
         raise errors.BadRequest(f"{name} has the character U+0000, which no text may have")
     try:
@@ -63,7 +65,7 @@ def text(name: str, value: str) -> str:
 
 
 def line(name: str, value: str, most: int) -> str:
-    """A text of one line in NFC without space around it, 1 to `most` characters."""
+    """Return a text of one line with 1 to `most` characters, in NFC and stripped; raise `BadRequest`."""
     found = text(name, value).strip()
     if len(found) <= most * MAX_DECOMPOSED:
         found = normalized("NFC", found).strip()
@@ -78,7 +80,7 @@ def line(name: str, value: str, most: int) -> str:
 
 
 def loose_line(value: str, most: int) -> str:
-    """What of a text in a file can be such a line; "" when nothing can."""
+    """Return the valid line nearest to a text of a file, or ""."""
     if value.isascii() and value.isprintable():
         return value.strip()[:most].strip()
     begin = value[: most * MAX_DECOMPOSED]
@@ -87,14 +89,14 @@ def loose_line(value: str, most: int) -> str:
 
 
 def long_text(name: str, value: str, most: int) -> str:
-    """A text of several lines, up to `most` characters, possibly none."""
+    """Return a text of several lines with at most `most` characters; raise `BadRequest`."""
     if len(value) > most:
         raise errors.BadRequest(f"{name} has {len(value)} characters; {most} are the most")
     return text(name, value)
 
 
 def names(name: str, values: Sequence[str]) -> tuple[str, ...]:
-    """Tags or collections: each once, in their order, without a leading `#`."""
+    """Return the unique tags or collections in order, without a leading `#`; raise `BadRequest`."""
     sent = dict.fromkeys(value.strip().lstrip("# ") for value in values)
     if len(sent) > TAGS:
         raise errors.BadRequest(f"{name} has {len(sent)} entries; {TAGS} are the most")
@@ -102,13 +104,13 @@ def names(name: str, values: Sequence[str]) -> tuple[str, ...]:
 
 
 def loose_names(values: Sequence[str]) -> tuple[str, ...]:
-    """The same of a file, which is never refused for them."""
+    """Return the valid tags or collections of a file; invalid ones are skipped."""
     found = (loose_line(value.strip().lstrip("# "), TAG_CHARS) for value in values)
     return tuple(dict.fromkeys(value for value in found if value))[:TAGS]
 
 
 def link_type(value: str) -> str:
-    """A link's type: a word, in lower case, with `_` for spaces."""
+    """Return a link type: one word in lower case with `_` for spaces; raise `BadRequest`."""
     found = line("type", value, TYPE_CHARS)
     if not _TYPE.fullmatch(found):
         raise errors.BadRequest("type must be a word of letters, digits, _ and -, as in works_at")
@@ -116,25 +118,25 @@ def link_type(value: str) -> str:
 
 
 def loose_link_type(value: str) -> str:
-    """The same of a file; "" when it is none."""
+    """Return the link type of a file, or "" if it is invalid."""
     found = loose_line(value, TYPE_CHARS)
     return found.lower().replace(" ", "_") if _TYPE.fullmatch(found) else ""
 
 
 def body(value: str, most_bytes: int) -> str:
-    """A page's text."""
+    """Return the text of a page; raise `BadRequest` or `TooLarge`."""
     check_size(len(text("body", value).encode()), most_bytes)
     return value
 
 
 def check_size(size: int, most_bytes: int) -> None:
-    """Check the bytes of a page's text; raises `TooLarge`."""
+    """Raise `TooLarge` if the text of a page has too many bytes."""
     if size > most_bytes:
         raise errors.TooLarge(f"The page would have {size} bytes; {most_bytes} are the most")
 
 
 def date(value: str) -> str:
-    """A year, a month, a day or a moment of the calendar; raises `BadRequest`."""
+    """Return a year, month, day or time of the calendar; raise `BadRequest`."""
     value = value.strip()
     found = _DATE.fullmatch(value)
     try:
@@ -150,7 +152,7 @@ def date(value: str) -> str:
 
 
 def moment(name: str, value: str) -> int:
-    """Epoch µs of an RFC 3339 time, or of the end of a plain date; raises `BadRequest`."""
+    """Return an RFC 3339 time, or the end of a plain date, in epoch µs; raise `BadRequest`."""
     whole = f"{value}T23:59:59.999999Z" if _DAY.fullmatch(value) else value
     if _MOMENT.fullmatch(whole):
         try:
@@ -161,6 +163,9 @@ def moment(name: str, value: str) -> int:
 
 
 def past(value: str) -> int:
-    """The moment that `as_of` asks for. Our own answers tell of milliseconds: one is meant to its end."""
+    """Return `as_of` in epoch µs.
+
+    Responses contain milliseconds, so a time without microseconds means the end of its millisecond.
+    """
     at = moment("as_of", value)
     return at + 999 if _TO_THE_MILLISECOND.search(value) else at

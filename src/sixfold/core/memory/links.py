@@ -1,6 +1,6 @@
-"""Typed links: read from bodies, kept by calls, found again when their page comes or moves.
+"""Typed links: parsed from bodies or added by calls, and resolved when their target appears or moves.
 
-A link that has found its page stays with it, whatever slug that takes, for as long as the text stands.
+A resolved link stays with its page when the slug of that changes, as long as the linking text is unchanged.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _RANK: Mapping[str, int] = {"explicit": 0, "confirmed": 1, "inferred": 2}
 
 @dataclass(frozen=True, slots=True)
 class LinkTarget:
-    """The page that a written slug names."""
+    """The page that a written slug resolves to."""
 
     id: str
     slug: str
@@ -37,17 +37,14 @@ def _encode(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
-# -- resolving -----------------------------------------------------------------------------------
-
-
 def targets(
     account_id: str, wanted: Iterable[tuple[str, str]]
 ) -> Transaction[dict[tuple[str, str], LinkTarget]]:
-    """Which page each pair of written target and source's folder names, where there is one.
+    """Resolve pairs of a written target and the folder of its source; unresolved pairs are absent.
 
-    First the page at that slug, then the one that had it. Otherwise a path leads on from a folder around the
-    source, the outermost first, as the vault that it begins in may lie in another; and a name is the last
-    segment of a page in the same folder, else with the shortest slug, or else another name of a page's own.
+    The page at that slug comes first, then the one that had it before. Otherwise a path is tried in the
+    folders around the source, outermost first, as its vault may be inside another one. A single name matches
+    the last segment of a page in the same folder, else the shortest slug, else an alias of a page.
     """
     near = {(text, folder): _near(text, folder) for text, folder in wanted}
     if not near:
@@ -71,7 +68,7 @@ def targets(
 
 
 def _near(text: str, folder: str) -> list[str]:
-    """The slugs that a link in a folder may mean when nothing is at its own, the likeliest first."""
+    """Return the slugs that a link in a folder may mean if there is none at its own, most likely first."""
     around = slugs.around(folder) if "/" in text else [f"{folder}/"]
     return [f"{before}{text}" for before in around]
 
@@ -86,14 +83,14 @@ def _other_names(account_id: str, names: Sequence[str]) -> Transaction[dict[str,
 
 
 def arrive_by_other_names(account_id: str, pages: Sequence[tuple[str, str]]) -> Transaction[None]:
-    """Pages (id, other name) say what else they are called: links that wait for such names find them."""
+    """Resolve links that wait for the aliases of pages, given as (id, alias)."""
     rows = [{"id": page_id, "name": slugs.loosely(name)} for page_id, name in pages]
     if rows:
         yield Query("links_arrive_by_name", {"account_id": account_id, "rows": _encode(rows)})
 
 
 def arrive(account_id: str, pages: Sequence[tuple[str, str]]) -> Transaction[None]:
-    """Pages (id, slug) have come to their slugs: links that waited for these find them."""
+    """Resolve links that wait for pages at their new slugs, given as (id, slug)."""
     if not pages:
         return
     named = [slug for _, slug in pages]
@@ -109,17 +106,15 @@ def arrive(account_id: str, pages: Sequence[tuple[str, str]]) -> Transaction[Non
     rows = [
         {"folder": folder, "path": slug.removeprefix(folder), "id": page_id}
         for page_id, slug in pages
-        for folder in slugs.around(slugs.parent(slug))[:-1]  # in the last one it is a name
+        # In the last folder, the path is a single name.
+        for folder in slugs.around(slugs.parent(slug))[:-1]
     ]
     if rows:
         yield Query("links_arrive_within", {"account_id": account_id, "rows": _encode(rows)})
 
 
-# -- links of bodies -----------------------------------------------------------------------------
-
-
 def refresh(account_id: str, pages: Sequence[tuple[MemoryPage, bool]], moment: int) -> Transaction[None]:
-    """Bring the links of bodies to what these now say; the flag tells whether a page was there before."""
+    """Update the links of bodies; the flag tells whether a page existed before."""
     old = yield from _kept(account_id, [page.id for page, known in pages if known], "body")
     fresh: list[tuple[MemoryPage, markdown.WrittenLink]] = []
     gone: list[dict[str, str]] = []
@@ -143,7 +138,7 @@ def refresh(account_id: str, pages: Sequence[tuple[MemoryPage, bool]], moment: i
 
 
 def _base(page: MemoryPage) -> str:
-    """What a relative link starts from: the file that a page came from, else its slug."""
+    """Return the base of relative links: the file that a page was imported from, else its slug."""
     return (slugs.loosely(page.path.removesuffix(".md")) or "") if page.path else page.slug
 
 
@@ -164,7 +159,7 @@ def _put(
     old: Mapping[str, Mapping[tuple[str, str], Row]],
     moment: int,
 ) -> Transaction[None]:
-    """New links of bodies; a target that the page named before stays the page that it was."""
+    """Insert new links of bodies; a target that the page named before keeps its page."""
     settled = {
         (page_id, target): row
         for page_id, rows in old.items()
@@ -208,16 +203,13 @@ def _ended(maker: str, rows: object, moment: int) -> Query:
     return Query("links_end", {"maker": maker, "rows": _encode(rows), "ended_at": moment})
 
 
-# -- links of calls ------------------------------------------------------------------------------
-
-
 def add(page: MemoryPage, link: tuple[str, str, str], moment: int) -> Transaction[None]:
-    """Keep one more link (target, type, context) of a page; the same again only changes its context."""
+    """Add a link (target, type, context) of a call to a page; an existing one gets the new context."""
     yield from _keep(page, (link,), moment, alone=False)
 
 
 def keep(page: MemoryPage, wanted: Sequence[tuple[str, str, str]], moment: int) -> Transaction[None]:
-    """Make these the links (target, type, context) that calls keep of a page."""
+    """Replace the links (target, type, context) that calls added to a page."""
     yield from _keep(page, wanted, moment, alone=True)
 
 
@@ -248,12 +240,12 @@ def _keep(
 
 
 def of_calls(page: MemoryPage) -> Transaction[tuple[tuple[str, str, str], ...]]:
-    """The links (target, type, context) that calls keep of a page: what an export must write besides."""
+    """Return the links (target, type, context) that calls added to a page, which exports must include."""
     return (yield from all_of_calls((page,))).get(page.id, ())
 
 
 def all_of_calls(pages: Sequence[MemoryPage]) -> Transaction[dict[str, tuple[tuple[str, str, str], ...]]]:
-    """The same of some pages of one account, by their ids; one without such links is not there."""
+    """Return the links added by calls for some pages of an account by id; pages without any are absent."""
     if not pages:
         return {}
     known = yield from _kept(pages[0].account_id, [page.id for page in pages], "api")
@@ -264,9 +256,9 @@ def all_of_calls(pages: Sequence[MemoryPage]) -> Transaction[dict[str, tuple[tup
 
 
 def remove(page: MemoryPage, link: tuple[str, str], moment: int) -> Transaction[tuple[Row, ...]]:
-    """Take back the links to a slug, of one type or ("") of any: a call's end, inferred ones are dismissed.
+    """Remove links to a slug, of one type or any (""): stored links end, inferred ones are dismissed.
 
-    Raises `NotFound` where there is none, `Conflict` where the body alone has it.
+    Raises `NotFound` if there is none, and `Conflict` if only the body has it.
     """
     to, kind = link
     rows = yield Query(
@@ -291,7 +283,7 @@ Verdict = Literal["confirmed", "dismissed"]
 
 
 def judge_all(page: MemoryPage, wanted: tuple[str, str, Verdict]) -> Transaction[None]:
-    """Confirm or dismiss the links (to, type or "") that inference drew; raises `NotFound` without any."""
+    """Confirm or dismiss the inferred links (target, type or ""); raise `NotFound` if there is none."""
     to, kind, verdict = wanted
     rows = yield Query(
         "link_between", {"account_id": page.account_id, "page_id": page.id, "target": to, "type": kind}
@@ -304,7 +296,7 @@ def judge_all(page: MemoryPage, wanted: tuple[str, str, Verdict]) -> Transaction
 
 
 def judge(page: MemoryPage, target: str, kind: str, verdict: Verdict) -> Transaction[bool]:
-    """Confirm or dismiss a link that inference drew; false where there is none."""
+    """Confirm or dismiss an inferred link; return whether there was one."""
     rows = yield Query(
         "link_origin",
         {
@@ -318,17 +310,14 @@ def judge(page: MemoryPage, target: str, kind: str, verdict: Verdict) -> Transac
     return bool(rows)
 
 
-# -- reading -------------------------------------------------------------------------------------
-
-
 def of_page(caller: Caller, page: MemoryPage, moment: int = FOREVER) -> Transaction[tuple[Link, ...]]:
-    """Where a page leads, now or at a moment; each target and type once, explicit before inferred."""
+    """Return the links of a page, now or at a moment; each target and type once, explicit before inferred."""
     rows = yield Query("links_out", {"account_id": page.account_id, "page_id": page.id, "at": moment})
     return _distinct(caller, page, rows)
 
 
 def of_pages(account_id: str, pages: Sequence[MemoryPage]) -> Transaction[dict[str, tuple[Link, ...]]]:
-    """Where each of some pages leads now, by their ids: for the index, which sees everything."""
+    """Return the current links of some pages by id, without access checks, for the index."""
     found: dict[str, list[Row]] = {page.id: [] for page in pages}
     rows = yield Query("links_out_of", {"account_id": account_id, "ids": _encode(list(found))})
     for row in rows:
@@ -360,7 +349,7 @@ def _link(caller: Caller, source: str, row: Row) -> Link:
 
 @dataclass(frozen=True, slots=True)
 class Backlink:
-    """A link that leads here, and the page that it stands on."""
+    """A link to a page, and the page that contains it."""
 
     source: str
     title: str
@@ -372,9 +361,9 @@ class Backlink:
 def to_page(
     page: MemoryPage, scope: tuple[str, str], limit: int, after: tuple[str, str] = ("", "")
 ) -> Transaction[tuple[Backlink, ...]]:
-    """What leads to a page, by source and type, each pair once, from behind `after` on.
+    """Return the backlinks of a page by source and type, each pair once, after `after`.
 
-    `scope` is how queries take what the caller sees: its collections, and what stands between them.
+    `scope` has the collections that the caller can see, as `pages.scope_of` returns them.
     """
     rows = yield Query(
         "links_in",
@@ -385,7 +374,8 @@ def to_page(
             "after_type": after[1],
             "scope": scope[0],
             "sep": scope[1],
-            "limit": limit * 3,  # body, call and inference may say the same
+            # The same link may come from the body, a call and inference.
+            "limit": limit * 3,
         },
     )
     return _backlinks(rows)[:limit]
@@ -394,7 +384,7 @@ def to_page(
 def to_page_at(
     caller: Caller, page: MemoryPage, moment: int, limit: int
 ) -> Transaction[tuple[Backlink, ...]]:
-    """What led to a page at a moment."""
+    """Return the backlinks of a page at a moment."""
     rows = yield Query(
         "links_in_at",
         {"account_id": page.account_id, "page_id": page.id, "at": moment, "limit": limit * 3},
@@ -414,7 +404,7 @@ def _backlinks(rows: Iterable[Row]) -> tuple[Backlink, ...]:
 
 
 def checked(to: str, kind: str, context: str) -> tuple[str, str, str]:
-    """A link as a call gives it, checked; raises `BadRequest`."""
+    """Validate a link of a call; raise `BadRequest`."""
     return (
         slugs.normalize(to),
         limits.link_type(kind) if kind else LINK_TYPE,
@@ -422,12 +412,9 @@ def checked(to: str, kind: str, context: str) -> tuple[str, str, str]:
     )
 
 
-# -- walking -------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class GraphWalk:
-    """Pages around one, with how far each is, and the links between them; `cut` when there were too many."""
+    """Pages around a page with their distances, and the links between them; `cut` if there were too many."""
 
     nodes: tuple[tuple[str, str, int], ...]
     edges: tuple[tuple[str, str, str], ...]
@@ -436,7 +423,7 @@ class GraphWalk:
 
 @dataclass(frozen=True, slots=True)
 class LinkPath:
-    """How far to walk, which types of link (""), which way."""
+    """The depth, link type ("" for any) and direction of a walk."""
 
     depth: int = 1
     type: str = ""
@@ -444,7 +431,7 @@ class LinkPath:
 
 
 def walk(caller: Caller, start: MemoryPage, route: LinkPath) -> Transaction[GraphWalk]:
-    """The pages within some steps of one, nearest first, at most `limits.NODES` of them."""
+    """Return the pages within some steps of a page, nearest first, at most `limits.NODES` of them."""
     nodes: dict[str, tuple[str, str, int]] = {start.id: (start.slug, start.title, 0)}
     edges: dict[tuple[str, str, str], None] = {}
     rim, cut = [start.id], False

@@ -1,7 +1,6 @@
-"""What a page's markdown says of itself: front matter, first heading, links, timeline.
+"""The metadata in a page's markdown: front matter, first heading, links and timeline.
 
-Nothing here fails on a text that a person wrote: what cannot be understood is text. `split` and `join`
-keep every byte.
+Nothing here fails on a user's text: malformed markup is plain text. `split` and `join` preserve every byte.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _ATTACHMENT = re.compile(r"\.(?!md$)[a-z0-9]{2,5}$", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class WrittenLink:
-    """A link as a body has it: the slug that it names, its type, the line it stands in."""
+    """A link in a body: the slug that it names, its type, and its line."""
 
     target: str
     type: str
@@ -50,7 +49,7 @@ class WrittenLink:
 
 @dataclass(frozen=True, slots=True)
 class MarkdownText:
-    """A markdown text in its two parts; `head + body` is the text."""
+    """A markdown text as front matter and body; `head + body` is the text."""
 
     head: str
     body: str
@@ -58,7 +57,7 @@ class MarkdownText:
 
 
 def split(text: str) -> MarkdownText:
-    """Take the front matter off; what is none stays in the body."""
+    """Split off the front matter; an invalid one remains in the body."""
     head = frontmatter.block(text)
     if head:
         fields = frontmatter.read(head)
@@ -68,7 +67,7 @@ def split(text: str) -> MarkdownText:
 
 
 def heading(body: str) -> str:
-    """The first heading as it reads, without the marks of links, code and emphasis; "" without one."""
+    """Return the first heading without the marks of links, code and emphasis, or ""."""
     first = next(blocks.headings(body), None)
     return blocks.read_aloud(_WIKI.sub(_reads, first.text)) if first is not None else ""
 
@@ -79,9 +78,9 @@ def _reads(found: re.Match[str]) -> str:
 
 
 def links(body: str, slug: str = "", head: str = "") -> tuple[WrittenLink, ...]:
-    """Every link of a body and its head, each target and type once; links in code are none.
+    """Return the links of a body and its head, each target and type once, except in code.
 
-    Of a text with more than 20,000 links the first ones are read.
+    Only the first 20,000 links of a text are read.
     """
     found: dict[tuple[str, str], WrittenLink] = {}
     written = (
@@ -95,7 +94,7 @@ def links(body: str, slug: str = "", head: str = "") -> tuple[WrittenLink, ...]:
 
 
 def _links(body: str, text: str, folder: str) -> Iterator[WrittenLink]:
-    """The links of `text`, which is `body` with its code blanked out; their lines are the body's."""
+    """Return the links of `text`, the body with its code blanked out, with context from `body`."""
     for match in itertools.islice(_WIKI.finditer(text), _MAX_MARKS):
         named = _wiki(text, match)
         if named is not None:
@@ -107,7 +106,7 @@ def _links(body: str, text: str, folder: str) -> Iterator[WrittenLink]:
 
 
 def _head_links(head: str) -> Iterator[WrittenLink]:
-    """`owner: "[[people/ann]]"`, or a list of such, as editors of notes keep them: its key says how."""
+    """Return the links in fields such as `owner: "[[people/ann]]"`, whose keys are the types."""
     key = ""
     for line in head.splitlines():
         key = frontmatter.key_of(line) or key
@@ -119,13 +118,13 @@ def _head_links(head: str) -> Iterator[WrittenLink]:
 
 
 def _kind(key: str) -> str:
-    """The type of the links that a field has: its key, where that is none of a page's own."""
+    """Return the link type of a field: its key, unless that describes the page itself."""
     return LINK_TYPE if not key or key in frontmatter.OWN else key
 
 
 @dataclass(frozen=True, slots=True)
 class NamedReference:
-    """What stands between `[[` and `]]`: the name, the slug it means, its type (or ""), how it reads."""
+    """The content of `[[…]]`: the name, the slug that it means, its type (or ""), and its label."""
 
     name: str
     target: str
@@ -134,7 +133,7 @@ class NamedReference:
 
 
 def named(inside: str) -> NamedReference | None:
-    """The link that `inside` of double brackets is; None when it names nothing."""
+    """Parse the content of double brackets; return None if it names nothing."""
     typed = _TYPED_TEXT.fullmatch(inside) if "::" in inside else None
     whole, _, text = (typed[2] if typed is not None else inside).partition("|")
     name = whole.partition("#")[0].partition("^")[0].strip()
@@ -145,7 +144,7 @@ def named(inside: str) -> NamedReference | None:
 
 
 def _wiki(text: str, match: re.Match[str]) -> tuple[str, str] | None:
-    """Target and type."""
+    """Return the target and the type."""
     found = named(match[1])
     at = match.start()
     if found is None or (text[at - 1 : at] == "!" and _ATTACHMENT.search(found.name)) or _escaped(text, at):
@@ -166,7 +165,7 @@ def _escaped(text: str, at: int) -> bool:
 
 
 def file_target(path: str, folder: str) -> str | None:
-    """The slug of a relative link to a markdown file; None for one that leads elsewhere."""
+    """Return the slug of a relative link to a markdown file, or None for other links."""
     if ":" in path or path.startswith("//"):
         return None
     path = path.replace("%20", " ")
@@ -176,8 +175,8 @@ def file_target(path: str, folder: str) -> str | None:
 
 
 def _line(text: str, start: int, end: int) -> str:
-    """The line around a link; of a long one, what is nearest to it."""
-    # Only so far as counts: a text of one line would be searched whole for each of its links.
+    """Return the line around a link, or the nearest part of a long line."""
+    # The search is bounded, because a text of one line would be scanned whole for each of its links.
     least, most = max(0, start - MAX_CONTEXT - 1), min(len(text), end + MAX_CONTEXT + 1)
     first = max(text.rfind("\n", least, start) + 1, least)
     last = text.find("\n", end, most)
@@ -189,7 +188,7 @@ def _line(text: str, start: int, end: int) -> str:
 
 
 def timeline(body: str) -> tuple[TimelineEntry, ...]:
-    """The lines `- **2026-11-20** | source — summary` of a body, each once, whose date the calendar has."""
+    """Return the unique lines `- **2026-11-20** | source — summary` of a body that have a valid date."""
     if "**" not in body:
         return ()
     entries: dict[TimelineEntry, None] = {}

@@ -1,4 +1,4 @@
-"""Which page each name in a text means, with its title: what a text is shown to people with."""
+"""The pages that the names in a text mean, with their titles, for display."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sixfold.core.memory.models import Caller, MemoryPage
 
 
 class PageMention(NamedTuple):
-    """A page that a name leads to."""
+    """A page that a name resolves to."""
 
     slug: str
     title: str
@@ -22,7 +22,7 @@ class PageMention(NamedTuple):
 def of_page(
     caller: Caller, page: MemoryPage, moment: int = links.FOREVER
 ) -> Transaction[dict[str, PageMention]]:
-    """What the links of a page lead to, by what is written there; only pages that the caller sees."""
+    """Resolve the links of a page by their written targets, to pages that the caller can see."""
     rows = yield Query("links_out", {"account_id": page.account_id, "page_id": page.id, "at": moment})
     return {
         row["target"]: PageMention(row["to_slug"], row["to_title"])
@@ -32,12 +32,12 @@ def of_page(
 
 
 def names_in(body: str, slug: str) -> frozenset[str]:
-    """The names in the links of a text, which takes up to a tenth of a second to read."""
+    """Return the names in the links of a text; this takes up to 0.1 s."""
     return frozenset(link.target for link in markdown.links(body, slug))
 
 
 def of_names(caller: Caller, names: Iterable[str], slug: str) -> Transaction[dict[str, PageMention]]:
-    """What some names would lead to, if a page with this slug said them now."""
+    """Resolve names as if the page with this slug contained them now."""
     return (yield from _visible(caller, names, slugs.parent(slug)))
 
 

@@ -1,7 +1,6 @@
-"""Three-way merge: what two people made of one text, put together where they did not touch the same lines.
+"""Three-way merge of two edits of one text, combined where they do not change the same lines.
 
-Where both changed the same lines to different ones, both stand in the result between marks: every line that
-either of them wrote is there.
+Where both changed the same lines differently, the result has both between marks, so that no line is lost.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _MARKED = re.compile(rf"^(?:{re.escape(MINE)}|{re.escape(THEIRS)})\r?$", re.MULT
 
 @dataclass(frozen=True, slots=True)
 class MergePart:
-    """Some lines of the result; `mine` and `theirs` are set where they are in conflict."""
+    """Lines of the result; `mine` and `theirs` are set in a conflict."""
 
     lines: tuple[str, ...] = ()
     mine: tuple[str, ...] | None = None
@@ -27,29 +26,29 @@ class MergePart:
 
     @property
     def conflicts(self) -> bool:
-        """Whether somebody has to choose."""
+        """Whether this part needs a decision."""
         return self.mine is not None
 
     @property
     def sides(self) -> tuple[str, str]:
-        """Mine and theirs as they stand between the marks."""
+        """The lines of mine and theirs between the marks."""
         return "".join(_ended(self.mine or ())), "".join(_ended(self.theirs or ()))
 
 
 @dataclass(frozen=True, slots=True)
 class MergeResult:
-    """The result, part by part."""
+    """The result of a merge."""
 
     parts: tuple[MergePart, ...]
 
     @property
     def conflicts(self) -> tuple[MergePart, ...]:
-        """The parts where somebody has to choose."""
+        """The parts that need a decision."""
         return tuple(part for part in self.parts if part.conflicts)
 
     @property
     def text(self) -> str:
-        """The merged text; both sides of a conflict between marks on lines of their own."""
+        """The merged text, with both sides of a conflict between marks on lines of their own."""
         found: list[str] = []
         for part in self.parts:
             if not part.conflicts:
@@ -63,7 +62,7 @@ class MergeResult:
 
 
 def _ended(lines: Sequence[str]) -> list[str]:
-    """Lines of which the last one has an end, too."""
+    """Return lines whose last one has a line end."""
     if lines and not lines[-1].endswith("\n"):
         return [*lines[:-1], lines[-1] + "\n"]
     return list(lines)
@@ -85,7 +84,7 @@ def has_marks(text: str) -> bool:
 
 
 def texts(base: str, mine: str, theirs: str) -> MergeResult:
-    """Merge what two made of `base`."""
+    """Merge two edits of `base`."""
     old, left, right = diff.lines(base), diff.lines(mine), diff.lines(theirs)
     parts: list[MergePart] = []
     spans = [*_agreed(old, left, right), _Span((len(old), len(left), len(right)), 0)]
@@ -101,7 +100,7 @@ def texts(base: str, mine: str, theirs: str) -> MergeResult:
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """Lines that all three have: where they begin in base, mine and theirs, and how many they are."""
+    """Lines that all three texts share: their start in each, and their number."""
 
     start: tuple[int, int, int]
     length: int
@@ -129,7 +128,7 @@ def _place(block: DiffBlock, line: int) -> int:
 
 
 def _between(base: Sequence[str], mine: Sequence[str], theirs: Sequence[str]) -> list[MergePart]:
-    """What stands between lines that all have: whoever changed it is right; both, and it is a conflict."""
+    """Merge the lines between two shared spans: a change of one side wins, changes of both conflict."""
     if mine == theirs or theirs == base:
         return [MergePart(tuple(mine))] if mine else []
     if mine == base:
@@ -146,20 +145,20 @@ def _between(base: Sequence[str], mine: Sequence[str], theirs: Sequence[str]) ->
 
 
 def names(base: Sequence[str], mine: Sequence[str], theirs: Sequence[str]) -> tuple[str, ...]:
-    """Tags or collections: what either added is there, what either took off is not."""
+    """Merge tags or collections: apply the additions and removals of both sides."""
     kept = [name for name in theirs if name in mine or name not in base]
     return tuple(dict.fromkeys([*kept, *(name for name in mine if name not in base)]))
 
 
 def value(base: str, mine: str, theirs: str) -> tuple[str, bool]:
-    """A text that is taken or left, and whether both changed it to something else; mine then goes first."""
+    """Merge a single value, and return whether both changed it differently, in which case mine wins."""
     return (theirs if mine == base else mine), base not in (mine, theirs) and mine != theirs
 
 
 def with_ends_of(text: str, original: str) -> str:
-    """A text from a form, whose lines end in a line feed, with the line ends that `original` has.
+    """Return a text of a form, whose lines end in a line feed, with the line ends of `original`.
 
-    A line that was there keeps its end; a new one takes that of the line before it.
+    An existing line keeps its end; a new one gets that of the line before it.
     """
     if "\r" not in original:
         return text

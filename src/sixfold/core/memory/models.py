@@ -1,14 +1,12 @@
-"""The nouns of the memory: a page, a link, a timeline entry, and whoever asks for them.
+"""The values of the memory: pages, links, timeline entries and callers.
 
-Every change of a page goes through `pages.save`, which writes the page, its version and its explicit
-links and then, in the same transaction, calls the two seams that others stand behind:
+Every change of a page goes through `pages.save`, which writes the page, its version and its explicit links.
+In the same transaction it then calls `index.put(page, links)`, which makes the page searchable at once
+(`index.put_many` for a batch of an import, `index.remove(account_id, page_id)` for a deleted page), and
+`inference.refresh(page)`, which draws links from plain sentences (`inference.forget(page)` removes them).
 
-- `index.put(page, links)` makes the page searchable at once; `index.put_many` does so for a batch of an
-  import; `index.remove(account_id, page_id)` forgets it.
-- `inference.refresh(page)` draws links from plain sentences; `inference.forget(page)` takes them back.
-
-Both may read what was written before them in the same transaction; transactions that write come one after
-the other on every database.
+Both may read earlier writes of the same transaction; write transactions run one after the other on every
+database.
 """
 
 from __future__ import annotations
@@ -21,16 +19,17 @@ from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.rights import Rights
 
 Origin = Literal["explicit", "inferred", "confirmed"]
-LINK_TYPE = "links_to"  # of a link that names no type
+# The type of a link without one.
+LINK_TYPE = "links_to"
 PAGE_TYPE = "note"
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryPage:
-    """One current page; times in epoch µs.
+    """A current page; times in epoch µs.
 
-    `body` is markdown without its front matter, which stands in `head` word for word with its fences
-    ("" where there is none). `path` is the file that it was imported from, for the export ("" otherwise).
+    `body` is markdown without its front matter, which is in `head` verbatim with its fences ("" without one).
+    `path` is the file that it was imported from, for exports ("" otherwise).
     """
 
     id: str
@@ -51,9 +50,9 @@ class MemoryPage:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One typed link between slugs; `context` is the line, or the sentence, that it stands in.
+    """A typed link between slugs; `context` is the line or sentence that contains it.
 
-    `target` is the slug of the page that it leads to, or what was written where there is none yet.
+    `target` is the slug of the page that it resolves to, or the written target if there is none yet.
     """
 
     source: str
@@ -66,7 +65,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class TimelineEntry:
-    """One line of a page's timeline; `date` is a year, a month, a day or a moment in ISO 8601."""
+    """An entry of a page's timeline; `date` is a year, month, day or time in ISO 8601."""
 
     date: str
     summary: str
@@ -77,10 +76,10 @@ class TimelineEntry:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Whoever reads or writes: the account, the name that changes are signed with, what its key may see.
+    """The account that reads or writes, the name for its changes, and the limits of its key.
 
-    `collections` limits what is seen to pages in any of them, and what is changed to pages in them alone;
-    empty is the whole memory. `replays` says whose kept answers its repeated requests get.
+    With `collections`, the caller sees pages in any of them, and changes pages in these only; empty means the
+    whole memory. `replays` identifies whose stored responses answer its repeated requests.
     """
 
     account_id: str
@@ -91,7 +90,7 @@ class Caller:
 
     @classmethod
     def of(cls, principal: Principal) -> Caller:
-        """The caller that a principal is; raises `Forbidden` where it has no right to the memory."""
+        """Return the caller of a principal; raise `Forbidden` without a right to the memory."""
         if not principal.rights & rights.MEMORY:
             principal.require(rights.MEMORY_READ)
         return cls(
@@ -104,21 +103,21 @@ class Caller:
 
     @property
     def may_write(self) -> bool:
-        """Whether there is anything that this caller may change."""
+        """Whether the caller may change any page."""
         return not self.read_only
 
     def may_change(self, collections: tuple[str, ...]) -> bool:
-        """Whether this caller may change a page in these collections, or move one there."""
+        """Return whether the caller may change a page in these collections, or move one there."""
         if self.read_only or not self.collections:
             return not self.read_only
         return bool(collections) and set(collections) <= set(self.collections)
 
     def home(self, before: tuple[str, ...] = ()) -> tuple[str, ...]:
-        """The collections of a page that names none: those that it was in, or the only one of the key."""
+        """Return the collections of a page that names none: its previous ones, or the only one of the key."""
         if not self.collections:
             return ()
         return before or (self.collections if len(self.collections) == 1 else ())
 
     def sees(self, collections: tuple[str, ...]) -> bool:
-        """Whether a page in these collections is there for this caller."""
+        """Return whether the caller can see a page in these collections."""
         return not self.collections or not set(self.collections).isdisjoint(collections)

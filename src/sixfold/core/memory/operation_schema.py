@@ -1,7 +1,7 @@
-"""The one registry of what can be done with the memory: REST, tools and the command line are bound to it.
+"""The schema of operations on the memory, which REST, MCP tools and the command line share.
 
-An operation takes checked arguments and gives plain values that fit into a context: texts are cut with the
-offset of the rest, lists with a cursor. `Operation.description` is what an agent reads before it calls.
+An operation takes validated arguments and returns plain values of limited size: long texts are cut with the
+offset of the rest, lists with a cursor. `Operation.description` is the documentation for agents.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Handler = Callable[[Caller, Arguments], Awaitable[Mapping[str, Any]]]
 class OperationField:
     """One argument. `strings` is a list of texts, or one text with commas; limits are inclusive.
 
-    `max_chars` holds for texts.
+    `max_chars` applies to texts.
     """
 
     name: str
@@ -36,7 +36,7 @@ class OperationField:
     max_chars: int | None = None
 
     def schema(self) -> dict[str, Any]:
-        """The argument as JSON Schema."""
+        """Return the argument as JSON Schema."""
         found: dict[str, Any] = {"description": self.description}
         if self.kind == "strings":
             found |= {"type": "array", "items": {"type": "string"}}
@@ -52,7 +52,7 @@ class OperationField:
         return found | ({"enum": list(self.choices)} if self.choices else {})
 
     def read(self, value: Any) -> Any:
-        """The value, checked and of its kind; raises `ValueError` with what is wrong."""
+        """Return the validated value; raise `ValueError` with the problem."""
         value = _READERS[self.kind](value)
         if isinstance(value, str):
             if self.choices and value not in self.choices:
@@ -115,7 +115,7 @@ _READERS: Mapping[Kind, Callable[[Any], Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One thing that can be done: its name, what an agent reads of it, its arguments, whether it writes."""
+    """One operation: its name, its description for agents, its arguments, and whether it writes."""
 
     name: str
     description: str
@@ -124,7 +124,7 @@ class Operation:
     handler: Handler
 
     def schema(self) -> dict[str, Any]:
-        """The arguments as JSON Schema."""
+        """Return the arguments as JSON Schema."""
         return {
             "type": "object",
             "properties": {field.name: field.schema() for field in self.fields},
@@ -132,9 +132,9 @@ class Operation:
         }
 
     def read(self, given: Arguments) -> dict[str, Any]:
-        """The arguments, checked, with the defaults of those left out; null is left out.
+        """Return the validated arguments, with defaults for those that are missing or null.
 
-        Raises `InvalidInput` with everything that is wrong. Names that it does not know are passed over.
+        Raises `InvalidInput` with all problems. Unknown names are ignored.
         """
         problems: list[errors.Problem] = []
         values: dict[str, Any] = {}
@@ -154,5 +154,5 @@ class Operation:
         return values
 
     async def __call__(self, caller: Caller, given: Arguments) -> dict[str, Any]:
-        """Check the arguments and do it; raises a `SixfoldError`."""
+        """Validate the arguments and run the operation; raise a `SixfoldError`."""
         return dict(await self.handler(caller, self.read(given)))

@@ -1,4 +1,4 @@
-"""The table of operations: each name with what an agent reads of it, its arguments and what it does."""
+"""The table of operations on the memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from sixfold.core.memory.ports import MODES, Mode, SearchRequest
 from sixfold.core.memory.service import MemoryService
 
 Plain = Mapping[str, Any]
-BUDGET = 20_000  # characters of a text in one answer, unless more is asked for
+# The default limit on the characters of a text in one response.
+BUDGET = 20_000
 MAX_BUDGET = 200_000
 _FETCH_CHARS = 100_000
 _AT_A_GLANCE = 10
@@ -229,7 +230,7 @@ _DESCRIPTIONS: Mapping[str, tuple[str, tuple[OperationField, ...], bool]] = {
 
 
 def operations(memory: MemoryService) -> Mapping[str, Operation]:
-    """Every operation on a memory by its name, in the order in which an agent should meet them."""
+    """Return all operations by name, in the order of their presentation to agents."""
     tools = _MemoryOperations(memory)
     return {
         name: Operation(name, description, fields, writes, getattr(tools, f"do_{name}"))
@@ -238,24 +239,24 @@ def operations(memory: MemoryService) -> Mapping[str, Operation]:
 
 
 def terms(given: Arguments) -> WriteTerms:
-    """On which terms a change is wanted."""
+    """Return the conditions of a change."""
     return WriteTerms(if_version=given.get("if_version"), overwrite=bool(given.get("overwrite")))
 
 
 def moment(given: Arguments, name: str) -> int | None:
-    """A time among the arguments, in epoch µs."""
+    """Return a time argument in epoch µs."""
     text = given.get(name)
     return None if text is None else limits.moment(name, text)
 
 
 def past(given: Arguments) -> int | None:
-    """The moment that is to be read, in epoch µs."""
+    """Return the time to read at, in epoch µs."""
     text = given.get("as_of")
     return None if text is None else limits.past(text)
 
 
 def wanted_search(given: Arguments) -> SearchRequest:
-    """The question that the arguments of `search` ask."""
+    """Return the search request of the arguments of `search`."""
     return SearchRequest(
         query=given["query"],
         limit=given["limit"],
@@ -272,7 +273,7 @@ def wanted_search(given: Arguments) -> SearchRequest:
 
 
 def wanted_page(given: Arguments) -> PageWrite:
-    """The page that the arguments of `write` describe."""
+    """Return the page of the arguments of `write`."""
     return PageWrite(
         slug=slugs.normalize(given["slug"]),
         body=given["body"],
@@ -286,7 +287,7 @@ def wanted_page(given: Arguments) -> PageWrite:
 
 
 def wanted_filter(given: Arguments) -> PageFilter:
-    """The pages that the arguments of `list` ask for."""
+    """Return the filter of the arguments of `list`."""
     after = moment(given, "updated_after")
     found = PageFilter(
         tag=given["tag"] or "",
@@ -300,7 +301,7 @@ def wanted_filter(given: Arguments) -> PageFilter:
 
 
 def wanted_edit(given: Arguments) -> PageEdit:
-    """The edit that the arguments describe; raises `InvalidInput` for an argument that it needs."""
+    """Return the edit of the arguments; raise `InvalidInput` if a required argument is missing."""
     operation = given["operation"]
     needed = {
         "append": ("content",),
@@ -327,8 +328,6 @@ def wanted_edit(given: Arguments) -> PageEdit:
 
 
 class _MemoryOperations:
-    """What each operation does."""
-
     def __init__(self, memory: MemoryService) -> None:
         self._memory = memory
         self._base = memory.base_url
@@ -451,7 +450,7 @@ class _MemoryOperations:
 
 
 def cut(text: str, offset: int, most: int) -> Plain:
-    """A part of a text that fits into a context; where there is more, the offset to read on at."""
+    """Return a part of a text and, if there is more, the offset of the rest."""
     part = text[offset : offset + most]
     end = offset + len(part)
     if end >= len(text):
@@ -460,7 +459,7 @@ def cut(text: str, offset: int, most: int) -> Plain:
 
 
 def before(cursor: str | None) -> int:
-    """The version that a cursor of a history stands for; raises `BadRequest`."""
+    """Return the version of a history cursor; raise `BadRequest`."""
     if not cursor:
         return 2**62
     if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 16):

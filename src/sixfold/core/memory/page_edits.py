@@ -1,4 +1,4 @@
-"""From what a request or a file says to what the page is to be: pure, and the same for every way in."""
+"""Drafts of pages, computed from requests or files without access to the database."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _MAX_ALOUD = 200
 
 @dataclass(frozen=True, slots=True)
 class PageWrite:
-    """A page as it was sent; None is what was left out.
+    """The content of a page as it was sent; None for omitted fields.
 
-    What a request leaves out stays as it was. A file is `whole`: what it leaves out is not there.
+    An omitted field of a request stays unchanged. A file is `whole`, so that omitted fields are cleared.
     """
 
     slug: str
@@ -40,7 +40,7 @@ class PageWrite:
 def compose(
     current: MemoryPage | None, wanted: PageWrite, allowed: MemoryLimits, home: tuple[str, ...] = ()
 ) -> PageDraft:
-    """The page that `wanted` makes of `current`; raises `BadRequest` or `TooLarge`.
+    """Return the draft that `wanted` makes of `current`; raise `BadRequest` or `TooLarge`.
 
     `home` are the collections of a page that names none and had none before.
     """
@@ -69,7 +69,7 @@ def compose(
 
 
 def _without_kept(head: str, kept: frontmatter.FrontMatter) -> str:
-    """A file's front matter without what an export added: that is kept beside the text."""
+    """Return a file's front matter without the fields that exports add, which are stored separately."""
     added = ("links", "timeline", "old_slugs")
     taken = [key for key in added if getattr(kept, key) is not None]
     if not taken:
@@ -103,7 +103,7 @@ def _entries(kept: frontmatter.FrontMatter) -> tuple[TimelineEntry, ...]:
 
 
 def _own_file(wanted: PageWrite) -> str:
-    """The file that a page is, if it came as one."""
+    """Return the file of a page that was imported as one."""
     return f"{wanted.slug}.md" if wanted.whole else ""
 
 
@@ -131,23 +131,20 @@ def _names(
 
 
 def of(page: MemoryPage) -> PageDraft:
-    """A page as it is."""
+    """Return the draft of a page as it is."""
     return PageDraft(
         page.slug, page.title, page.head, page.body, page.type, page.tags, page.collections, page.path
     )
 
 
 def differs(draft: PageDraft, page: MemoryPage) -> bool:
-    """Whether a draft's text or fields are not the page's."""
+    """Return whether a draft changes the text or the fields of the page."""
     return replace(draft, links=None, entries=(), old_slugs=()) != of(page)
-
-
-# -- edits ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class PageEdit:
-    """One change of a page by its operation; each takes the fields that are its own."""
+    """A change of a page by an operation; each operation uses its own fields."""
 
     operation: Literal["append", "prepend", "replace_text", "replace_section", "set_fields"]
     content: str = ""
@@ -158,7 +155,7 @@ class PageEdit:
 
 
 def edited(page: MemoryPage, edit: PageEdit, allowed: MemoryLimits) -> PageDraft:
-    """The page that an edit makes; raises `BadRequest` where it does not fit the text."""
+    """Return the draft of an edit; raise `BadRequest` if it does not fit the text."""
     match edit.operation:
         case "append":
             return _with_body(page, _joined(page.body, edit.content), allowed)
@@ -177,7 +174,7 @@ def _with_body(page: MemoryPage, body: str, allowed: MemoryLimits) -> PageDraft:
 
 
 def _joined(first: str, second: str) -> str:
-    """Two texts, each on lines of its own."""
+    """Join two texts, each on lines of its own."""
     return f"{first}\n{second}" if first and second and not first.endswith("\n") else first + second
 
 
@@ -203,7 +200,7 @@ def _size(text: str) -> int:
 
 
 def _resectioned(body: str, section: str, content: str) -> str:
-    """The body with the text under one heading replaced, down to the next heading that is not below it."""
+    """Replace the text under a heading, up to the next heading of the same or a higher level."""
     wanted = section.strip().lstrip("#").strip().casefold()
     if not wanted:
         raise errors.BadRequest("section is empty: send the heading of the section")
@@ -216,13 +213,14 @@ def _resectioned(body: str, section: str, content: str) -> str:
     end = next((later.start for later in found[number + 1 :] if later.level <= heading.level), len(body))
     before, old, after = body[: heading.end], body[heading.end : end], body[end:]
     before = before if before.endswith("\n") else before + "\n"
-    gap = old[len(old.rstrip("\n")) :] or ("\n" if after else "")  # empty lines around headings stay
+    # Empty lines around headings are preserved.
+    gap = old[len(old.rstrip("\n")) :] or ("\n" if after else "")
     lead = old[: len(old) - len(old.lstrip("\n"))] if old.strip("\n") and content[:1] != "\n" else ""
     return before + lead + (content.rstrip("\n") + gap if gap else content) + after
 
 
 def _numbered(found: Sequence[blocks.HeadingBlock], wanted: str) -> int | None:
-    """Which heading is called so, as it is written or else as it reads; of a long page's, the first 200."""
+    """Return the index of a heading by its written or displayed text, among the first 200."""
     written = [heading.text.casefold() for heading in found]
     if wanted in written:
         return written.index(wanted)
@@ -247,7 +245,7 @@ def _with_fields(page: MemoryPage, fields: Mapping[str, Any]) -> PageDraft:
 
 
 def texts(name: str, value: Any) -> tuple[str, ...]:
-    """Tags or collections as they are sent: a list, or one text with commas."""
+    """Return tags or collections from a list, or from one text with commas."""
     if isinstance(value, str):
         return limits.names(name, [part for part in value.split(",") if part.strip()])
     if isinstance(value, list | tuple):

@@ -1,6 +1,6 @@
-"""Pages in the database: found by slug, listed, saved, deleted. Every change goes through `save`.
+"""Pages in the database: find, list, save, delete. Every change goes through `save`.
 
-`save` takes a batch, so that a page written by a call and a thousand of an import take the same way.
+`save` takes a batch, so that single calls and imports share the same code.
 """
 
 from __future__ import annotations
@@ -20,17 +20,20 @@ from sixfold.core.memory.models import Caller, MemoryPage, TimelineEntry
 from sixfold.core.memory.relation_extraction import extraction
 from sixfold.core.memory.relation_extraction import service as inference
 
-SEPARATOR = "\n"  # stands in no name of a collection
-_LAST = "\U0010ffff"  # sorts after everything
+# A name of a collection never contains this character.
+SEPARATOR = "\n"
+# This character sorts after all others.
+_LAST = "\U0010ffff"
 _texts = msgspec.json.Decoder(tuple[str, ...]).decode
 
 
 @dataclass(frozen=True, slots=True)
 class PageDraft:
-    """What a page is to say from now on, checked.
+    """The validated new content of a page.
 
-    `links` (target, type, context) are all that calls keep of it, `entries` what its timeline is to have
-    besides, `old_slugs` lead to it, too; a file may bring them in its front matter. None: as they are.
+    `links` (target, type, context) are all links that calls added, `entries` the timeline entries to have
+    besides those of the body, and `old_slugs` redirect to the page; a file may contain them in its front
+    matter. None leaves them unchanged.
     """
 
     slug: str
@@ -48,9 +51,9 @@ class PageDraft:
 
 @dataclass(frozen=True, slots=True)
 class PageWritePlan:
-    """One page of a batch: what is at its slug now (deleted or not), and what is to be there.
+    """One page of a batch: the current page at its slug (or deleted one), and its draft.
 
-    `reads_links` is false where the body's links are to stay as they were found, as in a rename.
+    `reads_links` is false if the resolved links of the body must stay, as in a rename.
     """
 
     current: MemoryPage | None
@@ -69,7 +72,7 @@ class FoundPage:
 
 
 def of(row: Row) -> MemoryPage:
-    """The page that a row describes."""
+    """Return the page of a row."""
     return MemoryPage(
         id=row["id"],
         account_id=row["account_id"],
@@ -89,26 +92,23 @@ def of(row: Row) -> MemoryPage:
 
 
 def names_of(text: str) -> list[str]:
-    """The tags or collections of a row."""
+    """Return the tags or collections of a row."""
     return list(_texts(text))
 
 
 def scope_of(caller: Caller) -> str:
-    """The collections that a caller sees as queries take them; "" for all."""
+    """Return the collections that a caller can see as a query parameter; "" means all."""
     return SEPARATOR + SEPARATOR.join(caller.collections) + SEPARATOR if caller.collections else ""
 
 
-# -- finding -------------------------------------------------------------------------------------
-
-
 def at(account_id: str, slug: str) -> Transaction[FoundPage | None]:
-    """What is at exactly this slug, deleted or not."""
+    """Return the page at exactly this slug, deleted or not."""
     row = yield from one("page_by_slug", account_id=account_id, slug=slug)
     return FoundPage(of(row), row["deleted_at"] is not None) if row is not None else None
 
 
 def locate(account_id: str, slug: str) -> Transaction[FoundPage | None]:
-    """What is at this slug or, where nothing is, what had it before; deleted or not."""
+    """Return the page at this slug or else the one that had it before, deleted or not."""
     found = yield from at(account_id, slug)
     if found is not None:
         return found
@@ -117,7 +117,7 @@ def locate(account_id: str, slug: str) -> Transaction[FoundPage | None]:
 
 
 def find(caller: Caller, slug: str) -> Transaction[FoundPage]:
-    """A page that is there for this caller, by its slug or an old one; raises `NotFound`."""
+    """Return a page that the caller can see, by its current or an old slug; raise `NotFound`."""
     found = yield from locate(caller.account_id, slug)
     if found is None or found.deleted or not caller.sees(found.page.collections):
         raise missing(slug)
@@ -125,13 +125,13 @@ def find(caller: Caller, slug: str) -> Transaction[FoundPage]:
 
 
 def missing(slug: str) -> errors.NotFound:
-    """The one answer for what is not there, is deleted, or is not for this key."""
+    """Return the same error for missing, deleted and invisible pages."""
     return errors.NotFound(f"There is no page {slug}")
 
 
 @dataclass(frozen=True, slots=True)
 class PageFilter:
-    """Which pages a list is to have; an empty text is no filter."""
+    """The filter of a list; an empty text matches all."""
 
     tag: str = ""
     type: str = ""
@@ -141,7 +141,7 @@ class PageFilter:
 
 
 def listed(caller: Caller, wanted: PageFilter, limit: int, after: str = "") -> Transaction[list[Row]]:
-    """Pages without their bodies, by slug, from behind `after` on; up to one more than `limit`."""
+    """Return pages without bodies by slug, after `after`; up to `limit` + 1 rows."""
     rows = yield Query(
         "pages_list",
         {
@@ -162,7 +162,7 @@ def listed(caller: Caller, wanted: PageFilter, limit: int, after: str = "") -> T
 
 
 def old_slugs(some: Sequence[MemoryPage]) -> Transaction[dict[str, tuple[str, ...]]]:
-    """The slugs that some pages of one account had before, by their ids; one that had none is not there."""
+    """Return the previous slugs of some pages of an account by id; pages without any are absent."""
     found: dict[str, tuple[str, ...]] = {}
     if some:
         known = encode([page.id for page in some])
@@ -172,15 +172,12 @@ def old_slugs(some: Sequence[MemoryPage]) -> Transaction[dict[str, tuple[str, ..
     return found
 
 
-# -- changing ------------------------------------------------------------------------------------
-
-
 def save(
     caller: Caller, operation: str, plans: Sequence[PageWritePlan]
 ) -> Transaction[tuple[MemoryPage, ...]]:
-    """Write a batch of pages of one account, each slug once: pages, versions, links, timelines, search.
+    """Write a batch of pages of an account with unique slugs: pages, versions, links, timelines and index.
 
-    What the caller may do was checked before, and `usage.spend` counts it.
+    The caller's rights were checked before, and `usage.spend` counts the cost.
     """
     moment = yield from now()
     batch = [(plan, _next(plan, caller, moment)) for plan in plans]
@@ -213,14 +210,14 @@ def save(
 
 
 def growth(plan: PageWritePlan) -> usage.Growth:
-    """What writing a plan adds to the account's memory: a version, and a page where there was none."""
+    """Return the growth of the account's memory: one version, and one page if it is new."""
     draft = plan.draft
     texts = (draft.body, draft.head, draft.title, draft.slug, draft.path, *draft.tags, *draft.collections)
     return usage.Growth.of_texts(texts, int(plan.current is None or plan.deleted))
 
 
 def reindex(page: MemoryPage) -> Transaction[None]:
-    """Tell search of links that came or went beside the text."""
+    """Update the search index after links were changed without the text."""
     yield from _reindex((page,))
 
 
@@ -230,7 +227,7 @@ def _reindex(saved: Sequence[MemoryPage]) -> Transaction[None]:
 
 
 def _next(plan: PageWritePlan, caller: Caller, moment: int) -> MemoryPage:
-    """The page as it will be; its time is never before that of the version it follows."""
+    """Return the new page; its time is never before that of the previous version."""
     draft, current = plan.draft, plan.current
     return MemoryPage(
         id=current.id if current is not None else ids.new("page"),
@@ -255,17 +252,17 @@ def _dated(plan: PageWritePlan, page: MemoryPage, moment: int) -> MemoryPage:
 
 
 def _arrives(plan: PageWritePlan, page: MemoryPage) -> bool:
-    """Whether a slug has a page now that had none."""
+    """Return whether a slug gets a page that it did not have."""
     return plan.current is None or plan.deleted or plan.current.slug != page.slug
 
 
 def _leaves(plan: PageWritePlan, page: MemoryPage) -> bool:
-    """Whether a slug has no page now that had one."""
+    """Return whether a slug loses its page."""
     return plan.current is not None and not plan.deleted and plan.current.slug != page.slug
 
 
 def count_folders(account_id: str, arrived: Iterable[str], left: Collection[str]) -> Transaction[None]:
-    """Pages came to some slugs and left others: every folder above them counts them."""
+    """Update the page counts of all folders above slugs that got or lost a page."""
     counted = Counter(folder for slug in arrived for folder in slugs.folders(slug))
     counted.subtract(folder for slug in left for folder in slugs.folders(slug))
     rows = encode([[*folder, more] for folder, more in sorted(counted.items()) if more])
@@ -325,7 +322,7 @@ def _who(row: dict[str, str | int]) -> dict[str, str | int]:
 
 
 def _write_names(account_id: str, batch: Iterable[tuple[PageWritePlan, MemoryPage]]) -> Transaction[None]:
-    """Tags and collections as rows, where they differ from what is there."""
+    """Write changed tags and collections as rows."""
     for name, clear, put in (
         ("tags", "page_tags_clear", "page_tags_put"),
         ("collections", "page_collections_clear", "page_collections_put"),
@@ -345,7 +342,7 @@ def _write_names(account_id: str, batch: Iterable[tuple[PageWritePlan, MemoryPag
 
 
 def delete(page: MemoryPage) -> Transaction[None]:
-    """Take a page out of sight; its versions stay, and its slug too."""
+    """Delete a page but keep its versions and its slug."""
     moment = max((yield from now()), page.updated_at)
     yield Query("memory_page_left", {"account_id": page.account_id})
     yield Query("page_delete", {"account_id": page.account_id, "id": page.id, "deleted_at": moment})
@@ -358,5 +355,5 @@ def delete(page: MemoryPage) -> Transaction[None]:
 
 
 def encode(value: object) -> str:
-    """JSON for a query's parameter."""
+    """Return JSON for a query parameter."""
     return msgspec.json.encode(value).decode()

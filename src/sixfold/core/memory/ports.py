@@ -1,4 +1,4 @@
-"""What the memory needs of others: search, as its faces ask for it."""
+"""The search port of the memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MODES: tuple[Mode, ...] = ("auto", "lexical", "semantic", "hybrid")
 
 @dataclass(frozen=True, slots=True)
 class SearchRequest:
-    """A question and its filters: a page must have one of `types`, one of `tags`, one of `collections`.
+    """A query and its filters: a page must have one of `types`, `tags` and `collections` each.
 
     `since` and `until` bound the time of the last change, in epoch µs.
     """
@@ -34,7 +34,7 @@ class SearchRequest:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A page that was found, with the passage that speaks for it; `explain` has every part of the score."""
+    """A page that was found, with the best passage; `explain` has every part of the score."""
 
     id: str
     slug: str
@@ -50,7 +50,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """What was found, best first, and the mode that was used."""
+    """The hits, best first, and the search mode."""
 
     hits: tuple[Hit, ...]
     mode: Mode
@@ -58,8 +58,11 @@ class SearchResult:
 
 
 class Searcher(Protocol):
-    """Finds pages; reads what the last write wrote."""
+    """Finds pages, including those of the last committed write."""
 
     async def search(self, caller: Caller, wanted: SearchRequest) -> SearchResult:
-        """The best pages that `caller` sees; raises `EngineUnavailable` for a mode that needs a model."""
+        """Return the best pages that `caller` can see.
+
+        Raises `EngineUnavailable` for a mode that needs an embedding model if there is none.
+        """
         ...

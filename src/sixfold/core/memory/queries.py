@@ -1,4 +1,4 @@
-"""Reading pages: as they are, or as they were at a moment, with what leads out, what leads in, and when."""
+"""Read access to pages, now or at a moment, with their links, backlinks and timelines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sixfold.core.memory.models import Caller, Link, MemoryPage, TimelineEntry
 
 @dataclass(frozen=True, slots=True)
 class PageGraphView:
-    """A page and what surrounds it; `moved` when an old slug led to it, `at` when it is of the past."""
+    """A page with its relations; `moved` if an old slug led to it, `at` for a view of the past."""
 
     page: MemoryPage
     links: tuple[Link, ...] = ()
@@ -24,7 +24,7 @@ class PageGraphView:
 
 
 def page(caller: Caller, slug: str, as_of: int | None = None) -> Transaction[PageGraphView]:
-    """A page alone, now or at a moment (epoch µs); raises `NotFound`."""
+    """Return a page alone, now or at a moment (epoch µs); raise `NotFound`."""
     if as_of is None:
         found = yield from pages.find(caller, slug)
         return PageGraphView(found.page, moved=found.moved)
@@ -32,7 +32,7 @@ def page(caller: Caller, slug: str, as_of: int | None = None) -> Transaction[Pag
 
 
 def _past(caller: Caller, slug: str, as_of: int) -> Transaction[MemoryPage]:
-    """What a slug, or the page that has or had it now, said at a moment."""
+    """Return the page of a slug, or the page that has or had it now, at a moment."""
     params = {"account_id": caller.account_id, "at": as_of}
     row = yield from one("version_of_slug_at", slug=slug, **params)
     current = yield from pages.locate(caller.account_id, slug)
@@ -48,7 +48,7 @@ def _past(caller: Caller, slug: str, as_of: int) -> Transaction[MemoryPage]:
 
 
 def _of_version(row: Row) -> MemoryPage:
-    """The page that a version's row describes, as it was then."""
+    """Return the page of a version's row."""
     return pages.of(
         {
             **row,
@@ -61,13 +61,13 @@ def _of_version(row: Row) -> MemoryPage:
 
 
 def get_with_relations(caller: Caller, slug: str, as_of: int | None = None) -> Transaction[PageGraphView]:
-    """A page with its links, its first backlinks and the newest of its timeline."""
+    """Return a page with its links, its first backlinks and its newest timeline entries."""
     view = yield from page(caller, slug, as_of)
     return (yield from with_relations(caller, view))
 
 
 def by_id_or_slug(caller: Caller, name: str) -> Transaction[MemoryPage]:
-    """A page by its id or its slug; raises `NotFound`."""
+    """Return a page by id or slug; raise `NotFound`."""
     row = yield from one("page_by_id", account_id=caller.account_id, id=name)
     if row is not None and row["deleted_at"] is None:
         found = pages.of(row)
@@ -77,7 +77,7 @@ def by_id_or_slug(caller: Caller, name: str) -> Transaction[MemoryPage]:
 
 
 def with_relations(caller: Caller, view: PageGraphView) -> Transaction[PageGraphView]:
-    """A view with what surrounds its page."""
+    """Add the relations of its page to a view."""
     moment = links.FOREVER if view.at is None else view.at
     out = yield from links.of_page(caller, view.page, moment)
     back = yield from backlinks(caller, view, limits.SHOWN)
@@ -88,7 +88,7 @@ def with_relations(caller: Caller, view: PageGraphView) -> Transaction[PageGraph
 def backlinks(
     caller: Caller, view: PageGraphView, limit: int, after: tuple[str, str] = ("", "")
 ) -> Transaction[tuple[Backlink, ...]]:
-    """What leads to a page, now or at the view's moment."""
+    """Return the backlinks of a page, now or at the time of the view."""
     if view.at is not None:
         return (yield from links.to_page_at(caller, view.page, view.at, limit))
     scope = (pages.scope_of(caller), pages.SEPARATOR)
@@ -98,13 +98,13 @@ def backlinks(
 def leading_to(
     caller: Caller, slug: str, as_of: int | None, limit: int, after: tuple[str, str]
 ) -> Transaction[tuple[Backlink, ...]]:
-    """What leads to the page of a slug."""
+    """Return the backlinks of the page at a slug."""
     view = yield from page(caller, slug, as_of)
     return (yield from backlinks(caller, view, limit, after))
 
 
 def get_neighbourhood(caller: Caller, slug: str, route: LinkPath) -> Transaction[GraphWalk]:
-    """The pages around the page of a slug."""
+    """Return the pages around the page at a slug."""
     found = yield from pages.find(caller, slug)
     return (yield from links.walk(caller, found.page, route))
 
@@ -112,19 +112,16 @@ def get_neighbourhood(caller: Caller, slug: str, route: LinkPath) -> Transaction
 def get_timeline(
     caller: Caller, slug: str, as_of: int | None, limit: int, cursor: str | None
 ) -> Transaction[timeline.TimelineEvent]:
-    """The timeline of the page of a slug."""
+    """Return the timeline of the page at a slug."""
     view = yield from page(caller, slug, as_of)
     moment = links.FOREVER if as_of is None else as_of
     return (yield from timeline.of_page(view.page, limit, cursor, moment))
 
 
-# -- versions ------------------------------------------------------------------------------------
-
-
 def history(
     caller: Caller, slug: str, limit: int, before: int
 ) -> Transaction[tuple[MemoryPage, tuple[Row, ...]]]:
-    """The versions of a page before one, newest first, up to one more than `limit`; of a deleted page too."""
+    """Return versions of a page before `before`, newest first; up to `limit` + 1, also for a deleted page."""
     found = yield from _with_past(caller, slug)
     rows = yield Query(
         "versions_list",
@@ -141,7 +138,7 @@ def history(
 
 
 def version(caller: Caller, slug: str, number: int) -> Transaction[MemoryPage]:
-    """A page as one of its versions had it; raises `NotFound`."""
+    """Return a page at one of its versions; raise `NotFound`."""
     found = yield from _with_past(caller, slug)
     row = yield from one("version_by_number", account_id=caller.account_id, page_id=found.id, version=number)
     if row is None:
@@ -159,11 +156,8 @@ def _with_past(caller: Caller, slug: str) -> Transaction[MemoryPage]:
     return found.page
 
 
-# -- counts --------------------------------------------------------------------------------------
-
-
 def count_by(caller: Caller, noun: str, limit: int, after: str = "") -> Transaction[tuple[Row, ...]]:
-    """Names and counts of `tags`, `collections` or `types` by name, up to one more than `limit`."""
+    """Return names and page counts of `tags`, `collections` or `types`; up to `limit` + 1 rows."""
     rows = yield Query(
         f"{noun}_counted",
         {
@@ -179,7 +173,7 @@ def count_by(caller: Caller, noun: str, limit: int, after: str = "") -> Transact
 
 @dataclass(frozen=True, slots=True)
 class MemoryOverview:
-    """What a memory holds, at a glance."""
+    """A summary of a memory."""
 
     pages: int
     recent: tuple[Row, ...]
@@ -187,7 +181,7 @@ class MemoryOverview:
 
 
 def overview(caller: Caller, limit: int) -> Transaction[MemoryOverview]:
-    """How many pages there are, which were changed last, and which are linked with none."""
+    """Return the number of pages, the last changed ones, and those without links."""
     params = {
         "account_id": caller.account_id,
         "scope": pages.scope_of(caller),

@@ -1,4 +1,4 @@
-"""Pages and what belongs to them as plain values, in the words that REST, tools and commands share."""
+"""Plain values of pages and their parts, shared by REST, MCP tools and commands."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class PageOfListSchema(TypedDict):
 
 
 class PageVersionSchema(PageOfListSchema):
-    """A page as one of its versions has it."""
+    """A page at one of its versions."""
 
     body: str
 
 
 class LinkSchema(TypedDict):
-    """A link to another page; `resolved` is false while there is none, `evidence` what it was drawn from."""
+    """A link to a page; `resolved` tells if it exists, `evidence` is the source of an inferred link."""
 
     to: str
     type: str
@@ -59,7 +59,7 @@ BacklinkSchema = TypedDict(
 
 
 class TimelineEntrySchema(TypedDict):
-    """A line of a timeline."""
+    """An entry of a timeline."""
 
     date: str
     summary: str
@@ -69,7 +69,7 @@ class TimelineEntrySchema(TypedDict):
 
 
 class PageSchema(PageVersionSchema):
-    """A page with its text, its links and its timeline."""
+    """A page with its text, links and timeline."""
 
     links: list[LinkSchema]
     backlinks: list[BacklinkSchema]
@@ -77,7 +77,7 @@ class PageSchema(PageVersionSchema):
 
 
 class VersionSchema(TypedDict):
-    """A version of a page, without its text; `ended_at` is null while it is the newest."""
+    """A version of a page without its text; `ended_at` is null for the newest."""
 
     version: VersionNumber
     slug: str
@@ -99,7 +99,7 @@ ChangeSchema = TypedDict(
 
 
 class NodeSchema(TypedDict):
-    """A page around another one."""
+    """A page in the neighbourhood of another one."""
 
     slug: str
     title: str
@@ -110,7 +110,7 @@ EdgeSchema = TypedDict("EdgeSchema", {"from": str, "to": str, "type": str})
 
 
 class WalkSchema(TypedDict):
-    """The pages around one, and the links between them."""
+    """The neighbourhood of a page, and the links within it."""
 
     nodes: list[NodeSchema]
     edges: list[EdgeSchema]
@@ -134,7 +134,7 @@ class HitSchema(TypedDict):
 
 
 class FoundSchema(TypedDict):
-    """What a search found."""
+    """The result of a search."""
 
     results: list[HitSchema]
     mode: Mode
@@ -142,19 +142,19 @@ class FoundSchema(TypedDict):
 
 
 class CountSchema(TypedDict):
-    """A name, and how many pages have it."""
+    """A name, and the number of pages that have it."""
 
     name: str
     count: int
 
 
 def url(base_url: str, slug: str) -> str:
-    """Where people read a page."""
+    """Return the URL of a page in the web interface."""
     return f"{base_url}/memory/{quote(slug)}"
 
 
 def page(view: PageGraphView, base_url: str) -> PageSchema:
-    """A page, whole."""
+    """Return a whole page."""
     return {
         **brief(view.page, base_url),
         "body": view.page.body,
@@ -165,7 +165,7 @@ def page(view: PageGraphView, base_url: str) -> PageSchema:
 
 
 def brief(found: MemoryPage, base_url: str) -> PageOfListSchema:
-    """A page without its text."""
+    """Return a page without its text."""
     return {
         "id": found.id,
         "slug": found.slug,
@@ -182,7 +182,7 @@ def brief(found: MemoryPage, base_url: str) -> PageOfListSchema:
 
 
 def row(found: Row, base_url: str) -> PageOfListSchema:
-    """A page of a list."""
+    """Return a page of a list."""
     return {
         "id": found["id"],
         "slug": found["slug"],
@@ -199,7 +199,7 @@ def row(found: Row, base_url: str) -> PageOfListSchema:
 
 
 def glance(found: Row) -> dict[str, Any]:
-    """A page in an overview."""
+    """Return a page of an overview."""
     return {
         "slug": found["slug"],
         "title": found["title"],
@@ -210,7 +210,7 @@ def glance(found: Row) -> dict[str, Any]:
 
 
 def link(found: Link) -> LinkSchema:
-    """A link to another page; `resolved` is false while there is none, `evidence` what it was drawn from."""
+    """Return a link."""
     return {
         "to": found.target,
         "type": found.type,
@@ -222,7 +222,7 @@ def link(found: Link) -> LinkSchema:
 
 
 def backlink(found: Backlink) -> BacklinkSchema:
-    """A link from another page."""
+    """Return a link from another page."""
     return {
         "from": found.source,
         "title": found.title,
@@ -234,12 +234,12 @@ def backlink(found: Backlink) -> BacklinkSchema:
 
 
 def _evidence(found: Link | Backlink) -> str | None:
-    """The sentence from which a link was drawn; None for one that somebody wrote."""
+    """Return the sentence of an inferred link, or None for an explicit one."""
     return None if found.origin == "explicit" else found.context
 
 
 def entry(found: TimelineEntry) -> TimelineEntrySchema:
-    """A line of a timeline."""
+    """Return an entry of a timeline."""
     return {
         "date": found.date,
         "summary": found.summary,
@@ -250,7 +250,7 @@ def entry(found: TimelineEntry) -> TimelineEntrySchema:
 
 
 def version(found: Row) -> VersionSchema:
-    """A version of a page, without its text; `ended_at` is null while it is the newest."""
+    """Return a version without its text."""
     return {
         "version": found["version"],
         "slug": found["slug"],
@@ -267,7 +267,7 @@ def version(found: Row) -> VersionSchema:
 
 
 def change(found: Change, most: int) -> ChangeSchema:
-    """What lies between two versions; a long diff is cut."""
+    """Return the difference of two versions; a long diff is cut."""
     return {
         "slug": found.slug,
         "from": found.older,
@@ -279,7 +279,7 @@ def change(found: Change, most: int) -> ChangeSchema:
 
 
 def walk(found: GraphWalk) -> WalkSchema:
-    """The pages around one, and the links between them."""
+    """Return a neighbourhood with its links."""
     return {
         "nodes": [{"slug": slug, "title": title, "depth": depth} for slug, title, depth in found.nodes],
         "edges": [{"from": source, "to": target, "type": kind} for source, target, kind in found.edges],
@@ -288,7 +288,7 @@ def walk(found: GraphWalk) -> WalkSchema:
 
 
 def answer(found: SearchResult, base_url: str) -> FoundSchema:
-    """What a search found."""
+    """Return the result of a search."""
     return {
         "results": [_hit(hit, base_url) for hit in found.hits],
         "mode": found.mode,
@@ -315,5 +315,4 @@ def _hit(found: Hit, base_url: str) -> HitSchema:
 
 
 def count(found: Row) -> CountSchema:
-    """A name, and how many pages have it."""
     return {"name": found["name"], "count": found["count"]}

@@ -1,4 +1,4 @@
-"""The memory of one server: what its faces call. Each method is one transaction, or one search."""
+"""The memory of one server; each method is one transaction, or one search."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MAX_DIFF_LINES = 5_000
 
 @dataclass(frozen=True, slots=True)
 class MemoryPart:
-    """Some of a list, and where the next part starts."""
+    """A page of a list, and the cursor of the next one."""
 
     rows: tuple[Row, ...]
     next_cursor: str | None = None
@@ -37,7 +37,7 @@ class MemoryPart:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What lies between two versions of a page: a unified diff of its text, its fields before and after."""
+    """The difference of two versions of a page: a unified diff, and the fields before and after."""
 
     slug: str
     older: int
@@ -47,7 +47,10 @@ class Change:
 
 
 class MemoryService:
-    """Pages of all accounts, each reached through a `Caller` of its own; `base_url` starts pages' URLs."""
+    """The pages of all accounts, each accessed through its own `Caller`.
+
+    URLs of pages start with `base_url`.
+    """
 
     def __init__(self, database: Database, limits: MemoryLimits, base_url: str, searcher: Searcher) -> None:
         self.database = database
@@ -55,37 +58,35 @@ class MemoryService:
         self.base_url = base_url
         self._searcher = searcher
 
-    # -- finding and reading ---------------------------------------------------------------------
-
     async def search(self, caller: Caller, wanted: SearchRequest) -> SearchResult:
-        """The best pages for a question."""
+        """Return the best pages for a query."""
         return await self._searcher.search(caller, wanted)
 
     async def read(self, caller: Caller, slug: str, as_of: int | None = None) -> PageGraphView:
-        """A page with what surrounds it, now or at a moment."""
+        """Return a page with its relations, now or at a moment."""
         return await self.database.read(queries.get_with_relations(caller, slugs.normalize(slug), as_of))
 
     async def surrounded(self, caller: Caller, page: MemoryPage) -> PageGraphView:
-        """A page that was just read or written, with what surrounds it."""
+        """Add the relations to a page that was just read or written."""
         return await self.database.read(queries.with_relations(caller, PageGraphView(page)))
 
     async def fetch(self, caller: Caller, page_id: str) -> MemoryPage:
-        """A page by its id or its slug."""
+        """Return a page by id or slug."""
         return await self.database.read(queries.by_id_or_slug(caller, page_id))
 
     async def list(self, caller: Caller, wanted: PageFilter, limit: int, cursor: str = "") -> MemoryPart:
-        """Pages in the order of their slugs."""
+        """List pages by slug."""
         rows = await self.database.read(pages.listed(caller, wanted, limit, cursor))
         return part(rows, limit, "slug")
 
     async def links(self, caller: Caller, slug: str, as_of: int | None = None) -> tuple[Link, ...]:
-        """Where a page leads."""
+        """List the links of a page."""
         return (await self.read(caller, slug, as_of)).links
 
     async def backlinks(
         self, caller: Caller, slug: str, limit: int, cursor: str = "", as_of: int | None = None
     ) -> tuple[tuple[Backlink, ...], str | None]:
-        """What leads to a page, and the cursor of the rest."""
+        """List the links to a page, with the cursor of the next part."""
         source, _, kind = cursor.partition("~")
         found = await self.database.read(
             queries.leading_to(caller, slugs.normalize(slug), as_of, limit + 1, (source, kind))
@@ -94,13 +95,13 @@ class MemoryService:
         return found[:limit], f"{found[limit - 1].source}~{found[limit - 1].type}" if more else None
 
     async def traverse(self, caller: Caller, slug: str, route: LinkPath) -> GraphWalk:
-        """The pages around one."""
+        """Return the neighbourhood of a page."""
         return await self.database.read(queries.get_neighbourhood(caller, slugs.normalize(slug), route))
 
     async def timeline(
         self, caller: Caller, slug: str, limit: int, cursor: str | None = None, as_of: int | None = None
     ) -> timeline.TimelineEvent:
-        """A page's timeline, newest date first."""
+        """Return the timeline of a page, newest date first."""
         return await self.database.read(
             queries.get_timeline(caller, slugs.normalize(slug), as_of, limit, cursor)
         )
@@ -108,22 +109,22 @@ class MemoryService:
     async def history(
         self, caller: Caller, slug: str, limit: int, before: int
     ) -> tuple[MemoryPage, MemoryPart]:
-        """A page's versions, newest first."""
+        """List the versions of a page, newest first."""
         found, rows = await self.database.read(queries.history(caller, slugs.normalize(slug), limit, before))
         return found, part(rows, limit, "version")
 
     async def version(self, caller: Caller, slug: str, number: int) -> MemoryPage:
-        """A page as one of its versions had it."""
+        """Return a page at one of its versions."""
         return await self.database.read(queries.version(caller, slugs.normalize(slug), number))
 
     async def version_file(self, caller: Caller, slug: str, number: int) -> str:
-        """A page as the file that it was at one of its versions."""
+        """Return a page at one of its versions as a markdown file."""
         return await self.database.read(
             import_export_files.version_file(caller, slugs.normalize(slug), number)
         )
 
     async def diff(self, caller: Caller, slug: str, older: int, newer: int) -> Change:
-        """What lies between two versions of a page."""
+        """Return the difference between two versions of a page."""
         before = await self.version(caller, slug, older)
         after = await self.version(caller, slug, newer)
         names = ("slug", "title", "type", "tags", "collections")
@@ -140,26 +141,22 @@ class MemoryService:
         )
 
     async def counted(self, caller: Caller, noun: str, limit: int, cursor: str = "") -> MemoryPart:
-        """Names and counts of `tags`, `collections` or `types`."""
+        """Return names and counts of `tags`, `collections` or `types`."""
         rows = await self.database.read(queries.count_by(caller, noun, limit, cursor))
         return part(rows, limit, "name")
 
     async def overview(self, caller: Caller, limit: int) -> queries.MemoryOverview:
-        """What the memory holds, at a glance."""
         return await self.database.read(queries.overview(caller, limit))
 
     async def usage(self, caller: Caller) -> MemoryUsage:
-        """What the account has used of its memory plan."""
+        """Return the usage of the account's memory plan."""
         return await self.database.read(usage.of(caller.account_id))
 
-    # -- changing --------------------------------------------------------------------------------
-
     async def write(self, caller: Caller, wanted: PageWrite, terms: WriteTerms) -> SavedPage:
-        """Create a page, or replace what it says."""
+        """Create a page or replace its content."""
         return await self.database.write(commands.write(self._writer(caller), wanted, terms))
 
     async def edit(self, caller: Caller, slug: str, change: PageEdit, terms: WriteTerms) -> SavedPage:
-        """Change a part of a page."""
         return await self.database.write(
             commands.edit(self._writer(caller), slugs.normalize(slug), change, terms)
         )
@@ -167,37 +164,36 @@ class MemoryService:
     async def rename(
         self, caller: Caller, slug: str, to: str, terms: WriteTerms, path: str = ""
     ) -> SavedPage:
-        """Give a page another slug; `path` is the file that it comes from now."""
+        """Change the slug of a page; `path` is its new file."""
         old, new = slugs.normalize(slug), slugs.normalize(to)
         return await self.database.write(commands.rename(self._writer(caller), old, new, terms, path))
 
     async def tag(
         self, caller: Caller, slug: str, change: commands.TagChange, terms: WriteTerms
     ) -> SavedPage:
-        """Add tags to a page, or take some off."""
+        """Add tags to a page, or remove some."""
         return await self.database.write(
             commands.tag(self._writer(caller), slugs.normalize(slug), change, terms)
         )
 
     async def delete(self, caller: Caller, slug: str, terms: WriteTerms) -> MemoryPage:
-        """Take a page out of sight."""
         return await self.database.write(commands.delete(self._writer(caller), slugs.normalize(slug), terms))
 
     async def restore(self, caller: Caller, slug: str, version: int, terms: WriteTerms) -> SavedPage:
-        """Make what a version said the newest version."""
+        """Make an older version the newest."""
         return await self.database.write(
             commands.restore(self._writer(caller), slugs.normalize(slug), version, terms)
         )
 
     async def link(self, caller: Caller, slug: str, link: Link, terms: WriteTerms) -> MemoryPage:
-        """Keep a typed link of a page beside its text."""
+        """Add a typed link to a page, outside of its text."""
         wanted = links.checked(link.target, link.type, link.context)
         return await self.database.write(
             commands.link(self._writer(caller), slugs.normalize(slug), wanted, terms)
         )
 
     async def unlink(self, caller: Caller, slug: str, link: Link, terms: WriteTerms) -> MemoryPage:
-        """Take a link back, or dismiss it."""
+        """Remove a link, or dismiss an inferred one."""
         to = slugs.normalize(link.target)
         return await self.database.write(
             commands.unlink(self._writer(caller), slugs.normalize(slug), (to, link.type), terms)
@@ -206,7 +202,7 @@ class MemoryService:
     async def relink(
         self, caller: Caller, slug: str, change: tuple[str, Link], terms: WriteTerms
     ) -> MemoryPage:
-        """`add` or `remove` a link, or `confirm` or `dismiss` one that inference drew."""
+        """`add` or `remove` a link, or `confirm` or `dismiss` an inferred one."""
         action, link = change
         if action == "add":
             return await self.link(caller, slug, link, terms)
@@ -219,24 +215,22 @@ class MemoryService:
         )
 
     async def note(self, caller: Caller, slug: str, entry: TimelineEntry, terms: WriteTerms) -> MemoryPage:
-        """Add an entry to a page's timeline."""
+        """Add an entry to the timeline of a page."""
         checked = timeline.checked(entry.date, entry.summary, entry.detail, entry.source)
         return await self.database.write(
             commands.note(self._writer(caller), slugs.normalize(slug), checked, terms)
         )
-
-    # -- files -----------------------------------------------------------------------------------
 
     async def take_in(self, caller: Caller, archive: Path) -> ImportReport:
         """Import an archive of markdown files."""
         return await exchange.take_in(self.database, self._writer(caller), archive)
 
     def take_out(self, caller: Caller) -> AsyncIterator[bytes]:
-        """Export every page as a zip, piece by piece."""
+        """Yield a zip of all pages in chunks."""
         return exchange.take_out(self.database, caller)
 
     async def file(self, caller: Caller, slug: str, as_of: int | None = None) -> tuple[PageGraphView, str]:
-        """A page as the file that an export would have of it."""
+        """Return a page as the file that an export contains."""
         return await self.database.read(import_export_files.file_of(caller, slugs.normalize(slug), as_of))
 
     def _writer(self, caller: Caller) -> PageWriter:
@@ -244,13 +238,13 @@ class MemoryService:
 
 
 def part(rows: tuple[Row, ...] | list[Row], limit: int, key: str) -> MemoryPart:
-    """The first `limit` of `rows`; where there was one more, the cursor is the last one's `key`."""
+    """Return the first `limit` rows; if there is another one, the cursor is the `key` of the last."""
     shown = tuple(rows[:limit])
     return MemoryPart(shown, str(shown[-1][key]) if len(rows) > limit else None)
 
 
 def _diff(before: MemoryPage, after: MemoryPage) -> str:
-    """A unified diff of two texts; raises `TooLarge` where it would take minutes to make."""
+    """Return a unified diff; raise `TooLarge` if it would take minutes."""
     old, new = before.body.splitlines(), after.body.splitlines()
     if max(len(old), len(new)) > MAX_DIFF_LINES:
         raise errors.TooLarge(f"These versions are too long to compare: {MAX_DIFF_LINES} lines are the most")

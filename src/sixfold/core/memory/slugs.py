@@ -1,6 +1,6 @@
-"""Slugs: the names of pages. Segments of letters and digits of any script, `-`, `_` and `.`, joined by `/`.
+"""Slugs: names of pages with segments of letters and digits of any script, `-`, `_` and `.`, joined by `/`.
 
-A slug is in NFC and lower case, so what a person types and what is stored are compared as they look.
+A slug is in NFC and lower case, so that texts that look equal are equal.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ _DASHES = re.compile(r"-{2,}")
 _MARKS = frozenset("-_./")
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _DAY = re.compile(rf"({'|'.join(_MONTHS)})[a-z]{{0,6}}-(\d{{1,2}})(?:st|nd|rd|th),-(\d{{4}})")
-_KINDS = frozenset("LNM")  # letters, numbers, and the marks that many scripts write their vowels with
+# Letters, numbers, and the combining marks that many scripts use for vowels.
+_KINDS = frozenset("LNM")
 
 
 def normalize(text: str) -> str:
-    """The slug that `text` spells; raises `BadRequest`, which names the character that no slug has."""
+    """Return the slug of `text`; raise `BadRequest` with the first invalid character."""
     if len(text) > MAX_CHARS * MAX_DECOMPOSED:
         raise errors.BadRequest(f"slug has {len(text)} characters; {MAX_CHARS} are the most")
     slug = _folded(text)
@@ -32,7 +33,7 @@ def normalize(text: str) -> str:
 
 
 def beginning(text: str) -> str:
-    """What slugs begin with that begin with `text`: folded as they are, and never refused."""
+    """Return the prefix of slugs that start with `text`, normalized without raising errors."""
     return _folded(text)
 
 
@@ -56,7 +57,7 @@ def _checked(slug: str) -> str:
 
 
 def _folded(text: str) -> str:
-    """NFC, lower case, and a `-` for each space; the same again when it is given back."""
+    """Return `text` in NFC and lower case with `-` for spaces; the result is stable."""
     if text.isascii():
         return text.lower().replace(" ", "-")
     folded = normalized("NFC", normalized("NFC", text).lower())
@@ -70,10 +71,11 @@ def _shown(char: str) -> str:
 
 
 def loosely(text: str) -> str | None:
-    """The slug nearest to a file's path or a link's text, segment by segment; None if nothing is left.
+    """Return the slug nearest to a file path or link text, or None if no valid character remains.
 
-    A segment that is one already stays as it is, an outliner's day (`Nov 20th, 2026`) is its date, in others
-    what no slug has becomes one `-`: so a link finds the page of the file that it names.
+    A valid segment stays as it is, and an outliner's day (`Nov 20th, 2026`) becomes its date. In other
+    segments, invalid characters become one `-`, so that a link resolves to the page of the file that it
+    names.
     """
     segments = (_segment(part) for part in _folded(text.strip()).split("/"))
     return "/".join(part for part in segments if part)[:MAX_CHARS].rstrip("/") or None
@@ -102,21 +104,21 @@ def _may_stand(char: str) -> bool:
 
 
 def name(slug: str) -> str:
-    """The last segment."""
+    """Return the last segment."""
     return slug.rpartition("/")[2]
 
 
 def parent(slug: str) -> str:
-    """What stands before the last segment; "" at the top."""
+    """Return the part before the last segment, or "" at the top."""
     return slug.rpartition("/")[0]
 
 
 def folders(slug: str) -> list[tuple[str, str]]:
-    """Every folder that a page lies in, as what stands before it, up to its `/`, and its name."""
+    """Return the parent (up to its `/`) and the name of every folder that contains a page."""
     steps = slug.split("/")[:-1]
     return [("".join(f"{step}/" for step in steps[:depth]), name) for depth, name in enumerate(steps)]
 
 
 def around(folder: str) -> list[str]:
-    """What slugs begin with in a folder and in those that it lies in, up to the `/`, the outermost first."""
+    """Return the slug prefixes of a folder and its parents, up to their `/`, outermost first."""
     return [f"{before}{name}/" for before, name in folders(f"{folder}/")]

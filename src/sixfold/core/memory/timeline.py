@@ -1,4 +1,4 @@
-"""Timelines: dated entries of a page, from its body or from calls. An entry of a call stays for good."""
+"""Timelines: dated entries of a page, from its body or from calls. Entries of calls are permanent."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from sixfold.core.memory import limits, markdown
 from sixfold.core.memory.models import Caller, MemoryPage, TimelineEntry
 
 FOREVER = 2**62
-_LAST = "~"  # sorts after every date and id
+# This character sorts after all dates and ids.
+_LAST = "~"
 
 
 def _encode(value: object) -> str:
@@ -23,7 +24,7 @@ def _encode(value: object) -> str:
 
 
 def refresh(caller: Caller, pages: Sequence[tuple[MemoryPage, bool]], moment: int) -> Transaction[None]:
-    """Bring the entries of bodies to what these now say; the flag tells whether a page was there before."""
+    """Update the entries of bodies; the flag tells whether a page existed before."""
     known = [page.id for page, there in pages if there]
     old: dict[str, dict[TimelineEntry, str]] = {}
     if known:
@@ -43,17 +44,17 @@ def refresh(caller: Caller, pages: Sequence[tuple[MemoryPage, bool]], moment: in
 
 
 def add(caller: Caller, page: MemoryPage, entries: Sequence[TimelineEntry], moment: int) -> Transaction[None]:
-    """Add entries to a page's timeline."""
+    """Add entries to the timeline of a page."""
     yield from _put(caller, [_row(page, entry, "api") for entry in entries], moment)
 
 
 def of_calls(page: MemoryPage) -> Transaction[tuple[TimelineEntry, ...]]:
-    """The entries of a page that no body has, by date: what an export must write besides."""
+    """Return the entries of a page that calls added, by date, which exports must include."""
     return (yield from all_of_calls((page,))).get(page.id, ())
 
 
 def all_of_calls(pages: Sequence[MemoryPage]) -> Transaction[dict[str, tuple[TimelineEntry, ...]]]:
-    """The same of some pages of one account, by their ids; one without such entries is not there."""
+    """Return the entries added by calls for some pages of an account by id; pages without any are absent."""
     found: dict[str, tuple[TimelineEntry, ...]] = {}
     if pages:
         ids_of = _encode([page.id for page in pages])
@@ -66,7 +67,7 @@ def all_of_calls(pages: Sequence[MemoryPage]) -> Transaction[dict[str, tuple[Tim
 def add_new(
     caller: Caller, page: MemoryPage, entries: Sequence[TimelineEntry], moment: int
 ) -> Transaction[None]:
-    """Add those entries that the timeline does not have from calls before."""
+    """Add the entries that calls have not added before."""
     known = set((yield from of_calls(page)))
     yield from add(caller, page, [entry for entry in entries if entry not in known], moment)
 
@@ -97,7 +98,7 @@ def _entry(row: Row) -> TimelineEntry:
 
 @dataclass(frozen=True, slots=True)
 class TimelineEvent:
-    """Some entries, newest date first, and where the next ones start."""
+    """Entries, newest date first, and the cursor of the next ones."""
 
     entries: tuple[TimelineEntry, ...]
     next_cursor: str | None = None
@@ -106,7 +107,10 @@ class TimelineEvent:
 def of_page(
     page: MemoryPage, limit: int, cursor: str | None = None, moment: int = FOREVER
 ) -> Transaction[TimelineEvent]:
-    """A page's timeline, now or as it was known at a moment; raises `BadRequest` for a wrong cursor."""
+    """Return the timeline of a page, now or as known at a moment.
+
+    Raises `BadRequest` for an invalid cursor.
+    """
     date, tilde, entry_id = (cursor or f"{_LAST}~{_LAST}").partition("~")
     if cursor and not tilde:
         raise errors.BadRequest("Invalid cursor")
@@ -131,7 +135,7 @@ def of_page(
 
 
 def checked(date: str, summary: str, detail: str = "", source: str = "") -> TimelineEntry:
-    """An entry as a call gives it, checked; raises `BadRequest`."""
+    """Validate an entry of a call; raise `BadRequest`."""
     return TimelineEntry(
         limits.date(date),
         limits.line("summary", summary, limits.SUMMARY_CHARS),

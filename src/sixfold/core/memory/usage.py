@@ -1,4 +1,4 @@
-"""The memory plan and the quota: counters beside the money, of edits, pages, and bytes of all versions."""
+"""The memory plan and its quota: counts of edits, pages, and bytes of all versions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from sixfold.core.memory.limits import MemoryLimits
 FREE_CREDITS = 100
 _OPERATOR = "unlimited"
 UNCOUNTED_PLANS = frozenset({"monthly", "yearly", _OPERATOR})
-ROW_BYTES = 512  # that a version or an entry takes beside its texts
+# The bytes of a version or an entry besides its texts.
+ROW_BYTES = 512
 USED_UP = (
     f"The {FREE_CREDITS} free memory credits are used up: "
     "the memory plan is 8 USD per month or 80 USD per year"
@@ -21,14 +22,14 @@ USED_UP = (
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """What a change adds to an account's memory: pages that are there, and bytes of versions or entries."""
+    """The growth of an account's memory by a change: pages, and bytes of versions or entries."""
 
     pages: int = 0
     bytes: int = 0
 
     @classmethod
     def of_texts(cls, texts: Iterable[str], pages: int = 0) -> Growth:
-        """One row of these texts."""
+        """Return the growth of one row with these texts."""
         return cls(pages, ROW_BYTES + sum(len(text.encode()) for text in texts))
 
     def __add__(self, other: Growth) -> Growth:
@@ -37,22 +38,22 @@ class Growth:
 
 @dataclass(frozen=True, slots=True)
 class MemoryUsage:
-    """Pages created or edited so far, and the plan of the account."""
+    """The number of pages created or edited so far, and the plan of the account."""
 
     used: int
     plan: str
 
     @property
     def left(self) -> int | None:
-        """Credits that are left; None on a paid plan and for the operator, who have no end."""
+        """The remaining credits, or None on a paid plan and for the operator, which are unlimited."""
         return None if self.plan in UNCOUNTED_PLANS else max(0, FREE_CREDITS - self.used)
 
 
 def spend(account_id: str, limits: MemoryLimits, growth: Growth, edits: int = 1) -> Transaction[None]:
-    """Count pages that this transaction creates or edits, and what the memory grows by.
+    """Count the pages that this transaction creates or edits, and the growth of the memory.
 
-    Raises `InsufficientCredits` where plans are enforced, credits are used up and no plan is paid, and
-    `TooLarge` beyond the quota; neither for the operator's account.
+    Raises `InsufficientCredits` if plans are enforced and the free credits are used up, and `TooLarge` over
+    the quota; the operator's account is exempt.
     """
     row = yield from one(
         "memory_spend", account_id=account_id, cost=edits, pages=growth.pages, bytes=growth.bytes
@@ -75,6 +76,6 @@ def _check(noun: str, found: int, added: int, most: int) -> None:
 
 
 def of(account_id: str) -> Transaction[MemoryUsage]:
-    """What an account has used."""
+    """Return the usage of an account."""
     row = yield from one("memory_used", account_id=account_id)
     return MemoryUsage(row["used"], row["plan"]) if row is not None else MemoryUsage(0, "free")

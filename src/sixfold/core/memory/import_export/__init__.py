@@ -1,1 +1,1 @@
-"""Files and archives of pages, in and out."""
+"""Import and export of pages as files and archives."""

@@ -1,4 +1,4 @@
-"""Archives to pages and pages to archives, a batch at a time, so that neither is ever whole in memory."""
+"""Import and export of archives in batches, so that no archive is ever in memory as a whole."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from sixfold.core.memory.import_export import files as import_export_files
 from sixfold.core.memory.import_export.archives import ArchiveMember, ImportReport
 from sixfold.core.memory.models import Caller
 
-_OLDEST = (1980, 1, 1, 0, 0, 0)  # a zip knows no earlier time
+# The earliest time that a zip can store.
+_OLDEST = (1980, 1, 1, 0, 0, 0)
 _PLAIN_FILE = 0o100644 << 16
 
 
 async def take_in(database: Database, writer: PageWriter, archive: Path) -> ImportReport:
-    """Import an archive, a transaction for each batch: what was taken before something fails stays.
+    """Import an archive, one transaction per batch; batches before a failure remain.
 
-    Raises `Forbidden`, `BadRequest` for what is no archive, `TooLarge`, `InsufficientCredits`.
+    Raises `Forbidden`, `BadRequest` for an invalid archive, `TooLarge`, or `InsufficientCredits`.
     """
     writer.check()
     report = ImportReport()
@@ -55,28 +56,27 @@ def _batch(found: Iterator[ArchiveMember]) -> list[ArchiveMember]:
 
 
 class ArchiveSink:
-    """What a zip is written to: bytes that are taken away as they come."""
+    """A file object that `zipfile` writes to, whose bytes are taken as they arrive."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
 
     def write(self, data: bytes) -> int:
-        """Take some bytes."""
         self._parts.append(bytes(data))
         return len(data)
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Do nothing, since nothing is buffered."""
 
     def taken(self) -> bytes:
-        """What has come since the last time."""
+        """Return the bytes since the last call."""
         data = b"".join(self._parts)
         self._parts.clear()
         return data
 
 
 async def take_out(database: Database, caller: Caller) -> AsyncIterator[bytes]:
-    """A zip of every page that the caller sees, as it is made."""
+    """Yield a zip of all pages that the caller can see, while it is made."""
     sink, paths, after = ArchiveSink(), import_export_files.ImportPaths(), ""
     archive = zipfile.ZipFile(cast("IO[bytes]", sink), "w", zipfile.ZIP_DEFLATED)
     while batch := await database.read(import_export_files.exported(caller, after)):

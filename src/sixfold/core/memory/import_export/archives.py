@@ -1,4 +1,4 @@
-"""Files of pages: archives are read here, without trust. Nothing is unpacked to disk, no link is followed."""
+"""Readers of untrusted archives of pages; nothing is unpacked to disk, and no link is followed."""
 
 from __future__ import annotations
 
@@ -23,15 +23,20 @@ from sixfold.core.memory.import_export import paths
 from sixfold.core.memory.limits import MemoryLimits
 
 MAX_ERRORS = 1_000
-_MAX_DIRECTORY = 48 * 2**20  # bytes of a zip's list of members, which must be held in memory
-_MAX_HEADERS = 2**20  # bytes of the headers of one member of a tar
-_FREE_BYTES = 64 * 2**20  # unpacked bytes that an archive of any size may have
-_RATIO = 100  # unpacked bytes for each byte beyond
+# The limit in bytes on the directory of a zip, which must be held in memory.
+_MAX_DIRECTORY = 48 * 2**20
+# The limit in bytes on the headers of a tar member.
+_MAX_HEADERS = 2**20
+# The unpacked bytes that an archive of any size may have.
+_FREE_BYTES = 64 * 2**20
+# The limit on the compression ratio beyond these bytes.
+_RATIO = 100
 _ENTRY = b"PK\1\2"
 _MAX_TAIL = 2**17
-_MAX_DICTIONARY = 128 * 2**20  # bytes of memory for xz; `xz -9` asks for 65 MiB
+# The limit on the memory for xz in bytes; `xz -9` needs 65 MiB.
+_MAX_DICTIONARY = 128 * 2**20
 _CHUNK = 2**16
-# The library unpacks other methods without a limit on the output of one read.
+# The library does not limit the output of one read for other methods.
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _NO_ARCHIVE = "The file is no zip or tar archive that can be read"
 _ENCRYPTED = 1
@@ -42,7 +47,7 @@ _DAMAGE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplemen
 
 @dataclass(frozen=True, slots=True)
 class ArchiveMember:
-    """One markdown file: its path in the archive, and its text or why there is none."""
+    """A markdown file: its path in the archive, and its text or the reason why it has none."""
 
     path: str
     text: str = ""
@@ -51,7 +56,7 @@ class ArchiveMember:
 
 @dataclass(slots=True)
 class ImportReport:
-    """What an import has done so far."""
+    """The progress of an import."""
 
     created: int = 0
     updated: int = 0
@@ -59,7 +64,7 @@ class ImportReport:
     errors: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
 
     def refuse(self, path: str, why: str) -> None:
-        """Note a file that could not be taken."""
+        """Record a file that could not be imported."""
         if len(self.errors) < MAX_ERRORS:
             self.errors.append((path[: paths.MAX_CHARS], why))
         elif len(self.errors) == MAX_ERRORS:
@@ -67,9 +72,9 @@ class ImportReport:
 
 
 def files(archive: Path, limits: MemoryLimits, report: ImportReport) -> Iterator[ArchiveMember]:
-    """The markdown files of a zip or tar archive in its order; everything else counts as skipped.
+    """Yield the markdown files of a zip or tar archive in order; all other files count as skipped.
 
-    Raises `BadRequest` for what is no archive, `TooLarge` when it holds more than `limits` allow.
+    Raises `BadRequest` for an invalid archive, and `TooLarge` over `limits`.
     """
     with _reading():
         if zipfile.is_zipfile(archive):
@@ -80,11 +85,12 @@ def files(archive: Path, limits: MemoryLimits, report: ImportReport) -> Iterator
 
 @contextlib.contextmanager
 def _reading() -> Generator[None]:
-    """Whatever a damaged archive makes its readers say, said as `BadRequest`."""
+    """Convert the exceptions of readers of damaged archives to `BadRequest`."""
     try:
         yield
     except OSError as error:
-        if error.errno is not None:  # the disk's own; a decompressor's has none
+        # An error of the disk has a number, one of a decompressor has none.
+        if error.errno is not None:
             raise
         raise errors.BadRequest(_NO_ARCHIVE) from error
     except (
@@ -101,9 +107,9 @@ def _reading() -> Generator[None]:
 
 
 def outliner(archive: Path, limits: MemoryLimits) -> str | None:
-    """Where in an archive the folders of an outliner lie; None where there are none.
+    """Return the folder of an outliner's files in an archive, or None if there is none.
 
-    Raises `TooLarge` when the archive holds more than `limits` allow, before any of its files is read.
+    Raises `TooLarge` over `limits`, before any file is read.
     """
     with contextlib.suppress(errors.BadRequest), _reading():
         if zipfile.is_zipfile(archive):
@@ -115,7 +121,7 @@ def outliner(archive: Path, limits: MemoryLimits) -> str | None:
 
 
 def _budget(archive: Path, limits: MemoryLimits) -> InputBudget:
-    """How many files, folders and unpacked bytes an archive may have."""
+    """Return the limits on the files, folders and unpacked bytes of an archive."""
     entries = Limit(limits.import_files, "The archive has more than {} entries", errors.TooLarge)
     size = Limit(limits.import_bytes, "The archive holds more than {} bytes", errors.TooLarge)
     unpacked = _FREE_BYTES + _RATIO * archive.stat().st_size
@@ -127,9 +133,6 @@ def _budget(archive: Path, limits: MemoryLimits) -> InputBudget:
 
 def _count(budget: InputBudget, *, folder: bool) -> None:
     budget.spend(folders=int(folder), files=int(not folder))
-
-
-# -- zip -----------------------------------------------------------------------------------------
 
 
 def _zipped(archive: Path, limits: MemoryLimits, report: ImportReport) -> Iterator[ArchiveMember]:
@@ -170,7 +173,7 @@ def _listed(opened: zipfile.ZipFile, budget: InputBudget) -> Iterator[zipfile.Zi
 
 
 class _BoundedDirectory:
-    """A zip file whose list of entries is counted before it is parsed; `zipfile` reads it in one piece."""
+    """A zip file whose directory is limited before it is parsed, since `zipfile` reads it at once."""
 
     def __init__(self, raw: IO[bytes], entries: int) -> None:
         self._raw = raw
@@ -179,15 +182,14 @@ class _BoundedDirectory:
         self.seek, self.tell, self.close = raw.seek, raw.tell, raw.close
 
     def loaded(self) -> None:
-        """End the checks: the list is in memory."""
+        """End the checks after the directory was read."""
         self._loading = False
 
     def seekable(self) -> bool:
-        """Return True: the file is on disk."""
         return True
 
     def read(self, size: int = -1) -> bytes:
-        """Read some bytes; raises `TooLarge` for a list of too many bytes or entries."""
+        """Read bytes; raise `TooLarge` for a directory with too many bytes or entries."""
         if not self._loading:
             return self._raw.read(size)
         if size > _MAX_DIRECTORY:
@@ -199,26 +201,24 @@ class _BoundedDirectory:
 
 
 def _unzipped(opened: zipfile.ZipFile, info: zipfile.ZipInfo, most: int) -> bytes | None:
-    """The first bytes of a member; None where it is damaged, which says nothing of the others."""
+    """Return the first bytes of a member, or None for a damaged one, which does not affect the others."""
     with contextlib.suppress(*_DAMAGE), opened.open(info) as member:
         return member.read(most)
     return None
 
 
 def _zip_name(info: zipfile.ZipInfo) -> str:
-    """A member's name, all of it; without the flag for UTF-8 it often is UTF-8 all the same."""
-    name = info.orig_filename  # `filename` ends at the first U+0000, and so would the page's name
+    """Return the full name of a member, decoded as UTF-8 if possible even without the flag."""
+    # `filename` is truncated at the first U+0000.
+    name = info.orig_filename
     if not info.flag_bits & _UTF8_NAME:
         with contextlib.suppress(UnicodeError):
             return name.encode("cp437").decode("utf-8")
     return name
 
 
-# -- tar -----------------------------------------------------------------------------------------
-
-
 class _BoundedStream:
-    """A decompressed stream that only goes forward, within the limits of an archive."""
+    """A decompressed stream that only seeks forward, within the limits of an archive."""
 
     def __init__(self, stream: IO[bytes], budget: InputBudget) -> None:
         self._stream = stream
@@ -227,11 +227,10 @@ class _BoundedStream:
         self._position = 0
 
     def allow(self, size: int) -> None:
-        """Set how many bytes the next reads may have together."""
+        """Set the number of bytes that the next reads may return in total."""
         self._left = size
 
     def read(self, size: int = -1) -> bytes:
-        """Read some bytes."""
         if size < 0 or size > self._left:
             raise tarfile.ReadError("a header is too large")
         self._left -= size
@@ -239,7 +238,7 @@ class _BoundedStream:
         return self._taken(size)
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        """Skip to a place ahead."""
+        """Skip to a later position."""
         if whence != 0 or offset < self.tell():
             raise tarfile.ReadError("a header leads back")
         self._check(offset)
@@ -250,7 +249,6 @@ class _BoundedStream:
         return self._position
 
     def tell(self) -> int:
-        """The position in the stream."""
         return self._stream.tell() if self._stream.seekable() else self._position
 
     def _taken(self, size: int) -> bytes:
@@ -259,7 +257,7 @@ class _BoundedStream:
         return data
 
     def _check(self, offset: int) -> None:
-        # The blocks of the headers come on top: three for each entry.
+        # The headers add three blocks for each entry.
         entries = 1 + self._budget.spent("files") + self._budget.spent("folders")
         self._budget.check(bytes=offset - 3 * tarfile.BLOCKSIZE * entries)
 
@@ -276,7 +274,7 @@ def _tarred(archive: Path, limits: MemoryLimits, report: ImportReport) -> Iterat
 
 
 class _Members:
-    """The members of a tar that are no folders, each counted before its data is read."""
+    """The members of a tar except folders, each counted before its data is read."""
 
     def __init__(
         self, opened: tarfile.TarFile, stream: _BoundedStream, budget: InputBudget, most: int
@@ -288,7 +286,7 @@ class _Members:
 
     def __iter__(self) -> Iterator[tarfile.TarInfo]:
         for member in self._opened:
-            # The library would keep all members and global headers.
+            # Otherwise the library would keep all members and global headers in memory.
             self._opened.members = []  # pyright: ignore[reportAttributeAccessIssue] # not in the stubs
             self._opened.pax_headers = {}
             _count(self._budget, folder=member.isdir())
@@ -298,7 +296,7 @@ class _Members:
             self._stream.allow(_MAX_HEADERS)
 
     def data(self, member: tarfile.TarInfo) -> bytes:
-        """The first bytes of a member, one more than a page may have."""
+        """Return the first bytes of a member, up to one more than the limit of a page."""
         self._stream.allow(self._most + 1)
         reader = self._opened.extractfile(member)
         return reader.read(self._most + 1) if reader is not None else b""
@@ -326,18 +324,17 @@ def _decompressed(archive: Path) -> IO[bytes]:
 
 
 class _XzReader(io.RawIOBase):
-    """Reads an xz file with a limit on the memory of its dictionary, which `lzma.open` has not."""
+    """An xz reader that limits the memory of the dictionary, which `lzma.open` does not support."""
 
     def __init__(self, archive: Path) -> None:
         self._raw = archive.open("rb")
         self._unpacker = _xz()
 
     def readable(self) -> bool:
-        """Return True."""
         return True
 
     def readinto(self, buffer: Any, /) -> int:
-        """Unpack into a buffer; raises `EOFError` where the file ends too early."""
+        """Unpack into a buffer; raise `EOFError` if the file is truncated."""
         view = memoryview(buffer)
         data = b""
         while not data:
@@ -356,7 +353,6 @@ class _XzReader(io.RawIOBase):
         return len(data)
 
     def close(self) -> None:
-        """Close the file."""
         self._raw.close()
         super().close()
 
@@ -365,22 +361,20 @@ def _xz() -> lzma.LZMADecompressor:
     return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_MAX_DICTIONARY)
 
 
-# -- one file ------------------------------------------------------------------------------------
-
-
 def is_page(path: str) -> bool:
-    """Whether a path is a page's: markdown, and not in a hidden folder or one of a program's own."""
+    """Return whether a path is a markdown file outside of hidden and application folders."""
     if not path.lower().endswith(paths.ENDINGS) or _NOT_PAGES.match(path):
         return False
     return not any(part.startswith(".") and part.strip(".") for part in path.split("/")[:-1])
 
 
 def file(path: str, data: bytes, limits: MemoryLimits) -> ArchiveMember:
-    """A page's file; one that cannot be a page says why."""
+    """Return the file of a page, or the reason why it cannot be one."""
     parts = PurePosixPath(path).parts
     if path.startswith("/") or ".." in parts or "\\" in path or "\0" in path or len(path) > paths.MAX_CHARS:
         return ArchiveMember(path, error="has a path that leads out of the archive, or is too long")
-    if parts[-1].startswith("."):  # somebody's text may be in it, so it does not go without a word
+    # It may contain a user's text, so it is reported instead of skipped.
+    if parts[-1].startswith("."):
         return ArchiveMember(path, error="is hidden: its name begins with a dot")
     if len(data) > limits.page_bytes:
         return ArchiveMember(path, error=f"is larger than {limits.page_bytes} bytes")

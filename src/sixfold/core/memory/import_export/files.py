@@ -1,7 +1,7 @@
-"""Pages as files: a batch of files in, files out, byte for byte.
+"""Import and export of pages as markdown files, byte for byte.
 
-A file's path without `.md` is its slug. Text that was imported goes out as it came, unless the page's fields
-were changed since: then its front matter says so, and all else in it stays.
+The path of a file without `.md` is its slug. An imported text is exported unchanged, unless the fields of the
+page were changed since; then only its front matter is updated.
 """
 
 from __future__ import annotations
@@ -33,25 +33,26 @@ from sixfold.core.memory.page_edits import PageWrite
 from sixfold.core.memory.pages import FoundPage, PageWritePlan
 from sixfold.core.memory.queries import PageGraphView
 
-BATCH_FILES = 100  # in one transaction: other writers wait for it, some 60 ms
-BATCH_CHARS = 2**19  # of large pages less: 1 MiB of text takes a third of a second
-EXPORT_PAGES = 50  # in one read; each has up to 64 Ki characters of front matter beside its body
-EXPORT_CHARS = 2**20  # of their bodies; a larger page is read alone
+# The files of one transaction, for which other writers wait about 60 ms.
+BATCH_FILES = 100
+# The characters of one transaction; 1 MiB of text takes a third of a second.
+BATCH_CHARS = 2**19
+# The pages of one read, each with up to 64 Ki characters of front matter besides its body.
+EXPORT_PAGES = 50
+# The characters of the bodies of one read; a larger page is read alone.
+EXPORT_CHARS = 2**20
 _PLAIN = MemoryLimits(page_bytes=2**40)
-
-
-# -- in ------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
 class FileNaming:
-    """Which slug each file of one import gets; two files of one name get two."""
+    """Assigns a unique slug to each file of an import."""
 
     outliner: str | None = None
     _taken: dict[str, str] = field(default_factory=dict[str, str])
 
     def slug(self, path: str) -> str | None:
-        """The slug of a path; None where it spells none."""
+        """Return the slug of a path, or None if it has no valid character."""
         plain = paths.slug(path, self.outliner)
         if plain is None:
             return None
@@ -63,14 +64,14 @@ class FileNaming:
 
 
 def origin(path: str, slug: str) -> str:
-    """A path that somebody says a page comes from, if a file there would be this page; else ""."""
+    """Return a path that a client names as the origin of a page, or "" if that file would be another page."""
     ways = (None, "", path.partition("/")[0] + "/")
     named = any(paths.slug(path, outliner) == slug for outliner in ways)
     return path if named and is_page(path) and not checked_file(path, b"", _PLAIN).error else ""
 
 
 def put(writer: PageWriter, batch: Sequence[ArchiveMember], naming: FileNaming) -> Transaction[ImportReport]:
-    """Write some files as pages, whole; those that say nothing new are skipped."""
+    """Write files as whole pages; unchanged ones are skipped."""
     writer.check()
     report = ImportReport()
     wanted = _wanted(batch, naming, report)
@@ -107,7 +108,7 @@ def put(writer: PageWriter, batch: Sequence[ArchiveMember], naming: FileNaming) 
 def _wanted(
     batch: Sequence[ArchiveMember], naming: FileNaming, report: ImportReport
 ) -> dict[str, tuple[ArchiveMember, PageWrite]]:
-    """The pages of some files by their slugs; of two of one path the later one counts, as in any unpacker."""
+    """Return the pages of files by slug; of two files with the same path, the later one counts."""
     wanted: dict[str, tuple[ArchiveMember, PageWrite]] = {}
     for file in batch:
         slug = naming.slug(file.path)
@@ -122,11 +123,8 @@ def _wanted(
     return wanted
 
 
-# -- out -----------------------------------------------------------------------------------------
-
-
 def text(page: MemoryPage) -> Transaction[str]:
-    """A page as a file: its text, and in its front matter whatever the text alone does not say."""
+    """Return a page as a file: its text, with front matter for everything that the text does not contain."""
     kept = yield from links.all_of_calls((page,))
     told = yield from timeline.all_of_calls((page,))
     return _text(page, kept.get(page.id, ()), told.get(page.id, ()))
@@ -145,7 +143,7 @@ def _text(page: MemoryPage, kept: Sequence[tuple[str, str, str]], told: Sequence
 
 
 def file_of(caller: Caller, slug: str, as_of: int | None) -> Transaction[tuple[PageGraphView, str]]:
-    """The page of a slug, now or at a moment, as a file."""
+    """Return the page at a slug as a file, now or at a moment."""
     view = yield from queries.page(caller, slug, as_of)
     if as_of is not None:
         return view, view.page.head + view.page.body
@@ -153,19 +151,20 @@ def file_of(caller: Caller, slug: str, as_of: int | None) -> Transaction[tuple[P
 
 
 def version_file(caller: Caller, slug: str, number: int) -> Transaction[str]:
-    """The page of a slug as one of its versions had it, as a file."""
+    """Return a version of the page at a slug as a file."""
     return (yield from text((yield from queries.version(caller, slug, number))))
 
 
 def _fields(page: MemoryPage) -> Mapping[str, frontmatter.Value]:
-    """The fields that must stand in the front matter for the file to read as the page is."""
+    """Return the fields that the front matter needs so that an import restores the page."""
     values: dict[str, frontmatter.Value] = {
         "title": page.title,
         "type": page.type,
         "tags": page.tags,
         "collections": page.collections,
     }
-    if not page.head and not page.path:  # written by a call: the file says everything
+    # A page that was written by a call needs all its fields in the file.
+    if not page.head and not page.path:
         return {name: value for name, value in values.items() if value}
     read = page_edits.compose(None, PageWrite(page.slug, page.head + page.body, whole=True), _PLAIN)
     return {name: value for name, value in values.items() if getattr(read, name) != value}
@@ -177,7 +176,7 @@ def _without_empty(**texts: str) -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class ExportedPage:
-    """A page with the records that its file holds beside its text."""
+    """A page with the records that its file contains besides its text."""
 
     page: MemoryPage
     links: Sequence[tuple[str, str, str]]
@@ -185,12 +184,12 @@ class ExportedPage:
     old_slugs: tuple[str, ...]
 
     def text(self) -> str:
-        """The page as a file; large pages take milliseconds, so an export calls this in a thread."""
+        """Return the page as a file; exports call this in a thread, as large pages take milliseconds."""
         return _leading(_text(self.page, self.links, self.entries), self.old_slugs)
 
 
 def exported(caller: Caller, after: str) -> Transaction[tuple[ExportedPage, ...]]:
-    """The next pages after a slug, in the order of slugs, bounded by number and size."""
+    """Return the next pages after a slug by slug, limited by number and size."""
     params = {
         "account_id": caller.account_id,
         "after": after,
@@ -214,7 +213,7 @@ def exported(caller: Caller, after: str) -> Transaction[tuple[ExportedPage, ...]
 
 
 def _leading(text: str, old: tuple[str, ...]) -> str:
-    """A page's file that says which slugs lead to it: what it is taken out for has no other way to know."""
+    """Return a page as a file that names its old slugs, which an import could not know otherwise."""
     if not old:
         return text
     split = markdown.split(text)
@@ -223,12 +222,12 @@ def _leading(text: str, old: tuple[str, ...]) -> str:
 
 @dataclass(slots=True)
 class ImportPaths:
-    """The names of files in an archive, each once."""
+    """Assigns a unique file name to each page of an archive."""
 
     _used: set[str] = field(default_factory=set[str])
 
     def of(self, page: MemoryPage) -> str:
-        """A page's file: where it came from, else its slug."""
+        """Return the file of a page: the one that it was imported from, or one named by its slug."""
         name = page.path or f"{page.slug}.md"
         number = 1
         while name in self._used:

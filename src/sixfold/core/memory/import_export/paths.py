@@ -1,7 +1,7 @@
-"""Which page a file is, and where a page lies: an outliner spells folders in the names of its files.
+"""Conversions between slugs and file paths, including those of an outliner, whose file names contain folders.
 
-`outliner` is where the folders of one lie: "" at the top, "graph/" in a folder that was taken whole, None
-where there are none.
+`outliner` is the folder of an outliner's files: "" at the top, such as "graph/" in a subfolder, or None
+without one.
 """
 
 from __future__ import annotations
@@ -13,22 +13,24 @@ from urllib.parse import unquote
 from sixfold.core.memory import slugs
 
 ENDINGS = (".md", ".markdown")
-MAX_CHARS = 1_000  # of a path
-SETTINGS = "logseq/config.edn"  # tells that a folder is an outliner's
+# The limit on the characters of a path.
+MAX_CHARS = 1_000
+# This file identifies the folder of an outliner.
+SETTINGS = "logseq/config.edn"
 _SETTINGS = re.compile(rf"([^/]+/)?{re.escape(SETTINGS)}")
 _FILE_OF_DAY = re.compile(r"journals/(\d{4})_(\d{2})_(\d{2})")
 _DAY = re.compile(r"journals/(\d{4})-(\d{2})-(\d{2})")
 
 
 def outliner(paths: Iterable[str]) -> str | None:
-    """Where among some files the folders of an outliner lie."""
+    """Return the folder of an outliner's files among some paths."""
     found = (match for path in paths if (match := _SETTINGS.fullmatch(path)))
     match = next(found, None)
     return match[1] or "" if match else None
 
 
 def slug(path: str, outliner: str | None = None) -> str | None:
-    """The slug of a file; None where its path spells none, or is too long to be a page's."""
+    """Return the slug of a file, or None if its path is invalid or too long."""
     if len(path) > MAX_CHARS:
         return None
     name = next((path[: -len(end)] for end in ENDINGS if path.lower().endswith(end)), path)
@@ -38,14 +40,14 @@ def slug(path: str, outliner: str | None = None) -> str | None:
 
 
 def _outlined(name: str) -> str:
-    """`work___acme`, `work%2Facme` of older ones, `journals/2026_11_20`."""
+    """Return the path of outliner files such as `work___acme`, `work%2Facme` and `journals/2026_11_20`."""
     if name.startswith("pages/"):
         return unquote(name.removeprefix("pages/")).replace("___", "/")
     return _FILE_OF_DAY.sub(r"journals/\1-\2-\3", name).replace("___", "/")
 
 
 def file(slug: str, outliner: str | None = None) -> str:
-    """Where the page of a slug lies of which nothing else is known."""
+    """Return the default file path of a slug."""
     if outliner is None or not slug.startswith(outliner):
         return f"{slug}.md"
     name = slug.removeprefix(outliner)

@@ -1,1 +1,1 @@
-"""What search keeps of each page: its passages, and the words by which they are compared."""
+"""Index entries of pages: passages, and the words that search compares."""

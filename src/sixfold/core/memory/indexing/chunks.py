@@ -1,7 +1,7 @@
-"""A page's body as passages: pieces short enough to be about one thing, each with where it stands.
+"""Passages of a page's body: pieces that are short enough for one topic, each with its position.
 
-A passage ends at a heading, or at the end of a paragraph once it is long enough; a body that is short, as
-most notes are, is one passage. The cut depends on nothing but the body.
+A passage ends at a heading, or at the end of a paragraph once it is long enough. A short body, as of most
+notes, is one passage. The split depends on nothing but the body.
 """
 
 from __future__ import annotations
@@ -9,9 +9,12 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-TARGET_CHARS = 900  # about 150 words: what MiniLM reads at once
-_MAX_CHARS = 2 * TARGET_CHARS  # of one that has neither headings nor paragraphs
-MAX_PASSAGES = 256  # of one page; the last one holds the rest
+# About 150 words, which is the input size of MiniLM.
+TARGET_CHARS = 900
+# The limit for a passage without headings and paragraphs.
+_MAX_CHARS = 2 * TARGET_CHARS
+# The limit per page; the last passage contains the rest.
+MAX_PASSAGES = 256
 _BREAK = re.compile(r"\n[ \t]*\n|\n(?=[ \t]{0,3}#{1,6}[ \t])")
 _HEADING = re.compile(r"[ \t]{0,3}#{1,6}[ \t]")
 _SENTENCE = re.compile(r"[.!?。！？]\s+|\n|[。！？]")
@@ -25,7 +28,7 @@ class Passage(NamedTuple):
 
 
 def split(body: str) -> tuple[Passage, ...]:
-    """The passages of a body in their order; they cover it without a gap."""
+    """Return the passages of a body, which cover it without gaps."""
     if len(body) <= _MAX_CHARS and "\n#" not in body:
         return (Passage(0, len(body)),)
     found: list[Passage] = []
@@ -41,7 +44,7 @@ def split(body: str) -> tuple[Passage, ...]:
 
 
 def _ends(body: str) -> list[int]:
-    """Where a passage may end: between blocks, and inside one that is too long, between its sentences."""
+    """Return the possible ends of passages: between blocks, and between sentences of a long block."""
     blocks = [match.end() for match in _BREAK.finditer(body)]
     ends: list[int] = []
     last = 0

@@ -1,6 +1,6 @@
-"""What search must know of English beyond its stems: words that say nothing, and forms that share no stem.
+"""English words for search: stop words, and irregular forms that do not share a stem.
 
-Both are closed classes of the language, so the tables are complete and never grow with anybody's pages.
+Both are closed classes of the language, so the tables are complete.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ _SILENT = """
     their theirs them themselves then there these they this those through to too under until up very was we
     were what when where which while who whom whose why will with would you your yours yourself yourselves
     ca wo sha
-"""  # the last three are what is left of can't, won't and shan't
+# The last three are the rests of can't, won't and shan't.
+"""
 STOP_WORDS = frozenset(_SILENT.split())
 
-# One verb or noun to a line of the grammar book: the form to file under, then the forms that are read.
+# One verb or noun per line: the form to index, then the other forms.
 _FORMS = """
     arise arose arisen; awake awoke awoken; bear bore borne; beat beaten; become became; begin began begun;
     bend bent; bind bound; bite bit bitten; bleed bled; blow blew blown; break broke broken; breed bred;

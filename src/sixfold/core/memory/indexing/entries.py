@@ -1,7 +1,7 @@
-"""What search keeps of each page, written in the transaction that writes the page.
+"""Index entries of pages, written in the transaction that writes the page.
 
-A page becomes an `IndexEntry`: counted words and what the filters ask for. Entries of an account are numbered
-by its changes, so a server that holds them in memory asks for the newer ones and has all that was committed.
+An `IndexEntry` has word counts and the values of filters. Entries of an account are numbered by its changes,
+so that a server with an index in memory reads only newer ones and misses no committed change.
 """
 
 from __future__ import annotations
@@ -17,13 +17,18 @@ from sixfold.core.memory import slugs
 from sixfold.core.memory.indexing import chunks, tokens
 from sixfold.core.memory.models import Link, MemoryPage
 
-FORM = 3  # of an entry; another number whenever the same page gives another entry
+# The version of entries, to be changed whenever the entry of an unchanged page would differ.
+FORM = 3
 PREFIX = f"[{FORM},"
-TITLE_WEIGHT = 2  # a word of the title counts as so many of the body
-_MAX_NAMES = 32  # names of a page that a question can hit
-_MAX_HEAD = 4_096  # characters of front matter that are read
+# The weight of a word of the title relative to one of the body.
+TITLE_WEIGHT = 2
+# The limit on the names of a page that a query can match.
+_MAX_NAMES = 32
+# The characters of front matter that are indexed.
+_MAX_HEAD = 4_096
 _SPEAKER = re.compile(r"\s{0,8}(?:\*\*|__)?([^\W\d_][\w .'’-]{0,40}?)(?:\*\*|__)?:(?:\*\*|__)?\s")
-_SHORT = 600  # characters of a body within which a question is what the page is for
+# In a body of at most this many characters, a question is the subject of the page.
+_SHORT = 600
 _ASKING = re.compile(r"[?？؟][\s*_\")”»]*$", re.MULTILINE)
 _NUMBER = re.compile(r"\d+")
 
@@ -38,7 +43,8 @@ class IndexEntry(msgspec.Struct, array_like=True, frozen=True):
     page with a line that ends in a question.
     """
 
-    form: int  # of the entry itself, always the first
+    # The version of the entry must be the first field.
+    form: int
     slug: str
     type: str
     tags: tuple[str, ...]
@@ -58,22 +64,22 @@ _DECODE = msgspec.json.Decoder(IndexEntry)
 
 
 def decode(entry: str) -> IndexEntry | None:
-    """The entry that `encode` has written; None for one of another form."""
+    """Return the entry that `encode` wrote, or None for one of another version."""
     return _DECODE.decode(entry) if entry.startswith(PREFIX) else None
 
 
 def encode(entry: IndexEntry) -> str:
-    """An entry as the database keeps it."""
+    """Return an entry in the format of the database."""
     return _ENCODE.encode(entry).decode()
 
 
 def put(page: MemoryPage, links: Sequence[Link]) -> Transaction[None]:
-    """Make a page searchable as it now stands, in place of what was there of it."""
+    """Index a page, replacing its previous entry."""
     yield from put_many(((page, links),))
 
 
 def put_many(batch: Sequence[tuple[MemoryPage, Sequence[Link]]]) -> Transaction[None]:
-    """`put` for many pages of one account at once, each of them once: an import's way in."""
+    """Index many pages of one account at once, each of them once, as for an import."""
     if not batch:
         return
     account_id = batch[0][0].account_id
@@ -86,20 +92,20 @@ def put_many(batch: Sequence[tuple[MemoryPage, Sequence[Link]]]) -> Transaction[
 
 
 def remove(account_id: str, page_id: str) -> Transaction[None]:
-    """Forget a page; one that is not there is no error."""
+    """Remove a page from the index; a missing one is not an error."""
     change = yield from next_change(account_id)
     yield Query("memory_index_remove", {"account_id": account_id, "page_id": page_id, "change": change})
     yield Query("memory_vector_remove", {"page_id": page_id})
 
 
 def next_change(account_id: str) -> Transaction[int]:
-    """The number of this transaction's change: numbers of an account are in the order of its commits."""
+    """Return the number of this transaction's change; the numbers of an account follow its commits."""
     rows = yield Query("memory_change_next", {"account_id": account_id})
     return int(rows[0]["change"])
 
 
 def is_article(slug: str, title: str) -> bool:
-    """Whether a page bears its own name: its slug has no number, and every word of it stands in the title."""
+    """Return whether the title contains all words of the slug, which has no number."""
     name = slugs.name(slug)
     return _NUMBER.search(name) is None and set(tokens.words(name.replace("_", " "))) <= set(
         tokens.words(title)
@@ -107,7 +113,7 @@ def is_article(slug: str, title: str) -> bool:
 
 
 def entry(page: MemoryPage, links: Sequence[Link]) -> IndexEntry:
-    """A page in the form in which search reads it."""
+    """Return the index entry of a page."""
     title = tokens.words(page.title)
     head = _head_terms(page, title)
     passages = [tokens.terms(page.body[start:end]) for start, end in chunks.split(page.body)]
@@ -116,7 +122,8 @@ def entry(page: MemoryPage, links: Sequence[Link]) -> IndexEntry:
         whole.update(passage)
     if len(passages) > 1:
         for passage in passages:
-            passage.update(head.keys())  # what a passage is of is said once in each
+            # The words of the title count once in each passage.
+            passage.update(head.keys())
     return IndexEntry(
         form=FORM,
         slug=page.slug,
@@ -135,12 +142,13 @@ def entry(page: MemoryPage, links: Sequence[Link]) -> IndexEntry:
 
 
 def _head_terms(page: MemoryPage, title: Sequence[str]) -> Counter[str]:
-    """The words of title, front matter and tags; of the slug's name, those that stand in none of them."""
+    """Return the words of title, front matter and tags, and those of the slug that none of them contains."""
     found: Counter[str] = Counter()
     for word in title:
         if word:
             found[word] += TITLE_WEIGHT
-    if not found:  # "The Who": a title of words that say nothing is found by them
+    # A title of stop words, such as "The Who", is found by these.
+    if not found:
         found.update(word for word in tokens.fold(page.title).split() if word)
     if page.head:
         found.update(tokens.terms(page.head[:_MAX_HEAD]))
@@ -151,7 +159,7 @@ def _head_terms(page: MemoryPage, title: Sequence[str]) -> Counter[str]:
 
 
 def _slug_terms(slug: str) -> set[str]:
-    """The words of a slug, without its numbers."""
+    """Return the words of a slug without its numbers."""
     return set(tokens.terms(_NUMBER.sub(" ", slug).replace("_", " ")))
 
 

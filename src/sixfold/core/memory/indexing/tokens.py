@@ -1,7 +1,7 @@
-"""Text into the words that search compares: any script, folded, stemmed, without the words that say nothing.
+"""Conversion of text into index words: any script, folded, stemmed, without stop words.
 
-Words are runs of letters and digits. Scripts that write no spaces (Han, kana, hangul, Thai, Lao, Khmer,
-Burmese) become pairs of neighbouring characters, and each emoji is a word. Nothing in a text is an operator.
+Words are runs of letters and digits. Scripts without spaces (Han, kana, hangul, Thai, Lao, Khmer, Burmese)
+yield pairs of adjacent characters, and each emoji is a word. A text contains no operators.
 """
 
 from __future__ import annotations
@@ -23,16 +23,19 @@ _UNSPACED = (
     "\u31a0-\u31ff\u3400-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
 )
 _EMOJI = "\u2600-\u27bf\u2b50-\u2b55\U0001f1e6-\U0001f1ff\U0001f300-\U0001faff"
-_MARKS = "\u0300-\u036f\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u0900-\u0dff"  # of the letter before
+# Marks that belong to the letter before them.
+_MARKS = "\u0300-\u036f\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u0900-\u0dff"
 UNSPACED = re.compile(f"[{_UNSPACED}]")
 _WORD = re.compile(
     rf"(?P<unspaced>[{_UNSPACED}]+)|(?P<emoji>[{_EMOJI}])"
     rf"|(?:(?![{_UNSPACED}])[^\W_]|[{_MARKS}]|(?<=\w)['’](?=[^\W_]))+"
 )
 _ASCII_WORD = re.compile(r"[a-z0-9]+(?:'[a-z0-9]+)*")
-_ACCENT = re.compile("(?<=[A-Za-z\u0370-\u03ff])[\u0300-\u036f]+")  # Latin and Greek letters are found bare
+# Latin and Greek letters are compared without accents.
+_ACCENT = re.compile("(?<=[A-Za-z\u0370-\u03ff])[\u0300-\u036f]+")
 _LETTERS = (
-    str.maketrans(  # these have no accent that could be taken off, and are found as they are typed without
+    # These letters have no accent to remove, so they map to their usual transliteration.
+    str.maketrans(
         {
             "æ": "ae",
             "Æ": "AE",
@@ -56,7 +59,8 @@ _ELISION = re.compile(
 _ISO_DATE = re.compile(r"\b(\d{4})-(\d{2})-(\d{2})(?!\d)")
 _YEAR = "january february march april may june july august september october november december"
 _MONTHS = _YEAR.split()
-_LONGEST = 48  # characters of a word that count
+# The characters of a word that are compared.
+_LONGEST = 48
 _BEGINS_AS = [(base[0], form[0]) for form, base in BASE_FORMS.items() if form[0] != base[0]]  # go: went
 _STEMS_KEPT = 1 << 17
 
@@ -70,13 +74,14 @@ _STEMMERS: dict[str, Any] = {
     name: Stemmer.Stemmer(name)  # pyright: ignore[reportUnknownMemberType] - it has no stubs
     for _, _, name in _LANGUAGES
 }
-_ONE_AT_A_TIME = threading.Lock()  # a stemmer has one buffer
+# A stemmer is not thread-safe, as it has one buffer.
+_ONE_AT_A_TIME = threading.Lock()
 
 
 def words(text: str) -> list[str]:
-    """Every word of a text as it is compared, in order: folded and stemmed, stop words kept as ''.
+    """Return all words of a text in order, folded and stemmed, with '' for stop words.
 
-    A date such as 2026-05-08 is also read as `8 may 2026`.
+    A date such as 2026-05-08 also yields `8 may 2026`.
     """
     if "-" in text:
         text = _ISO_DATE.sub(_spelled, text)
@@ -93,20 +98,23 @@ def words(text: str) -> list[str]:
 
 
 def terms(text: str) -> Counter[str]:
-    """How often each word of a text stands in it, without the words that say nothing."""
+    """Return the counts of the words of a text without stop words."""
     counted = Counter(words(text))
     counted.pop("", None)
     return counted
 
 
 def written(text: str) -> Mapping[str, str]:
-    """Each word of a text as it is compared, and how it is written there, folded."""
+    """Return each index word of a text with its folded spelling."""
     found = (match for match in _WORD.finditer(fold(text)) if not match["unspaced"])
     return {stem(match[0]): match[0] for match in found}
 
 
 def fold(text: str) -> str:
-    """Lower case, one form of every character, Latin, Greek and Arabic without accents and vowel marks."""
+    """Return a text in lower case and one form of each character, without accents and vowel marks.
+
+    Accents are removed from Latin and Greek letters, vowel marks from Arabic ones.
+    """
     if text.isascii():
         return text.lower()
     text = normalized("NFKD", text.translate(_LETTERS))
@@ -115,7 +123,7 @@ def fold(text: str) -> str:
 
 
 def word(text: str) -> str | None:
-    """One word of a text as it is compared; None for characters of a script without spaces."""
+    """Return the index word of one word, or None for characters of a script without spaces."""
     return _cached_word(text) if len(text) <= _LONGEST else _word(text)
 
 
@@ -125,19 +133,19 @@ def _word(text: str) -> str | None:
 
 @lru_cache(256)
 def initials(stems: frozenset[str]) -> frozenset[str]:
-    """The first characters that words of ASCII have which are compared as one of these, in both cases."""
+    """Return the first characters, in both cases, that ASCII words with these index words can have."""
     first = {stem[:1] for stem in stems}
     first |= {other for base, other in _BEGINS_AS if base in first}
     return frozenset(first | {letter.upper() for letter in first})
 
 
 def stem(word: str) -> str:
-    """The stem of one folded word, '' for a word that says nothing; by its script, English for Latin."""
+    """Return the stem of one folded word, '' for a stop word; Latin words are stemmed as English."""
     return _cached_stem(word) if len(word) <= _LONGEST else stem_once(word)
 
 
 def stem_once(word: str) -> str:
-    """The same of what is hardly a word, and need not be remembered."""
+    """Return the stem without caching it, for texts that are hardly words."""
     if "'" in word:
         word = _ELISION.sub("", _CLITIC.sub("", word)).replace("'", "")
     word = word[:_LONGEST]
@@ -152,20 +160,22 @@ def stem_once(word: str) -> str:
     return word
 
 
-_cached_word = lru_cache(_STEMS_KEPT)(_word)  # of short words only, or the caches would hold gigabytes
+# Only short words are cached, or the caches could use gigabytes.
+_cached_word = lru_cache(_STEMS_KEPT)(_word)
 _cached_stem = lru_cache(_STEMS_KEPT)(stem_once)
 
-_FORMS: dict[str, list[str]] = {}  # went, gone and goes of go
+# The irregular forms of each word, such as went, gone and goes of go.
+_FORMS: dict[str, list[str]] = {}
 for _form, _base in BASE_FORMS.items():
     _FORMS.setdefault(stem(_base), []).append(_form)
 
 
 @lru_cache(256)
 def beginnings(stems: frozenset[str]) -> frozenset[str]:
-    """Where a word of ASCII may be compared as one of these: a space and how it begins, in lower case.
+    """Return how ASCII words with these index words may begin: a space and letters in lower case.
 
-    A stemmer changes no letter before the last that it leaves, but in `dying` (die). A word with apostrophes
-    may begin otherwise.
+    A stemmer changes only the last letters, except in `dying` (die). A word with apostrophes may begin
+    otherwise.
     """
     begins = {stem[: max(2, len(stem) - 1)] for stem in stems}
     begins |= {f"{stem[0]}ying" for stem in stems if stem[1:] == "ie"}
@@ -174,7 +184,7 @@ def beginnings(stems: frozenset[str]) -> frozenset[str]:
 
 
 def _pairs(run: str) -> list[str]:
-    """Each two neighbouring characters; a single one alone."""
+    """Return pairs of adjacent characters, or a single one."""
     if len(run) == 1:
         return [run]
     return [run[n : n + 2] for n in range(len(run) - 1)]

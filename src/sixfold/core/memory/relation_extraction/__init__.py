@@ -1,1 +1,1 @@
-"""Relations drawn from plain sentences: found, given to pages, kept beside the links that people wrote."""
+"""Relations that are extracted from plain sentences and stored besides the explicit links."""

@@ -1,6 +1,6 @@
-"""Dates as people write them: found in a sentence, kept as short text that can be compared.
+"""Dates in sentences, converted to short texts that can be compared.
 
-A moment is `2026-05-03`, `2026-05`, `2026`, or `--05` for a month whose year nobody said.
+A moment is `2026-05-03`, `2026-05`, `2026`, or `--05` for a month of an unknown year.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _DAYS_OF_MONTH = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 @dataclass(frozen=True, slots=True)
 class FoundDate:
-    """A date in a text: where it stands, and its moment; empty where it cannot be told."""
+    """A date in a text: its position and its moment, which is empty if it is unknown."""
 
     start: int
     end: int
@@ -62,12 +62,12 @@ class FoundDate:
 
 
 def find(text: str, base: str = "") -> list[FoundDate]:
-    """Every date of a text from left to right; relative ones are counted from the moment `base`."""
+    """Return the dates of a text in order; relative ones refer to the moment `base`."""
     return [FoundDate(*found.span(), _moment(found, base)) for found in _FOUND.finditer(text)]
 
 
 def of_slug(slug: str) -> str:
-    """The moment that a slug names, as in `meetings/2026-05-03-kick-off`, or an empty text."""
+    """Return the moment of a slug such as `meetings/2026-05-03-kick-off`, or ""."""
     found = _IN_SLUG.search(slug)
     if found is None:
         return ""
@@ -76,7 +76,7 @@ def of_slug(slug: str) -> str:
 
 
 def agree(one: str, other: str) -> bool:
-    """Whether two moments can be the same: one is a part of the other, whoever leaves the year out."""
+    """Return whether two moments can be equal: one is a part of the other, ignoring missing years."""
     if not one or not other:
         return False
     if one.startswith("--") or other.startswith("--"):
@@ -89,7 +89,7 @@ def _month(moment: str) -> str:
 
 
 def _joined(year: int, month: int, day: int = 0) -> str:
-    """The moment of these numbers; 0 is a part that nobody said; empty where there is no such day."""
+    """Return the moment of these numbers, where 0 is unknown, or "" for an invalid day."""
     if month and not 1 <= month <= 12:
         return ""
     if day and not (month and 1 <= day <= _DAYS_OF_MONTH[month - 1]):

@@ -1,7 +1,7 @@
-"""Names in a sentence: which spans may name a page, and by what key a page is found.
+"""Names in sentences: the spans that may name a page, and the key to look up a page.
 
-A sentence is *masked* before patterns look at it: every name becomes one private character that stands for
-its mention, every date another, so that a pattern sees `<name> works at <name>` and nothing else.
+Before pattern matching, a sentence is *masked*: each name and each date is replaced by one private character,
+so that a pattern sees `<name> works at <name>`.
 """
 
 from __future__ import annotations
@@ -14,14 +14,17 @@ from functools import lru_cache
 from sixfold.core.memory.relation_extraction import dates
 from sixfold.core.normalization import normalized
 
-NAME_0, NAME_END = 0xE000, 0xEFFF  # private characters: what a mention is masked with
+# The private characters that replace mentions.
+NAME_0, NAME_END = 0xE000, 0xEFFF
 DATE_0, DATE_END = 0xF000, 0xF7FF
-QUOTATION = "\uf8f0"  # stands for what somebody else said
-MAX_MENTIONS = 200  # of one sentence
+# Replaces a quotation.
+QUOTATION = "\uf8f0"
+# The limit per sentence.
+MAX_MENTIONS = 200
 
 
 def words(line: str) -> frozenset[str]:
-    """The words of a line, as a set."""
+    """Return the words of a line as a set."""
     return frozenset(line.replace(",", " ").split())
 
 
@@ -67,7 +70,8 @@ _LEGAL = re.compile(
 )
 _SPLIT = re.compile(r"[\s\-_/–]+")
 _DROPPED = re.compile(r"[.'’\"“”*`,()]+")
-_LAST_QUOTED_WORDS = 6  # a longer quotation is what somebody said, a shorter one may be a title
+# A longer quotation is speech; a shorter one may be a title.
+_LAST_QUOTED_WORDS = 6
 _MAY_BE_A_DATE = re.compile(
     r"\d|day\b|(?:last|this|Last|This) [wmy]"
     r"|\b(?:Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?|Aug(?:ust)?|Sept?(?:ember)?|Oct(?:ober)?|Nov(?:ember)?|Dec(?:ember)?)\b"
@@ -76,10 +80,10 @@ _MAY_BE_A_DATE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class EntityMention:
-    """A span that may name a page. `key` begins with `/` where a link names the slug itself.
+    """A span that may name a page; `key` begins with `/` if a link names the slug itself.
 
-    `sure` says that its writer marked it as a name: a link, code, a quoted title. `first` says that it opens
-    its sentence, where a capital means nothing.
+    `sure` tells that the author marked it as a name by a link, code or a quoted title. `first` tells that it
+    begins its sentence, where a capital is no evidence.
     """
 
     text: str
@@ -90,25 +94,25 @@ class EntityMention:
 
 @dataclass(slots=True)
 class MaskedText:
-    """A sentence whose names and dates are single characters, in lower case."""
+    """A sentence in lower case whose names and dates are single characters."""
 
     text: str
     mentions: list[EntityMention] = field(default_factory=list[EntityMention])
     moments: list[str] = field(default_factory=list[str])
 
     def mention(self, character: str) -> EntityMention:
-        """The mention that a character stands for."""
+        """Return the mention of a character."""
         return self.mentions[ord(character) - NAME_0]
 
     def add(self, mention: EntityMention) -> str:
-        """The character that stands for one more mention."""
+        """Add a mention and return its character."""
         self.mentions.append(mention)
         return chr(NAME_0 + len(self.mentions) - 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """Words that are capitalised and yet name nobody."""
+    """Capitalized words that are not names."""
 
     not_names: frozenset[str]
     common: frozenset[str]
@@ -118,7 +122,7 @@ class Vocabulary:
 
 @lru_cache(maxsize=8192)
 def key(name: str) -> str:
-    """The key that spellings of one name share: case, hyphens, honorifics and legal forms left out."""
+    """Return the key that spellings of a name share, without case, hyphens, honorifics and legal forms."""
     text = normalized("NFKC", name).casefold()
     text = _DROPPED.sub(lambda found: "" if found[0].strip(",()") else " ", text)
     words = [word for word in _SPLIT.split(text) if word]
@@ -128,22 +132,22 @@ def key(name: str) -> str:
 
 
 def slug_key(slug: str) -> str:
-    """The key of a page that is named by its whole slug."""
+    """Return the key of a page for its whole slug."""
     return "/" + slug.strip().casefold().replace(" ", "-")
 
 
 def is_mention(character: str) -> bool:
-    """Whether a character of a masked sentence stands for a name."""
+    """Return whether a character of a masked sentence stands for a name."""
     return NAME_0 <= ord(character) <= NAME_END
 
 
 def identifiers(body: str) -> set[str]:
-    """Words in lower case that look like names of things: `billing-service`, `auth_v2`."""
+    """Return words in lower case that look like identifiers, such as `billing-service` and `auth_v2`."""
     return set(_IDENTIFIER.findall(body))
 
 
 def is_plain(sentence: str, words: Vocabulary) -> bool:
-    """Whether a sentence surely has no name: no capital behind its first word, which is none, and no mark."""
+    """Return whether a sentence certainly has no name: no marks, and no capital after the first word."""
     if not sentence[1:].islower() or not _MARKS.isdisjoint(sentence):
         return False
     first = sentence.split(None, 1)[0].lower()
@@ -151,9 +155,9 @@ def is_plain(sentence: str, words: Vocabulary) -> bool:
 
 
 def mask(sentence: str, words: Vocabulary, known: Iterable[str] = (), base: str | None = "") -> MaskedText:
-    """The sentence with its names, and the identifiers in `known`, masked.
+    """Return the sentence with its names, and the identifiers in `known`, masked.
 
-    Dates are counted from the moment `base`; None where nobody asks for them.
+    Dates refer to the moment `base`; None skips them.
     """
     masked = MaskedText("")
     text = sentence.replace("\n", " ")
@@ -183,13 +187,14 @@ def mask(sentence: str, words: Vocabulary, known: Iterable[str] = (), base: str 
 
 
 def _marked(found: re.Match[str], masked: MaskedText) -> str:
-    """What stands for a link, code, a quotation or an emphasis."""
+    """Return the replacement of a link, code, quotation or emphasis."""
     said = found.groupdict()
     if len(masked.mentions) >= MAX_MENTIONS:
         return " "
     if said["slug"]:
         if "::" in said["slug"]:
-            return " "  # a typed link, which is explicit
+            # A typed link is explicit already.
+            return " "
         slug = said["slug"].strip()
         name_key = slug_key(slug) if "/" in slug else key(slug)
         return masked.add(EntityMention(said["said"] or slug.rpartition("/")[2], name_key, sure=True))
@@ -225,7 +230,7 @@ def _without_lead(date: str) -> str:
 
 
 def _spans(text: str, words: Vocabulary) -> list[tuple[int, int]]:
-    """Where names stand: runs of capitalised words without the roles and function words around them."""
+    """Return the spans of names: runs of capitalized words without adjacent roles and function words."""
     runs: list[list[re.Match[str]]] = []
     for found in _WORD.finditer(text):
         if runs and found[0] not in _OFFICES and _joined(text, runs[-1][-1], found):
@@ -249,7 +254,7 @@ def _spans(text: str, words: Vocabulary) -> list[tuple[int, int]]:
 
 
 def _joined(text: str, left: re.Match[str], right: re.Match[str]) -> bool:
-    """Whether two capitalised words belong to one name."""
+    """Return whether two capitalized words belong to the same name."""
     gap = text[left.end() : right.start()]
     if gap == " ":
         return True
@@ -263,7 +268,7 @@ def _joined(text: str, left: re.Match[str], right: re.Match[str]) -> bool:
 
 
 def _trim(run: list[re.Match[str]], words: Vocabulary) -> None:
-    """Take the words from both ends of a run that belong to no name."""
+    """Remove the words from both ends of a run that belong to no name."""
     while run:
         word = run[0][0].lower()
         office = run[0][0] in _OFFICES or (word in words.roles and len(run) != 2)

@@ -1,4 +1,4 @@
-"""Who is meant: a name among the pages that answer to it, near ones first, nobody where there is doubt."""
+"""Resolution of names to pages: near pages come first, and ambiguous names stay unresolved."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from sixfold.core.memory.relation_extraction.extraction import ExtractedRelation
 from sixfold.core.memory.relation_extraction.patterns import PatternTable
 
 _PERSON = frozenset({"person"})
-_WHOLE = 4  # names of a lower rank are whole ones; this rank is a person's first or last name
+# Lower ranks are whole names; this rank is a person's first or last name.
+_WHOLE = 4
 
 
 class KnownEntity(NamedTuple):
-    """A page that a name may mean."""
+    """A page that a name may refer to."""
 
     id: str
     rank: int
@@ -23,7 +24,7 @@ class KnownEntity(NamedTuple):
 
 
 class ResolvedRelation(NamedTuple):
-    """Whom a statement means; None where nobody is known. The relation may have become its `otherwise`."""
+    """The pages of a statement, None if unknown; the relation may have changed to its `otherwise`."""
 
     relation: str
     subject: str
@@ -33,7 +34,7 @@ class ResolvedRelation(NamedTuple):
 
 
 class MentionContext(NamedTuple):
-    """The page that a statement stands on: what is near it is meant first."""
+    """The page of a statement; pages near it are preferred."""
 
     slug: str
     collections: tuple[str, ...]
@@ -45,7 +46,7 @@ def resolve(
     known: Mapping[str, Sequence[KnownEntity]],
     table: PatternTable,
 ) -> ResolvedRelation | None:
-    """Whom a statement means; None where the kinds of the pages do not fit what it says."""
+    """Return the pages of a statement, or None if their kinds do not fit the relation."""
     stated = table.relations[statement.relation]
     subject, first = _meant(statement.subject, statement.near_subject, stated.subjects, where, known)
     other, last = _meant(statement.object, statement.near_object, stated.objects, where, known)
@@ -71,7 +72,7 @@ def _meant(
     where: MentionContext,
     known: Mapping[str, Sequence[KnownEntity]],
 ) -> tuple[str, KnownEntity | None]:
-    """The name to look for, and the one page that it means, if there is one."""
+    """Return the name to look up, and the only page that it may refer to, if any."""
     whole = _chosen([page for page in known.get(name, ()) if page.rank < _WHOLE], kinds, where)
     if whole is not None or not name:
         return name, whole
@@ -85,7 +86,7 @@ def _meant(
 
 
 def _chosen(pages: Sequence[KnownEntity], kinds: frozenset[str], where: MentionContext) -> KnownEntity | None:
-    """The page of the best rank; among several the one nearby; none where that leaves a doubt."""
+    """Return the page of the best rank, or the only nearby one among several, or None."""
     fitting = [page for page in pages if not page.kind or not kinds or page.kind in kinds] or list(pages)
     if not fitting:
         return None

@@ -1,7 +1,7 @@
-"""What a page states: every relation that its plain sentences give, before any name is looked up.
+"""Extraction of relations from the plain sentences of a page, before names are resolved.
 
-A statement names its two ends by keys; who they are is decided where the pages are known (`inference`). The
-page itself stands for "she", for a list item that begins with its verb, and for a `Title: value` line.
+A statement names its two ends by keys, which `service` resolves to pages. The page itself is the subject of
+"she", of a list item that begins with its verb, and of a `Title: value` line.
 """
 
 from __future__ import annotations
@@ -19,10 +19,13 @@ from sixfold.core.memory.relation_extraction.patterns import PatternTable
 from sixfold.core.memory.relation_extraction.relations import Slots
 from sixfold.core.memory.relation_extraction.sentences import Sentence
 
-MAX_STATEMENTS = 500  # of one page
-MAX_KNOWN = 200  # identifiers that are looked for in every sentence
+# The limit per page.
+MAX_STATEMENTS = 500
+# The limit on identifiers that are searched in every sentence.
+MAX_KNOWN = 200
 _MAX_EFFORT = (
-    5_000_000  # characters times patterns tried: a page of facts needs 50,000, nobody waits for more
+    # The limit on characters times patterns; a page of facts needs 50,000.
+    5_000_000
 )
 _PRONOUN = re.compile(
     r"(?:(?:later|then|today|now|since then|also|soon after),? )?"
@@ -43,17 +46,18 @@ _ASIDE = re.compile(r"\s*(?:\([^()]*\)|\s[-–—]\s.*|:\s.*)$")
 _EMPTY = words("none tbd tba n/a na unknown nobody nothing - – ? various all everyone me self open")
 _ALIASES = re.compile(r"^alias(?:es)?::?[ \t]*(?:(\S.*)$|\n((?:[ \t]*-[ \t]+.*\n?)+))", re.MULTILINE)
 _ALIAS = re.compile(r"[^,\n\[\]-][^,\n\[\]]*")
-_MAX_VALUE_WORDS = 3  # of a name that has no capital
+# The limit for a name without capitals.
+_MAX_VALUE_WORDS = 3
 _FALSE_ENDS = words(
     "labs lab inc group systems university college team project bank institute press hall street"
 )
 
 
 class ExtractedRelation(NamedTuple):
-    """One relation between two names. `near` is a fuller spelling of the name on the same page, or empty.
+    """A relation between two names; `near` is a fuller spelling on the same page, or empty.
 
-    `subject` and `object` are keys of `entities.key`; one that begins with `/` is a slug. An `object` that is
-    empty is no name: `said` then has what it is in words. `start` is where the sentence begins in the body.
+    `subject` and `object` are keys of `entities.key`; one that begins with `/` is a slug. An empty `object`
+    is not a name: then `said` has its words. `start` is the position of the sentence in the body.
     """
 
     relation: str
@@ -70,7 +74,7 @@ class ExtractedRelation(NamedTuple):
 
 @dataclass(slots=True)
 class _SentenceReader:
-    """What is remembered from sentence to sentence."""
+    """The state that is carried from sentence to sentence."""
 
     page: MemoryPage
     table: PatternTable
@@ -85,7 +89,7 @@ class _SentenceReader:
 
 
 def read(page: MemoryPage, table: PatternTable, known: Collection[str] = ()) -> list[ExtractedRelation]:
-    """Every statement of a page in its order; `known` are identifiers that name pages."""
+    """Return all statements of a page in order; `known` are identifiers that name pages."""
     base = dates.of_slug(page.slug)
     own = EntityMention(page.title, entities.slug_key(page.slug), sure=True)
     reader = _SentenceReader(page, table, table.kind(page.type, page.slug), base, known, own, names={})
@@ -100,15 +104,18 @@ def read(page: MemoryPage, table: PatternTable, known: Collection[str] = ()) -> 
 
 
 def names_of(page: MemoryPage, aliases: Collection[str], table: PatternTable) -> dict[str, int]:
-    """The keys that a page answers to, and how well: 0 its slug, 1 title, 2 alias, 3 last segment,
-    4 a person's first or last name."""
+    """Return the keys of a page with their ranks.
+
+    The ranks are 0 slug, 1 title, 2 alias, 3 last segment, and 4 a person's first or last name.
+    """
     title = entities.key(page.title)
     segment = page.slug.rpartition("/")[2]
     found = {entities.slug_key(page.slug): 0}
     for name, rank in (
         (title, 1),
         *((entities.key(alias), 2) for alias in aliases),
-        *((entities.slug_key(slugs.loosely(alias) or alias), 2) for alias in aliases),  # of links to it
+        # The aliases as links spell them.
+        *((entities.slug_key(slugs.loosely(alias) or alias), 2) for alias in aliases),
         (entities.key(segment), 3),
     ):
         if name and not (name in table.words.common | table.words.not_names and rank == 3):
@@ -121,7 +128,7 @@ def names_of(page: MemoryPage, aliases: Collection[str], table: PatternTable) ->
 
 
 def aliases(page: MemoryPage) -> tuple[str, ...]:
-    """Other names that a page gives itself: `aliases` in its front matter, or `alias::` at its top."""
+    """Return the aliases of a page from `aliases` in its front matter or `alias::` at its top."""
     found: list[str] = []
     for text in (page.head, page.body[:500]):
         if "alias" in text:
@@ -131,7 +138,7 @@ def aliases(page: MemoryPage) -> tuple[str, ...]:
 
 
 def _of_tables(reader: _SentenceReader) -> Iterator[tuple[Sentence, Slots]]:
-    """What the tables say: each row of what its first cell names, as the titles of the columns have it."""
+    """Return the statements of tables; each row is about its first cell."""
     for cell in tables.cells(reader.page.body):
         titled = reader.table.fields.get(cell.title)
         if titled is None:
@@ -172,7 +179,7 @@ def _of_sentence(reader: _SentenceReader, sentence: Sentence) -> Iterator[Slots]
 
 
 def _stand_in(reader: _SentenceReader, sentence: Sentence, masked: MaskedText) -> None:
-    """Put the page, or who was spoken of last, where a pronoun or nothing at all stands for it."""
+    """Insert the page, or the last person mentioned, for a pronoun or a missing subject."""
     table, text = reader.table, masked.text
     pronoun = _PRONOUN.match(text)
     if pronoun is not None:
@@ -194,7 +201,7 @@ def _stand_in(reader: _SentenceReader, sentence: Sentence, masked: MaskedText) -
 
 
 def _pronoun_behind(masked: MaskedText, stated: Sequence[Slots], table: PatternTable) -> bool:
-    """Put the subject in place of a later "she" that can mean nobody else; says whether there was one."""
+    """Insert the subject for a later pronoun if it is unambiguous; return whether there was one."""
     subject, later = _subject(masked.text), _LATER.search(masked.text)
     if not subject or later is None:
         return False
@@ -207,7 +214,7 @@ def _pronoun_behind(masked: MaskedText, stated: Sequence[Slots], table: PatternT
 
 
 def _with_object(reader: _SentenceReader, masked: MaskedText) -> str:
-    """The text with the page in place of "it" behind a verb, on a page that is about a thing."""
+    """Return the text with the page for "it" after a verb, if the page is about a thing."""
     if reader.kind not in _THINGS or (" it" not in masked.text and " this " not in masked.text):
         return masked.text
 
@@ -218,7 +225,7 @@ def _with_object(reader: _SentenceReader, masked: MaskedText) -> str:
 
 
 def _subject(text: str) -> str:
-    """The character of the one name that begins a sentence, if its later verbs can mean nobody else."""
+    """Return the character of the only name that begins a sentence, if later verbs refer to it."""
     if not text or not "\ue000" <= text[0] <= "\uefff" or _RELATIVE.search(text):
         return ""
     return text[0] if text[1:2] == " " and not text.startswith(("and ", "& "), 2) else ""
@@ -243,13 +250,13 @@ def _meant(reader: _SentenceReader, pronoun: str) -> EntityMention | None:
 
 
 def _alone(reader: _SentenceReader) -> bool:
-    """Whether no other name than the page's own has been said in this block."""
+    """Return whether the block so far mentions no name but that of the page."""
     words = set(entities.key(reader.page.title).split())
     return reader.last is None and all(set(name.split()) <= words for name in reader.names or ())
 
 
 def _remember(reader: _SentenceReader, masked: MaskedText, stated: list[Slots]) -> None:
-    """Who the next sentence's pronoun means: the only name of this one, or its one subject."""
+    """Set the antecedent of the next sentence's pronoun: the only name of this one, or its subject."""
     assert reader.names is not None  # noqa: S101 - set by `read`
     own_words = set(entities.key(reader.page.title).split())
     said = [mention for mention in masked.mentions if mention.key]
@@ -265,13 +272,14 @@ def _remember(reader: _SentenceReader, masked: MaskedText, stated: list[Slots]) 
     if subject is None:
         reader.last = None
     elif subject is reader.own or set(subject.key.split()) <= own_words:
-        reader.last = reader.own  # on a person's own page the talk goes on being of that person
+        # On a person's page, the person remains the subject.
+        reader.last = reader.own
     else:
         reader.last = subject if rest <= {subject.key} else None
 
 
 def _titled(reader: _SentenceReader, sentence: Sentence, relation: str, inverse: bool) -> Iterator[Slots]:
-    """What a `Title: value` line, or an item under a heading, says of the page itself."""
+    """Return the statements of a `Title: value` line, or of an item under a heading, about the page."""
     wanted = reader.table.relations[relation]
     rows = (wanted, reader.table.relations.get(wanted.otherwise, wanted))
     if reader.kind and not any(_fits(reader.kind, row.objects if inverse else row.subjects) for row in rows):
@@ -290,7 +298,7 @@ def _fits(kind: str, kinds: frozenset[str]) -> bool:
 
 
 def _values(reader: _SentenceReader, text: str, masked: MaskedText) -> Iterator[EntityMention]:
-    """The names of a value: marked ones alone, else what stands between commas, without its asides."""
+    """Return the names in a value: the marked ones, or else those between commas, without parentheses."""
     if any(mention.sure for mention in masked.mentions):
         yield from (mention for mention in masked.mentions if mention.sure)
         return
@@ -308,7 +316,7 @@ def _values(reader: _SentenceReader, text: str, masked: MaskedText) -> Iterator[
 
 
 def _nearer(reader: _SentenceReader) -> dict[str, str]:
-    """For each single word that is a name here, the one fuller name of the page that begins with it."""
+    """Return, for each single word, the only fuller name on the page that begins with it."""
     fuller: dict[str, set[str]] = {}
     own = entities.key(reader.page.title)
     for name in (*(reader.names or ()), own if reader.kind == "person" else ""):

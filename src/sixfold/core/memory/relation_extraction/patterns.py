@@ -1,8 +1,8 @@
-"""The table of relations: the patterns of `data/relations.toml`, compiled.
+"""The table of relations: the compiled patterns of `data/relations.toml`.
 
-A pattern is a line that a person can read: `{A} (works|is working) (at|for) {B}`. `(x|y)` is a choice,
-`(x)?` may be missing, `{A}` and `{B}` are names or lists of names, `{role}` is an occupation, `{clause}` the
-rest of the sentence. Each becomes one bounded regular expression over a masked sentence (`entities.mask`).
+A pattern is a readable line such as `{A} (works|is working) (at|for) {B}`. `(x|y)` is a choice, `(x)?` is
+optional, `{A}` and `{B}` are names or lists of names, `{role}` is an occupation, and `{clause}` is the rest
+of the sentence. Each is compiled to one bounded regular expression for masked sentences (`entities.mask`).
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _VAGUE = words(
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """A kind of relation: which kinds of pages it joins (none given: any) and how it is asked for.
+    """A kind of relation: the kinds of pages that it joins (none: any), and its questions.
 
-    `past` is the relation that its patterns of the past give; `implies` is what else it answers.
+    `past` is the relation of its patterns in the past tense; `implies` are relations that it also answers.
     """
 
     name: str
@@ -55,7 +55,7 @@ class Relation:
 
 @dataclass(frozen=True)
 class Pattern:
-    """One line of the table; its regular expression is compiled when it is first needed."""
+    """A line of the table, compiled on first use."""
 
     id: str
     relation: str
@@ -69,18 +69,18 @@ class Pattern:
 
     @property
     def names(self) -> int:
-        """How many names a sentence has that it matches."""
+        """The number of names in a matching sentence."""
         return 1 if "{clause}" in self.text else 2
 
     @cached_property
     def regex(self) -> re.Pattern[str]:
-        """What the line matches."""
+        """The regular expression of the line."""
         return re.compile(self.source)
 
 
 @dataclass(frozen=True, slots=True)
 class PatternTable:
-    """Every relation and pattern, with the words that the reading of sentences needs."""
+    """All relations and patterns, with the vocabulary that the parser needs."""
 
     relations: Mapping[str, Relation]
     patterns: tuple[Pattern, ...]
@@ -99,14 +99,14 @@ class PatternTable:
     grammar: Grammar
 
     def kind(self, page_type: str, slug: str) -> str:
-        """What a page is about: its type's kind, else that of its folder; empty where neither tells."""
+        """Return the kind of a page by its type, else by its folder, or ""."""
         folder = slug.partition("/")[0] if "/" in slug else ""
         return self.kinds.get(page_type.casefold()) or self.kinds.get(folder) or ""
 
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
-    """The pieces of regular expression that patterns are compiled with."""
+    """The regular expressions of the elements of patterns."""
 
     roles: frozenset[str]
     adverbs: str
@@ -114,11 +114,8 @@ class Grammar:
     slots: Mapping[str, str]
 
 
-# -- the table -------------------------------------------------------------------------------------
-
-
 def build(document: Mapping[str, Any]) -> PatternTable:
-    """The table of a document in the shape of `data/relations.toml`; raises where it is wrong."""
+    """Return the table of a document such as `data/relations.toml`; raise an error if it is invalid."""
     lists = document["words"]
     grammar = Grammar(
         roles=words(lists["roles"]),
@@ -214,7 +211,7 @@ def _pattern(relation: str, line: Mapping[str, Any], grammar: Grammar) -> Patter
 
 
 def regex_of(text: str, grammar: Grammar) -> str:
-    """The regular expression of one line of the little language."""
+    """Return the regular expression of a pattern."""
     pieces = [rf"(?<![\w{chr(NAME_0)}-{chr(NAME_END)}])"]
     after_optional = False
     for token in _TOKEN.finditer(text):
@@ -255,7 +252,7 @@ def _slot(slot: str, grammar: Grammar, leads: bool) -> str:
 
 
 def _anchors(text: str, roles: frozenset[str]) -> frozenset[str]:
-    """Words of which one stands in every sentence that a line matches: those of its most telling piece."""
+    """Return the words of the most selective element, one of which occurs in every matching sentence."""
     if "{role}" in text:
         return roles | {role + "s" for role in roles}
     best: frozenset[str] = frozenset()
@@ -273,7 +270,7 @@ def _anchors(text: str, roles: frozenset[str]) -> frozenset[str]:
 
 
 def _openers(text: str) -> frozenset[str]:
-    """The verbs with which a line begins behind `{A}`: a list item may begin with them and leave it out."""
+    """Return the verbs that follow a leading `{A}`, with which a list item may begin instead."""
     found = re.match(r"\{[A]\} (?:\(([^()]*)\)(?!\?)|([a-z]+))", text)
     if found is None:
         return frozenset()

@@ -1,7 +1,7 @@
-"""Questions about relations: "who works at Acme" as a relation, the side that is asked for, and a name.
+"""Questions about relations: "who works at Acme" as a relation, the requested side, and a name.
 
-The questions stand beside the patterns in `data/relations.toml`: `who (works|is working) (at|for) {B}`. The
-slot that is there is given, the other one is asked for.
+The questions are next to the patterns in `data/relations.toml`: `who (works|is working) (at|for) {B}`. The
+slot in the question is given, and the other one is requested.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from sixfold.core.memory.relation_extraction.entities import words
 from sixfold.core.memory.relation_extraction.patterns import PatternTable
 
 Side = Literal["subject", "object", "both"]
-MAX_CHARS = 300  # a longer text is no such question
+# A longer text is not parsed as a question.
+MAX_CHARS = 300
 _LEAD = re.compile(
     r"^(?:(?:so|and|ok|okay|hey|please|now|hi)[, ]+)*(?:(?:can|could|would) you (?:please )?)?"
     r"(?:(?:tell|show|remind|give) me (?:again )?|list |find (?:me )?|do (?:you|we) know "
@@ -48,9 +49,9 @@ _MAX_WORDS = 8
 
 
 class RelationQuestion(NamedTuple):
-    """A question as it was understood: answers are on the side `wanted` of one of the relations.
+    """A parsed question; answers are on the side `wanted` of one of the relations.
 
-    `names` are the keys of what was given, `moment` a date that was asked for or empty.
+    `names` are the keys in the question, `moment` is its date or empty.
     """
 
     relations: frozenset[str]
@@ -61,7 +62,7 @@ class RelationQuestion(NamedTuple):
 
 @dataclass(frozen=True)
 class QuestionForm:
-    """One question of the table; compiled when it is first needed."""
+    """A question of the table, compiled on first use."""
 
     relation: str
     source: str
@@ -70,12 +71,12 @@ class QuestionForm:
 
     @cached_property
     def regex(self) -> re.Pattern[str]:
-        """What the question matches."""
+        """The regular expression of the question."""
         return re.compile(self.source)
 
 
 class QuestionForms:
-    """Every question of a table, found by its telling word."""
+    """All questions of a table, indexed by their most selective word."""
 
     def __init__(self, table: PatternTable) -> None:
         self._by_word: dict[str, list[QuestionForm]] = {}
@@ -88,7 +89,7 @@ class QuestionForms:
                     self._by_word.setdefault(word, []).append(form)
 
     def read(self, text: str, base: str = "") -> tuple[RelationQuestion, ...]:
-        """What a text asks; nothing where it is no question of the table."""
+        """Parse a text; return None if it matches no question of the table."""
         if len(text) > MAX_CHARS:
             return ()
         bare, moment = _bare(text, base)
@@ -105,7 +106,7 @@ class QuestionForms:
 
 
 def _answering(table: PatternTable) -> Mapping[str, frozenset[str]]:
-    """For each relation those that answer a question about it: itself, and what implies it."""
+    """Return, for each relation, the relations that answer its questions: itself and those that imply it."""
     return {
         name: frozenset({name, *(other for other, row in table.relations.items() if name in row.implies)})
         for name in table.relations
@@ -113,7 +114,7 @@ def _answering(table: PatternTable) -> Mapping[str, frozenset[str]]:
 
 
 def _bare(text: str, base: str) -> tuple[str, str]:
-    """The question in lower case without courtesies and dates, and its date."""
+    """Return the question in lower case without courtesies and dates, and its date."""
     lower = " ".join(text.lower().replace("’", "'").split())
     titled = _MONTHS.sub(lambda month: month[0].capitalize(), lower)
     moment = ""

@@ -1,7 +1,7 @@
-"""What a plain sentence says of two names: the patterns of the table, matched.
+"""Matching of the patterns of the table against one sentence.
 
-Only patterns whose telling word stands in the sentence are tried, and each is one bounded regular expression:
-the time is linear in the length of the text. What surrounds a match may take it back: doubt, denial, a
+Only patterns whose anchor word occurs in the sentence are tried, each with one bounded regular expression, so
+that the time is linear in the length of the text. The context of a match may invalidate it: doubt, denial, a
 question, "the brother of".
 """
 
@@ -33,7 +33,8 @@ _BEFORE_SUBJECTS = words(
 )
 _OF_PLACE = frozenset(
     {"at", "in", "on", "for"}
-)  # "works at Acme and Bob founded Globex" begins a clause anew
+    # "works at Acme and Bob founded Globex" has two clauses.
+)
 _RELATIVE = re.compile(r",? (?:who|which|that) ")
 _OF_ROLE = re.compile(r" (?:of|for|to|in|on) ")
 
@@ -48,11 +49,8 @@ class Slots(NamedTuple):
     moment: str
 
 
-# -- matching --------------------------------------------------------------------------------------
-
-
 def telling(sentence: str, table: PatternTable) -> dict[int, None]:
-    """The patterns whose telling word stands in a sentence, by their numbers."""
+    """Return the numbers of the patterns whose anchor word occurs in a sentence."""
     found: dict[int, None] = {}
     for word in _WORDS.findall(sentence.lower()):
         numbers = table.by_word.get(word)
@@ -62,9 +60,9 @@ def telling(sentence: str, table: PatternTable) -> dict[int, None]:
 
 
 def stated(masked: MaskedText, table: PatternTable, tried: Iterable[int] | None = None) -> list[Slots]:
-    """What a masked sentence says, each pair of names once for each relation.
+    """Return the relations of a masked sentence, each pair of names once per relation.
 
-    `tried` are the numbers of the patterns that its words suggest, as `telling` gives them.
+    `tried` are the numbers of the candidate patterns, as `telling` returns them.
     """
     text = masked.text
     if text.rstrip("\"'”’)*_ ").endswith("?"):
@@ -84,7 +82,7 @@ def stated(masked: MaskedText, table: PatternTable, tried: Iterable[int] | None 
 
 
 def _matches(pattern: Pattern, text: str) -> Iterator[re.Match[str]]:
-    """Every match; the last name of one may be the first of the next, as in "A knows B, who knows C"."""
+    """Return all matches; the last name of one may be the first of the next ("A knows B, who knows C")."""
     match = pattern.regex.search(text)
     while match is not None:
         yield match
@@ -93,7 +91,7 @@ def _matches(pattern: Pattern, text: str) -> Iterator[re.Match[str]]:
 
 
 def _implied(slots: Slots, found: Mapping[tuple[str, str, str], Slots], table: PatternTable) -> bool:
-    """Whether a more telling relation says the same of the same two."""
+    """Return whether a more specific relation states the same of the same names."""
     return any(
         (name, slots.subject.key, slots.object.key) in found
         for name, row in table.relations.items()
@@ -102,7 +100,7 @@ def _implied(slots: Slots, found: Mapping[tuple[str, str, str], Slots], table: P
 
 
 def _refused(text: str, match: re.Match[str], pattern: Pattern, table: PatternTable) -> bool:
-    """Whether what stands around a match takes back what it says."""
+    """Return whether the context of a match invalidates it."""
     before = text[: match.start()]
     cuts = [cut.end() for cut in _CLAUSE.finditer(before)]
     clause = before[cuts[-1] :] if cuts else before
@@ -122,19 +120,19 @@ def _refused(text: str, match: re.Match[str], pattern: Pattern, table: PatternTa
 
 
 def _belongs(text: str, match: re.Match[str], pattern: Pattern, table: PatternTable) -> bool:
-    """Whether the last name only says whose the next word is: a partner of theirs, their shares."""
+    """Return whether the last name is a possessive of the next word, as in its partner or its shares."""
     following = _NEXT.match(text, match.end())
     word = following[1].lower() if following is not None else ""
     return word in table.others or (pattern.relation in table.whole and word in table.parts)
 
 
 def _first_end(match: re.Match[str]) -> int:
-    """Where the first name of a match ends."""
+    """Return the end of the first name of a match."""
     return min(match.end(group) for group in match.re.groupindex if group in "ABP")
 
 
 def _filled(match: re.Match[str], table: PatternTable) -> bool:
-    """Whether the free slots hold what they are for: adverbs, and an occupation."""
+    """Return whether the free slots have valid content: adverbs, or an occupation."""
     groups = match.groupdict()
     if not table.adverbs.issuperset((groups.get("adverbs") or "").split()):
         return False
@@ -173,7 +171,7 @@ def _pairs(masked: MaskedText, match: re.Match[str], pattern: Pattern) -> Iterat
 
 
 def _names(masked: MaskedText, match: re.Match[str], group: str) -> list[EntityMention]:
-    """The names of a list; one at the edge of the match that belongs to the clause beside it is left out."""
+    """Return the names of a list; a name at the edge that belongs to the adjacent clause is omitted."""
     text = masked.text
     found = _MENTION.findall(match[group])
     if len(found) > 1 and match.end(group) == match.end() and not _GOES_ON.match(text, match.end()):
@@ -184,7 +182,7 @@ def _names(masked: MaskedText, match: re.Match[str], group: str) -> list[EntityM
 
 
 def _begins(text: str, start: int) -> bool:
-    """Whether a list that starts here is a subject, and not partly somebody's object."""
+    """Return whether a list at this position is a subject, and not partly an object."""
     before = text[:start].rstrip()
     if not before or before[-1] in ',;:—–-(.“"' or _DATE.match(before[-1]):
         return True
@@ -192,6 +190,6 @@ def _begins(text: str, start: int) -> bool:
 
 
 def _moment(masked: MaskedText, text: str, match: re.Match[str]) -> str:
-    """The moment that the sentence gives: the first one behind the match's beginning, else before it."""
+    """Return the date of the sentence: the first one after the start of the match, else before it."""
     found = _DATE.search(text, match.start()) or _DATE.search(text)
     return masked.moments[ord(found[0]) - DATE_0] if found is not None else ""

@@ -1,7 +1,7 @@
-"""The sentences of a markdown body: what its author says, without code, quotations and open tasks.
+"""Sentences of a markdown body, without code, quotations and open tasks.
 
-One pass over the lines finds the blocks, one over each block its sentences. Every sentence knows where in the
-body it stands, so that a reader can be shown the place.
+One pass over the lines finds the blocks, another over each block finds the sentences. Each sentence has its
+position in the body, so that it can be shown there.
 """
 
 from __future__ import annotations
@@ -24,20 +24,22 @@ _ABBREVIATED = re.compile(
     r"(?:\b(?:Dr|Mr|Mrs|Ms|Prof|St|Sr|Jr|Inc|Ltd|Corp|Co|No|vs|etc|approx|Gen|Sen|Rep|Mt|Ave|Dept"
     r"|Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec)|\b[A-Z]|\be\.g|\bi\.e)\.$"
 )
-_CLOSING = frozenset({"Inc.", "Ltd.", "Corp.", "Co.", "Jr.", "Sr.", "etc."})  # these may end a sentence, too
+# These abbreviations may end a sentence.
+_CLOSING = frozenset({"Inc.", "Ltd.", "Corp.", "Co.", "Jr.", "Sr.", "etc."})
 _AFRESH = re.compile(r"\s+(?:He|She|They|It|We|The|In|On|At|This|That|His|Her|Their)\b")
 _FIELD = re.compile(r"\s*(?:\*\*|__)?([A-Za-z][\w /'-]{0,40}?)(?:\*\*|__)?:(?:\*\*|__)?\s+(?=\S)")
 _NO_FIELD = frozenset({"note", "e.g", "http", "https", "update", "warning", "tip"})
-_MAX_BLOCK = 20_000  # characters of one paragraph that are read
+# The limit on the characters of a paragraph.
+_MAX_BLOCK = 20_000
 _MAX_SENTENCE = 1_000
 _MAX_SENTENCES = 2_000
 
 
 class Sentence(NamedTuple):
-    """One sentence: its text as written and where it begins.
+    """A sentence as written, with its position.
 
     `field` is the title of a `Title: value` line, or of the heading right above a list; `text` is then the
-    value. `opens` says that it begins its block, and `block` counts the blocks.
+    value. `opens` tells that it begins its block, and `block` numbers the blocks.
     """
 
     text: str
@@ -56,7 +58,7 @@ class _TextBlock:
 
 
 def sentences(body: str) -> list[Sentence]:
-    """Every sentence of a body in its order; at most 2,000, and none that is over 1,000 characters."""
+    """Return the sentences of a body in order: at most 2,000, with at most 1,000 characters each."""
     found: list[Sentence] = []
     for number, block in enumerate(_blocks(body)):
         found += _of_block(body, block, number)
@@ -66,10 +68,11 @@ def sentences(body: str) -> list[Sentence]:
 
 
 def _blocks(body: str) -> Iterator[_TextBlock]:
-    """Paragraphs and list items, in their order."""
+    """Return the paragraphs and list items in order."""
     open_block: _TextBlock | None = None
     heading, start = "", 0
-    aside = ""  # what ends the quotation or the comment that was begun: a blank line, or its mark
+    # The end of the current quotation or comment: a blank line, or its mark.
+    aside = ""
     for line in blocks.without_fences(body).splitlines(keepends=True):
         end = start + len(line)
         bare = line.strip()
@@ -92,19 +95,19 @@ def _blocks(body: str) -> Iterator[_TextBlock]:
 
 
 def _aside(bare: str) -> str:
-    """What ends the quotation or comment that a line begins; empty where it begins none."""
+    """Return the end mark of the quotation or comment that a line begins, or ""."""
     if bare.startswith(">"):
         return "\n"
     return "-->" if bare.startswith("<!--") and "-->" not in bare else ""
 
 
 def _aside_goes_on(bare: str, end: str) -> str:
-    """The same after one more line. A quotation goes on to the next blank line, with or without its mark."""
+    """Update the end mark after another line; a quotation continues to the next blank line."""
     return "" if (not bare if end == "\n" else end in bare) else end
 
 
 def _kind(line: str, open_block: _TextBlock | None) -> tuple[bool, str]:
-    """Whether a line is read, and as what: `text`, `field`, `item` or `heading`."""
+    """Return the kind of a line, `text`, `field`, `item` or `heading`, or "" to skip it."""
     first = line.lstrip()[:1]
     if first == "#" and _HEADING.match(line):
         return True, "heading"
@@ -124,7 +127,7 @@ def _kind(line: str, open_block: _TextBlock | None) -> tuple[bool, str]:
 
 
 def _opened(line: str, starts: str, start: int, heading: str) -> tuple[_TextBlock | None, str]:
-    """The block that a line opens, and the heading that holds from here on."""
+    """Return the block that a line begins, and the heading that applies from then on."""
     if starts == "heading":
         found = _HEADING.match(line)
         return None, found[1].strip().strip("*_: ") if found else ""
@@ -138,7 +141,8 @@ def _opened(line: str, starts: str, start: int, heading: str) -> tuple[_TextBloc
 def _of_block(body: str, block: _TextBlock, number: int) -> Iterator[Sentence]:
     text = body[block.start : min(block.end, block.start + _MAX_BLOCK)].rstrip()
     if block.item and "[[" in text and _TYPED.match(text):
-        return  # a typed link, which is explicit
+        # A typed link is explicit already.
+        return
     field, begin = block.heading, 0
     titled = _FIELD.match(text)
     if titled is not None and titled[1].lower() not in _NO_FIELD:
@@ -151,7 +155,7 @@ def _of_block(body: str, block: _TextBlock, number: int) -> Iterator[Sentence]:
 
 
 def _split(text: str, begin: int) -> Iterator[tuple[int, int]]:
-    """Where sentences begin and end; a full stop behind an abbreviation or an initial ends none."""
+    """Return the ranges of sentences; a full stop after an abbreviation or an initial ends none."""
     first = begin
     for end in _END.finditer(text, begin):
         if end[0][0] == "." and _goes_on(text, first, end.start() + 1):
@@ -165,6 +169,6 @@ def _split(text: str, begin: int) -> Iterator[tuple[int, int]]:
 
 
 def _goes_on(text: str, first: int, stop: int) -> bool:
-    """Whether the full stop before `stop` only ends an abbreviation or an initial."""
+    """Return whether the full stop before `stop` only ends an abbreviation or an initial."""
     shortened = _ABBREVIATED.search(text, max(first, stop - 12), stop)
     return shortened is not None and not (shortened[0] in _CLOSING and _AFRESH.match(text, stop))

@@ -1,13 +1,13 @@
-"""Links drawn from plain sentences, written in the transaction that writes the page.
+"""Inferred links from plain sentences, written in the transaction that writes the page.
 
-A page's statements (`statements.read`) are kept with their sentence, place and pattern. Names are looked
-up among what pages answer to: slug, title, aliases, last segment, a person's first or last name. Where both
-ends are pages, the link stands on the subject's page, with the maker `inference`; where one is not there
-yet, the statement waits for it. A link ends with its last sentence unless somebody confirmed it; a dismissed
-one stays so while its sentence stands.
+The statements of a page (`extraction.read`) are stored with their sentence, position and pattern. Names are
+looked up by slug, title, alias, last segment, and a person's first or last name. If both ends are pages, the
+link belongs to the subject's page, with the origin `inference`; otherwise the statement waits for the missing
+page. A link ends with its last sentence unless it was confirmed; a dismissed link stays dismissed while its
+sentence exists.
 
-What search calls: `answers(account_id, text, scope)` reads "who works at Acme" and gives pages, each with a
-part of a score and its sentence.
+Search calls `answers(account_id, text, scope)`, which parses "who works at Acme" and returns pages, each with
+a part of a score and its sentence.
 """
 
 from __future__ import annotations
@@ -41,17 +41,20 @@ from sixfold.core.memory.relation_extraction.extraction import ExtractedRelation
 from sixfold.core.memory.relation_extraction.patterns import PatternTable
 
 _TABLE = Path(__file__).parents[3] / "data" / "relations.toml"
-_MAX_NAMES = 5_000  # rows that one look-up of names may give
-_MAX_WAITING = 2_000  # statements of other pages that one save may settle anew
+# The limit on the rows of one look-up of names.
+_MAX_NAMES = 5_000
+# The limit on statements of other pages that one save resolves again.
+_MAX_WAITING = 2_000
 _MAX_SUPPORT = 20_000
 _texts = msgspec.json.Decoder(tuple[str, ...]).decode
 
-Triple = tuple[str, str, str]  # subject's id, relation, object's id
+# The subject's id, the relation, and the object's id.
+Triple = tuple[str, str, str]
 
 
 @cache
 def table() -> PatternTable:
-    """The patterns of `data/relations.toml`."""
+    """Return the compiled patterns of `data/relations.toml`."""
     return patterns.build(tomllib.loads(_TABLE.read_text("utf-8")))
 
 
@@ -59,16 +62,13 @@ def _encode(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
-# -- writing ---------------------------------------------------------------------------------------
-
-
 def refresh(page: MemoryPage) -> Transaction[None]:
-    """Draw the inferred links of a page anew from what it now says."""
+    """Update the inferred links of a page from its text."""
     yield from refresh_many((page,))
 
 
 def refresh_many(pages: Sequence[MemoryPage]) -> Transaction[None]:
-    """`refresh` for many pages of one account, each of them once: an import's way in."""
+    """Update the inferred links of many pages of one account at once, each of them once, as for an import."""
     if not pages:
         return
     account_id = pages[0].account_id
@@ -82,7 +82,7 @@ def refresh_many(pages: Sequence[MemoryPage]) -> Transaction[None]:
 
 
 def forget(page: MemoryPage) -> Transaction[None]:
-    """Take back every inferred link of a page that is no more, and whatever was said of it."""
+    """Remove the inferred links of a deleted page, and all statements about it."""
     ids = _encode([page.id])
     rows = yield Query("names_of", {"ids": ids})
     yield Query("names_clear", {"ids": ids})
@@ -93,7 +93,7 @@ def forget(page: MemoryPage) -> Transaction[None]:
 
 
 def _put_names(account_id: str, pages: Sequence[MemoryPage]) -> Transaction[tuple[set[str], list[str]]]:
-    """Write what pages answer to; gives the names that have come or gone, and the pages that lost one."""
+    """Write the names of pages; return the names that were added or removed, and the pages that lost one."""
     known = [page.id for page in pages if page.version > 1]
     before: dict[str, dict[str, int]] = {}
     if known:
@@ -136,7 +136,7 @@ def _triple(row: Row) -> Triple | None:
 
 
 def _put_statements(account_id: str, pages: Sequence[MemoryPage]) -> Transaction[set[Triple]]:
-    """Read the pages, look their names up, keep what they state; gives the links that follow."""
+    """Read the pages, resolve names, and store their statements; return the resulting links."""
     marked = {page.id: entities.identifiers(page.body) for page in pages}
     known = yield from _known(account_id, {entities.key(name) for names in marked.values() for name in names})
     read: dict[str, list[ExtractedRelation]] = {}
@@ -180,7 +180,7 @@ def _row(
 
 
 def _known(account_id: str, names: Iterable[str]) -> Transaction[dict[str, list[KnownEntity]]]:
-    """The pages that each of some names may mean, the best first."""
+    """Return the pages that each of some names may refer to, best first."""
     wanted = sorted(names)
     found: dict[str, list[KnownEntity]] = {}
     if wanted:
@@ -197,7 +197,7 @@ def _known(account_id: str, names: Iterable[str]) -> Transaction[dict[str, list[
 def _settle_others(
     account_id: str, pages: Sequence[MemoryPage], names: set[str], moved: Sequence[str]
 ) -> Transaction[set[Triple]]:
-    """Look again whom other pages' statements mean: those that name what has come, or meant what has gone."""
+    """Resolve statements of other pages again that contain an added name or a removed page."""
     own = {page.id for page in pages}
     rows: dict[tuple[str, int], Row] = {}
     for query, params in (
@@ -237,11 +237,8 @@ def _settle_others(
     return affected
 
 
-# -- the links that follow -------------------------------------------------------------------------
-
-
 def _resting_on(pages: Sequence[MemoryPage]) -> Transaction[set[Triple]]:
-    """The links of pages whose collections may have changed: who may read their sentences is asked again."""
+    """Return the links of pages whose collections may have changed, to check their visibility again."""
     ids = [page.id for page in pages if page.version > 1]
     if not ids:
         return set()
@@ -250,7 +247,7 @@ def _resting_on(pages: Sequence[MemoryPage]) -> Transaction[set[Triple]]:
 
 
 def _draw(account_id: str, affected: set[Triple], moment: int, own: set[str]) -> Transaction[None]:
-    """Bring the links of these triples to what is stated now; search is told of `own` pages anyway."""
+    """Update the links of these triples to the current statements; `own` pages are reindexed anyway."""
     if not affected:
         return
     subjects = _encode(sorted({triple[0] for triple in affected}))
@@ -264,7 +261,8 @@ def _draw(account_id: str, affected: set[Triple], moment: int, own: set[str]) ->
             support.setdefault((row["subject_id"], row["relation"], row["object_id"]), []).append(row)
     kept = yield Query("statements_kept", {"ids": subjects})
     live = {(row["page_id"], row["type"], row["target_id"]): row for row in kept}
-    if len(rows) == _MAX_SUPPORT:  # more may be said than was read: nothing ends for want of it
+    # There may be more statements than were read, so no link ends.
+    if len(rows) == _MAX_SUPPORT:
         affected = affected & support.keys()
     ended, put = _differences(affected, support, live)
     if ended:
@@ -272,7 +270,8 @@ def _draw(account_id: str, affected: set[Triple], moment: int, own: set[str]) ->
     if put:
         yield Query("links_put", {"account_id": account_id, "rows": _encode(put), "at": moment})
     changed = {str(row["id"]) for row in (*ended, *put)} - own
-    if changed:  # search reads the links of a page anew that has changed
+    # Search must read the links of a changed page again.
+    if changed:
         change = yield from index.next_change(account_id)
         yield Query("statements_touch", {"ids": _encode(sorted(changed)), "change": change})
 
@@ -280,7 +279,7 @@ def _draw(account_id: str, affected: set[Triple], moment: int, own: set[str]) ->
 def _differences(
     affected: set[Triple], support: Mapping[Triple, Sequence[Row]], live: Mapping[Triple, Row]
 ) -> tuple[list[dict[str, str]], list[dict[str, object]]]:
-    """Which links end, and which begin: one stays as it is while the sentence that it shows is said."""
+    """Return the links that end and those that begin; a link stays while its sentence does."""
     ended: list[dict[str, str]] = []
     put: list[dict[str, object]] = []
     for triple in sorted(affected):
@@ -295,7 +294,7 @@ def _differences(
 
 
 def _may_tell(row: Row) -> bool:
-    """Whether everyone who sees the subject's page may read the sentence, which may stand on another one."""
+    """Return whether everyone who sees the subject's page may read the sentence on another page."""
     if row["page_id"] == row["subject_id"]:
         return True
     return set(_texts(row["subject_collections"])) <= set(_texts(row["collections"]))
@@ -315,14 +314,11 @@ def _link(triple: Triple, reason: Row) -> dict[str, object]:
     }
 
 
-# -- looking back ----------------------------------------------------------------------------------
-
-
 class Evidence(NamedTuple):
-    """One statement of a page: the sentence, where it begins in the body, the pattern that read it.
+    """A statement of a page: the sentence, its position in the body, and the pattern that matched.
 
-    `subject` and `object` are slugs; where there is no page, the names as they were understood, with
-    `resolved` false. `origin` is that of the link which follows, "" where none does.
+    `subject` and `object` are slugs, or names where there is no page, with `resolved` false. `origin` is that
+    of the resulting link, or "".
     """
 
     relation: str
@@ -337,7 +333,7 @@ class Evidence(NamedTuple):
 
 
 def evidence(caller: Caller, page: MemoryPage, limit: int = 500) -> Transaction[tuple[Evidence, ...]]:
-    """What a page states in plain sentences, in its order; pages that the caller may not see stay names."""
+    """Return the statements of a page in order; pages that the caller cannot see appear as names."""
     rows = yield Query(
         "statements_of_page", {"account_id": page.account_id, "page_id": page.id, "limit": limit}
     )
@@ -366,25 +362,27 @@ def _shown(caller: Caller, row: Row, end: str) -> str:
 
 
 class RelationAnswer(NamedTuple):
-    """A page that answers a question: `score` from 0 to 1, and the sentence that says so."""
+    """A page that answers a question, with a `score` from 0 to 1 and the sentence that states it."""
 
     page_id: str
     score: float
     sentence: str
 
 
-_FOUND, _SAYS = 1.0, 0.6  # the page that was asked for, and the one whose sentence tells
-_FEW = 3  # pages that say the same of the same; of more each counts less, and who was asked for comes first
+# The scores of the requested page, and of the page with the sentence.
+_FOUND, _SAYS = 1.0, 0.6
+# Beyond this number of pages with the same statement, each counts less.
+_FEW = 3
 _OTHER_TIME = 0.25
 _MAX_ANSWERS = 200
-_SEPARATOR = "\n"  # as in `pages`
+_SEPARATOR = "\n"
 
 
 def answers(account_id: str, text: str, scope: Sequence[str] = ()) -> Transaction[tuple[RelationAnswer, ...]]:
-    """Pages that answer a relational question ("who works at Acme", "what did Ada decide"), the best first.
+    """Return the pages that answer a relational question such as "who works at Acme", best first.
 
-    Nothing where the text is no such question or names nobody. `scope` are the collections that the caller
-    sees; empty is all.
+    The result is empty if the text is not such a question or names nothing known. `scope` are the collections
+    that the caller can see; empty means all.
     """
     asked = forms().read(text)
     if not asked:
@@ -404,7 +402,7 @@ def answers(account_id: str, text: str, scope: Sequence[str] = ()) -> Transactio
 
 @cache
 def forms() -> question_parser.QuestionForms:
-    """The questions of `data/relations.toml`."""
+    """Return the questions of `data/relations.toml`."""
     return question_parser.QuestionForms(table())
 
 
@@ -413,7 +411,7 @@ def _scope(collections: Sequence[str]) -> str:
 
 
 def _best(pages: Sequence[KnownEntity]) -> list[KnownEntity]:
-    """The pages of the best rank, at most three."""
+    """Return the pages of the best rank, at most three."""
     return [page for page in pages if page.rank == pages[0].rank][:3]
 
 
@@ -458,7 +456,7 @@ def _answered(
 
 
 def _asked_for(row: Row, question: question_parser.RelationQuestion, given: set[str]) -> list[str]:
-    """The ends of a statement that are an answer."""
+    """Return the ends of a statement that answer the question."""
     ends = {
         "subject": [row["subject_id"]],
         "object": [row["object_id"]],

@@ -1,4 +1,4 @@
-"""The tables of a markdown body: a row says of its first cell what the titles of the columns say."""
+"""Tables of a markdown body: each row is about its first cell, with the column titles as fields."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MAX_LINE = 2_000
 
 
 class TableCell(NamedTuple):
-    """One cell behind the first of its row: the row's text and place, its first cell, the column's title."""
+    """A cell after the first of its row, with the row, its first cell, and the column's title."""
 
     line: str
     start: int
@@ -23,7 +23,7 @@ class TableCell(NamedTuple):
 
 
 def cells(body: str) -> Iterator[TableCell]:
-    """Every cell of every table whose column has a title, row by row."""
+    """Return the cells of all tables whose column has a title, row by row."""
     if "|" not in body:
         return
     lines = body.splitlines(keepends=True)

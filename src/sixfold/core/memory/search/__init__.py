@@ -1,1 +1,1 @@
-"""Search over pages: how a question is compared with what is kept of them, and how results are ranked."""
+"""Search over pages: matching of queries and ranking of results."""

@@ -1,7 +1,7 @@
-"""Vectors of passages: made beside the writing, kept in the database, resumed after a restart.
+"""Vectors of passages, computed in the background, stored in the database, and resumed after a restart.
 
-A page waits for its vectors from the transaction that writes it on, so nothing is lost with a process; one
-that is written anew before its vectors came waits again.
+A page waits for its vectors from the transaction that writes it, so that a crash loses nothing; a page that
+changes before its vectors are computed waits again.
 """
 
 from __future__ import annotations
@@ -20,34 +20,38 @@ from sixfold.core.memory.indexing import chunks
 from sixfold.core.memory.indexing import entries as index
 
 _QUESTIONS_KEPT = 512
-_AT_ONCE = 16  # pages of one pass: a page that was just written waits for no more than these
-_ANEW = 5_000  # pages that a transaction sets back to waiting
-_IDLE_SECONDS = 1.0  # between two looks for pages that wait
-_MOST_TEXT = 4 * chunks.TARGET_CHARS  # characters of a passage that are read
+# The pages of one pass, which a page that was just written may have to wait for.
+_AT_ONCE = 16
+# The pages that one transaction marks as waiting.
+_ANEW = 5_000
+# The interval between two checks for waiting pages.
+_IDLE_SECONDS = 1.0
+# The characters of a passage that are embedded.
+_MOST_TEXT = 4 * chunks.TARGET_CHARS
 
 
 class EmbeddingModel(Protocol):
-    """Something that turns texts into vectors of one length."""
+    """A model that converts texts to vectors of one length."""
 
     @property
     def name(self) -> str:
-        """Its name and version: other vectors, another name."""
+        """The name and version, which change with the vectors."""
         ...
 
     def embed(self, texts: Sequence[str]) -> list[bytes]:
-        """Vectors of length 1, each as 32-bit floats; may be called from any thread."""
+        """Return vectors of length 1 as 32-bit floats; safe to call from any thread."""
         ...
 
 
 class QueryVectors:
-    """The vectors of questions, the last ones remembered."""
+    """A cache of the vectors of queries."""
 
     def __init__(self, model: EmbeddingModel) -> None:
         self._model = model
         self._known: OrderedDict[str, bytes] = OrderedDict()
 
     async def vector(self, text: str) -> bytes:
-        """The vector of a question."""
+        """Return the vector of a query."""
         known = self._known.get(text)
         if known is None:
             known = (await asyncio.to_thread(self._model.embed, [text]))[0]
@@ -59,7 +63,7 @@ class QueryVectors:
 
 @dataclass(frozen=True, slots=True)
 class _EmbeddedBatch:
-    """A page's vectors, and the change of the text that they are of."""
+    """The vectors of a page, and the change of the text that they belong to."""
 
     page_id: str
     account_id: str
@@ -68,14 +72,14 @@ class _EmbeddedBatch:
 
 
 class Embedder:
-    """Gives every page of every account its vectors, the last written first."""
+    """Computes the vectors of all pages of all accounts, last written first."""
 
     def __init__(self, database: Database, model: EmbeddingModel) -> None:
         self._database = database
         self._model = model
 
     async def run(self) -> None:
-        """Work until cancelled; a store that fails is asked again."""
+        """Run until cancelled; database errors are retried."""
         begun = False
         while True:
             try:
@@ -89,13 +93,13 @@ class Embedder:
                 await asyncio.sleep(_IDLE_SECONDS)
 
     async def begin(self) -> None:
-        """Set back to waiting what another model, or another version of this one, has embedded."""
+        """Mark pages as waiting whose vectors come from another model or version."""
         params = {"model": self._model.name, "limit": _ANEW}
         while await self._database.write(many("memory_embed_anew", **params), durable=False):
             pass
 
     async def step(self) -> int:
-        """Embed some of the pages that wait; gives how many it was."""
+        """Embed some waiting pages and return their number."""
         rows = await self._database.read(many("memory_waiting", limit=_AT_ONCE))
         if rows:
             made = await asyncio.to_thread(self._embed, rows)
@@ -103,7 +107,7 @@ class Embedder:
         return len(rows)
 
     async def waiting(self) -> int:
-        """How many pages wait."""
+        """Return the number of waiting pages."""
         row = await self._database.read(one("memory_waiting_count"))
         return int(row["count"]) if row is not None else 0
 
@@ -123,13 +127,13 @@ class Embedder:
 
 
 def texts_of(slug: str, title: str, body: str) -> list[str]:
-    """What the model reads of a page: its passages, those of an article under its title."""
+    """Return the texts to embed of a page: its passages, those of an article with its title."""
     head = f"{title}\n" if index.is_article(slug, title) else ""
     return [f"{head}{body[start : min(end, start + _MOST_TEXT)]}" for start, end in chunks.split(body)]
 
 
 def halved(vector: bytes) -> bytes:
-    """32-bit floats as 16-bit ones: half the room, the same cosines to three digits."""
+    """Convert 32-bit floats to 16-bit, which halves the size and keeps three digits of the cosines."""
     floats = array("f", vector)
     return struct.pack(f"<{len(floats)}e", *floats)
 
@@ -139,7 +143,8 @@ def _keep(model: str, made: Sequence[_EmbeddedBatch]) -> Transaction[None]:
     for page in made:
         params = {"page_id": page.page_id, "model": model, "of_change": page.of_change}
         if not (yield Query("memory_embedded", params)):
-            continue  # written anew meanwhile, or gone
+            # The page was changed or deleted in the meantime.
+            continue
         if page.account_id not in changes:
             changes[page.account_id] = yield from index.next_change(page.account_id)
         rest = {"account_id": page.account_id, "change": changes[page.account_id], "vectors": page.vectors}

@@ -1,7 +1,7 @@
-"""The indexes that a server holds in memory: read when they are first asked for, kept up to date by changes.
+"""Indexes that a server holds in memory: loaded on first use, and updated by changes.
 
-Least recently used ones go when all together are too large. What is read is always a prefix of an account's
-changes, so an index that another request has brought further is never set back.
+The least recently used ones are evicted when the total is too large. An index always contains a prefix of an
+account's changes, so that concurrent requests only ever advance it.
 """
 
 from __future__ import annotations
@@ -22,44 +22,50 @@ _UNREAD = -1
 
 @dataclass(frozen=True, slots=True)
 class _Limit:
-    """How much is read at once: changes, and characters of the pages that they are of."""
+    """A limit on one read: the number of changes, and the characters of their pages."""
 
     changes: int
     chars: int
-    least: int = 0  # changes that are read however many characters they have
+    # The number of changes that are read regardless of their characters.
+    least: int = 0
 
 
-_BATCH = _Limit(1_000, 2**20, least=1)  # when an index is built, in a thread
-_IN_SEARCH = _Limit(100, 2**15)  # by a search on the event loop, some 10 ms; more is read in a thread
+# The limit while an index is built in a thread.
+_BATCH = _Limit(1_000, 2**20, least=1)
+# The limit for a search on the event loop, about 10 ms; more is read in a thread.
+_IN_SEARCH = _Limit(100, 2**15)
 
 
-_VECTOR_BYTES = 16  # that are read for each character of a limit
+# The bytes of vectors that are read per character of a limit.
+_VECTOR_BYTES = 16
 
 
 class IndexStale(Exception):
-    """So much has changed that the index must be read on before it can answer."""
+    """The index must be updated before it can answer, as too much has changed."""
 
 
 @dataclass(slots=True)
 class _CacheSlot:
     index: Index
-    change: int = _UNREAD  # the account's last change that is known to be in the index
+    # The account's last change that the index contains.
+    change: int = _UNREAD
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 @dataclass(frozen=True, slots=True)
 class _IndexBatch:
-    """Some changes of an account, as the database has them."""
+    """Some changes of an account, as read from the database."""
 
     since: tuple[int, str]
     pages: Rows
     links: Rows
     vectors: Rows
-    full: bool  # there may be more of them
+    # Whether there may be more changes.
+    full: bool
 
 
 class IndexCache:
-    """The indexes of all accounts that were asked for lately."""
+    """The indexes of recently used accounts."""
 
     def __init__(self, database: Database, new_index: Callable[[], Index], most_bytes: int = 2**29) -> None:
         self._database = database
@@ -69,19 +75,20 @@ class IndexCache:
         self._places: OrderedDict[str, _CacheSlot] = OrderedDict()
 
     def use(self, model: str) -> None:
-        """From now on the indexes have the vectors of this model, too."""
+        """Add the vectors of this model to the indexes."""
         self._model = model
         self._places.clear()
 
     def warm(self) -> None:
-        """Have what an index is made with at hand."""
+        """Import what an index needs."""
         self._new_index()
 
     async def index(self, account_id: str) -> Index:
-        """An account's index, read anew if it is not here, and so far that a search can take in the rest."""
+        """Return an account's index, loaded or updated so far that a search can apply the rest."""
         place = self._places.get(account_id)
         if place is None:
-            made = _CacheSlot(await asyncio.to_thread(self._new_index))  # the first one imports a library
+            # The first index imports a library, so it is made in a thread.
+            made = _CacheSlot(await asyncio.to_thread(self._new_index))
             place = self._places.setdefault(account_id, made)
             if place is made:
                 self._make_room(account_id)
@@ -94,7 +101,7 @@ class IndexCache:
         return place.index
 
     def catch_up(self, account_id: str) -> Transaction[Index]:
-        """The index with everything that this transaction's snapshot has; raises `IndexStale`."""
+        """Return the index with all changes of this transaction's snapshot; raise `IndexStale`."""
         place = self._places.get(account_id)
         if place is None or place.reading.locked():
             raise IndexStale
@@ -105,14 +112,15 @@ class IndexCache:
             if batch.full:
                 place.change = _UNREAD
                 raise IndexStale
-            if place.reading.locked():  # while this transaction waited for its rows
+            # Another request started to read while this transaction waited for its rows.
+            if place.reading.locked():
                 raise IndexStale
             _apply(place.index, batch)
             place.change = max(place.change, last)
         return place.index
 
     async def _read(self, account_id: str, place: _CacheSlot) -> None:
-        """Read what is there, batch by batch, beside the loop."""
+        """Read outstanding changes in batches, in a thread."""
         full = True
         while full:
             row = await self._database.read(one("memory_change_last", account_id=account_id))
@@ -123,7 +131,7 @@ class IndexCache:
                 place.change = row["change"] if row is not None else 0
 
     def _changed(self, account_id: str, index: Index, limit: _Limit) -> Transaction[_IndexBatch]:
-        """The next changes that fit; vectors once all pages are read that they may be of."""
+        """Return the next changes within the limit, and vectors once all their pages were read."""
         since = index.position
         params = {"account_id": account_id, "change": since[0], "page_id": since[1]}
         sizes = yield Query("memory_index_sizes", {**params, "limit": limit.changes})
@@ -142,7 +150,7 @@ class IndexCache:
         return _IndexBatch(since, pages, links, vectors, full=more)
 
     def _vectors(self, account_id: str, index: Index, limit: _Limit) -> Transaction[tuple[Rows, bool]]:
-        """The next vectors that fit, and whether there may be more of them."""
+        """Return the next vectors within the limit, and whether there may be more."""
         change, page_id = index.vectors_position
         params = {"account_id": account_id, "model": self._model, "change": change, "page_id": page_id}
         sizes = yield Query("memory_vectors_sizes", {**params, "limit": limit.changes})
@@ -153,7 +161,7 @@ class IndexCache:
         return vectors, fitting < len(sizes) or len(sizes) == limit.changes
 
     def _make_room(self, account_id: str) -> None:
-        """Let go of what was not asked for the longest; never of what is asked for now."""
+        """Evict the least recently used indexes, except the current one."""
         total = sum(place.index.size for place in self._places.values())
         for other in tuple(self._places):
             if total <= self._most_bytes or other == account_id:
@@ -162,18 +170,19 @@ class IndexCache:
 
 
 def _fitting(sizes: Rows, limit: _Limit) -> int:
-    """How many of the changes fit into a batch."""
+    """Return the number of changes that fit into a batch."""
     totals = itertools.accumulate(int(row["chars"]) for row in sizes)
     fitting = sum(total <= limit.chars for total in totals)
     return min(len(sizes), max(limit.least, fitting))
 
 
 def _apply(index: Index, batch: _IndexBatch) -> None:
-    """Take in a batch, unless another request has been faster."""
+    """Apply a batch, unless another request has done so."""
     if index.position != batch.since:
         return
     read = {row["page_id"]: entries.decode(row["entry"]) for row in batch.pages}
-    for page_id, entry in sorted(read.items(), key=_slug):  # neighbours then stand side by side
+    # In this order, neighbors are adjacent.
+    for page_id, entry in sorted(read.items(), key=_slug):
         if entry is not None:
             index.put(page_id, entry)
         else:
@@ -194,7 +203,7 @@ def _slug(page: tuple[str, IndexEntry | None]) -> str:
 
 
 def _apply_links(index: Index, rows: Rows) -> None:
-    """The links that leave a changed page replace those that did; the others are new or known."""
+    """Replace the links of changed pages, and add those of other pages."""
     leaving: dict[str, set[str]] = {}
     for row in rows:
         if row["page_id"] == row["changed"]:

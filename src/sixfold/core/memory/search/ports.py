@@ -1,7 +1,7 @@
-"""The port behind search: an account's pages held in memory, and what each of them says to a question.
+"""The port of the search index: an account's pages in memory, with a score per page for each signal.
 
-`ranking.py` writes its formula with the `Vector`s that a `IndexView` gives, one number to a page, and knows
-neither where they come from nor which library multiplies them.
+`ranking.py` combines the `Vector`s of an `IndexView`, which have one number per page, and is independent of
+their origin and of the library that computes them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Vector(Protocol):
-    """One number to a page, 0 for a page that has nothing to say."""
+    """One number per page, 0 for a page without a match."""
 
     def __add__(self, other: Any, /) -> Any: ...
 
@@ -25,7 +25,7 @@ class Vector(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Saturation:
-    """BM25's two numbers: how soon repetition stops to count, and how much length does."""
+    """The parameters of BM25: `k1` for term saturation and `b` for length normalization."""
 
     k1: float
     b: float
@@ -33,9 +33,9 @@ class Saturation:
 
 @dataclass(frozen=True, slots=True)
 class SearchFilter:
-    """Which pages may be results: those with one of the types, one of the tags, one of the collections.
+    """The filter of results: one of the types, one of the tags, and one of the collections.
 
-    Empty is no limit. `since` and `until` bound `updated_at`, both inclusive, in epoch µs.
+    An empty field matches all. `since` and `until` bound `updated_at`, both inclusive, in epoch µs.
     """
 
     types: Collection[str] = ()
@@ -46,153 +46,161 @@ class SearchFilter:
 
 
 class IndexView(Protocol):
-    """What one caller sees of an account's pages; no page outside it affects the scores of others."""
+    """The pages of an account that one caller can see; others do not affect their scores."""
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
-        """What `make` gives, remembered under `key` until the pages change."""
+        """Return the result of `make`, cached under `key` until the pages change."""
         ...
 
     def nothing(self) -> Vector:
-        """0 for each page: always the same vector, which a signal gives that has nothing to say."""
+        """Return 0 for each page, always as the same vector, for signals without a match."""
         ...
 
     def text(self, words: Mapping[str, float], saturation: Saturation) -> Vector:
-        """BM25 of each page for the weighted words."""
+        """Return the BM25 score of each page for the weighted words."""
         ...
 
     def passages(self, words: Mapping[str, float], saturation: Saturation, text: Vector) -> Vector:
-        """BM25 of each page's best passage; `text`, which is the page's, where the page is one passage."""
+        """Return the BM25 score of each page's best passage, or its `text` score if it is one passage."""
         ...
 
     def folders(self, words: Mapping[str, float], saturation: Saturation, crowd: int) -> Vector:
-        """BM25 of each page's folder read as one document, less where more than `crowd` pages share it."""
+        """Return the BM25 score of each page's folder as one document, reduced above `crowd` pages."""
         ...
 
     def folder_words(self, words: Mapping[str, float]) -> Vector:
-        """What the names of each page's folders say: the weight of each word in them by its rarity."""
+        """Return the total rarity of the words in the names of each page's folders."""
         ...
 
     def parts(self) -> Vector:
-        """1 for a page that is a part of its folder, 0 for an article that is read by itself."""
+        """Return 1 for a page that is a part of its folder, 0 for a self-contained article."""
         ...
 
     def statements(self) -> Vector:
-        """1 for a page that states something, 0 for a short one that asks."""
+        """Return 1 for a page that makes a statement, 0 for a short one that asks a question."""
         ...
 
     def substance(self, half: int) -> Vector:
-        """How much a page has to say: 0.5 at `half` words that count, towards 1."""
+        """Return the substance of each page: 0.5 at `half` words without stop words, approaching 1."""
         ...
 
     def previous(self, vector: Vector) -> Vector:
-        """For each page the number of the one before it in its folder."""
+        """Return for each page the value of the one before it in its folder."""
         ...
 
     def next(self, vector: Vector) -> Vector:
-        """For each page the number of the one behind it in its folder."""
+        """Return for each page the value of the one after it in its folder."""
         ...
 
     def named(self, names: Collection[str]) -> Vector:
-        """What share of the names each page is about, 0 to 1."""
+        """Return the share of the names that each page is about, 0 to 1."""
         ...
 
     def linked(self, vector: Vector, lenders: int) -> Vector:
-        """The best number among a page's neighbours by link, of at most the `lenders` best pages."""
+        """Return the best value among the linked pages of each page, of at most the `lenders` best pages."""
         ...
 
     def from_scores(self, numbers: Mapping[str, float]) -> Vector:
-        """The numbers that some pages were given, by their ids; unknown pages and unseen ones have none."""
+        """Return the given values by page id; unknown and invisible ids are ignored."""
         ...
 
     def recency(self, half_life_us: int) -> Vector:
-        """1 for the account's newest page, half of it for each half-life before."""
+        """Return 1 for the account's newest page, halved per half-life before it."""
         ...
 
     def when(self, since: int, until: int) -> Vector:
-        """1 for a page of that time: by the date in its slug, else by when it was made or last changed."""
+        """Return 1 for pages of that time, by the date in the slug or else of creation or last change."""
         ...
 
     def meaning(self, question: bytes) -> Vector:
-        """Cosine of the question's vector (32-bit floats) and each page's nearest passage, at least 0."""
+        """Return the cosine of the query's vector and each page's nearest passage, at least 0.
+
+        The vector consists of 32-bit floats.
+        """
         ...
 
     def greatest(self, vector: Vector) -> float:
-        """The greatest number of a vector, at least 0; 0 where there are no pages."""
+        """Return the greatest value of a vector, at least 0, and 0 without pages."""
         ...
 
     def at_least(self, vector: Vector, least: float) -> Vector:
-        """1 for each page whose number is at least `least`."""
+        """Return 1 for each page whose value is at least `least`."""
         ...
 
     def best(self, score: Vector, among: Vector, keep: SearchFilter, limit: int) -> Sequence[int]:
-        """Places of the `limit` best pages that pass `keep` and are above 0 in `among`; ties by slug."""
+        """Return the positions of the `limit` best pages that pass `keep` and are above 0 in `among`.
+
+        Ties are ordered by slug.
+        """
         ...
 
     def score_at(self, vector: Vector, place: int) -> float:
-        """One page's number."""
+        """Return the value of one page."""
         ...
 
     def page_id(self, place: int) -> str:
-        """Whose place it is."""
+        """Return the id of the page at a position."""
         ...
 
     def best_passage(self, place: int, words: Mapping[str, float]) -> int:
-        """Which of a page's passages has most of the words."""
+        """Return the index of the passage with most of the words."""
         ...
 
     def near(self, word: str, edits: int, most: int) -> Sequence[str]:
-        """Words of pages that so many edits make of one, `most` at most, the most frequent first.
+        """Return at most `most` words within so many edits of a word, most frequent first.
 
-        Those that begin as it does; others only where none does.
+        Words with another first letter are returned only if there are no others.
         """
         ...
 
     def rarity(self, word: str) -> float:
-        """BM25's weight of a word: how much a page says by having it; 0 when nowhere is one."""
+        """Return the BM25 weight of a word, 0 if no page has it."""
         ...
 
 
 class Index(Protocol):
-    """All pages of one account, as of the last change that was read."""
+    """All pages of one account, up to the last change that was read."""
 
-    position: tuple[int, str]  # the last change that was read, and its page
+    # The last change that was read, and its page.
+    position: tuple[int, str]
 
-    vectors_position: tuple[int, str]  # the same of vectors
+    # The same for vectors.
+    vectors_position: tuple[int, str]
 
     def put(self, page_id: str, entry: IndexEntry) -> None:
-        """A page as it now stands, in place of what was there of it."""
+        """Add or replace a page."""
         ...
 
     def remove(self, page_id: str) -> None:
-        """Forget a page; one that is not there is no error."""
+        """Remove a page; a missing one is not an error."""
         ...
 
     def link(self, page_id: str, targets: Collection[str]) -> None:
-        """The pages to which a page leads, in place of those that were there."""
+        """Replace the pages that a page links to."""
         ...
 
     def linked_from(self, page_id: str, source: str) -> None:
-        """One more page that leads to a page."""
+        """Add a page that links to a page."""
         ...
 
     def embed(self, page_id: str, vectors: bytes) -> None:
-        """The vectors of a page's passages, 16-bit floats one after the other; none for an unknown page."""
+        """Set the vectors of a page's passages, concatenated 16-bit floats; unknown pages are ignored."""
         ...
 
     def view(self, collections: Collection[str]) -> IndexView:
-        """What a caller limited to `collections` sees; all of it when they are empty."""
+        """Return the view of a caller limited to `collections`, or of all pages if they are empty."""
         ...
 
     def __len__(self) -> int:
-        """How many pages there are."""
+        """Return the number of pages."""
         ...
 
     @property
     def vectors(self) -> int:
-        """How many passages have a vector."""
+        """Return the number of passages with a vector."""
         ...
 
     @property
     def size(self) -> int:
-        """About how many bytes of memory it takes."""
+        """Return the approximate memory usage in bytes."""
         ...

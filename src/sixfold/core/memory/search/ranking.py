@@ -1,18 +1,18 @@
-"""How search ranks: one formula over what pages say to a question, and its weights in one table.
+"""The ranking of search results: a formula over signals, and the table of its weights.
 
-Each signal gives every page one number. Words and what lies around them are added up first and scaled so that
-the best page has 1; what is known beside the words is added on that scale. A result's score is the sum of its
-parts, and `explain` shows each.
+Each signal gives every page one number. The signals of the text are summed first and scaled so that the best
+page has 1; the other signals are added on that scale. A score is the sum of its parts, and `explain` shows
+each.
 
-    score = (text + passage + previous + next + folder + path) / the best page's    what is written around it
-          + entities + links + relation                                            whom it is about
-          + when                                                                   of the time asked for
-          + statement + substance + recency                                        what kind of page it is
-          + meaning                                                                where there is a model
+    score = (text + passage + previous + next + folder + path) / the best page's    text and its surroundings
+          + entities + links + relation                                            names
+          + when                                                                   requested time
+          + statement + substance + recency                                        kind of page
+          + meaning                                                                if there is a model
 
-Scores are added, not ranks: on questions about conversations, fusing the ranks of words and vectors loses
-to words alone. The weights were chosen by `python -m bench.tuning`; docs/architecture/62-ranking.md shows
-what each signal is worth.
+Scores are added instead of ranks: on questions about conversations, fusing the ranks of words and vectors is
+worse than words alone. The weights were chosen by `python -m bench.tuning`; docs/architecture/62-ranking.md
+shows the effect of each signal.
 """
 
 from __future__ import annotations
@@ -29,52 +29,68 @@ _PAGE, _FOLDER = Saturation(k1=1.1, b=0.3), Saturation(k1=1.5, b=0.8)
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """What each signal counts, and the few numbers inside the signals."""
+    """The weights of the signals, and the parameters of their formulas."""
 
-    # what is written, and around it: scaled so that the best page has 1
-    text: float = 0.5  # BM25 of the whole page ...
-    passage: float = 0.5  # ... and of its best passage: the same number where a page is one passage
-    previous: float = 0.5  # of the text of the page before this one in its folder
-    next: float = 0.25  # of the page behind it
+    # Signals of the text and its surroundings, scaled so that the best page has 1.
+    text: float = 0.5
+    # The best passage; it has the score of the text if the page is one passage.
+    passage: float = 0.5
+    # The texts of the pages before and after this one in its folder.
+    previous: float = 0.5
+    next: float = 0.25
     previous_but_one: float = 0.2
     next_but_one: float = 0.1
-    folder: float = 1.0  # of the folder's BM25, read as one document
-    path: float = 2.0  # of the words in the names of its folders
-    article: float = 0.3  # how much of the five before is left for an article, which stands by itself
-    spelling: float = 0.4  # of a word that is nearly one of the question's, which stands nowhere
+    # The folder as one document.
+    folder: float = 1.0
+    # The words in the names of the folders.
+    path: float = 2.0
+    # The share of the signals of neighbors and folder that applies to a self-contained article.
+    article: float = 0.3
+    # A replacement of a misspelled word.
+    spelling: float = 0.4
 
-    # what is known beside the words
-    entities: float = 0.12  # for a page about every name in the question
-    links: float = 0.2  # of the best text among the pages that it is linked with
-    statement: float = 0.15  # for a page that is no question itself
-    substance: float = 0.2  # for a page that has much to say
-    relation: float = 1.5  # for a page that answers a question about a relation: "who works at Acme"
-    when: float = 0.6  # for a page of the time that is asked for: "last week"
-    recency: float = 0.01  # for the newest page
-    meaning: float = 0.5  # for the page nearest to the question's vector, which neighbours lend to, too:
+    # Signals besides the words: a page about every name in the query, ...
+    entities: float = 0.12
+    # ... the best text among linked pages, ...
+    links: float = 0.2
+    # ... a page that makes a statement instead of asking a question, ...
+    statement: float = 0.15
+    # ... a page with much content, ...
+    substance: float = 0.2
+    # ... an answer to a question about a relation, such as "who works at Acme", ...
+    relation: float = 1.5
+    # ... a page of the requested time, such as "last week", ...
+    when: float = 0.6
+    # ... the newest page, ...
+    recency: float = 0.01
+    # ... and the page nearest to the query's vector, with a share for its neighbors.
+    meaning: float = 0.5
     meaning_previous: float = 0.2
     meaning_next: float = 0.2
 
     page: Saturation = _PAGE
     whole_folder: Saturation = _FOLDER
-    crowd: int = 30  # pages of a folder above which it says less and less of each of them
+    # In a folder with more pages, the signal of the folder decreases.
+    crowd: int = 30
 
 
 WEIGHTS = Weights()
-LENDERS = 50  # best pages whose links are followed
+# The number of best pages whose links are followed.
+LENDERS = 50
 HALF_WORDS = 15
 HALF_LIFE_US = 90 * DAY_US
-NEAR = 0.25  # cosine from which a page is a result without sharing a word
-SENTENCE = 3  # words that make a query a question: then pages beside a match may be results themselves
+# The minimum cosine of a result that shares no word with the query.
+NEAR = 0.25
+# A query with at least this many words is a question, for which pages next to a match may be results.
+SENTENCE = 3
 
 
 @dataclass(frozen=True, slots=True)
 class RankedQuery:
-    """What is asked: weighted words, the names among them, and a vector where there is a model.
+    """A query: weighted words, the names among them, and a vector if there is a model.
 
-    `answers` are the pages that plain sentences give as an answer, by id, each with how surely (0 to 1);
-    `span` is the time that is asked for, in epoch µs, both ends inclusive; `spelling` tells which of `words`
-    were taken for one that stands nowhere.
+    `answers` are the scores (0 to 1) by id of pages that answer by their sentences; `span` is the requested
+    time in epoch µs, both ends inclusive; `spelling` tells which of `words` replace a misspelled one.
     """
 
     words: Mapping[str, float]
@@ -83,15 +99,16 @@ class RankedQuery:
     answers: Mapping[str, float] = field(default_factory=dict[str, float])
     span: tuple[int, int] | None = None
     spelling: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
-    timed: bool = False  # the time is all that is asked for: "what happened yesterday"
+    # Whether the query names only a time, as in "what happened yesterday".
+    timed: bool = False
 
     @property
     def guessed(self) -> frozenset[str]:
-        """Those of `words` that were not asked for as they stand."""
+        """The words that replace misspelled ones."""
         return frozenset(word for near in self.spelling.values() for word in near)
 
     def weighted(self, spelling: float) -> Mapping[str, float]:
-        """The words, the guessed ones at a share."""
+        """The words, with a reduced weight for guessed ones."""
         if not self.spelling:
             return self.words
         guessed = self.guessed
@@ -99,7 +116,7 @@ class RankedQuery:
 
 
 class ScorePart(NamedTuple):
-    """A signal, what it is multiplied with, and the share of it that each page takes, where not all."""
+    """A signal, its weight, and the share of it per page unless all get it in full."""
 
     vector: Vector
     weight: float
@@ -108,14 +125,14 @@ class ScorePart(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RankedPage:
-    """Every page's score, its parts by name, and which pages may be results: those above 0 in `among`."""
+    """The scores of all pages, their parts by name, and the candidates: pages above 0 in `among`."""
 
     score: Vector
     parts: Mapping[str, ScorePart]
     among: Vector
 
     def told(self, view: IndexView, place: int) -> dict[str, float]:
-        """What each part gives to one page."""
+        """Return the parts of the score of one page."""
         return {
             name: view.score_at(part.vector, place)
             * part.weight
@@ -125,7 +142,7 @@ class RankedPage:
 
 
 def rank(view: IndexView, question: RankedQuery, weights: Weights = WEIGHTS) -> RankedPage:
-    """Score every page that `view` shows; without words by meaning alone, without a vector by words alone."""
+    """Score all pages of `view`; without words by vectors alone, without a vector by words alone."""
     score, kind = view.once(weights, lambda: _kind(view, weights))
     parts: dict[str, ScorePart] = {}
     among = view.nothing()
@@ -156,7 +173,7 @@ def rank(view: IndexView, question: RankedQuery, weights: Weights = WEIGHTS) -> 
 def _words(
     view: IndexView, question: RankedQuery, weights: Weights
 ) -> tuple[Vector, dict[str, ScorePart], Vector]:
-    """What the words add to the score, its parts, and which pages they make results."""
+    """Return the score of the words, its parts, and the pages that become candidates."""
     words = question.weighted(weights.spelling)
     text = view.text(words, weights.page)
     passage = view.passages(words, weights.page, text)
@@ -194,7 +211,7 @@ def _words(
 
 
 def _added(view: IndexView, score: Vector, parts: Mapping[str, ScorePart]) -> Vector:
-    """A score and some whole parts; those that say nothing of any page cost nothing."""
+    """Return a score plus unshared parts; parts that are 0 for all pages cost nothing."""
     for vector, weight, _ in parts.values():
         if vector is not view.nothing():
             score = score + _times(vector, weight)
@@ -206,7 +223,7 @@ def _times(vector: Vector, weight: float) -> Vector:
 
 
 def _kind(view: IndexView, weights: Weights) -> tuple[Vector, dict[str, ScorePart]]:
-    """What is the same for every question: the kind of page that it is."""
+    """Return the parts that do not depend on the query: the kind of page."""
     parts = {
         "statement": ScorePart(view.statements(), weights.statement),
         "substance": ScorePart(view.substance(HALF_WORDS), weights.substance),

@@ -1,4 +1,4 @@
-"""Rewrites index entries of an older form, batch by batch, so that no statement reads the whole index."""
+"""Re-indexing of pages whose index entries were written by an older version, in batches."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from sixfold.core.database import Database, Query, Rows, Transaction, one
 from sixfold.core.memory import pages
 from sixfold.core.memory.indexing import entries as index
 
-_BATCH = 200  # entries that one statement reads
+# The entries that one statement reads.
+_BATCH = 200
 
 
 async def renew(database: Database) -> int:
-    """Rewrite every outdated entry and return how many there were; search finds their pages from then on."""
+    """Rewrite all outdated entries, and return how many there were."""
     renewed, after = 0, ""
     while True:
         batch = await database.read(one("memory_index_batch", after=after, limit=_BATCH))

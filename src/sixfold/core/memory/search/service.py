@@ -1,7 +1,7 @@
-"""Search over the pages of an account: a question in, ranked results with their reasons out.
+"""Search over the pages of an account: from a query to ranked results with explanations.
 
-The pages of an account are held in memory as a `signals.Index`. Each search first asks the database for the
-number of the account's last change and reads what is newer, so it finds what any server has committed.
+The pages of an account are in memory as an `Index`. Each search first asks the database for the number of the
+account's last change and reads newer ones, so that it finds every commit of any server.
 """
 
 from __future__ import annotations
@@ -31,17 +31,23 @@ from sixfold.core.memory.search.ports import Index, IndexView, SearchFilter
 from sixfold.core.memory.search.ranking import RankedPage, RankedQuery
 from sixfold.core.memory.search.time_expressions import TimeSpan
 
-MAX_CHARS = 10_000  # of a query
+# The limit on the characters of a query.
+MAX_CHARS = 10_000
 MAX_LIMIT = 100
 MAX_OFFSET = 10_000
-_MOST_WORDS = 48  # the rarest of a query that are looked up
-_LETTERS, _MANY_LETTERS = 5, 8  # of a word that may be written wrong, by one letter and by two
-_MOST_GUESSED, _CANDIDATES = 4, 3  # words of a query that stand nowhere, and what each may have meant
+# The limit on the words of a query; the rarest are used.
+_MOST_WORDS = 48
+# The minimum letters of a word that may have one wrong letter, and two.
+_LETTERS, _MANY_LETTERS = 5, 8
+# The limit on words of a query that no page has, and on the candidates for each.
+_MOST_GUESSED, _CANDIDATES = 4, 3
 _NAME = re.compile(r"[^\W\d_][\w'’-]*")
-_SAYS_NOTHING = tokens.terms("happened changed wrote written new")  # beside a time
+# Words that have no meaning next to a time expression.
+_SAYS_NOTHING = tokens.terms("happened changed wrote written new")
 _LOOK_SECONDS = 10.0
 _ANY_CHARS = 2**53
-_LOOP_CHARS = 2**16  # of the pages found, from which snippets are cut on the event loop; of more, in a thread
+# The characters of pages up to which snippets are cut on the event loop instead of in a thread.
+_LOOP_CHARS = 2**16
 UNLOCK = "Semantic search needs an embedding model: run `sixfold engines add embeddings`."
 
 _texts = msgspec.json.Decoder(tuple[str, ...]).decode
@@ -52,7 +58,7 @@ def _no_model() -> EmbeddingModel | None:
 
 
 class SearchService:
-    """`ports.Searcher`: searches the memory of every account of one database."""
+    """The implementation of `ports.Searcher` for all accounts of one database."""
 
     def __init__(
         self,
@@ -60,7 +66,7 @@ class SearchService:
         shelf: IndexCache,
         find_model: Callable[[], EmbeddingModel | None] = _no_model,
     ):
-        """`find_model` loads the embedding model, or gives None while it is not installed."""
+        """Set up the service; `find_model` loads the embedding model, or returns None without one."""
         self._database = database
         self._shelf = shelf
         self._find_model = find_model
@@ -68,7 +74,7 @@ class SearchService:
         self._embedder: Embedder | None = None
 
     async def look(self) -> bool:
-        """Whether there is an embedding model, which may have been installed since."""
+        """Return whether there is an embedding model, which may have been installed since."""
         if self._embedder is None:
             model = await asyncio.to_thread(self._find_model)
             if model is not None:
@@ -78,35 +84,39 @@ class SearchService:
         return self._embedder is not None
 
     async def run(self) -> None:
-        """Renew old entries, make ready for the first search, then embed what is written until cancelled."""
-        with contextlib.suppress(errors.StoreFailed):  # the next start tries again
+        """Renew old entries, warm up, then embed pages until cancelled."""
+        # The next start tries again.
+        with contextlib.suppress(errors.StoreFailed):
             await renewal.renew(self._database)
             if await self._database.read(one("memory_in_use")) is not None:
                 await asyncio.to_thread(self._warm)
-        while not await self.look():  # noqa: ASYNC110  # a folder tells nobody that a file has come
+        while not await self.look():  # noqa: ASYNC110  # a folder cannot be awaited
             await asyncio.sleep(_LOOK_SECONDS)
         if self._embedder is not None:
             await self._embedder.run()
 
     def _warm(self) -> None:
-        """What the first search would import and read; a memory that nobody uses takes no room for it."""
+        """Import and read what the first search needs, unless the memory is unused."""
         self._shelf.warm()
         inference.forms()
 
     async def waiting(self) -> int:
-        """How many pages wait for their vectors; 0 without a model."""
+        """Return the number of pages that wait for their vectors, 0 without a model."""
         return await self._embedder.waiting() if self._embedder is not None else 0
 
     async def search(self, caller: Caller, wanted: SearchRequest) -> SearchResult:
-        """The pages that answer best; raises `BadRequest`, and `EngineUnavailable` without a model.
+        """Return the best pages.
 
-        Every text is a query: nothing in it is an operator.
+        Every text is a valid query without operators. Raises `BadRequest`, and `EngineUnavailable` if a
+        required model is missing.
         """
         began = time.perf_counter()
         _check(wanted)
         wanted = replace(
-            wanted, query=wanted.query.replace("\0", " ")
-        )  # in no page, and no database takes it
+            wanted,
+            query=wanted.query.replace("\0", " "),
+            # No page contains it, and no database accepts it.
+        )
         if wanted.mode in ("semantic", "hybrid") and self._questions is None:
             raise errors.EngineUnavailable(UNLOCK)
         await self._shelf.index(caller.account_id)
@@ -126,7 +136,7 @@ class SearchService:
     async def _large(
         self, caller: Caller, found: Sequence[tuple[Row, _HitPosition]], wanted: SearchRequest
     ) -> tuple[Hit, ...]:
-        """Cut snippets in a thread; pages that were found without their long texts are read in turn."""
+        """Create snippets in a thread, reading pages one by one whose long texts were not fetched."""
         hits: list[Hit] = []
         short: list[tuple[Row, _HitPosition]] = []
         for row, place in found:
@@ -136,14 +146,15 @@ class SearchService:
             hits += await asyncio.to_thread(_hits, short, wanted)
             short.clear()
             rows = await self._database.read(_pages(caller, [place], _ANY_CHARS))
-            if rows and caller.sees(_texts(rows[0]["collections"])):  # it may have changed since
+            # The page may have changed since.
+            if rows and caller.sees(_texts(rows[0]["collections"])):
                 hits += await asyncio.to_thread(_hits, [(rows[0], place)], wanted)
         return (*hits, *await asyncio.to_thread(_hits, short, wanted))
 
     def _results(
         self, caller: Caller, wanted: SearchRequest, vector: bytes | None
     ) -> Transaction[tuple[Sequence[tuple[Row, _HitPosition]], Mode]]:
-        """Bring the index up to date, rank, and fetch what is shown; all of one snapshot."""
+        """Update the index, rank, and fetch the results, all from one snapshot."""
         related: dict[str, float] = {}
         if wanted.mode != "semantic":
             told = yield from inference.answers(caller.account_id, wanted.query, caller.collections)
@@ -153,8 +164,12 @@ class SearchService:
             span = time_expressions.parse(wanted.query, (yield from now()))
         index = yield from self._shelf.catch_up(caller.account_id)
         places, mode = _found(
-            index, caller, wanted, _KnownPages(vector, related, span)
-        )  # no other request comes in between
+            index,
+            caller,
+            wanted,
+            _KnownPages(vector, related, span),
+            # No other request runs in between.
+        )
         if not places:
             return (), mode
         rows = yield from _pages(caller, places, _LOOP_CHARS)
@@ -163,7 +178,7 @@ class SearchService:
 
 
 def _pages(caller: Caller, places: Sequence[_HitPosition], most: int) -> Transaction[Rows]:
-    """The pages, and the texts of those that have at most so many characters."""
+    """Return the pages, and the texts of those with at most so many characters."""
     ids = msgspec.json.encode([place.page_id for place in places]).decode()
     return (yield Query("memory_results", {"account_id": caller.account_id, "ids": ids, "most": most}))
 
@@ -181,7 +196,7 @@ class _HitPosition:
 
 @dataclass(frozen=True, slots=True)
 class _KnownPages:
-    """What is known of a question beside its words."""
+    """Facts about a query besides its words."""
 
     vector: bytes | None
     related: Mapping[str, float]
@@ -191,9 +206,10 @@ class _KnownPages:
 def _found(
     index: Index, caller: Caller, wanted: SearchRequest, known: _KnownPages
 ) -> tuple[list[_HitPosition], Mode]:
-    """The pages that are shown, best first, and the mode that they were found in."""
+    """Return the best pages in order, and the search mode."""
     mode = wanted.mode
-    if mode == "auto":  # nothing may have been embedded yet
+    # There may be no vectors yet.
+    if mode == "auto":
         mode = "hybrid" if known.vector is not None and index.vectors else "lexical"
     view = index.view(caller.collections)
     worded = parse_query(view, wanted.query, span=known.span)
@@ -220,15 +236,16 @@ def _found(
 def parse_query(
     view: IndexView, text: str, vector: bytes | None = None, span: TimeSpan | None = None
 ) -> RankedQuery:
-    """A text as a question to `view`: its rarest words, and the names in it.
+    """Parse a text as a query of `view`: its rarest words, and the names in it.
 
-    The words that name a time are words still, where nothing else is asked.
+    The words of a time expression count as words if there are no others.
     """
     counted: Mapping[str, int] = tokens.terms(text)
     rest = counted if span is None else tokens.terms(text.replace(span.phrase, " ")) - _SAYS_NOTHING
     if span is not None and rest and not span.spelled:
         counted = rest
-    if not counted:  # "The Who": words that say nothing are words of a title
+    # In a query such as "The Who", stop words may be a title.
+    if not counted:
         counted = Counter(tokens.fold(text).split()[:_MOST_WORDS])
     known = {word: view.rarity(word) * times for word, times in counted.items()}
     rarest = sorted((word for word in known if known[word] > 0), key=lambda word: (-known[word], word))
@@ -246,7 +263,7 @@ def parse_query(
 
 
 def _spelling(view: IndexView, text: str, known: Mapping[str, float]) -> dict[str, Sequence[str]]:
-    """The words that may be meant by some that stand nowhere; one letter of a name may be wrong, no more."""
+    """Return replacements for words that no page has; a name may have one wrong letter."""
     long = [
         word
         for word, rarity in known.items()
@@ -263,7 +280,7 @@ def _spelling(view: IndexView, text: str, known: Mapping[str, float]) -> dict[st
 
 
 def _near(view: IndexView, word: str, written: str, most: int) -> Sequence[str]:
-    """Words that may be meant by one: an edit away, then with another ending, then `most` edits away."""
+    """Return replacements for a word: one edit away, then with another ending, then `most` edits away."""
     if near := view.near(word, 1, _CANDIDATES):
         return near
     ended = {stem: view.rarity(stem) for stem in suffix_typos.stems(written)}
@@ -275,20 +292,20 @@ def _near(view: IndexView, word: str, written: str, most: int) -> Sequence[str]:
 def _guessed(
     view: IndexView, words: Mapping[str, float], spelling: Mapping[str, Sequence[str]]
 ) -> dict[str, float]:
-    """Words that may be meant; none is worth more than the best word that stands as it was asked."""
+    """Return replacements, none with more weight than the best word of the query."""
     most = max((weight * view.rarity(word) for word, weight in words.items()), default=math.inf)
     near = {word for candidates in spelling.values() for word in candidates}
     return {word: min(1.0, most / view.rarity(word)) for word in sorted(near)}
 
 
 def names(text: str, words: Collection[str]) -> tuple[str, ...]:
-    """The names in a text: its capitalised words; every word of a text without capitals."""
+    """Return the names in a text: its capitalized words, or all words of a text without capitals."""
     found = {word for word in _names(text) if word in words}
     return tuple(sorted(found)) or tuple(words)
 
 
 def _names(text: str) -> Iterator[str]:
-    """The words of a text that are written with a capital letter."""
+    """Return the index words of a text that are capitalized."""
     for match in _NAME.finditer(text):
         if match[0][0].isupper():
             yield from tokens.words(match[0])

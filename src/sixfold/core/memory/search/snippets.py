@@ -1,7 +1,7 @@
-"""The piece of a page that shows why it was found, with the matched words between marks.
+"""Snippets of pages with the matched words between marks.
 
-The text is markdown as it was written, never HTML: whoever shows it escapes it first. The marks are two
-characters that no page needs, so they stay what they are in every format.
+The text is markdown as it was written, so that HTML must escape it. The marks are two characters that pages
+hardly use, so they are the same in every format.
 """
 
 from __future__ import annotations
@@ -15,15 +15,17 @@ OPEN, CLOSE = "\u00ab", "\u00bb"  # « and »
 MIN_CHARS, MAX_CHARS = 0, 2_000
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 _FLAT = {code: chr(code).lower() if chr(code).isalnum() or code == ord("'") else " " for code in range(128)}
-_QUOTE = re.compile("'(?:(?![a-z0-9])|(?<![a-z0-9]'))")  # stands in no word
+# A quotation mark that is not part of a word.
+_QUOTE = re.compile("'(?:(?![a-z0-9])|(?<![a-z0-9]'))")
 _SPACE = re.compile(r"\s+")
-_MOST_READ = 20_000  # characters of a passage in which the best window is sought
+# The characters of a passage that are searched for the best window.
+_MOST_READ = 20_000
 
 
 def of_body(body: str, passage: int, words: Collection[str], chars: int) -> str:
-    """At most `chars` characters of a body, marks not counted, around most of the `words` of one passage.
+    """Return at most `chars` characters of a body, without marks, around most of the `words` of a passage.
 
-    White space becomes one space, `…` stands where text was left out; without a match it is the beginning.
+    White space becomes one space, and `…` replaces omitted text; without a match it is the beginning.
     """
     if not chars:
         return ""
@@ -41,7 +43,7 @@ def of_body(body: str, passage: int, words: Collection[str], chars: int) -> str:
 
 
 def matches(body: str, start: int, end: int, words: Collection[str]) -> list[tuple[int, int, str]]:
-    """Where the words stand between two places: begin, end, and which word it is."""
+    """Return the positions of the words between two offsets: start, end, and the word."""
     wanted = frozenset(words)
     if body.isascii():
         return sorted({*_plainly(body[start:end], start, wanted)})
@@ -60,7 +62,7 @@ def matches(body: str, start: int, end: int, words: Collection[str]) -> list[tup
 
 
 def _plainly(text: str, start: int, wanted: frozenset[str]) -> Iterator[tuple[int, int, str]]:
-    """The wanted words of a text of ASCII; what begins otherwise, and has no apostrophe, costs nothing."""
+    """Return the matching words of an ASCII text; words with other first letters are skipped quickly."""
     flat = f" {text.translate(_FLAT)} "
     if "'" in flat:
         flat = _QUOTE.sub(" ", flat)
@@ -88,7 +90,7 @@ def _pairs(text: str, start: int, wanted: frozenset[str]) -> list[tuple[int, int
 
 
 def _window(found: list[tuple[int, int, str]], chars: int) -> int:
-    """Where a window of `chars` begins that holds most different words; the first of the best."""
+    """Return the start of the first window of `chars` with the most different words."""
     best, place, first = 0, found[0][0], 0
     inside: dict[str, int] = {}
     for _, end, word in found:
@@ -105,7 +107,7 @@ def _window(found: list[tuple[int, int, str]], chars: int) -> int:
 
 
 def _at_word(body: str, at: int, least: int) -> int:
-    """The beginning of the word that stands at a place, or a little after."""
+    """Return the start of the word at a position, or slightly after it."""
     if at <= least:
         return least
     space = _SPACE.search(body, at, at + 40)
@@ -131,5 +133,5 @@ def _marked(body: str, begin: int, stop: int, found: list[tuple[int, int, str]])
 
 
 def _plain(text: str) -> str:
-    """Marks that a page wrote itself become single ones, so that only ours are marks."""
+    """Replace marks in a page by single ones, so that only those of the snippet are marks."""
     return text.replace(OPEN, "\u2039").replace(CLOSE, "\u203a")

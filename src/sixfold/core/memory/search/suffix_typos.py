@@ -1,7 +1,7 @@
-"""What a word may be whose ending is written wrong.
+"""Candidates for words with a misspelled suffix.
 
-A stemmer takes off only the endings that it knows: `organizatoin` is its own stem, five letters from `organ`.
-So it is asked again about all that one edit makes of the last letters.
+A stemmer removes only known suffixes: `organizatoin` is its own stem, five letters from `organ`. So all
+single edits of the last letters are stemmed as well.
 """
 
 from __future__ import annotations
@@ -10,29 +10,33 @@ from collections.abc import Iterator
 
 from sixfold.core.memory.indexing import tokens
 
-_END = 6  # letters among which an edit is sought
-_LEAST_TAKEN = 2  # letters that a stemmer takes off; where it takes fewer, the stems are near enough
+# The number of last letters that are edited.
+_END = 6
+# The minimum letters that a stemmer removes; with fewer, the stems are similar enough.
+_LEAST_TAKEN = 2
 _LEAST_LEFT = 3
-_TURNED = ("i", "e")  # what a stem may end in instead of letters that were taken off: studi, write
-_EXCHANGED = 7  # letters from which one may be another, as in the middle of a word
+# The letters that a stem may end in instead of the removed ones: studi, write.
+_TURNED = ("i", "e")
+# The minimum letters of a word in which one may be replaced.
+_EXCHANGED = 7
 _ALPHABETS = ("abcdefghijklmnopqrstuvwxyz", "αβγδεζηθικλμνξοπρστυφχψω", "абвгдежзийклмнопрстуфхцчшщъыьэюя")
 
 
 def stems(word: str) -> frozenset[str]:
-    """The stems that a folded word has when one edit is made among its last letters, and none before them."""
+    """Return the stems that a folded word has after one edit of its last letters."""
     letters = next((alphabet for alphabet in _ALPHABETS if word[0] in alphabet), "")
     forms = ((form, tokens.stem_once(form)) for form in _edited(word, letters))
     return frozenset(stem for form, stem in forms if _ends(word, form, stem))
 
 
 def _ends(word: str, form: str, stem: str) -> bool:
-    """Whether a stem is what a word says but for its ending."""
+    """Return whether a stem is the word except for its suffix."""
     kept = stem[:-1] if stem.endswith(_TURNED) else stem
     return len(stem) >= _LEAST_LEFT and len(form) - len(stem) >= _LEAST_TAKEN and word.startswith(kept)
 
 
 def _edited(word: str, letters: str) -> Iterator[str]:
-    """A word with one letter more or less, two that change places, or, in a long one, another letter."""
+    """Yield words with a letter added, removed or swapped, or replaced in a long word."""
     for at in range(max(1, len(word) - _END), len(word) + 1):
         head, tail = word[:at], word[at:]
         yield head + tail[1:]

@@ -1,7 +1,7 @@
-"""When a question asks for: "last week", "two months ago", "in March", as a span of time by UTC.
+"""Time expressions in queries: "last week", "two months ago", "in March", as a span in UTC.
 
-The first phrase of a question that names a time counts. Weeks begin on Monday; a month or a weekday without
-more is the last one that has begun.
+The first phrase of a query that names a time counts. Weeks begin on Monday; a bare month or weekday is the
+last one that has begun.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ _COUNTS = {
 _ONE_DAY = timedelta(days=1)
 _LEAST = date(1900, 1, 1)
 
-Days = tuple[date, date]  # the first and the last
+# The first and the last day.
+Days = tuple[date, date]
 
 
 @dataclass(frozen=True, slots=True)
 class TimeSpan:
-    """From `since` to `until`, both inclusive, in epoch µs; `phrase` is what named it in the question.
+    """A span from `since` to `until`, both inclusive, in epoch µs; `phrase` is its text in the query.
 
-    It is `spelled` where pages may have the same word, as in "March".
+    It is `spelled` if pages may contain the same word, as with "March".
     """
 
     since: int
@@ -43,12 +44,12 @@ class TimeSpan:
 
 
 def mentioned(text: str) -> bool:
-    """Whether a question names a time at all."""
+    """Return whether a query names a time."""
     return _FOUND.search(text) is not None
 
 
 def parse(text: str, now: int) -> TimeSpan | None:
-    """The time that a question asks for at the moment `now` (epoch µs), where it names one."""
+    """Return the time that a query names, relative to `now` (epoch µs), or None."""
     found = _FOUND.search(text)
     if found is None:
         return None
@@ -61,7 +62,7 @@ def parse(text: str, now: int) -> TimeSpan | None:
 
 
 def named(moment: str) -> tuple[int, int] | None:
-    """The first and the last µs of a moment such as 2026-05-03, 2026-05 or 2026; None of anything else."""
+    """Return the first and last µs of a moment such as 2026-05-03, 2026-05 or 2026, or None."""
     if not moment[:1].isdigit():
         return None
     year, month, day = (int(part) for part in f"{moment}-0-0".split("-")[:3])
@@ -73,12 +74,9 @@ def named(moment: str) -> tuple[int, int] | None:
 
 
 def micros(first: date, last: date) -> tuple[int, int]:
-    """The first µs of one day and the last of another."""
+    """Return the first µs of one day and the last of another."""
     begins, ends = (datetime.combine(day, time(), UTC) for day in (first, last))
     return round(begins.timestamp()) * SECOND_US, (round(ends.timestamp()) + 86_400) * SECOND_US - 1
-
-
-# -- spans of days -------------------------------------------------------------------------------
 
 
 def _week(day: date) -> Days:
@@ -95,7 +93,7 @@ def _year(day: date) -> Days:
 
 
 def _earlier(day: date, unit: str, count: int) -> date:
-    """A day so many units before; the last one of its month where that is shorter."""
+    """Return the day so many units before, or the last day of a shorter month."""
     if unit in ("day", "week"):
         return max(_LEAST, day - count * (7 if unit == "week" else 1) * _ONE_DAY)
     months = day.year * 12 + day.month - 1 - count * (12 if unit == "year" else 1)
@@ -110,8 +108,6 @@ _UNITS: Mapping[str, Callable[[date], Days]] = {
     "year": _year,
 }
 
-
-# -- phrases -------------------------------------------------------------------------------------
 
 Said = Mapping[str, str]
 
