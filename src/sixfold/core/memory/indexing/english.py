@@ -5,6 +5,7 @@ Both are closed classes of the language, so the tables are complete.
 
 from __future__ import annotations
 
+# The last three are the rests of can't, won't and shan't.
 _SILENT = """
     a about above after again all also am an and any are as at be because been before being below between both
     but by can could did do does doing down during each few for from further had has have having he her here
@@ -13,7 +14,6 @@ _SILENT = """
     their theirs them themselves then there these they this those through to too under until up very was we
     were what when where which while who whom whose why will with would you your yours yourself yourselves
     ca wo sha
-# The last three are the rests of can't, won't and shan't.
 """
 STOP_WORDS = frozenset(_SILENT.split())
 
