@@ -1,1 +1,1 @@
-"""Area E, container hosting: predictions that are run, followed and canceled; coded errors."""
+"""The Hosting API: runs, predictions, templates, spaces and sessions, with coded errors."""

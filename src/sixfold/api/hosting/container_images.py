@@ -1,4 +1,4 @@
-"""Area E's own templates by image: a container image becomes a template of the operator's."""
+"""Templates from container images, added by the operator."""
 
 from __future__ import annotations
 
@@ -19,41 +19,41 @@ KIND = "model"
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?")
 _MAX_IMAGE = 255
 _IMAGE = re.compile(
-    r"(?:[A-Za-z0-9][A-Za-z0-9.-]*(?::\d+)?/)?"  # where it lies
-    r"[a-z0-9]+(?:(?:[._/]|__|-+)[a-z0-9]+)*"  # its name there
+    r"(?:[A-Za-z0-9][A-Za-z0-9.-]*(?::\d+)?/)?"  # registry
+    r"[a-z0-9]+(?:(?:[._/]|__|-+)[a-z0-9]+)*"  # repository
     r"(?::\w[\w.-]{0,127})?(?:@sha256:[0-9a-f]{64})?",
     re.ASCII,
 )
 
 
 class ContainerImageRoutes:
-    """Reads images and keeps them as models."""
+    """Imports container images as models."""
 
     def __init__(self, services: WebServices) -> None:
         self._services = services
 
     async def post(self, request: Request) -> Response:
-        """The template that an image became."""
+        """Import an image and return its template."""
         principal = await self._services.authenticator.bearer(request)
         raw = await request.body()
 
-        async def made(_idempotency_id: str | None) -> Response:
-            return await self._learned(principal, bodies.parse_object(raw))
+        async def imported(_idempotency_id: str | None) -> Response:
+            return await self._import(principal, bodies.parse_object(raw))
 
         once = IdempotentRequest(principal.replays, raw, responses.error_response)
-        return await self._services.idempotency.run(request, once, made)
+        return await self._services.idempotency.run(request, once, imported)
 
-    async def _learned(self, principal: Principal, body: dict[str, Any]) -> Response:
+    async def _import(self, principal: Principal, body: dict[str, Any]) -> Response:
         services, image, hardware = self._services, body.get("image"), body.get("hardware")
         name = body.get("name") or ""
         if not image:
             raise errors.InvalidInput.of("image", "image is required")
         if not isinstance(image, str) or len(image) > _MAX_IMAGE or not _IMAGE.fullmatch(image):
-            raise errors.InvalidInput.of("image", "image must be the reference of a container image")
+            raise errors.InvalidInput.of("image", "image must be a container image reference")
         if not isinstance(hardware, str | None):
             raise errors.InvalidInput.of("hardware", "hardware must be a string")
         if not isinstance(name, str) or (name and not _NAME.fullmatch(name)):
-            raise errors.InvalidInput.of("name", "name must be of a to z, digits and -")
+            raise errors.InvalidInput.of("name", "name must contain only a to z, digits and hyphens")
         if name in services.catalog:
             raise errors.Conflict(f"{name} is a built-in name")
         services.templates.hardware_rate(name or image, hardware)

@@ -1,4 +1,4 @@
-"""Area E's open routes: the configuration E1, the templates and the hardware."""
+"""The public routes of the Hosting API: configuration, templates and hardware."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class HardwareSchema(TypedDict):
 
 
 class TemplateInterfaceSchema(TypedDict):
-    """What a template takes and returns; the last four are those of an imported space."""
+    """The inputs and outputs of a template; the last four fields are those of an imported space."""
 
     inputs: list[InputSchema]
     outputKind: OutputKind
@@ -137,7 +137,7 @@ class ConfigurationSchema(ApiPathsSchema):
 
 
 def hardware_entry(kind: Hardware) -> HardwareSchema:
-    """One kind of hardware as E1 shows it."""
+    """Return one kind of hardware as the API shows it."""
     return {
         "id": kind.id,
         "label": kind.label,
@@ -149,59 +149,59 @@ def hardware_entry(kind: Hardware) -> HardwareSchema:
     }
 
 
-def template(facts: Template, model: Model, idle_seconds: float | None = None) -> TemplateSchema:
-    """One template; `idle_seconds` stands in for its own where the operator set one for all."""
+def template(metadata: Template, model: Model, idle_seconds: float | None = None) -> TemplateSchema:
+    """Return one template; `idle_seconds` overrides its own value if the operator set one for all."""
     schema: TemplateInterfaceSchema = {
         "inputs": [input_schema(item) for item in model.inputs],
         "outputKind": cast("OutputKind", model.output_kind),
-        "session": facts.session,
+        "session": metadata.session,
     }
-    if facts.runtime is not None:
-        schema["runtime"] = facts.runtime
-        schema["apiName"] = facts.api_name
-        schema["spaceId"] = facts.space_id
-        schema["dockerArgs"] = facts.docker_args
+    if metadata.runtime is not None:
+        schema["runtime"] = metadata.runtime
+        schema["apiName"] = metadata.api_name
+        schema["spaceId"] = metadata.space_id
+        schema["dockerArgs"] = metadata.docker_args
     shown: TemplateSchema = {
-        "name": facts.name,
-        "image": f"sixfold/{facts.name}",
-        "hardware": facts.hardware,
+        "name": metadata.name,
+        "image": f"sixfold/{metadata.name}",
+        "hardware": metadata.hardware,
         "description": model.description,
-        "category": facts.category,
-        "repository": facts.repository,
-        "upstream": facts.upstream,
-        "license": facts.license,
-        "verified": facts.verified,
-        "tags": list(facts.tags),
+        "category": metadata.category,
+        "repository": metadata.repository,
+        "upstream": metadata.upstream,
+        "license": metadata.license,
+        "verified": metadata.verified,
+        "tags": list(metadata.tags),
         "schema": schema,
-        "idleSeconds": facts.idle_seconds if idle_seconds is None else _plain(idle_seconds),
-        "minVramGb": facts.min_vram_gb,
-        "diskGb": facts.disk_gb,
-        "serverless": facts.serverless,
-        "serverlessDockerArgs": facts.serverless_docker_args,
-        "priceHourText": hardware.hour_text(facts.hour_micros),
+        "idleSeconds": metadata.idle_seconds if idle_seconds is None else _plain(idle_seconds),
+        "minVramGb": metadata.min_vram_gb,
+        "diskGb": metadata.disk_gb,
+        "serverless": metadata.serverless,
+        "serverlessDockerArgs": metadata.serverless_docker_args,
+        "priceHourText": hardware.hour_text(metadata.hour_micros),
     }
-    if facts.model_variants:
-        shown["modelVariants"] = list(facts.model_variants)
-        shown["defaultModelVariant"] = facts.default_model_variant
+    if metadata.model_variants:
+        shown["modelVariants"] = list(metadata.model_variants)
+        shown["defaultModelVariant"] = metadata.default_model_variant
     return shown
 
 
 def own_template(own: CustomModel, templates: Templates, idle_seconds: float | None = None) -> TemplateSchema:
-    """An account's own model as a template; what its document says under `template` stands over the rest."""
-    hire = templates.hardware_rate(own.name, own.model.hardware)
-    facts = Template(
+    """Return a custom model as a template; fields under `template` in its document take precedence."""
+    rate = templates.hardware_rate(own.name, own.model.hardware)
+    metadata = Template(
         name=own.name,
-        hardware=hire.hardware,
-        hour_micros=hire.hour_micros,
+        hardware=rate.hardware,
+        hour_micros=rate.hour_micros,
         repository="",
         license="",
         tags=(own.kind,),
         idle_seconds=_DEFAULT_IDLE_SECONDS,
     )
-    shown = template(facts, own.model, idle_seconds)
-    said: dict[str, Any] = own.document.get("template", {})
-    whole = {**shown, **said, "schema": {**shown["schema"], **said.get("schema", {})}, "version": own.version}
-    return cast("TemplateSchema", whole)
+    shown = template(metadata, own.model, idle_seconds)
+    overrides: dict[str, Any] = own.document.get("template", {})
+    schema = {**shown["schema"], **overrides.get("schema", {})}
+    return cast("TemplateSchema", {**shown, **overrides, "schema": schema, "version": own.version})
 
 
 def _plain(seconds: float) -> float | int:
@@ -212,7 +212,7 @@ def _plain(seconds: float) -> float | int:
 
 
 class HostedModelList:
-    """Tells what can be run, and on what. The built-in part is encoded once."""
+    """Lists the models and hardware. The built-in part is encoded once."""
 
     def __init__(self, services: WebServices) -> None:
         self._services = services
@@ -236,20 +236,20 @@ class HostedModelList:
         self._config = StaticJson(configuration)
 
     def _built_in(self) -> Iterator[TemplateSchema]:
-        for facts in self._services.templates:
-            if facts.name in self._services.catalog:
-                yield template(facts, self._services.catalog[facts.name], self._idle_seconds)
+        for metadata in self._services.templates:
+            if metadata.name in self._services.catalog:
+                yield template(metadata, self._services.catalog[metadata.name], self._idle_seconds)
 
     async def config(self, request: Request) -> Response:
-        """E1, whole."""
+        """Return the configuration."""
         return self._config.response(request)
 
     async def hardware(self, request: Request) -> Response:
-        """Every kind of hardware."""
+        """Return every kind of hardware."""
         return self._hardware.response(request)
 
     async def templates(self, request: Request) -> Response:
-        """Every template; with a key, the account's own models too, a page at a time."""
+        """Return every template; with a key, also the account's custom models, a page at a time."""
         account_id = await self._account(request)
         if account_id is None:
             return self._list.response(request)
@@ -262,7 +262,7 @@ class HostedModelList:
         return responses.json({"templates": [*built_in, *own], "next_cursor": following}, 200, headers)
 
     async def one(self, request: Request) -> Response:
-        """One template by its name."""
+        """Return one template by its name."""
         name = requests.path_value(request, "name")
         if name in self._each:
             return self._each[name].response(request)
@@ -276,28 +276,28 @@ class HostedModelList:
         return own_template(own, self._services.templates, self._idle_seconds)
 
     async def _account(self, request: Request) -> str | None:
-        """Who asks, if it is said."""
+        """Return the id of the caller's account, or None without a key."""
         if auth.bearer_token(request) is None:
             return None
         principal = await self._services.authenticator.bearer(request)
         return principal.account_id if principal.has(rights.Rights.RUN) else None
 
 
-def routes(services: WebServices, learn: Handler) -> tuple[RouteEntry, ...]:
-    """What is open to all, and how a template is added by its image."""
-    catalogue = HostedModelList(services)
+def routes(services: WebServices, import_image: Handler) -> tuple[RouteEntry, ...]:
+    """Return the public routes, and the one that imports a container image."""
+    model_list = HostedModelList(services)
     return (
         RouteEntry(
             "/api/containers/config",
-            {"GET": catalogue.config, "HEAD": catalogue.config},
+            {"GET": model_list.config, "HEAD": model_list.config},
             access=rights.PUBLIC,
         ),
         RouteEntry(
             "/api/containers/templates",
-            {"GET": catalogue.templates, "POST": learn},
+            {"GET": model_list.templates, "POST": import_image},
             services.settings.json_body_bytes,
             access={"GET": rights.PUBLIC, "POST": rights.OPERATE},
         ),
-        RouteEntry("/api/containers/templates/{name}", {"GET": catalogue.one}, access=rights.PUBLIC),
-        RouteEntry("/api/containers/hardware", {"GET": catalogue.hardware}, access=rights.PUBLIC),
+        RouteEntry("/api/containers/templates/{name}", {"GET": model_list.one}, access=rights.PUBLIC),
+        RouteEntry("/api/containers/hardware", {"GET": model_list.hardware}, access=rights.PUBLIC),
     )

@@ -18,7 +18,7 @@ _IMPORT: Node = {
     "anyOf": [{"required": ["space"]}, {"required": ["folder"]}],
     "properties": {
         "space": {"type": "string", "description": "owner/name, or a URL that ends in it"},
-        "folder": {"type": "string", "description": "one that `sixfold space import` kept"},
+        "folder": {"type": "string", "description": "a folder that `sixfold space import` created"},
         "run": {"enum": ["remote", "container", "process"]},
         "hardware": _MAYBE,
     },
@@ -32,7 +32,6 @@ _ONCE = (openapi.IDEMPOTENCY,)
 
 
 def document() -> OpenApiDocument:
-    """The whole of it."""
     return OpenApiDocument(
         "Sixfold Container Hosting",
         "1.0.0",
@@ -42,9 +41,8 @@ def document() -> OpenApiDocument:
 
 
 def _templates() -> dict[str, OperationSpec]:
-    """What needs no key, and how a template is added."""
-    become = {201: openapi.response("What it became", TemplateSchema)}
-    shown = {
+    created = {201: openapi.response("The new template", TemplateSchema)}
+    public = {
         "config": ("The whole configuration", ConfigurationSchema),
         "templates": ("List templates", openapi.shape("Templates", templates=list[TemplateSchema])),
         "templates/{name}": ("One template", TemplateSchema),
@@ -54,25 +52,24 @@ def _templates() -> dict[str, OperationSpec]:
         f"GET /api/containers/{path}": OperationSpec(
             summary, {200: openapi.response(summary, schema)}, (401, 403, 404, 503)
         )
-        for path, (summary, schema) in shown.items()
+        for path, (summary, schema) in public.items()
     }
     return {
         **rows,
         "POST /api/containers/templates": OperationSpec(
-            "Add a template by its image", become, (400, 404, 409, 502, 503), _IMAGE, _ONCE
+            "Add a template by its image", created, (400, 404, 409, 502, 503), _IMAGE, _ONCE
         ),
         "POST /api/containers/spaces/import": OperationSpec(
-            "Import a space", become, (400, 404, 409, 502, 503), _IMPORT, _ONCE
+            "Import a space", created, (400, 404, 409, 502, 503), _IMPORT, _ONCE
         ),
     }
 
 
 def _runs() -> dict[str, OperationSpec]:
-    """Running, queueing, quoting."""
     ended = openapi.response("The prediction", PredictionSchema)
     queued = openapi.response("Not finished yet", PredictionSchema)
     joined = openapi.response("In the queue", schemas.JoinedSchema)
-    quoted = openapi.response("What it would cost", schemas.QuoteSchema)
+    quoted = openapi.response("The price", schemas.QuoteSchema)
     charged = (400, 402, 404, 409, 429, 503)
     return {
         f"POST {schemas.RUN}": OperationSpec(
@@ -88,7 +85,6 @@ def _runs() -> dict[str, OperationSpec]:
 
 
 def _predictions() -> dict[str, OperationSpec]:
-    """Listing, following, canceling."""
     one = {200: openapi.response("The prediction", PredictionSchema)}
     listed = openapi.response("Newest first", openapi.page("Page", predictions=PredictionSchema))
     stream = openapi.response("Server-sent events", _TEXT, "text/event-stream")
@@ -113,14 +109,13 @@ def _predictions() -> dict[str, OperationSpec]:
 
 
 def _sessions() -> dict[str, OperationSpec]:
-    """Opening, showing, closing; a document has no place for the websocket."""
     statuses = (400, 402, 404, 409, 429, 503)
-    opened = openapi.response("It starts", sessions_schemas.OpenedSessionSchema)
+    opened = openapi.response("The session, which is starting", sessions_schemas.OpenedSessionSchema)
     one = {200: openapi.response("The session", sessions_schemas.SessionSchema)}
     path = f"{sessions_schemas.PATH}/{{session_id}}"
     return {
         "POST /api/containers/{model_id}/sessions": OperationSpec(
-            "Begin a session", {201: opened}, statuses, sessions_schemas.SessionBodySchema, _ONCE
+            "Create a session", {201: opened}, statuses, sessions_schemas.SessionBodySchema, _ONCE
         ),
         f"GET {path}": OperationSpec("One session", one, statuses),
         f"DELETE {path}": OperationSpec("Close a session", one, statuses),

@@ -1,4 +1,4 @@
-"""Area E's predictions: run, queue, quote, list, show, cancel, follow."""
+"""Routes for predictions: run, queue, quote, list, show, cancel, follow."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ _STATES = tuple(str(state) for state in PredictionState if state is not Predicti
 
 
 class PredictionRoutes:
-    """Runs models and tells how their predictions stand."""
+    """Runs models and reports the state of their predictions."""
 
     def __init__(self, services: WebServices) -> None:
         self._services = services
         self._teller = PredictionSerializer(services)
 
     async def run(self, request: Request) -> Response:
-        """Run a model; waits for its end as long as is asked."""
+        """Run a model and wait for its end as long as the request says."""
         return await self._once(request, self._run)
 
     async def join(self, request: Request) -> Response:
-        """Put a run into a model's queue."""
+        """Add a run to a model's queue."""
         return await self._once(request, self._join)
 
     async def _once(self, request: Request, work: Work) -> Response:
@@ -57,17 +57,17 @@ class PredictionRoutes:
 
         async def accepted(idempotency_id: str | None) -> Response:
             body = await bodies.parse(bodies.parse_object, raw)
-            wanted = schemas.run_request(body, request.scope["path_params"].get("model_id"))
+            run_request = schemas.run_request(body, request.scope["path_params"].get("model_id"))
             order = await run_requests.order(
-                self._services, request, principal, wanted, idempotency_id=idempotency_id
+                self._services, request, principal, run_request, idempotency_id=idempotency_id
             )
-            return await work(await self._services.pipeline.submit(order), wanted)
+            return await work(await self._services.pipeline.submit(order), run_request)
 
         return await self._services.idempotency.run(request, once, accepted)
 
-    async def _run(self, prediction: Prediction, wanted: schemas.RunRequest) -> Response:
-        if wanted.wait_seconds:
-            prediction = await self._services.pipeline.wait(prediction, wanted.wait_seconds)
+    async def _run(self, prediction: Prediction, run_request: schemas.RunRequest) -> Response:
+        if run_request.wait_seconds:
+            prediction = await self._services.pipeline.wait(prediction, run_request.wait_seconds)
         return await self._answer(prediction, 200 if prediction.is_terminal else 202)
 
     async def _join(self, prediction: Prediction, _wanted: schemas.RunRequest) -> Response:
@@ -75,55 +75,57 @@ class PredictionRoutes:
         return responses.json(schemas.joined(prediction, position or 0), 202)
 
     async def quote(self, request: Request) -> Response:
-        """What a run would cost and how long it would take; nothing is changed."""
+        """Return the price and the expected time of a run, without side effects."""
         principal = await self._enter(request)
         body = await bodies.parse(bodies.parse_object, await request.body() or b"{}")
-        wanted = schemas.run_request(body, requests.path_value(request, "model_id"))
-        found = await run_requests.terms(self._services, principal, wanted)
-        await self._services.pipeline.prepare(found.model, wanted.inputs, charged=True)
-        quoted = run_requests.quote(self._services, found, wanted)
-        ahead = await self._services.pipeline.count_waiting(quoted.engine.name)
-        usual = self._services.durations.average(wanted.model, quoted.engine.name)
-        seconds = self._teller.until_end(wanted.model, quoted.engine.name, ahead)
+        run_request = schemas.run_request(body, requests.path_value(request, "model_id"))
+        found = await run_requests.terms(self._services, principal, run_request)
+        await self._services.pipeline.prepare(found.model, run_request.inputs, charged=True)
+        quoted = run_requests.quote(self._services, found, run_request)
+        queued = await self._services.pipeline.count_waiting(quoted.engine.name)
+        durations = self._services.durations.average(run_request.model, quoted.engine.name)
+        seconds = self._teller.until_end(run_request.model, quoted.engine.name, queued)
         cold = self._teller.is_cold(quoted.engine.name)
-        return responses.json(schemas.quote(quoted, usual.run, seconds, cold=cold))
+        return responses.json(schemas.quote(quoted, durations.run, seconds, cold=cold))
 
     async def page(self, request: Request) -> Response:
-        """The account's predictions, newest first."""
+        """Return the account's predictions, newest first."""
         principal = await self._enter(request)
-        wanted = PredictionFilter(
+        prediction_filter = PredictionFilter(
             model=requests.query_text(request, "model", _MAX_FILTER),
             state=requests.query_choice(request, "status", _STATES, _MAX_FILTER),
         )
         cursor = requests.query_text(request, "cursor", _MAX_FILTER) or None
         found, following = await self._services.pipeline.page(
-            principal.tenant, wanted, requests.page_size(request, _PAGE, _MAX_PAGE, _MAX_FILTER), cursor
+            principal.tenant,
+            prediction_filter,
+            requests.page_size(request, _PAGE, _MAX_PAGE, _MAX_FILTER),
+            cursor,
         )
-        told = [await self._teller.serialize_with_position(prediction) for prediction in found]
-        rows = await responses.encode_each(told)
+        serialized = [await self._teller.serialize_with_position(prediction) for prediction in found]
+        rows = await responses.encode_each(serialized)
         return responses.json({"predictions": rows, "next_cursor": following})
 
     async def show(self, request: Request) -> Response:
-        """One prediction."""
         return await self._answer(await self._find(request))
 
     async def cancel(self, request: Request) -> Response:
-        """Cancel what has not ended."""
+        """Cancel a prediction that has not ended."""
         principal = await self._enter(request)
         prediction_id = requests.path_value(request, "prediction_id")
         return await self._answer(await self._services.pipeline.cancel(prediction_id, principal.tenant))
 
     async def events(self, request: Request) -> Response:
-        """What happens to one prediction, as it happens."""
+        """Stream the events of one prediction."""
         prediction = await self._find(request)
         if "idempotency-key" in request.headers:
-            raise errors.BadRequest("A stream cannot be replayed: leave Idempotency-Key out")
+            raise errors.BadRequest("An event stream does not support Idempotency-Key; omit it")
         self._services.admission.event_stream(request, prediction.account_id)
         seen = streaming.last_id(request.headers.get("last-event-id"))
         stream = streaming.EventStream(self._services, prediction, self._teller.serialize_with_position, seen)
         return StreamingResponse(stream.frames(), 200, streaming.HEADERS, "text/event-stream")
 
-    # -- what all of them need ---------------------------------------------------------------------
+    # -- shared helpers ----------------------------------------------------------------------------
 
     async def _enter(self, request: Request) -> Principal:
         return await self._services.authenticator.bearer(request)
@@ -140,7 +142,7 @@ class PredictionRoutes:
 
 
 def build_api(services: WebServices) -> ApiGroup:
-    """Templates, predictions, sessions."""
+    """Return the routes of the Hosting API."""
     predictions = PredictionRoutes(services)
     services.outbox.renderers["hosting"] = webhooks.webhook_payload(services)
     cancel = {"POST": predictions.cancel, "PUT": predictions.cancel}

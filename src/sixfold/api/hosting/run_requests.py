@@ -1,4 +1,4 @@
-"""A checked request becomes an order: on which hardware, in which variant, with which files mounted."""
+"""Turns a validated request into a prediction request: hardware, variant and mounted files."""
 
 from __future__ import annotations
 
@@ -19,62 +19,63 @@ from sixfold.web.services import WebServices
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """What a request comes to: its model, its hardware (None where its price is its own), its variant."""
+    """The model of a run, its hardware (None if the model has a fixed price) and its variant."""
 
     model: Model
     hardware: str | None
     variant: str | None
 
 
-async def terms(services: WebServices, principal: Principal, wanted: RunRequest) -> RunOptions:
-    """What a run comes to; raises `NotFound` or `InvalidInput`."""
-    model = await services.pipeline.find(wanted.model, principal.account_id)
-    if wanted.model in services.templates:
-        template = services.templates[wanted.model]
-        hire = services.templates.hardware_rate(wanted.model, wanted.hardware)
-        return RunOptions(model, hire.hardware, template.variant(wanted.variant))
-    if wanted.variant is not None:
-        raise errors.InvalidInput.of("variant", f"{wanted.model} has no variants", "extra_forbidden")
-    if wanted.hardware is not None and wanted.model in services.catalog:
+async def terms(services: WebServices, principal: Principal, run: RunRequest) -> RunOptions:
+    """Return the options of a run; raises `NotFound` or `InvalidInput`."""
+    model = await services.pipeline.find(run.model, principal.account_id)
+    if run.model in services.templates:
+        template = services.templates[run.model]
+        rate = services.templates.hardware_rate(run.model, run.hardware)
+        return RunOptions(model, rate.hardware, template.variant(run.variant))
+    if run.variant is not None:
+        raise errors.InvalidInput.of("variant", f"{run.model} does not have variants", "extra_forbidden")
+    if run.hardware is not None and run.model in services.catalog:
         raise errors.InvalidInput.of(
-            "hardware", f"{wanted.model} has a price of its own and takes no hardware", "extra_forbidden"
+            "hardware",
+            f"{run.model} has a fixed price and does not accept hardware",
+            "extra_forbidden",
         )
-    return RunOptions(model, wanted.hardware, None)
+    return RunOptions(model, run.hardware, None)
 
 
-def quote(services: WebServices, found: RunOptions, wanted: RunRequest) -> PriceQuote:
-    """What it would cost; raises `InvalidInput` or `EngineUnavailable`."""
-    stored = mounts.named(found.model, wanted.mounts, wanted.inputs)
-    return services.pipeline.quote(found.model, wanted.inputs, hardware=found.hardware, stored=stored)
+def quote(services: WebServices, options: RunOptions, run: RunRequest) -> PriceQuote:
+    """Return the price of a run; raises `InvalidInput` or `EngineUnavailable`."""
+    stored = mounts.named(options.model, run.mounts, run.inputs)
+    return services.pipeline.quote(options.model, run.inputs, hardware=options.hardware, stored=stored)
 
 
 async def order(
     services: WebServices,
     request: Request,
     principal: Principal,
-    wanted: RunRequest,
+    run: RunRequest,
     *,
     face: str = "hosting",
     idempotency_id: str | None = None,
 ) -> PredictionRequest:
-    """The order; raises what `terms` and `quote` raise."""
-    services.outbox.validate(wanted.webhook)
-    found = await terms(services, principal, wanted)
-    if wanted.mounts:
-        quote(services, found, wanted)  # before any file is fetched
-    sources = await mounts.sources(
-        services.media, principal.tenant, found.model, wanted.mounts, wanted.inputs
-    )
-    extras: dict[str, Any] = {} if found.variant is None else {"variant": found.variant}
+    """Return the prediction request; raises the errors of `terms` and `quote`."""
+    services.outbox.validate(run.webhook)
+    options = await terms(services, principal, run)
+    if run.mounts:
+        # Price the run before any file is downloaded.
+        quote(services, options, run)
+    sources = await mounts.sources(services.media, principal.tenant, options.model, run.mounts, run.inputs)
+    extras: dict[str, Any] = {} if options.variant is None else {"variant": options.variant}
     return PredictionRequest(
         principal=principal,
-        model=wanted.model,
-        inputs=wanted.inputs,
+        model=run.model,
+        inputs=run.inputs,
         face=face,
         request_id=requests.request_id(request),
         idempotency_id=idempotency_id,
         extras=extras,
-        hardware=found.hardware,
-        webhook=wanted.webhook,
+        hardware=options.hardware,
+        webhook=run.webhook,
         sources=sources,
     )

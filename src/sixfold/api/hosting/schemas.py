@@ -1,4 +1,4 @@
-"""Area E's own shapes: what a run may be asked with, and what whoever joins a queue is told."""
+"""Request and response schemas of the Hosting API."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ DEFAULT_WAIT, MAX_WAIT = 60.0, 600.0
 
 
 class RunOptionsSchema(TypedDict, total=False):
-    """The inputs of a run, and how it is done."""
+    """The inputs of a run and its options."""
 
     input: dict[str, Any]
-    hardware: Annotated[str | None, msgspec.Meta(description="other hardware than the template's own")]
+    hardware: Annotated[str | None, msgspec.Meta(description="hardware other than the template's default")]
     variant: Annotated[str | None, msgspec.Meta(description="one of the template's `modelVariants`")]
-    webhook: Annotated[str | None, msgspec.Meta(description="a URL that is told of the start and the end")]
+    webhook: Annotated[str | None, msgspec.Meta(description="a URL that is called at the start and the end")]
     _artifacts_mounts: Annotated[
         dict[str, str] | None,
         msgspec.Meta(description=f"file names under {mounts.PATH}, each with the id of an upload or a URL"),
@@ -56,17 +56,17 @@ class JoinedSchema(TypedDict):
 
 
 class QuoteSchema(ListPriceSchema):
-    """What a run would cost, and when it would be done."""
+    """The price of a run and its expected time."""
 
-    price_usd: Annotated[str, msgspec.Meta(description="What a usual run costs, as decimal text")]
-    hold_usd: Annotated[str, msgspec.Meta(description="What is held until it ends")]
+    price_usd: Annotated[str, msgspec.Meta(description="The expected cost, as decimal text")]
+    hold_usd: Annotated[str, msgspec.Meta(description="The amount held until the run ends")]
     eta_seconds: Annotated[float, msgspec.Meta(ge=0)]
     cold: Annotated[bool, msgspec.Meta(description="Whether a worker has to start first")]
 
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """The body of a run, checked as far as this face goes. `mounts` are file names and what lies behind."""
+    """The body of a run request, validated. `mounts` maps file names to upload ids or URLs."""
 
     model: str
     inputs: dict[str, Any]
@@ -78,13 +78,18 @@ class RunRequest:
 
 
 def run_request(body: dict[str, Any], model: str | None = None) -> RunRequest:
-    """A run's body, for a model that the path names or the body; raises `InvalidInput` with every problem."""
+    """Parse a request body for the model in the path or body; raises `InvalidInput` with every problem."""
     problems: list[errors.Problem] = []
-    body = {name: value for name, value in body.items() if value is not None}  # null: as if it were not there
-    named, given, wait = model or body.get("model"), body.get("input", {}), body.get("wait", DEFAULT_WAIT)
+    # Treat null like an omitted field.
+    body = {name: value for name, value in body.items() if value is not None}
+    named, inputs, wait = (
+        model or body.get("model"),
+        body.get("input", {}),
+        body.get("wait", DEFAULT_WAIT),
+    )
     if not isinstance(named, str) or not named:
         problems.append(errors.Problem("model", "model is required", "missing"))
-    if not isinstance(given, dict):
+    if not isinstance(inputs, dict):
         problems.append(errors.Problem("input", "input must be an object", "dict_type"))
     if isinstance(wait, bool) or not isinstance(wait, int | float) or not 0 <= wait <= MAX_WAIT:
         problems.append(
@@ -95,21 +100,21 @@ def run_request(body: dict[str, Any], model: str | None = None) -> RunRequest:
             problems.append(errors.Problem(name, f"{name} must be a string", "string_type"))
     if problems:
         raise errors.InvalidInput(problems)
-    inputs = cast("dict[str, Any]", given)
-    mounted = body.get(mounts.FIELD, inputs.get(mounts.FIELD))
+    run_inputs = cast("dict[str, Any]", inputs)
+    mount_value = body.get(mounts.FIELD, run_inputs.get(mounts.FIELD))
     return RunRequest(
         model=str(named),
-        inputs={name: value for name, value in inputs.items() if name != mounts.FIELD},
+        inputs={name: value for name, value in run_inputs.items() if name != mounts.FIELD},
         wait_seconds=float(cast("float", wait)),
         hardware=body.get("hardware") or None,
         variant=body.get("variant") or None,
         webhook=webhook(body.get("webhook")),
-        mounts=mounts.parse(mounted),
+        mounts=mounts.parse(mount_value),
     )
 
 
 def webhook(url: str | None, events: tuple[str, ...] = ("started", "completed")) -> Webhook | None:
-    """Whom to tell, where somebody is named; raises `InvalidInput` for what is no URL of the web."""
+    """Return the webhook, or None without a URL; raises `InvalidInput` for an invalid URL."""
     if not url:
         return None
     try:
@@ -121,28 +126,31 @@ def webhook(url: str | None, events: tuple[str, ...] = ("started", "completed"))
 
 
 def joined(record: Prediction, position: int) -> JoinedSchema:
-    """What whoever joins a queue is told."""
-    own = f"{predictions.PATH}/{record.id}"
+    """Return the response to joining a queue."""
+    path = f"{predictions.PATH}/{record.id}"
     return {
         "prediction_id": record.id,
         "status": predictions.status(record),
         "queue_position": position,
-        "status_url": own,
-        "cancel_url": f"{own}/cancel",
-        "events_url": f"{own}/events",
+        "status_url": path,
+        "cancel_url": f"{path}/cancel",
+        "events_url": f"{path}/events",
     }
 
 
-def quote(quoted: PriceQuote, run_seconds: float, eta_seconds: float, *, cold: bool) -> QuoteSchema:
-    """What a run would cost, what would be held for it, and when it would be done."""
-    price, listed = quoted.price, quoted.price.list_micros
+def quote(price_quote: PriceQuote, run_seconds: float, eta_seconds: float, *, cold: bool) -> QuoteSchema:
+    """Return the response to a quote request."""
+    price, list_price = price_quote.price, price_quote.price.list_micros
     expected = price.micros
     if price.meter == "time":
         usual = -(-price.rate * round(run_seconds * SECOND_US) // HOUR_US)
-        expected, listed = min(expected, usual), None if listed is None else min(listed, usual)
+        expected, list_price = (
+            min(expected, usual),
+            None if list_price is None else min(list_price, usual),
+        )
     return {
         "price_usd": money.format_usd(expected),
-        **list_price_field(listed),
+        **list_price_field(list_price),
         "hold_usd": money.format_usd(price.micros),
         "eta_seconds": eta_seconds,
         "cold": cold,

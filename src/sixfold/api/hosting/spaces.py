@@ -1,4 +1,4 @@
-"""Area E's import of spaces: an application becomes a template, served elsewhere or run here."""
+"""The import of Gradio spaces as templates, hosted elsewhere or run on this machine."""
 
 from __future__ import annotations
 
@@ -20,57 +20,60 @@ from sixfold.web.idempotency import IdempotentRequest
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
 
-_NONE_HERE = 'No container can be started here: install Docker or Podman, or send `"run": "remote"`'
+_NO_CONTAINERS = 'No container can be started: install Docker or Podman, or send `"run": "remote"`'
 
 
 class SpaceImportRoutes:
-    """Reads spaces and keeps them as models."""
+    """Imports spaces as models."""
 
     def __init__(self, services: WebServices) -> None:
         self._services = services
 
     async def post(self, request: Request) -> Response:
-        """The template that a space became."""
+        """Import a space and return its template."""
         principal = await self._services.authenticator.bearer(request)
         raw = await request.body()
 
-        async def made(_idempotency_id: str | None) -> Response:
-            return await self._imported(principal, bodies.parse_object(raw))
+        async def imported(_idempotency_id: str | None) -> Response:
+            return await self._import(principal, bodies.parse_object(raw))
 
         once = IdempotentRequest(principal.replays, raw, responses.error_response)
-        return await self._services.idempotency.run(request, once, made)
+        return await self._services.idempotency.run(request, once, imported)
 
-    async def _imported(self, principal: Principal, body: dict[str, Any]) -> Response:
+    async def _import(self, principal: Principal, body: dict[str, Any]) -> Response:
         services = self._services
         principal.require_all_models()
         await services.database.read(ledger.require_not_below_zero(principal.account_id))
-        given = {name: _text(body, name) for name in ("space", "folder", "run", "hardware")}
-        space = _space(given)
-        if given["run"] and given["run"] not in gradio_spaces.WAYS:
+        fields = {name: _text(body, name) for name in ("space", "folder", "run", "hardware")}
+        space = _space(fields)
+        if fields["run"] and fields["run"] not in gradio_spaces.WAYS:
             raise errors.InvalidInput.of("run", f"run must be one of {', '.join(gradio_spaces.WAYS)}")
-        hire = services.templates.hardware_rate(space.model, given["hardware"] or None)
+        rate = services.templates.hardware_rate(space.model, fields["hardware"] or None)
         if space.model in services.catalog:
             raise errors.Conflict(f"{space.model} is a built-in name")
-        way = self._way(principal, given)
-        if way == "remote":
+        mode = self._mode(principal, fields)
+        if mode == "remote":
             private = principal.has(Rights.OPERATE)
-            found = await services.spaces.read(space, hardware=hire.hardware, private=private)
+            found = await services.spaces.read(space, hardware=rate.hardware, private=private)
         else:
             found = await services.local_spaces.bring(
-                space, run=way, folder=given["folder"], hardware=hire.hardware
+                space, run=mode, folder=fields["folder"], hardware=rate.hardware
             )
         own = await services.pipeline.custom_models.put(
-            principal.account_id, gradio_spaces.KIND, space.model, cast("dict[str, Any]", found.document)
+            principal.account_id,
+            gradio_spaces.KIND,
+            space.model,
+            cast("dict[str, Any]", found.document),
         )
         shown = models_list.own_template(own, services.templates, services.settings.idle_seconds)
         return responses.json(shown, 201)
 
-    def _way(self, principal: Principal, given: Mapping[str, str]) -> str:
-        """Where it is to run; starting a program of others on this machine needs the right `operate`.
+    def _mode(self, principal: Principal, fields: Mapping[str, str]) -> str:
+        """Return how the space runs; starting programs on this machine requires the right `operate`.
 
-        Without a choice it is the endpoint in the request, else a container where one can be started.
+        By default a configured endpoint is used, else a container if one can be started.
         """
-        run, folder, operates = given["run"], given["folder"], principal.has(Rights.OPERATE)
+        run, folder, operates = fields["run"], fields["folder"], principal.has(Rights.OPERATE)
         here = self._services.local_spaces
         if folder and run == "remote":
             raise errors.InvalidInput.of("run", "run must be container or process for a folder")
@@ -81,18 +84,18 @@ class SpaceImportRoutes:
             run = "container" if operates and not served and here.containers else "remote"
         if run != "remote" and not operates:
             if not here.containers and not folder:
-                raise errors.EngineUnavailable(_NONE_HERE)
-            raise errors.Forbidden("Only the operator may have spaces started on this machine")
+                raise errors.EngineUnavailable(_NO_CONTAINERS)
+            raise errors.Forbidden("Only the operator may start spaces on this machine")
         return run
 
 
-def _space(given: Mapping[str, str]) -> SpaceId:
-    """The space that is meant: by its folder, or by its id."""
-    if given["folder"]:
-        return gradio_spaces.of_folder(given["folder"])
-    if not given["space"]:
+def _space(fields: Mapping[str, str]) -> SpaceId:
+    """Return the id of the space in the request, by folder or by id."""
+    if fields["folder"]:
+        return gradio_spaces.of_folder(fields["folder"])
+    if not fields["space"]:
         raise errors.InvalidInput.of("space", "space is required")
-    return gradio_spaces.parse(given["space"])
+    return gradio_spaces.parse(fields["space"])
 
 
 def _text(body: dict[str, Any], name: str) -> str:
@@ -103,7 +106,6 @@ def _text(body: dict[str, Any], name: str) -> str:
 
 
 def routes(services: WebServices) -> tuple[RouteEntry, ...]:
-    """The one route."""
     importing = SpaceImportRoutes(services)
     size = services.settings.json_body_bytes
     return (RouteEntry("/api/containers/spaces/import", {"POST": importing.post}, size, access=rights.RUN),)

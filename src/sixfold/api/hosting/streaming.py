@@ -17,24 +17,24 @@ from sixfold.core.predictions.models import Prediction
 from sixfold.web.services import WebServices
 
 _KEEP_ALIVE_SECONDS = 15.0
-_LOOK_SECONDS = 1.0
+_POLL_SECONDS = 1.0
 _KEEP_ALIVE = b": still here\n\n"
 _NOTHING_MORE = b": nothing more\n\n"
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 _MAX_ID_DIGITS = 12
-# The present state is numbered a little below the clock, so that events of the same moment still follow it.
+# The current state is numbered slightly below the clock, so that events of the same moment follow it.
 _MARGIN_US = 2_000
 Tell = Callable[[Prediction], Awaitable[Any]]
 
 
 def last_id(header: str | None) -> int:
-    """The number of the last event that a client saw; 0 for none."""
+    """Return the number of the last event that the client received; 0 for none."""
     text = header or ""
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _MAX_ID_DIGITS else 0
 
 
 class EventStream:
-    """The events of one prediction for one client: those after the event that it saw last, then new ones."""
+    """The events of one prediction for one client: those after the last one it received, then new ones."""
 
     def __init__(self, services: WebServices, prediction: Prediction, tell: Tell, seen: int) -> None:
         self._pipeline = services.pipeline
@@ -45,56 +45,56 @@ class EventStream:
         self._ended = False
 
     async def frames(self) -> AsyncIterator[bytes]:
-        """Yield the stream up to the prediction's end or the server's."""
+        """Yield the stream until the prediction ends or the server shuts down."""
         if has_seen_end(self._prediction, self._seen):
             yield _NOTHING_MORE
             return
         with self._pipeline.bus.listen(self._prediction.id) as queue:
-            missed = await self._news()
+            missed = await self._new_frames()
             history = self._histories.get(self._prediction.id)
             if not missed and history is not None and history.ended:
                 yield _NOTHING_MORE
                 return
             for frame in missed:
                 yield frame
-            quiet = 0.0
+            silent_seconds = 0.0
             while not self._ended and not self._pipeline.draining:
                 try:
-                    async with asyncio.timeout(_LOOK_SECONDS):
+                    async with asyncio.timeout(_POLL_SECONDS):
                         await queue.get()
                 except TimeoutError:
-                    quiet += _LOOK_SECONDS
-                    if quiet >= _KEEP_ALIVE_SECONDS:
-                        quiet = 0.0
+                    silent_seconds += _POLL_SECONDS
+                    if silent_seconds >= _KEEP_ALIVE_SECONDS:
+                        silent_seconds = 0.0
                         yield _KEEP_ALIVE
                     continue
-                quiet = 0.0
-                for frame in await self._news() or await self._late_end():
+                silent_seconds = 0.0
+                for frame in await self._new_frames() or await self._late_end():
                     yield frame
 
-    async def _news(self) -> list[bytes]:
-        """Every event after the last that the client saw; where some are forgotten, the present state."""
+    async def _new_frames(self) -> list[bytes]:
+        """Return the events after the last one received; if some are no longer stored, the current state."""
         history = self._histories.get(self._prediction.id)
         missed = None if history is None else history.since(self._seen)
         if missed is None:
-            return [await self._present(history)]
+            return [await self._current_state(history)]
         return [await self._frame(number, event) for number, event in missed]
 
-    async def _present(self, history: EventHistory | None) -> bytes:
-        """The prediction as it is, numbered below every event that follows."""
+    async def _current_state(self, history: EventHistory | None) -> bytes:
+        """Return the current state, numbered below every later event."""
         current = await self._pipeline.get(self._prediction.id, Tenant.of(self._prediction))
         last = history.last if history is not None else 0
         end = current.is_terminal
         if last > self._seen and (last % 2 == 1) == end:
             return await self._frame(last, StateChanged(current))
-        moment = current.completed_at or steady_clock()() - _MARGIN_US
+        time_us = current.completed_at or steady_clock()() - _MARGIN_US
         after = max(self._seen, last) if end else self._seen
         return await self._frame(
-            event_number(moment, current.created_at, after=after, end=end), StateChanged(current)
+            event_number(time_us, current.created_at, after=after, end=end), StateChanged(current)
         )
 
     async def _late_end(self) -> list[bytes]:
-        """The end, where the client's number was higher than any that this process has given."""
+        """Return the end if the client's number is higher than any number of this process."""
         history = self._histories.get(self._prediction.id)
         if history is None or not history.ended:
             return []

@@ -1,1 +1,1 @@
-"""Area F: graphs as typed APIs, and ComfyUI's own interface."""
+"""The Workflows API: named workflows as typed endpoints, and a ComfyUI-compatible API."""

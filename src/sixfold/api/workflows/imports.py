@@ -1,4 +1,4 @@
-"""Graphs from outside: read in either format or out of a picture, checked, compared, kept."""
+"""Imports workflows from JSON in either format or from images; validates and compares them."""
 
 from __future__ import annotations
 
@@ -29,15 +29,16 @@ from sixfold.web import bodies, multipart, requests, responses
 from sixfold.web.idempotency import IdempotentRequest
 from sixfold.web.services import WebServices
 
-_MOST_NAME = 80
+_MAX_NAME = 80
 _OUTPUTS = {"IMAGE": "image", "AUDIO": "audio", "VIDEO": "video"}
-_SHAPES = "3d"  # a kind whose output has another name
+# The kind whose output kind has another name.
+_3D = "3d"
 _parse_graph = functools.partial(bodies.parse_object, limits=json_limits.GRAPH)
 
 
 @dataclass(frozen=True, slots=True)
 class ImportedDocument:
-    """What a request brings: a workflow's document, its bytes as they came, and a name."""
+    """An uploaded workflow: its document, its original bytes and its name."""
 
     document: Mapping[str, Any]
     content: bytes
@@ -46,45 +47,45 @@ class ImportedDocument:
 
 
 class WorkflowImportRoutes:
-    """Takes graphs in, and says what is wrong with them."""
+    """Imports and validates workflows."""
 
-    def __init__(self, services: WebServices, catalogue: WorkflowList) -> None:
+    def __init__(self, services: WebServices, workflow_list: WorkflowList) -> None:
         self._services = services
         self._workshop = services.workflows
-        self._catalogue = catalogue
+        self._workflow_list = workflow_list
 
     async def take(self, request: Request) -> Response:
-        """Import a workflow as a space of the account's own."""
+        """Import a workflow as one of the account's own."""
         principal = await self._enter(request)
         principal.require_all_models()
         raw = await request.body()
 
         async def work(_idempotency_id: str | None) -> Response:
-            brought = await _brought(request, raw, self._workshop.limits)
-            space = await self._import(principal.account_id, brought)
+            imported = await _read_request(request, raw, self._workshop.limits)
+            space = await self._import(principal.account_id, imported)
             await asyncio.sleep(0)
-            return responses.json({**self._catalogue.record(space), "success": True}, 201)
+            return responses.json({**self._workflow_list.record(space), "success": True}, 201)
 
         return await self._services.idempotency.run(
             request, IdempotentRequest(principal.replays, raw, responses.error_response), work
         )
 
     async def bring(self, account_id: str, content: bytes, name: str) -> Workflow:
-        """Import the workflow that a file is or carries, as an account's own; raises `BadRequest`."""
-        return await self._import(account_id, await _of_file(content, name, self._workshop.limits))
+        """Import the workflow in a file as one of the account's own; raises `BadRequest`."""
+        return await self._import(account_id, await _read_file(content, name, self._workshop.limits))
 
     async def remove(self, request: Request) -> Response:
-        """Forget one of the account's own spaces."""
+        """Delete one of the account's own workflows."""
         principal = await self._enter(request)
         principal.require_all_models()
         slug = requests.path_value(request, "slug")
         if slug in self._workshop.spaces:
-            raise errors.Forbidden(f"{slug} comes with the program")
+            raise errors.Forbidden(f"{slug} is built in and cannot be deleted")
         await self._services.pipeline.custom_models.remove(principal.account_id, PREFIX + slug)
         return Response(status_code=204)
 
     async def validate(self, request: Request) -> Response:
-        """Every fault of a workflow at once, and what it would cost."""
+        """Return every error of a workflow, and its price."""
         account_id = (await self._enter(request)).account_id
         body = await bodies.parse(_parse_graph, await request.body())
         converted = await self._workshop.convert(_document(body, "workflow"))
@@ -102,7 +103,7 @@ class WorkflowImportRoutes:
         )
 
     async def diff(self, request: Request) -> Response:
-        """What is different between two workflows."""
+        """Return the difference between two workflows."""
         await self._enter(request)
         body = await bodies.parse(_parse_graph, await request.body())
         a, b = [(await self._workshop.convert(_document(body, name))).graph for name in ("a", "b")]
@@ -121,15 +122,15 @@ class WorkflowImportRoutes:
         except errors.SixfoldError as error:
             return {"price_usd": None, "vram_gb": None, "orders": [], "unavailable": error.message}
 
-    async def _import(self, account_id: str, brought: ImportedDocument) -> Workflow:
-        converted = await self._workshop.convert(brought.document)
+    async def _import(self, account_id: str, imported: ImportedDocument) -> Workflow:
+        converted = await self._workshop.convert(imported.document)
         if not converted.graph:
-            raise errors.BadRequest("The workflow has no nodes that run")
+            raise errors.BadRequest("The workflow must contain at least one node that can run")
         media = self._services.media
-        source = await media.store_unnamed(brought.content, brought.content_type)
+        source = await media.store_unnamed(imported.content, imported.content_type)
         name = await self._services.database.write(media.name_blob(account_id, source))
-        space = await self._space(account_id, brought, converted)
-        facts = {
+        space = await self._build_workflow(account_id, imported, converted)
+        metadata = {
             "kind": space.kind,
             "media": name,
             "models": list(space.models),
@@ -137,11 +138,13 @@ class WorkflowImportRoutes:
             "verification": dict(space.verification),
             "custom_nodes": list(space.custom_nodes),
         }
-        document = {"models": {space.model: space.row(account_id)}, "space": facts}
+        document = {"models": {space.model: space.row(account_id)}, "space": metadata}
         await self._services.pipeline.custom_models.put(account_id, KIND, space.model, document)
         return space
 
-    async def _space(self, account_id: str, brought: ImportedDocument, converted: ConvertedGraph) -> Workflow:
+    async def _build_workflow(
+        self, account_id: str, imported: ImportedDocument, converted: ConvertedGraph
+    ) -> Workflow:
         await self._workshop.refresh_remote(converted.graph)
         registry, graph = self._workshop.classes, converted.graph
         verdict = await self._workshop.validate(graph)
@@ -151,15 +154,15 @@ class WorkflowImportRoutes:
         await asyncio.sleep(0)
         kind = self._kind(graph)
         return Workflow(
-            slug=await self._free(account_id, workflows.slug_of(brought.name) or "workflow"),
-            name=brought.name,
+            slug=await self._free(account_id, workflows.slug_of(imported.name) or "workflow"),
+            name=imported.name,
             description=f"Imported: {len(graph)} node{'s' * (len(graph) != 1)}",
             kind=kind or "api",
-            output_kind="model3d" if kind == _SHAPES else kind or "json",
+            output_kind="model3d" if kind == _3D else kind or "json",
             graph=graph,
-            content=brought.content,
+            content=imported.content,
             inputs=inputs or None,
-            content_type=brought.content_type,
+            content_type=imported.content_type,
             models=tuple(_file(each) for each in found),
             source={"label": "imported", "url": "", "license": "", "adapted": False},
             verification=await self._verification(verdict),
@@ -172,10 +175,10 @@ class WorkflowImportRoutes:
                 **workflows.unverified(),
                 "evidence": "; ".join(str(e["message"]) for e in verdict.errors)[:500],
             }
-        moment = await self._services.database.read(now())
+        now_us = await self._services.database.read(now())
         return {
             "status": "api-validated",
-            "checkedAt": (rfc3339(moment) or "")[:10],
+            "checkedAt": (rfc3339(now_us) or "")[:10],
             "runtime": "sixfold",
             "evidence": f"{len(verdict.nodes)} nodes checked against the schemas of their classes",
         }
@@ -187,12 +190,12 @@ class WorkflowImportRoutes:
         ]
 
     def _kind(self, graph: Graph) -> str:
-        """What a graph makes, by what its output nodes take; empty where nothing says so."""
+        """Return the kind of a graph's output, from its output nodes; empty if unknown."""
         for node in graph.values():
             spec = self._workshop.classes.get(str(node["class_type"]))
             if spec is not None and spec.output_node:
                 if "3D" in spec.class_type:
-                    return _SHAPES
+                    return _3D
                 for each in spec.inputs:
                     if each.type in _OUTPUTS:
                         return "video" if "Animated" in spec.class_type else _OUTPUTS[each.type]
@@ -219,12 +222,12 @@ def _file(each: models.ModelFileRef) -> dict[str, Any]:
 def _document(body: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     document = mapping(body.get(name))
     if not document:
-        raise errors.InvalidInput([errors.Problem(name, f"{name} must be a workflow's document", "missing")])
+        raise errors.InvalidInput([errors.Problem(name, f"{name} must be a workflow document", "missing")])
     return document
 
 
-async def _brought(request: Request, raw: bytes, limits: GraphLimits) -> ImportedDocument:
-    """A multipart `file`, `{"workflow","name"?}`, or the file itself; raises `BadRequest`."""
+async def _read_request(request: Request, raw: bytes, limits: GraphLimits) -> ImportedDocument:
+    """Read a multipart `file`, `{"workflow","name"?}`, or the file itself; raises `BadRequest`."""
     name, file = request.query_params.get("name", ""), raw
     if bodies.media_type(request) == "multipart/form-data":
         name, file = await _form(request, name)
@@ -238,24 +241,24 @@ async def _brought(request: Request, raw: bytes, limits: GraphLimits) -> Importe
                 raise errors.InvalidInput.of("name", "name must be a string")
             content = await asyncio.to_thread(responses.encode, document)
             return ImportedDocument(document, content, "application/json", _name(given))
-    return await _of_file(file, name, limits)
+    return await _read_file(file, name, limits)
 
 
-async def _of_file(file: bytes, name: str, limits: GraphLimits) -> ImportedDocument:
+async def _read_file(file: bytes, name: str, limits: GraphLimits) -> ImportedDocument:
     kind = media_types.find(file)
-    # Inflating a text chunk releases the interpreter.
+    # Inflating a text chunk releases the GIL.
     document = await asyncio.to_thread(image_metadata.read, file, limits)
     return ImportedDocument(document, file, kind.media_type if kind else "application/json", _name(name))
 
 
 async def _form(request: Request, name: str) -> tuple[str, bytes]:
     async with multipart.form(request, max_files=1, max_fields=10) as form:
-        file, told = form.get("file"), form.get("name")
+        file, name_field = form.get("file"), form.get("name")
         if file is None or isinstance(file, str):
-            raise errors.BadRequest("The form has no part named file")
+            raise errors.BadRequest("The form must contain a part named file")
         data, stem = await file.read(), (file.filename or "").rpartition(".")[0]
-    return (told if isinstance(told, str) and told else name or stem), data
+    return (name_field if isinstance(name_field, str) and name_field else name or stem), data
 
 
 def _name(text: str) -> str:
-    return " ".join(text.split())[:_MOST_NAME] or "workflow"
+    return " ".join(text.split())[:_MAX_NAME] or "workflow"

@@ -1,4 +1,4 @@
-"""The spaces as the pages for people show them: found, drawn, and brought in from a file."""
+"""Workflows for the web pages: listed, drawn and imported."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from sixfold.web.services import WebServices
 
 
 class WorkflowView:
-    """Built-in spaces, and those of the account that looks; `account_id` is None for nobody."""
+    """The built-in workflows and those of an account; `account_id` is None for anonymous users."""
 
     def __init__(self, services: WebServices) -> None:
-        self._catalogue = WorkflowList(services)
-        self._importing = WorkflowImportRoutes(services, self._catalogue)
+        self._workflow_list = WorkflowList(services)
+        self._importing = WorkflowImportRoutes(services, self._workflow_list)
 
     async def listed(self, request: Request, account_id: str | None) -> tuple[list[Workflow], str | None]:
-        """The page that is asked for, the built-in first, and the cursor of the next one."""
-        return await self._catalogue.listed(request, account_id)
+        """Return the requested page, built-in workflows first, and the cursor of the next page."""
+        return await self._workflow_list.listed(request, account_id)
 
     async def find(self, slug: str, account_id: str | None) -> Workflow:
-        """One of them; raises `NotFound`."""
-        return await self._catalogue.find(slug, account_id)
+        """Return a workflow; raises `NotFound`."""
+        return await self._workflow_list.find(slug, account_id)
 
     def drawn(self, space: Workflow) -> str:
-        """Its graph in SVG."""
-        return self._catalogue.drawn(space)
+        """Return the workflow's graph as SVG."""
+        return self._workflow_list.drawn(space)
 
     def sketched(self, space: Workflow) -> str:
-        """Its graph in little, in SVG without a style of its own."""
-        return self._catalogue.sketched(space)
+        """Return a thumbnail of the graph as SVG without a style of its own."""
+        return self._workflow_list.sketched(space)
 
     async def bring(self, account_id: str, content: bytes, name: str) -> Workflow:
-        """Import the workflow that a file is or carries; raises `BadRequest`."""
+        """Import the workflow in a file; raises `BadRequest`."""
         return await self._importing.bring(account_id, content, name)

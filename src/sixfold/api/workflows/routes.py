@@ -1,4 +1,4 @@
-"""Area F's faces: the spaces, and ComfyUI's server."""
+"""The routes of the Workflows API and of the ComfyUI-compatible API."""
 
 from __future__ import annotations
 
@@ -14,36 +14,39 @@ from sixfold.web.services import WebServices
 
 
 def build_apis(services: WebServices) -> tuple[ApiGroup, ApiGroup]:
-    """The catalogue with its runs and imports; and what a ComfyUI client speaks."""
-    catalogue = WorkflowList(services)
-    running, importing = WorkflowRunRoutes(services, catalogue), WorkflowImportRoutes(services, catalogue)
+    """Return the routes of the Workflows API, and those of the ComfyUI-compatible API."""
+    workflows = WorkflowList(services)
+    running, importing = (
+        WorkflowRunRoutes(services, workflows),
+        WorkflowImportRoutes(services, workflows),
+    )
     small, large = services.settings.json_body_bytes, services.settings.inline_body_bytes
     space = f"{PATH}/{{slug}}"
-    face = ApiGroup(
+    group = ApiGroup(
         "workflows",
         responses.error_response,
         (
             RouteEntry(
                 PATH,
-                {"GET": catalogue.page, "POST": importing.take},
+                {"GET": workflows.page, "POST": importing.take},
                 large,
                 access={"GET": rights.PUBLIC, "POST": rights.RUN},
             ),
             RouteEntry(
                 space,
-                {"GET": catalogue.show, "DELETE": importing.remove},
+                {"GET": workflows.show, "DELETE": importing.remove},
                 access={"GET": rights.PUBLIC, "DELETE": rights.RUN},
             ),
             RouteEntry(
                 f"{space}/download",
-                {"GET": catalogue.download, "HEAD": catalogue.download},
+                {"GET": workflows.download, "HEAD": workflows.download},
                 access=rights.PUBLIC,
             ),
-            RouteEntry(f"{space}/graph.svg", {"GET": catalogue.picture}, access=rights.PUBLIC),
+            RouteEntry(f"{space}/graph.svg", {"GET": workflows.picture}, access=rights.PUBLIC),
             RouteEntry(f"{space}/run", {"POST": running.run}, large, access=rights.RUN),
             RouteEntry("/api/graph/validate", {"POST": importing.validate}, small, access=rights.RUN),
             RouteEntry("/api/graph/diff", {"POST": importing.diff}, small, access=rights.RUN),
         ),
         prefixes=("/api/graph/",),
     )
-    return face, comfyui.build_api(services)
+    return group, comfyui.build_api(services)

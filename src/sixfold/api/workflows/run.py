@@ -1,4 +1,4 @@
-"""A space run by its inputs: files found first, then one order on the road."""
+"""Runs a named workflow with inputs by name."""
 
 from __future__ import annotations
 
@@ -26,19 +26,20 @@ from sixfold.web.predictions import PredictionSerializer
 from sixfold.web.services import WebServices
 
 _WAIT, _MAX_WAIT = 60.0, 600.0
-_BATCH_INPUTS = 500  # looked at between two turns of the event loop
+# Inputs processed between two yields to the event loop.
+_BATCH_INPUTS = 500
 
 
 class WorkflowRunRoutes:
-    """Runs spaces."""
+    """Runs named workflows."""
 
-    def __init__(self, services: WebServices, catalogue: WorkflowList) -> None:
+    def __init__(self, services: WebServices, workflow_list: WorkflowList) -> None:
         self._services = services
-        self._catalogue = catalogue
+        self._workflow_list = workflow_list
         self._teller = PredictionSerializer(services)
 
     async def run(self, request: Request) -> Response:
-        """Run a space; waits for its end as long as is asked."""
+        """Run a workflow and wait for its end as long as the request says."""
         principal = await self._services.authenticator.bearer(request)
         raw = await request.body()
 
@@ -52,18 +53,19 @@ class WorkflowRunRoutes:
         self, request: Request, principal: Principal, raw: bytes, idempotency_id: str | None
     ) -> Response:
         body = await bodies.parse(bodies.parse_object, raw) if raw.strip() else {}
-        given, wait, webhook = _wanted(body)
+        inputs, wait, webhook = _parse_body(body)
         self._services.outbox.validate(webhook)
-        space = await self._catalogue.find(requests.path_value(request, "slug"), principal.account_id)
+        space = await self._workflow_list.find(requests.path_value(request, "slug"), principal.account_id)
         pipeline = self._services.pipeline
         model = await pipeline.find(space.model, principal.account_id)
         await self._services.workflows.refresh_remote(space.graph, principal.account_id)
-        await pipeline.prepare(model, given, charged=True)
-        quote = pipeline.quote(model, given)  # before any file is fetched
+        await pipeline.prepare(model, inputs, charged=True)
+        # Price the run before any file is downloaded.
+        quote = pipeline.quote(model, inputs)
         order = PredictionRequest(
             principal=principal,
             model=space.model,
-            inputs=given,
+            inputs=inputs,
             face="workflows",
             request_id=requests.request_id(request),
             idempotency_id=idempotency_id,
@@ -80,7 +82,7 @@ class WorkflowRunRoutes:
     async def _sources(
         self, tenant: Tenant, space: Workflow, values: Mapping[str, Any]
     ) -> dict[str, MediaSource]:
-        """The files that inputs name; raises `InvalidInput` with every one that is not there."""
+        """Return the files that inputs name; raises `InvalidInput` with every missing one."""
         found: dict[str, MediaSource] = {}
         problems: list[errors.Problem] = []
         registry = self._services.workflows.classes
@@ -93,26 +95,26 @@ class WorkflowRunRoutes:
             try:
                 names = self._services.workflows.names
                 found[each.name] = await names.source(tenant, value, kind, each.name)
-            except errors.InvalidInput as wrong:
-                problems += wrong.problems
+            except errors.InvalidInput as invalid:
+                problems += invalid.problems
         if problems:
             raise errors.InvalidInput(problems)
         return found
 
 
 def upload(space: Workflow, each: ApiInput, registry: Registry) -> str:
-    """The kind of file that an input names; empty for one that names none."""
+    """Return the kind of file that an input names; empty for other inputs."""
     spec = registry.get(str(space.graph[each.node_id]["class_type"]))
-    given = spec.by_name.get(each.field) if spec is not None else None
-    return given.upload if given is not None else each.type if each.type in ("image", "video") else ""
+    inputs = spec.by_name.get(each.field) if spec is not None else None
+    return inputs.upload if inputs is not None else each.type if each.type in ("image", "video") else ""
 
 
-def _wanted(body: Mapping[str, Any]) -> tuple[dict[str, Any], float, Webhook | None]:
-    """The inputs, how long to wait, and whom to tell; raises `InvalidInput` with every problem."""
+def _parse_body(body: Mapping[str, Any]) -> tuple[dict[str, Any], float, Webhook | None]:
+    """Return the inputs, the seconds to wait and the webhook; raises `InvalidInput` with every problem."""
     problems: list[errors.Problem] = []
-    given, wait, url = body.get("input"), body.get("wait"), body.get("webhook")
+    inputs, wait, url = body.get("input"), body.get("wait"), body.get("webhook")
     wait = _WAIT if wait is None else wait
-    if not isinstance(given, dict | None):
+    if not isinstance(inputs, dict | None):
         problems.append(errors.Problem("input", "input must be an object", "dict_type"))
     if isinstance(wait, bool) or not isinstance(wait, int | float) or not 0 <= wait <= _MAX_WAIT:
         problems.append(
@@ -126,4 +128,4 @@ def _wanted(body: Mapping[str, Any]) -> tuple[dict[str, Any], float, Webhook | N
         problems.append(errors.Problem("webhook", f"webhook: {error.message}", error.code))
     if problems:
         raise errors.InvalidInput(problems)
-    return cast("dict[str, Any]", given or {}), float(cast("float", wait)), webhook
+    return cast("dict[str, Any]", inputs or {}), float(cast("float", wait)), webhook

@@ -1,4 +1,4 @@
-"""The spaces: those that come with the program, and those of the account that asks."""
+"""Lists and serves the built-in workflows and those of the caller's account."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from sixfold.core.workflows.workflows import PREFIX, Workflow
 from sixfold.web import auth, requests, responses
 from sixfold.web.services import WebServices
 
-KIND = "workflow"  # of the own models that imported graphs are
+# The kind of custom models made from imported workflows.
+KIND = "workflow"
 
 
 class WorkflowList:
-    """Finds spaces, lists them, and hands out their bytes and pictures."""
+    """Finds workflows, lists them, and returns their files and drawings."""
 
     def __init__(self, services: WebServices) -> None:
         self._services = services
@@ -31,15 +32,15 @@ class WorkflowList:
         self._base = services.settings.base_url
 
     async def page(self, request: Request) -> Response:
-        """All of them; with a key, the account's own too, a page at a time."""
-        principal = await self._known(request)
+        """Return all workflows; with a key, also the account's own, a page at a time."""
+        principal = await self._principal(request)
         found, following = await self.listed(request, principal.account_id if principal is not None else None)
         rows = await responses.encode_each(self.record(space) for space in found)
         more = {} if principal is None else {"next_cursor": following}
         return responses.json({"spaces": rows, "success": True, **more}, headers=_FRESH)
 
     async def listed(self, request: Request, account_id: str | None) -> tuple[list[Workflow], str | None]:
-        """The page that is asked for, without stored bytes: first the built-in spaces, then an account's."""
+        """Return the requested page without stored bytes, built-in workflows first."""
         found = [] if requests.cursor(request) else list(self._built_in.values())
         if account_id is None:
             return found, None
@@ -49,45 +50,44 @@ class WorkflowList:
         return [*found, *(_space(each) for each in own)], following
 
     async def show(self, request: Request) -> Response:
-        """One space."""
-        space = await self._asked(request)
+        space = await self._requested(request)
         return responses.json({**self.record(space), "success": True}, headers=_FRESH)
 
     async def download(self, request: Request) -> Response:
-        """The exact bytes that are stored."""
-        space = await self._asked(request)
+        """Return the stored file unchanged."""
+        space = await self._requested(request)
         extension = {"image/png": "png", "image/webp": "webp"}.get(space.content_type, "json")
         name = f'attachment; filename="{space.slug}.{extension}"'
         return Response(space.content, 200, {**_FRESH, "Content-Disposition": name}, space.content_type)
 
     async def picture(self, request: Request) -> Response:
-        """The graph, drawn."""
-        space = await self._asked(request)
+        """Return the graph as an SVG image."""
+        space = await self._requested(request)
         await self._services.workflows.load()
         drawn = self.drawn(space)
         return Response(drawn, 200, {**_FRESH, "Content-Security-Policy": _NO_SCRIPTS}, "image/svg+xml")
 
     def drawn(self, space: Workflow) -> str:
-        """A graph in SVG."""
+        """Return a graph as SVG."""
         return layout.draw(space.graph, self._services.workflows.classes, space.name)
 
     def sketched(self, space: Workflow) -> str:
-        """A graph in little, in SVG without a style of its own."""
+        """Return a thumbnail of a graph as SVG without a style of its own."""
         return thumbnail.sketch(space.graph, self._services.workflows.classes)
 
     def record(self, space: Workflow) -> dict[str, Any]:
-        """A space as the interface has it, with addresses that lead here."""
-        told = space.record
-        if told["customNodes"]:
-            told["customNodes"] = [self._here(each) for each in told["customNodes"]]
-        told["source"]["url"] = self._here(told["source"]["url"])
-        return told
+        """Return a workflow as the API shows it, with absolute URLs."""
+        record = space.record
+        if record["customNodes"]:
+            record["customNodes"] = [self._absolute_url(each) for each in record["customNodes"]]
+        record["source"]["url"] = self._absolute_url(record["source"]["url"])
+        return record
 
-    def _here(self, path: str) -> str:
+    def _absolute_url(self, path: str) -> str:
         return self._base + path if path.startswith("/") else path
 
     async def find(self, slug: str, account_id: str | None) -> Workflow:
-        """A built-in space, or one of an account's; raises `NotFound`."""
+        """Return a built-in workflow, or one of an account's; raises `NotFound`."""
         if slug in self._built_in:
             return self._built_in[slug]
         if account_id is None:
@@ -97,12 +97,12 @@ class WorkflowList:
         except errors.NotFound:
             raise errors.NotFound(f"There is no space {slug[:100]}") from None
 
-    async def _asked(self, request: Request) -> Workflow:
-        principal = await self._known(request)
+    async def _requested(self, request: Request) -> Workflow:
+        principal = await self._principal(request)
         slug = requests.path_value(request, "slug")
         return await self.find(slug, principal.account_id if principal is not None else None)
 
-    async def _known(self, request: Request) -> Principal | None:
+    async def _principal(self, request: Request) -> Principal | None:
         if auth.bearer_token(request) is None:
             return None
         principal = await self._services.authenticator.bearer(request)
@@ -115,8 +115,8 @@ class WorkflowList:
 
 
 def _space(own: CustomModel) -> Workflow:
-    """An own model as the space that it was imported as, without the bytes that are stored."""
-    facts = mapping(own.document.get("space"))
+    """Return a custom model as the workflow that was imported, without its stored bytes."""
+    metadata = mapping(own.document.get("space"))
     row = mapping(mapping(own.document["models"]).get(own.name))
     fixed = mapping(row.get("fixed"))
     inputs = workflows.api_inputs(fixed.get("api_inputs", ()))
@@ -124,15 +124,15 @@ def _space(own: CustomModel) -> Workflow:
         slug=own.name.removeprefix(PREFIX),
         name=str(row["title"]),
         description=str(row["description"]),
-        kind=str(facts["kind"]),
+        kind=str(metadata["kind"]),
         output_kind=str(row["output_kind"]),
         graph=fixed["graph"],
         content=b"",
         inputs=inputs or None,
-        models=tuple(cast("list[dict[str, Any]]", facts.get("models", []))),
-        source=mapping(facts.get("source")),
-        verification=mapping(facts.get("verification")),
-        custom_nodes=tuple(cast("list[str]", facts.get("custom_nodes", []))),
+        models=tuple(cast("list[dict[str, Any]]", metadata.get("models", []))),
+        source=mapping(metadata.get("source")),
+        verification=mapping(metadata.get("verification")),
+        custom_nodes=tuple(cast("list[str]", metadata.get("custom_nodes", []))),
     )
 
 

@@ -18,7 +18,6 @@ _PREFER: Node = {
 
 
 def document() -> OpenApiDocument:
-    """Models, predictions, files."""
     one = openapi.response("The prediction", schemas.ReplicatePredictionSchema)
     upload: Node = {"type": "object", "properties": {"content": openapi.FILE}}
     operations = {
@@ -48,13 +47,13 @@ def document() -> OpenApiDocument:
             _STATUSES,
             bodies={"multipart/form-data": upload},
         ),
-        "GET /account": _get("The account", "Whose key this is", {"type": "object"}),
-        "GET /hardware": _get("List hardware", "What can be hired", list[schemas.SkuSchema]),
+        "GET /account": _get("The account", "The account of the key", {"type": "object"}),
+        "GET /hardware": _get("List hardware", "Available hardware", list[schemas.SkuSchema]),
     }
     return OpenApiDocument(
-        "Sixfold in Replicate's words",
+        "Sixfold Replicate-compatible API",
         "1.0.0",
-        "The same models and predictions for clients of Replicate.",
+        "The same models and predictions for Replicate clients.",
         {name.replace(" ", f" {_BASE}", 1): spec for name, spec in operations.items()},
         schemas.ReplicateErrorSchema,
     )
@@ -69,6 +68,6 @@ def _get(summary: str, text: str, schema: Shape, *parameters: Node) -> Operation
 
 
 def _create(body: Shape) -> OperationSpec:
-    made = openapi.response("Made", schemas.ReplicatePredictionSchema)
+    made = openapi.response("The new prediction", schemas.ReplicatePredictionSchema)
     statuses = (*_STATUSES, 402, 409, 422, 429)
     return OperationSpec("Run a model", {201: made}, statuses, body, (_PREFER, openapi.IDEMPOTENCY))

@@ -1,4 +1,4 @@
-"""Replicate's API over the same models: its official client works here with its base URL changed."""
+"""A Replicate-compatible API over the same models; Replicate's client works with its base URL changed."""
 
 from __future__ import annotations
 
@@ -29,11 +29,12 @@ from sixfold.web.uploads import ReceivedUpload
 
 FACE = "replicate"
 _PAGE = 100
-_PART = b"content"  # the form's part that holds a file
+# The form field that contains the file.
+_PART = b"content"
 
 
 class ReplicateRoutes:
-    """Models, predictions, files, account and hardware, in Replicate's words."""
+    """Models, predictions, files, account and hardware in Replicate's format."""
 
     def __init__(self, services: WebServices) -> None:
         self._services = services
@@ -45,7 +46,7 @@ class ReplicateRoutes:
     # -- models ------------------------------------------------------------------------------------
 
     async def models(self, request: Request) -> Response:
-        """Every model, the account's own behind the built-in ones, a page at a time."""
+        """Return every model, custom models after the built-in ones, a page at a time."""
         principal = await self._enter(request)
         found, following = await requests.own_models(
             self._services.pipeline.custom_models, request, principal.account_id
@@ -57,21 +58,19 @@ class ReplicateRoutes:
         return responses.json({"next": more if following else None, "previous": None, "results": rows})
 
     async def model(self, request: Request) -> Response:
-        """One model."""
         return responses.json(self._model(await self._named(request, await self._enter(request))))
 
     async def versions(self, request: Request) -> Response:
-        """The versions of a model: the one that is served."""
+        """Return the versions of a model, which is only the current one."""
         model = await self._named(request, await self._enter(request))
         rows = [schemas.version(model, self._since)]
         return responses.json({"next": None, "previous": None, "results": rows})
 
     async def version(self, request: Request) -> Response:
-        """One version of a model."""
         model = await self._named(request, await self._enter(request))
         found = schemas.version(model, self._since)
         if requests.path_value(request, "version") != found["id"]:
-            raise errors.NotFound("There is no such version of this model")
+            raise errors.NotFound("The model does not have this version")
         return responses.json(found)
 
     async def _named(self, request: Request, principal: Principal) -> Model:
@@ -90,7 +89,7 @@ class ReplicateRoutes:
     # -- predictions -------------------------------------------------------------------------------
 
     async def create(self, request: Request) -> Response:
-        """Run a version, or the model that the path or the version names."""
+        """Run a version, or the model named in the path or the version."""
         principal = await self._enter(request)
         raw = await request.body()
         once = IdempotentRequest(principal.replays, raw, schemas.error)
@@ -101,19 +100,19 @@ class ReplicateRoutes:
                 model = await self._named(request, principal)
             else:
                 model = await self._by_version(body.get("version"), principal)
-            wanted = schemas.request(body, model.name, request.headers.get("prefer", ""))
+            run_request = schemas.request(body, model.name, request.headers.get("prefer", ""))
             order = await run_requests.order(
-                self._services, request, principal, wanted, face=FACE, idempotency_id=idempotency_id
+                self._services, request, principal, run_request, face=FACE, idempotency_id=idempotency_id
             )
             prediction = await self._services.pipeline.submit(order)
-            if wanted.wait_seconds:
-                prediction = await self._services.pipeline.wait(prediction, wanted.wait_seconds)
+            if run_request.wait_seconds:
+                prediction = await self._services.pipeline.wait(prediction, run_request.wait_seconds)
             return self._answer(prediction, 201)
 
         return await self._services.idempotency.run(request, once, work)
 
     async def _by_version(self, given: Any, principal: Principal) -> Model:
-        """The model of a version's id, of `owner/name`, or of `owner/name:id`."""
+        """Return the model for a version id, for `owner/name`, or for `owner/name:id`."""
         if not isinstance(given, str) or not given:
             raise errors.InvalidInput([errors.Problem("version", "version is required", "missing")])
         if given in self._versions:
@@ -127,86 +126,85 @@ class ReplicateRoutes:
         async for own in self._services.pipeline.custom_models.each(principal.account_id):
             if schemas.version_of(own.model) == given:
                 return own.model
-        sentence = "There is no such version here"
-        raise errors.InvalidInput([errors.Problem("version", sentence, "value_error")])
+        message = "version is not found"
+        raise errors.InvalidInput([errors.Problem("version", message, "value_error")])
 
     async def page(self, request: Request) -> Response:
-        """The account's predictions, newest first."""
+        """Return the account's predictions, newest first."""
         principal = await self._enter(request)
         cursor = request.query_params.get("cursor") or None
         found, following = await self._services.pipeline.page(
             principal.tenant, PredictionFilter(), _PAGE, cursor
         )
         more = f"{self._base_url}{schemas.BASE}/predictions?{urlencode({'cursor': following})}"
-        rows = await responses.encode_each(self._shown(prediction) for prediction in found)
+        rows = await responses.encode_each(self._serialize(prediction) for prediction in found)
         return responses.json({"next": more if following else None, "previous": None, "results": rows})
 
     async def show(self, request: Request) -> Response:
-        """One prediction."""
         principal = await self._enter(request)
         prediction_id = requests.path_value(request, "prediction_id")
         return self._answer(await self._services.pipeline.get(prediction_id, principal.tenant))
 
     async def cancel(self, request: Request) -> Response:
-        """Cancel what has not ended."""
+        """Cancel a prediction that has not ended."""
         principal = await self._enter(request)
         prediction_id = requests.path_value(request, "prediction_id")
         return self._answer(await self._services.pipeline.cancel(prediction_id, principal.tenant))
 
     def tell(self, prediction: Prediction, _event: str, _moment: int) -> schemas.ReplicatePredictionSchema:
-        """What a webhook says: the prediction itself."""
-        return self._shown(prediction)
+        """Return the payload of a webhook: the prediction."""
+        return self._serialize(prediction)
 
     def _answer(self, prediction: Prediction, status: int = 200) -> Response:
         headers = responses.result_headers(prediction) | {"Cache-Control": "no-store"}
-        return responses.json(self._shown(prediction), status, headers)
+        return responses.json(self._serialize(prediction), status, headers)
 
-    def _shown(self, prediction: Prediction) -> schemas.ReplicatePredictionSchema:
+    def _serialize(self, prediction: Prediction) -> schemas.ReplicatePredictionSchema:
         version = self._current.get(prediction.model, "")
         return schemas.prediction(prediction, version, self._base_url, self._services.media_url)
 
-    # -- the rest ----------------------------------------------------------------------------------
+    # -- files, account, hardware -------------------------------------------------------------------
 
     async def upload(self, request: Request) -> Response:
-        """Keep a file; its URL serves as an input."""
+        """Store a file; its URL can be used as an input."""
         principal = await self._enter(request)
         path = self._services.settings.data_dir / "tmp" / f"file-{secrets.token_hex(16)}"
         await asyncio.to_thread(path.parent.mkdir, 0o700, parents=True, exist_ok=True)
         try:
             received = await uploads.receive(request, path, _PART)
-            return await self._keep(principal, received)
+            return await self._store(principal, received)
         except OSError as error:
             raise errors.StoreFailed from error
         finally:
             await asyncio.to_thread(path.unlink, missing_ok=True)
 
-    async def _keep(self, principal: Principal, received: ReceivedUpload) -> Response:
-        kept = await self._services.media.upload(principal.tenant, received.path, received.content_type)
+    async def _store(self, principal: Principal, received: ReceivedUpload) -> Response:
+        stored = await self._services.media.upload(principal.tenant, received.path, received.content_type)
         moment = steady_clock()()
         life_us = self._services.settings.upload_life_days * 86_400_000_000
-        shown: schemas.ReplicateFileSchema = {
-            "id": kept.id,
-            "name": kept.name,
-            "content_type": kept.content_type,
-            "size": kept.size,
-            "etag": kept.sha256,
-            "checksums": {"sha256": kept.sha256},
+        body: schemas.ReplicateFileSchema = {
+            "id": stored.id,
+            "name": stored.name,
+            "content_type": stored.content_type,
+            "size": stored.size,
+            "etag": stored.sha256,
+            "checksums": {"sha256": stored.sha256},
             "metadata": {},
             "created_at": rfc3339(moment),
             "expires_at": rfc3339(moment + life_us),
-            "urls": {"get": f"{self._base_url}{MEDIA_PATH}{kept.name}"},
+            "urls": {"get": f"{self._base_url}{MEDIA_PATH}{stored.name}"},
         }
-        return responses.json(shown, 201)
+        return responses.json(body, 201)
 
     async def account(self, request: Request) -> Response:
-        """Whose key this is."""
+        """Return the account of the key."""
         principal = await self._enter(request)
         name = principal.email.partition("@")[0]
-        told = {"type": "user", "username": name, "name": principal.email, "github_url": None}
-        return responses.json(told)
+        body = {"type": "user", "username": name, "name": principal.email, "github_url": None}
+        return responses.json(body)
 
     async def hardware(self, request: Request) -> Response:
-        """What can be hired."""
+        """Return the available hardware."""
         await self._enter(request)
         kinds = self._services.templates.hardware.kinds()
         rows: list[schemas.SkuSchema] = [{"sku": kind.id, "name": kind.label} for kind in kinds]
@@ -217,7 +215,7 @@ class ReplicateRoutes:
 
 
 def build_api(services: WebServices) -> ApiGroup:
-    """The face of a foreign dialect, with its own errors."""
+    """Return the routes of the Replicate-compatible API, which has its own error format."""
     replicate = ReplicateRoutes(services)
     tell: Renderer = replicate.tell
     services.outbox.renderers[FACE] = tell

@@ -1,4 +1,4 @@
-"""Replicate's shapes: its prediction, its model, its errors, and what a prediction may be asked with."""
+"""Schemas of the Replicate-compatible API: predictions, models, errors and requests."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _STATES: Mapping[PredictionState, Status] = {
 
 
 class InvalidFieldSchema(TypedDict):
-    """What is wrong with one input."""
+    """The problem of one input."""
 
     type: str
     field: str
@@ -48,7 +48,7 @@ class InvalidFieldSchema(TypedDict):
 
 
 class ReplicateErrorSchema(TypedDict):
-    """An error in the words of Replicate."""
+    """An error in Replicate's format."""
 
     detail: str
     status: int
@@ -66,7 +66,7 @@ class ReplicateVersionSchema(TypedDict):
 
 
 class ReplicateModelSchema(TypedDict):
-    """A model in the words of Replicate."""
+    """A model in Replicate's format."""
 
     url: str
     owner: Literal["sixfold"]
@@ -83,14 +83,14 @@ class ReplicateModelSchema(TypedDict):
 
 
 class ReplicateUrlsSchema(TypedDict):
-    """Where a prediction is read and canceled."""
+    """The URLs for reading and canceling a prediction."""
 
     get: str
     cancel: str
 
 
 class ReplicatePredictionSchema(TypedDict):
-    """A prediction in the words of Replicate."""
+    """A prediction in Replicate's format."""
 
     id: str
     model: str
@@ -112,7 +112,7 @@ class ReplicatePredictionSchema(TypedDict):
 
 
 class FileUrlsSchema(TypedDict):
-    """Where a file is read."""
+    """The URL of a file."""
 
     get: str
 
@@ -140,7 +140,7 @@ class SkuSchema(TypedDict):
 
 
 class ModelRunSchema(TypedDict, total=False):
-    """What a prediction is made with."""
+    """The inputs and webhook of a new prediction."""
 
     input: dict[str, Any]
     webhook: str | None
@@ -148,13 +148,13 @@ class ModelRunSchema(TypedDict, total=False):
 
 
 class VersionRunSchema(ModelRunSchema):
-    """The version that makes a prediction, and what it is made with."""
+    """The version, inputs and webhook of a new prediction."""
 
     version: Required[str]
 
 
 def error(problem: errors.SixfoldError, _request_id: str) -> Response:
-    """`{"detail","status","title"}`; refused inputs are 422, each in `invalid_fields`."""
+    """Return `{"detail","status","title"}`; invalid inputs give 422 with `invalid_fields`."""
     status = 422 if isinstance(problem, errors.InvalidInput) else problem.status
     body: ReplicateErrorSchema = {
         "detail": problem.message,
@@ -171,17 +171,16 @@ def error(problem: errors.SixfoldError, _request_id: str) -> Response:
 
 
 def version_of(model: Model) -> str:
-    """The id of a model's version: another one whenever its inputs or its engines change."""
+    """Return the id of a model's version, which changes with its inputs or engines."""
     engines = [(engine.name, engine.version) for engine in model.engines]
     return hashlib.sha256(msgspec.json.encode([model.name, model.inputs, engines])).hexdigest()
 
 
 def version(found: Model, since: str) -> ReplicateVersionSchema:
-    """One version, with the schema of its inputs."""
     inputs = openapi.object_of(found.inputs)
     for order, item in enumerate(inputs["properties"].values()):
         item["x-order"] = order
-    described = {"Input": {"title": "Input", **inputs}, "Output": {"title": "Output"}}
+    schemas_by_name = {"Input": {"title": "Input", **inputs}, "Output": {"title": "Output"}}
     return {
         "id": version_of(found),
         "created_at": since,
@@ -190,13 +189,12 @@ def version(found: Model, since: str) -> ReplicateVersionSchema:
             "openapi": "3.0.2",
             "info": {"title": found.title, "version": "0.1.0"},
             "paths": {},
-            "components": {"schemas": described},
+            "components": {"schemas": schemas_by_name},
         },
     }
 
 
 def model(found: Model, base_url: str, since: str, *, own: bool) -> ReplicateModelSchema:
-    """One model."""
     return {
         "url": f"{base_url}/catalog/{found.name}",
         "owner": OWNER,
@@ -216,10 +214,9 @@ def model(found: Model, base_url: str, since: str, *, own: bool) -> ReplicateMod
 def prediction(
     record: Prediction, version_id: str, base_url: str, media_url: Callable[[OutputFile], str]
 ) -> ReplicatePredictionSchema:
-    """One prediction."""
-    own = f"{base_url}{BASE}/predictions/{record.id}"
+    path = f"{base_url}{BASE}/predictions/{record.id}"
     others = predictions.outputs(record, media_url)
-    shown: ReplicatePredictionSchema = {
+    body: ReplicatePredictionSchema = {
         "id": record.id,
         "model": f"{OWNER}/{record.model}",
         "version": version_id,
@@ -234,13 +231,13 @@ def prediction(
         "started_at": rfc3339(record.started_at),
         "completed_at": rfc3339(record.completed_at),
         "metrics": _metrics(record),
-        "urls": {"get": own, "cancel": f"{own}/cancel"},
+        "urls": {"get": path, "cancel": f"{path}/cancel"},
     }
     if others:
-        shown["outputs"] = _links(others)
+        body["outputs"] = _links(others)
     if record.webhook is not None:
-        shown["webhook"] = record.webhook.url
-    return shown
+        body["webhook"] = record.webhook.url
+    return body
 
 
 def _metrics(record: Prediction) -> dict[str, float]:
@@ -251,41 +248,41 @@ def _metrics(record: Prediction) -> dict[str, float]:
 
 
 def _links(output: Any) -> Any:
-    """An output with a URL in the place of each file's facts."""
+    """Return an output with each file replaced by its URL."""
     if isinstance(output, list):
         return [_links(item) for item in cast("list[Any]", output)]
     if not isinstance(output, Mapping):
         return output
-    told = cast("Mapping[str, Any]", output)
-    if "url" in told and "content_type" in told:
-        return told["url"]
-    return {name: _links(value) for name, value in told.items()}
+    fields = cast("Mapping[str, Any]", output)
+    if "url" in fields and "content_type" in fields:
+        return fields["url"]
+    return {name: _links(value) for name, value in fields.items()}
 
 
 def request(body: Mapping[str, Any], name: str, prefer: str) -> RunRequest:
-    """A prediction's body, for a model; raises `InvalidInput`."""
-    given: Any = body.get("input", {})
-    if not isinstance(given, dict):
+    """Parse the body of a new prediction; raises `InvalidInput`."""
+    inputs: Any = body.get("input", {})
+    if not isinstance(inputs, dict):
         raise errors.InvalidInput([errors.Problem("input", "input must be an object", "dict_type")])
-    wanted = body.get("webhook_events_filter")
-    names = list(_EVENTS) if wanted is None else wanted
+    events_filter = body.get("webhook_events_filter")
+    names = list(_EVENTS) if events_filter is None else events_filter
     if not isinstance(names, list) or not all(item in _EVENTS for item in cast("list[Any]", names)):
-        sentence = f"webhook_events_filter is a list of {', '.join(_EVENTS)}"
-        raise errors.InvalidInput([errors.Problem("webhook_events_filter", sentence, "enum")])
+        message = f"webhook_events_filter must be a list of {', '.join(_EVENTS)}"
+        raise errors.InvalidInput([errors.Problem("webhook_events_filter", message, "enum")])
     events = tuple(event for item in cast("list[str]", names) if (event := _EVENTS[item]))
     url = body.get("webhook")
     if not isinstance(url, str | None):
         raise errors.InvalidInput([errors.Problem("webhook", "webhook must be a URL", "string_type")])
     return RunRequest(
         model=name,
-        inputs=cast("dict[str, Any]", given),
+        inputs=cast("dict[str, Any]", inputs),
         wait_seconds=wait_seconds(prefer),
         webhook=schemas.webhook(url, events),
     )
 
 
 def wait_seconds(prefer: str) -> float:
-    """How long to wait for the end, by the header `Prefer`."""
+    """Return the seconds to wait for the end, from the header `Prefer`."""
     found = _PREFER.fullmatch(prefer.strip())
     if found is None:
         return 0.0

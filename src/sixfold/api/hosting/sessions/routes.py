@@ -1,4 +1,4 @@
-"""Area E's sessions: asked for, shown and closed by REST, and lived in on a websocket."""
+"""The routes of sessions: created, shown and closed over REST, and used over a websocket."""
 
 from __future__ import annotations
 
@@ -35,15 +35,17 @@ from sixfold.web.idempotency import IdempotentRequest
 from sixfold.web.routing import RouteEntry, SocketRoute
 from sixfold.web.services import WebServices
 
-UNAUTHORISED, ELSEWHERE, TRY_AGAIN_LATER = 4401, 1013, 1013
-_GREETING_SECONDS = 0.5  # for a client that never says hello
+UNAUTHORIZED, ELSEWHERE, TRY_AGAIN_LATER = 4401, 1013, 1013
+# For a client that never sends hello.
+_GREETING_SECONDS = 0.5
 _FAREWELL_SECONDS = 2.0
-_SLOW_FAREWELL_SECONDS = 20.0  # for a viewer who has stopped reading: the reason is sent once reading resumes
+# For a viewer that has stopped reading: the reason is sent once it reads again.
+_SLOW_FAREWELL_SECONDS = 20.0
 _TOO_LARGE = 1009
 
 
 class SessionRoutes:
-    """The three routes and the socket."""
+    """The three routes and the websocket."""
 
     def __init__(self, services: WebServices) -> None:
         self._services = services
@@ -51,7 +53,7 @@ class SessionRoutes:
         self._base_url = services.settings.base_url
 
     async def create(self, request: Request) -> Response:
-        """Begin a session of a model."""
+        """Create a session of a model."""
         principal = await self._enter(request)
         raw = await request.body()
         once = IdempotentRequest(principal.replays, raw, responses.error_response)
@@ -62,14 +64,13 @@ class SessionRoutes:
             if model not in self._services.pipeline.catalog:
                 await self._services.pipeline.find(model, principal.account_id)
                 raise errors.BadRequest(f"{model} has no sessions: run it, or join its queue")
-            wish = SessionRequest(principal, requests.request_id(request), model, wanted.inputs, wanted.fps)
-            opened = await self._live.create(wish)
+            order = SessionRequest(principal, requests.request_id(request), model, wanted.inputs, wanted.fps)
+            opened = await self._live.create(order)
             return self._answer(schemas.opened(opened, self._base_url), opened.session, 201)
 
         return await self._services.idempotency.run(request, once, work)
 
     async def show(self, request: Request) -> Response:
-        """One session."""
         principal = await self._enter(request)
         found = await self._live.find(requests.path_value(request, "session_id"), principal.tenant)
         return self._answer(schemas.session(found, self._base_url), found)
@@ -83,20 +84,20 @@ class SessionRoutes:
     async def _enter(self, request: Request) -> Principal:
         return await self._services.authenticator.bearer(request)
 
-    def _answer(self, told: Mapping[str, Any], session: SessionRecord, status: int = 200) -> Response:
-        made = {"X-Sixfold-Engine": engine_name(session.engine), "X-Sixfold-Quality": session.quality}
-        return responses.json(told, status, made | {"Cache-Control": "no-store"})
+    def _answer(self, message: Mapping[str, Any], session: SessionRecord, status: int = 200) -> Response:
+        headers = {"X-Sixfold-Engine": engine_name(session.engine), "X-Sixfold-Quality": session.quality}
+        return responses.json(message, status, headers | {"Cache-Control": "no-store"})
 
-    # -- the socket ------------------------------------------------------------------------------
+    # -- the websocket ---------------------------------------------------------------------------
 
     async def converse(self, websocket: WebSocket) -> None:
-        """Live in a session until one side closes."""
+        """Serve the websocket of a session until one side closes it."""
         await websocket.accept()
         session_id = str(websocket.scope["path_params"]["session_id"])
         token = websocket.query_params.get("token") or websocket.query_params.get("resume_token", "")
         admitted = await self._live.admit(session_id, token)
         if admitted is None:
-            await websocket.close(UNAUTHORISED, "unauthorised")
+            await websocket.close(UNAUTHORIZED, "unauthorised")
             return
         session, running = admitted
         try:
@@ -110,15 +111,15 @@ class SessionRoutes:
             return
         viewer = running.attach()
         resumed = viewer.last_seq if session.is_resumed_by(token) else None
-        talk = _SessionSocket(websocket, running, viewer, resumed)
+        session_socket = _SessionSocket(websocket, running, viewer, resumed)
         try:
-            await talk.go_on()
+            await session_socket.go_on()
         finally:
             running.detach(viewer)
 
 
 class _SessionSocket:
-    """One socket of one session: what comes in, what goes out, and how it closes."""
+    """One websocket of one session: incoming and outgoing messages, and its close."""
 
     def __init__(
         self, websocket: WebSocket, running: SessionRunner, viewer: Connection, last_seq: int | None
@@ -129,41 +130,42 @@ class _SessionSocket:
         self._last_seq = last_seq
 
     async def go_on(self) -> None:
-        """Wait until the viewer is closed, or the socket is gone."""
+        """Serve until the connection is closed or the socket is gone."""
         loop = asyncio.get_running_loop()
         greeting = loop.call_later(_GREETING_SECONDS, self._running.resume, self._viewer, self._last_seq)
-        hearing = asyncio.create_task(self._hear())
-        speaking = asyncio.create_task(self._speak())
+        receiving = asyncio.create_task(self._receive())
+        sending = asyncio.create_task(self._send_messages())
         ending = asyncio.create_task(self._viewer.wait_closed())
         try:
-            await asyncio.wait({hearing, speaking, ending}, return_when=asyncio.FIRST_COMPLETED)
-            if ending.done() and not speaking.done():  # what was said before it may still go out
-                await asyncio.wait({speaking}, timeout=self._farewell())
-            await self._say_goodbye()
+            await asyncio.wait({receiving, sending, ending}, return_when=asyncio.FIRST_COMPLETED)
+            # Messages queued earlier may still be sent.
+            if ending.done() and not sending.done():
+                await asyncio.wait({sending}, timeout=self._close_timeout())
+            await self._close()
         finally:
             greeting.cancel()
-            for task in (hearing, speaking, ending):
+            for task in (receiving, sending, ending):
                 task.cancel()
-            await asyncio.gather(hearing, speaking, ending, return_exceptions=True)
+            await asyncio.gather(receiving, sending, ending, return_exceptions=True)
 
-    def _farewell(self) -> float:
+    def _close_timeout(self) -> float:
         end = self._viewer.end_message
         return _SLOW_FAREWELL_SECONDS if end is not None and end.code == TOO_SLOW else _FAREWELL_SECONDS
 
-    async def _say_goodbye(self) -> None:
+    async def _close(self) -> None:
         end = self._viewer.end_message
         if end is not None:
             with contextlib.suppress(RuntimeError, TimeoutError, WebSocketDisconnect, OSError):
                 async with asyncio.timeout(_FAREWELL_SECONDS):
                     await self._websocket.close(end.code, end.reason)
 
-    async def _speak(self) -> None:
-        while not isinstance(word := await self._viewer.next_message(), EndMessage):
-            await _send(self._websocket, schemas.said(word))
+    async def _send_messages(self) -> None:
+        while not isinstance(message := await self._viewer.next_message(), EndMessage):
+            await _send(self._websocket, schemas.said(message))
 
-    async def _hear(self) -> None:
-        while (heard := await self._websocket.receive())["type"] != "websocket.disconnect":
-            text = heard.get("text") or ""
+    async def _receive(self) -> None:
+        while (event := await self._websocket.receive())["type"] != "websocket.disconnect":
+            text = event.get("text") or ""
             if len(text) > schemas.MAX_MESSAGE:
                 self._viewer.end(_TOO_LARGE, "too large")
                 return
@@ -172,21 +174,21 @@ class _SessionSocket:
             except schemas.InvalidSessionMessage as problem:
                 self._viewer.put(ErrorMessage(str(problem)))
 
-    def _take(self, told: dict[str, Any]) -> None:
-        kind = told.get("type")
-        if kind == "hello" and told.get("last_seq") is not None:
-            self._last_seq = schemas.whole(told, "last_seq")
+    def _take(self, message: dict[str, Any]) -> None:
+        kind = message.get("type")
+        if kind == "hello" and message.get("last_seq") is not None:
+            self._last_seq = schemas.whole(message, "last_seq")
         self._running.resume(self._viewer, self._last_seq)
         match kind:
             case "hello":
                 pass
             case "input":
-                self._running.apply_input(schemas.given(told))
+                self._running.apply_input(schemas.given(message))
             case "credit":
-                granted = schemas.whole(told, "n", MAX_CREDIT)
+                granted = schemas.whole(message, "n", MAX_CREDIT)
                 self._viewer.credit = min(MAX_CREDIT, self._viewer.credit + granted)
             case "ping":
-                self._viewer.put(PongMessage(told.get("t")))
+                self._viewer.put(PongMessage(message.get("t")))
             case "close":
                 self._running.end(SessionEnding(SessionEvent.CLOSE, "closed", NORMAL))
             case _:
@@ -202,7 +204,6 @@ async def _send(websocket: WebSocket, messages: list[str | bytes]) -> None:
 
 
 def routes(services: WebServices) -> tuple[RouteEntry, ...]:
-    """The routes of sessions."""
     sessions = SessionRoutes(services)
     small = services.settings.json_body_bytes
     return (
@@ -219,7 +220,6 @@ def routes(services: WebServices) -> tuple[RouteEntry, ...]:
 
 
 def sockets(services: WebServices) -> tuple[SocketRoute, ...]:
-    """The websocket of sessions."""
     sessions = SessionRoutes(services)
     return (
         SocketRoute(

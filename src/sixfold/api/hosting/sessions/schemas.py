@@ -1,4 +1,4 @@
-"""A session as it is told, and the words of its websocket."""
+"""Schemas of sessions, and the messages of their websocket."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sixfold.core import json_decoding, money
 from sixfold.core.catalog.custom_models import engine_name
 from sixfold.core.catalog.engines import Quality
 from sixfold.core.clock import SECOND_US, rfc3339
-from sixfold.core.sessions import connection as words
+from sixfold.core.sessions import connection
 from sixfold.core.sessions.engine import MAX_WAYPOINTS
 from sixfold.core.sessions.repository import OpenedSession, SessionRecord
 from sixfold.core.sessions.runner import SessionInput
@@ -28,37 +28,37 @@ MAX_MESSAGE = 64 * 1024
 MAX_PROMPT = 4000
 _MAX_SEQ = 2**53
 _MAX_KEYS = 16
-_MAX_METRES = 100_000.0
+_MAX_METERS = 100_000.0
 _Plain = (
-    words.StateMessage
-    | words.AckMessage
-    | words.FrameMessage
-    | words.StatsMessage
-    | words.PongMessage
-    | words.ErrorMessage
+    connection.StateMessage
+    | connection.AckMessage
+    | connection.FrameMessage
+    | connection.StatsMessage
+    | connection.PongMessage
+    | connection.ErrorMessage
 )
 _encode = msgspec.json.Encoder().encode
 _decode = json_decoding.decode_whole
 
 
 class SessionBodySchema(TypedDict, total=False):
-    """The inputs of a session, and how many frames a second it shows."""
+    """The inputs of a session and its frames per second."""
 
     input: dict[str, Any] | None
     fps: Annotated[int | None, msgspec.Meta(extra_json_schema={"minimum": 1, "maximum": MAX_FPS})]
 
 
-_Address = Annotated[str, msgspec.Meta(description="where to open the websocket, with its token")]
-_Idle = Annotated[float, msgspec.Meta(description="how long a session without input stays")]
+_Address = Annotated[str, msgspec.Meta(description="the websocket URL, including the token")]
+_Idle = Annotated[float, msgspec.Meta(description="seconds without input after which the session closes")]
 
 
 class OpenedSessionSchema(TypedDict):
-    """A session that starts, with its tokens."""
+    """A new session with its tokens."""
 
     session_id: str
     status: SessionState
     ws_url: _Address
-    resume_token: Annotated[str, msgspec.Meta(description="replaces the token when a client comes back")]
+    resume_token: Annotated[str, msgspec.Meta(description="replaces the token when a client reconnects")]
     hardware: str
     idle_seconds: _Idle
     created_at: str
@@ -82,22 +82,22 @@ class SessionSchema(TypedDict):
     ready_at: str | None
     closed_at: str | None
     price_hour_usd: str
-    cost: Annotated[str, msgspec.Meta(description="USD as decimal text, so far")]
+    cost: Annotated[str, msgspec.Meta(description="USD so far, as decimal text")]
     list_price_hour_usd: NotRequired[
-        Annotated[str, msgspec.Meta(description="The hour's list price, where it is free")]
+        Annotated[str, msgspec.Meta(description="The list price per hour, if the session is free")]
     ]
 
 
 @dataclass(frozen=True, slots=True)
 class SessionBody:
-    """The body that asks for a session."""
+    """The validated body of a request for a session."""
 
     inputs: dict[str, Any]
     fps: int | None
 
 
 def wanted(body: dict[str, Any]) -> SessionBody:
-    """That body; raises `InvalidInput` with every problem."""
+    """Parse the body; raises `InvalidInput` with every problem."""
     problems: list[errors.Problem] = []
     given: object = {} if body.get("input") is None else body["input"]
     fps: object = body.get("fps")
@@ -112,7 +112,7 @@ def wanted(body: dict[str, Any]) -> SessionBody:
 
 
 def session(record: SessionRecord, base_url: str) -> SessionSchema:
-    """The record of a session, without its secrets."""
+    """Return a session without its secrets."""
     shown: SessionSchema = {
         "session_id": record.id,
         "model": record.model,
@@ -137,16 +137,16 @@ def session(record: SessionRecord, base_url: str) -> SessionSchema:
 
 
 def opened(new: OpenedSession, base_url: str) -> OpenedSessionSchema:
-    """The answer to who asked for it: the only time that its tokens are told."""
-    told = session(new.session, base_url)
+    """Return the response to a new session, the only one that contains its tokens."""
+    fields = session(new.session, base_url)
     return {
-        "session_id": told["session_id"],
-        "status": told["status"],
-        "ws_url": f"{told['ws_url']}?token={quote(new.token)}",
+        "session_id": fields["session_id"],
+        "status": fields["status"],
+        "ws_url": f"{fields['ws_url']}?token={quote(new.token)}",
         "resume_token": new.resume_token,
-        "hardware": told["hardware"],
-        "idle_seconds": told["idle_seconds"],
-        "created_at": told["created_at"],
+        "hardware": fields["hardware"],
+        "idle_seconds": fields["idle_seconds"],
+        "created_at": fields["created_at"],
     }
 
 
@@ -154,58 +154,63 @@ def _seconds(us: int) -> int | float:
     return us // SECOND_US if us % SECOND_US == 0 else us / SECOND_US
 
 
-# -- what a client says ----------------------------------------------------------------------------
+# -- messages from the client -----------------------------------------------------------------------
 
 
 class InvalidSessionMessage(Exception):
-    """A message that the session can do nothing with; the text says why."""
+    """Raised if a message is not valid; the text says why."""
 
 
 def message(text: str) -> dict[str, Any]:
-    """One message; raises `InvalidSessionMessage`."""
+    """Parse a message; raises `InvalidSessionMessage`."""
     try:
-        told: object = _decode(text.encode("utf-8", "surrogatepass"))
+        fields: object = _decode(text.encode("utf-8", "surrogatepass"))
     except (msgspec.DecodeError, RecursionError):
-        raise InvalidSessionMessage("a message is a JSON object") from None
-    if not isinstance(told, dict):
-        raise InvalidSessionMessage("a message is a JSON object")
-    return cast("dict[str, Any]", told)
+        raise InvalidSessionMessage("a message must be a JSON object") from None
+    if not isinstance(fields, dict):
+        raise InvalidSessionMessage("a message must be a JSON object")
+    return cast("dict[str, Any]", fields)
 
 
-def whole(told: dict[str, Any], name: str, most: int = _MAX_SEQ) -> int:
-    """A whole number of a message."""
-    value = told.get(name)
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
-        raise InvalidSessionMessage(f"{name} must be a whole number")
+def whole(fields: dict[str, Any], name: str, maximum: int = _MAX_SEQ) -> int:
+    """Return an integer field of a message."""
+    value = fields.get(name)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= maximum:
+        raise InvalidSessionMessage(f"{name} must be a whole number from 0 to {maximum}")
     return value
 
 
-def given(told: dict[str, Any]) -> SessionInput:
-    """The input of a message; raises `InvalidSessionMessage`."""
-    return SessionInput(whole(told, "seq"), _keys(told), _prompt(told), _waypoints(told))
+def given(fields: dict[str, Any]) -> SessionInput:
+    """Return the input in a message; raises `InvalidSessionMessage`."""
+    return SessionInput(
+        whole(fields, "seq"),
+        _keys(fields),
+        _prompt(fields),
+        _waypoints(fields),
+    )
 
 
-def _keys(told: dict[str, Any]) -> tuple[str, ...] | None:
-    keys = told.get("keys")
+def _keys(fields: dict[str, Any]) -> tuple[str, ...] | None:
+    keys = fields.get("keys")
     if keys is None:
         return None
     if not isinstance(keys, list) or len(cast("list[Any]", keys)) > _MAX_KEYS:
-        raise InvalidSessionMessage("keys must be a list of all keys that are held")
+        raise InvalidSessionMessage(f"keys must be a list of at most {_MAX_KEYS} pressed keys")
     names = cast("list[Any]", keys)
     if not all(isinstance(key, str) and len(key) <= _MAX_KEYS for key in names):
         raise InvalidSessionMessage("keys must be names of keys")
     return tuple(dict.fromkeys(str(key).lower() for key in names))
 
 
-def _prompt(told: dict[str, Any]) -> str | None:
-    prompt = told.get("prompt")
+def _prompt(fields: dict[str, Any]) -> str | None:
+    prompt = fields.get("prompt")
     if prompt is not None and (not isinstance(prompt, str) or len(prompt) > MAX_PROMPT):
-        raise InvalidSessionMessage(f"prompt must be a text of at most {MAX_PROMPT} characters")
+        raise InvalidSessionMessage(f"prompt must be a string of at most {MAX_PROMPT} characters")
     return prompt
 
 
-def _waypoints(told: dict[str, Any]) -> tuple[tuple[float, float], ...] | None:
-    points = told.get("waypoints")
+def _waypoints(fields: dict[str, Any]) -> tuple[tuple[float, float], ...] | None:
+    points = fields.get("waypoints")
     if points is None:
         return None
     if not isinstance(points, list) or len(cast("list[Any]", points)) > MAX_WAYPOINTS:
@@ -214,40 +219,40 @@ def _waypoints(told: dict[str, Any]) -> tuple[tuple[float, float], ...] | None:
 
 
 def _point(point: Any) -> tuple[float, float]:
-    """`[x, z]`, `[x, y, z]` or `{"x", "z"}`, in metres."""
+    """Parse `[x, z]`, `[x, y, z]` or `{"x", "z"}`, in meters."""
     sides: list[Any] = cast("list[Any]", point) if isinstance(point, list) else []
     if isinstance(point, dict):
         known = cast("dict[str, Any]", point)
         sides = [known.get("x"), known.get("z")]
-    if len(sides) not in (2, 3) or not all(_is_metres(side) for side in sides):
-        raise InvalidSessionMessage("a waypoint is [x, z] in metres")
+    if len(sides) not in (2, 3) or not all(_is_meters(side) for side in sides):
+        raise InvalidSessionMessage("a waypoint must be [x, z] in meters")
     return float(sides[0]), float(sides[-1])
 
 
-def _is_metres(value: Any) -> bool:
+def _is_meters(value: Any) -> bool:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
-    return math.isfinite(value) and abs(value) <= _MAX_METRES
+    return math.isfinite(value) and abs(value) <= _MAX_METERS
 
 
-# -- what the server says --------------------------------------------------------------------------
+# -- messages to the client -------------------------------------------------------------------------
 
 
-def said(word: words.OutgoingMessage) -> list[str | bytes]:
-    """A word as messages: one of text, and for a frame its picture."""
-    if isinstance(word, words.PoseMessage):
-        return [f'{{"type":"pose","seq":{word.seq},"t":{word.t},{word.pose[1:].decode()}']
-    head = _encode(_plain(word)).decode()
-    return [head, word.frame.data] if isinstance(word, words.FrameMessage) else [head]
+def said(outgoing: connection.OutgoingMessage) -> list[str | bytes]:
+    """Encode a message as text; for a frame, followed by its image as bytes."""
+    if isinstance(outgoing, connection.PoseMessage):
+        return [f'{{"type":"pose","seq":{outgoing.seq},"t":{outgoing.t},{outgoing.pose[1:].decode()}']
+    head = _encode(_plain(outgoing)).decode()
+    return [head, outgoing.frame.data] if isinstance(outgoing, connection.FrameMessage) else [head]
 
 
-def _plain(word: _Plain) -> dict[str, Any]:
-    match word:
-        case words.StateMessage(state, reason):
+def _plain(outgoing: _Plain) -> dict[str, Any]:
+    match outgoing:
+        case connection.StateMessage(state, reason):
             return {"type": "state", "status": str(state)} | ({"reason": reason} if reason else {})
-        case words.AckMessage(input_seq, seq):
+        case connection.AckMessage(input_seq, seq):
             return {"type": "ack", "input_seq": input_seq, "seq": seq}
-        case words.FrameMessage(seq, input_seq, t, frame):
+        case connection.FrameMessage(seq, input_seq, t, frame):
             return {
                 "type": "frame",
                 "seq": seq,
@@ -257,10 +262,10 @@ def _plain(word: _Plain) -> dict[str, Any]:
                 "height": frame.height,
                 "format": frame.format,
             }
-        case words.StatsMessage(sent, dropped, late, credit, restarts):
+        case connection.StatsMessage(sent, dropped, late, credit, restarts):
             counts = {"sent": sent, "dropped": dropped, "late": late, "credit": credit}
             return {"type": "stats", **counts, "restarts": restarts}
-        case words.PongMessage(t):
+        case connection.PongMessage(t):
             return {"type": "pong", "t": t}
-        case words.ErrorMessage(text):
+        case connection.ErrorMessage(text):
             return {"type": "error", "error": text}

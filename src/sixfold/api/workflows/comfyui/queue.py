@@ -1,4 +1,4 @@
-"""Prompts of ComfyUI clients: predictions of one model, told as a queue and a history."""
+"""The prompts of ComfyUI clients: predictions of one model, shown as a queue and a history."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from sixfold.web import responses
 from sixfold.web.services import WebServices
 
 _FACE = "comfyui"
-_MOST_ID, _MOST_NUMBER = 100, 2**53
-Told = dict[str, Any]
+_MAX_ID, _MAX_NUMBER = 100, 2**53
+JsonObject = dict[str, Any]
 
 
 class ComfyQueue:
-    """Takes prompts, and says how they stand; `hub` clients hear of their ends here."""
+    """Queues prompts and reports their state; clients of `hub` are notified of their ends."""
 
     def __init__(self, services: WebServices) -> None:
         self._services = services
@@ -36,7 +36,7 @@ class ComfyQueue:
         self._pipeline = services.pipeline
         self._numbers = itertools.count(1)
         self._open: defaultdict[Tenant, set[str]] = defaultdict(set)
-        services.pipeline.bus.watchers.append(self._heard)
+        services.pipeline.bus.watchers.append(self._on_event)
 
     async def take(
         self,
@@ -44,8 +44,8 @@ class ComfyQueue:
         body: Mapping[str, Any],
         request_id: str,
         idempotency_id: str | None = None,
-    ) -> tuple[Told | None, Told]:
-        """Queue a prompt: why it is refused, or what the client is told of it."""
+    ) -> tuple[JsonObject | None, JsonObject]:
+        """Queue a prompt; return the error or None, and the response."""
         graph = body.get("prompt")
         if graph is None:
             return _refusal(
@@ -74,7 +74,7 @@ class ComfyQueue:
             hold=estimate.price,
             extras={
                 "graph": graph,
-                "prompt_id": str(body.get("prompt_id") or uuid.uuid4())[:_MOST_ID],
+                "prompt_id": str(body.get("prompt_id") or uuid.uuid4())[:_MAX_ID],
                 "number": self._place(body),
                 "client_id": str(client_id) if client_id else None,
                 "extra_data": mapping(body.get("extra_data")),
@@ -82,28 +82,28 @@ class ComfyQueue:
             },
         )
         prediction = await self._pipeline.submit(order)
-        told: Told = {
+        response: JsonObject = {
             "prompt_id": _prompt_id(prediction),
             "number": prediction.task.inputs["number"],
             "node_errors": dict(verdict.node_errors),
         }
         if verdict.missing_models:
-            told["warnings"] = [
-                f"{each['file']} is not installed: the default engine stands in for it"
+            response["warnings"] = [
+                f"{each['file']} is not installed; the default engine is used instead"
                 for each in verdict.missing_models
             ]
-        return None, told
+        return None, response
 
     def _place(self, body: Mapping[str, Any]) -> float:
-        """Its place in the queue: the client's own, before all others, or behind them."""
+        """Return its position in the queue: the client's own number, before all others, or after them."""
         place, number = next(self._numbers), body.get("number")
-        if isinstance(number, int | float) and not isinstance(number, bool) and abs(number) < _MOST_NUMBER:
+        if isinstance(number, int | float) and not isinstance(number, bool) and abs(number) < _MAX_NUMBER:
             return number
         return -place if body.get("front") is True else place
 
-    async def _missing_files(self, tenant: Tenant, verdict: ValidationResult) -> Told | None:
-        """ComfyUI's words on files that inputs name and nobody put there."""
-        found: dict[str, Told] = {}
+    async def _missing_files(self, tenant: Tenant, verdict: ValidationResult) -> JsonObject | None:
+        """Return ComfyUI's error for files that inputs name but that do not exist."""
+        found: dict[str, JsonObject] = {}
         for node in verdict.nodes.values():
             for name, kind in node.spec.uploads.items():
                 value = node.values.get(name)
@@ -112,31 +112,34 @@ class ComfyQueue:
                 try:
                     await self._workshop.names.source(tenant, value, kind)
                 except errors.BadRequest:
-                    wrong = validation_errors.fault(
+                    error = validation_errors.fault(
                         "custom_validation_failed",
                         "Custom validation failed for node",
                         f"{name} - Invalid {kind} file: {value[:200]}",
                         input_name=name,
                         received_value=value,
                     )
-                    told = {"dependent_outputs": list(verdict.outputs), "class_type": node.spec.class_type}
-                    found.setdefault(node.id, {"errors": [], **told})["errors"].append(wrong)
+                    row = {
+                        "dependent_outputs": list(verdict.outputs),
+                        "class_type": node.spec.class_type,
+                    }
+                    found.setdefault(node.id, {"errors": [], **row})["errors"].append(error)
         if not found:
             return None
-        words = [each["details"] for row in found.values() for each in row["errors"]]
+        details = [each["details"] for row in found.values() for each in row["errors"]]
         text = "Prompt outputs failed validation"
         return _refusal(
-            validation_errors.fault("prompt_outputs_failed_validation", text, "\n".join(words)), found
+            validation_errors.fault("prompt_outputs_failed_validation", text, "\n".join(details)), found
         )
 
-    # -- how they stand --------------------------------------------------------------------------
+    # -- queue and history -----------------------------------------------------------------------
 
-    async def remaining(self, tenant: Tenant) -> Told:
-        """How many are on their way."""
+    async def remaining(self, tenant: Tenant) -> JsonObject:
+        """Return the number of prompts that have not ended."""
         return _remaining(await self._services.database.read(comfyui_jobs.remaining(tenant)))
 
-    async def queue(self, tenant: Tenant) -> Told:
-        """What runs, and what waits, both by their numbers: the oldest, as far as they fit into a page."""
+    async def queue(self, tenant: Tenant) -> JsonObject:
+        """Return the running and the queued prompts by number: the oldest that fit into a page."""
         found = sorted(await self._services.database.read(comfyui_jobs.first(tenant)), key=_number)
         items = await responses.encode_each(_item(each) for each in found)
         waits = [each.state is PredictionState.QUEUED for each in found]
@@ -145,22 +148,23 @@ class ComfyQueue:
             "queue_pending": [item for item, is_queued in zip(items, waits, strict=True) if is_queued],
         }
 
-    async def history(self, tenant: Tenant, prompt_id: str | None, most: int) -> Told:
-        """What has ended, the newest that fit into a page, oldest first, or the one that is named."""
+    async def history(self, tenant: Tenant, prompt_id: str | None, limit: int) -> JsonObject:
+        """Return the newest ended prompts that fit into a page, oldest first, or the one with `prompt_id`."""
         database = self._services.database
         if prompt_id is None:
-            found = await database.read(comfyui_jobs.ended(tenant, most))
+            found = await database.read(comfyui_jobs.ended(tenant, limit))
         else:
             one = await database.read(comfyui_jobs.named(tenant, prompt_id))
             found = (one,) if one is not None and one.is_terminal else ()
         entries = await responses.encode_each(self._entry(each) for each in found)
         return {_prompt_id(each): entry for each, entry in zip(found, entries, strict=True)}
 
-    def _entry(self, prediction: Prediction) -> Told:
+    def _entry(self, prediction: Prediction) -> JsonObject:
         data = prediction.output.data if prediction.output is not None else {}
         succeeded = prediction.state is PredictionState.SUCCEEDED
         messages = self._workshop.hub.messages(prediction.id)
-        if not messages:  # the server was started anew since
+        # The server was restarted since.
+        if not messages:
             messages = [_last(prediction)]
         status = {
             "status_str": "success" if succeeded else "error",
@@ -170,56 +174,56 @@ class ComfyQueue:
         return {"prompt": _item(prediction), "outputs": data.get("outputs", {}), "status": status, "meta": {}}
 
     async def withdraw(self, tenant: Tenant, prompt_ids: list[str], *, everything: bool) -> None:
-        """Cancel what waits."""
+        """Cancel queued prompts."""
         for each in await self._under_way(tenant):
             if each.state is PredictionState.QUEUED and (everything or _prompt_id(each) in prompt_ids):
                 await self._pipeline.cancel(each.id, tenant)
 
     async def interrupt(self, tenant: Tenant, prompt_id: str) -> None:
-        """Cancel the prompt that runs longest, or the one that is named.
+        """Cancel the longest running prompt, or the one with `prompt_id`.
 
-        One that was taken a moment ago may not run yet: no client can see that, so it is meant, too.
+        A prompt accepted a moment ago may not run yet; clients cannot see that, so it can be canceled too.
         """
         found = await self._under_way(tenant)
-        wanted = [each for each in found if not prompt_id or _prompt_id(each) == prompt_id]
-        if wanted:
-            first = min(wanted, key=lambda each: (each.state is PredictionState.QUEUED, each.id))
+        selected = [each for each in found if not prompt_id or _prompt_id(each) == prompt_id]
+        if selected:
+            first = min(selected, key=lambda each: (each.state is PredictionState.QUEUED, each.id))
             await self._pipeline.cancel(first.id, tenant)
 
     async def forget(self, tenant: Tenant, prompt_ids: list[str], *, everything: bool) -> None:
-        """Leave what has ended out of the history."""
-        forgetting = comfyui_jobs.forget(tenant, prompt_ids, everything=everything)
-        await self._services.database.write(forgetting)
+        """Remove ended prompts from the history."""
+        transaction = comfyui_jobs.forget(tenant, prompt_ids, everything=everything)
+        await self._services.database.write(transaction)
 
     async def _under_way(self, tenant: Tenant) -> tuple[Prediction, ...]:
         return await self._services.database.read(comfyui_jobs.under_way(tenant))
 
-    # -- who is told -----------------------------------------------------------------------------
+    # -- notifications ---------------------------------------------------------------------------
 
-    def _heard(self, _prediction_id: str, event: Event) -> None:
-        """A prompt began or ended: tell its client, now that the history has it."""
+    def _on_event(self, _prediction_id: str, event: Event) -> None:
+        """Notify the client that a prompt began or ended, now that the history contains it."""
         if not isinstance(event, StateChanged) or event.prediction.face != _FACE:
             return
         prediction = event.prediction
         if prediction.model != workflows.PROMPT:
             return
         if prediction.is_terminal:
-            self._tell_end(prediction)
+            self._send_end(prediction)
         tenant = Tenant.of(prediction)
         for each in {tenant, tenant.whole}:
             self._count(each, prediction)
 
     def _count(self, tenant: Tenant, prediction: Prediction) -> None:
-        still = self._open[tenant]
-        count = len(still)
-        (still.discard if prediction.is_terminal else still.add)(prediction.id)
-        if len(still) != count:
-            status = {"type": "status", "data": {"status": _remaining(len(still))}}
+        open_ids = self._open[tenant]
+        count = len(open_ids)
+        (open_ids.discard if prediction.is_terminal else open_ids.add)(prediction.id)
+        if len(open_ids) != count:
+            status = {"type": "status", "data": {"status": _remaining(len(open_ids))}}
             self._workshop.hub.tell_own(tenant, None, status)
-        if not still:
+        if not open_ids:
             del self._open[tenant]
 
-    def _tell_end(self, prediction: Prediction) -> None:
+    def _send_end(self, prediction: Prediction) -> None:
         hub, prompt_id = self._workshop.hub, _prompt_id(prediction)
         client_id = prediction.task.inputs.get("client_id")
         if prediction.state is PredictionState.SUCCEEDED:
@@ -233,11 +237,11 @@ class ComfyQueue:
         hub.send(Tenant.of(prediction), client_id, over)
 
 
-def _remaining(count: int) -> Told:
+def _remaining(count: int) -> JsonObject:
     return {"exec_info": {"queue_remaining": count}}
 
 
-def _refusal(error: Told, nodes: Mapping[str, Any] | None = None) -> Told:
+def _refusal(error: JsonObject, nodes: Mapping[str, Any] | None = None) -> JsonObject:
     return {"error": error, "node_errors": dict(nodes or {})}
 
 
@@ -254,27 +258,30 @@ def _number(prediction: Prediction) -> tuple[float, str]:
 
 
 def _item(prediction: Prediction) -> list[Any]:
-    """A prompt as the queue and the history list it: number, id, graph, extra data, wanted outputs."""
+    """Return a prompt as in the queue and history: number, id, graph, extra data, selected outputs."""
     inputs = prediction.task.inputs
-    extra: Told = {**mapping(inputs.get("extra_data"))}
+    extra: JsonObject = {**mapping(inputs.get("extra_data"))}
     if inputs.get("client_id"):
         extra["client_id"] = inputs["client_id"]
-    wanted = listed(inputs.get("targets"))
-    return [inputs.get("number", 0), _prompt_id(prediction), inputs.get("graph", {}), extra, wanted]
+    selected = listed(inputs.get("targets"))
+    return [inputs.get("number", 0), _prompt_id(prediction), inputs.get("graph", {}), extra, selected]
 
 
 def _last(prediction: Prediction) -> list[Any]:
-    """The last word on a run that has ended."""
-    moment = prediction.completed_at // 1000 if prediction.completed_at else time.time_ns() // 1_000_000
-    told: Told = {"prompt_id": _prompt_id(prediction), "timestamp": moment}
+    """Return the final message of a run that has ended."""
+    ended_ms = prediction.completed_at // 1000 if prediction.completed_at else time.time_ns() // 1_000_000
+    response: JsonObject = {"prompt_id": _prompt_id(prediction), "timestamp": ended_ms}
     match prediction.state:
         case PredictionState.SUCCEEDED:
-            return ["execution_success", told]
+            return ["execution_success", response]
         case PredictionState.CANCELED:
-            return ["execution_interrupted", {**told, "node_id": None, "node_type": None, "executed": []}]
+            return ["execution_interrupted", {**response, "node_id": None, "node_type": None, "executed": []}]
         case _:
-            why = {"exception_message": prediction.error or "It failed", "exception_type": "EngineFailed"}
+            failure = {
+                "exception_message": prediction.error or "It failed",
+                "exception_type": "EngineFailed",
+            }
             return [
                 "execution_error",
-                {**told, "node_id": None, "node_type": None, "executed": [], "traceback": [], **why},
+                {**response, "node_id": None, "node_type": None, "executed": [], "traceback": [], **failure},
             ]

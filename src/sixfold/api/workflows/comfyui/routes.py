@@ -1,4 +1,4 @@
-"""ComfyUI's server, for its clients unmodified: at the root, and under `/api`."""
+"""A ComfyUI-compatible server for unmodified clients, at the root and under `/api`."""
 
 from __future__ import annotations
 
@@ -31,27 +31,29 @@ from sixfold.web.idempotency import IdempotentRequest
 from sixfold.web.routing import ApiGroup, Handler, RouteEntry, SocketRoute
 from sixfold.web.services import WebServices
 
-VERSION = "0.8.0"  # of the ComfyUI whose interface and schemas these are
-UNAUTHORISED, TRY_AGAIN_LATER = 4401, 1013
-_MOST_HISTORY = 200
-_NUL = re.compile(rb"(?<!\\)((?:\\\\)*)\\u0000")  # no part of an escaped backslash
+# The ComfyUI version that this API and its schemas match.
+VERSION = "0.8.0"
+UNAUTHORIZED, TRY_AGAIN_LATER = 4401, 1013
+_MAX_HISTORY = 200
+# Matches NUL escapes that do not belong to an escaped backslash.
+_NUL = re.compile(rb"(?<!\\)((?:\\\\)*)\\u0000")
 _FOLDERS = (*KINDS, "embeddings", "configs", "gligen", "hypernetworks", "style_models")
 
 
 def dialect(error: errors.SixfoldError, _request_id: str) -> Response:
-    """An error in ComfyUI's shape."""
+    """Return an error in ComfyUI's format."""
     body = {"error": fault(error.code, error.message, error.message), "node_errors": {}}
     return responses.json(body, error.status, responses.error_headers(error))
 
 
 class ComfyAuth:
-    """Identifies a ComfyUI client: by a bearer key, by `?token=`, or without one on the same machine."""
+    """Authenticates ComfyUI clients: by bearer key, by `?token=`, or without a key on the same machine."""
 
     def __init__(self, services: WebServices) -> None:
         self._services = services
 
     async def enter(self, connection: HTTPConnection) -> Principal:
-        """Whom a request speaks for; raises `Unauthenticated`."""
+        """Return the principal of a request; raises `Unauthenticated`."""
         doors = self._services.authenticator
         token = auth.bearer_token(connection)  # pyright: ignore[reportArgumentType]  # only its headers are read
         token = token if token is not None else connection.query_params.get("token")
@@ -59,7 +61,7 @@ class ComfyAuth:
 
 
 class ComfyRoutes:
-    """The routes that tell of prompts, the queue, the history, the classes and the machine."""
+    """The routes for prompts, the queue, the history, node classes and system information."""
 
     def __init__(self, services: WebServices, doors: ComfyAuth) -> None:
         self._services = services
@@ -74,49 +76,49 @@ class ComfyRoutes:
 
         async def work(idempotency_id: str | None) -> Response:
             body = await bodies.parse(_parse_prompt, raw)
-            refused, told = await self._runs.take(
+            error, response = await self._runs.take(
                 principal, body, requests.request_id(request), idempotency_id
             )
-            return responses.json(refused if refused is not None else told, 200 if refused is None else 400)
+            return responses.json(response if error is None else error, 200 if error is None else 400)
 
         return await self._services.idempotency.run(
             request, IdempotentRequest(principal.replays, raw, dialect), work
         )
 
     async def remaining(self, request: Request) -> Response:
-        """How many are on their way."""
+        """Return the number of prompts that have not ended."""
         principal = await self._doors.enter(request)
         return responses.json(await self._runs.remaining(principal.tenant))
 
     async def queue(self, request: Request) -> Response:
-        """What runs and what waits."""
+        """Return the running and queued prompts."""
         principal = await self._doors.enter(request)
         return responses.json(await self._runs.queue(principal.tenant))
 
     async def change_queue(self, request: Request) -> Response:
-        """Take prompts out of the queue, or all of them."""
+        """Remove prompts from the queue, or all of them."""
         principal = await self._doors.enter(request)
         body = await bodies.parse(bodies.parse_object, await request.body())
         await self._runs.withdraw(principal.tenant, _ids(body), everything=body.get("clear") is True)
         return Response()
 
     async def history(self, request: Request) -> Response:
-        """What has ended, by prompt."""
+        """Return the ended prompts by id."""
         principal = await self._doors.enter(request)
-        wanted = request.scope["path_params"].get("prompt_id")
+        requested = request.scope["path_params"].get("prompt_id")
         text = request.query_params.get("max_items", "")
-        most = min(int(text), _MOST_HISTORY) if text.isascii() and text.isdigit() and len(text) < 9 else 64
-        return responses.json(await self._runs.history(principal.tenant, wanted, most))
+        limit = min(int(text), _MAX_HISTORY) if text.isascii() and text.isdigit() and len(text) < 9 else 64
+        return responses.json(await self._runs.history(principal.tenant, requested, limit))
 
     async def change_history(self, request: Request) -> Response:
-        """Leave prompts out of the history from now on."""
+        """Remove prompts from the history."""
         principal = await self._doors.enter(request)
         body = await bodies.parse(bodies.parse_object, await request.body())
         await self._runs.forget(principal.tenant, _ids(body), everything=body.get("clear") is True)
         return Response()
 
     async def interrupt(self, request: Request) -> Response:
-        """Stop what runs, or the prompt that is named."""
+        """Cancel the running prompt, or the one with the given id."""
         principal = await self._doors.enter(request)
         raw = await request.body()
         body = await bodies.parse(bodies.parse_object, raw) if raw.strip() else {}
@@ -124,29 +126,30 @@ class ComfyRoutes:
         return Response()
 
     async def free(self, request: Request) -> Response:
-        """Forget the outcomes of the account's nodes, where that is asked for."""
+        """Clear the account's node output cache if requested."""
         principal = await self._doors.enter(request)
         raw = await request.body()
         body = await bodies.parse(bodies.parse_object, raw) if raw.strip() else {}
-        if body.get("free_memory") is True and not principal.credential_id:  # the account shares them
+        # All credentials of an account share the cache.
+        if body.get("free_memory") is True and not principal.credential_id:
             await self._services.workflows.outcomes(principal.tenant).clear()
         return Response()
 
     async def object_info(self, request: Request) -> Response:
-        """The schemas of all classes, or of one."""
+        """Return the schemas of all classes, or of one."""
         await self._doors.enter(request)
-        wanted = request.scope["path_params"].get("class_type")
+        requested = request.scope["path_params"].get("class_type")
         await self._services.workflows.load()
         classes = self._services.workflows.classes
         if self._classes is None or self._classes[0] is not classes:
             self._classes = classes, *await asyncio.to_thread(_written, classes)
         _, known, whole = self._classes
-        if wanted is None:
+        if requested is None:
             return Response(whole, media_type="application/json")
-        return responses.json({wanted: known[wanted]} if wanted in known else {})
+        return responses.json({requested: known[requested]} if requested in known else {})
 
     async def models(self, request: Request) -> Response:
-        """The folders of models, or the names that one of them is known to have."""
+        """Return the model folders, or the known files of one."""
         await self._doors.enter(request)
         folder = request.scope["path_params"].get("folder")
         if folder is None:
@@ -159,12 +162,12 @@ class ComfyRoutes:
         return responses.json(sorted(names))
 
     async def embeddings(self, request: Request) -> Response:
-        """None: words are the default engine's."""
+        """Return an empty list: there are no embeddings."""
         await self._doors.enter(request)
         return responses.json([])
 
     async def stats(self, request: Request) -> Response:
-        """The machine, as far as clients look at it."""
+        """Return system information."""
         await self._doors.enter(request)
         system: dict[str, Any] = {
             "os": platform.system().lower(),
@@ -182,22 +185,21 @@ class ComfyRoutes:
         return responses.json({"system": system, "devices": [device]})
 
     async def features(self, request: Request) -> Response:
-        """What this server can do beyond the oldest clients' wishes."""
+        """Return the optional features of this server."""
         await self._doors.enter(request)
         return responses.json(self.flags)
 
     @property
     def flags(self) -> dict[str, Any]:
-        """The features by name."""
         return {
             "supports_preview_metadata": False,
             "max_upload_size": self._services.settings.upload_body_bytes,
         }
 
-    # -- the socket ------------------------------------------------------------------------------
+    # -- the websocket ---------------------------------------------------------------------------
 
     async def converse(self, websocket: WebSocket) -> None:
-        """Tell a client what its prompts do, until it leaves."""
+        """Send a client the events of its prompts until it disconnects."""
         await websocket.accept()
         try:
             principal = await self._doors.enter(websocket)
@@ -206,19 +208,19 @@ class ComfyRoutes:
             await websocket.close(TRY_AGAIN_LATER, error.code)
             return
         except errors.SixfoldError:
-            await websocket.close(UNAUTHORISED, "unauthorised")
+            await websocket.close(UNAUTHORIZED, "unauthorised")
             return
         remaining = await self._runs.remaining(principal.tenant)
-        talk = ComfySocket(websocket, self._services.workflows.hub, self.flags)
+        socket = ComfySocket(websocket, self._services.workflows.hub, self.flags)
         try:
             with self._services.connections.during(current()):
-                await talk.go_on(principal.tenant, remaining)
+                await socket.go_on(principal.tenant, remaining)
         except CredentialEnded:
-            await websocket.close(UNAUTHORISED, "revoked")
+            await websocket.close(UNAUTHORIZED, "revoked")
 
 
 def _without_nul(raw: bytes) -> bytes:
-    """JSON whose texts have U+FFFD for NUL: PostgreSQL finds nothing by a document that holds one."""
+    """Replace NUL by U+FFFD in JSON texts, because PostgreSQL cannot search documents with NUL."""
     return _NUL.sub(rb"\1\\ufffd", raw) if rb"\u0000" in raw else raw
 
 
@@ -231,7 +233,7 @@ def _ids(body: Mapping[str, Any]) -> list[str]:
 
 
 def build_api(services: WebServices) -> ApiGroup:
-    """Every route at the root and under `/api`."""
+    """Return every route, at the root and under `/api`."""
     doors = ComfyAuth(services)
     comfy, files = ComfyRoutes(services, doors), ComfyFileRoutes(services, doors.enter)
     small = services.settings.json_body_bytes
@@ -268,7 +270,7 @@ def build_api(services: WebServices) -> ApiGroup:
 
 
 def _written(classes: Registry) -> tuple[Mapping[str, Any], bytes]:
-    """The schema of each class as JSON, one by one so that threads take turns, and of all of them."""
+    """Encode each class's schema one by one, so that other threads can run, and all of them together."""
     known = {
         name: msgspec.Raw(responses.encode(each))
         for name, each in workflows_object_info.write(classes).items()

@@ -1,4 +1,4 @@
-"""A ComfyUI client's websocket: told what its prompts do."""
+"""The websocket of a ComfyUI client, which receives the events of its prompts."""
 
 from __future__ import annotations
 
@@ -13,28 +13,26 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.workflows.websocket_hub import HubClient, WebSocketHub
 
-_MOST_CHARS = 65_536
+_MAX_CHARS = 65_536
 TOO_SLOW = 4008
 _CLOSE_SECONDS = 5.0
 
 
 class ComfySocket:
-    """One socket."""
-
     def __init__(self, websocket: WebSocket, hub: WebSocketHub, flags: Mapping[str, Any]) -> None:
         self._websocket = websocket
         self._hub = hub
         self._flags = flags
 
     async def go_on(self, tenant: Tenant, status: Mapping[str, Any]) -> None:
-        """Until the client leaves."""
+        """Serve the socket until the client disconnects."""
         client_id = self._websocket.query_params.get("clientId", "")[:200] or uuid.uuid4().hex
         with self._hub.open(tenant, client_id) as client:
             client.tell({"type": "status", "data": {"status": status, "sid": client_id}})
-            hearing = asyncio.create_task(self._hear(client))
-            speaking = asyncio.create_task(self._speak(client))
+            receiving = asyncio.create_task(self._receive(client))
+            sending = asyncio.create_task(self._send_messages(client))
             behind = asyncio.create_task(client.behind.wait())
-            tasks = (hearing, speaking, behind)
+            tasks = (receiving, sending, behind)
             try:
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             finally:
@@ -46,7 +44,7 @@ class ComfySocket:
                     async with asyncio.timeout(_CLOSE_SECONDS):
                         await self._websocket.close(TOO_SLOW, "too_slow")
 
-    async def _speak(self, client: HubClient) -> None:
+    async def _send_messages(self, client: HubClient) -> None:
         with contextlib.suppress(WebSocketDisconnect, RuntimeError, OSError):
             while True:
                 content = await client.next()
@@ -55,8 +53,8 @@ class ComfySocket:
                 else:
                     await self._websocket.send_text(content)
 
-    async def _hear(self, client: HubClient) -> None:
-        while (heard := await self._websocket.receive())["type"] != "websocket.disconnect":
-            text = heard.get("text") or ""
-            if len(text) <= _MOST_CHARS and '"feature_flags"' in text:
+    async def _receive(self, client: HubClient) -> None:
+        while (event := await self._websocket.receive())["type"] != "websocket.disconnect":
+            text = event.get("text") or ""
+            if len(text) <= _MAX_CHARS and '"feature_flags"' in text:
                 client.tell({"type": "feature_flags", "data": self._flags})
