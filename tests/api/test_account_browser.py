@@ -64,7 +64,7 @@ async def test_a_person_links_a_provider_signs_in_there_and_takes_the_data_along
         page = tab.page
         page.remove_listener("request", tab.watch)  # the provider is another host
         await tab.open("/account/security")
-        await page.click("text='Link it to this account'")
+        await page.click("text='Link to this account'")
         await page.wait_for_selector(".done:has-text('linked')")
         await page.click("text='Sign out'")
         await page.click("text='Sign in with Example'")

@@ -114,7 +114,7 @@ async def test_only_the_owner_takes_data_out_by_key_or_on_the_page(home: House) 
     form = {"csrf": await signed_in(home)}
     assert (await home.client.post("/account/export", data={"csrf": "x"})).status_code == 403
     assert "account.json" in opened(await home.client.post("/account/export", data=form)).namelist()
-    assert "Took out all data" in (await home.client.get("/account/security")).text
+    assert "Exported all data" in (await home.client.get("/account/security")).text
 
 
 @pytest.fixture
@@ -175,7 +175,7 @@ async def test_within_the_days_one_may_stay_after_all(home: House) -> None:
     assert (await home.client.post("/account/close", data=sure)).headers["Location"] == "/account/data"
     assert (await home.client.get(ACCOUNT, headers=home.bearer)).status_code == 401
     page = await home.client.get("/account/data")
-    assert "will be erased on" in page.text
+    assert "scheduled for deletion on" in page.text
     assert await home.product.database.read(_due()) == []
     await home.client.post("/account/keep", data=form)
     assert (await home.client.get(ACCOUNT, headers=home.bearer)).status_code == 200

@@ -252,12 +252,12 @@ async def test_what_was_done_is_told_and_paged(home: House) -> None:
     for _ in range(31):
         await home.product.database.write(keys.create(home.account.id))
     page = await home.client.get("/account/security")
-    assert page.text.count("Made a key") == 30
+    assert page.text.count("Created a key") == 30
     older = re.search(r'href="(/account/security\?cursor=[^"#]+)', page.text)
     assert older is not None
     rest = await home.client.get(older[1])
     assert "Signed in" in rest.text
-    assert "The account was made" in rest.text
+    assert "Created the account" in rest.text
     assert (await home.client.get("/account/security?cursor=" + "x" * 100)).status_code == 400
     assert home.key not in page.text + rest.text
 
@@ -270,7 +270,7 @@ async def test_account_page_shows_the_limits_of_a_key_in_words(home: House) -> N
     ):
         assert (await home.client.post("/account/keys", data={"csrf": csrf, **form})).status_code == 200
     shown = html.unescape((await home.client.get("/account")).text)
-    assert "<td>only ra1, tts; 5.00 USD a day; 20.50 USD a month</td>" in shown
+    assert "<td>only ra1, tts; 5.00 USD per day; 20.50 USD per month</td>" in shown
     assert "<td>run</td>" in shown
     assert "<td>memory.read</td><td>none</td>" in shown
     assert "<td>none</td>" in shown  # the key that the account had before
@@ -284,7 +284,7 @@ async def test_account_page_shows_the_limits_of_a_key_in_words(home: House) -> N
         (keys.Scope(collections=("a", "b")), "only the collections a, b"),
         (
             keys.Scope(rpm=60, tpm=1000, budget_day=0),
-            "0.00 USD a day; 60 requests a minute; 1000 tokens a minute",
+            "0.00 USD per day; 60 requests per minute; 1000 tokens per minute",
         ),
     ],
 )

@@ -130,7 +130,7 @@ async def test_idle_workers_are_let_go_and_come_back_with_the_next_order(home: H
     await idle(home, 1)
     token = await signed_in(home, home.operator)
     path = "/admin/workers/scene-painter/rest"
-    assert "Let idle go" in (await home.client.get("/admin")).text
+    assert "Stop idle" in (await home.client.get("/admin")).text
     assert (await home.client.post(path, data={"csrf": token})).status_code == 303
     await idle(home, 0)
     assert (await home.client.post("/admin/workers/nobody/rest", data={"csrf": token})).status_code == 303

@@ -84,16 +84,16 @@ async def test_a_file_that_falls_on_any_page_opens_its_form_and_a_graph_becomes_
         assert await page.input_value("#in-prompt") == "a red fox in snow"
         assert await page.input_value("#in-seed") == "5"
         await page.click("#again a")
-        await page.click("text=Replay it")
+        await page.click("text='Replay'")
         await page.wait_for_selector(DONE)
-        await page.wait_for_selector("text=the same content to the byte")
+        await page.wait_for_selector("text=identical output")
         assert made_id not in page.url
         graph = base64.b64encode(json.dumps(GRAPH).encode()).decode()
         await page.evaluate(DROP, ["my graph.json", graph, "application/json"])
         await page.wait_for_url("**/workflows/my-graph")
         assert await page.locator("[data-node]").count() == 2
         await page.evaluate(DROP, ["words.txt", base64.b64encode(b"words").decode(), "text/plain"])
-        await page.wait_for_selector("#dropped:has-text('says nothing of its origin')")
+        await page.wait_for_selector("#dropped:has-text('has no manifest')")
         tab.wrong = [text for text in tab.wrong if "status of 400" not in text]  # the words
 
 

@@ -118,14 +118,14 @@ async def test_links_are_judged_and_versions_come_back(stand: tuple[House, str, 
         assert "works_at" not in {link["type"] for link in (await read(home, "people/ann"))["links"]}
         await put(home, "people/ann", "# Ann\n\nWritten over.\n")
         await page.click("text=History")
-        await page.click("text=What changed >> nth=0")
+        await page.click("text='Changes' >> nth=0")
         assert "Written over." in await page.inner_text(".diff .new")
         await page.click("text=Restore")
         await page.wait_for_url("**/memory/people/ann")
         assert "Ann works at Acme." in await page.inner_text(".prose")
         await page.click("text=Move or delete")
         await page.click("text=Delete this page")
-        await page.click("text=Bring it back")
+        await page.click("text='Restore'")
         await page.wait_for_selector(".prose")
 
 

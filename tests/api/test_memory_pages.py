@@ -58,7 +58,7 @@ async def test_a_page_is_read_with_everything_around_it(either_home: House) -> N
     assert ">Ann</h2>" not in page  # the heading that says the title again
     assert '<a class="wiki" href="/memory/projects/zeppelin">Zeppelin</a>' in page
     assert 'href="/memory/~new?slug=nobody"' in page
-    assert "not yet written" in page
+    assert "no page yet" in page
     assert "works at" in page
     assert "Ann works at Acme." in page
     folder = (await shown(home, "/memory?prefix=people")).text
@@ -169,7 +169,7 @@ async def test_lines_that_both_changed_are_marked_and_not_saved_unseen(home: Hou
     answer = await sent(home, "/memory/a/~edit", version="1", body="mine\n", title="My title")
     marked = editor(answer.text)
     assert marked == "<<<<<<< yours\nmine\n=======\ntheirs\n>>>>>>> theirs\n"
-    assert "you wrote <b>My title</b>, they wrote <b>Their title</b>" in answer.text
+    assert "yours is <b>My title</b>, theirs is <b>Their title</b>" in answer.text
     again = {"version": "2", "merging": "1", "body": marked, "title": "T"}
     refused = await sent(home, "/memory/a/~edit", **again)
     assert refused.status_code == 409
@@ -187,7 +187,7 @@ async def test_an_edit_of_a_page_that_was_moved_or_deleted_meanwhile_stays(home:
     assert editor(answer.text) == "one\n\nmine\n"
     await home.client.delete("/api/pages/b", headers=home.bearer)
     answer = await sent(home, "/memory/b/~edit", version="2", body="one\n\nmine\n", title="T")
-    assert "was deleted while you were writing" in answer.text
+    assert "was deleted while you were editing" in answer.text
     assert (await sent(home, "/memory/b/~edit", body=editor(answer.text), title="T")).status_code == 303
     assert (await read(home, "b"))["body"] == "one\n\nmine\n"
 
@@ -208,7 +208,7 @@ async def test_new_move_delete_and_bring_back(home: House) -> None:
     assert (old.status_code, old.headers["Location"]) == (308, "/memory/ideas/engines")
     await sent(home, "/memory/ideas/engines/~delete")
     gone = await shown(home, "/memory/ideas/engines")
-    assert (gone.status_code, "Bring it back" in gone.text) == (404, True)
+    assert (gone.status_code, ">Restore</button>" in gone.text) == (404, True)
     await sent(home, "/memory/ideas/engines/~restore", version="1")
     assert (await shown(home, "/memory/ideas/engines")).status_code == 200
 
@@ -248,7 +248,7 @@ async def test_files_come_in_and_go_out(home: House) -> None:
     files = {"file": ("notes.zip", archive.getvalue())}
     assert (await home.client.post(path, files=files)).status_code == 403
     answer = await home.client.post(path, files=files, data={"csrf": token})
-    assert "<b>1</b> new" in answer.text
+    assert "<b>1</b> created" in answer.text
     one = {"file": ("Weekly Report.md", b"# Report\n")}
     answer = await home.client.post(path, files=one, data={"csrf": token})
     assert answer.headers["Location"] == "/memory/weekly-report"
@@ -268,7 +268,7 @@ async def test_search_tells_why_and_its_results_point_to_the_pages(home: House) 
     url = found.json()["results"][0]["url"]
     assert (await shown(home, url.removeprefix("http://127.0.0.1:8600"))).status_code == 200
     nothing = (await shown(home, "/memory?q=unheardofword")).text
-    assert "Nothing answers" in nothing
+    assert "No pages match" in nothing
     assert (await shown(home, f"/memory?q={'x' * 9000}&offset=99999")).status_code == 200
 
 

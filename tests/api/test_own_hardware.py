@@ -96,7 +96,7 @@ async def test_the_quote_the_list_and_the_pages_name_both_prices(tmp_path: Path)
         assert (service.json()["cost"], service.json()["list_price"]) == ("0.00", "0.04")
         await signed_in(home)
         listed = await home.client.get("/predictions", headers={"Accept": "text/html"})
-        assert "would cost 0.04 USD" in listed.text
+        assert "list price 0.04 USD" in listed.text
 
 
 async def test_time_on_own_hardware_is_free_and_shows_what_the_time_would_cost(either: Path) -> None:
@@ -344,7 +344,7 @@ async def test_the_operators_memory_has_no_plan_that_ends(tmp_path: Path) -> Non
 async def test_the_operators_page_says_that_nothing_is_refused_and_counts_nothing_down(home: House) -> None:
     await signed_in(home, home.operator)
     page = (await home.client.get("/account")).text
-    assert "it is never refused for lack of credit" in page
+    assert "its requests are never refused for lack of credit" in page
     assert "<dt>Balance</dt>" not in page
     await signed_in(home)
     other = (await home.client.get("/account")).text

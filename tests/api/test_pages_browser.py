@@ -163,13 +163,13 @@ async def test_the_menu_is_one_line_on_a_phone_and_opens_by_keyboard_and_nothing
         assert not await page.is_visible("text=Sign out")
         await page.focus(".menu summary")
         await page.keyboard.press("Enter")
-        await page.wait_for_selector(".top nav a:has-text('Catalogue')", state="visible")
-        for name in ("Catalogue", "Workflows"):
+        await page.wait_for_selector(".top nav a:has-text('Catalog')", state="visible")
+        for name in ("Catalog", "Workflows"):
             await page.keyboard.press("Tab")
             assert await page.evaluate("document.activeElement.textContent") == name
-        part = page.locator(".latest li", has_text="in its workflow")
+        part = page.locator(".latest li", has_text="in workflow")
         assert "0.00 USD" in await part.inner_text()
-        await part.get_by_text("in its workflow").click()
+        await part.get_by_text("in workflow").click()
         assert await page.inner_text("h1") == "space:turbo-text-to-image"
 
 

@@ -118,7 +118,7 @@ async def test_a_passkey_is_added_signs_in_and_is_removed(stand: tuple[House, st
         await page.click("#use-passkey button")
         await page.wait_for_url(f"{url}/predictions")
         await tab.open("/account/security")
-        assert "passkey" in await page.inner_text("#sessions tbody tr:has-text('this one')")
+        assert "passkey" in await page.inner_text("#sessions tbody tr:has-text('this session')")
         assert "passkey, Chrome on Linux" in await page.inner_text("#log")
         await page.click("button[aria-label='Remove the passkey My laptop']")
         await page.wait_for_selector("#passkeys:not(:has(table))")
@@ -127,7 +127,7 @@ async def test_a_passkey_is_added_signs_in_and_is_removed(stand: tuple[House, st
         tab.page.remove_listener("console", tab.note)  # the 401 that follows is wanted
         await page.click("#use-passkey button")
         told = page.locator("#use-passkey [role=status]")
-        await browser.playwright.expect(told).to_have_text("This passkey does not sign in here")
+        await browser.playwright.expect(told).to_have_text("The passkey is not valid for this server")
 
 
 @pytest.mark.browser

@@ -29,7 +29,7 @@ async def test_what_was_spent_and_got_back_adds_up_by_model(either_home: House) 
 
 async def test_the_account_shows_its_spending_and_each_charge_leads_to_its_receipt(home: House) -> None:
     await signed_in(home)
-    assert "Nothing was spent" in (await home.client.get("/account")).text
+    assert "No spending in this period" in (await home.client.get("/account")).text
     body = {"model": "ra1", "input": {"prompt": "a fox"}}
     made = (await home.client.post(RUN, json=body, headers=home.bearer)).json()["id"]
     page = (await home.client.get("/account?days=30")).text
@@ -53,7 +53,7 @@ def test_a_plot_stacks_the_dearest_below_and_sums_the_rest() -> None:
     drawn = plot(Spending({0: models, DAY_US: {"model-0": 50}}, models))
     first, second = drawn.columns
     assert len(drawn.legend) == 6
-    assert drawn.legend[-1][1:] == ("all others", sum((95, 94, 93)))
+    assert drawn.legend[-1][1:] == ("other models", sum((95, 94, 93)))
     assert [part.y for part in first.stretches] == sorted((p.y for p in first.stretches), reverse=True)
     assert round(sum(part.height for part in first.stretches)) == 110
     assert round(second.stretches[0].height, 1) == round(110 * 50 / sum(models.values()), 1)

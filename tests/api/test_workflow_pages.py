@@ -53,7 +53,7 @@ async def test_a_workflow_is_brought_in_shown_downloaded_and_is_nobody_elses(hom
     page = (await home.client.get(told["path"])).text
     assert "Say it" in page
     assert "<b>you</b>" not in page
-    assert "Yours" in (await home.client.get("/workflows")).text
+    assert "Your workflows" in (await home.client.get("/workflows")).text
     assert (await home.client.get("/workflows/my-graph/download")).content == content
     picture = await home.client.get("/workflows/my-graph/graph.svg")
     assert "sandbox" in picture.headers["Content-Security-Policy"]

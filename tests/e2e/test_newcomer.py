@@ -48,7 +48,7 @@ async def makes_a_picture(tab: Tab, pictures: Path) -> None:
 async def looks_around(tab: Tab, pictures: Path) -> None:
     """The catalogue."""
     page = tab.page
-    await page.click("text=Everything in the catalogue")
+    await page.click("text=All models in the catalog")
     await page.wait_for_url("**/catalog")
     assert await page.locator(".card").count() > 60
     await page.evaluate(

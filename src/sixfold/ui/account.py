@@ -29,7 +29,7 @@ _RIGHTS = {
     "memory.read": "read the memory",
     "memory.write": "write the memory",
     "account.read": "see balance and ledger",
-    "account.manage": "keys, secrets, payments, export, closing",
+    "account.manage": "manage keys, secrets, payments, export and deletion",
     "operate": "operate this server",
 }
 
@@ -64,7 +64,7 @@ class AccountPage:
         key_id = requests.path_value(request, "key_id")
         own = await self._services.database.read(keys.of_account(session.account.id))
         if all(row["id"] != key_id for row in own):
-            raise errors.NotFound(f"There is no live key {key_id}")
+            raise errors.NotFound(f"Key {key_id} not found")
         await self._services.database.write(keys.revoke(key_id))
         return RedirectResponse("/account#keys", 303)
 
@@ -136,14 +136,14 @@ class AccountPage:
 
 
 def in_words(scope: Scope) -> str:
-    """Return the limits of a key as a sentence fragment: `only ra1; 5 USD a day`; `none` without any."""
+    """Return the limits of a key as a sentence fragment: `only ra1; 5 USD per day`; `none` without any."""
     reach = f"only the collections {', '.join(scope.collections)}" if scope.collections else ""
     services = f"only {', '.join(scope.services)}" if scope.services else ""
     amounts = (
-        (None if scope.budget_day is None else money.format_usd(scope.budget_day), "USD a day"),
-        (None if scope.budget_month is None else money.format_usd(scope.budget_month), "USD a month"),
-        (scope.rpm, "requests a minute"),
-        (scope.tpm, "tokens a minute"),
+        (None if scope.budget_day is None else money.format_usd(scope.budget_day), "USD per day"),
+        (None if scope.budget_month is None else money.format_usd(scope.budget_month), "USD per month"),
+        (scope.rpm, "requests per minute"),
+        (scope.tpm, "tokens per minute"),
     )
     parts = [reach, services, *(f"{amount} {unit}" for amount, unit in amounts if amount is not None)]
     return "; ".join(part for part in parts if part) or "none"
@@ -171,7 +171,7 @@ def _budget(text: str) -> int | None:
     try:
         return money.parse_usd(text.strip())
     except ValueError:
-        problem = errors.Problem("budget", "A budget is an amount in USD, such as 5 or 0.50", "float_type")
+        problem = errors.Problem("budget", "budget must be an amount in USD, such as 5 or 0.50", "float_type")
         raise errors.InvalidInput([problem]) from None
 
 

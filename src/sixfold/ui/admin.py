@@ -31,7 +31,7 @@ _KINDS = {
     "weights": "Weights",
     "comfyui": "ComfyUI",
     "provider": "Providers",
-    "embedded": "Part of the program",
+    "embedded": "Built in",
     "relay": "Model servers",
     "graph": "Graphs",
     "space": "Spaces",
@@ -130,7 +130,7 @@ class AdminPages:
             if running.session.id == wanted
         ]
         if not found:
-            raise errors.NotFound("There is no such session here")
+            raise errors.NotFound("Session not found on this server")
         await self._services.live_sessions.close(wanted, Tenant(found[0].account_id))
         return RedirectResponse("/admin", 303)
 

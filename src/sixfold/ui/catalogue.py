@@ -27,17 +27,25 @@ from sixfold.web.services import WebServices
 
 # The sections of the page, with the template categories and output kinds of their models.
 SHELVES: Mapping[str, tuple[str, ...]] = {
-    "Pictures": ("Image", "image"),
-    "Films": ("Video", "video"),
-    "Sound": ("Audio", "audio"),
-    "Things": ("3D", "model3d"),
-    "Words and numbers": ("Text", "text", "json"),
+    "Images": ("Image", "image"),
+    "Videos": ("Video", "video"),
+    "Audio": ("Audio", "audio"),
+    "3D models": ("3D", "model3d"),
+    "Text and data": ("Text", "text", "json"),
     "Files": ("file",),
     "Workflows": (),
 }
 HUES = dict(
     zip(SHELVES, ("media", "gateway", "imagekit", "hosting", "memory", "quietly", "workflows"), strict=True)
 )
+# Earlier names of sections, which links may still use.
+_RENAMED = {
+    "Pictures": "Images",
+    "Films": "Videos",
+    "Sound": "Audio",
+    "Things": "3D models",
+    "Words and numbers": "Text and data",
+}
 # Models for internal use by other APIs.
 _INSIDE = ("graph-", "create_image")
 _WORKFLOW = "space:"
@@ -131,6 +139,7 @@ class CatalogPages:
         guest = await self._guests.of(request)
         wanted = request.query_params.get("q", "")[:100].strip().lower()
         shelf = request.query_params.get("shelf", "")
+        shelf = _RENAMED.get(shelf, shelf)
         models = [] if requests.cursor(request) else [*self._services.catalog.models()]
         following: str | None = None
         if guest is not None:
@@ -157,7 +166,7 @@ class CatalogPages:
         guest = await self._guests.of(request)
         name = requests.path_value(request, "name")
         if guest is None and name not in self._services.catalog:
-            raise errors.NotFound(f"There is no model {name}")
+            raise errors.NotFound(f"Model {name} not found")
         model = (
             self._services.catalog[name]
             if guest is None

@@ -17,7 +17,7 @@ async def read(request: Request) -> dict[str, str]:
     """Return the fields of a form; raises `UnsupportedMedia` or `BadRequest`."""
     raw = await request.body()
     if raw and bodies.media_type(request) != "application/x-www-form-urlencoded":
-        raise errors.UnsupportedMedia("This takes a form")
+        raise errors.UnsupportedMedia("The content type must be application/x-www-form-urlencoded")
     decode = functools.partial(bodies.decode_urlencoded, max_fields=_MAX_FIELDS, keep_blank=True)
     return await bodies.parse(decode, raw)
 

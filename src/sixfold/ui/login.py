@@ -20,10 +20,10 @@ from sixfold.web.sessions import SessionCookie
 _FORM_BYTES = 16_384
 _MAX_EMAIL, _MAX_TOKEN = 256, 256
 _AGAIN = (
-    f"This needs a sign-in of the last {FRESH_MINUTES} minutes. Nothing was changed: sign in, and you return "
-    "to the page, where you can send it again."
+    f"This requires a sign-in within the last {FRESH_MINUTES} minutes. Nothing was changed. Sign in to "
+    "return to the page, and submit it again."
 )
-_WRONG = "This address and password do not belong together"
+_WRONG = "Wrong email address or password"
 
 
 class LoginPages:

@@ -84,14 +84,14 @@ class ConsentPages:
         No redirect is made until the address is known to belong to the client.
         """
         if any(len(value) > _MAX_CHARS for value in asked.values()):
-            raise errors.BadRequest("A parameter of this request is too long")
+            raise errors.BadRequest(f"Parameters must have at most {_MAX_CHARS} characters")
         try:
             client = await self._services.database.read(oauth.client(asked.get("client_id", "")))
         except oauth.OAuthError as refused:
             raise errors.BadRequest(str(refused)) from refused
         uri = asked.get("redirect_uri") or (client.redirect_uris[0] if len(client.redirect_uris) == 1 else "")
         if not oauth.allows_redirect(client, uri):
-            raise errors.BadRequest("redirect_uri is none of those that this program registered")
+            raise errors.BadRequest("redirect_uri is not registered for this client")
         try:
             return oauth.parse_authorization_request(client, uri, asked, self._resources)
         except oauth.OAuthError as refused:

@@ -62,7 +62,7 @@ class OidcLoginPages:
     async def back(self, request: Request) -> Response:
         """Handle the callback, which is valid once and in the browser that started it."""
         if not self._services.trusted_hosts.trusts_host(request):
-            raise errors.Forbidden("This address is not this server's own")
+            raise errors.Forbidden("The Host header does not match this server")
         answer = {name: request.query_params[name] for name in _ANSWER if name in request.query_params}
         if any(len(value) > _MAX_CHARS for value in answer.values()):
             raise errors.BadRequest("A parameter of this request is too long")
@@ -78,7 +78,7 @@ class OidcLoginPages:
     async def _linked(self, request: Request, owner: str, who: Identity) -> Response:
         session = await self._services.sessions.of(request)
         if session is None or session.account.id != owner:
-            raise errors.Forbidden("Whoever began to link this is not signed in any more: begin anew")
+            raise errors.Forbidden("The account that started linking is no longer signed in: start again")
         await self._services.database.write(oidc_identities.link(owner, who))
         return RedirectResponse(f"{_SECURITY}?done=linked", 303)
 

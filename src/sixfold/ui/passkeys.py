@@ -25,7 +25,7 @@ from sixfold.web.sessions import CSRF_HEADER, SessionCookie
 _BODY_BYTES = 65_536
 _MAKING, _USING = "passkey.make", "passkey.use"
 _NO_STORE = {"Cache-Control": "no-store"}
-_NO_PLACE = "Passkeys need an address with a name: https, or http://localhost on this machine"
+_NO_PLACE = "Passkeys require https with a domain name, or http://localhost on this machine"
 
 
 def place(settings: Settings) -> RelyingParty | None:
@@ -73,7 +73,7 @@ class PasskeyPages:
         try:
             made = library.made(here, asked, _answer(given))
         except library.WebAuthnError as error:
-            raise errors.BadRequest(f"This passkey cannot be kept: {error}") from error
+            raise errors.BadRequest(f"The passkey cannot be stored: {error}") from error
         name = given.get("name")
         added = passkeys.add(
             session.account.id,
@@ -116,7 +116,7 @@ class PasskeyPages:
         try:
             account_id = await self._holder(library, library.unwrapped(kept["asked"]), answer)
         except library.WebAuthnError as error:
-            raise errors.Unauthenticated("This passkey does not sign in here") from error
+            raise errors.Unauthenticated("The passkey is not valid for this server") from error
         attempt.succeed()
         following = given.get("next")
         wanted = sessions.own_path(following if isinstance(following, str) else "")
@@ -130,7 +130,7 @@ class PasskeyPages:
         database = self._services.database
         known = await database.read(passkeys.get(library.credential(answer)))
         if known is None or library.holder(answer) not in ("", known.account_id):
-            raise library.WebAuthnError("it is nobody's here")
+            raise library.WebAuthnError("it is unknown")
         uses = library.used(self._here(), asked, answer, known.public_key, known.uses)
         await database.write(passkeys.record_use(known, uses))
         return (await database.read(accounts.by_id(known.account_id))).id
@@ -156,7 +156,7 @@ class PasskeyPages:
 def _answer(given: dict[str, Any]) -> dict[str, Any]:
     credential = given.get("credential")
     if not isinstance(credential, dict):
-        raise errors.InvalidInput.of("credential", "credential must be what the browser's authenticator gave")
+        raise errors.InvalidInput.of("credential", "credential must be the object returned by the browser")
     return cast("dict[str, Any]", credential)
 
 

@@ -29,7 +29,7 @@ from sixfold.web.services import WebServices
 # Limit on a file whose metadata is read.
 _MOST_BYTES = 256 * 2**20
 _FORM_BYTES = 4096
-_STRANGE = "This file says nothing of its origin: it was not made by Sixfold, or its metadata was removed"
+_STRANGE = "The file has no manifest: it was not made by Sixfold, or its metadata was removed"
 
 
 class ProvenancePages:

@@ -52,10 +52,10 @@ from sixfold.web.services import WebServices
 from sixfold.web.sessions import CSRF_HEADER
 
 _AREAS = (
-    ("media", "Media API", "Pictures and films by a key in the body"),
+    ("media", "Media API", "Images and videos with a key in the body"),
     ("gateway", "Gateway", "One endpoint, one key, many models"),
-    ("imagekit", "Image kit", "Pictures by query string, style transfer"),
-    ("memory", "Memory", "Pages that agents and people share"),
+    ("imagekit", "Image utility", "Images by query string, style transfer"),
+    ("memory", "Memory", "Pages shared by agents and people"),
     ("hosting", "Hosting", "Models as predictions with a queue"),
     ("workflows", "Workflows", "Node graphs as typed APIs"),
 )

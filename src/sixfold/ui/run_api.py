@@ -189,7 +189,7 @@ class RunRoutes:
             raise errors.BadRequest("input must be an object")
         terms = {name: body[name] for name in _TERMS if body.get(name)}
         if not all(isinstance(value, str) for value in terms.values()):
-            raise errors.BadRequest("hardware and variant must be texts")
+            raise errors.BadRequest("hardware and variant must be strings")
         model = await self._services.pipeline.find(str(body.get("model", "")), guest.account_id)
         inputs = cast("dict[str, Any]", given)
         if model.name not in self._services.templates:

@@ -33,35 +33,35 @@ _LINES = 30
 _MAX_CURSOR = 64
 _LEAST_PASSWORD, _MOST_PASSWORD = 8, MAX_PASSWORD
 _DONE = {
-    "password": "Your password is changed. Every other session and every program's access is ended.",
-    "session": "The session is ended.",
-    "sessions": "Every other session is ended.",
-    "linked": "This sign-in is linked to your account.",
-    "unlinked": "This sign-in is no longer linked.",
+    "password": "Your password has been changed. All other sessions and programs' access have ended.",
+    "session": "The session has ended.",
+    "sessions": "All other sessions have ended.",
+    "linked": "The sign-in has been linked to your account.",
+    "unlinked": "The sign-in has been unlinked.",
 }
 # Descriptions of the audit log's actions.
 _TOLD = {
     "signin": "Signed in",
     "session.end": "Ended a session",
     "session.end_all": "Ended all other sessions",
-    "account.create": "The account was made",
-    "account.credit": "Credited by the operator",
+    "account.create": "Created the account",
+    "account.credit": "Credit from the operator",
     "account.password": "Changed the password",
     "account.plan": "Plan",
     "account.top_up": "Paid by card",
-    "account.reversal": "A card payment was taken back or given again",
-    "account.deposit": "Tokens came",
-    "account.export": "Took out all data",
-    "account.close": "Asked to be erased",
-    "account.keep": "Kept the account after all",
+    "account.reversal": "Card payment reversed or restored",
+    "account.deposit": "Token deposit",
+    "account.export": "Exported all data",
+    "account.close": "Requested deletion",
+    "account.keep": "Canceled the deletion",
     "identity.link": "Linked a sign-in",
     "identity.unlink": "Unlinked a sign-in",
-    "key.create": "Made a key",
+    "key.create": "Created a key",
     "key.revoke": "Revoked a key",
     "key.revoke_all": "Revoked all keys",
-    "oauth.grant": "Let a program in",
-    "oauth.end": "Ended a program's access",
-    "oauth.end_all": "Ended every program's access",
+    "oauth.grant": "Granted access to a program",
+    "oauth.end": "Revoked a program's access",
+    "oauth.end_all": "Revoked all programs' access",
     "passkey.add": "Added a passkey",
     "passkey.remove": "Removed a passkey",
 }
@@ -90,13 +90,13 @@ class SecurityPages:
         account, database = session.account, self._services.database
         new = form.get("password", "")
         if not _LEAST_PASSWORD <= len(new) <= _MOST_PASSWORD:
-            problem = f"A password has {_LEAST_PASSWORD} to {_MOST_PASSWORD} characters"
+            problem = f"The password must have {_LEAST_PASSWORD} to {_MOST_PASSWORD} characters"
             return await self._render(session, problem=problem)
         if account.password_hash is not None:
             attempt = self._entrance.attempts.with_session(request, account)
             current = form.get("current", "")
             if not await self._entrance.knows(request, attempt, current, account.password_hash):
-                return await self._render(session, problem="The present password is another one")
+                return await self._render(session, problem="The current password is wrong")
         hashed = await asyncio.to_thread(passwords.make, new)
         change = credentials.change_password(
             account.id, hashed, session.token, with_keys=form.get("end_keys") == "1"

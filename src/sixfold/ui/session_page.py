@@ -33,7 +33,7 @@ class SessionPages:
         name = requests.path_value(request, "model")
         templates = self._services.templates
         if name not in templates or not templates[name].session:
-            raise errors.NotFound(f"{name[:100]} has no sessions")
+            raise errors.NotFound(f"{name[:100]} has no live sessions")
         model = self._services.catalog[name]
         return self._pages.render(
             "live.html",

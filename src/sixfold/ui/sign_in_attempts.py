@@ -92,7 +92,7 @@ class SignInAttempts:
             return
         if self._waiting >= _MAX_WAITING:
             self._record(request)
-            raise errors.TooManyRequests("Too many people sign in at this moment: ask again soon")
+            raise errors.TooManyRequests("Too many sign-ins at the moment: try again shortly")
         self._waiting += 1
         try:
             async with self._checks[False]:

@@ -9,7 +9,7 @@ from sixfold.core.accounts.ledger_queries import Spending
 
 SPANS = (14, 30, 90)
 _HUES = ("hosting", "media", "gateway", "memory", "workflows", "imagekit")
-_OTHERS = "all others"
+_OTHERS = "other models"
 # Height of the chart in its own units; the width is 700.
 _TALL = 110
 

@@ -92,7 +92,7 @@ def credential(answer: dict[str, Any]) -> bytes:
     try:
         return base64url_to_bytes(answer["id"])
     except _NOT_THESE as error:
-        raise WebAuthnError("it names no passkey") from error
+        raise WebAuthnError("it has no credential ID") from error
 
 
 def holder(answer: dict[str, Any]) -> str:

@@ -34,7 +34,7 @@ def shown(text: str, context: RenderContext = HERE) -> str:
             '<span class="kind">works at</span> <a class="wiki" href="/memory/companies/acme">',
         ),
         ("[Ben](ben.md)", '<a href="/memory/people/ben">Ben</a>'),
-        ("[[nobody]]", '<a class="unwritten" title="not yet written">nobody</a>'),
+        ("[[nobody]]", '<a class="unwritten" title="no page yet">nobody</a>'),
         ("[[acme#How it began|it]]", '<a class="wiki" href="/memory/companies/acme#s-how-it-began">it</a>'),
         ("[[acme#^block]]", '<a class="wiki" href="/memory/companies/acme">Acme</a>'),
         ("[[#How it began]]\n## How it began", '<a href="#s-how-it-began">How it began</a>'),
@@ -170,5 +170,5 @@ def test_a_snippet_marks_what_was_found_and_leaves_out_syntax_and_title() -> Non
 
 def test_reasons_are_told_largest_first_with_their_share() -> None:
     told = why({"text": 0.2, "relation": 0.8, "recency": 0.0, "words": {"a": 1.0}})
-    assert told == [("it answers the relation", 0.8, 1.0), ("words on the page", 0.2, 0.25)]
+    assert told == [("matches the relation", 0.8, 1.0), ("words on the page", 0.2, 0.25)]
     assert why(None) == []

@@ -20,7 +20,7 @@ FOLDER = _CARRIED if _CARRIED.is_dir() else _PACKAGE.parents[1] / "docs"
 SECTIONS: Mapping[str, str] = {
     "start": "Start",
     "howto": "How to",
-    "reference": "Look up",
+    "reference": "Reference",
     "reference/http": "HTTP",
     "architecture": "Architecture",
 }

@@ -51,7 +51,7 @@ class MemoryFilePages:
     async def take_in(self, request: Request, visitor: MemoryUser) -> Response:
         """Import an archive, or one Markdown file as a new page."""
         if bodies.media_type(request) != "multipart/form-data":
-            raise errors.UnsupportedMedia("This takes a form with a file")
+            raise errors.UnsupportedMedia("The request must be a multipart form with a file")
         async with multipart.form(request, max_files=1, max_fields=4) as form:
             csrf, file = form.get("csrf"), form.get("file")
             self._doors.guard(request, visitor, csrf if isinstance(csrf, str) else None)
@@ -70,12 +70,12 @@ class MemoryFilePages:
     async def _one(self, visitor: MemoryUser, file: UploadFile) -> Response:
         slug = slugs.loosely(Path(file.filename or "").stem)
         if slug is None:
-            raise errors.BadRequest("The file's name gives no slug")
+            raise errors.BadRequest("The file name must have at least one letter or digit")
         raw = await file.read(self._services.settings.memory_page_bytes + 1)
         try:
             text = raw.decode("utf-8-sig")
         except UnicodeDecodeError as error:
-            raise errors.BadRequest("The file is no text in UTF-8") from error
+            raise errors.BadRequest("The file is not UTF-8 text") from error
         saved = await self._memory.write(visitor.caller, PageWrite(slug, text, whole=True), WriteTerms())
         return RedirectResponse(page_path(saved.page.slug), 303)
 

@@ -83,9 +83,7 @@ def render(body: str, context: RenderContext) -> RenderedPage:
 
 def _rendered(body: str, context: RenderContext) -> RenderedPage:
     if len(body) > MOST_CHARS:
-        raise render_limits.RenderTooLarge(
-            f"it has {len(body)} characters; the limit for a layout is {MOST_CHARS}"
-        )
+        raise render_limits.RenderTooLarge(f"it has {len(body)} characters (limit {MOST_CHARS})")
     if body.count("[") > _MOST_BRACKETS:
         raise render_limits.RenderTooLarge(f"it has more than {_MOST_BRACKETS} opening brackets")
     env = render_limits.environment(len(body), context=context)
@@ -263,7 +261,7 @@ class _PageRenderer(render_limits.BoundedRenderer):
             return f'<img src="{html.escape(src)}" alt="{alt}" loading="lazy">'
         if src.lower().startswith(("http://", "https://")):
             host = html.escape(urlsplit(src).netloc)
-            shown = f"{alt}, a picture at {host}" if alt else f"A picture at {host}"
+            shown = f"{alt}, image at {host}" if alt else f"Image at {host}"
             return f'<a class="outside-picture" href="{html.escape(src)}" {_OUTSIDE}>{shown}</a>'
         return f'<span class="attachment">{alt or html.escape(unquote(src))}</span>'
 
@@ -340,8 +338,8 @@ def _to_page(text: str, meta: Mapping[str, str], mention: PageMention | None, co
 
 def _unwritten_open(target: str, context: RenderContext) -> str:
     if not context.may_write:
-        return '<a class="unwritten" title="not yet written">'
-    return f'<a class="unwritten" href="/memory/~new?slug={quote(target, safe="")}" title="not yet written">'
+        return '<a class="unwritten" title="no page yet">'
+    return f'<a class="unwritten" href="/memory/~new?slug={quote(target, safe="")}" title="no page yet">'
 
 
 def _parser() -> MarkdownIt:

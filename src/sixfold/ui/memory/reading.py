@@ -229,4 +229,4 @@ def _by_type(found: list[Link]) -> dict[str, list[Link]]:
 def _number(text: str) -> int:
     if text.isascii() and text.isdigit() and len(text) < 10:
         return int(text)
-    raise errors.BadRequest("A version is a number")
+    raise errors.BadRequest("version must be a number")

@@ -31,8 +31,8 @@ _REFUSED = (
     errors.StoreFailed,
     errors.Conflict,
 )
-_MARKS_LEFT = "Some lines still stand between marks: choose one side of each, or save them as they are."
-_GONE = "The page was deleted while you were writing. Saving brings it back with what stands here."
+_MARKS_LEFT = "Some conflict markers are left: choose a side for each, or save with the markers."
+_GONE = "The page was deleted while you were editing. Saving restores it with this text."
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class WritePages:
             named = replace(typed, slug=slugs.normalize(name))
             saved = await self._memory.write(visitor.caller, editing.wanted(named, None), WriteTerms())
         except errors.Conflict as error:
-            taken = f"There is a page {name} already: choose another slug, or edit that page."
+            taken = f"Page {name} already exists: choose another slug, or edit that page."
             return await self._editor(visitor, EditDesk(typed, problem=taken, status=error.status))
         except _REFUSED as error:
             return await self._editor(visitor, _refused(typed, error))
@@ -207,7 +207,7 @@ class WritePages:
         form = await self._doors.form(request, visitor)
         action = form.get("action", "")
         if action not in {"confirm", "dismiss"}:
-            raise errors.BadRequest("A link is confirmed or dismissed")
+            raise errors.BadRequest("action must be confirm or dismiss")
         link = Link("", form.get("to", ""), form.get("type", ""))
         page = await self._memory.relink(visitor.caller, slug_of(request), (action, link), FREELY)
         return RedirectResponse(f"{page_path(page.slug)}#inferred", 303)
@@ -215,7 +215,7 @@ class WritePages:
 
 def _check(visitor: MemoryUser, page: MemoryPage | None = None) -> None:
     if page is not None and not visitor.caller.may_change(page.collections):
-        raise errors.Forbidden(f"This key may read {page.slug}, and not change it")
+        raise errors.Forbidden(f"This key may not change {page.slug}")
 
 
 def _refused(typed: TypedPage, error: SixfoldError) -> EditDesk:

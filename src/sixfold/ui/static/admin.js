@@ -1,5 +1,5 @@
 "use strict";
-// The operator's page looks again every few seconds, as long as somebody looks at it.
+// Reload the operator's page every few seconds while it is visible.
 const EVERY = 3000;
 
 async function look() {

@@ -1,5 +1,5 @@
 "use strict";
-// Cards that move or sound: a film plays while one looks at its card, a sound when it is asked to.
+// Example cards: videos play while the card is hovered or focused, audio plays on click.
 (() => {
   const still = matchMedia("(prefers-reduced-motion: reduce)");
   for (const reel of document.querySelectorAll("[data-reel]")) {

@@ -1,5 +1,5 @@
 "use strict";
-// Every page: a file that was made here, dropped anywhere, opens its form again; a graph becomes a workflow.
+// Dropping a file made by Sixfold on any page opens its form; dropping a workflow imports it.
 (() => {
   const csrf = document.body.dataset.csrf ?? "";
   const told = document.getElementById("dropped");
@@ -9,7 +9,7 @@
   const say = (text) => { told.hidden = !text; told.textContent = text; };
   const curtain = (up) => document.body.classList.toggle("dropping", up);
   const carries = (event) => event.dataTransfer?.types.includes("Files");
-  const taken = (event) => event.target.closest?.("[data-drop]"); // a form's own place for files
+  const taken = (event) => event.target.closest?.("[data-drop]"); // a file field of a form
 
   async function send(path, file) {
     const headers = { "Content-Type": file.type || "application/octet-stream" };
@@ -26,12 +26,12 @@
       if (good) location.href = found.path;
       else say(found.error);
     } catch {
-      say("The server does not answer.");
+      say("The server does not respond.");
     }
   }
 
   async function open(file) {
-    say(`Looking into ${file.name} …`);
+    say(`Reading the metadata of ${file.name} …`);
     try {
       const [good, found] = await send("/pages/origin", file);
       if (!good) { say(found.error); return; }
@@ -39,7 +39,7 @@
       sessionStorage.setItem("again", JSON.stringify({ ...found, file: file.name }));
       location.href = `/catalog/${encodeURIComponent(found.model)}`;
     } catch {
-      say("The server does not answer.");
+      say("The server does not respond.");
     }
   }
 

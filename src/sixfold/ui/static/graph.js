@@ -1,5 +1,5 @@
 "use strict";
-// A graph that is moved and looked at closely; its nodes light up while a run goes, and name their inputs.
+// The workflow graph: panning and zooming, node states during a run, and input labels.
 for (const pane of document.querySelectorAll("[data-pane]")) {
   const SVG = "http://www.w3.org/2000/svg";
   const picture = pane.querySelector("svg");
@@ -7,7 +7,7 @@ for (const pane of document.querySelectorAll("[data-pane]")) {
   const nodes = new Map([...picture.querySelectorAll("[data-node]")].map((each) => [each.dataset.node, each]));
   const titles = (node) => node.querySelector("title").textContent;
 
-  // -- moving and coming closer --------------------------------------------------------------------
+  // -- panning and zooming -------------------------------------------------------------------------
 
   let [x, y, scale] = [0, 0, 1];
   const draw = () => { picture.style.transform = `translate(${x}px, ${y}px) scale(${scale})`; };
@@ -23,7 +23,7 @@ for (const pane of document.querySelectorAll("[data-pane]")) {
     return [event.clientX - box.x, event.clientY - box.y];
   };
 
-  const held = new Map(); // fingers, by the pointer's id
+  const held = new Map(); // touches by pointer ID
   const spread = () => {
     const [a, b] = [...held.values()];
     return [Math.hypot(a[0] - b[0], a[1] - b[1]), (a[0] + b[0]) / 2, (a[1] + b[1]) / 2];
@@ -66,8 +66,8 @@ for (const pane of document.querySelectorAll("[data-pane]")) {
 
   const { width: wide, height: tall } = picture.viewBox.baseVal;
   pane.style.height = `${Math.min(0.72 * innerHeight, Math.max(innerWidth > 700 ? 320 : 220, (pane.clientWidth * tall) / wide))}px`;
-  const small = 0.9 / Math.min(pane.clientWidth / wide, pane.clientHeight / tall); // ten pixels for the smallest words
-  if (small > 1) closer(small, 0); // where its words could not be read, one begins closer, at its beginning
+  const small = 0.9 / Math.min(pane.clientWidth / wide, pane.clientHeight / tall); // at least ten pixels for the smallest text
+  if (small > 1) closer(small, 0); // zoom in to the start of the graph if its text would be illegible
 
   // -- inputs on their nodes -----------------------------------------------------------------------
 
@@ -134,7 +134,7 @@ for (const pane of document.querySelectorAll("[data-pane]")) {
     said.textContent = `${ended.size} of ${nodes.size} nodes. ${titles(node)} ${word}.`;
   }
 
-  let turn = Promise.resolve(); // one after another, so that what takes no time is seen too
+  let turn = Promise.resolve(); // one after another, so that fast nodes are visible too
   const pause = matchMedia("(prefers-reduced-motion: reduce)").matches ? 0 : 60;
   document.addEventListener("followed", reset);
   document.addEventListener("node", (event) => {

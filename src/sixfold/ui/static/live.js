@@ -1,5 +1,5 @@
 "use strict";
-// One live session: frames or poses onto a canvas, keys and words back to the server.
+// A live session: draw frames or poses on a canvas, send keys and prompts to the server.
 const form = document.getElementById("live");
 const canvas = document.getElementById("canvas");
 const pen = canvas.getContext("2d");
@@ -27,7 +27,7 @@ async function frame(blob) {
   socket?.readyState === WebSocket.OPEN && socket.send(JSON.stringify({ type: "credit", n: 1 }));
 }
 
-function poster() { // what such a session looks like, until the first frame is there
+function poster() { // shown until the first frame arrives
   const picture = new Image();
   picture.onload = () => {
     if (frames) return;
@@ -42,7 +42,7 @@ function poster() { // what such a session looks like, until the first frame is 
 
 // -- poses ------------------------------------------------------------------------------------------
 
-const SCALE = 150; // pixels of a metre
+const SCALE = 150; // pixels per meter
 const seen = (x, y, z) => [canvas.width / 2 + (x - root[0]) * SCALE + (z - root[2]) * 40, canvas.height * 0.82 - y * SCALE + (z - root[2]) * 40];
 const LIMBS = [
   ["pelvis", "spine"], ["spine", "chest"], ["chest", "neck"], ["neck", "head"],
@@ -106,7 +106,7 @@ async function begin(event) {
   socket = new WebSocket(`${location.origin.replace("http", "ws")}${told.path}`);
   socket.onmessage = hear;
   socket.onopen = () => socket.send(JSON.stringify({ type: "hello" }));
-  socket.onclose = () => { form.querySelector(".primary").textContent = "Begin again"; };
+  socket.onclose = () => { form.querySelector(".primary").textContent = "Start again"; };
   form.querySelector(".primary").textContent = "Change";
   canvas.focus();
 }

@@ -1,5 +1,5 @@
 "use strict";
-// The start page's box: one request, then the picture and its receipt.
+// The form of the start page: one request, then the image and its receipt.
 const form = document.getElementById("make");
 const byId = (id) => document.getElementById(id);
 
@@ -29,7 +29,7 @@ function show(made, prompt) {
   receipt.classList.add("fresh");
   const link = document.createElement("a");
   link.href = `/predictions/${made.id}`;
-  link.textContent = "its origin, and what to make of it";
+  link.textContent = "provenance and lineage";
   byId("maker").replaceChildren(`${made.engine}, quality ${made.quality}: `, link);
   byId("result").hidden = false;
 }
@@ -41,16 +41,16 @@ async function make(event) {
   const headers = { "Content-Type": "application/json" };
   if (form.dataset.csrf) headers["X-CSRF-Token"] = form.dataset.csrf;
   button.disabled = true;
-  note.textContent = "On its way …";
+  note.textContent = "Running …";
   try {
     const body = JSON.stringify({ prompt: form.prompt.value, model: form.model.value });
     const response = await fetch("/pages/make", { method: "POST", headers, body });
     const made = await response.json();
     if (!response.ok) note.textContent = made.error;
-    else if (made.status === "succeeded") { show(made, form.prompt.value); note.textContent = "Made."; }
-    else note.textContent = made.error ?? `It is still ${made.status}.`;
+    else if (made.status === "succeeded") { show(made, form.prompt.value); note.textContent = "Done."; }
+    else note.textContent = made.error ?? `Status: ${made.status}.`;
   } catch {
-    note.textContent = "The server does not answer.";
+    note.textContent = "The server does not respond.";
   } finally {
     button.disabled = false;
   }

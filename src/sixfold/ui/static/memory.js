@@ -1,6 +1,6 @@
 "use strict";
-// The memory's pages work without this. It adds search as one types, the preview beside the editor, and choosing
-// a side of a conflict by a button. What it puts on the page was escaped by the server.
+// The memory's pages work without this script. It adds search while typing, a preview beside the editor, and
+// buttons that choose a side of a conflict. The server escapes the HTML that it inserts.
 const one = (selector) => document.querySelector(selector);
 
 function later(work, ms) {
@@ -12,7 +12,7 @@ function put(place, text) {
   place.replaceChildren(...new DOMParser().parseFromString(text, "text/html").body.childNodes);
 }
 
-// -- search as one types ----------------------------------------------------------------------
+// -- search while typing ----------------------------------------------------------------------
 
 function searching(form) {
   const box = form.elements.q, results = one("#results"), lists = one("#lists");
@@ -72,7 +72,7 @@ function writing(form) {
       const top = place.scrollTop;
       put(place, await answer.text());
       place.scrollTop = top;
-    } catch { /* the text stays as it was last shown */ }
+    } catch { /* keep the previous preview */ }
   }
   const soon = later(show, 150);
   form.addEventListener("input", soon);

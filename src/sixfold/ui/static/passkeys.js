@@ -1,5 +1,5 @@
 "use strict";
-// Passkeys: the server asks, the device answers, the server checks. Bytes travel as base64url.
+// Passkeys: WebAuthn registration and sign-in. Bytes are sent as base64url.
 const bytes = (text) => Uint8Array.from(atob(text.replace(/-/g, "+").replace(/_/g, "/")), (c) => c.charCodeAt(0));
 const text = (buffer) => btoa(String.fromCharCode(...new Uint8Array(buffer)))
   .replace(/\+/g, "-").replace(/\//g, "_").replace(/=+$/, "");
@@ -33,13 +33,13 @@ function answer(credential) {
   return { id: credential.id, rawId: text(credential.rawId), type: credential.type, response };
 }
 
-// A device that was asked and said no is no fault; all else is told.
-const told = (error) => (error.name === "NotAllowedError" ? "Nothing was done." :
-  error.name === "InvalidStateError" ? "This device has a passkey for you already." : error.message);
+// Declining on the device is not an error; all other errors are shown.
+const told = (error) => (error.name === "NotAllowedError" ? "Canceled." :
+  error.name === "InvalidStateError" ? "This device already has a passkey for this account." : error.message);
 
 async function attempt(note, button, work) {
   button.disabled = true;
-  note.textContent = "Your device asks you …";
+  note.textContent = "Confirm on your device …";
   try {
     await work();
   } catch (error) {
@@ -56,7 +56,7 @@ making?.addEventListener("submit", (event) => {
   event.preventDefault();
   const note = making.querySelector("[role=status]");
   if (elsewhere(making)) {
-    note.replaceChildren("Passkeys belong to ", Object.assign(document.createElement("a"),
+    note.replaceChildren("Passkeys are used at ", Object.assign(document.createElement("a"),
       { href: making.dataset.origin + location.pathname, textContent: making.dataset.origin }), ": open this page there.");
     return;
   }

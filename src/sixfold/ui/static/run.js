@@ -1,5 +1,5 @@
 "use strict";
-// A model's form: the price while one types, files into drop zones, a run followed to its end.
+// The form of a model: price updates, file uploads, and progress of a run.
 const form = document.getElementById("run");
 const followed = document.querySelector("[data-follow]");
 const csrf = (form ?? followed)?.dataset.csrf ?? "";
@@ -12,7 +12,7 @@ async function ask(path, body, type = "application/json") {
   return [response.ok, await response.json()];
 }
 
-// -- what was given ---------------------------------------------------------------------------------
+// -- inputs -----------------------------------------------------------------------------------------
 
 function valueOf(control) {
   const type = control.dataset.type;
@@ -82,14 +82,14 @@ function see(control) {
   if (place.hidden) return;
   const shown = document.createElement(tag);
   shown.src = path;
-  if (tag === "img") shown.alt = "What was given";
+  if (tag === "img") shown.alt = "Input";
   else shown.controls = true;
   place.replaceChildren(shown);
 }
 
 async function upload(zone, file) {
   const [hint, target] = [zone.querySelector(".choose"), zone.querySelector("[data-type]")];
-  hint.textContent = `Taking ${file.name} in …`;
+  hint.textContent = `Uploading ${file.name} …`;
   try {
     const [good, told] = await ask("/pages/uploads", file, file.type || "application/octet-stream");
     hint.textContent = good ? file.name : told.error;
@@ -97,7 +97,7 @@ async function upload(zone, file) {
     target.value = told.url;
     target.dispatchEvent(new Event("input", { bubbles: true }));
   } catch {
-    hint.textContent = "The server does not answer.";
+    hint.textContent = "The server does not respond.";
   }
 }
 
@@ -122,7 +122,7 @@ function fail(text) {
 }
 
 function stage(told) {
-  if (told.status === "queued") return told.position ? `Queued behind ${told.position}` : "Queued";
+  if (told.status === "queued") return told.position ? `Queued, ${told.position} ahead` : "Queued";
   return { starting: "A worker starts", running: "Running", canceling: "Stopping" }[told.status] ?? told.status;
 }
 
@@ -137,7 +137,7 @@ function follow(id) {
     document.dispatchEvent(new CustomEvent("followed"));
     const events = new EventSource(`/pages/predictions/${id}/events`);
     events.addEventListener("node", (event) => {
-      document.dispatchEvent(new CustomEvent("node", { detail: JSON.parse(event.data) })); // graph.js lights it up
+      document.dispatchEvent(new CustomEvent("node", { detail: JSON.parse(event.data) })); // handled by graph.js
     });
     events.addEventListener("progress", (event) => {
       progress.value = JSON.parse(event.data).progress;
@@ -171,7 +171,7 @@ async function run(event) {
     if (good) await follow(told.id);
     else if (!told.errors) fail(told.error);
   } catch {
-    fail("The server does not answer.");
+    fail("The server does not respond.");
   } finally {
     button.disabled = false;
   }
@@ -203,7 +203,7 @@ function again() {
   if (found.prediction) {
     const link = document.createElement("a");
     link.href = `/predictions/${found.prediction}`;
-    link.textContent = "Its origin and lineage";
+    link.textContent = "Provenance and lineage";
     place.append(link);
   }
   place.hidden = false;

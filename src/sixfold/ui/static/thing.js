@@ -1,5 +1,5 @@
 "use strict";
-// A turntable for GLB files: triangles with a base colour or its texture, one light, drag or arrow keys.
+// A viewer for GLB files: base color or texture, one light, rotated by dragging or arrow keys.
 window.thing = (() => {
   const VERTEX = `attribute vec3 p; attribute vec3 n; attribute vec2 t; attribute vec4 c; uniform mat4 view; uniform mat4 turn;
     varying vec3 normal; varying vec2 uv; varying vec4 tint;
@@ -38,7 +38,7 @@ window.thing = (() => {
 
   function read(buffer) {
     const view = new DataView(buffer);
-    if (view.getUint32(0, true) !== 0x46546c67) throw new Error("This is no GLB");
+    if (view.getUint32(0, true) !== 0x46546c67) throw new Error("The file is not a GLB");
     const length = view.getUint32(12, true);
     const json = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 20, length)));
     return { json, bytes: buffer.slice(28 + length) };

@@ -1,5 +1,5 @@
 "use strict";
-// What a picture tag cannot show: sound as a wave, and things that turn (thing.js).
+// Waveforms of audio, and 3D models (thing.js).
 window.viewers = (() => {
   async function wave(canvas) {
     const data = await (await fetch(canvas.dataset.wave)).arrayBuffer();
