@@ -83,13 +83,13 @@ class AdminPages:
     async def engines(self, _request: Request, guest: PageUser) -> Response:
         """Show all engines with what they need, available ones first, and errors in model files."""
         benches = self._benches({})
-        shelves: dict[str, list[TestbedState]] = {title: [] for title in (*_KINDS.values(), _OTHERS)}
+        groups: dict[str, list[TestbedState]] = {title: [] for title in (*_KINDS.values(), _OTHERS)}
         for bench in sorted(benches, key=lambda bench: not bench.standing.ready):
-            shelves[_KINDS.get(bench.spec.kind, _OTHERS)].append(bench)
+            groups[_KINDS.get(bench.spec.kind, _OTHERS)].append(bench)
         return self._pages.render(
             "admin/engines.html",
             guest.session,
-            shelves={title: found for title, found in shelves.items() if found},
+            groups={title: found for title, found in groups.items() if found},
             ready=sum(bench.standing.ready for bench in benches),
             total=len(benches),
             faults=sorted(self._services.model_faults.items()),

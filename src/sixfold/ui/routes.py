@@ -35,7 +35,7 @@ from sixfold.ui import (
     specimens,
     workflows,
 )
-from sixfold.ui.catalogue import CatalogPages
+from sixfold.ui.catalog import CatalogPages
 from sixfold.ui.docs import routes as guides
 from sixfold.ui.guests import PageAuth
 from sixfold.ui.login_session import LoginSessions
@@ -184,9 +184,9 @@ def build_apis(
     site, static, shown = UserInterface(services), StaticFiles(STATIC), StaticFiles(specimens.FOLDER)
     fonts = StaticFiles(STATIC / "fonts")
     guests, showing, entrance = PageAuth(services), OutputView(site.pages), LoginSessions(services)
-    catalogue = CatalogPages(services, site.pages, guests)
+    catalog = CatalogPages(services, site.pages, guests)
     predictions = PredictionPages(services, site.pages, showing)
-    shelf = None if spaces is None else WorkflowPages(services, site.pages, guests, spaces)
+    workflow_pages = None if spaces is None else WorkflowPages(services, site.pages, guests, spaces)
     pages = ApiGroup(
         "ui",
         site.pages.dialect,
@@ -200,9 +200,9 @@ def build_apis(
             *lab.routes(services, site.pages, guests),
             *gallery.routes(services, site.pages),
             *session_page.routes(services, site.pages, guests),
-            *workflows.page_routes(shelf),
-            RouteEntry("/catalog", {"GET": catalogue.show}, access=rights.PUBLIC),
-            RouteEntry("/catalog/{name}", {"GET": catalogue.one}, access=rights.PUBLIC),
+            *workflows.page_routes(workflow_pages),
+            RouteEntry("/catalog", {"GET": catalog.show}, access=rights.PUBLIC),
+            RouteEntry("/catalog/{name}", {"GET": catalog.one}, access=rights.PUBLIC),
             RouteEntry("/predictions", {"GET": guests.page(predictions.show)}, access=rights.RUN),
             RouteEntry(
                 "/predictions/{prediction_id}", {"GET": guests.page(predictions.one)}, access=rights.RUN
@@ -227,7 +227,7 @@ def build_apis(
             *keys,
             *run_api.routes(services, showing, guests),
             *provenance.part_routes(services, guests),
-            *workflows.part_routes(shelf),
+            *workflows.part_routes(workflow_pages),
         ),
     )
     if "memory" in services.settings.areas:

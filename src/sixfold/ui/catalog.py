@@ -26,7 +26,7 @@ from sixfold.web import requests
 from sixfold.web.services import WebServices
 
 # The sections of the page, with the template categories and output kinds of their models.
-SHELVES: Mapping[str, tuple[str, ...]] = {
+SECTIONS: Mapping[str, tuple[str, ...]] = {
     "Images": ("Image", "image"),
     "Videos": ("Video", "video"),
     "Audio": ("Audio", "audio"),
@@ -36,7 +36,7 @@ SHELVES: Mapping[str, tuple[str, ...]] = {
     "Workflows": (),
 }
 HUES = dict(
-    zip(SHELVES, ("media", "gateway", "imagekit", "hosting", "memory", "quietly", "workflows"), strict=True)
+    zip(SECTIONS, ("media", "gateway", "imagekit", "hosting", "memory", "quietly", "workflows"), strict=True)
 )
 # Earlier names of sections, which links may still use.
 _RENAMED = {
@@ -68,7 +68,7 @@ class CatalogCard:
     """The card of a model in the catalog."""
 
     model: Model
-    shelf: str
+    section: str
     price: str
     quality: str
     unlock: str
@@ -79,7 +79,7 @@ class CatalogCard:
     @property
     def hue(self) -> str:
         """Return the CSS class for the color of the card."""
-        return HUES[self.shelf]
+        return HUES[self.section]
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +138,8 @@ class CatalogPages:
         """List the models by section; the query parameters `q` and `shelf` filter them."""
         guest = await self._guests.of(request)
         wanted = request.query_params.get("q", "")[:100].strip().lower()
-        shelf = request.query_params.get("shelf", "")
-        shelf = _RENAMED.get(shelf, shelf)
+        section = request.query_params.get("shelf", "")
+        section = _RENAMED.get(section, section)
         models = [] if requests.cursor(request) else [*self._services.catalog.models()]
         following: str | None = None
         if guest is not None:
@@ -149,14 +149,14 @@ class CatalogPages:
             models += [each.model for each in own]
         pictures = await self._pictures(guest)
         cards = [self._card(model, pictures.get(model.name, "")) for model in models if is_shown(model)]
-        found = [card for card in cards if _matches(card, wanted, shelf)]
+        found = [card for card in cards if _matches(card, wanted, section)]
         return self._pages.render(
             "catalog.html",
             guest.session if guest is not None else None,
-            shelves={name: [card for card in found if card.shelf == name] for name in SHELVES},
-            counts={name: sum(card.shelf == name for card in cards) for name in SHELVES},
+            sections={name: [card for card in found if card.section == name] for name in SECTIONS},
+            counts={name: sum(card.section == name for card in cards) for name in SECTIONS},
             wanted=wanted,
-            shelf=shelf,
+            section=section,
             total=len(found),
             next_cursor=following,
         )
@@ -204,7 +204,7 @@ class CatalogPages:
         category = template.category if template is not None else None
         return CatalogCard(
             model=model,
-            shelf=_shelf(model, category),
+            section=_section(model, category),
             price=price_shown(self._services.pipeline, model),
             quality=quality,
             unlock=unlock,
@@ -271,16 +271,16 @@ def is_shown(model: Model) -> bool:
     return not model.name.startswith(_INSIDE)
 
 
-def _shelf(model: Model, category: str | None) -> str:
+def _section(model: Model, category: str | None) -> str:
     if model.name.startswith(_WORKFLOW):
         return "Workflows"
     kinds = (model.output_kind, "file") if category is None else (category,)
-    return next(name for name, known in SHELVES.items() if set(kinds) & set(known))
+    return next(name for name, known in SECTIONS.items() if set(kinds) & set(known))
 
 
-def _matches(card: CatalogCard, wanted: str, shelf: str) -> bool:
+def _matches(card: CatalogCard, wanted: str, section: str) -> bool:
     text = f"{card.model.name} {card.model.title} {card.model.description}".lower()
-    return shelf in ("", card.shelf) and all(word in text for word in wanted.split())
+    return section in ("", card.section) and all(word in text for word in wanted.split())
 
 
 def _example(descriptor: Descriptor) -> Any:
