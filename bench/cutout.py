@@ -41,11 +41,11 @@ def measured(seed: int, ground: Stratum, shot: Shot) -> Found:
     masks = MaskTracker()
     frames = list(moving.film(seed, ground, shot, FRAMES))
     for rgb, _ in frames[: masks.ahead]:
-        masks.see(rgb)
+        masks.preview(rgb)
     given = []
     for number, (rgb, _) in enumerate(frames):
         if number + masks.ahead < len(frames):
-            masks.see(frames[number + masks.ahead][0])
+            masks.preview(frames[number + masks.ahead][0])
         given.append(masks.alpha(rgb))
     truth = [alpha for _, alpha in frames]
     overlaps = [

@@ -114,8 +114,8 @@ def spoken(sentence: str, voice: str) -> Wave:
 
 def _file(sentence: str, voice: str, folder: Path) -> Path:
     context: Any = _Alone(folder)
-    order = synthesis.order(Task("t", "tts", {"text": sentence, "voice": voice, "format": "wav"}))
-    made = synthesis.recorded(order, lambda text: synthesiser.said(text, order), 22_050, context)
+    order = synthesis.parse(Task("t", "tts", {"text": sentence, "voice": voice, "format": "wav"}))
+    made = synthesis.record(order, lambda text: synthesiser.speak(text, order), 22_050, context)
     return Path(str(made.path))
 
 
@@ -135,8 +135,8 @@ def rows() -> list[Row]:
     found: list[Row] = []
     listening = SphinxEngine()
     for name, listener in (
-        ("the package's model", lambda *said: listening.plain.heard(spoken(*said), 0).text),
-        ("the model moved to our voices", lambda *said: listening.moved.heard(spoken(*said), 0).text),
+        ("the package's model", lambda *said: listening.original.decode(spoken(*said), 0).text),
+        ("the model moved to our voices", lambda *said: listening.adapted.decode(spoken(*said), 0).text),
         ("the engine", lambda *said: _engine(listening, *said)),
     ):
         began = time.process_time()

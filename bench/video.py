@@ -118,15 +118,15 @@ def _film(name: str, source: Array | None, **inputs: Any) -> Row:
 def _stations() -> list[Row]:
     """What one frame of 1280 x 720 costs, by station."""
     rows: list[Row] = []
-    photograph = source_image.sent(painted(), HD)
-    scene = source_image.painted(
+    photograph = source_image.from_image(painted(), HD)
+    scene = source_image.paint(
         prompt_parser.parse("a fox in an autumn forest"), 1, HD, lambda _stage: None, AS_IT_IS
     )
-    path = camera_moves.MovePath(camera_moves.read("orbit left"), 5.0, 1)
+    path = camera_moves.MovePath(camera_moves.parse("orbit left"), 5.0, 1)
     poses = [path.at(step / 23) for step in range(24)]
     frames: list[yuv.YuvPlanes] = []
     for name, still in (("a photograph", photograph), ("a painted scene", scene)):
-        layers = video_layers.apart(still, parallax.grid(HD))
+        layers = video_layers.separate(still, parallax.grid(HD))
         stage = parallax.ParallaxStage(layers, HD, 1.1)
         began = time.process_time()
         frames = [stage.frame(pose) for pose in poses]
@@ -147,11 +147,11 @@ def _decibels(found: Array, truth: Array) -> float:
 
 def _interpolation() -> list[Row]:
     """Known motion, with occlusion: the frame between two, made from them, against the true one."""
-    still = source_image.painted(
+    still = source_image.paint(
         prompt_parser.parse("a fox in an autumn forest"), 1, (854, 480), lambda _stage: None, AS_IT_IS
     )
-    path = camera_moves.MovePath(camera_moves.read("fast tracking shot left, zoom in"), 5.0, 1)
-    stage = parallax.ParallaxStage(video_layers.apart(still, parallax.grid((854, 480))), (854, 480), 1.2)
+    path = camera_moves.MovePath(camera_moves.parse("fast tracking shot left, zoom in"), 5.0, 1)
+    stage = parallax.ParallaxStage(video_layers.separate(still, parallax.grid((854, 480))), (854, 480), 1.2)
     maker, ours, blended, seconds = interpolate.FrameInterpolator(), [], [], 0.0
     for begin in (0.2, 0.35, 0.5, 0.65):
         first, truth, last = (yuv.to_rgb(stage.frame(path.at(begin + step * 0.0125))) for step in range(3))
@@ -170,7 +170,7 @@ def _sounds() -> list[Row]:
     right, levels, seconds = 0, [], 0.0
     for prompt, low, high in SOUNDS:
         began = time.process_time()
-        sound = track.made(prompt, 5.0, 1)
+        sound = track.render(prompt, 5.0, 1)
         seconds += time.process_time() - began
         power = np.abs(np.fft.rfft(sound.mean(0))) ** 2
         hertz = np.fft.rfftfreq(sound.shape[1], 1 / RATE)

@@ -36,7 +36,7 @@ def film(
 
 def wave(seconds: float, tone: float, loud: float = 0.5) -> Array:
     """A stereo tone at 48 kHz."""
-    time = np.arange(round(seconds * encode.SOUND_RATE)) / encode.SOUND_RATE
+    time = np.arange(round(seconds * encode.AUDIO_RATE)) / encode.AUDIO_RATE
     return np.repeat(loud * np.sin(2 * np.pi * tone * time)[None], 2, axis=0).astype(np.float32)
 
 

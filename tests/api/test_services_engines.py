@@ -131,7 +131,7 @@ async def test_what_is_no_sound_is_told_in_a_sentence(real: House) -> None:
     data = base64.b64encode(b"#EXTM3U\nfile:///etc/hosts\n").decode()
     told = await run(real, "stt", audio_url=f"data:audio/mpeg;base64,{data}")
     assert told.status_code == 400
-    assert "audio_url: The file is no sound" in told.json()["error"]
+    assert "audio_url: The file is not an audio file" in told.json()["error"]
     assert await real.standing() == ("5.00", "0.00")
 
 

@@ -114,7 +114,10 @@ async def test_a_job_gives_what_waiting_gives(studio: House, source: bytes) -> N
     [
         (None, "Invalid video_url: it is required"),
         ("", "Invalid video_url: it is required"),
-        ("data:video/mp4;base64,AAAA", "Invalid video_url: The file is no film (MP4, MOV, WebM, AVI or GIF)"),
+        (
+            "data:video/mp4;base64,AAAA",
+            "Invalid video_url: The file is not a video (MP4, MOV, WebM, AVI or GIF)",
+        ),
         ("http://127.0.0.1/x.mp4", None),
         ("file:///etc/passwd", None),
     ],

@@ -98,7 +98,7 @@ def test_a_waveform_is_high_where_it_is_loud(tmp_path: Path) -> None:
     tone = np.sin(np.arange(48_000) * 0.06).astype(np.float32) * np.where(
         np.arange(48_000) < 24_000, 0.9, 0.1
     )
-    source = files.written(np.stack([tone, tone]), "wav", tmp_path / "tone.wav").path
+    source = files.write(np.stack([tone, tone]), "wav", tmp_path / "tone.wav").path
     assert source is not None
     made, path = encoded(tmp_path, source, operation="waveform", width=400)
     with Image.open(path) as image:
@@ -134,12 +134,12 @@ def test_trick_files_are_refused(tmp_path: Path, operation: str) -> None:
 
 
 def test_what_is_not_there_is_told(tmp_path: Path, film: Path) -> None:
-    with pytest.raises(UnusableInput, match="beyond the end"):
+    with pytest.raises(UnusableInput, match="start must be less than"):
         encoded(tmp_path, film, operation="gif", start=9)
     tone = np.zeros((2, 4800), np.float32)
-    silent = files.written(tone, "wav", tmp_path / "tone.wav").path
+    silent = files.write(tone, "wav", tmp_path / "tone.wav").path
     assert silent is not None
-    with pytest.raises(UnusableInput, match="no picture"):
+    with pytest.raises(UnusableInput, match="no video stream"):
         encoded(tmp_path, silent, operation="transcode-mp4")
 
 

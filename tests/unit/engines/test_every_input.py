@@ -143,8 +143,8 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
         "two": orders.saved(folder / "two.png", orders.scenery((64, 64), 2)),
         "spot": orders.saved(folder / "spot.png", mask),
         "stain": orders.saved(folder / "stain.png", mask.T[::-1]),
-        "tone": sounds.written(np.stack([wave, wave]), "wav", folder / "tone.wav").path,
-        "noise": sounds.written(noise, "wav", folder / "noise.wav").path,
+        "tone": sounds.write(np.stack([wave, wave]), "wav", folder / "tone.wav").path,
+        "noise": sounds.write(noise, "wav", folder / "noise.wav").path,
         "film": filmed(folder / "film.mp4", orders.scenery((48, 64))),
         "other": filmed(folder / "other.mp4", orders.scenery((48, 64), 2)),
     }

@@ -1,1 +1,1 @@
-"""Sound without weights."""
+"""Audio engines without weights: effects, ambience, music, piano and stem separation."""

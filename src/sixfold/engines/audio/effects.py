@@ -1,4 +1,4 @@
-"""Sound effects from words: what lasts (rain, sea, a crowd) and what happens (a bell, steps, a bang)."""
+"""Sound effects from a prompt: continuous ones (rain, sea, a crowd) and events (a bell, steps, a bang)."""
 
 from __future__ import annotations
 
@@ -14,44 +14,45 @@ from sixfold.engines.audio.ambience.loop_buffer import RATE, Array, LoopBuffer
 from sixfold.engines.image.scene import noise
 
 Rng = np.random.Generator
-_FADE = 480  # samples at both ends, so that nothing clicks
+# Samples of the fades at both ends, which prevent clicks.
+_FADE = 480
 
 
 class EffectsEngine:
-    """Makes a sound of the asked length; the same words and seed give the same bytes."""
+    """Synthesizes sound effects; the same prompt and seed give the same bytes."""
 
     name = "effects"
     version = "1"
 
     def run(self, task: Task, context: Context) -> Result:
-        """One sound."""
+        """Return one audio file of the requested duration."""
         prompt, seconds = str(task.inputs["prompt"]), float(task.inputs["duration_seconds"])
-        sound = made(prompt, seconds, int(task.inputs.get("seed") or 0))
+        sound = generate(prompt, seconds, int(task.inputs.get("seed") or 0))
         context.progress(0.8)
-        return Result((files.written(sound, "mp3", context.scratch / "effect"),))
+        return Result((files.write(sound, "mp3", context.scratch / "effect"),))
 
 
-def known(prompt: str) -> bool:
-    """Whether the words call for anything that can be made here."""
+def is_supported(prompt: str) -> bool:
+    """Return whether the prompt names any supported sound."""
     return bool(list(_events(prompt)) or track.mix_of(prompt).layers)
 
 
-def made(prompt: str, seconds: float, seed: int) -> Array:
-    """The sound: float32 (2, samples) at 48 kHz; raises `EngineError` for words that name none."""
-    if not known(prompt):
-        named = ", ".join(sorted({*EVENTS, *track.LAYERS}))
-        raise EngineError(f"No sound of these words can be made here. Known are: {named}")
+def generate(prompt: str, seconds: float, seed: int) -> Array:
+    """Return the sound as float32 (2, samples) at 48 kHz; raise `EngineError` for an unsupported prompt."""
+    if not is_supported(prompt):
+        supported = ", ".join(sorted({*EVENTS, *track.LAYERS}))
+        raise EngineError(f"The prompt names no supported sound; supported are: {supported}")
     samples = round(seconds * RATE)
-    tape = LoopBuffer(max(RATE // 2, samples))
-    out = tape.silence()
+    buffer = LoopBuffer(max(RATE // 2, samples))
+    out = buffer.silence()
     for name, db in track.mix_of(prompt).layers.items():
-        layer = track.LAYERS[name](tape, noise.stream(seed, "effects", name))
+        layer = track.LAYERS[name](buffer, noise.stream(seed, "effects", name))
         out += layer * np.float32(10 ** (db / 20))
     out = out[:, :samples]
     for name in _events(prompt):
         _play(out, name, noise.stream(seed, "effects", name))
     fade = np.minimum(1, np.arange(1, samples + 1) / _FADE) * np.minimum(1, np.arange(samples, 0, -1) / _FADE)
-    return loudness.brought(out * fade.astype(np.float32))
+    return loudness.normalize(out * fade.astype(np.float32))
 
 
 def _events(prompt: str) -> Iterator[str]:
@@ -60,17 +61,17 @@ def _events(prompt: str) -> Iterator[str]:
 
 
 def _play(out: Array, name: str, rng: Rng) -> None:
-    """Let an event happen as often as it does, each time a little different, somewhere between the ears."""
-    _, every, make = EVENTS[name]
-    at = 0.05
-    while round(at * RATE) < out.shape[1]:
-        sound = make(rng)
-        first = round(at * RATE)
+    """Add an event at its usual intervals, each time slightly varied in sound and position."""
+    _, interval, synthesize = EVENTS[name]
+    position = 0.05
+    while round(position * RATE) < out.shape[1]:
+        sound = synthesize(rng)
+        first = round(position * RATE)
         part = sound[: out.shape[1] - first]
         side = 0.5 + 0.25 * float(rng.uniform(-1, 1))
         out[0, first : first + len(part)] += part * np.float32(np.sqrt(1 - side))
         out[1, first : first + len(part)] += part * np.float32(np.sqrt(side))
-        at += every * float(rng.uniform(0.92, 1.08))
+        position += interval * float(rng.uniform(0.92, 1.08))
 
 
 def _time(seconds: float) -> Array:
@@ -78,7 +79,7 @@ def _time(seconds: float) -> Array:
 
 
 def _ring(pitches: tuple[float, ...], decays: tuple[float, ...], seconds: float) -> Array:
-    """Partials that die away, each at its own rate, struck within two milliseconds."""
+    """Return decaying partials with an attack of two milliseconds."""
     t = _time(seconds)
     parts = [
         np.sin(2 * np.pi * f * t) * np.exp(-t / d) / (k + 1)
@@ -87,8 +88,8 @@ def _ring(pitches: tuple[float, ...], decays: tuple[float, ...], seconds: float)
     return np.sum(parts, 0) * np.minimum(1, t / 0.002)
 
 
-def _smooth(rough: Array, samples: int) -> Array:
-    return np.convolve(rough, np.hanning(samples + 2)[1:-1] / (samples / 2), "same")
+def _smooth(raw_noise: Array, samples: int) -> Array:
+    return np.convolve(raw_noise, np.hanning(samples + 2)[1:-1] / (samples / 2), "same")
 
 
 def _bell(rng: Rng) -> Array:
@@ -111,8 +112,8 @@ def _laser(rng: Rng) -> Array:
 
 def _explosion(rng: Rng) -> Array:
     t = _time(2.6)
-    rough = rng.standard_normal(len(t))
-    low, mid = _smooth(rough, 420) * 9, _smooth(rough, 40) * 2
+    raw_noise = rng.standard_normal(len(t))
+    low, mid = _smooth(raw_noise, 420) * 9, _smooth(raw_noise, 40) * 2
     thump = np.sin(2 * np.pi * np.cumsum(38 + 60 * np.exp(-t * 9)) / RATE) * np.exp(-t * 3)
     return (thump + low * np.exp(-t * 1.8) + mid * np.exp(-t * 5)) * np.minimum(1, t / 0.004)
 
@@ -139,11 +140,11 @@ def _knock(rng: Rng) -> Array:
 def _whoosh(rng: Rng) -> Array:
     t = _time(0.9)
     swell = np.exp(-(((t - 0.42) / 0.16) ** 2))
-    rough = rng.standard_normal(len(t))
-    return swell * (_smooth(rough, 50) * 2 * (1 - swell) + _smooth(rough, 10) * swell)
+    raw_noise = rng.standard_normal(len(t))
+    return swell * (_smooth(raw_noise, 50) * 2 * (1 - swell) + _smooth(raw_noise, 10) * swell)
 
 
-# An event's words, how many seconds lie between two of them, and what is heard.
+# The words of an event, the seconds between two of them, and the synthesizer.
 EVENTS: Mapping[str, tuple[str, float, Callable[[Rng], Array]]] = {
     "bell": (r"\bbells?\b|\bchimes?\b|\bgong\b|\bdoorbell\b", 2.4, _bell),
     "beep": (r"\bbeep\w*\b|\balarm\b|\bbuzzer\b|\bnotification\b", 0.5, _beep),

@@ -1,4 +1,4 @@
-"""Sound out of files and into files: always float32 (2, samples) at 48 kHz in between."""
+"""Reading and writing of audio files; signals are float32 (2, samples) at 48 kHz."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ Array = NDArray[Any]  # float32
 
 RATE = 48_000
 _CHUNK = 4096
+_NO_AUDIO = "The file has no audio track."
 
 
 @dataclass(frozen=True, slots=True)
 class AudioKind:
-    """How one format is written; `bits` is its rate per second, 0 where it loses nothing."""
+    """The container and codec of a format; `bits` per second is 0 for lossless codecs."""
 
     content_type: str
     container: str
@@ -43,7 +44,7 @@ KINDS = {
 
 
 class AudioBuffer:
-    """Writes one sound file, piece by piece; what lies in memory does not grow with its length."""
+    """A streaming writer of an audio file; memory use does not grow with the length."""
 
     def __init__(self, path: Path, format_: str) -> None:
         kind = KINDS[format_]
@@ -56,30 +57,30 @@ class AudioBuffer:
         self._stream.codec_context.open()
         self._each = self._stream.codec_context.frame_size or _CHUNK
         self._samples = kind.samples
-        self._left = np.zeros((2, 0), np.float32)
+        self._pending = np.zeros((2, 0), np.float32)
         self.written = 0
 
-    def add(self, sound: Array) -> None:
-        """The next piece."""
-        ready = np.concatenate([self._left, sound], axis=1)
+    def add(self, signal: Array) -> None:
+        """Write the next piece."""
+        ready = np.concatenate([self._pending, signal], axis=1)
         whole = ready.shape[1] // self._each * self._each
         for begin in range(0, whole, self._each):
             self._encode(ready[:, begin : begin + self._each])
-        self._left = ready[:, whole:]
+        self._pending = ready[:, whole:]
 
     def close(self) -> None:
-        """Write what is left, and end the file."""
-        if self._left.shape[1]:
-            self._encode(self._left)
+        """Write the remaining samples and close the file."""
+        if self._pending.shape[1]:
+            self._encode(self._pending)
         self._container.mux(self._stream.encode(None))
         self._container.close()
 
     def _encode(self, part: Array) -> None:
         if self._samples == "s16":
-            shown = np.rint(np.clip(part, -1, 1) * 32767).astype(np.int16).T.reshape(1, -1)
+            samples = np.rint(np.clip(part, -1, 1) * 32767).astype(np.int16).T.reshape(1, -1)
         else:
-            shown = part
-        frame = av.AudioFrame.from_ndarray(np.ascontiguousarray(shown), self._samples, "stereo")
+            samples = part
+        frame = av.AudioFrame.from_ndarray(np.ascontiguousarray(samples), self._samples, "stereo")
         frame.sample_rate = RATE
         frame.pts = self.written
         frame.time_base = Fraction(1, RATE)
@@ -87,20 +88,20 @@ class AudioBuffer:
         self.written += part.shape[1]
 
 
-def written(sound: Array, format_: str, path: Path, **info: Any) -> Artifact:
-    """A sound as a file at `path`; its facts are its duration and what else is told."""
-    tape = AudioBuffer(path, format_)
-    for begin in range(0, sound.shape[1], RATE):
-        tape.add(sound[:, begin : begin + RATE])
-    tape.close()
-    facts = {"duration": round(sound.shape[1] / RATE, 3), **info}
-    return Artifact(KINDS[format_].content_type, info=facts, path=path)
+def write(signal: Array, format_: str, path: Path, **info: Any) -> Artifact:
+    """Write a signal to a file at `path`; the artifact's info has the duration and `info`."""
+    writer = AudioBuffer(path, format_)
+    for begin in range(0, signal.shape[1], RATE):
+        writer.add(signal[:, begin : begin + RATE])
+    writer.close()
+    properties = {"duration": round(signal.shape[1] / RATE, 3), **info}
+    return Artifact(KINDS[format_].content_type, info=properties, path=path)
 
 
 def pieces(container: Any, start: float = 0.0, seconds: float | None = None) -> Iterator[Array]:
-    """An open file's first sound from a second on, piece by piece; raises `UnusableInput` without one."""
+    """Yield the first audio track of an open file from `start` on; raise `UnusableInput` if it has none."""
     if not container.streams.audio:
-        raise UnusableInput("There is no sound in this file.")
+        raise UnusableInput(_NO_AUDIO)
     stream = container.streams.audio[0]
     if start > 1:
         container.seek(int((start - 1) * av.time_base), backward=True)
@@ -111,43 +112,43 @@ def pieces(container: Any, start: float = 0.0, seconds: float | None = None) -> 
     for frame in itertools.chain(container.decode(stream), (None,)):
         if frame is not None and position < 0:
             position = max(0, round((float(frame.time or origin) - origin) * RATE))
-        for piece in _resampled(stereo, frame):
+        for piece in _clip(stereo, frame):
             begin, position = position, position + piece.shape[1]
-            kept = piece[:, max(0, first - begin) : int(max(0, min(last, position) - begin))]
-            if kept.shape[1]:
-                yield kept
+            selected = piece[:, max(0, first - begin) : int(max(0, min(last, position) - begin))]
+            if selected.shape[1]:
+                yield selected
         if position >= last:
             return
 
 
-def _resampled(stereo: StereoSignal, frame: Any) -> Iterator[Array]:
+def _clip(stereo: StereoSignal, frame: Any) -> Iterator[Array]:
     for piece in stereo.pieces(frame):
         yield np.clip(np.nan_to_num(piece), -4, 4).astype(np.float32)
 
 
-def read(path: Path, most_seconds: float) -> Array:
-    """A file's whole sound; raises `UnusableInput` where there is none, or more than `most_seconds` of it."""
-    found: list[Array] = []
+def read(path: Path, max_seconds: float) -> Array:
+    """Return the first audio track of a file; raise `UnusableInput` if there is none or it is too long."""
+    parts: list[Array] = []
     samples = 0
     with demux.open_media(path) as container:
         for piece in pieces(container):
-            found.append(piece)
+            parts.append(piece)
             samples += piece.shape[1]
-            if samples > most_seconds * RATE:
-                raise UnusableInput(f"The sound is longer than {most_seconds / 60:g} minutes.")
+            if samples > max_seconds * RATE:
+                raise UnusableInput(f"The audio must be at most {max_seconds / 60:g} minutes long.")
     if not samples:
-        raise UnusableInput("There is no sound in this file.")
-    return np.concatenate(found, axis=1)
+        raise UnusableInput(_NO_AUDIO)
+    return np.concatenate(parts, axis=1)
 
 
-def resampled(sound: Array, rate: int, to: int) -> Array:
-    """A sound at another rate."""
+def resample(signal: Array, rate: int, to: int) -> Array:
+    """Convert a signal from `rate` to another sample rate."""
     resampler = av.AudioResampler("fltp", "stereo", to)
-    found: list[Array] = []
-    for begin in range(0, sound.shape[1], rate):
-        part = np.ascontiguousarray(sound[:, begin : begin + rate], np.float32)
+    parts: list[Array] = []
+    for begin in range(0, signal.shape[1], rate):
+        part = np.ascontiguousarray(signal[:, begin : begin + rate], np.float32)
         frame = av.AudioFrame.from_ndarray(part, "fltp", "stereo")
         frame.sample_rate, frame.pts, frame.time_base = rate, begin, Fraction(1, rate)
-        found += [made.to_ndarray() for made in resampler.resample(frame)]
-    found += [made.to_ndarray() for made in resampler.resample(None)]
-    return np.concatenate(found, axis=1)
+        parts += [resampled.to_ndarray() for resampled in resampler.resample(frame)]
+    parts += [resampled.to_ndarray() for resampled in resampler.resample(None)]
+    return np.concatenate(parts, axis=1)

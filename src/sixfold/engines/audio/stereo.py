@@ -1,4 +1,4 @@
-"""Any sound in two channels. A single one is as loud in both: FFmpeg's own way takes three decibels off."""
+"""Conversion to stereo that keeps the level of mono signals, which FFmpeg would reduce by 3 dB."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ Array = NDArray[Any]
 
 
 class StereoSignal:
-    """Brings one sound's frames to two channels at `rate`, whatever channels the first of them has."""
+    """Converts the frames of a signal to two channels at `rate`, from the layout of the first frame."""
 
     def __init__(self, rate: int) -> None:
         self._rate = rate
         self._resampler: AudioResampler | None = None
 
     def pieces(self, frame: Any) -> list[Array]:
-        """What is complete with this frame, each 2xN float32; with None, the rest.
+        """Return the samples available after a frame, as arrays of 2xN float32; None flushes the rest.
 
-        Raises `ValueError` or an `FFmpegError` for a frame that is not like the first.
+        Raises `ValueError` or an `FFmpegError` if the format differs from the first frame's.
         """
         if self._resampler is None:
             if frame is None:
                 return []
             layout = "mono" if frame.layout.nb_channels == 1 else "stereo"
             self._resampler = AudioResampler(format="fltp", layout=layout, rate=self._rate)
-        made = [part.to_ndarray() for part in self._resampler.resample(frame)]
-        return [np.broadcast_to(part, (2, part.shape[1])) for part in made]
+        parts = [part.to_ndarray() for part in self._resampler.resample(frame)]
+        return [np.broadcast_to(part, (2, part.shape[1])) for part in parts]

@@ -1,1 +1,1 @@
-"""Media as other media: transcoded, cut, drawn, and made small for pages."""
+"""Conversion of media: transcoding, trimming, previews, and size reduction for web pages."""

@@ -1,4 +1,4 @@
-"""The engine of `media-encode`: six things that are made of a film or a sound."""
+"""Engine of `media-encode`: six conversions of video and audio files."""
 
 from __future__ import annotations
 
@@ -26,67 +26,67 @@ _DONE = 0.98
 
 @dataclass(frozen=True, slots=True)
 class _EncodeJob:
-    """One order: its file, its wishes, where the result goes, and who hears how far it is."""
+    """A conversion: its file and inputs, the folder for the result, and the progress callback."""
 
     path: Path
     inputs: Mapping[str, Any]
     scratch: Path
-    step: Callable[[float], None]
+    progress: Callable[[float], None]
 
     @property
     def width(self) -> int | None:
-        """The width that was asked for."""
+        """The requested width, or None."""
         return int(self.inputs["width"]) if self.inputs.get("width") else None
 
     def part(self) -> MediaStream:
-        """What is taken of the file."""
+        """Return the part of the file to convert."""
         return probe.part(self.path, self.inputs)
 
 
 class EncodeEngine:
-    """Makes of `media` what `operation` says; the same inputs give the same bytes."""
+    """Applies an `operation` to `media`; the same inputs give the same bytes."""
 
     name = "encoder"
     version = "3"
 
     def run(self, task: Task, context: Context) -> Result:
-        """One file."""
+        """Return the converted file."""
 
-        def step(part: float) -> None:
-            context.progress(_DONE * part)
+        def progress(fraction: float) -> None:
+            context.progress(_DONE * fraction)
 
-        job = _EncodeJob(probe.source(task), task.inputs, context.scratch, step)
+        job = _EncodeJob(probe.source(task), task.inputs, context.scratch, progress)
         return Result((_OPERATIONS[str(task.inputs["operation"])](job),), quality="full")
 
 
-def _sound(job: _EncodeJob) -> Artifact:
+def _audio(job: _EncodeJob) -> Artifact:
     part = job.part()
-    target = job.scratch / "sound.mp3"
-    tape = files.AudioBuffer(target, "mp3")
+    target = job.scratch / "audio.mp3"
+    writer = files.AudioBuffer(target, "mp3")
     with demux.open_media(job.path) as container:
         for piece in files.pieces(container, part.begin, part.seconds):
-            tape.add(piece)
-            job.step(min(1.0, tape.written / (part.seconds * files.RATE)))
-    tape.close()
-    return Artifact("audio/mpeg", info={"duration": round(tape.written / files.RATE, 3)}, path=target)
+            writer.add(piece)
+            job.progress(min(1.0, writer.written / (part.seconds * files.RATE)))
+    writer.close()
+    return Artifact("audio/mpeg", info={"duration": round(writer.written / files.RATE, 3)}, path=target)
 
 
-def _film(kind: str) -> Callable[[_EncodeJob], Artifact]:
-    def made(job: _EncodeJob) -> Artifact:
-        target = job.scratch / f"film.{kind}"
+def _video(kind: str) -> Callable[[_EncodeJob], Artifact]:
+    def convert(job: _EncodeJob) -> Artifact:
+        target = job.scratch / f"video.{kind}"
 
         def choose(shape: tuple[int, int]) -> tuple[int, int]:
             return transcode.size_of(shape, job.width)
 
-        info = transcode.transcoded(job.part(), KINDS[kind], target, choose, job.step)
+        info = transcode.transcode(job.part(), KINDS[kind], target, choose, job.progress)
         return Artifact(KINDS[kind].content_type, info=info, path=target)
 
-    return made
+    return convert
 
 
 def _gif(job: _EncodeJob) -> Artifact:
-    target = job.scratch / "film.gif"
-    info = transcode.animated(job.part(), target, job.width, job.step)
+    target = job.scratch / "video.gif"
+    info = transcode.to_gif(job.part(), target, job.width, job.progress)
     return Artifact("image/gif", info=info, path=target)
 
 
@@ -94,43 +94,43 @@ def _thumbnail(job: _EncodeJob) -> Artifact:
     start = job.inputs.get("start")
     if demux.demuxer(job.path) not in ("", "gif"):
         part = job.part()
-        picture = transcode.still(part, None if start is None else float(start), job.width or _STILL_WIDTH)
-        cover = None
+        rgb = transcode.still(part, None if start is None else float(start), job.width or _STILL_WIDTH)
+        alpha = None
     else:
-        picture, cover = _picture(job)
-    data = encode.encode(picture, cover, format="jpeg", quality=_STILL_QUALITY)
-    info = {"width": picture.shape[1], "height": picture.shape[0]}
+        rgb, alpha = _image(job)
+    data = encode.encode(rgb, alpha, format="jpeg", quality=_STILL_QUALITY)
+    info = {"width": rgb.shape[1], "height": rgb.shape[0]}
     return Artifact("image/jpeg", data, info)
 
 
-def _picture(job: _EncodeJob) -> tuple[Any, Any]:
-    """A picture at the wanted width: its colours and its cover."""
+def _image(job: _EncodeJob) -> tuple[Any, Any]:
+    """Return an image at the requested width, as RGB and alpha."""
     try:
-        found = decode.decode(job.path)
+        image = decode.decode(job.path)
     except UnreadableImage as error:
-        raise UnusableInput("This is neither a film nor a picture that can be read.") from error
-    width = job.width or min(_STILL_WIDTH, found.width)
-    size = (width, max(1, round(found.height * width / found.width)))
-    how = cv2.INTER_AREA if width < found.width else cv2.INTER_CUBIC
-    rgb = cv2.resize(found.rgb, size, interpolation=how)
-    return rgb, None if found.alpha is None else cv2.resize(found.alpha, size, interpolation=how)
+        raise UnusableInput("The file is neither a readable video nor a readable image.") from error
+    width = job.width or min(_STILL_WIDTH, image.width)
+    size = (width, max(1, round(image.height * width / image.width)))
+    interpolation = cv2.INTER_AREA if width < image.width else cv2.INTER_CUBIC
+    rgb = cv2.resize(image.rgb, size, interpolation=interpolation)
+    return rgb, None if image.alpha is None else cv2.resize(image.alpha, size, interpolation=interpolation)
 
 
 def _waveform(job: _EncodeJob) -> Artifact:
     part = job.part()
     with demux.open_media(job.path) as container:
-        heard = files.pieces(container, part.begin, part.seconds)
-        picture = waveform.drawn(heard, round(part.seconds * files.RATE), job.width or _WAVE_WIDTH)
-    job.step(0.9)
-    info = {"width": picture.shape[1], "height": picture.shape[0]}
-    return Artifact("image/png", encode.encode(np.ascontiguousarray(picture), format="png"), info)
+        pieces = files.pieces(container, part.begin, part.seconds)
+        rgb = waveform.draw(pieces, round(part.seconds * files.RATE), job.width or _WAVE_WIDTH)
+    job.progress(0.9)
+    info = {"width": rgb.shape[1], "height": rgb.shape[0]}
+    return Artifact("image/png", encode.encode(np.ascontiguousarray(rgb), format="png"), info)
 
 
 _OPERATIONS: Mapping[str, Callable[[_EncodeJob], Artifact]] = {
-    "audio-mp3": _sound,
+    "audio-mp3": _audio,
     "gif": _gif,
     "thumbnail": _thumbnail,
-    "transcode-mp4": _film("mp4"),
-    "transcode-webm": _film("webm"),
+    "transcode-mp4": _video("mp4"),
+    "transcode-webm": _video("webm"),
     "waveform": _waveform,
 }

@@ -1,4 +1,4 @@
-"""The engine of `media-optimizer`: one picture or film in the sizes and formats that pages want."""
+"""Engine of `media-optimizer`: an image or video in several sizes and formats for web pages."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from sixfold.engines.image import decode, encode
 from sixfold.engines.image.decode import DecodedImage, Pixels
 from sixfold.engines.video.encode import KINDS
 
-PICTURES, FILMS = ("webp", "avif", "jpeg"), ("webm", "mp4")
-_MOST_SIZES = 20
+IMAGE_FORMATS, VIDEO_FORMATS = ("webp", "avif", "jpeg"), ("webm", "mp4")
+_MAX_SIZES = 20
 _SIDES = (16, 8192)
 _NUMBER = re.compile(r"\d{1,5}")
 AV1 = {
@@ -28,127 +28,132 @@ AV1 = {
 
 
 @dataclass(slots=True)
-class _EncoderCache:
-    """What was made: files by name, and a row of facts for each."""
+class _Results:
+    """The files produced so far, and a row of properties for each."""
 
     scratch: Path
     original: int
     artifacts: list[Artifact] = field(default_factory=list[Artifact])
     rows: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
 
-    def keep(self, name: str, path: Path, content_type: str, facts: Mapping[str, Any]) -> None:
-        """Add a file."""
+    def add(self, name: str, path: Path, content_type: str, properties: Mapping[str, Any]) -> None:
         size = path.stat().st_size
         saved = round(100 * (1 - size / max(1, self.original)), 1)
-        row = {"name": name, "content_type": content_type, **facts, "bytes": size, "saved_percent": saved}
+        row = {
+            "name": name,
+            "content_type": content_type,
+            **properties,
+            "bytes": size,
+            "saved_percent": saved,
+        }
         self.rows.append(row)
-        self.artifacts.append(Artifact(content_type, info={"name": name, **facts}, path=path))
+        self.artifacts.append(Artifact(content_type, info={"name": name, **properties}, path=path))
 
 
 class OptimizerEngine:
-    """Makes of `media` what `operation` says, never larger than it is; equal inputs give equal bytes."""
+    """Applies an `operation` to `media` without enlarging it; equal inputs give equal bytes."""
 
     name = "optimizer"
     version = "2"
 
     def run(self, task: Task, context: Context) -> Result:
-        """The files by their names, `files` with the facts of each, and the texts that a page needs."""
+        """Return the files by name, their properties as `files`, and attributes for HTML such as `srcset`."""
         path = probe.source(task)
-        shelf = _EncoderCache(context.scratch, path.stat().st_size)
-        data = _OPERATIONS[str(task.inputs["operation"])](path, task.inputs, shelf, context.progress)
-        told = {
+        results = _Results(context.scratch, path.stat().st_size)
+        data = _OPERATIONS[str(task.inputs["operation"])](path, task.inputs, results, context.progress)
+        summary = {
             "operation": task.inputs["operation"],
-            "original": {**data.pop("original"), "bytes": shelf.original},
+            "original": {**data.pop("original"), "bytes": results.original},
         }
-        return Result(tuple(shelf.artifacts), {**told, "files": shelf.rows, **data}, "full")
+        return Result(tuple(results.artifacts), {**summary, "files": results.rows, **data}, "full")
 
 
 def numbers(text: str, name: str) -> list[int]:
-    """Numbers between commas, from small to large; raises `UnusableInput`."""
+    """Parse comma-separated numbers and sort them; raise `UnusableInput`."""
     parts = [part.strip() for part in text.split(",") if part.strip()]
     low, high = _SIDES
     if not parts or not all(_NUMBER.fullmatch(part) and low <= int(part) <= high for part in parts):
-        raise UnusableInput(f"{name} must be numbers from {low} to {high} between commas")
-    found = sorted({int(part) for part in parts})
-    if len(found) > _MOST_SIZES:
-        raise UnusableInput(f"{name} must be at most {_MOST_SIZES} numbers")
-    return found
+        raise UnusableInput(f"{name} must be numbers from {low} to {high} separated by commas")
+    values = sorted({int(part) for part in parts})
+    if len(values) > _MAX_SIZES:
+        raise UnusableInput(f"{name} must be at most {_MAX_SIZES} numbers")
+    return values
 
 
 def formats(text: str, known: Sequence[str], others: Sequence[str]) -> list[str]:
-    """The formats between commas that serve here; `others` are words that do not; raises `UnusableInput`."""
+    """Parse comma-separated formats and ignore those in `others`; raise `UnusableInput`."""
     parts = [
         {"jpg": "jpeg"}.get(part, part) for part in (one.strip().lower() for one in text.split(",")) if part
     ]
-    wrong = [part for part in parts if part not in known and part not in others]
-    if wrong:
-        raise UnusableInput(f"formats must be of {', '.join((*known, *others))}, not {wrong[0][:20]}")
+    unknown = [part for part in parts if part not in known and part not in others]
+    if unknown:
+        raise UnusableInput(f"formats must be of {', '.join((*known, *others))} (got {unknown[0][:20]})")
     return [part for part in dict.fromkeys(parts) if part in known] or list(known[:1])
 
 
-def fitting(wanted: Sequence[int], own: int) -> list[int]:
-    """The wanted sides that are not larger than the original's; its own where all are."""
-    return [side for side in wanted if side <= own] or [own]
+def fitting(sides: Sequence[int], original: int) -> list[int]:
+    """Return the sides that do not exceed the original's, or the original's if all do."""
+    return [side for side in sides if side <= original] or [original]
 
 
 def _responsive(
-    path: Path, inputs: Mapping[str, Any], shelf: _EncoderCache, step: Callable[[float], None]
+    path: Path, inputs: Mapping[str, Any], results: _Results, progress: Callable[[float], None]
 ) -> dict[str, Any]:
-    """Every width in every format, and a `srcset` for each format."""
-    picture = decode.decode(path)
-    kinds = formats(str(inputs["formats"]), PICTURES, FILMS)
-    widths = fitting(numbers(str(inputs["widths"]), "widths"), picture.width)
+    """Encode every width in every format; return a `srcset` for each format."""
+    image = decode.decode(path)
+    kinds = formats(str(inputs["formats"]), IMAGE_FORMATS, VIDEO_FORMATS)
+    widths = fitting(numbers(str(inputs["widths"]), "widths"), image.width)
     for count, width in enumerate(widths):
         for kind in kinds:
-            data = _encoded(picture, width, kind, int(inputs["quality"]))
-            _kept(shelf, picture, width, kind, data)
-        step((count + 1) / len(widths))
+            data = _encode(image, width, kind, int(inputs["quality"]))
+            _write(results, image, width, kind, data)
+        progress((count + 1) / len(widths))
     return {
-        "original": _facts(picture),
-        "srcset": _srcset(shelf.rows),
+        "original": _properties(image),
+        "srcset": _srcset(results.rows),
         "sizes": f"(max-width: {widths[-1]}px) 100vw, {widths[-1]}px",
     }
 
 
 def _cdn(
-    path: Path, inputs: Mapping[str, Any], shelf: _EncoderCache, step: Callable[[float], None]
+    path: Path, inputs: Mapping[str, Any], results: _Results, progress: Callable[[float], None]
 ) -> dict[str, Any]:
-    """For every width the smallest of the formats, and one file that every browser shows."""
-    picture = decode.decode(path)
-    kinds = formats(str(inputs["formats"]), PICTURES, FILMS)
-    plain = "jpeg" if picture.alpha is None else "png"
-    widths = fitting(numbers(str(inputs["widths"]), "widths"), picture.width)
+    """Encode every width in the format with the smallest file, and a fallback for all browsers."""
+    image = decode.decode(path)
+    kinds = formats(str(inputs["formats"]), IMAGE_FORMATS, VIDEO_FORMATS)
+    plain = "jpeg" if image.alpha is None else "png"
+    widths = fitting(numbers(str(inputs["widths"]), "widths"), image.width)
     picked: dict[str, str] = {}
     for count, width in enumerate(widths):
-        made = {
-            kind: _encoded(picture, width, kind, int(inputs["quality"]))
+        encoded = {
+            kind: _encode(image, width, kind, int(inputs["quality"]))
             for kind in dict.fromkeys((*kinds, plain))
         }
-        best = min(made, key=lambda kind: (len(made[kind]), kind))
+        best = min(encoded, key=lambda kind: (len(encoded[kind]), kind))
         picked[str(width)] = best
-        _kept(shelf, picture, width, best, made[best])
+        _write(results, image, width, best, encoded[best])
         if width == widths[-1] and best != plain:
-            _kept(shelf, picture, width, plain, made[plain])
-        step((count + 1) / len(widths))
+            _write(results, image, width, plain, encoded[plain])
+        progress((count + 1) / len(widths))
     fallback = f"image-{widths[-1]}.{_extension(plain)}"
-    rows = [row for row in shelf.rows if row["format"] == picked[str(row["width"])]]
-    return {"original": _facts(picture), "picked": picked, "srcset": _srcset(rows), "fallback": fallback}
+    rows = [row for row in results.rows if row["format"] == picked[str(row["width"])]]
+    return {"original": _properties(image), "picked": picked, "srcset": _srcset(rows), "fallback": fallback}
 
 
-def _facts(picture: DecodedImage) -> dict[str, Any]:
-    return {"width": picture.width, "height": picture.height, "format": picture.format.lower()}
+def _properties(image: DecodedImage) -> dict[str, Any]:
+    return {"width": image.width, "height": image.height, "format": image.format.lower()}
 
 
-def _smaller(layer: Pixels, size: tuple[int, int]) -> Pixels:
+def _resize(layer: Pixels, size: tuple[int, int]) -> Pixels:
     return np.asarray(cv2.resize(layer, size, interpolation=cv2.INTER_AREA), np.uint8)
 
 
-def _encoded(picture: DecodedImage, width: int, kind: str, quality: int) -> bytes:
-    size = (width, max(1, round(picture.height * width / picture.width)))
-    rgb, alpha = picture.rgb, picture.alpha
-    if size != (picture.width, picture.height):
-        rgb = _smaller(rgb, size)
-        alpha = None if alpha is None else _smaller(alpha, size)
+def _encode(image: DecodedImage, width: int, kind: str, quality: int) -> bytes:
+    size = (width, max(1, round(image.height * width / image.width)))
+    rgb, alpha = image.rgb, image.alpha
+    if size != (image.width, image.height):
+        rgb = _resize(rgb, size)
+        alpha = None if alpha is None else _resize(alpha, size)
     return encode.encode(rgb, alpha, format=kind, quality=quality)
 
 
@@ -156,16 +161,16 @@ def _extension(kind: str) -> str:
     return {"jpeg": "jpg"}.get(kind, kind)
 
 
-def _kept(shelf: _EncoderCache, picture: DecodedImage, width: int, kind: str, data: bytes) -> None:
+def _write(results: _Results, image: DecodedImage, width: int, kind: str, data: bytes) -> None:
     name = f"image-{width}.{_extension(kind)}"
-    path = shelf.scratch / name
+    path = results.scratch / name
     path.write_bytes(data)
-    height = max(1, round(picture.height * width / picture.width))
-    shelf.keep(name, path, encode.CONTENT_TYPES[kind], {"width": width, "height": height, "format": kind})
+    height = max(1, round(image.height * width / image.width))
+    results.add(name, path, encode.CONTENT_TYPES[kind], {"width": width, "height": height, "format": kind})
 
 
 def _srcset(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """For each format the text of a `srcset`, with the files' names where their addresses go."""
+    """Return the `srcset` of each format, with file names in place of URLs."""
     kinds = dict.fromkeys(str(row["format"]) for row in rows)
     return {
         kind: ", ".join(f"{row['name']} {row['width']}w" for row in rows if row["format"] == kind)
@@ -174,31 +179,31 @@ def _srcset(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def _ladder(
-    path: Path, inputs: Mapping[str, Any], shelf: _EncoderCache, step: Callable[[float], None]
+    path: Path, inputs: Mapping[str, Any], results: _Results, progress: Callable[[float], None]
 ) -> dict[str, Any]:
-    """Every height as AV1 in every container."""
+    """Encode every height as AV1 in every container."""
     whole = probe.part(path, {})
-    kinds = formats(str(inputs["formats"]), FILMS, PICTURES)
-    wanted = numbers(str(inputs["heights"]), "heights")
+    kinds = formats(str(inputs["formats"]), VIDEO_FORMATS, IMAGE_FORMATS)
+    heights = numbers(str(inputs["heights"]), "heights")
     shape = transcode.shape_of(whole)
-    rungs = [(height, kind) for height in fitting(wanted, shape[1]) for kind in kinds]
-    # From a film of little quality (1) to one that is hard to tell from its original (100).
+    rungs = [(height, kind) for height in fitting(heights, shape[1]) for kind in kinds]
+    # Quality 1 is a CRF of 62, quality 100 one of 24, which is close to the original.
     options = {"preset": "8", "crf": str(round(62 - 0.38 * int(inputs["quality"]))), "svtav1-params": "lp=1"}
     for count, (height, kind) in enumerate(rungs):
         name = f"video-{height}.{kind}"
         rung = replace(AV1[kind], options=options)
 
-        def done(part: float, count: int = count) -> None:
-            step((count + part) / len(rungs))
+        def rung_progress(fraction: float, count: int = count) -> None:
+            progress((count + fraction) / len(rungs))
 
-        def choose(own: tuple[int, int], height: int = height) -> tuple[int, int]:
-            return transcode.size_of(own, height=height)
+        def choose(shape: tuple[int, int], height: int = height) -> tuple[int, int]:
+            return transcode.size_of(shape, height=height)
 
-        info = transcode.transcoded(whole, rung, shelf.scratch / name, choose, done)
-        shelf.keep(name, shelf.scratch / name, rung.content_type, {**info, "format": kind, "codec": "av1"})
+        info = transcode.transcode(whole, rung, results.scratch / name, choose, rung_progress)
+        results.add(name, results.scratch / name, rung.content_type, {**info, "format": kind, "codec": "av1"})
     return {"original": {"width": shape[0], "height": shape[1], "duration": round(whole.seconds, 3)}}
 
 
 _OPERATIONS: Mapping[
-    str, Callable[[Path, Mapping[str, Any], _EncoderCache, Callable[[float], None]], dict[str, Any]]
+    str, Callable[[Path, Mapping[str, Any], _Results, Callable[[float], None]], dict[str, Any]]
 ] = {"image-responsive": _responsive, "image-cdn-auto": _cdn, "video-av1-ladder": _ladder}

@@ -1,4 +1,4 @@
-"""Films out of films: transcoded frame by frame, as a picture that moves, or as one that stands."""
+"""Conversion of videos to other videos, GIFs and still images."""
 
 from __future__ import annotations
 
@@ -13,92 +13,94 @@ from numpy.typing import NDArray
 from sixfold.core.catalog.engines import UnusableInput
 from sixfold.engines.encode.probe import MediaStream
 from sixfold.engines.video.decoder import AudioTrack, NoAudioTrack, VideoReader
-from sixfold.engines.video.encode import SOUND_RATE, AudioSource, VideoEncoder, VideoKind
+from sixfold.engines.video.encode import AUDIO_RATE, AudioSource, VideoEncoder, VideoKind
 from sixfold.engines.video.gif import write_gif
 
 Array = NDArray[Any]
 
-GIF_RATE = Fraction(25, 2)  # so that a frame lasts whole hundredths, which is what a GIF counts in
+# At this rate a frame lasts 8 hundredths of a second, the time unit of GIF.
+GIF_RATE = Fraction(25, 2)
 GIF_WIDTH = 480
-GIF_MOST_FRAMES = 600
-_MOST_RATE = 60
-_LOOKED_AT = (0.1, 0.3, 0.55)  # of a film's length, for a picture of it
+GIF_MAX_FRAMES = 600
+_MAX_RATE = 60
+# Positions in a video at which candidates for a still image are taken.
+_STILL_POSITIONS = (0.1, 0.3, 0.55)
 
 
 def size_of(shape: tuple[int, int], width: int | None = None, height: int | None = None) -> tuple[int, int]:
-    """A shape (width, height) brought to a width, or to a height, both sides even."""
+    """Scale a shape (width, height) to a width or a height, with even sides."""
     scale = width / shape[0] if width else height / shape[1] if height else 1.0
     return max(2, 2 * round(shape[0] * scale / 2)), max(2, 2 * round(shape[1] * scale / 2))
 
 
-def transcoded(
+def transcode(
     part: MediaStream,
     kind: VideoKind,
     target: Path,
     choose: Callable[[tuple[int, int]], tuple[int, int]],
-    step: Callable[[float], None],
+    progress: Callable[[float], None],
 ) -> dict[str, Any]:
-    """The part as a film of `kind` at the size that `choose` makes of its own; gives the film's facts."""
-    reel = _reel(part)
+    """Write the part as a video at the size that `choose` maps its own to; return its properties."""
+    reader = _reader(part)
     try:
-        rate = min(Fraction(_MOST_RATE), reel.rate)
-        size = choose(reel.size(reel.at(part.begin)))
+        rate = min(Fraction(_MAX_RATE), reader.rate)
+        size = choose(reader.size(reader.at(part.begin)))
         frames = max(1, round(part.seconds * rate))
-        voice = _voice(part)
-        sound = None
-        if voice is not None:
-            samples = round(frames / rate * SOUND_RATE)
-            sound = AudioSource(samples, lambda first, last: voice.read(last - first))
-        with VideoEncoder(target, size, rate, sound, kind) as film:
+        track = _audio_track(part)
+        audio = None
+        if track is not None:
+            samples = round(frames / rate * AUDIO_RATE)
+            audio = AudioSource(samples, lambda first, last: track.read(last - first))
+        with VideoEncoder(target, size, rate, audio, kind) as video:
             for index in range(frames):
-                film.add(_flat(reel.pixels(reel.at(part.begin + float(index / rate)), size)))
-                step((index + 1) / frames)
-        if voice is not None:
-            voice.close()
+                video.add(_flatten(reader.pixels(reader.at(part.begin + float(index / rate)), size)))
+                progress((index + 1) / frames)
+        if track is not None:
+            track.close()
     finally:
-        reel.close()
-    shown = int(rate) if rate.denominator == 1 else round(float(rate), 3)
-    return {"width": size[0], "height": size[1], "duration": round(float(frames / rate), 3), "fps": shown}
+        reader.close()
+    fps = int(rate) if rate.denominator == 1 else round(float(rate), 3)
+    return {"width": size[0], "height": size[1], "duration": round(float(frames / rate), 3), "fps": fps}
 
 
 def shape_of(part: MediaStream) -> tuple[int, int]:
-    """A film's width and height, upright and in square pixels."""
-    reel = _reel(part)
+    """Return the width and height of an upright frame in square pixels."""
+    reader = _reader(part)
     try:
-        return reel.size(reel.at(part.begin))
+        return reader.size(reader.at(part.begin))
     finally:
-        reel.close()
+        reader.close()
 
 
-def _reel(part: MediaStream) -> VideoReader:
-    if not part.filmed:
-        raise UnusableInput("There is no picture in this file.")
+def _reader(part: MediaStream) -> VideoReader:
+    if not part.has_video:
+        raise UnusableInput("The file has no video stream.")
     return VideoReader(part.path, part.begin)
 
 
-def _voice(part: MediaStream) -> AudioTrack | None:
+def _audio_track(part: MediaStream) -> AudioTrack | None:
     try:
-        return AudioTrack(part.path, part.begin) if part.heard else None
+        return AudioTrack(part.path, part.begin) if part.has_audio else None
     except NoAudioTrack:
         return None
 
 
-def _flat(pixels: Array) -> Array:
-    """What is transparent lies on white."""
+def _flatten(pixels: Array) -> Array:
+    """Blend transparent pixels with white."""
     if pixels.shape[2] == 3:
         return pixels
-    cover = pixels[..., 3:].astype(np.float32) / 255
-    return np.ascontiguousarray((pixels[..., :3] * cover + 255 * (1 - cover)).astype(np.uint8))
+    alpha = pixels[..., 3:].astype(np.float32) / 255
+    return np.ascontiguousarray((pixels[..., :3] * alpha + 255 * (1 - alpha)).astype(np.uint8))
 
 
-def animated(
-    part: MediaStream, target: Path, width: int | None, step: Callable[[float], None]
+def to_gif(
+    part: MediaStream, target: Path, width: int | None, progress: Callable[[float], None]
 ) -> dict[str, Any]:
-    """Write the part as a GIF; return its facts."""
+    """Write the part as a GIF; return its properties."""
     count = max(1, round(part.seconds * GIF_RATE))
-    if count > GIF_MOST_FRAMES:
+    if count > GIF_MAX_FRAMES:
         raise UnusableInput(
-            f"A GIF takes at most {float(GIF_MOST_FRAMES / GIF_RATE):g} seconds: give a duration"
+            f"duration must be at most {float(GIF_MAX_FRAMES / GIF_RATE):g} seconds for a GIF"
         )
     shape = shape_of(part)
     size = size_of(shape, width or min(GIF_WIDTH, shape[0]))
@@ -106,33 +108,33 @@ def animated(
 
     def frames() -> Iterator[Array]:
         nonlocal read
-        for pixels in _pictures(part, size, count):
+        for pixels in _frames(part, size, count):
             yield pixels
             read += 1
-            step(read / (2 * count))
+            progress(read / (2 * count))
 
     write_gif(target, size, GIF_RATE, frames)
     return {"width": size[0], "height": size[1], "duration": float(count / GIF_RATE), "fps": float(GIF_RATE)}
 
 
-def _pictures(part: MediaStream, size: tuple[int, int], count: int) -> Iterator[Array]:
-    reel = _reel(part)
+def _frames(part: MediaStream, size: tuple[int, int], count: int) -> Iterator[Array]:
+    reader = _reader(part)
     try:
         for index in range(count):
-            yield _flat(reel.pixels(reel.at(part.begin + float(index / GIF_RATE)), size))
+            yield _flatten(reader.pixels(reader.at(part.begin + float(index / GIF_RATE)), size))
     finally:
-        reel.close()
+        reader.close()
 
 
 def still(part: MediaStream, at: float | None, width: int) -> Array:
-    """One picture of a film, RGB: at a second, or where there is most to see; no wider than it is."""
-    moments = [at] if at is not None else [part.seconds * share for share in _LOOKED_AT]
-    found: list[Array] = []
+    """Return an RGB frame at a time, or the one of several with the most contrast."""
+    moments = [at] if at is not None else [part.seconds * share for share in _STILL_POSITIONS]
+    candidates: list[Array] = []
     for moment in moments:
-        reel = _reel(MediaStream(part.path, moment, part.seconds, part.filmed, part.heard))
+        reader = _reader(MediaStream(part.path, moment, part.seconds, part.has_video, part.has_audio))
         try:
-            frame = reel.at(moment)
-            found.append(_flat(reel.pixels(frame, size_of(reel.size(frame), width))))
+            frame = reader.at(moment)
+            candidates.append(_flatten(reader.pixels(frame, size_of(reader.size(frame), width))))
         finally:
-            reel.close()
-    return max(found, key=lambda picture: float(picture.std()))
+            reader.close()
+    return max(candidates, key=lambda pixels: float(pixels.std()))

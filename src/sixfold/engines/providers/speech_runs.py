@@ -52,7 +52,7 @@ Transcribe = Callable[[Recording, str, Report], Awaitable[tuple[TranscriptionRes
 
 async def synthesize(task: Task, route: ModelRoute, speak: Speak, run: ProviderRun) -> Result:
     """Return one audio file in the requested format; a long text takes several calls of `speak`."""
-    request = synthesis.order(task)
+    request = synthesis.parse(task)
     if request.language and request.language not in route.values.get("language", {}):
         run.context.log(f"{run.title} detects the language itself: language is left out")
     provider_speed, tempo = _speeds(route, request.speed)
@@ -73,7 +73,7 @@ async def synthesize(task: Task, route: ModelRoute, speak: Speak, run: ProviderR
 
 async def transcribe(task: Task, route: ModelRoute, call: Transcribe, run: ProviderRun) -> Result:
     """Return the text of a recording, with the segments and words whose times the provider reports."""
-    wave = await asyncio.to_thread(transcription.sound, task)
+    wave = await asyncio.to_thread(transcription.load_audio, task)
     run.context.progress(0.05)
     recording = await asyncio.to_thread(_recording, wave, run.context.scratch)
     hint = str(task.inputs.get("language") or "").partition("-")[0].lower()
@@ -83,7 +83,7 @@ async def transcribe(task: Task, route: ModelRoute, call: Transcribe, run: Provi
         response, used = await call(recording, code, report)
     run.context.progress(1.0)
     segments = _segments(response, wave.size / transcription.RATE)
-    result = transcription.told(segments, wave, task, "full", _language_code(response.language or hint))
+    result = transcription.result(segments, wave, task, "full", _language_code(response.language or hint))
     cost = route.price.micros(used)
     return dataclasses.replace(
         result, data={**result.data, **_provider_info(route)}, upstream_cost_micros=cost

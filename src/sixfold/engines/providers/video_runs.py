@@ -98,7 +98,7 @@ def source_image(task: Task) -> Path | None:
 
 
 async def _request(task: Task, route: ModelRoute, run: ProviderRun) -> VideoRequest:
-    video = task_parser.read(task.inputs)
+    video = task_parser.parse(task.inputs)
     upload = await _upload(source_image(task), video, route)
     target, billed = None, video.frames / _BILLED_RATE * route.shares.get(video.resolution, 1.0)
     values = dict(task.inputs)
@@ -142,7 +142,7 @@ async def _fit(paths: tuple[Path, ...], request: VideoRequest, context: Context,
         info = await asyncio.to_thread(probe.read, paths[0])
         path = paths[0]
         if request.task is not None:
-            shape = dimensions.shape_of(request.task.aspect, (info.width, info.height))
+            shape = dimensions.aspect_ratio(request.task.aspect, (info.width, info.height))
             size = request.task.size or dimensions.frame(request.task.resolution, shape)
             path = await retime(paths, request.task, size, context)
         elif request.target is not None:

@@ -1,1 +1,1 @@
-"""Speech: text to sound, sound to text, and what lies between: voices, sentences, files of sound."""
+"""Speech synthesis and recognition, with voices, sentence splitting and audio files."""

@@ -1,8 +1,7 @@
-"""PocketSphinx's model of sounds, and the same moved to how a formant synthesiser sounds.
+"""PocketSphinx's acoustic model and its adaptation to a formant synthesizer.
 
-`ears.npz` says how far each mean moves, in sixteenths of its deviation; it was learnt from our own English
-voices by what became `python -m tools.train_acoustic_adaptation`. The model itself is read where its package
-has it.
+`ears.npz` holds the shift of each mean in sixteenths of its standard deviation, trained on the embedded
+English voices by `python -m tools.train_acoustic_adaptation`. The model itself is read from its package.
 """
 
 from __future__ import annotations
@@ -18,14 +17,15 @@ from numpy.typing import NDArray
 
 Values = NDArray[np.float32]
 
-STEPS = 16  # to a deviation
+STEPS = 16  # per standard deviation
 _END = b"endhdr\n"
 _CHECKED = b"chksum0 yes\n"
-_LEAST = 1e-4  # of a variance, as the recogniser has it
+# The recognizer's own floor for variances.
+_MIN_VARIANCE = 1e-4
 
 
 def read(path: Path) -> tuple[bytes, Values]:
-    """A file of means or variances: what is before the values, and they: book × stream × density × part."""
+    """Read means or variances; return the file's header and the values (book × stream × density × part)."""
     raw = path.read_bytes()
     at = raw.index(_END) + len(_END) + 4
     books, streams, densities = struct.unpack_from("<3I", raw, at)
@@ -37,38 +37,38 @@ def read(path: Path) -> tuple[bytes, Values]:
 
 
 def variances(model: Path) -> Values:
-    """The variances of a model, as the recogniser has them."""
-    return np.maximum(read(model / "variances")[1], np.float32(_LEAST))
+    """Return the variances of a model, with the recognizer's floor."""
+    return np.maximum(read(model / "variances")[1], np.float32(_MIN_VARIANCE))
 
 
 def means(model: Path) -> Values:
-    """The means of a model."""
+    """Return the means of a model."""
     return read(model / "means")[1]
 
 
-def write(model: Path, moved: Values, path: Path) -> Path:
-    """The means of a model in the form in which they are read, without a checksum."""
-    path.write_bytes(read(model / "means")[0].replace(_CHECKED, b"") + moved.astype("<f4").tobytes())
+def write(model: Path, values: Values, path: Path) -> Path:
+    """Write means in the model's file format, without a checksum."""
+    path.write_bytes(read(model / "means")[0].replace(_CHECKED, b"") + values.astype("<f4").tobytes())
     return path
 
 
 @cache
-def _moves() -> NDArray[np.int8]:
+def _shifts() -> NDArray[np.int8]:
     with (
         resources.files("sixfold.engines.speech").joinpath("ears.npz").open("rb") as file,
-        np.load(file) as kept,
+        np.load(file) as archive,
     ):
-        return kept["moves"]
+        return archive["moves"]
 
 
-def moved(model: Path) -> Values:
-    """The means of a model, moved to the synthesiser's sounds."""
+def adapted(model: Path) -> Values:
+    """Return the means of a model adapted to the synthesizer."""
     deviations = np.sqrt(variances(model))
-    away = _moves().astype(np.float32) / np.float32(STEPS)
-    return (means(model) + deviations * away).astype(np.float32)
+    shift = _shifts().astype(np.float32) / np.float32(STEPS)
+    return (means(model) + deviations * shift).astype(np.float32)
 
 
-def steps(model: Path, wanted: NDArray[Any]) -> NDArray[np.int8]:
-    """What `moved` takes to give about these means."""
-    away = (wanted - means(model)) / np.sqrt(variances(model)) * STEPS
-    return np.clip(np.rint(away), -127, 127).astype(np.int8)
+def steps(model: Path, target: NDArray[Any]) -> NDArray[np.int8]:
+    """Return the shifts with which `adapted` returns about the `target` means."""
+    shift = (target - means(model)) / np.sqrt(variances(model)) * STEPS
+    return np.clip(np.rint(shift), -127, 127).astype(np.int8)

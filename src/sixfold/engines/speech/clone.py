@@ -1,4 +1,4 @@
-"""Speech in the voice of a sample: Chatterbox, loaded from a folder, on whatever device there is."""
+"""Voice cloning with Chatterbox, from a folder of weights, on the best device available."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SAMPLE_SECONDS = 30.0
 
 
 class CloneEngine:
-    """Says a text as the voice in `voice_sample` would; in the weights' own voice without one."""
+    """Speaks a text in the voice of `voice_sample`, or in the model's own voice without one."""
 
     name = "clone"
     version = "1"
@@ -27,28 +27,28 @@ class CloneEngine:
 
         folder = Path(source or weights)
         if not folder.is_dir():
-            raise EngineError(f"There are no weights in {folder.name}: name their folder as `source`.")
+            raise EngineError(f"{folder.name} is not a folder; set `source` to the folder of the weights.")
         self._torch: Any = torch
         self._model: Any = ChatterboxTTS.from_local(folder, _device(torch))
 
     def run(self, task: Task, context: Context) -> Result:
-        """One file of sound, sentence by sentence."""
-        wanted = synthesis.order(task)
+        """Return an audio file, synthesized by sentence."""
+        wanted = synthesis.parse(task)
         sample = self._sample(task, context)
         self._torch.manual_seed(int(task.inputs.get("seed") or 0))
         rate = int(self._model.sr)
 
         def speak(text: str) -> NDArray[np.float32]:
-            made = self._model.generate(text, **({"audio_prompt_path": str(sample)} if sample else {}))
-            wave = made.detach().cpu().numpy().reshape(-1).astype(np.float32)
+            output = self._model.generate(text, **({"audio_prompt_path": str(sample)} if sample else {}))
+            wave = output.detach().cpu().numpy().reshape(-1).astype(np.float32)
             return time_stretch.to_length(wave, round(wave.size / wanted.speed), rate)
 
-        artifact = synthesis.recorded(wanted, speak, rate, context)
+        artifact = synthesis.record(wanted, speak, rate, context)
         return Result((artifact,), {"duration": artifact.info["duration"]}, "full")
 
     @staticmethod
     def _sample(task: Task, context: Context) -> Path | None:
-        """The sample as a plain WAV, whatever it came as."""
+        """Write the sample as WAV, at most 30 seconds of it; return None without one."""
         path = task.files.get("voice_sample")
         if path is None:
             return None

@@ -1,4 +1,4 @@
-"""Speech without weights: 26 voices of a formant synthesiser, at any speed, sentence by sentence."""
+"""Speech synthesis without weights: 26 voices of a formant synthesizer at any speed."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ _RATE = 22_050
 
 
 class SpeechEngine:
-    """Says `text` (`input`, `prompt`) in one of the voices of `data/voices.toml`."""
+    """Speaks `text` (`input`, `prompt`) in one of the voices of `data/voices.toml`."""
 
     name = "speech"
     version = "1"
 
     def run(self, task: Task, context: Context) -> Result:
-        """One file of sound: its length goes with `speed`, to the hundredth."""
-        wanted = synthesis.order(task)
-        artifact = synthesis.recorded(wanted, lambda text: said(text, wanted), _RATE, context)
+        """Return an audio file, whose length follows `speed` within a hundredth."""
+        request = synthesis.parse(task)
+        artifact = synthesis.record(request, lambda text: speak(text, request), _RATE, context)
         seconds = artifact.info["duration"]
-        context.log(f"{len(wanted.sentences)} sentences in {seconds:g} s, spoken by {wanted.voice.id}")
-        return Result((artifact,), {"voice": wanted.voice.id, "duration": seconds}, "preview")
+        context.log(f"{len(request.sentences)} sentences, {seconds:g} s, voice {request.voice.id}")
+        return Result((artifact,), {"voice": request.voice.id, "duration": seconds}, "preview")
 
 
-def said(text: str, wanted: SpeechRequest) -> Wave:
-    """A sentence at the speed that was asked for: by the synthesiser's own pace as far as that goes."""
-    natural = post_processing.trimmed(_spoken(text, wanted, wanted.voice.pace))
-    if wanted.speed == 1:
+def speak(text: str, request: SpeechRequest) -> Wave:
+    """Return a sentence at the requested speed, by the synthesizer's own pace as far as possible."""
+    natural = post_processing.trim(_synthesize(text, request, request.voice.pace))
+    if request.speed == 1:
         return natural
-    pace = round(min(espeak.FASTEST, max(espeak.SLOWEST, wanted.voice.pace * wanted.speed)))
+    pace = round(min(espeak.FASTEST, max(espeak.SLOWEST, request.voice.pace * request.speed)))
     return time_stretch.to_length(
-        post_processing.trimmed(_spoken(text, wanted, pace)), round(natural.size / wanted.speed), _RATE
+        post_processing.trim(_synthesize(text, request, pace)), round(natural.size / request.speed), _RATE
     )
 
 
-def _spoken(text: str, wanted: SpeechRequest, pace: int) -> Wave:
-    voice = wanted.voice
-    manner = EspeakStyle(
-        f"{voices.accent(voice, wanted.language)}+{voice.colour}", voice.pitch, voice.lilt, pace
+def _synthesize(text: str, request: SpeechRequest, pace: int) -> Wave:
+    voice = request.voice
+    style = EspeakStyle(
+        f"{voices.accent(voice, request.language)}+{voice.colour}", voice.pitch, voice.lilt, pace
     )
-    wave, rate = espeak.said(text, manner)
+    wave, rate = espeak.synthesize(text, style)
     if rate != _RATE:
-        raise RuntimeError(f"espeak-ng speaks at {rate} Hz")
+        raise RuntimeError(f"espeak-ng must produce {_RATE} Hz (got {rate})")
     return wave

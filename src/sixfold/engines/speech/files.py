@@ -1,4 +1,4 @@
-"""Spoken sound: mono into a file as it is made, and out of what people send."""
+"""Writing and reading of mono audio files."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from sixfold.engines import demux
 Wave = NDArray[np.float32]
 
 RATE = 48_000
-MOST_SECONDS = 1800.0
-_SILENT = "There is no sound in this file."
+MAX_SECONDS = 1800.0
+_NO_AUDIO = "The file has no audio track."
 _PIECE = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
 class AudioFormat:
-    """How a file of one name is written."""
+    """The container and codec of an output format; `bits` per second is 0 for lossless codecs."""
 
     muxer: str
     codec: str
     content_type: str
-    bits: int = 0  # a second; 0 for what loses nothing
+    bits: int = 0
     rate: int = RATE
 
 
@@ -40,12 +40,13 @@ FORMATS = {
     "wav": AudioFormat("wav", "pcm_s16le", "audio/wav"),
     "flac": AudioFormat("flac", "flac", "audio/flac"),
     "aac": AudioFormat("adts", "aac", "audio/aac", 96_000),
-    "pcm": AudioFormat("s16le", "pcm_s16le", "audio/pcm", rate=24_000),  # no header: 16 bits, mono
+    # Raw samples without a header: 16 bits, mono.
+    "pcm": AudioFormat("s16le", "pcm_s16le", "audio/pcm", rate=24_000),
 }
 
 
 def write(pieces: Iterator[Wave], rate: int, name: str, target: Path) -> Artifact:
-    """Mono pieces, one after the other, as a file of format `name`; equal pieces give equal bytes."""
+    """Write consecutive mono pieces to a file of format `name`; equal pieces give equal bytes."""
     kind = FORMATS[name]
     samples = 0
     options = {"fflags": "+bitexact"}
@@ -67,27 +68,27 @@ def write(pieces: Iterator[Wave], rate: int, name: str, target: Path) -> Artifac
     return Artifact(kind.content_type, info={"duration": seconds, "sample_rate": kind.rate}, path=target)
 
 
-def read(path: Path, rate: int, most_seconds: float = MOST_SECONDS) -> Wave:
-    """The first sound of a file as mono samples at `rate`; raises `UnusableInput`."""
+def read(path: Path, rate: int, max_seconds: float = MAX_SECONDS) -> Wave:
+    """Return the first audio track of a file as mono samples at `rate`; raise `UnusableInput`."""
     parts: list[Wave] = []
-    kept, most = 0, round(most_seconds * rate)
+    length, limit = 0, round(max_seconds * rate)
     with demux.open_media(path) as container:
         if not container.streams.audio:
-            raise UnusableInput(_SILENT)
-        for part in _heard(container, rate):
+            raise UnusableInput(_NO_AUDIO)
+        for part in _decode(container, rate):
             parts.append(part)
-            kept += part.size
-            if kept > most:
-                raise UnusableInput(f"The sound is longer than {most_seconds / 60:g} minutes.")
-    if not kept:
-        raise UnusableInput(_SILENT)
+            length += part.size
+            if length > limit:
+                raise UnusableInput(f"The audio must be at most {max_seconds / 60:g} minutes long.")
+    if not length:
+        raise UnusableInput(_NO_AUDIO)
     return np.clip(np.nan_to_num(np.concatenate(parts)), -1, 1)
 
 
-def _heard(container: Any, rate: int) -> Iterator[Wave]:
+def _decode(container: Any, rate: int) -> Iterator[Wave]:
     resampler = av.AudioResampler(format="fltp", layout="mono", rate=rate)
     for frame in container.decode(audio=0):
-        for even in resampler.resample(frame):
-            yield even.to_ndarray()[0]
-    for even in resampler.resample(None):
-        yield even.to_ndarray()[0]
+        for resampled in resampler.resample(frame):
+            yield resampled.to_ndarray()[0]
+    for resampled in resampler.resample(None):
+        yield resampled.to_ndarray()[0]

@@ -1,7 +1,7 @@
-"""Speech by Piper's voices: VITS networks as ONNX files, fed with espeak-ng's phonemes.
+"""Speech synthesis with Piper voices: VITS networks as ONNX files, with espeak-ng's phonemes as input.
 
-A voice is a file `NAME.onnx` beside its `NAME.onnx.json` (https://github.com/OHF-Voice/piper1-gpl). Our 26
-voices share the files and speakers of their language that are there.
+A voice is a file `NAME.onnx` beside its `NAME.onnx.json` (https://github.com/OHF-Voice/piper1-gpl). The 26
+voices of the API share the installed files and speakers of their language.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from sixfold.core.catalog.engines import Context, EngineError, Result, Task
 from sixfold.core.normalization import normalized
-from sixfold.engines.speech import espeak, networks, synthesis, voices
+from sixfold.engines.speech import espeak, synthesis, voices
 from sixfold.engines.speech.voices import SpeakingVoice
 
 Wave = NDArray[np.float32]
@@ -26,7 +26,7 @@ _PAD, _START, _END = "_", "^", "$"
 
 @dataclass(frozen=True, slots=True)
 class PiperSpeaker:
-    """One speaker of one file."""
+    """A speaker of a voice file."""
 
     file: Path
     language: str
@@ -34,7 +34,7 @@ class PiperSpeaker:
 
 
 class PiperEngine:
-    """Says a text with the files in `source` (one file, or a folder of them)."""
+    """Speaks a text with the voice files in `source` (a file or a folder)."""
 
     name = "piper"
     version = "1"
@@ -44,45 +44,46 @@ class PiperEngine:
         self._loaded: dict[Path, _VoiceFile] = {}
 
     def run(self, task: Task, context: Context) -> Result:
-        """One file of sound, sentence by sentence, at the speed asked for."""
-        wanted = synthesis.order(task)
+        """Return an audio file at the requested speed, synthesized by sentence."""
+        wanted = synthesis.parse(task)
         speaker = self.speaker(wanted.voice, wanted.language or wanted.voice.language)
         if speaker.file not in self._loaded:
-            self._loaded = {speaker.file: _VoiceFile(speaker.file)}  # one at a time is held
+            # Only one file is held in memory.
+            self._loaded = {speaker.file: _VoiceFile(speaker.file)}
         file = self._loaded[speaker.file]
-        artifact = synthesis.recorded(
-            wanted, lambda text: file.said(text, speaker.number, wanted.speed), file.rate, context
+        artifact = synthesis.record(
+            wanted, lambda text: file.speak(text, speaker.number, wanted.speed), file.rate, context
         )
         return Result((artifact,), {"voice": wanted.voice.id, "duration": artifact.info["duration"]}, "full")
 
     def speaker(self, voice: SpeakingVoice, language: str) -> PiperSpeaker:
-        """The voice's own speaker: the voices of a language take its speakers in turn."""
-        able = [speaker for speaker in self._speakers if speaker.language == language]
-        if not able:
+        """Return the speaker of a voice; the voices of a language share its speakers in turn."""
+        matching = [speaker for speaker in self._speakers if speaker.language == language]
+        if not matching:
             known = ", ".join(sorted({speaker.language for speaker in self._speakers}))
-            raise EngineError(f"No Piper voice for {language} is installed here; there are some for {known}.")
-        alike = [known.id for known in voices.table().values() if known.language == voice.language]
-        return able[alike.index(voice.id) % len(able)]
+            raise EngineError(f"No Piper voice for {language} is installed; available are {known}.")
+        voice_ids = [known.id for known in voices.table().values() if known.language == voice.language]
+        return matching[voice_ids.index(voice.id) % len(matching)]
 
 
 class _VoiceFile:
-    """A loaded network and what its description says."""
+    """A loaded network and its configuration."""
 
     def __init__(self, path: Path) -> None:
-        facts = _facts(path)
-        self.rate = int(facts["audio"]["sample_rate"])
-        self._language = str(facts["espeak"]["voice"])
-        self._ids: dict[str, list[int]] = facts["phoneme_id_map"]
-        self._many = int(facts.get("num_speakers", 1)) > 1
-        scales = facts.get("inference", {})
-        self._scales = [float(scales.get(name, usual)) for name, usual in _SCALES]
+        config = _config(path)
+        self.rate = int(config["audio"]["sample_rate"])
+        self._language = str(config["espeak"]["voice"])
+        self._ids: dict[str, list[int]] = config["phoneme_id_map"]
+        self._multi_speaker = int(config.get("num_speakers", 1)) > 1
+        scales = config.get("inference", {})
+        self._scales = [float(scales.get(name, default)) for name, default in _SCALES]
         try:
-            self._session: Any = networks.opened(path)
+            self._session: Any = voices.open_network(path)
         except (RuntimeError, ValueError) as error:
             raise EngineError(f"The Piper voice {path.name} cannot be loaded.") from error
 
-    def said(self, text: str, speaker: int, speed: float) -> Wave:
-        """A sentence as samples."""
+    def speak(self, text: str, speaker: int, speed: float) -> Wave:
+        """Return a sentence as samples."""
         ids = self.ids(espeak.phonemes(text, self._language))
         noise, length, width = self._scales
         feed: dict[str, Any] = {
@@ -90,23 +91,23 @@ class _VoiceFile:
             "input_lengths": np.array([len(ids)], np.int64),
             "scales": np.array([noise, length / speed, width], np.float32),
         }
-        if self._many:
+        if self._multi_speaker:
             feed["sid"] = np.array([speaker], np.int64)
         return self._session.run(None, feed)[0].reshape(-1).astype(np.float32)
 
     def ids(self, phonemes: str) -> list[int]:
-        """The network's numbers for phonemes: begun, padded between, ended; unknown ones are left out."""
-        found = [*self._ids[_START], *self._ids[_PAD]]
+        """Return the network's ids of phonemes, with start, padding and end; unknown ones are omitted."""
+        ids = [*self._ids[_START], *self._ids[_PAD]]
         for phoneme in normalized("NFD", phonemes):
             if phoneme in self._ids:
-                found += [*self._ids[phoneme], *self._ids[_PAD]]
-        return [*found, *self._ids[_END]]
+                ids += [*self._ids[phoneme], *self._ids[_PAD]]
+        return [*ids, *self._ids[_END]]
 
 
 _SCALES = (("noise_scale", 0.667), ("length_scale", 1.0), ("noise_w", 0.8))
 
 
-def _facts(path: Path) -> dict[str, Any]:
+def _config(path: Path) -> dict[str, Any]:
     try:
         return json.loads(path.with_name(f"{path.name}.json").read_text("utf-8"))
     except (OSError, ValueError) as error:
@@ -116,13 +117,15 @@ def _facts(path: Path) -> dict[str, Any]:
 
 
 def _speakers(source: Path) -> list[PiperSpeaker]:
-    """Every speaker of every file, in the order of the names."""
+    """Return every speaker of every file, in order of the file names."""
     paths = [source] if source.is_file() else sorted(source.rglob("*.onnx"))
     if not paths:
-        raise EngineError("There is no Piper voice (NAME.onnx) where `source` points.")
-    found: list[PiperSpeaker] = []
+        raise EngineError("`source` contains no Piper voice (NAME.onnx).")
+    speakers: list[PiperSpeaker] = []
     for path in paths:
-        facts = _facts(path)
-        language = str(facts["espeak"]["voice"]).partition("-")[0]
-        found += [PiperSpeaker(path, language, number) for number in range(int(facts.get("num_speakers", 1)))]
-    return found
+        config = _config(path)
+        language = str(config["espeak"]["voice"]).partition("-")[0]
+        speakers += [
+            PiperSpeaker(path, language, number) for number in range(int(config.get("num_speakers", 1)))
+        ]
+    return speakers

@@ -1,4 +1,4 @@
-"""A long text as sentences, each short enough to be said in one breath of work."""
+"""Splitting of text into sentences of limited length."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import unicodedata
 
 from sixfold.core.normalization import normalized
 
-MOST = 400  # characters of one piece
+MAX_CHARACTERS = 400  # per piece
 _ENDS = re.compile(r"(?<=[.!?…。！？])[\"'”’»)\]]*\s+|\n\s*\n+")
 _PAUSES = re.compile(r"(?<=[,;:–—])\s+")
 _MARKUP = re.compile(r"[*_`#>|~]{1,3}")
@@ -15,9 +15,9 @@ _TITLES = re.compile(r"\b(?:mr|mrs|ms|dr|prof|st|vs|etc|e\.g|i\.e|no|sr|sra|m|mm
 
 
 def split(text: str) -> list[str]:
-    """The sentences in order; a text without a letter or a figure has none."""
-    found = [part for sentence in _pieces(_clean(text), _ENDS, joined=True) for part in _short(sentence)]
-    return [part for part in found if any(char.isalnum() for char in part)]
+    """Return the sentences in order; pieces without letters or digits are dropped."""
+    parts = [part for sentence in _pieces(_clean(text), _ENDS, joined=True) for part in _shorten(sentence)]
+    return [part for part in parts if any(char.isalnum() for char in part)]
 
 
 def _clean(text: str) -> str:
@@ -28,28 +28,28 @@ def _clean(text: str) -> str:
     )
 
 
-def _pieces(text: str, between: re.Pattern[str], *, joined: bool = False) -> list[str]:
-    parts = [" ".join(part.split()) for part in between.split(text)]
-    kept: list[str] = []
+def _pieces(text: str, separator: re.Pattern[str], *, joined: bool = False) -> list[str]:
+    parts = [" ".join(part.split()) for part in separator.split(text)]
+    pieces: list[str] = []
     for part in filter(None, parts):
-        if joined and kept and _TITLES.search(kept[-1]):
-            kept[-1] = f"{kept[-1]} {part}"
+        if joined and pieces and _TITLES.search(pieces[-1]):
+            pieces[-1] = f"{pieces[-1]} {part}"
         else:
-            kept.append(part)
-    return kept
+            pieces.append(part)
+    return pieces
 
 
-def _short(sentence: str) -> list[str]:
-    """A sentence, cut at commas and at last between words where it is too long."""
-    if len(sentence) <= MOST:
+def _shorten(sentence: str) -> list[str]:
+    """Split a sentence that is too long at commas, else between or within words."""
+    if len(sentence) <= MAX_CHARACTERS:
         return [sentence]
     parts: list[str] = []
     for piece in _pieces(sentence, _PAUSES):
-        for word in piece.split(" ") if len(piece) > MOST else [piece]:
-            for at in range(0, len(word), MOST):
-                bit = word[at : at + MOST]
-                if parts and len(parts[-1]) + len(bit) < MOST:
-                    parts[-1] += f" {bit}"
+        for word in piece.split(" ") if len(piece) > MAX_CHARACTERS else [piece]:
+            for at in range(0, len(word), MAX_CHARACTERS):
+                fragment = word[at : at + MAX_CHARACTERS]
+                if parts and len(parts[-1]) + len(fragment) < MAX_CHARACTERS:
+                    parts[-1] += f" {fragment}"
                 else:
-                    parts.append(bit)
+                    parts.append(fragment)
     return parts

@@ -1,4 +1,4 @@
-"""Speech to speech as far as it goes without a chat model: recordings to text, and text to speech."""
+"""Speech to speech without a chat model: transcription, and synthesis of a text or a transcript."""
 
 from __future__ import annotations
 
@@ -10,38 +10,38 @@ from sixfold.engines.speech.sphinx import SphinxEngine
 
 
 class SpeechToSpeechEngine:
-    """`transcribe` writes down `audio`; `speak` says `text`, or what was heard where there is none."""
+    """Runs the task `transcribe` on `audio`, or `speak` on `text` or else on the transcript of `audio`."""
 
     name = "talking"
     version = "1"
 
     def __init__(self) -> None:
-        self._listening: SphinxEngine | None = None
-        self._speaking = SpeechEngine()
+        self._recognizer: SphinxEngine | None = None
+        self._synthesizer = SpeechEngine()
 
     def run(self, task: Task, context: Context) -> Result:
-        """`{"task", "text"}`, with the transcript's facts or with `audio` beside them."""
-        wanted = str(task.inputs["task"])
+        """Return `task` and `text` with the transcript's data or with an `audio` file."""
+        kind = str(task.inputs["task"])
         text = str(task.inputs.get("text") or "").strip()
-        heard: dict[str, Any] = {}
-        if wanted == "transcribe" or not text:
-            heard = self._heard(task, context, wanted)
-        said = {"task": wanted, "text": text or heard["text"]}
-        if wanted == "transcribe":
-            return Result(data={**heard, **said, "text": heard["text"]}, quality="preview")
-        if not said["text"]:
-            raise UnusableInput("Nothing was heard in the recording that could be said again.")
-        spoken = self._speaking.run(Task(task.id, task.model, {**task.inputs, **said}), context)
-        artifact = spoken.artifacts[0]
+        transcript: dict[str, Any] = {}
+        if kind == "transcribe" or not text:
+            transcript = self._transcribe(task, context, kind)
+        data = {"task": kind, "text": text or transcript["text"]}
+        if kind == "transcribe":
+            return Result(data={**transcript, **data, "text": transcript["text"]}, quality="preview")
+        if not data["text"]:
+            raise UnusableInput("No speech was recognized in the recording.")
+        result = self._synthesizer.run(Task(task.id, task.model, {**task.inputs, **data}), context)
+        artifact = result.artifacts[0]
         named = type(artifact)(
             artifact.content_type, info={**artifact.info, "name": "audio"}, path=artifact.path
         )
-        return Result((named,), said, "preview")
+        return Result((named,), data, "preview")
 
-    def _heard(self, task: Task, context: Context, wanted: str) -> dict[str, Any]:
+    def _transcribe(self, task: Task, context: Context, kind: str) -> dict[str, Any]:
         if "audio" not in task.files:
-            need = "audio" if wanted == "transcribe" else "text, or audio to say again"
-            raise UnusableInput(f"The task {wanted} needs {need}.")
-        if self._listening is None:
-            self._listening = SphinxEngine()
-        return dict(self._listening.run(task, context).data)
+            required = "`audio`" if kind == "transcribe" else "`text` or `audio`"
+            raise UnusableInput(f"{required} is required for the task {kind}.")
+        if self._recognizer is None:
+            self._recognizer = SphinxEngine()
+        return dict(self._recognizer.run(task, context).data)

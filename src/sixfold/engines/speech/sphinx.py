@@ -1,7 +1,7 @@
-"""English to text without further weights: PocketSphinx with the model that comes in its package.
+"""Recognition of English speech by PocketSphinx with the model of its package.
 
-Of the model there are two: as it comes, for people, and moved to our own synthesiser's voices. The beginning
-of a recording is heard with both, and the one that is surer of it hears the rest.
+There are two variants of the model: the original one for human voices, and one adapted to the embedded
+synthesizer's voices. The beginning of a recording is decoded with both, the rest with the more confident one.
 """
 
 from __future__ import annotations
@@ -18,27 +18,30 @@ from sixfold.core.catalog.engines import Context, Result, Task
 from sixfold.engines.speech import acoustic_adaptation, transcription
 from sixfold.engines.speech.transcription import TimedSegment, TimedWord
 
-_FRAMES = 100  # a second
-_TRIED = 8.0  # seconds of speech that both hear, at least
-_LANGUAGE = 9.5  # what the likelihood of words counts beside that of sounds
+_FRAMES = 100  # per second
+# The seconds of speech that both decoders process.
+_TRIAL_SECONDS = 8.0
+# The weight of the language model relative to the acoustic model.
+_LANGUAGE_WEIGHT = 9.5
 _NO_WORD = re.compile(r"<.*>|\[.*\]|\+\+.*\+\+")
 _VARIANT = re.compile(r"\(\d+\)$")
 
 
 class SphinxDecoder:
-    """The recogniser, loaded: about 120 MB."""
+    """A loaded recognizer, which takes about 120 MB."""
 
     def __init__(self, **options: Any) -> None:
         from pocketsphinx import Decoder
 
         self._decoder: Any = Decoder(
-            samprate=transcription.RATE, loglevel="FATAL", bestpath=True, lw=_LANGUAGE, **options
+            samprate=transcription.RATE, loglevel="FATAL", bestpath=True, lw=_LANGUAGE_WEIGHT, **options
         )
 
-    def heard(self, wave: NDArray[np.float32], start: float) -> TimedSegment:
-        """What is said in a stretch of 16 kHz that begins at `start` seconds."""
+    def decode(self, wave: NDArray[np.float32], start: float) -> TimedSegment:
+        """Transcribe audio at 16 kHz that begins at `start` seconds of the recording."""
         samples = np.rint(np.clip(wave, -1, 1) * 32_767).astype("<i2").tobytes()
-        self._decoder.reinit_feat()  # what it heard before leaves nothing behind
+        # Reset the state, so that the result does not depend on earlier audio.
+        self._decoder.reinit_feat()
         self._decoder.start_utt()
         self._decoder.process_raw(samples, no_search=False, full_utt=True)
         self._decoder.end_utt()
@@ -57,51 +60,52 @@ class SphinxDecoder:
         return TimedSegment(text, words[0].start if words else start, end, words)
 
 
-def moved() -> SphinxDecoder:
-    """The recogniser with its model moved to our own voices."""
+def adapted_decoder() -> SphinxDecoder:
+    """Return a recognizer with the model adapted to the embedded synthesizer's voices."""
     from pocketsphinx import get_model_path
 
     model = Path(get_model_path()) / "en-us" / "en-us"
     with tempfile.TemporaryDirectory() as folder:
-        means = acoustic_adaptation.write(model, acoustic_adaptation.moved(model), Path(folder) / "means")
+        means = acoustic_adaptation.write(model, acoustic_adaptation.adapted(model), Path(folder) / "means")
         return SphinxDecoder(mean=str(means))
 
 
 class SphinxEngine:
-    """Writes down `audio_url`, stretch by stretch; `preview`, with how sure it is of every word."""
+    """Transcribes `audio_url` in preview quality, with a confidence for every word."""
 
     name = "listening"
     version = "3"
 
     def __init__(self) -> None:
-        self.plain, self.moved = SphinxDecoder(), moved()
+        self.original, self.adapted = SphinxDecoder(), adapted_decoder()
 
     def run(self, task: Task, context: Context) -> Result:
-        """The text, its segments and words."""
+        """Return the text with its segments and words."""
         context.progress(0.01)
-        wave = transcription.sound(task)
-        stretches = transcription.spoken(wave)
+        wave = transcription.load_audio(task)
+        ranges = transcription.speech_ranges(wave)
         segments: list[TimedSegment] = []
-        both, ear, tried = (self.plain, self.moved), self.plain, 0.0
-        first: tuple[list[TimedSegment], list[TimedSegment]] = ([], [])
-        for number, (start, end) in enumerate(stretches):
-            context.progress(0.05 + 0.95 * number / len(stretches))
-            if tried < _TRIED:
-                for found, one in zip(first, both, strict=True):
-                    found.append(one.heard(wave[start:end], start / transcription.RATE))
+        decoders, decoder, tried = (self.original, self.adapted), self.original, 0.0
+        trials: tuple[list[TimedSegment], list[TimedSegment]] = ([], [])
+        for number, (start, end) in enumerate(ranges):
+            context.progress(0.05 + 0.95 * number / len(ranges))
+            if tried < _TRIAL_SECONDS:
+                for trial, each in zip(trials, decoders, strict=True):
+                    trial.append(each.decode(wave[start:end], start / transcription.RATE))
                 tried += (end - start) / transcription.RATE
-                better = int(_sure(first[1]) > _sure(first[0]))
-                segments, ear = list(first[better]), both[better]
+                better = int(_confidence(trials[1]) > _confidence(trials[0]))
+                segments, decoder = list(trials[better]), decoders[better]
             else:
-                segments.append(ear.heard(wave[start:end], start / transcription.RATE))
+                segments.append(decoder.decode(wave[start:end], start / transcription.RATE))
         segments = [segment for segment in segments if segment.words]
-        which = "our own voices" if ear is self.moved else "people"
+        voices = "embedded" if decoder is self.adapted else "human"
+        seconds = wave.size / transcription.RATE
         context.log(
-            f"{len(segments)} segments in {wave.size / transcription.RATE:.1f} s, heard as {which} speak"
+            f"{len(segments)} segments in {seconds:.1f} s, decoded with the model for {voices} voices"
         )
-        return transcription.told(segments, wave, task, "preview", "en")
+        return transcription.result(segments, wave, task, "preview", "en")
 
 
-def _sure(segments: list[TimedSegment]) -> float:
-    """How sure all that was heard is, by the length of words."""
+def _confidence(segments: list[TimedSegment]) -> float:
+    """Return the sum of the words' confidences, weighted by their duration."""
     return sum((word.end - word.start) * word.confidence for part in segments for word in part.words)

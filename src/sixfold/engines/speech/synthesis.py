@@ -1,7 +1,8 @@
-"""What every speaker shares: an order read from any model's inputs, and sentences into one file."""
+"""Common parts of the speech engines: parsing of a task's inputs and recording of sentences to a file."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -16,13 +17,13 @@ Wave = NDArray[np.float32]
 
 _TEXTS = ("text", "input", "prompt")
 _FORMATS = ("format", "response_format", "audio_format")
-_PAUSE_SECONDS = 0.26  # between two sentences, at speed 1
-_AROUND_SECONDS = 0.12  # of silence before the first and after the last
+# Silence between sentences, and before the first and after the last one, at speed 1.
+_PAUSE_SECONDS, _EDGE_SECONDS = 0.26, 0.12
 
 
 @dataclass(frozen=True, slots=True)
 class SpeechRequest:
-    """What is to be said, by whom, how fast, and as which file."""
+    """The sentences to speak, with voice, language hint, speed and file format."""
 
     sentences: tuple[str, ...]
     voice: SpeakingVoice
@@ -31,12 +32,12 @@ class SpeechRequest:
     format: str
 
 
-def order(task: Task) -> SpeechRequest:
-    """The order of a task, whichever model's names it has; raises `UnusableInput`."""
-    said = next((str(task.inputs[name]) for name in _TEXTS if task.inputs.get(name)), "")
-    parts = sentences.split(said)
+def parse(task: Task) -> SpeechRequest:
+    """Parse the inputs of a task under any model's names for them; raise `UnusableInput`."""
+    text = next((str(task.inputs[name]) for name in _TEXTS if task.inputs.get(name)), "")
+    parts = sentences.split(text)
     if not parts:
-        raise UnusableInput("The text has nothing in it that can be said.")
+        raise UnusableInput("The text must contain letters or digits.")
     return SpeechRequest(
         sentences=tuple(parts),
         voice=voices.find(str(task.inputs.get("voice") or "")),
@@ -46,45 +47,43 @@ def order(task: Task) -> SpeechRequest:
     )
 
 
-def recorded(
-    wanted: SpeechRequest, speak: Callable[[str], Wave], rate: int, context: Context, share: float = 1.0
+def record(
+    request: SpeechRequest, speak: Callable[[str], Wave], rate: int, context: Context, share: float = 1.0
 ) -> Artifact:
-    """One file of all sentences as `speak` says them; progress goes up to `share`."""
+    """Write all sentences as synthesized by `speak` to a file; progress goes up to `share`."""
     context.progress(0.01)
-    pieces = _levelled(_paced(wanted, speak, rate, lambda done: context.progress(done * share)), rate)
-    return files.write(pieces, rate, wanted.format, context.scratch / f"speech.{wanted.format}")
+    pieces = _normalize(_with_pauses(request, speak, rate, lambda done: context.progress(done * share)), rate)
+    return files.write(pieces, rate, request.format, context.scratch / f"speech.{request.format}")
 
 
-def _paced(
-    wanted: SpeechRequest, speak: Callable[[str], Wave], rate: int, progress: Callable[[float], None]
+def _with_pauses(
+    request: SpeechRequest, speak: Callable[[str], Wave], rate: int, progress: Callable[[float], None]
 ) -> Iterator[Wave]:
-    """The sentences with their pauses."""
-    around, pause = (
-        np.zeros(max(0, round((seconds / wanted.speed - post_processing.TAIL_SECONDS) * rate)), np.float32)
-        for seconds in (_AROUND_SECONDS, _PAUSE_SECONDS)
+    """Yield the processed sentences with pauses."""
+    edge, pause = (
+        np.zeros(max(0, round((seconds / request.speed - post_processing.TAIL_SECONDS) * rate)), np.float32)
+        for seconds in (_EDGE_SECONDS, _PAUSE_SECONDS)
     )
-    yield around
-    for number, sentence in enumerate(wanted.sentences):
+    yield edge
+    for number, sentence in enumerate(request.sentences):
         if number:
             yield pause
-        yield post_processing.treated(post_processing.trimmed(speak(sentence)), rate, wanted.voice.warmth)
-        progress((number + 1) / len(wanted.sentences))
-    yield around
+        yield post_processing.process(post_processing.trim(speak(sentence)), rate, request.voice.warmth)
+        progress((number + 1) / len(request.sentences))
+    yield edge
 
 
-def _levelled(pieces: Iterator[Wave], rate: int) -> Iterator[Wave]:
-    """The pieces at one loudness, which the first of them settle."""
+def _normalize(pieces: Iterator[Wave], rate: int) -> Iterator[Wave]:
+    """Apply a constant gain, which the loudness of the first pieces determines."""
     first: list[Wave] = []
-    held = 0
+    length = 0
     for piece in pieces:
         first.append(piece)
-        held += piece.size
-        if held > post_processing.SAMPLE_SECONDS * rate:
+        length += piece.size
+        if length > post_processing.SAMPLE_SECONDS * rate:
             break
     factor = post_processing.gain(
         np.concatenate(first)[: round(2 * post_processing.SAMPLE_SECONDS * rate)], rate
     )
-    for piece in first:
-        yield post_processing.levelled(piece, factor)
-    for piece in pieces:
-        yield post_processing.levelled(piece, factor)
+    for piece in itertools.chain(first, pieces):
+        yield post_processing.apply_gain(piece, factor)

@@ -1,4 +1,4 @@
-"""Speech made longer or shorter without a change of pitch (WSOLA, Verhelst and Roelands 1993)."""
+"""Time stretching of speech without a change of pitch (WSOLA, Verhelst and Roelands 1993)."""
 
 from __future__ import annotations
 
@@ -8,36 +8,41 @@ from numpy.typing import NDArray
 Wave = NDArray[np.float32]
 
 _WINDOW_SECONDS = 0.03
-_SEARCH_SECONDS = 0.008  # how far a piece may be moved to fit: more than half a period of a deep voice
-_ENOUGH = 0.005  # a change smaller than this is left
+# The range in which a piece may be moved to match: more than half a period of a deep voice.
+_SEARCH_SECONDS = 0.008
+# Smaller relative changes are not made.
+_MIN_CHANGE = 0.005
 
 
 def to_length(wave: Wave, samples: int, rate: int) -> Wave:
-    """The wave at about `samples` samples, within a window."""
+    """Stretch the wave to about `samples` samples, within a window of 30 ms."""
     window = round(_WINDOW_SECONDS * rate) // 2 * 2
-    if wave.size <= 2 * window or samples <= window or abs(samples / wave.size - 1) < _ENOUGH:
+    if wave.size <= 2 * window or samples <= window or abs(samples / wave.size - 1) < _MIN_CHANGE:
         return wave
     hop, reach = window // 2, round(_SEARCH_SECONDS * rate)
-    shape = np.hanning(window + 1)[:window].astype(np.float32)
+    envelope = np.hanning(window + 1)[:window].astype(np.float32)
     padded = np.pad(wave, (reach, reach + 2 * window))
-    whole = np.rint(padded * 8_192).astype(np.int64)  # whole numbers add up to the same sum in any order
+    # Sums of integers do not depend on their order, which keeps the result reproducible.
+    integers = np.rint(padded * 8_192).astype(np.int64)
     step = hop * (wave.size - window) / max(1, samples - window)
     count = max(2, (samples - window) // hop + 1)
     out = np.zeros(count * hop + window, np.float32)
-    at = reach
+    position = reach
     for number in range(count):
         if number:
-            wished = whole[at + hop : at + hop + window]
-            around = round(number * step) + reach
-            at = around - reach + _fit(whole[around - reach : around + reach + window], wished)
-        piece = padded[at : at + window]
-        out[number * hop : number * hop + piece.size] += shape[: piece.size] * piece
+            target = integers[position + hop : position + hop + window]
+            center = round(number * step) + reach
+            position = (
+                center - reach + _best_offset(integers[center - reach : center + reach + window], target)
+            )
+        piece = padded[position : position + window]
+        out[number * hop : number * hop + piece.size] += envelope[: piece.size] * piece
     return out
 
 
-def _fit(field: NDArray[np.int64], wished: NDArray[np.int64]) -> int:
-    """Where in `field` the piece lies that is most like `wished`."""
-    likeness = np.correlate(field, wished, "valid")
+def _best_offset(field: NDArray[np.int64], target: NDArray[np.int64]) -> int:
+    """Return the offset in `field` of the piece most similar to `target`."""
+    similarity = np.correlate(field, target, "valid")
     energy = np.cumsum(np.concatenate(([0], field * field)))
-    power = energy[wished.size :] - energy[: -wished.size]
-    return int(np.argmax(likeness / np.sqrt(power + 1)))
+    power = energy[target.size :] - energy[: -target.size]
+    return int(np.argmax(similarity / np.sqrt(power + 1)))

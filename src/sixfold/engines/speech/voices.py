@@ -1,4 +1,4 @@
-"""The 26 voices of `data/voices.toml`, and which language a request is spoken in."""
+"""The 26 voices of `data/voices.toml`, language hints, and loading of ONNX voice networks."""
 
 from __future__ import annotations
 
@@ -7,14 +7,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from pathlib import Path
+from typing import Any
 
 from sixfold.core.catalog.engines import UnusableInput
 
-# Languages beside the voices' own that the synthesiser speaks well enough to be offered, by its names.
+# Further languages that the synthesizer speaks well enough, by its names.
 _OWN = {"en": "en-us", "pt": "pt-br", "no": "nb"}
 _CODES = (
     "en es fr de it pt nl sv da nb no fi pl cs sk hu ro el tr ru uk hi id vi ca eo la sw cy is hr bg lt lv et"
 )
+_THREADS = 2
+_ERRORS_ONLY = 3
 LANGUAGES = {code: _OWN.get(code, code) for code in _CODES.split()}
 _NAMES = {
     "english": "en", "spanish": "es", "french": "fr", "german": "de", "italian": "it", "portuguese": "pt",
@@ -25,7 +29,7 @@ _NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class SpeakingVoice:
-    """One voice: the fields are those of its row in `data/voices.toml`."""
+    """A voice, with the fields of its row in `data/voices.toml`."""
 
     id: str
     language: str
@@ -39,34 +43,44 @@ class SpeakingVoice:
 
 @cache
 def table() -> Mapping[str, SpeakingVoice]:
-    """Every voice by its id, in the table's order."""
+    """Return all voices by id, in the order of the table."""
     text = resources.files("sixfold.data").joinpath("voices.toml").read_text("utf-8")
     return {name: SpeakingVoice(id=name, **row) for name, row in tomllib.loads(text).items()}
 
 
 def find(name: str) -> SpeakingVoice:
-    """The voice of this id, whatever its case; the first for none. Raises `UnusableInput`."""
+    """Return the voice with an id in any case, or the first voice for an empty id; raise `UnusableInput`."""
     known = table()
-    wanted = name.strip().casefold()
-    if not wanted:
+    key = name.strip().casefold()
+    if not key:
         return next(iter(known.values()))
-    if wanted not in known:
-        raise UnusableInput(f"There is no voice {name!r}; the voices are {', '.join(known)}.")
-    return known[wanted]
+    if key not in known:
+        raise UnusableInput(f"Voice {name!r} was not found; the voices are {', '.join(known)}.")
+    return known[key]
 
 
 def language(hint: str) -> str:
-    """The code that a hint names: `de`, `de-AT`, `German`, `auto` (none). Raises `UnusableInput`."""
-    said = hint.strip().casefold()
-    if said in ("", "auto"):
+    """Return the code for `de`, `de-AT` or `German`, or an empty one for `auto`; raise `UnusableInput`."""
+    name = hint.strip().casefold()
+    if name in ("", "auto"):
         return ""
-    code = _NAMES.get(said, said.replace("_", "-").partition("-")[0])
+    code = _NAMES.get(name, name.replace("_", "-").partition("-")[0])
     if code not in LANGUAGES:
-        raise UnusableInput(f"The language {hint!r} is not known; name one as {', '.join(LANGUAGES)}.")
+        raise UnusableInput(f"Language {hint!r} is not supported; supported are {', '.join(LANGUAGES)}.")
     return code
 
 
 def accent(voice: SpeakingVoice, hint: str) -> str:
-    """The synthesiser's language for a voice and a hint."""
+    """Return the synthesizer's language for a voice and a hint."""
     code = language(hint)
     return voice.accent if code in ("", voice.language) else LANGUAGES[code]
+
+
+def open_network(path: Path) -> Any:
+    """Load an ONNX network on two CPU threads; raise `RuntimeError` or `ValueError`."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = _THREADS
+    options.log_severity_level = _ERRORS_ONLY
+    return onnxruntime.InferenceSession(str(path), options, ["CPUExecutionProvider"])

@@ -1,4 +1,4 @@
-"""Any language to text by Whisper (faster-whisper): a folder of weights, on a processor or a device."""
+"""Transcription with Whisper (faster-whisper) from a folder of weights, on CPU or GPU."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sixfold.engines.speech.transcription import TimedSegment, TimedWord
 
 
 class WhisperEngine:
-    """Writes down `audio_url` with the model in the folder `source`."""
+    """Transcribes `audio_url` with the model in the folder `source`."""
 
     name = "whisper"
     version = "1"
@@ -22,29 +22,30 @@ class WhisperEngine:
 
         folder = Path(source or weights)
         if not folder.is_dir():
-            raise EngineError("There is no Whisper model where `source` points.")
+            raise EngineError("`source` is not the folder of a Whisper model.")
         self._model: Any = WhisperModel(str(folder), device=device, local_files_only=True)
 
     def run(self, task: Task, context: Context) -> Result:
-        """The text, its segments and words, and the language that was heard."""
-        wave = transcription.sound(task)
+        """Return the text with its segments and words, and the detected language."""
+        wave = transcription.load_audio(task)
         hint = str(task.inputs.get("language") or "").partition("-")[0].lower()
-        found, facts = self._model.transcribe(
+        parts, info = self._model.transcribe(
             wave,
             language=hint if hint not in ("", "auto") else None,
             word_timestamps=bool(task.inputs.get("timestamps", True)),
             vad_filter=False,
         )
         segments: list[TimedSegment] = []
-        for part in found:
+        for part in parts:
             context.progress(min(1.0, part.end * transcription.RATE / wave.size))
             segments.append(_segment(part))
-        return transcription.told(segments, wave, task, "full", str(facts.language))
+        return transcription.result(segments, wave, task, "full", str(info.language))
 
 
 def _segment(part: Any) -> TimedSegment:
     words = [
         TimedWord(word.word.strip(), word.start, word.end, word.probability) for word in part.words or ()
     ]
-    sure = words or [TimedWord(part.text, part.start, part.end, math.exp(min(0.0, part.avg_logprob)))]
-    return TimedSegment(part.text.strip(), part.start, part.end, sure)
+    # Without word times, the segment is one word with the segment's own probability.
+    words = words or [TimedWord(part.text, part.start, part.end, math.exp(min(0.0, part.avg_logprob)))]
+    return TimedSegment(part.text.strip(), part.start, part.end, words)

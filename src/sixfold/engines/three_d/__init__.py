@@ -1,1 +1,1 @@
-"""Things with a depth: voxels, reliefs and parametric bodies as GLB files."""
+"""3D models as GLB files: voxels, reliefs and parametric bodies."""

@@ -1,6 +1,6 @@
-"""Meshes as a GLB file (glTF 2.0): one node, one mesh, a primitive for each part, buffers without gaps.
+"""Encoding of meshes as a GLB file (glTF 2.0): one node, one mesh, and a primitive for each part.
 
-Metres, y up, the front towards +z. Faces are wound counter-clockwise.
+Coordinates are in meters with y up and the front toward +z. Faces are wound counterclockwise.
 """
 
 from __future__ import annotations
@@ -26,34 +26,37 @@ _LINEAR, _MIPMAPPED, _CLAMP = 9729, 9987, 33071
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """How a part's surface looks. `colour` is sRGB 0 to 1 with alpha; textures are encoded pictures."""
+    """The surface of a part. `color` is sRGB 0 to 1 with alpha; textures are encoded images.
 
-    colour: tuple[float, float, float, float] = (1.0, 1.0, 1.0, 1.0)
+    `bumps` is a normal map in tangent space; `gloss` has roughness in green and metalness in blue.
+    """
+
+    color: tuple[float, float, float, float] = (1.0, 1.0, 1.0, 1.0)
     metallic: float = 0.0
     roughness: float = 0.8
     glow: float = 0.0
     texture: bytes = b""
-    bumps: bytes = b""  # a map of normals in tangent space
-    gloss: bytes = b""  # roughness in green, metal in blue
+    bumps: bytes = b""
+    gloss: bytes = b""
 
     @property
-    def clear(self) -> bool:
-        """Whether something can be seen through it."""
-        return self.colour[3] < 1
+    def transparent(self) -> bool:
+        """Whether the surface is translucent."""
+        return self.color[3] < 1
 
 
 @dataclass(frozen=True, slots=True)
 class MeshPart:
-    """A mesh: positions and normals Nx3 float32, faces Mx3; colours Nx3 (linear), or coordinates Nx2.
+    """A mesh: positions and normals Nx3 float32, faces Mx3, and colors Nx3 (linear) or coordinates Nx2.
 
-    `tangents` (Nx4) say where the texture's right lies, for a map of normals.
+    `tangents` (Nx4) point to the right of the texture and are needed for normal maps.
     """
 
     positions: Array
     normals: Array
     faces: Array
     material: Material = field(default_factory=Material)
-    colours: Array | None = None
+    colors: Array | None = None
     coordinates: Array | None = None
     tangents: Array | None = None
 
@@ -72,7 +75,7 @@ class _Buffer:
         return len(self.views) - 1
 
     def vertices(self, values: Array, *, bounds: bool = False) -> int:
-        """An accessor of float vectors."""
+        """Add an accessor of float vectors."""
         floats = np.ascontiguousarray(values, "<f4")
         row: dict[str, Any] = {
             "bufferView": self.view(floats.tobytes(), _VERTICES),
@@ -84,16 +87,16 @@ class _Buffer:
             row |= {"min": floats.min(0).tolist(), "max": floats.max(0).tolist()}
         return self._add(row)
 
-    def colours(self, values: Array) -> int:
-        """An accessor of RGBA bytes, four so that each begins at a whole word."""
-        eight = np.rint(np.clip(values, 0, 1) * 255).astype(np.uint8)
-        four = np.concatenate([eight, np.full((len(eight), 1), 255, np.uint8)], axis=1)
-        view = self.view(four.tobytes(), _VERTICES)
-        row = {"bufferView": view, "componentType": _BYTE, "normalized": True, "count": len(four)}
+    def colors(self, values: Array) -> int:
+        """Add an accessor of RGBA bytes; the alpha keeps the entries aligned."""
+        rgb = np.rint(np.clip(values, 0, 1) * 255).astype(np.uint8)
+        rgba = np.concatenate([rgb, np.full((len(rgb), 1), 255, np.uint8)], axis=1)
+        view = self.view(rgba.tobytes(), _VERTICES)
+        row = {"bufferView": view, "componentType": _BYTE, "normalized": True, "count": len(rgba)}
         return self._add({**row, "type": "VEC4"})
 
     def indices(self, faces: Array) -> int:
-        """An accessor of triangles, in as few bytes as do."""
+        """Add an accessor of triangles with the smallest index type."""
         short = int(faces.max(initial=0)) < 0xFFFF
         raw = np.ascontiguousarray(faces, "<u2" if short else "<u4").tobytes()
         kind = _SHORT if short else _INT
@@ -106,7 +109,7 @@ class _Buffer:
 
 
 def encode(parts: Sequence[MeshPart], name: str) -> bytes:
-    """The file's bytes; the same parts always give the same ones."""
+    """Return the bytes of the file, which are deterministic."""
     buffer = _Buffer()
     images: list[dict[str, Any]] = []
     scene: dict[str, Any] = {
@@ -143,13 +146,13 @@ def _primitive(buffer: _Buffer, number: int, part: MeshPart) -> dict[str, Any]:
         attributes["TEXCOORD_0"] = buffer.vertices(part.coordinates)
     if part.tangents is not None:
         attributes["TANGENT"] = buffer.vertices(part.tangents)
-    if part.colours is not None:
-        attributes["COLOR_0"] = buffer.colours(part.colours)
+    if part.colors is not None:
+        attributes["COLOR_0"] = buffer.colors(part.colors)
     return {"attributes": attributes, "indices": buffer.indices(part.faces), "material": number}
 
 
 def _material(material: Material, buffer: _Buffer, images: list[dict[str, Any]]) -> dict[str, Any]:
-    red, green, blue, alpha = material.colour
+    red, green, blue, alpha = material.color
     linear = [round(_linear(part), 6) for part in (red, green, blue)]
     surface: dict[str, Any] = {
         "baseColorFactor": [*linear, alpha],
@@ -165,7 +168,7 @@ def _material(material: Material, buffer: _Buffer, images: list[dict[str, Any]])
         row["normalTexture"] = {"index": _image(material.bumps, buffer, images)}
     if material.glow:
         row["emissiveFactor"] = [round(part * material.glow, 6) for part in linear]
-    if material.clear:
+    if material.transparent:
         row["alphaMode"] = "BLEND"
     return row
 
@@ -180,6 +183,6 @@ def _linear(part: float) -> float:
     return part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4
 
 
-def linear(colours: Array) -> Array:
-    """sRGB 0 to 1 in linear light, as a vertex's colour is."""
-    return np.where(colours <= 0.04045, colours / 12.92, ((colours + 0.055) / 1.055) ** 2.4)
+def linear(colors: Array) -> Array:
+    """Convert sRGB 0 to 1 to linear light, as vertex colors need."""
+    return np.where(colors <= 0.04045, colors / 12.92, ((colors + 0.055) / 1.055) ** 2.4)

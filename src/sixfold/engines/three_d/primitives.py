@@ -1,4 +1,4 @@
-"""Closed bodies by a few numbers: boxes with rounded edges, turned profiles, rings. Metres, y up."""
+"""Parametric closed bodies in meters with y up: boxes with rounded edges, surfaces of revolution, rings."""
 
 from __future__ import annotations
 
@@ -12,21 +12,23 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 
-_AROUND = 40  # steps of a turned body
-_SHARP = math.cos(math.radians(38))  # a profile that turns more has an edge there
-_ROUND = (0.0, 0.3, 1.0)  # where a rounded edge is sampled, in parts of its radius
+_AROUND = 40  # steps of a surface of revolution
+# A profile that turns by a larger angle has a sharp edge.
+_SHARP = math.cos(math.radians(38))
+# The samples of a rounded edge, in shares of its radius.
+_ROUND = (0.0, 0.3, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
 class PrimitiveBody:
-    """Positions and normals Nx3, faces Mx3."""
+    """A body: positions and normals Nx3, faces Mx3."""
 
     positions: Array
     normals: Array
     faces: Array
 
-    def moved(self, matrix: Array, offset: Array) -> PrimitiveBody:
-        """Turned, stretched and shifted; a matrix that mirrors keeps the faces outside."""
+    def transform(self, matrix: Array, offset: Array) -> PrimitiveBody:
+        """Return the body transformed by a matrix and an offset; mirroring reverses the faces."""
         normals = self.normals @ np.linalg.inv(matrix)
         normals /= np.maximum(np.linalg.norm(normals, axis=1, keepdims=True), 1e-12)
         faces = self.faces if np.linalg.det(matrix) > 0 else self.faces[:, ::-1]
@@ -34,7 +36,7 @@ class PrimitiveBody:
 
 
 def box(size: Sequence[float], edge: float = 0.12) -> PrimitiveBody:
-    """A box round the origin, its edges rounded by `edge` of its shortest side."""
+    """Return a box around the origin with edges rounded by `edge` of its shortest side."""
     half = np.array(size, float) / 2
     radius = max(1e-4, edge * float(half.min()) * 2)
     inner = half - radius
@@ -55,8 +57,8 @@ def box(size: Sequence[float], edge: float = 0.12) -> PrimitiveBody:
     return PrimitiveBody(core + radius * normals, normals, np.concatenate(faces))
 
 
-def turned(profile: Sequence[Sequence[float]], around: int = _AROUND) -> PrimitiveBody:
-    """A profile of (radius, height), from below upwards, turned round the y axis and closed at both ends."""
+def revolve(profile: Sequence[Sequence[float]], around: int = _AROUND) -> PrimitiveBody:
+    """Return a closed surface of revolution; the profile of (radius, height) is from bottom to top."""
     line = [(float(radius), float(height)) for radius, height in profile]
     line = [(0.0, line[0][1])] * (line[0][0] > 1e-6) + line + [(0.0, line[-1][1])] * (line[-1][0] > 1e-6)
     rows = _rows(np.array(line))
@@ -75,7 +77,7 @@ def turned(profile: Sequence[Sequence[float]], around: int = _AROUND) -> Primiti
 
 
 def ring(radius: float, thick: float, around: int = 48) -> PrimitiveBody:
-    """A ring that lies flat."""
+    """Return a horizontal ring."""
     turn, round_ = np.meshgrid(
         np.linspace(0, 2 * np.pi, around + 1), np.linspace(0, 2 * np.pi, 19), indexing="ij"
     )
@@ -86,18 +88,18 @@ def ring(radius: float, thick: float, around: int = 48) -> PrimitiveBody:
 
 
 def ball(size: Sequence[float]) -> PrimitiveBody:
-    """An ellipsoid of these diameters round the origin."""
+    """Return an ellipsoid with the given diameters around the origin."""
     angles = np.linspace(-np.pi / 2, np.pi / 2, 21)
-    whole = turned(np.stack([np.cos(angles), np.sin(angles)], 1).tolist())
-    return whole.moved(np.diag(np.array(size, float) / 2), np.zeros(3))
+    unit = revolve(np.stack([np.cos(angles), np.sin(angles)], 1).tolist())
+    return unit.transform(np.diag(np.array(size, float) / 2), np.zeros(3))
 
 
 def rod(low: float, high: float, height: float) -> PrimitiveBody:
-    """A cylinder or a cone from the origin up, its edges a little rounded."""
+    """Return a cylinder or a cone from the origin up, with slightly rounded edges."""
     soft = min(0.12 * max(low, high), 0.2 * height, 0.02)
     profile = [(max(0.0, low - soft), 0.0), (low, soft)] if low > soft else [(low, 0.0)]
     profile += [(high, height - soft), (max(0.0, high - soft), height)] if high > soft else [(high, height)]
-    return turned(profile)
+    return revolve(profile)
 
 
 def _steps(half: float, radius: float) -> Array:
@@ -106,14 +108,14 @@ def _steps(half: float, radius: float) -> Array:
 
 
 def _grid(rows: int, columns: int) -> Array:
-    """Two triangles for each cell of a grid of nodes."""
+    """Return two triangles for each cell of a grid of nodes."""
     number = np.arange(rows * columns).reshape(rows, columns)
     a, b, c, d = number[:-1, :-1], number[1:, :-1], number[1:, 1:], number[:-1, 1:]
     return np.concatenate([np.stack([a, b, c], 2).reshape(-1, 3), np.stack([a, c, d], 2).reshape(-1, 3)])
 
 
 def _rows(line: Array) -> Array:
-    """Radius, height and normal of each row of a turned body; two rows where the profile has an edge."""
+    """Return radius, height and normal of each row of a profile; a sharp edge has two rows."""
     steps = np.diff(line, axis=0)
     length = np.maximum(np.linalg.norm(steps, axis=1, keepdims=True), 1e-9)
     sides = np.stack([steps[:, 1], -steps[:, 0]], 1) / length

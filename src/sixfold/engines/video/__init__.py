@@ -1,1 +1,1 @@
-"""Films without weights: a camera that moves through a still, which is sent in or painted."""
+"""Videos without weights: a camera that moves through an input image or a painted scene."""

@@ -1,6 +1,6 @@
-"""What moves of its own: water, clouds, mist, snow, rain, leaves, petals, sparks, the flicker of a flame.
+"""Motion within a scene: water, clouds, mist, snow, rain, leaves, petals, sparks, firelight, lightning.
 
-All of it follows from the seed and the second, so that a frame can be made without those before it.
+All motion is a function of the seed and the time, so that frames do not depend on earlier ones.
 """
 
 from __future__ import annotations
@@ -45,9 +45,10 @@ _DUST = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ParticleFall:
-    """One kind of thing in the air, in layers of depth: how many, how large (of the height), how it goes.
+    """One kind of particle; `size` is a range in shares of the frame's height.
 
-    `fall` and `drift` are heights and widths a second of the nearest; `sway` is of the width.
+    `fall` and `drift` are the speeds of the nearest particles in heights and widths per second; `sway` is a
+    share of the width.
     """
 
     name: str
@@ -56,12 +57,12 @@ class ParticleFall:
     fall: float
     drift: float
     sway: float
-    colours: tuple[tuple[int, int, int], ...]
+    colors: tuple[tuple[int, int, int], ...]
     strength: float
     shape: str = "disc"
 
 
-FALLS = {
+PARTICLES = {
     "snow": ParticleFall("snow", 420, (0.0016, 0.0052), 0.13, 0.02, 0.012, ((246, 249, 255),), 0.85),
     "rain": ParticleFall("rain", 300, (0.016, 0.06), 1.5, 0.12, 0.0, ((214, 224, 236),), 0.3, "streak"),
     "leaves": ParticleFall(
@@ -88,51 +89,51 @@ FALLS = {
 
 
 @dataclass(slots=True)
-class _Speck:
+class _Particle:
     x: float
     y: float
     near: float
     size: float
     phase: float
-    colour: int
+    color: int
     turn: float
 
 
 class FallingParticles:
-    """One kind of falling thing over a film of `size`."""
+    """The particles of one kind for a video of `size` (width, height)."""
 
     def __init__(self, fall: ParticleFall, size: tuple[int, int], seed: int) -> None:
         rng = noise.stream(seed, fall.name)
         self._fall, self._size = fall, size
-        self._colours = [yuv.colour_of(colour) for colour in fall.colours]
+        self._colors = [yuv.color_of(color) for color in fall.colors]
         self._specks = [
-            _Speck(
+            _Particle(
                 float(rng.random()),
                 float(rng.random()),
                 near := float(rng.random()) ** 1.7,
                 fall.size[0] + (fall.size[1] - fall.size[0]) * near,
                 float(rng.uniform(0, math.tau)),
-                int(rng.integers(len(fall.colours))),
+                int(rng.integers(len(fall.colors))),
                 float(rng.uniform(-1, 1)),
             )
             for _ in range(fall.count)
         ]
 
-    def over(self, picture: YuvPlanes, second: float) -> YuvPlanes:
-        """The picture with the specks where they are at `second`."""
+    def draw(self, planes: YuvPlanes, second: float) -> YuvPlanes:
+        """Return the frame with the particles drawn at their positions at `second`."""
         width, height = self._size
-        y, uv = picture.y, picture.uv
-        for index, (luma, blue, red) in enumerate(self._colours):
+        y, uv = planes.y, planes.uv
+        for index, (luma, blue, red) in enumerate(self._colors):
             mask = np.zeros((height, width), np.uint8)
             for speck in self._specks:
-                if speck.colour == index:
+                if speck.color == index:
                     self._draw(mask, speck, second)
             half = cv2.resize(mask, (width // 2, height // 2), interpolation=cv2.INTER_AREA)
             y = _toward(y, luma, mask)
             uv = cv2.merge([_toward(uv[..., 0], blue, half), _toward(uv[..., 1], red, half)])
         return YuvPlanes(y, uv)
 
-    def _draw(self, mask: Array, speck: _Speck, second: float) -> None:
+    def _draw(self, mask: Array, speck: _Particle, second: float) -> None:
         width, height = self._size
         fall, pace = self._fall, 0.35 + 0.65 * speck.near
         sway = math.sin(second * (0.9 + 0.6 * speck.turn) + speck.phase) * fall.sway * pace
@@ -158,16 +159,16 @@ class FallingParticles:
 
 
 def _toward(values: Array, target: int, mask: Array) -> Array:
-    """Each value as far on its way to `target` as a mask of bytes says."""
+    """Blend values toward `target` by a mask of bytes."""
     keep = cv2.multiply(values, cv2.bitwise_not(mask), scale=1 / 255)
     return cv2.add(keep, cv2.multiply(mask, np.full_like(mask, target), scale=1 / 255))
 
 
 @dataclass(frozen=True, slots=True)
 class AmbientMotion:
-    """All that moves of its own in one film; `told` names it."""
+    """The motion within the scene of a video; `names` lists its kinds."""
 
-    told: tuple[str, ...]
+    names: tuple[str, ...]
     size: tuple[int, int]
     water: Array | None = None
     sky: Array | None = None
@@ -180,25 +181,27 @@ class AmbientMotion:
 
     @classmethod
     def of(
-        cls, scene: ParsedScene, order: VideoTask, still: SourceStill, size: tuple[int, int]
+        cls, scene: ParsedScene, request: VideoTask, still: SourceStill, size: tuple[int, int]
     ) -> AmbientMotion:
-        """What a prompt and a picture ask for."""
-        text = order.prompt.casefold()
+        """Return the motion that the prompt and the still image call for."""
+        text = request.prompt.casefold()
         grid = parallax.grid(size)
-        rng = noise.stream(order.seed, "life")
-        told: list[str] = []
+        rng = noise.stream(request.seed, "life")
+        kinds: list[str] = []
         water = _water(scene, text, still, grid)
         sky = _sky(scene, text, still, grid)
-        names = [name for name in _in_the_air(scene, text) if not _denied(name, order.negative.casefold())]
-        mist = _mist(scene, still, grid, order.seed)
+        particles = [
+            name for name in _particles(scene, text) if not _excluded(name, request.negative.casefold())
+        ]
+        mist = _mist(scene, still, grid, request.seed)
         flicker = _flicker(text, still, size, rng)
-        flashes = _flashes(scene, order.seconds, rng)
-        kinds = ("water", water), ("sky", sky), ("mist", mist), ("flicker", flicker), ("lightning", flashes)
-        for name, found in kinds:
-            if isinstance(found, tuple) and not found:
+        flashes = _flashes(scene, request.seconds, rng)
+        found = ("water", water), ("sky", sky), ("mist", mist), ("flicker", flicker), ("lightning", flashes)
+        for name, value in found:
+            if isinstance(value, tuple) and not value:
                 continue
-            if found is not None:
-                told.append(name)
+            if value is not None:
+                kinds.append(name)
         waves = tuple(
             (
                 float(rng.uniform(0.7, 1.4)),
@@ -209,78 +212,78 @@ class AmbientMotion:
             for weight in (1.0, 0.7, 0.5)
         )
         return cls(
-            told=(*told, *names),
+            names=(*kinds, *particles),
             size=size,
             water=water,
             sky=sky,
             wind=0.004 * (1 if rng.random() < 0.5 else -1) * (2.0 if scene.weather == "storm" else 1.0),
             waves=waves,
-            falling=tuple(FallingParticles(FALLS[name], size, order.seed) for name in names),
+            falling=tuple(FallingParticles(PARTICLES[name], size, request.seed) for name in particles),
             mist=mist,
             flicker=flicker,
             flashes=flashes,
         )
 
     def ripples(self, second: float) -> tuple[Ripple | None, ...]:
-        """How far each plate's pixels are moved at `second`; water and sky lie in the farthest."""
+        """Return the displacement of each layer at `second`; water and sky are in the farthest one."""
         shimmer = _shimmer(self.water, self.waves, second)
         clouds = _clouds(self.sky, self.wind, second)
         if shimmer is None or clouds is None:
             return () if shimmer is None and clouds is None else (shimmer or clouds,)
         return (Ripple(shimmer.x + clouds.x, shimmer.y + clouds.y),)
 
-    def over(self, picture: YuvPlanes, second: float) -> YuvPlanes:
-        """The picture with what is in the air before it."""
+    def apply(self, planes: YuvPlanes, second: float) -> YuvPlanes:
+        """Return the frame with firelight, mist, particles and lightning added."""
         if self.flicker is not None:
-            picture = _lit(picture, self.flicker, second)
+            planes = _apply_flicker(planes, self.flicker, second)
         if self.mist is not None:
-            picture = _veiled(picture, self.mist, second, self.wind)
+            planes = _apply_mist(planes, self.mist, second, self.wind)
         for falling in self.falling:
-            picture = falling.over(picture, second)
+            planes = falling.draw(planes, second)
         light = sum(_flash(second - begin) for begin in self.flashes)
         if light > 0.01:
-            picture = YuvPlanes(
-                cv2.convertScaleAbs(picture.y, alpha=1 + 0.5 * light, beta=14 * light), picture.uv
+            planes = YuvPlanes(
+                cv2.convertScaleAbs(planes.y, alpha=1 + 0.5 * light, beta=14 * light), planes.uv
             )
-        return picture
+        return planes
 
 
-def _in_the_air(scene: ParsedScene, text: str) -> list[str]:
-    found: list[str] = []
+def _particles(scene: ParsedScene, text: str) -> list[str]:
+    particles: list[str] = []
     outside = not _SHELTERED & set(scene.places)
     if outside and scene.weather == "snow":
-        found.append("snow")
+        particles.append("snow")
     if outside and scene.weather in ("rain", "storm"):
-        found.append("rain")
+        particles.append("rain")
     checks: tuple[tuple[str, re.Pattern[str]], ...] = (
         ("leaves", _LEAVES),
         ("petals", _PETALS),
         ("sparks", _SPARKS),
         ("motes", _DUST),
     )
-    found += [name for name, words in checks if words.search(text)]
-    if "underwater" in scene.places and "motes" not in found:
-        found.append("motes")
+    particles += [name for name, words in checks if words.search(text)]
+    if "underwater" in scene.places and "motes" not in particles:
+        particles.append("motes")
     if (
         outside
         and scene.season == "autumn"
-        and "leaves" not in found
+        and "leaves" not in particles
         and {"forest", "garden"} & set(scene.places)
     ):
-        found.append("leaves")
-    return found
+        particles.append("leaves")
+    return particles
 
 
-def _denied(name: str, negative: str) -> bool:
+def _excluded(name: str, negative: str) -> bool:
     return name.rstrip("s") in negative
 
 
 def _water(scene: ParsedScene, text: str, still: SourceStill, grid: tuple[int, int]) -> Array | None:
-    """Where water lies, growing towards the viewer: the painter's mask, or what may be it in a photograph."""
+    """Return the water mask, stronger toward the viewer: the painter's own, or an estimate for a photo."""
     if still.water is not None:
         mask = cv2.resize(still.water.astype(np.float32), grid, interpolation=cv2.INTER_AREA)
     elif _WET & set(scene.places) or _WATERS.search(text):
-        mask = _watery(cv2.resize(still.rgb, grid, interpolation=cv2.INTER_AREA))
+        mask = _estimate_water(cv2.resize(still.rgb, grid, interpolation=cv2.INTER_AREA))
     else:
         return None
     if mask.mean() < 0.02:
@@ -291,8 +294,8 @@ def _water(scene: ParsedScene, text: str, still: SourceStill, grid: tuple[int, i
     return (cv2.GaussianBlur(mask, (0, 0), 1.5) * (0.25 + 0.75 * reach)).astype(np.float32)
 
 
-def _watery(rgb: Array) -> Array:
-    """Smooth blue, green or grey in the lower part."""
+def _estimate_water(rgb: Array) -> Array:
+    """Estimate water: smooth blue, green or gray regions in the lower part."""
     hsv = cv2.cvtColor(rgb, cv2.COLOR_RGB2HSV)
     hue, saturation = hsv[..., 0].astype(np.int16), hsv[..., 1]
     like = ((hue > 75) & (hue < 132)) | (saturation < 40)
@@ -307,7 +310,7 @@ def _sky(scene: ParsedScene, text: str, still: SourceStill, grid: tuple[int, int
     if not painted and not _SKIES.search(text):
         return None
     mask = cv2.resize(still.sky, grid, interpolation=cv2.INTER_AREA)
-    # Towards what stands before it the sky comes to rest, or its edges would be drawn along.
+    # The motion fades out toward foreground objects; otherwise their edges would move along with the sky.
     calm = cv2.erode(mask, np.ones((5, 5), np.uint8))
     calm = cv2.GaussianBlur(calm, (0, 0), grid[0] * 0.035)
     return calm if calm.mean() > 0.04 else None
@@ -336,13 +339,13 @@ def _shimmer(
 def _clouds(sky: Array | None, wind: float, second: float) -> Ripple | None:
     if sky is None:
         return None
-    # Half the way before the film's middle and half behind it would need its length; a tide needs nothing.
-    way = np.float32(wind * 6 * math.sin(second / 6))
-    return Ripple(sky * way, sky * np.float32(0.0))
+    # A slow oscillation bounds the displacement without depending on the video's length.
+    shift = np.float32(wind * 6 * math.sin(second / 6))
+    return Ripple(sky * shift, sky * np.float32(0.0))
 
 
 def _mist(scene: ParsedScene, still: SourceStill, grid: tuple[int, int], seed: int) -> Array | None:
-    """A wide, soft, wrapping texture of mist by how far things are; None in clear air."""
+    """Return a wrapping mist texture and the distance map, or None without fog."""
     if scene.weather != "fog":
         return None
     far = 1 - cv2.resize(still.near, grid, interpolation=cv2.INTER_AREA)
@@ -351,24 +354,24 @@ def _mist(scene: ParsedScene, still: SourceStill, grid: tuple[int, int], seed: i
     return np.stack([band, np.hstack([far, far]).astype(np.float32)])
 
 
-def _veiled(picture: YuvPlanes, mist: Array, second: float, wind: float) -> YuvPlanes:
+def _apply_mist(planes: YuvPlanes, mist: Array, second: float, wind: float) -> YuvPlanes:
     band, far = mist
     height, width = band.shape[0], band.shape[1] // 2
     shift = (wind * 6 * second) % 1.0 * 2 * width
     matrix = np.array([[1, 0, shift], [0, 1, 0]], np.float32)
-    how = cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
-    moved = cv2.warpAffine(band, matrix, (width, height), flags=how, borderMode=cv2.BORDER_WRAP)
+    flags = cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
+    moved = cv2.warpAffine(band, matrix, (width, height), flags=flags, borderMode=cv2.BORDER_WRAP)
     amount = np.clip((0.18 + 0.3 * moved) * (0.25 + 0.75 * far[:, :width]), 0, 0.5)
-    mask = cv2.resize((amount * 255).astype(np.uint8), picture.size, interpolation=cv2.INTER_LINEAR)
-    half = cv2.resize(mask, (picture.size[0] // 2, picture.size[1] // 2), interpolation=cv2.INTER_AREA)
-    uv = cv2.merge([_toward(picture.uv[..., index], yuv.NO_COLOUR, half) for index in (0, 1)])
-    return YuvPlanes(_toward(picture.y, 205, mask), uv)
+    mask = cv2.resize((amount * 255).astype(np.uint8), planes.size, interpolation=cv2.INTER_LINEAR)
+    half = cv2.resize(mask, (planes.size[0] // 2, planes.size[1] // 2), interpolation=cv2.INTER_AREA)
+    uv = cv2.merge([_toward(planes.uv[..., index], yuv.NEUTRAL, half) for index in (0, 1)])
+    return YuvPlanes(_toward(planes.y, 205, mask), uv)
 
 
 def _flicker(
     text: str, still: SourceStill, size: tuple[int, int], rng: np.random.Generator
 ) -> tuple[Array, tuple[float, ...]] | None:
-    """Where warm light falls, and the phases of its flicker; None without a flame."""
+    """Return the mask of warm light and the phases of its flicker, or None without a flame."""
     if not _FLAMES.search(text):
         return None
     small = cv2.resize(still.rgb, parallax.grid(size), interpolation=cv2.INTER_AREA).astype(np.float32) / 255
@@ -381,7 +384,7 @@ def _flicker(
 
 
 def _flashes(scene: ParsedScene, seconds: float, rng: np.random.Generator) -> tuple[float, ...]:
-    """When lightning lights up a storm: about every four seconds, far apart enough for any eye."""
+    """Return the times of lightning, about four seconds apart to be safe for photosensitive viewers."""
     if scene.weather != "storm" or _SHELTERED & set(scene.places):
         return ()
     count = max(1, round(seconds / 4))
@@ -389,15 +392,15 @@ def _flashes(scene: ParsedScene, seconds: float, rng: np.random.Generator) -> tu
 
 
 def _flash(since: float) -> float:
-    """How bright a flash is so many seconds after it began: a short one, then a longer one that dies away."""
+    """Return a flash's brightness at a time after its start: a short peak, then a longer one that decays."""
     if since < 0:
         return 0.0
     first = math.exp(-since / 0.05)
     return 0.7 * first + (math.exp(-(since - 0.16) / 0.18) if since >= 0.16 else 0.0)
 
 
-def _lit(picture: YuvPlanes, flicker: tuple[Array, tuple[float, ...]], second: float) -> YuvPlanes:
-    where, phases = flicker
+def _apply_flicker(planes: YuvPlanes, flicker: tuple[Array, tuple[float, ...]], second: float) -> YuvPlanes:
+    light, phases = flicker
     rates: tuple[Callable[[float], float], ...] = (math.sin, math.sin, math.cos, math.cos)
     beat = sum(
         wave(second * math.tau * rate + phase) * weight
@@ -405,5 +408,5 @@ def _lit(picture: YuvPlanes, flicker: tuple[Array, tuple[float, ...]], second: f
             rates, (1.3, 3.1, 5.7, 9.0), phases, (0.5, 0.3, 0.25, 0.12), strict=True
         )
     )
-    gain = where * np.float32(0.11 * beat) + np.float32(1.0)
-    return YuvPlanes(cv2.multiply(picture.y, gain, dtype=cv2.CV_8U), picture.uv)
+    gain = light * np.float32(0.11 * beat) + np.float32(1.0)
+    return YuvPlanes(cv2.multiply(planes.y, gain, dtype=cv2.CV_8U), planes.uv)

@@ -1,7 +1,7 @@
-"""Camera moves, read from a prompt: `slow pan left, then zoom in` becomes a path of poses.
+"""Parser of camera moves in a prompt, and the path of camera poses that follows from them.
 
-A pan or a tilt turns the view, a track, a crane, a dolly or an orbit moves the camera, which shows as
-parallax. Left means that the camera goes left, so that the picture goes right.
+A pan or a tilt turns the view; a track, a crane, a dolly or an orbit moves the camera and causes parallax.
+"Left" means that the camera moves left, so the image moves right.
 """
 
 from __future__ import annotations
@@ -16,20 +16,23 @@ from importlib import resources
 
 from sixfold.engines.image.scene import noise
 
-_NEAR_BEFORE, _NEAR_AFTER = 26, 34  # characters around a move's name in which its direction may stand
+# The characters before and after a move's name in which its direction and speed are looked up.
+_NEAR_BEFORE, _NEAR_AFTER = 26, 34
 _USUAL_SECONDS = 5.0
-_MOST = 1.45  # times what a move does in five seconds: a longer film moves more slowly instead
-_EASE = 0.16  # of a move's time to gather speed, and to lose it
+# A move extends at most to this multiple of its usual reach; longer videos move more slowly instead.
+_MAX_REACH = 1.45
+# The share of a move's time for acceleration, and the same for deceleration.
+_EASE = 0.16
 _TURNING = ("pan", "tilt", "x", "y", "z", "zoom", "roll")
 
 
 @dataclass(frozen=True, slots=True)
 class CameraPose:
-    """The camera at one moment: where the picture goes.
+    """The camera's position and direction at one time.
 
-    A point at (x, y) from the middle, of nearness q (0 far, 1 near), goes to
-    `zoom * turned by roll ((x + shift_x q) / (1 - approach q)) + pan`; shifts and pans are shares of the
-    frame's width or height, `roll` is in degrees.
+    A point at (x, y) from the center with nearness q (0 far, 1 near) is projected to
+    `zoom * rotate(roll, (x + shift_x q) / (1 - approach q)) + pan`. Shifts and pans are shares of the frame's
+    width or height; `roll` is in degrees.
     """
 
     pan_x: float = 0.0
@@ -43,7 +46,7 @@ class CameraPose:
 
 @dataclass(frozen=True, slots=True)
 class CameraMove:
-    """One move: its name and direction, and how far it goes at an ordinary speed in five seconds."""
+    """A move: name, direction, speed, and its extent in five seconds at normal speed."""
 
     name: str
     sign: int
@@ -51,33 +54,33 @@ class CameraMove:
     amounts: Mapping[str, float]
 
     @property
-    def told(self) -> str:
-        """The move in words: `pan +0.6`."""
+    def description(self) -> str:
+        """The move as text, such as `pan +0.6`."""
         return f"{self.name} {self.sign * self.speed:+g}"
 
 
 @dataclass(frozen=True, slots=True)
 class MovePhrase:
-    """Moves that go together."""
+    """Simultaneous moves."""
 
     moves: tuple[CameraMove, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class CameraPath:
-    """What a prompt asks of the camera; `asked` is false where it says nothing of it.
+    """The camera moves of a prompt; `specified` is false if it does not mention the camera.
 
-    `rest` is the prompt without the names of moves, in which a crane is no bird and a truck no car.
+    `rest` is the prompt without the names of moves, so that a crane is not painted as a bird.
     """
 
     phrases: tuple[MovePhrase, ...]
-    asked: bool
+    specified: bool
     rest: str = ""
 
     @property
-    def told(self) -> list[list[str]]:
-        """The plan as plain words, phrase by phrase."""
-        return [[move.told for move in phrase.moves] for phrase in self.phrases]
+    def description(self) -> list[list[str]]:
+        """The moves as text, by phrase."""
+        return [[move.description for move in phrase.moves] for phrase in self.phrases]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +131,10 @@ def _table() -> _MoveTable:
     )
 
 
-def read(prompt: str, negative: str = "") -> CameraPath:
-    """What `prompt` says of the camera, less the moves that `negative` names."""
+def parse(prompt: str, negative: str = "") -> CameraPath:
+    """Return the camera moves of `prompt` without those that `negative` names."""
     table, text = _table(), prompt.casefold()
-    unwanted = {row.name for row in table.rows if row.words.search(negative.casefold())}
+    excluded = {row.name for row in table.rows if row.words.search(negative.casefold())}
     phrases: list[MovePhrase] = []
     rest: list[str] = []
     still = False
@@ -143,44 +146,44 @@ def read(prompt: str, negative: str = "") -> CameraPath:
             continue
         named = list(_moves(part))
         rest.append(_without(part, [span for _, span in named]))
-        found = tuple(move for move, _ in named if move.name not in unwanted)
-        if found:
-            phrases.append(MovePhrase(found))
+        moves = tuple(move for move, _ in named if move.name not in excluded)
+        if moves:
+            phrases.append(MovePhrase(moves))
     return CameraPath(tuple(phrases), bool(phrases) or still, ", ".join(rest))
 
 
 def _without(part: str, spans: Sequence[tuple[int, int]]) -> str:
-    """A text less some of its parts."""
-    kept = list(part)
+    characters = list(part)
     for start, end in spans:
-        kept[start:end] = " " * (end - start)
-    return "".join(kept)
+        characters[start:end] = " " * (end - start)
+    return "".join(characters)
 
 
 def _moves(part: str) -> Iterator[tuple[CameraMove, tuple[int, int]]]:
-    """Each move of a phrase, and where it is named."""
+    """Yield each move of a phrase and the span of its name."""
     table = _table()
-    speaks = bool(table.camera.search(part))
-    taken: list[tuple[int, int]] = []
+    mentions_camera = bool(table.camera.search(part))
+    spans: list[tuple[int, int]] = []
     done: set[str] = set()
     for row in table.rows:
-        if row.camera and (not speaks or done & row.do.keys()):
-            continue  # a word that is general yields to one that says the same exactly
-        for found in row.words.finditer(part):
-            start, end = found.span()
-            if any(a < end and start < b for a, b in taken):
+        # A general word yields to a specific one with the same effect.
+        if row.camera and (not mentions_camera or done & row.do.keys()):
+            continue
+        for match in row.words.finditer(part):
+            start, end = match.span()
+            if any(a < end and start < b for a, b in spans):
                 continue
             sign = _sign(row, part, start, end)
             if sign is None:
                 continue
-            taken.append((start, end))
+            spans.append((start, end))
             done |= row.do.keys()
             yield CameraMove(row.name, sign, _speed(part, start, end), row.do), (start, end)
             break
 
 
 def _sign(row: _MoveRow, part: str, start: int, end: int) -> int | None:
-    """The direction nearest to a move's name, behind it first; None where the move needs one."""
+    """Return the direction nearest to a move's name, preferably after it; None if a required one lacks."""
     if not row.axis:
         return 1
     table = _table()
@@ -188,8 +191,8 @@ def _sign(row: _MoveRow, part: str, start: int, end: int) -> int | None:
     low, high = max(0, start - _NEAR_BEFORE), end + _NEAR_AFTER
     for name in table.axes[row.axis]:
         sign, words = table.directions[name]
-        for found in words.finditer(part, low, min(len(part), high)):
-            distance = found.start() - end if found.end() > end else 1.5 * (start - found.end()) + 2
+        for match in words.finditer(part, low, min(len(part), high)):
+            distance = match.start() - end if match.end() > end else 1.5 * (start - match.end()) + 2
             if best is None or distance < best[0]:
                 best = (distance, sign)
     if best is not None:
@@ -203,24 +206,24 @@ def _speed(part: str, start: int, end: int) -> float:
 
 
 class MovePath:
-    """A plan over the time of a film: a pose at every moment from 0 to 1."""
+    """The camera poses over the time of a video, from 0 to 1."""
 
     def __init__(self, plan: CameraPath, seconds: float, seed: int) -> None:
-        phrases = plan.phrases if plan.asked else (_unasked(seed),)
+        phrases = plan.phrases if plan.specified else (_default_moves(seed),)
         self._parts: list[tuple[float, float, CameraMove, float]] = []
         for index, phrase in enumerate(phrases):
-            begins, ends = index / len(phrases), (index + 1) / len(phrases)
-            lasts = (ends - begins) * seconds
+            begin, end = index / len(phrases), (index + 1) / len(phrases)
+            length = (end - begin) * seconds
             for move in phrase.moves:
-                reach = min(_MOST, move.speed * lasts / _USUAL_SECONDS)
-                self._parts.append((begins, ends, move, move.sign * reach))
+                reach = min(_MAX_REACH, move.speed * length / _USUAL_SECONDS)
+                self._parts.append((begin, end, move, move.sign * reach))
         self._seconds = seconds
-        self._shaken = _CameraShake(seed)
+        self._shake = _CameraShake(seed)
         self._middle = {"pan": 0.0, "tilt": 0.0, "x": 0.0, "y": 0.0}
         self._middle = self._middles()
 
     def _middles(self) -> dict[str, float]:
-        """Half of how far the view goes each way: a path around the middle needs the least margin."""
+        """Return the middle of each range of motion: a centered path needs the smallest margin."""
         sums = [self._sums(step / 64) for step in range(65)]
         return {
             name: (max(one[name] for one in sums) + min(one[name] for one in sums)) / 2
@@ -229,22 +232,22 @@ class MovePath:
 
     def _sums(self, at: float) -> dict[str, float]:
         sums: dict[str, float] = dict.fromkeys((*_TURNING, "sway", "shake"), 0.0)
-        for begins, ends, move, reach in self._parts:
-            done = _eased((at - begins) / (ends - begins))
+        for begin, end, move, reach in self._parts:
+            done = _eased((at - begin) / (end - begin))
             for name, amount in move.amounts.items():
                 if name in _TURNING:
                     sums[name] += amount * reach * done
                 elif name == "focus":
                     sums["pan"] -= move.amounts.get("x", 0.0) * amount * reach * done
                 else:
-                    inside = _eased(min(1.0, 8 * (at - begins))) * (1.0 if at <= ends else 0.0)
+                    inside = _eased(min(1.0, 8 * (at - begin))) * (1.0 if at <= end else 0.0)
                     sums[name] = max(sums[name], amount * move.speed * inside)
         return sums
 
     def at(self, moment: float) -> CameraPose:
-        """The pose at `moment`, 0 at the film's beginning and 1 at its end."""
+        """Return the pose at `moment`, from 0 at the start to 1 at the end."""
         sums = self._sums(moment)
-        shake_x, shake_y, shake_roll = self._shaken.at(moment * self._seconds, sums["sway"], sums["shake"])
+        shake_x, shake_y, shake_roll = self._shake.at(moment * self._seconds, sums["sway"], sums["shake"])
         return CameraPose(
             pan_x=sums["pan"] - self._middle["pan"] + shake_x,
             pan_y=sums["tilt"] - self._middle["tilt"] + shake_y,
@@ -257,7 +260,7 @@ class MovePath:
 
 
 class _CameraShake:
-    """How a hand holds a camera: slow swaying, and fast trembling, by seed."""
+    """The slow sway and fast shake of a handheld camera."""
 
     def __init__(self, seed: int) -> None:
         rng = noise.stream(seed, "hand")
@@ -267,8 +270,8 @@ class _CameraShake:
         ]
 
     def at(self, second: float, sway: float, shake: float) -> tuple[float, float, float]:
-        """Shares of the frame across and down, and degrees."""
-        found: list[float] = []
+        """Return the offsets as shares of the frame's width and height, and the roll in degrees."""
+        offsets: list[float] = []
         for waves in self._waves:
             slow = sum(
                 math.sin(math.tau * 0.37 * (1 + i) * rate * second + phase) / (1 + i)
@@ -278,12 +281,12 @@ class _CameraShake:
                 math.sin(math.tau * 3.1 * (1 + 0.6 * i) * rate * second + phase) / (1 + i)
                 for i, (rate, phase) in enumerate(waves)
             )
-            found.append(slow * sway + fast * shake)
-        return found[0], found[1], found[2] * 30
+            offsets.append(slow * sway + fast * shake)
+        return offsets[0], offsets[1], offsets[2] * 30
 
 
 def _eased(at: float) -> float:
-    """From 0 to 1: gathers speed, keeps it, loses it; its speed has no jump."""
+    """Map 0..1 to 0..1 with smooth acceleration and deceleration."""
     at = min(1.0, max(0.0, at))
     top = 1 / (1 - _EASE)
     if at < _EASE:
@@ -293,8 +296,8 @@ def _eased(at: float) -> float:
     return top * (at - _EASE / 2)
 
 
-def _unasked(seed: int) -> MovePhrase:
-    """What a prompt gets that says nothing of the camera: it comes slowly closer, drifting to one side."""
+def _default_moves(seed: int) -> MovePhrase:
+    """Return the moves for a prompt without camera moves: a slow approach that drifts to one side."""
     sign = 1 if noise.stream(seed, "unasked").random() < 0.5 else -1
     return MovePhrase(
         (

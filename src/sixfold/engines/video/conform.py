@@ -1,4 +1,4 @@
-"""A film that somebody else made, as long and as large as it was ordered; what fits already is left alone."""
+"""Conversion of a provider's video to the requested size, length and audio; matching videos are unchanged."""
 
 from __future__ import annotations
 
@@ -11,81 +11,92 @@ from pathlib import Path
 from sixfold.core.catalog.engines import Canceled, Context, UnusableInput
 from sixfold.engines.video import dimensions, encode
 from sixfold.engines.video.decoder import AudioTrack, NoAudioTrack, VideoReader
-from sixfold.engines.video.encode import SOUND_RATE, AudioSource
+from sixfold.engines.video.encode import AUDIO_RATE, AudioSource
 from sixfold.engines.video.probe import ProbedVideo
 
-_LONGER = 0.1  # seconds by which a film may outlast its order and still be left alone: sound ends in blocks
-_SHORTER = 0.5  # and by which it may fall short: its last frame holds
-_FROM, _TO = 0.93, 0.99  # of the progress
+# Seconds by which an unchanged video may exceed the requested length, because audio ends at a block boundary.
+_MAX_EXCESS = 0.1
+# Seconds by which a video may be too short; the last frame is repeated.
+_MAX_SHORTFALL = 0.5
+# The range of the task's progress that conforming covers.
+_FROM, _TO = 0.93, 0.99
 
 
 class VideoUnfit(Exception):
-    """The film is broken, much too short, or without the sound that it should have."""
+    """The video is damaged, too short, or lacks the requested audio."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConformTarget:
-    """`size` (width, height), or else the film's own shape at `resolution`; `sound` is kept or dropped."""
+    """The requested properties of a video.
+
+    `size` is (width, height), or None for the video's own shape at `resolution`. Audio is required if `sound`
+    is true, else dropped.
+    """
 
     resolution: str
     size: tuple[int, int] | None
     seconds: float
     sound: bool
 
-    def size_of(self, made: ProbedVideo) -> tuple[int, int]:
-        """The size that a film must have."""
-        return self.size or dimensions.frame(self.resolution, made.width / made.height)
+    def size_of(self, video: ProbedVideo) -> tuple[int, int]:
+        """Return the size (width, height) that a video must have."""
+        return self.size or dimensions.frame(self.resolution, video.width / video.height)
 
 
-async def conform(path: Path, made: ProbedVideo, wanted: ConformTarget, context: Context) -> Path:
-    """The film's file, or another beside it; raises `VideoUnfit`."""
-    if made.seconds < wanted.seconds - _SHORTER:
-        raise VideoUnfit("too short")
+async def conform(path: Path, video: ProbedVideo, target: ConformTarget, context: Context) -> Path:
+    """Return `path` if the video matches the target, else the path of a converted file beside it.
+
+    Raises `VideoUnfit`.
+    """
+    if video.seconds < target.seconds - _MAX_SHORTFALL:
+        raise VideoUnfit(f"the video has {video.seconds:.1f} of the requested {target.seconds:.1f} seconds")
     stop = threading.Event()
     try:
-        return await asyncio.to_thread(_fitted, path, made, wanted, _FramePace(context, stop))
+        return await asyncio.to_thread(_convert, path, video, target, _Progress(context, stop))
     except asyncio.CancelledError:
-        stop.set()  # a thread cannot be canceled from outside
+        # A thread cannot be canceled from outside.
+        stop.set()
         raise
     except UnusableInput as error:
         raise VideoUnfit(str(error)) from error
 
 
 @dataclass(frozen=True, slots=True)
-class _FramePace:
+class _Progress:
     context: Context
     stop: threading.Event
 
-    def at(self, fraction: float) -> None:
+    def report(self, fraction: float) -> None:
         if self.stop.is_set():
             raise Canceled
         self.context.progress(_FROM + (_TO - _FROM) * fraction)
 
 
-def _fitted(path: Path, made: ProbedVideo, wanted: ConformTarget, pace: _FramePace) -> Path:
-    size = wanted.size_of(made)
+def _convert(path: Path, video: ProbedVideo, target: ConformTarget, progress: _Progress) -> Path:
+    size = target.size_of(video)
     with ExitStack() as stack:
-        reel = stack.enter_context(closing(VideoReader(path)))
+        reader = stack.enter_context(closing(VideoReader(path)))
         try:
-            voice = stack.enter_context(closing(AudioTrack(path)))
+            track = stack.enter_context(closing(AudioTrack(path)))
         except NoAudioTrack:
-            voice = None
-        if wanted.sound and voice is None:
-            raise VideoUnfit("no sound")
-        long_enough = 0 <= made.seconds - wanted.seconds < _LONGER
-        fits = long_enough and made.content_type == "video/mp4" and size == (made.width, made.height)
-        if fits and (voice is not None) == wanted.sound:
+            track = None
+        if target.sound and track is None:
+            raise VideoUnfit("the video has no audio track")
+        long_enough = 0 <= video.seconds - target.seconds < _MAX_EXCESS
+        fits = long_enough and video.content_type == "video/mp4" and size == (video.width, video.height)
+        if fits and (track is not None) == target.sound:
             return path
-        sound = None
-        if voice is not None and wanted.sound:
-            kept = voice
-            sound = AudioSource(
-                round(wanted.seconds * SOUND_RATE), lambda first, last: kept.read(last - first)
+        audio = None
+        if track is not None and target.sound:
+            source = track
+            audio = AudioSource(
+                round(target.seconds * AUDIO_RATE), lambda first, last: source.read(last - first)
             )
-        target = path.with_name("fitted.mp4")
-        count = max(1, round(wanted.seconds * reel.rate))
-        film = stack.enter_context(encode.VideoEncoder(target, size, reel.rate, sound))
+        output = path.with_name("conformed.mp4")
+        count = max(1, round(target.seconds * reader.rate))
+        encoder = stack.enter_context(encode.VideoEncoder(output, size, reader.rate, audio))
         for index in range(count):
-            film.add(reel.pixels(reel.at(float(index / reel.rate)), size)[..., :3])
-            pace.at((index + 1) / count)
-    return target
+            encoder.add(reader.pixels(reader.at(float(index / reader.rate)), size)[..., :3])
+            progress.report((index + 1) / count)
+    return output

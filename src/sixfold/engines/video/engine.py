@@ -1,7 +1,7 @@
-"""The engine: a picture or a prompt in, a film out, without weights.
+"""Engine without weights that turns an image or a prompt into a video.
 
-A camera moves as the prompt says through a picture that was sent in or painted, what moves of its own moves,
-and where the model has sound, sound is made to fit.
+The camera moves that the prompt names go through the input image, or through a scene painted from the prompt.
+Water, clouds and particles move as well, and models with sound get a synthesized audio track.
 """
 
 from __future__ import annotations
@@ -24,21 +24,24 @@ from sixfold.engines.video import (
     source_image,
     task_parser,
 )
-from sixfold.engines.video.camera_moves import MovePath as CameraPath
+from sixfold.engines.video.camera_moves import MovePath
 from sixfold.engines.video.layers import SourceStill
 from sixfold.engines.video.task_parser import VideoTask
 
-_PICTURES = ("image_url", "image")
-_SHARPEST = 1.5  # times the film's size that a still is kept at, for what comes closer
-_PREPARED = 0.12  # of the progress: the still is there
-_STAGES = 7  # of the painter
-_SAMPLES = 49  # poses by which a film's margin is found
+_IMAGE_INPUTS = ("image_url", "image")
+# The still image may be this many times larger than the video, so that zooming in stays sharp.
+_MAX_STILL_SCALE = 1.5
+# Progress once the still image is prepared.
+_PREPARED = 0.12
+_PAINTER_STAGES = 7
+# Poses that are sampled to find the margin around the video.
+_SAMPLES = 49
 
 
 class CameraEngine:
-    """Films without weights; the same inputs give the same bytes.
+    """Renders videos without weights; the same inputs produce the same bytes.
 
-    With the option `by_words` a picture that comes along is not looked at.
+    With the option `by_words`, input images are ignored.
     """
 
     name = "camera"
@@ -48,39 +51,45 @@ class CameraEngine:
         self._by_words = by_words
 
     def run(self, task: Task, context: Context) -> Result:
-        """Make one film."""
-        order = task_parser.read(task.inputs)
-        plan = camera_moves.read(order.prompt, order.negative)
-        scene = prompt_parser.parse(plan.rest, order.negative)
-        picture = None if self._by_words else _picture(task, order)
-        shape = None if picture is None else (picture.shape[1], picture.shape[0])
-        size = order.size or dimensions.frame(order.resolution, dimensions.shape_of(order.aspect, shape))
-        path = CameraPath(plan, order.seconds, order.seed)
+        request = task_parser.parse(task.inputs)
+        plan = camera_moves.parse(request.prompt, request.negative)
+        scene = prompt_parser.parse(plan.rest, request.negative)
+        image = None if self._by_words else _input_image(task, request)
+        shape = None if image is None else (image.shape[1], image.shape[0])
+        size = request.size or dimensions.frame(
+            request.resolution, dimensions.aspect_ratio(request.aspect, shape)
+        )
+        path = MovePath(plan, request.seconds, request.seed)
         base_zoom = parallax.margin((path.at(step / (_SAMPLES - 1)) for step in range(_SAMPLES)), size)
-        still = _still(picture, _CameraRequest(scene, order, size, base_zoom), context)
+        still = _still(image, _CameraRequest(scene, request, size, base_zoom), context)
         context.progress(_PREPARED)
-        life = ambient.AmbientMotion.of(scene, order, still, size)
-        target = context.scratch / "film.mp4"
-        stage = parallax.ParallaxStage(layers.apart(still, parallax.grid(size)), size, base_zoom)
-        reused = _film(target, _CameraShot(stage, path, life, order, size), context)
+        motion = ambient.AmbientMotion.of(scene, request, still, size)
+        target = context.scratch / "video.mp4"
+        stage = parallax.ParallaxStage(layers.separate(still, parallax.grid(size)), size, base_zoom)
+        reused = _render(target, _CameraShot(stage, path, motion, request, size), context)
+        rate = request.output_rate
         info = {
             "width": size[0],
             "height": size[1],
-            "duration": round(order.seconds, 3),
-            "fps": float(order.shown_rate) if order.shown_rate.denominator > 1 else int(order.shown_rate),
+            "duration": round(request.seconds, 3),
+            "fps": float(rate) if rate.denominator > 1 else int(rate),
         }
-        data: dict[str, Any] = {"seed": order.seed, "camera": plan.told, "moving": list(life.told)}
-        if order.sparing:
+        data: dict[str, Any] = {
+            "seed": request.seed,
+            "camera": plan.description,
+            "moving": list(motion.names),
+        }
+        if request.reuse_frames:
             data["reused_frames"] = reused
-        if order.sound:
-            data["sound"] = track.mix_of(order.prompt).told
+        if request.sound:
+            data["sound"] = track.mix_of(request.prompt).description
         return Result((Artifact("video/mp4", b"", info, target),), data)
 
 
 @dataclass(frozen=True, slots=True)
 class _CameraRequest:
     scene: ParsedScene
-    order: VideoTask
+    request: VideoTask
     size: tuple[int, int]
     base_zoom: float
 
@@ -88,53 +97,53 @@ class _CameraRequest:
 @dataclass(frozen=True, slots=True)
 class _CameraShot:
     stage: parallax.ParallaxStage
-    path: CameraPath
-    life: ambient.AmbientMotion
-    order: VideoTask
+    path: MovePath
+    motion: ambient.AmbientMotion
+    request: VideoTask
     size: tuple[int, int]
 
 
-def _picture(task: Task, order: VideoTask) -> Any:
-    """The picture that came with the task, or None."""
-    source = next((task.files[name] for name in _PICTURES if name in task.files), None)
+def _input_image(task: Task, request: VideoTask) -> Any:
+    source = next((task.files[name] for name in _IMAGE_INPUTS if name in task.files), None)
     if source is None:
         return None
-    return source_image.opened(source, round(dimensions.SHORT_SIDES[order.resolution] * 2 * _SHARPEST))
+    side = round(dimensions.SHORT_SIDES[request.resolution] * 2 * _MAX_STILL_SCALE)
+    return source_image.open_rgb(source, side)
 
 
-def _still(picture: Any, wanted: _CameraRequest, context: Context) -> SourceStill:
-    """What is filmed, as much larger than the film as the camera begins closer, where there is the detail."""
-    if picture is None:
+def _still(image: Any, shot: _CameraRequest, context: Context) -> SourceStill:
+    """Return the still image, larger than the video by the base zoom where the source has the detail."""
+    if image is None:
         done = 0
 
         def step(_name: str) -> None:
             nonlocal done
             done += 1
-            context.progress(_PREPARED * min(0.95, done / _STAGES))
+            context.progress(_PREPARED * min(0.95, done / _PAINTER_STAGES))
 
-        size = _even(wanted.size, wanted.base_zoom)
-        return source_image.painted(wanted.scene, wanted.order.seed, size, step, wanted.order.effort)
-    width, height = wanted.size
-    detail = min(picture.shape[1] / width, picture.shape[0] / height)
-    return source_image.sent(picture, _even(wanted.size, min(wanted.base_zoom, detail)))
+        size = _even(shot.size, shot.base_zoom)
+        return source_image.paint(shot.scene, shot.request.seed, size, step, shot.request.effort)
+    width, height = shot.size
+    detail = min(image.shape[1] / width, image.shape[0] / height)
+    return source_image.from_image(image, _even(shot.size, min(shot.base_zoom, detail)))
 
 
 def _even(size: tuple[int, int], scale: float) -> tuple[int, int]:
-    kept = min(_SHARPEST, max(1.0, scale))
-    return 2 * round(size[0] * kept / 2), 2 * round(size[1] * kept / 2)
+    limited = min(_MAX_STILL_SCALE, max(1.0, scale))
+    return 2 * round(size[0] * limited / 2), 2 * round(size[1] * limited / 2)
 
 
-def _film(target: Path, shot: _CameraShot, context: Context) -> int:
-    """Every frame rendered and encoded, one at a time; gives how many came of the one before."""
-    order, count = shot.order, shot.order.all_frames
-    sound = track.made(order.prompt, order.seconds, order.seed) if order.sound else None
-    heard = None if sound is None else encode.AudioSource.of(sound)
-    frames = parallax.FrameSource(shot.stage, sparing=order.sparing)
-    with encode.VideoEncoder(target, shot.size, order.shown_rate, heard) as film:
+def _render(target: Path, shot: _CameraShot, context: Context) -> int:
+    """Render and encode the frames one by one; return how many were reused from the frame before."""
+    request, count = shot.request, shot.request.output_frames
+    wave = track.render(request.prompt, request.seconds, request.seed) if request.sound else None
+    audio = None if wave is None else encode.AudioSource.of(wave)
+    frames = parallax.FrameSource(shot.stage, reuse=request.reuse_frames)
+    with encode.VideoEncoder(target, shot.size, request.output_rate, audio) as video:
         for index in range(count):
-            second = float(index / order.shown_rate)
+            second = float(index / request.output_rate)
             pose = shot.path.at(index / (count - 1))
-            planes = frames.at(pose, lambda second=second: shot.life.ripples(second))
-            film.add(shot.life.over(planes, second))
+            planes = frames.at(pose, lambda second=second: shot.motion.ripples(second))
+            video.add(shot.motion.apply(planes, second))
             context.progress(_PREPARED + (0.99 - _PREPARED) * (index + 1) / count)
-    return frames.moved
+    return frames.reused

@@ -1,8 +1,8 @@
 """Animated GIFs whose palettes are chosen over whole scenes.
 
-The frames are read twice: once to count their colours, once to write them. A pixel counts when it changes, so
-that a small object that moves weighs as much as a large background that does not. All frames of a scene share
-one palette, and dithering depends on a pixel's place alone: what stands still keeps its colour exactly.
+The frames are read twice: once to count their colors, once to write them. A pixel counts when it changes, so
+that a small moving object weighs as much as a large static background. All frames of a scene share a palette,
+and dithering depends only on a pixel's position, so static regions keep their colors exactly.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ Frames = Callable[[], Iterator[Array]]
 
 # A GIF counts time in hundredths of a second, and players slow down frames shorter than two of them.
 MAX_GIF_RATE = 50
-MAX_COLOURS = 255
-_TRANSPARENT = MAX_COLOURS
+MAX_COLORS = 255
+_TRANSPARENT = MAX_COLORS
 _RGB = av.VideoFormat("rgb24")
 _BGRA = av.VideoFormat("bgra")
 _TICK = Fraction(1, 100)
@@ -59,11 +59,11 @@ class _HeldFrame:
 
     pixels: Array
     changed: Array
-    turned: float
+    cut_share: float
 
 
 def _held(frames: Iterable[Array]) -> Iterator[_HeldFrame]:
-    """Give each pixel the colour that it had, until it changes by more than noise."""
+    """Yield the frames with each pixel held at its color until it changes by more than noise."""
     pixels: Array | None = None
     for frame in frames:
         if pixels is None:
@@ -80,22 +80,22 @@ def _held(frames: Iterable[Array]) -> Iterator[_HeldFrame]:
 
 
 def _palettes(frames: Iterable[Array], shortest: int) -> dict[int, Array]:
-    """The palette of each scene by the number of its first frame; scenes last at least `shortest` frames."""
-    found: dict[int, Array] = {}
-    colours, first = _ColourCounts(), 0
+    """Return the palette of each scene by its first frame; scenes last at least `shortest` frames."""
+    palettes: dict[int, Array] = {}
+    colors, first = _ColorHistogram(), 0
     for number, frame in enumerate(_held(frames)):
-        if number - first >= shortest and frame.turned >= _CUT_SHARE:
-            found[first] = colours.palette()
-            colours, first = _ColourCounts(), number
-            colours.add(frame.pixels.reshape(-1, 3))
+        if number - first >= shortest and frame.cut_share >= _CUT_SHARE:
+            palettes[first] = colors.palette()
+            colors, first = _ColorHistogram(), number
+            colors.add(frame.pixels.reshape(-1, 3))
         else:
-            colours.add(frame.pixels[frame.changed > 0])
-    found[first] = colours.palette()
-    return found
+            colors.add(frame.pixels[frame.changed > 0])
+    palettes[first] = colors.palette()
+    return palettes
 
 
-class _ColourCounts:
-    """How often colours occur, in bins of similar ones, and the mean of each bin."""
+class _ColorHistogram:
+    """A histogram of colors with the mean color of each bin."""
 
     def __init__(self) -> None:
         bins = 1 << 3 * _BIN_BITS
@@ -114,31 +114,31 @@ class _ColourCounts:
             sums += np.bincount(where, channel, minlength=bins)
 
     def palette(self) -> Array:
-        """At most `MAX_COLOURS` colours (n, 3) that lie nearest to all that were counted."""
-        there = np.flatnonzero(self._counts)
-        weights = self._counts[there]
-        colours = (self._sums[:, there] / weights).T
-        chosen = _refined(_cut(colours, weights), colours, weights) if len(there) > MAX_COLOURS else colours
-        return np.clip(np.rint(chosen), 0, 255).astype(np.uint8)
+        """Return at most `MAX_COLORS` colors (n, 3) that approximate the counted ones best."""
+        bins = np.flatnonzero(self._counts)
+        weights = self._counts[bins]
+        colors = (self._sums[:, bins] / weights).T
+        palette = _refined(_cut(colors, weights), colors, weights) if len(bins) > MAX_COLORS else colors
+        return np.clip(np.rint(palette), 0, 255).astype(np.uint8)
 
 
-def _cut(colours: Array, weights: Array) -> Array:
-    """Split the colours where they err most until there are `MAX_COLOURS` groups; return their means."""
-    groups = [_Group.of(colours, weights, np.arange(len(colours)))]
-    while len(groups) < MAX_COLOURS:
+def _cut(colors: Array, weights: Array) -> Array:
+    """Split the group with the largest error until there are `MAX_COLORS` groups; return their means."""
+    groups = [_Group.of(colors, weights, np.arange(len(colors)))]
+    while len(groups) < MAX_COLORS:
         worst = max(range(len(groups)), key=lambda index: groups[index].error)
         group = groups[worst]
         if group.error <= 0:
             break
-        above = colours[group.members, group.axis] > group.mean[group.axis]
-        groups[worst] = _Group.of(colours, weights, group.members[above])
-        groups.append(_Group.of(colours, weights, group.members[~above]))
+        above = colors[group.members, group.axis] > group.mean[group.axis]
+        groups[worst] = _Group.of(colors, weights, group.members[above])
+        groups.append(_Group.of(colors, weights, group.members[~above]))
     return np.array([group.mean for group in groups])
 
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Colours that share one entry, its squared error, and the channel that adds most to it."""
+    """Colors that share a palette entry, with its squared error and the channel that adds most to it."""
 
     members: Array
     mean: Array
@@ -146,30 +146,30 @@ class _Group:
     axis: int
 
     @classmethod
-    def of(cls, colours: Array, weights: Array, members: Array) -> _Group:
-        own, weight = colours[members], weights[members][:, None]
+    def of(cls, colors: Array, weights: Array, members: Array) -> _Group:
+        own, weight = colors[members], weights[members][:, None]
         mean = (own * weight).sum(0) / weight.sum()
         errors = ((own - mean) ** 2 * weight).sum(0)
         error = float(errors.sum()) if len(members) > 1 else 0.0
         return cls(members, mean, error, int(errors.argmax()))
 
 
-def _refined(palette: Array, colours: Array, weights: Array) -> Array:
-    """Move each entry to the mean of the colours that it is nearest to."""
+def _refined(palette: Array, colors: Array, weights: Array) -> Array:
+    """Move each palette entry to the mean of the colors nearest to it, a few times (k-means)."""
     for _ in range(_REFINEMENTS):
         nearest = np.concatenate(
-            [_nearest(palette, colours[start : start + _CHUNK]) for start in range(0, len(colours), _CHUNK)]
+            [_nearest(palette, colors[start : start + _CHUNK]) for start in range(0, len(colors), _CHUNK)]
         )
         total = np.bincount(nearest, weights, minlength=len(palette))
         used = total > 0
         for channel in range(3):
-            sums = np.bincount(nearest, weights * colours[:, channel], minlength=len(palette))
+            sums = np.bincount(nearest, weights * colors[:, channel], minlength=len(palette))
             palette[used, channel] = sums[used] / total[used]
     return palette
 
 
-def _nearest(palette: Array, colours: Array) -> Array:
-    distance = sum((colours[:, None, channel] - palette[None, :, channel]) ** 2 for channel in range(3))
+def _nearest(palette: Array, colors: Array) -> Array:
+    distance = sum((colors[:, None, channel] - palette[None, :, channel]) ** 2 for channel in range(3))
     return np.asarray(distance).argmin(axis=1)
 
 
@@ -193,7 +193,7 @@ class _GifFile:
         self._sink: Any = None
 
     def close(self) -> None:
-        """Close the file, finished or not."""
+        """Close the file, which is incomplete before `finish`."""
         self._container.close()
 
     def use(self, palette: Array) -> None:
@@ -223,7 +223,7 @@ class _GifFile:
         self._drain()
 
     def finish(self) -> None:
-        """Write what the encoder still holds."""
+        """Write the frames that the encoder has buffered."""
         self._flush()
         self._container.mux(self._stream.encode(None))
 
@@ -245,7 +245,7 @@ class _GifFile:
 
 
 def _entries(palette: Array) -> Array:
-    """A palette as the filter takes it: 256 BGRA pixels, the last one transparent."""
+    """Return a palette in the filter's format: 16 x 16 BGRA pixels, the last one transparent."""
     entries = np.zeros((256, 4), np.uint8)
     entries[: len(palette), :3] = palette[:, ::-1]
     entries[len(palette) :, :3] = palette[-1, ::-1]

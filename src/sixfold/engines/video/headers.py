@@ -1,7 +1,7 @@
-"""Video and audio files by their first bytes, and the length that they claim; nothing of them is decoded.
+"""Detection of video and audio formats, and reading of the declared duration, without decoding.
 
-Only formats of the table that have a demuxer are ever opened, each with that one: playlists and scripts,
-which would send a demuxer to other files or over the network, are none of them whatever they are called.
+A file is opened only if its format has a demuxer in the table, and only with that demuxer. Playlists and
+scripts, which could make a demuxer open other files or URLs, are rejected whatever their file name is.
 """
 
 from __future__ import annotations
@@ -14,35 +14,35 @@ from sixfold.core.provenance.formats.edits import mapped
 from sixfold.core.provenance.formats.parts import MalformedFile
 
 _MAX_SECONDS = 1e7
-_VIDEO = "film (MP4, MOV, WebM, AVI or GIF)"
-_AUDIO = "sound (WAV, MP3, OGG, FLAC or MP4)"
+_VIDEO = "a video (MP4, MOV, WebM, AVI or GIF)"
+_AUDIO = "an audio file (WAV, MP3, OGG, FLAC or MP4)"
 
 
-def read(path: Path, wanted: str = "video") -> media_types.FileFormat:
-    """Return the format; raises `UnusableInput` with a sentence for a file that is no video (or audio)."""
+def read(path: Path, kind: str = "video") -> media_types.FileFormat:
+    """Return the format of a file; raise `UnusableInput` if it is not of the `kind` `video` or `audio`."""
     with path.open("rb", buffering=0) as file:
-        return _usable(file.read(media_types.MAGIC_BYTES), wanted)
+        return _detect(file.read(media_types.MAGIC_BYTES), kind)
 
 
-def seconds(path: Path, wanted: str = "video", *, whole: bool = False) -> float | None:
-    """Return the length that the file claims, or None; raises what `read` raises.
+def seconds(path: Path, kind: str = "video", *, whole: bool = False) -> float | None:
+    """Return the duration that the file declares, or None; raise `UnusableInput` as `read` does.
 
-    With `whole`, also for a video that was cut off, which often keeps its index. What follows a sound end is
-    left alone, and so are recordings without lengths. Audio plays as far as it goes.
+    With `whole`, a truncated video is rejected as well, even if its index is intact. Data after the end of
+    the file's structure, recordings without a declared length and truncated audio are accepted.
     """
     with path.open("rb", buffering=0) as file, mapped(file) as data:
-        kind = _usable(data, wanted)
-        if whole and kind.is_video and not kind.is_complete(data):
+        form = _detect(data, kind)
+        if whole and form.is_video and not form.is_complete(data):
             raise UnusableInput("The file is truncated or damaged.")
         try:
-            found = kind.header(data).seconds
+            duration = form.header(data).seconds
         except MalformedFile:
             return None
-    return found if found is not None and 0 < found < _MAX_SECONDS else None
+    return duration if duration is not None and 0 < duration < _MAX_SECONDS else None
 
 
-def _usable(head: bytes, wanted: str) -> media_types.FileFormat:
-    kind = media_types.find(head)
-    if kind is None or not kind.demuxer or (wanted == "video" and not kind.is_video):
-        raise UnusableInput(f"The file is no {_VIDEO if wanted == 'video' else _AUDIO}")
-    return kind
+def _detect(head: bytes, kind: str) -> media_types.FileFormat:
+    form = media_types.find(head)
+    if form is None or not form.demuxer or (kind == "video" and not form.is_video):
+        raise UnusableInput(f"The file is not {_VIDEO if kind == 'video' else _AUDIO}")
+    return form

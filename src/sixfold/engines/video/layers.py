@@ -1,7 +1,7 @@
-"""A still taken apart into plates, far to near, each complete: what a nearer one hid is filled in.
+"""Separation of a still image into complete layers, from far to near, with hidden regions filled in.
 
-A plate is a picture with its own nearness and, but for the farthest, a matte. As every plate goes on behind
-the next, no move ever opens a hole, and nothing is drawn out into a smear.
+A layer has its own pixels and nearness and, except for the farthest, a matte. Because every layer continues
+behind the next one, camera moves open no holes and smear no edges.
 """
 
 from __future__ import annotations
@@ -18,15 +18,17 @@ from sixfold.engines.video.yuv import YuvPlanes
 
 Array = NDArray[Any]
 
-_RIM = 0.011  # of the short side: how far around a matte its own colours are replaced behind it
-_LAP = 0.004  # of the short side: how far a matte reaches over its outline
-_ABOVE_GROUND = 0.06  # of nearness: enough to be seen as a thing of its own
-_SOFT = 0.02  # of the grid's width: nearness changes gently within a plate, so that nothing tears
+# Shares of the short side: the margin around a matte that is filled in behind it, and the matte's own margin.
+_RIM, _LAP = 0.011, 0.004
+# A foreground object may be nearer than the ground at its foot by this much.
+_ABOVE_GROUND = 0.06
+# Nearness within a layer is blurred by this share of the grid's width, so that nothing tears.
+_SOFT = 0.02
 
 
 @dataclass(frozen=True, slots=True)
 class BackgroundLayer:
-    """One layer: its planes, its `near` (small, float32, 0 far to 1 near), its `matte` (bytes) or None."""
+    """A layer: its planes, its nearness (reduced, float32, 0 far to 1 near) and its `matte` in bytes."""
 
     planes: YuvPlanes
     near: Array
@@ -36,9 +38,9 @@ class BackgroundLayer:
 
 @dataclass(frozen=True, slots=True)
 class SourceStill:
-    """A picture to be filmed, its sides even. `near`, `sky` and `water` are float32 in 0..1 of any size.
+    """A still image with even sides; `near`, `sky` and `water` are float32 in 0..1 of any size.
 
-    `fronts` are what stands before everything else, and what stands before that (float32 in 0..1, any size).
+    `fronts` are the foreground masks from far to near (float32 in 0..1, any size).
     """
 
     rgb: Array
@@ -48,8 +50,8 @@ class SourceStill:
     water: Array | None = None
 
 
-def apart(still: SourceStill, grid: tuple[int, int]) -> tuple[BackgroundLayer, ...]:
-    """The plates of a still, far to near; `grid` is the size (width, height) that nearness is kept at."""
+def separate(still: SourceStill, grid: tuple[int, int]) -> tuple[BackgroundLayer, ...]:
+    """Return the layers of a still, far to near; `grid` is the size (width, height) of the nearness maps."""
     height, width = still.rgb.shape[:2]
     near = cv2.resize(still.near, grid, interpolation=cv2.INTER_AREA)
     solids = [
@@ -57,27 +59,27 @@ def apart(still: SourceStill, grid: tuple[int, int]) -> tuple[BackgroundLayer, .
         for front in still.fronts
     ]
     rim, lap = _disc(_RIM * min(width, height)), _disc(_LAP * min(width, height))
-    found: list[BackgroundLayer] = []
+    layers: list[BackgroundLayer] = []
     for index in range(len(solids) + 1):
         nearer = solids[index] if index < len(solids) else np.zeros((height, width), np.uint8)
-        picture = yuv.of_rgb(
-            without(still.rgb, cv2.dilate(nearer, rim)) if index < len(solids) else still.rgb
-        )
-        here = 1 - nearer if index == 0 else solids[index - 1] & (1 - nearer)
-        level = _level(near, here, grid)
+        planes = yuv.of_rgb(remove(still.rgb, cv2.dilate(nearer, rim)) if index < len(solids) else still.rgb)
+        visible = 1 - nearer if index == 0 else solids[index - 1] & (1 - nearer)
+        level = _level(near, visible, grid)
         if index == 0:
-            found.append(BackgroundLayer(picture, level))
+            layers.append(BackgroundLayer(planes, level))
             continue
         matte = cv2.GaussianBlur(cv2.dilate(solids[index - 1], lap) * np.uint8(255), (0, 0), 1.1)
         half = cv2.resize(matte, (width // 2, height // 2), interpolation=cv2.INTER_AREA)
         small = cv2.resize(solids[index - 1], grid, interpolation=cv2.INTER_AREA)
-        found.append(BackgroundLayer(picture, _stood(level, found[-1].near, small > 0), matte, half))
-    return tuple(found)
+        layers.append(
+            BackgroundLayer(planes, _ground_objects(level, layers[-1].near, small > 0), matte, half)
+        )
+    return tuple(layers)
 
 
-def _level(near: Array, here: Array, grid: tuple[int, int]) -> Array:
-    """A plate's nearness: its own where it is, drawn out to where it is not, and gentle throughout."""
-    share = cv2.resize(here.astype(np.float32), grid, interpolation=cv2.INTER_AREA)
+def _level(near: Array, visible: Array, grid: tuple[int, int]) -> Array:
+    """Return a layer's nearness, extended to the regions that it does not cover, and smoothed."""
+    share = cv2.resize(visible.astype(np.float32), grid, interpolation=cv2.INTER_AREA)
     own = (
         fill_hidden(near[..., None], (share < 0.95).astype(np.uint8))
         if share.max() > 0.95
@@ -87,8 +89,8 @@ def _level(near: Array, here: Array, grid: tuple[int, int]) -> Array:
     return cv2.GaussianBlur(flat, (0, 0), _SOFT * grid[0])
 
 
-def _stood(near: Array, ground: Array, front: Array) -> Array:
-    """Each thing no nearer than the ground at its foot, so that it does not slide over it."""
+def _ground_objects(near: Array, ground: Array, front: Array) -> Array:
+    """Limit each object to the nearness of the ground at its foot, so that it does not slide over it."""
     count, labels, stats, _ = cv2.connectedComponentsWithStats(front.astype(np.uint8))
     lowest, out = front.shape[0] - 1, near.copy()
     for label in range(1, count):
@@ -100,10 +102,10 @@ def _stood(near: Array, ground: Array, front: Array) -> Array:
         box = (slice(top, foot), slice(left, left + width))
         inside = labels[box] == label
         if under.size:
-            most = np.float32(np.median(under) + _ABOVE_GROUND)
-            out[box][inside] = np.minimum(np.median(near[box][inside]), most)
-    drawn = fill_hidden(out[..., None], (~front).astype(np.uint8))
-    return cv2.GaussianBlur(drawn.reshape(front.shape).astype(np.float32), (0, 0), 1.5)
+            limit = np.float32(np.median(under) + _ABOVE_GROUND)
+            out[box][inside] = np.minimum(np.median(near[box][inside]), limit)
+    filled = fill_hidden(out[..., None], (~front).astype(np.uint8))
+    return cv2.GaussianBlur(filled.reshape(front.shape).astype(np.float32), (0, 0), 1.5)
 
 
 def _disc(radius: float) -> Array:
@@ -111,8 +113,8 @@ def _disc(radius: float) -> Array:
     return cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (side, side))
 
 
-def without(rgb: Array, hidden: Array) -> Array:
-    """The picture with what is `hidden` (bytes, not 0) filled from around it."""
+def remove(rgb: Array, hidden: Array) -> Array:
+    """Return the image with the `hidden` pixels (nonzero bytes) filled in from their surroundings."""
     if not hidden.any():
         return rgb
     smooth = fill_hidden(rgb.astype(np.float32), hidden)
@@ -121,33 +123,33 @@ def without(rgb: Array, hidden: Array) -> Array:
 
 
 def fill_hidden(values: Array, hidden: Array) -> Array:
-    """Float values (height, width, channels) with the hidden ones drawn from what lies around, near and far.
+    """Fill in hidden float values (height, width, channels) from the known ones around them.
 
-    A pyramid: each level averages what is known, and hands it back to what is not.
+    Each level of a pyramid averages the known values and passes them down to the unknown ones.
     """
     known = (hidden == 0).astype(np.float32)
     levels = [(values * known[..., None], known)]
     while min(levels[-1][1].shape) > 2 and levels[-1][1].min() < 1e-3:
-        colour, weight = levels[-1]
+        color, weight = levels[-1]
         size = (max(1, -(-weight.shape[1] // 2)), max(1, -(-weight.shape[0] // 2)))
         levels.append(
             (
-                _channels(cv2.resize(colour, size, interpolation=cv2.INTER_AREA)),
+                _channels(cv2.resize(color, size, interpolation=cv2.INTER_AREA)),
                 cv2.resize(weight, size, interpolation=cv2.INTER_AREA),
             )
         )
-    found: Array | None = None
-    for colour, weight in reversed(levels):
-        here = colour / np.maximum(weight, 1e-4)[..., None]
-        if found is None:
-            found = here
+    result: Array | None = None
+    for color, weight in reversed(levels):
+        level = color / np.maximum(weight, 1e-4)[..., None]
+        if result is None:
+            result = level
             continue
         size = (weight.shape[1], weight.shape[0])
-        wide = _channels(cv2.resize(found, size, interpolation=cv2.INTER_LINEAR))
+        wide = _channels(cv2.resize(result, size, interpolation=cv2.INTER_LINEAR))
         share = np.clip(weight * 4, 0, 1)[..., None]
-        found = wide + (here - wide) * share
-    assert found is not None  # noqa: S101 - there is always a first level
-    return found
+        result = wide + (level - wide) * share
+    assert result is not None  # noqa: S101 - there is always a first level
+    return result
 
 
 def _channels(values: Array) -> Array:

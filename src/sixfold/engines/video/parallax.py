@@ -1,7 +1,7 @@
-"""A frame: plates seen from a pose.
+"""Rendering of layers from a camera pose.
 
-Every output pixel asks where in each plate it comes from: the pose is turned back exactly, and the part that
-depends on nearness, which changes slowly, is found by iteration on a small grid and added.
+For every output pixel, the source position in each layer is computed. The pose is inverted exactly; the part
+that depends on nearness varies slowly and is found by fixed-point iteration on a coarse grid.
 """
 
 from __future__ import annotations
@@ -22,23 +22,27 @@ from sixfold.engines.video.yuv import YuvPlanes
 Array = NDArray[Any]
 _Map = tuple[Array, Array]  # columns and rows, float32
 
-CELL = 4  # output pixels per cell of the small grid, each way
-_TURNS = 3  # of the iteration; another changes nothing that can be seen
-_SPARE = 1.006  # a hair more than needed, for what ripples add
-_NEAR = 0.008  # of the short side: how far a corner may have gone
-_HALFWAY = 0.5  # of nearness: what stands for a whole picture
+CELL = 4  # output pixels per cell of the coarse grid, in each direction
+# Further iterations make no visible difference.
+_ITERATIONS = 3
+# Extra zoom that leaves room for ripples.
+_SPARE = 1.006
+# A frame is reused if no corner has moved by more than this share of the short side.
+_MAX_REUSE_SHIFT = 0.008
+# The nearness that stands for the whole frame when it is reused.
+_MEAN_NEARNESS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Ripple:
-    """What moves of its own within a plate, in shares of the frame's height, on the small grid."""
+    """A displacement of a layer's pixels on the coarse grid, in shares of the frame's height."""
 
     x: Array
     y: Array
 
 
-def margin(poses: Iterable[CameraPose], size: tuple[int, int], most_near: float = 1.0) -> float:
-    """How much closer a film must begin so that no pose looks past the picture's edge; at least 1."""
+def margin(poses: Iterable[CameraPose], size: tuple[int, int], max_near: float = 1.0) -> float:
+    """Return the base zoom (at least 1) at which no pose shows an area outside of the image."""
     half_w, half_h = size[0] / 2, size[1] / 2
     needed = 1.0
     for pose in poses:
@@ -48,30 +52,30 @@ def margin(poses: Iterable[CameraPose], size: tuple[int, int], most_near: float 
                 dx = sx * half_w - pose.pan_x * size[0]
                 dy = sy * half_h - pose.pan_y * size[1]
                 ux, uy = (cos * dx + sin * dy) / pose.zoom, (-sin * dx + cos * dy) / pose.zoom
-                for near in (0.0, most_near):
+                for near in (0.0, max_near):
                     far = 1 - pose.approach * near
-                    room_x = half_w + math.copysign(pose.shift_x * near * size[0], ux * pose.shift_x)
-                    room_y = half_h + math.copysign(pose.shift_y * near * size[1], uy * pose.shift_y)
-                    needed = max(needed, abs(ux) * far / room_x, abs(uy) * far / room_y)
+                    limit_x = half_w + math.copysign(pose.shift_x * near * size[0], ux * pose.shift_x)
+                    limit_y = half_h + math.copysign(pose.shift_y * near * size[1], uy * pose.shift_y)
+                    needed = max(needed, abs(ux) * far / limit_x, abs(uy) * far / limit_y)
     return needed * _SPARE if needed > 1.0 else 1.0
 
 
 def grid(size: tuple[int, int]) -> tuple[int, int]:
-    """Columns and rows of the small grid for frames of `size` (width, height)."""
+    """Return the columns and rows of the coarse grid for frames of `size` (width, height)."""
     return max(8, round(size[0] / CELL)), max(8, round(size[1] / CELL))
 
 
 class ParallaxStage:
-    """Renders poses of one set of plates at `size` (width, height); the plates may be larger."""
+    """Renders a set of layers at `size` (width, height); the layers may be larger."""
 
-    def __init__(self, plates: tuple[BackgroundLayer, ...], size: tuple[int, int], base_zoom: float) -> None:
-        self._plates = plates
+    def __init__(self, layers: tuple[BackgroundLayer, ...], size: tuple[int, int], base_zoom: float) -> None:
+        self._layers = layers
         self.size = self._size = size
-        self.base_zoom = self._zoom = base_zoom
+        self.base_zoom = self._base_zoom = base_zoom
         width, height = size
-        plate = plates[0].planes.size
-        self._scale = (plate[0] / width, plate[1] / height)
-        grid_h, grid_w = plates[0].near.shape
+        layer = layers[0].planes.size
+        self._scale = (layer[0] / width, layer[1] / height)
+        grid_h, grid_w = layers[0].near.shape
         self._grid = (grid_w, grid_h)
         self._gx = ((np.arange(grid_w, dtype=np.float32) + 0.5) / grid_w - 0.5)[None, :] * np.float32(width)
         self._gy = ((np.arange(grid_h, dtype=np.float32) + 0.5) / grid_h - 0.5)[:, None] * np.float32(height)
@@ -79,33 +83,33 @@ class ParallaxStage:
         self._y = np.arange(height, dtype=np.float32) + np.float32(0.5 - height / 2)
 
     def frame(self, pose: CameraPose, ripples: tuple[Ripple | None, ...] = ()) -> YuvPlanes:
-        """The picture from `pose`; each plate may have a ripple of its own."""
-        found: YuvPlanes | None = None
-        for index, plate in enumerate(self._plates):
+        """Render the frame at `pose`, with an optional ripple for each layer."""
+        result: YuvPlanes | None = None
+        for index, layer in enumerate(self._layers):
             ripple = ripples[index] if index < len(ripples) else None
-            full, half = self._maps(plate, pose, ripple)
-            y = _sampled(plate.planes.y, full, cv2.INTER_CUBIC)
-            uv = _sampled(plate.planes.uv, half, cv2.INTER_LINEAR)
-            if found is None or plate.matte is None or plate.half_matte is None:
-                found = YuvPlanes(y, uv)
+            full, half = self._maps(layer, pose, ripple)
+            y = _sample(layer.planes.y, full, cv2.INTER_CUBIC)
+            uv = _sample(layer.planes.uv, half, cv2.INTER_LINEAR)
+            if result is None or layer.matte is None or layer.half_matte is None:
+                result = YuvPlanes(y, uv)
                 continue
-            over = _sampled(plate.matte, full, cv2.INTER_LINEAR)
-            thin = _sampled(plate.half_matte, half, cv2.INTER_LINEAR)
-            found = YuvPlanes(_blended(found.y, y, over), _blended(found.uv, uv, thin))
-        assert found is not None  # noqa: S101 - a stage has a plate
-        return found
+            over = _sample(layer.matte, full, cv2.INTER_LINEAR)
+            thin = _sample(layer.half_matte, half, cv2.INTER_LINEAR)
+            result = YuvPlanes(_blend(result.y, y, over), _blend(result.uv, uv, thin))
+        assert result is not None  # noqa: S101 - a stage has a plate
+        return result
 
-    def _maps(self, plate: BackgroundLayer, pose: CameraPose, ripple: Ripple | None) -> tuple[_Map, _Map]:
-        """Where each pixel of the lightness and of the colour comes from, in the plate's pixels."""
+    def _maps(self, layer: BackgroundLayer, pose: CameraPose, ripple: Ripple | None) -> tuple[_Map, _Map]:
+        """Return the source positions of the Y and of the UV pixels, in the layer's pixels."""
         width, height = self._size
-        zoom = pose.zoom * self._zoom
+        zoom = pose.zoom * self._base_zoom
         turn = math.radians(pose.roll)
         a, b = math.cos(turn) / zoom, math.sin(turn) / zoom
         left, top = pose.pan_x * width, pose.pan_y * height
         away_x, away_y = a * left + b * top, -b * left + a * top
         ux = a * self._gx + b * self._gy - np.float32(away_x)
         uy = -b * self._gx + a * self._gy - np.float32(away_y)
-        dx, dy = self._parallax(plate.near, pose, ux, uy)
+        dx, dy = self._parallax(layer.near, pose, ux, uy)
         if ripple is not None:
             dx, dy = dx + ripple.x * np.float32(height), dy + ripple.y * np.float32(height)
         full = (
@@ -119,7 +123,7 @@ class ParallaxStage:
         return full, (halves[0], halves[1])
 
     def _spread(self, small: Array, scale: float, line: tuple[float, float, float]) -> Array:
-        """One coordinate at full size: what the grid says over a `line` (of x, of y, and the rest)."""
+        """Return a coordinate at full size: the upscaled grid plus a linear function (x, y, constant)."""
         wide = cv2.resize(
             (small * np.float32(scale)).astype(np.float32), self._size, interpolation=cv2.INTER_LINEAR
         )
@@ -130,7 +134,7 @@ class ParallaxStage:
         return wide
 
     def _parallax(self, near: Array, pose: CameraPose, ux: Array, uy: Array) -> tuple[Array, Array]:
-        """What nearness adds to where a pixel of the grid comes from, in output pixels."""
+        """Return the offset of the grid's source positions due to nearness, in output pixels."""
         if not (pose.shift_x or pose.shift_y or pose.approach):
             return np.zeros_like(ux), np.zeros_like(uy)
         width, height = self._size
@@ -139,7 +143,7 @@ class ParallaxStage:
         shift_x, shift_y = np.float32(pose.shift_x * width), np.float32(pose.shift_y * height)
         approach = np.float32(pose.approach)
         sx, sy = ux, uy
-        for _ in range(_TURNS):
+        for _ in range(_ITERATIONS):
             at_x = (sx * np.float32(step_x) + np.float32(off_x)).astype(np.float32)
             at_y = (sy * np.float32(step_y) + np.float32(off_y)).astype(np.float32)
             q = cv2.remap(near, at_x, at_y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
@@ -148,46 +152,50 @@ class ParallaxStage:
         return sx - ux, sy - uy
 
 
-def _sampled(values: Array, at: _Map, how: int) -> Array:
-    return cv2.remap(values, at[0], at[1], how, borderMode=cv2.BORDER_REFLECT_101)
+def _sample(values: Array, at: _Map, interpolation: int) -> Array:
+    return cv2.remap(values, at[0], at[1], interpolation, borderMode=cv2.BORDER_REFLECT_101)
 
 
-def _blended(below: Array, above: Array, matte: Array) -> Array:
-    """`above` over `below` by a matte of bytes; where the matte is 0 or 255, exactly one of them."""
+def _blend(below: Array, above: Array, matte: Array) -> Array:
+    """Blend `above` over `below` by a matte of bytes; 0 and 255 select one of them exactly."""
     share = matte.astype(np.float32) * np.float32(1 / 255)
     return cv2.blendLinear(above, below, share, 1 - share)
 
 
 class FrameSource:
-    """The frames of a stage, in order; with `sparing`, near ones are moved."""
+    """The frames of a stage, in order; with `reuse`, a frame close to the one before it is warped from that.
 
-    def __init__(self, stage: ParallaxStage, *, sparing: bool) -> None:
-        self._stage, self._sparing = stage, sparing
-        self._kept: tuple[CameraPose, YuvPlanes] | None = None
-        self.moved = 0
+    Rendering three layers takes ten warps, reusing a frame takes two. Parallax and ripples stand still in a
+    reused frame, so only every second frame is reused, and only if the camera has hardly moved.
+    """
+
+    def __init__(self, stage: ParallaxStage, *, reuse: bool) -> None:
+        self._stage, self._reuse = stage, reuse
+        self._last: tuple[CameraPose, YuvPlanes] | None = None
+        self.reused = 0
 
     def at(self, pose: CameraPose, ripples: Callable[[], tuple[Ripple | None, ...]]) -> YuvPlanes:
-        """The next frame."""
-        if self._kept is not None:
-            before, picture = self._kept
-            self._kept = None
-            line = np.linalg.inv(_from(before, self._stage)) @ _from(pose, self._stage)
-            if _farthest(line, self._stage.size) <= _NEAR * min(self._stage.size):
-                self.moved += 1
-                return _moved(picture, line)
-        made = self._stage.frame(pose, ripples())
-        if self._sparing:
-            self._kept = (pose, made)
-        return made
+        """Return the next frame."""
+        if self._last is not None:
+            before, planes = self._last
+            self._last = None
+            matrix = np.linalg.inv(_source_matrix(before, self._stage)) @ _source_matrix(pose, self._stage)
+            if _max_corner_shift(matrix, self._stage.size) <= _MAX_REUSE_SHIFT * min(self._stage.size):
+                self.reused += 1
+                return _warp(planes, matrix)
+        frame = self._stage.frame(pose, ripples())
+        if self._reuse:
+            self._last = (pose, frame)
+        return frame
 
 
-def _from(pose: CameraPose, stage: ParallaxStage) -> Array:
-    """Where a pixel of a frame, from its middle, comes from in a picture of one nearness: a 3 x 3 matrix."""
-    turn, far = math.radians(pose.roll), 1 - pose.approach * _HALFWAY
+def _source_matrix(pose: CameraPose, stage: ParallaxStage) -> Array:
+    """Return the 3 x 3 matrix from centered output pixels to source pixels for constant nearness."""
+    turn, far = math.radians(pose.roll), 1 - pose.approach * _MEAN_NEARNESS
     zoom, (width, height) = pose.zoom * stage.base_zoom, stage.size
     a, b = math.cos(turn) / zoom, math.sin(turn) / zoom
     left, top = pose.pan_x * width, pose.pan_y * height
-    right, down = pose.shift_x * width * _HALFWAY, pose.shift_y * height * _HALFWAY
+    right, down = pose.shift_x * width * _MEAN_NEARNESS, pose.shift_y * height * _MEAN_NEARNESS
     return np.array(
         [
             [a * far, b * far, -(a * left + b * top) * far - right],
@@ -197,25 +205,24 @@ def _from(pose: CameraPose, stage: ParallaxStage) -> Array:
     )
 
 
-def _farthest(line: Array, size: tuple[int, int]) -> float:
-    """How far the corner goes that goes farthest, in pixels."""
+def _max_corner_shift(matrix: Array, size: tuple[int, int]) -> float:
     x, y = size[0] / 2, size[1] / 2
     corners = np.array([[x, -x, x, -x], [y, y, -y, -y], [1, 1, 1, 1]])
-    return float(np.abs(line @ corners - corners).max())
+    return float(np.abs(matrix @ corners - corners).max())
 
 
-def _moved(picture: YuvPlanes, line: Array) -> YuvPlanes:
+def _warp(planes: YuvPlanes, matrix: Array) -> YuvPlanes:
     return YuvPlanes(
-        _warped(picture.y, line, 1, cv2.INTER_CUBIC), _warped(picture.uv, line, 2, cv2.INTER_LINEAR)
+        _warp_plane(planes.y, matrix, 1, cv2.INTER_CUBIC), _warp_plane(planes.uv, matrix, 2, cv2.INTER_LINEAR)
     )
 
 
-def _warped(plane: Array, line: Array, small: int, how: int) -> Array:
-    """A plane that is `small` times smaller than the frame, seen along the line."""
+def _warp_plane(plane: Array, matrix: Array, reduction: int, interpolation: int) -> Array:
+    """Warp a plane that is `reduction` times smaller than the frame."""
     height, width = plane.shape[:2]
     middle = np.array([(width - 1) / 2, (height - 1) / 2])
-    part = line[:2, :2]
-    rest = line[:2, 2] / small + middle - part @ middle
-    along = np.column_stack([part, rest])
-    flags = how | cv2.WARP_INVERSE_MAP
-    return cv2.warpAffine(plane, along, (width, height), flags=flags, borderMode=cv2.BORDER_REPLICATE)
+    part = matrix[:2, :2]
+    rest = matrix[:2, 2] / reduction + middle - part @ middle
+    affine = np.column_stack([part, rest])
+    flags = interpolation | cv2.WARP_INVERSE_MAP
+    return cv2.warpAffine(plane, affine, (width, height), flags=flags, borderMode=cv2.BORDER_REPLICATE)

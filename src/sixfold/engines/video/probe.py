@@ -1,4 +1,4 @@
-"""Find out what a video file is from its first bytes and its header, whatever its sender claims."""
+"""Reading of the properties of a video from its first bytes and its header, not from its declared type."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import av.error
 
 from sixfold.engines import demux
 
-_MOST_PIXELS = 8192 * 8192
+_MAX_PIXELS = 8192 * 8192
 _CONTENT_TYPES = {"mov": "video/mp4", "matroska": "video/webm"}
 
 
 class NotAVideo(Exception):
-    """The file is no MP4 or WebM with a picture in it."""
+    """The file is not an MP4 or WebM file with a video stream."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProbedVideo:
-    """A film's facts: pixels, seconds, frames a second."""
+    """The properties of a video; `rate` is in frames per second."""
 
     content_type: str
     width: int
@@ -30,29 +30,29 @@ class ProbedVideo:
     rate: float
 
     def info(self) -> dict[str, Any]:
-        """The facts under the names that the interface uses."""
+        """Return the properties under the names that the API uses."""
         rate = int(self.rate) if self.rate.is_integer() else round(self.rate, 3)
         return {"width": self.width, "height": self.height, "duration": round(self.seconds, 3), "fps": rate}
 
 
 def read(path: Path) -> ProbedVideo:
-    """Read a film's header, with the one demuxer that its first bytes name; raises `NotAVideo`."""
+    """Read the header with the demuxer that the first bytes identify; raise `NotAVideo`."""
     demuxer = demux.demuxer(path)
     if demuxer not in _CONTENT_TYPES:
-        raise NotAVideo("neither MP4 nor WebM")
-    return _looked(path, _CONTENT_TYPES[demuxer], demuxer)
+        raise NotAVideo("the file is neither MP4 nor WebM")
+    return _read_header(path, _CONTENT_TYPES[demuxer], demuxer)
 
 
-def _looked(path: Path, content_type: str, demuxer: str) -> ProbedVideo:
+def _read_header(path: Path, content_type: str, demuxer: str) -> ProbedVideo:
     try:
         with av.open(str(path), "r", format=demuxer) as container:
             if not container.streams.video:
-                raise NotAVideo("no picture in it")
+                raise NotAVideo("the file has no video stream")
             stream = container.streams.video[0]
             seconds = (container.duration or 0) / 1_000_000
             rate = float(stream.average_rate or 0)
-            if not (0 < stream.width * stream.height <= _MOST_PIXELS and seconds > 0 and rate > 0):
-                raise NotAVideo("a header that says too little or too much")
+            if not (0 < stream.width * stream.height <= _MAX_PIXELS and seconds > 0 and rate > 0):
+                raise NotAVideo("the header has no valid size, duration and frame rate")
             return ProbedVideo(content_type, stream.width, stream.height, seconds, rate)
     except (av.error.FFmpegError, ValueError, OverflowError) as error:
         raise NotAVideo(str(error)) from error

@@ -1,4 +1,4 @@
-"""What a task asks of a film: its size, its frames, its rate, and what may be in it."""
+"""Parsing of the inputs of a video task."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ _INTERPOLATORS = ("film", "rife")
 
 @dataclass(frozen=True, slots=True)
 class VideoTask:
-    """One film, of exactly `size` (width, height) where that is said.
+    """The parsed inputs of a video task.
 
-    `between` frames are put between each two of `frames`; the rate rises with them. `sparing`: what was
-    computed for one frame may serve the next.
+    `size` (width, height) is exact, or None to derive it from `resolution` and `aspect`. `between` frames are
+    interpolated between every two of `frames`, and the rate rises accordingly. With `reuse_frames`, a frame
+    may be derived from the one before it.
     """
 
     prompt: str
@@ -33,29 +34,29 @@ class VideoTask:
     aspect: str
     sound: bool
     effort: RenderQuality = AS_IT_IS
-    sparing: bool = False
+    reuse_frames: bool = False
 
     @property
-    def all_frames(self) -> int:
-        """Frames of the finished film."""
+    def output_frames(self) -> int:
+        """The number of frames of the finished video."""
         return (self.frames - 1) * (self.between + 1) + 1 if self.between else self.frames
 
     @property
-    def shown_rate(self) -> Fraction:
-        """Frames a second of the finished film."""
+    def output_rate(self) -> Fraction:
+        """The frames per second of the finished video."""
         return self.rate * (self.between + 1)
 
     @property
     def seconds(self) -> float:
-        """How long the finished film lasts."""
-        return float(self.all_frames / self.shown_rate)
+        """The duration of the finished video."""
+        return float(self.output_frames / self.output_rate)
 
 
-def read(inputs: Mapping[str, Any]) -> VideoTask:
-    """The order in checked inputs: frames by number (`num_frames`) or by time (`duration`)."""
+def parse(inputs: Mapping[str, Any]) -> VideoTask:
+    """Parse validated inputs, whose length is a number of frames (`num_frames`) or seconds (`duration`)."""
     rate = Fraction(int(inputs.get("frames_per_second") or _RATE))
-    given = inputs.get("num_frames")
-    frames = int(given) if given else round(float(inputs.get("duration") or _SECONDS) * rate)
+    count = inputs.get("num_frames")
+    frames = int(count) if count else round(float(inputs.get("duration") or _SECONDS) * rate)
     interpolated = inputs.get("interpolator_model") in _INTERPOLATORS
     return VideoTask(
         prompt=str(inputs.get("prompt") or "").strip(),
@@ -69,11 +70,11 @@ def read(inputs: Mapping[str, Any]) -> VideoTask:
         aspect=str(inputs.get("aspect_ratio") or "auto"),
         sound=bool(inputs.get("sound")),
         effort=RenderQuality.of(inputs),
-        sparing=bool(inputs.get("cache_accel")),
+        reuse_frames=bool(inputs.get("cache_accel")),
     )
 
 
 def _size(inputs: Mapping[str, Any]) -> tuple[int, int] | None:
-    """Width and height, even, where both are given."""
+    """Return the width and height, rounded down to even numbers, if both are present."""
     width, height = inputs.get("width"), inputs.get("height")
     return None if width is None or height is None else (int(width) & ~1, int(height) & ~1)

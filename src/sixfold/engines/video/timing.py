@@ -1,4 +1,4 @@
-"""Frames that a model made, shown at the moments that an order asks for."""
+"""Encoding of a model's frames at the frame rate and length that a task requests."""
 
 from __future__ import annotations
 
@@ -17,52 +17,54 @@ from sixfold.engines.video.task_parser import VideoTask
 
 Array = NDArray[Any]
 
-_PARTS = 12  # of the time between two frames that were made, at most
+# Positions between two source frames are rounded to fractions with denominators up to this.
+_MAX_DENOMINATOR = 12
 
 
 def write_video(
-    made: Iterator[Array],
+    frames: Iterator[Array],
     rate: Fraction,
-    order: VideoTask,
+    request: VideoTask,
     size: tuple[int, int],
     target: Path,
-    step: Callable[[float], None] = lambda _share: None,
+    progress: Callable[[float], None] = lambda _fraction: None,
 ) -> None:
-    """An order's film of `size` out of frames that were made at `rate`; `step` hears how far it is.
+    """Write the requested video of `size` from frames at `rate`, and report progress from 0 to 1.
 
-    Every frame stands at its moment, between two that were made where it falls there; sound is synthesised
-    to fit the prompt where the order has any.
+    Output frames between two source frames are interpolated. If the task requests sound, it is synthesized to
+    match the prompt.
     """
-    wave = track.made(order.prompt, order.seconds, order.seed) if order.sound else None
-    heard = None if wave is None else encode.AudioSource.of(wave)
-    with encode.VideoEncoder(target, size, order.shown_rate, heard) as film:
-        pairs = _Pairs(made)
-        for index in range(order.all_frames):
-            place = index / order.shown_rate * rate
-            film.add(source_image.covering(pairs.at(place), size))
-            step((index + 1) / order.all_frames)
+    wave = track.render(request.prompt, request.seconds, request.seed) if request.sound else None
+    audio = None if wave is None else encode.AudioSource.of(wave)
+    with encode.VideoEncoder(target, size, request.output_rate, audio) as video:
+        pairs = _FramePairs(frames)
+        for index in range(request.output_frames):
+            position = index / request.output_rate * rate
+            video.add(source_image.crop_to_fill(pairs.at(position), size))
+            progress((index + 1) / request.output_frames)
 
 
-class _Pairs:
-    """Looks at frames by a place that only grows; two of them are held."""
+class _FramePairs:
+    """Interpolating reader of frames at increasing positions, which holds two frames in memory."""
 
-    def __init__(self, made: Iterator[Array]) -> None:
-        self._made = made
-        self._before = self._after = next(made)
-        self._first = 0  # the number of `_before`
-        self._flow = FrameInterpolator()
+    def __init__(self, frames: Iterator[Array]) -> None:
+        self._frames = frames
+        self._before = self._after = next(frames)
+        # The index of `_before`.
+        self._first = 0
+        self._interpolator = FrameInterpolator()
 
-    def at(self, place: Fraction) -> Array:
-        """The frame at a place between two numbers; the last one holds."""
+    def at(self, position: Fraction) -> Array:
+        """Return the frame at a fractional index; past the end, the last frame is repeated."""
         if self._after is self._before:
-            self._after = next(self._made, self._before)
-        while place >= self._first + 1:
+            self._after = next(self._frames, self._before)
+        while position >= self._first + 1:
             self._before, self._first = self._after, self._first + 1
-            self._after = next(self._made, self._before)
-        share = (place - self._first).limit_denominator(_PARTS)
+            self._after = next(self._frames, self._before)
+        share = (position - self._first).limit_denominator(_MAX_DENOMINATOR)
         if share == 1:
             return self._after
         if share == 0 or self._after is self._before:
             return self._before
-        between = self._flow.frames(self._before, self._after, share.denominator - 1)
+        between = self._interpolator.frames(self._before, self._after, share.denominator - 1)
         return next(islice(between, share.numerator - 1, None))

@@ -1,7 +1,7 @@
-"""Pictures as an encoder wants them: lightness at full size, colour at half (4:2:0, BT.709, video range).
+"""Frames as Y and UV planes in the encoder's format (4:2:0, BT.709, video range).
 
-The whole film is made in these planes: to warp them costs half of what RGB costs, and no frame has to be
-converted. `YuvPlanes.y` is (height, width), `YuvPlanes.uv` (height / 2, width / 2, 2), both of bytes; sides
+Videos are rendered in these planes: warping them costs half as much as warping RGB, and frames need no
+conversion. `YuvPlanes.y` is (height, width), `YuvPlanes.uv` (height / 2, width / 2, 2), both bytes; the sides
 are even.
 """
 
@@ -16,54 +16,54 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 
-BLACK, NO_COLOUR = 16, 128
+BLACK, NEUTRAL = 16, 128
 _KR, _KB = 0.2126, 0.0722
 
 
 def _matrix() -> Array:
-    """RGB in 0..255 to Y'CbCr in video range, as a 3 x 4 matrix."""
+    """Return the 3 x 4 matrix from RGB in 0..255 to Y'CbCr in video range."""
     luma = np.array([_KR, 1 - _KR - _KB, _KB])
     blue = (np.array([0, 0, 1]) - luma) / (2 * (1 - _KB))
     red = (np.array([1, 0, 0]) - luma) / (2 * (1 - _KR))
     rows = np.stack([luma * 219 / 255, blue * 224 / 255, red * 224 / 255])
-    return np.column_stack([rows, [BLACK, NO_COLOUR, NO_COLOUR]]).astype(np.float32)
+    return np.column_stack([rows, [BLACK, NEUTRAL, NEUTRAL]]).astype(np.float32)
 
 
-_TO = _matrix()
-_WEIGHED = np.vstack([_TO / [1, 1, 1, 255], [0, 0, 0, 1]]).astype(np.float32)
-_BACK = np.linalg.inv(np.vstack([_TO, [0, 0, 0, 1]]))[:3].astype(np.float32)
+_TO_YUV = _matrix()
+_TO_YUVA = np.vstack([_TO_YUV / [1, 1, 1, 255], [0, 0, 0, 1]]).astype(np.float32)
+_TO_RGB = np.linalg.inv(np.vstack([_TO_YUV, [0, 0, 0, 1]]))[:3].astype(np.float32)
 
 
 @dataclass(frozen=True, slots=True)
 class YuvPlanes:
-    """One picture."""
+    """The Y and UV planes of a frame."""
 
     y: Array
     uv: Array
 
     @property
     def size(self) -> tuple[int, int]:
-        """Width and height in pixels."""
+        """The width and height in pixels."""
         return self.y.shape[1], self.y.shape[0]
 
 
 def of_rgb(rgb: Array) -> YuvPlanes:
-    """A picture of bytes (height, width, 3); an odd last row or column is left out."""
+    """Convert RGB bytes (height, width, 3); an odd last row or column is dropped."""
     even = rgb[: rgb.shape[0] & ~1, : rgb.shape[1] & ~1]
-    ycc = cv2.transform(np.ascontiguousarray(even), _TO)
+    ycc = cv2.transform(np.ascontiguousarray(even), _TO_YUV)
     half = (even.shape[1] // 2, even.shape[0] // 2)
     return YuvPlanes(
         np.ascontiguousarray(ycc[..., 0]), cv2.resize(ycc[..., 1:], half, interpolation=cv2.INTER_AREA)
     )
 
 
-def of_weighed(rgba: Array) -> Array:
-    """Weighed RGBA as lightness, two colours and cover, weighed as it is, all at full size."""
-    return cv2.transform(rgba, _WEIGHED)
+def of_premultiplied(rgba: Array) -> Array:
+    """Convert premultiplied RGBA to premultiplied Y, U, V and alpha, all at full size."""
+    return cv2.transform(rgba, _TO_YUVA)
 
 
 def of_frame(frame: Any) -> tuple[Array, ...]:
-    """The planes of a decoded frame of bytes, as they lie in it."""
+    """Return views of the planes of a decoded 8-bit frame."""
     return tuple(
         np.frombuffer(plane, np.uint8).reshape(-1, plane.line_size)[: plane.height, : plane.width]
         for plane in frame.planes
@@ -71,12 +71,12 @@ def of_frame(frame: Any) -> tuple[Array, ...]:
 
 
 def to_rgb(planes: YuvPlanes) -> Array:
-    """The picture in RGB bytes."""
-    colour = cv2.resize(planes.uv, planes.size, interpolation=cv2.INTER_LINEAR)
-    return cv2.transform(np.dstack([planes.y, colour]), _BACK)
+    """Convert the planes to RGB bytes."""
+    chroma = cv2.resize(planes.uv, planes.size, interpolation=cv2.INTER_LINEAR)
+    return cv2.transform(np.dstack([planes.y, chroma]), _TO_RGB)
 
 
-def colour_of(rgb: tuple[int, int, int]) -> tuple[int, int, int]:
-    """One colour as Y, U and V."""
-    y, u, v = (_TO @ np.array([*rgb, 1], np.float32)).round().astype(int).tolist()
+def color_of(rgb: tuple[int, int, int]) -> tuple[int, int, int]:
+    """Convert an RGB color to Y, U and V."""
+    y, u, v = (_TO_YUV @ np.array([*rgb, 1], np.float32)).round().astype(int).tolist()
     return y, u, v

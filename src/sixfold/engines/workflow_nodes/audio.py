@@ -50,7 +50,7 @@ def _artifact(
 ) -> NodeArtifact:
     stereo = standardize(require_audio(audio))
     path = context.scratch / secrets.token_hex(12)
-    output = files.written(stereo.wave, format_, path)
+    output = files.write(stereo.wave, format_, path)
     info = dict(output.info)
     return NodeArtifact(
         output.content_type, output.data, output.path, "audio", prefix, temporary=temporary, info=info
@@ -67,7 +67,7 @@ def standardize(audio: AudioValue) -> AudioValue:
     """Convert audio to stereo at 48 kHz."""
     wave = np.repeat(audio.wave, 2, 0) if len(audio.wave) == 1 else audio.wave[:2]
     if audio.rate != files.RATE:
-        wave = files.resampled(wave, audio.rate, files.RATE)
+        wave = files.resample(wave, audio.rate, files.RATE)
     return AudioValue(wave, files.RATE)
 
 

@@ -154,7 +154,7 @@ def _speak(inputs: Mapping[str, Any]) -> ChildRequest:
 
 def _effects(inputs: Mapping[str, Any]) -> ChildRequest:
     prompt, model = inputs.get("prompt"), _model_name(inputs.get("model"), _EFFECTS)
-    if model == _EFFECTS and isinstance(prompt, str) and not effects.known(prompt):
+    if model == _EFFECTS and isinstance(prompt, str) and not effects.is_supported(prompt):
         raise EngineUnavailable(_UNKNOWN_EFFECT)
     fields = {"prompt": prompt, "duration_seconds": inputs.get("duration_seconds")}
     return ChildRequest(model, fields)

@@ -107,7 +107,7 @@ def _encode(
 
 def resampled(wave: Any, rate: int) -> Any:
     """Resample stereo audio to 48 kHz."""
-    return sounds.resampled(wave, rate, sounds.RATE)
+    return sounds.resample(wave, rate, sounds.RATE)
 
 
 def save_webp(

@@ -12,18 +12,18 @@ from sixfold.engines.audio.ambience.loop_buffer import RATE
 
 @pytest.mark.parametrize("prompt", [*effects.EVENTS, "heavy rain on a roof", "footsteps in the rain"])
 def test_a_sound_is_heard_and_has_clean_ends(prompt: str) -> None:
-    made = effects.made(prompt, 2, 3)
+    made = effects.generate(prompt, 2, 3)
     assert made.shape == (2, 2 * RATE)
     assert made.dtype == np.float32
     assert 0.02 < np.abs(made).max() <= 1
     assert np.abs(made[:, [0, -1]]).max() < 0.01
-    assert np.array_equal(made, effects.made(prompt, 2, 3))
+    assert np.array_equal(made, effects.generate(prompt, 2, 3))
 
 
 def test_what_happens_differs_from_what_lasts() -> None:
     def swing(prompt: str) -> float:
         """How much the loudness of fiftieths of a second moves."""
-        parts = np.square(effects.made(prompt, 3, 1)[0]).reshape(-1, RATE // 50).mean(1)
+        parts = np.square(effects.generate(prompt, 3, 1)[0]).reshape(-1, RATE // 50).mean(1)
         return float(np.std(parts) / np.mean(parts))
 
     assert swing("steps") > 3 * swing("steady rain")
@@ -31,7 +31,7 @@ def test_what_happens_differs_from_what_lasts() -> None:
 
 def test_a_bell_is_higher_than_an_explosion() -> None:
     def centre(prompt: str) -> float:
-        spectrum = np.abs(np.fft.rfft(effects.made(prompt, 2, 1)[0]))
+        spectrum = np.abs(np.fft.rfft(effects.generate(prompt, 2, 1)[0]))
         return float((spectrum * np.fft.rfftfreq(2 * RATE, 1 / RATE)).sum() / spectrum.sum())
 
     assert centre("beep") > 900
@@ -39,6 +39,6 @@ def test_a_bell_is_higher_than_an_explosion() -> None:
 
 
 def test_unknown_words_say_what_is_known() -> None:
-    assert not effects.known("quarterly report")
+    assert not effects.is_supported("quarterly report")
     with pytest.raises(EngineError, match=r"bell, birds"):
-        effects.made("quarterly report", 1, 0)
+        effects.generate("quarterly report", 1, 0)

@@ -107,7 +107,7 @@ def test_every_voice_figure_and_drum_of_the_table_exists() -> None:
 def paper(prompt: str = "upbeat pop song", seconds: float = 40, **changes: Any) -> ArrangedSong:
     """A song before it is played."""
     wish = SongRequest(genres.band(prompt), theory.key("C Major"), 120, **{"seed": 17, **changes})
-    return arrangement.arranged(wish, arrangement.sections(bars(wish, seconds)))
+    return arrangement.arrange(wish, arrangement.sections(bars(wish, seconds)))
 
 
 def test_a_prompt_may_leave_parts_out_and_name_the_lead() -> None:
@@ -138,7 +138,7 @@ def test_more_steps_find_a_better_melody() -> None:
     line = melody.MelodyLine(home, theory.chords("I V vi IV I V IV I", home), 4, 1.0)
     worths = [
         np.mean(
-            [melody.worth(melody.best(line, np.random.default_rng(seed), steps), line) for seed in range(8)]
+            [melody.score(melody.best(line, np.random.default_rng(seed), steps), line) for seed in range(8)]
         )
         for steps in (1, 8, 20)
     ]
@@ -157,10 +157,10 @@ def test_lyrics_shape_the_sections_and_no_voice_is_promised(tmp_path: Path) -> N
 
 
 def test_lyrics_are_read_by_tag_line_and_syllable() -> None:
-    found = lyrics.read("[Verse 1]\nThe river runs beneath\n\n[Chorus] Oh come home\n[Instrumental]")
+    found = lyrics.parse("[Verse 1]\nThe river runs beneath\n\n[Chorus] Oh come home\n[Instrumental]")
     assert [(stanza.name, stanza.lines) for stanza in found] == [("verse", (6,)), ("chorus", (3,))]
-    assert lyrics.read("[Instrumental]") == []
-    assert lyrics.read("") == []
+    assert lyrics.parse("[Instrumental]") == []
+    assert lyrics.parse("") == []
 
 
 KEYS = [

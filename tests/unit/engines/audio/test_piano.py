@@ -18,7 +18,7 @@ from tests.unit.engines.audio import measuring
 from tests.unit.engines.audio.measuring import Array, Recorder
 
 USUAL = {"model": "open-piano-baroque", "sound": "studio", "bars": 8, "tempo": 108, "key": "C", "seed": 17}
-MANNERS = list(engine.MANNERS)
+MANNERS = list(engine.STYLES)
 
 
 def played(folder: Path, **changes: Any) -> Array:
@@ -75,7 +75,7 @@ def test_the_three_sounds_are_dull_clear_and_brilliant(tmp_path: Path) -> None:
 
 def test_the_three_manners_and_two_seeds_give_different_music() -> None:
     home = theory.key("C")
-    pieces = [engine.composed(model, home, 8, 108, seed) for model in MANNERS for seed in (1, 2)]
+    pieces = [engine.compose(model, home, 8, 108, seed) for model in MANNERS for seed in (1, 2)]
     shapes = {tuple((note.beat, note.pitch) for note in piece) for piece in pieces}
     assert len(shapes) == 6
 
@@ -89,7 +89,7 @@ def test_the_same_seed_gives_the_same_bytes(tmp_path: Path, model: str) -> None:
 @pytest.mark.parametrize("bars", range(1, 33))
 def test_every_number_of_bars_is_filled_to_its_end_and_no_further(bars: int) -> None:
     for model in MANNERS:
-        notes = engine.composed(model, theory.key("G"), bars, 120, bars)
+        notes = engine.compose(model, theory.key("G"), bars, 120, bars)
         ends = [note.beat + note.beats for note in notes]
         assert 0 <= min(note.beat for note in notes) < 1
         assert bars * 4 - 1.2 < max(ends) <= bars * 4 + 0.2
@@ -137,7 +137,7 @@ def test_jazz_goes_by_two_and_five_and_its_chords_have_no_root() -> None:
 def test_jazz_swings_and_the_others_do_not() -> None:
     home = theory.key("C")
     places = {
-        model: {round(note.beat % 1, 2) for note in engine.composed(model, home, 8, 120, 3)}
+        model: {round(note.beat % 1, 2) for note in engine.compose(model, home, 8, 120, 3)}
         for model in MANNERS
     }
     assert 0.67 in places["open-piano-jazz"]
@@ -147,7 +147,7 @@ def test_jazz_swings_and_the_others_do_not() -> None:
 
 def test_strings_are_stiff_and_low_ones_ring_longer() -> None:
     rng = np.random.default_rng(1)
-    note = strings.struck(60, 0.6, 2.0, strings.SOUNDS["studio"], rng)
+    note = strings.strike(60, 0.6, 2.0, strings.SOUNDS["studio"], rng)
     spectrum = np.abs(np.fft.rfft(note.mean(0) * np.hanning(note.shape[1])))
     base = 261.626
 
@@ -157,7 +157,7 @@ def test_strings_are_stiff_and_low_ones_ring_longer() -> None:
 
     assert found(1) == pytest.approx(base, abs=1)
     assert 1.003 < found(8) / (8 * base) < 1.02
-    high = strings.struck(96, 0.6, 2.0, strings.SOUNDS["studio"], rng)
+    high = strings.strike(96, 0.6, 2.0, strings.SOUNDS["studio"], rng)
     assert (
         np.abs(high[:, 48_000:]).max() / np.abs(high).max()
         < np.abs(note[:, 48_000:]).max() / np.abs(note).max()

@@ -54,7 +54,7 @@ def folders(folder: Path) -> list[Path]:
 def test_the_policy_composes_within_key_and_bars(tmp_path: Path) -> None:
     heard = policy._Policy(written(tmp_path / "a.onnx"))
     home = theory.key("D")
-    notes = policy.composed(heard, home, 2, noise.stream(3, "policy"), Recorder(tmp_path))
+    notes = policy.compose(heard, home, 2, noise.stream(3, "policy"), Recorder(tmp_path))
     assert len(notes) > 10
     assert {note.pitch % 12 for note in notes} <= set(home.scale)
     liked = [note for note in notes if 40 <= note.pitch - 20 <= 64]

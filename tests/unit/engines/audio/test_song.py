@@ -31,8 +31,8 @@ SCORE = "X:1\nT:Little tune\nM:4/4\nL:1/4\nQ:1/4=100\nK:D\n"
 
 def paper(**changes: Any) -> ArrangedSong:
     """The song before it is played."""
-    plan = song.planned({**USUAL, **changes})
-    return arrangement.arranged(plan.wish, plan.sections)
+    plan = song.make_plan({**USUAL, **changes})
+    return arrangement.arrange(plan.request, plan.sections)
 
 
 def test_a_song_has_its_sections_key_and_tempo(tmp_path: Path) -> None:
@@ -65,9 +65,9 @@ def heard(found: ArrangedSong) -> list[tuple[float, int]]:
 
 def test_a_given_score_is_the_melody_with_its_key_tempo_and_chords() -> None:
     text = SCORE + '|"D"d2 f>e|"A"c2 A2|'
-    plan = song.planned({**USUAL, "abc": text})
-    assert (plan.wish.tempo, plan.wish.home, plan.seconds) == (100.0, theory.MusicalKey(2), 4.8)
-    found = arrangement.arranged(plan.wish, plan.sections)
+    plan = song.make_plan({**USUAL, "abc": text})
+    assert (plan.request.tempo, plan.request.home, plan.seconds) == (100.0, theory.MusicalKey(2), 4.8)
+    found = arrangement.arrange(plan.request, plan.sections)
     assert heard(found) == [(0, 74), (2, 78), (3.5, 76), (4, 73), (6, 69)]
     assert [chord.root for chord in found.chords] == [2, 9]
 
@@ -79,7 +79,7 @@ def test_a_score_without_chords_gets_some_that_hold_its_notes() -> None:
 
 def test_a_score_needs_a_plan() -> None:
     with pytest.raises(UnusableInput, match="abc requires cot full or melody"):
-        song.planned({**USUAL, "abc": SCORE + "C D E F|", "cot": "off"})
+        song.make_plan({**USUAL, "abc": SCORE + "C D E F|", "cot": "off"})
     assert heard(paper(abc=SCORE + "D E F G|", cot="melody")) == [(0, 62), (1, 64), (2, 66), (3, 67)]
 
 
@@ -120,8 +120,8 @@ def test_more_steps_give_another_melody() -> None:
 
 
 def test_a_style_without_a_key_gets_one_by_its_mood() -> None:
-    assert song.planned({**USUAL, "style": "sad piano"}).wish.home.minor
-    assert not song.planned({**USUAL, "style": "happy pop"}).wish.home.minor
+    assert song.make_plan({**USUAL, "style": "sad piano"}).request.home.minor
+    assert not song.make_plan({**USUAL, "style": "happy pop"}).request.home.minor
 
 
 READ = [
@@ -140,12 +140,12 @@ READ = [
 
 @pytest.mark.parametrize(("tune", "pitches"), READ)
 def test_notation_is_read_as_it_is_played(tune: str, pitches: list[int]) -> None:
-    found = abc.read(f"X:1\nL:1/4\nK:C\n{tune}")
+    found = abc.parse(f"X:1\nL:1/4\nK:C\n{tune}")
     assert [note.pitch for note in found.notes] == pitches
 
 
 def test_lengths_dots_and_tuplets_are_exact() -> None:
-    found = abc.read("X:1\nM:4/4\nL:1/8\nK:C\nC2 D/2 E/ F3/2 (3GAB c>d|")
+    found = abc.parse("X:1\nM:4/4\nL:1/8\nK:C\nC2 D/2 E/ F3/2 (3GAB c>d|")
     assert [note.beat for note in found.notes] == pytest.approx(
         [0, 1, 1.25, 1.5, 2.25, 2.5833, 2.9167, 3.25, 4.0], abs=1e-3
     )
@@ -163,7 +163,7 @@ KEYS = [
 
 @pytest.mark.parametrize(("text", "minor", "pitch"), KEYS)
 def test_keys_raise_and_lower_their_notes(text: str, minor: bool, pitch: int) -> None:
-    found = abc.read(f"X:1\nL:1/4\nK:{text}\nF|")
+    found = abc.parse(f"X:1\nL:1/4\nK:{text}\nF|")
     assert (found.home.minor, found.notes[0].pitch) == (minor, pitch)
 
 
@@ -172,7 +172,7 @@ def test_keys_raise_and_lower_their_notes(text: str, minor: bool, pitch: int) ->
 )
 def test_what_is_no_score_is_refused_with_a_sentence(text: str) -> None:
     with pytest.raises(UnusableInput, match="abc"):
-        abc.read(text)
+        abc.parse(text)
 
 
 def test_the_same_seed_gives_the_same_song() -> None:

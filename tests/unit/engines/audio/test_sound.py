@@ -98,15 +98,15 @@ def test_what_is_denied_is_not_heard() -> None:
 
 @pytest.mark.parametrize("prompt", ["", "a teapot", "qwxyz", "silence"])
 def test_a_prompt_that_says_nothing_of_sound_gets_a_soft_bed_and_never_silence(prompt: str) -> None:
-    made = track.made(prompt, 1.0, 1)
-    assert track.mix_of(prompt).told == ["music (calm) +0 dB"]
+    made = track.render(prompt, 1.0, 1)
+    assert track.mix_of(prompt).description == ["music (calm) +0 dB"]
     assert np.abs(made).mean() > 0.01
 
 
 @pytest.mark.parametrize("prompt", ["a campfire", "thunder", "waves", "a teapot", "birds at dawn", "a crowd"])
 @pytest.mark.parametrize("seconds", [1.0, 4.5])
 def test_a_track_is_as_loud_as_the_others_and_never_clips(prompt: str, seconds: float) -> None:
-    made = track.made(prompt, seconds, 3)
+    made = track.render(prompt, seconds, 3)
     assert made.shape == (2, round(seconds * RATE))
     assert made.dtype == np.float32
     assert loudness.integrated(made) == pytest.approx(loudness.TARGET, abs=0.7)
@@ -117,18 +117,18 @@ def test_a_track_is_as_loud_as_the_others_and_never_clips(prompt: str, seconds: 
     "prompt", ["waves", "a teapot", "wind", "crickets in the grass", "a river", "city traffic"]
 )
 def test_a_track_goes_round_without_a_click(prompt: str) -> None:
-    made = track.made(prompt, 2.0, 5)
+    made = track.render(prompt, 2.0, 5)
     steps = np.abs(np.diff(made, axis=1))
     assert np.abs(made[:, 0] - made[:, -1]).max() <= steps.max()
 
 
 def test_left_and_right_differ() -> None:
-    made = track.made("rain on a window", 2.0, 1)
+    made = track.render("rain on a window", 2.0, 1)
     assert abs(np.corrcoef(made)[0, 1]) < 0.5
 
 
 def test_the_same_words_and_seed_give_the_same_samples() -> None:
-    first, again, other = (track.made("a campfire by the sea", 1.0, seed) for seed in (1, 1, 2))
+    first, again, other = (track.render("a campfire by the sea", 1.0, seed) for seed in (1, 1, 2))
     assert np.array_equal(first, again)
     assert not np.array_equal(first, other)
 

@@ -34,7 +34,7 @@ def parts() -> dict[str, Array]:
         begin = round(beat * RATE)
         struck[begin : begin + wave.size] += wave * 0.35
     chord = sum(
-        np.resize(instruments.sounded(instruments.VOICES["organ"], pitch, 0.6, SECONDS, rng), time.size)
+        np.resize(instruments.synthesize(instruments.VOICES["organ"], pitch, 0.6, SECONDS, rng), time.size)
         for pitch in (57, 60, 64)
     )
     both = {"vocals": voice, "drums": struck, "bass": bass}
@@ -50,7 +50,7 @@ def fidelity(truth: Array, found: Array) -> float:
 def test_every_part_is_nearer_to_the_truth_than_the_mix_and_nothing_is_lost() -> None:
     truth = parts()
     mix = np.sum(list(truth.values()), axis=0)
-    found = masks.apart(mix, STEMS["four"], lambda _part: None)
+    found = masks.separate(mix, STEMS["four"], lambda _part: None)
     for name, part in found.items():
         assert fidelity(truth[name], part) > fidelity(truth[name], mix) + 3, name
     assert np.abs(np.sum(list(found.values()), axis=0) - mix).max() < 1e-5
@@ -58,7 +58,7 @@ def test_every_part_is_nearer_to_the_truth_than_the_mix_and_nothing_is_lost() ->
 
 def mixed(folder: Path) -> Path:
     """A mix as a file."""
-    made = files.written(np.sum(list(parts().values()), axis=0)[:, : 2 * RATE], "wav", folder / "mix.wav")
+    made = files.write(np.sum(list(parts().values()), axis=0)[:, : 2 * RATE], "wav", folder / "mix.wav")
     assert made.path is not None
     return made.path
 
@@ -121,7 +121,7 @@ def test_a_models_file_serves_window_by_window(tmp_path: Path) -> None:
     )
     mix, found = files.read(source, 60), by_name(result.artifacts)
     assert result.quality == "full"
-    assert context.logs == ["htdemucs_ft is not installed: htdemucs serves"]
+    assert context.logs == ["htdemucs_ft is not installed; using htdemucs"]
     for gain, name in zip((0.1, 0.2, 0.3, 0.4), SOURCES, strict=True):
         middle = slice(RATE // 4, -RATE // 4)
         assert fidelity(mix[:, middle] * gain, found[name][:, middle]) > 25
@@ -129,9 +129,9 @@ def test_a_models_file_serves_window_by_window(tmp_path: Path) -> None:
 
 def test_a_model_of_another_kind_and_no_model_are_told(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
-    with pytest.raises(EngineError, match="no ONNX model"):
+    with pytest.raises(EngineError, match="contains no ONNX model"):
         OnnxStemEngine(source=str(tmp_path))
     engine = OnnxStemEngine(source=str(model(tmp_path / "two.onnx", (0.5, 0.5))))
     inputs = {"stems": "two", "format": "wav", "model": "htdemucs"}
-    with pytest.raises(EngineError, match="not four stereo waves"):
+    with pytest.raises(EngineError, match="must output four stereo waves"):
         engine.run(Task("pred_1", "stem-separator", inputs, {"audio": mixed(tmp_path)}), Recorder(tmp_path))

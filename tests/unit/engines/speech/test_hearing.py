@@ -79,7 +79,7 @@ def test_our_own_voices_are_understood(tmp_path: Path, ears: SphinxEngine) -> No
 
 def test_the_model_moves_only_as_far_as_was_kept(tmp_path: Path) -> None:
     model = Path(get_model_path()) / "en-us" / "en-us"
-    moved = voices.moved(model)
+    moved = voices.adapted(model)
     assert np.array_equal(voices.means(voices.write(model, moved, tmp_path / "means").parent), moved)
     assert np.array_equal(voices.steps(model, voices.means(model)), np.zeros(moved.shape, np.int8))
     assert np.abs(voices.steps(model, moved)).max() > 0
@@ -114,7 +114,7 @@ def test_speech_is_looked_for_above_the_noise(tmp_path: Path) -> None:
     noise = 0.002 * np.random.default_rng(2).standard_normal(3 * RATE).astype(np.float32)
     voice = files.read(recording(tmp_path, "Open the door."), RATE)
     noise[RATE : RATE + voice.size] += voice[: 2 * RATE]
-    found = transcription.spoken(noise)
+    found = transcription.speech_ranges(noise)
     assert len(found) == 1
     assert found[0][0] / RATE == pytest.approx(1, abs=0.35)
     assert found[0][1] / RATE == pytest.approx(1 + voice.size / RATE, abs=0.4)
@@ -124,7 +124,7 @@ def test_speech_is_looked_for_above_the_noise(tmp_path: Path) -> None:
 def test_a_whistle_is_no_voice_and_what_has_overtones_may_be_one(top: int) -> None:
     seconds = np.arange(2 * transcription.RATE) / transcription.RATE
     wave = sum(0.3 / n * np.sin(2 * np.pi * 150 * n * seconds) for n in range(1, top + 1))
-    assert bool(transcription.spoken(np.asarray(wave, np.float32))) is (top > 1)
+    assert bool(transcription.speech_ranges(np.asarray(wave, np.float32))) is (top > 1)
 
 
 def test_who_makes_no_pause_is_parted_where_it_is_quietest_and_no_word_is_heard_twice() -> None:
@@ -132,7 +132,7 @@ def test_who_makes_no_pause_is_parted_where_it_is_quietest_and_no_word_is_heard_
     voice = 0.2 * rng.standard_normal(moments.size).astype(np.float32)
     for gap in (19.0, 41.0, 62.0):
         voice[(moments > gap) & (moments < gap + 0.2)] = 0
-    found = transcription.spoken(voice)
+    found = transcription.speech_ranges(voice)
     assert [(start / RATE, end / RATE) for start, end in found] == [
         pytest.approx(part, abs=0.25) for part in ((0, 19.1), (19.1, 41.1), (41.1, 62.1), (62.1, 70))
     ]
@@ -158,5 +158,5 @@ def test_talking_speaks_transcribes_and_says_again(tmp_path: Path) -> None:
     )
     assert again.data["text"] == written.data["text"]
     for task in ("transcribe", "speak"):
-        with pytest.raises(UnusableInput, match="needs"):
+        with pytest.raises(UnusableInput, match="is required"):
             engine.run(Task("t", "speech-to-speech", {"task": task}), Note(tmp_path / "d"))

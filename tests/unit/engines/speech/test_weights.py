@@ -167,7 +167,7 @@ def test_kokoro_speaks_at_any_speed_with_a_voice_of_the_language_and_kind(tmp_pa
 
 
 def test_a_folder_that_is_no_kokoro_is_said_so(tmp_path: Path) -> None:
-    with pytest.raises(EngineError, match=r"There is no \*\.onnx"):
+    with pytest.raises(EngineError, match=r"contains no \*\.onnx"):
         KokoroEngine(source=str(tmp_path))
     folder = kokoro_folder(tmp_path)
     (folder / "config.json").write_text("{}")
@@ -190,7 +190,7 @@ def test_a_voice_without_its_description_is_refused(tmp_path: Path) -> None:
     (tmp_path / "lost.onnx").write_bytes(b"x")
     with pytest.raises(EngineError, match="no readable"):
         PiperEngine(source=str(tmp_path))
-    with pytest.raises(EngineError, match="no Piper voice"):
+    with pytest.raises(EngineError, match="contains no Piper voice"):
         PiperEngine(source=str(tmp_path / "nowhere"))
 
 
@@ -230,5 +230,5 @@ def test_a_voice_is_taken_from_its_sample(tmp_path: Path, monkeypatch: pytest.Mo
     assert second is not None
     assert first.read_bytes() != second.read_bytes()
     assert files.read(second, 24_000).size > 10_000
-    with pytest.raises(EngineError, match="name their folder"):
+    with pytest.raises(EngineError, match="set `source`"):
         CloneEngine(source=str(tmp_path / "nowhere"))

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from sixfold.core.provenance import embed
-from sixfold.engines.three_d.engine import ReliefEngine, VoxelEngine
-from sixfold.engines.three_d.text_engine import TextTo3DEngine
+from sixfold.engines.three_d.engine import ReliefEngine, TextTo3DEngine, VoxelEngine
 from tests.harness import nodejs, processes
 from tests.unit.engines import orders
 from tests.unit.engines.three_d.test_pictures import SMALL, figure

@@ -115,7 +115,7 @@ def test_remeshing_draws_the_mesh_to_the_outline() -> None:
     ball = cv2.circle(np.zeros((400, 400), np.float32), (200, 200), 150, 1.0, -1, cv2.LINE_AA)
     off = []
     for smooth in (True, False):
-        laid = three_d_mesh.laid(ball, 40, smooth=smooth)
+        laid = three_d_mesh.build(ball, 40, smooth=smooth)
         away = np.linalg.norm(laid.nodes[laid.outline] * 400 - 200.5, axis=1) - 150
         off.append(float(np.abs(away).mean()))
     assert off[0] < 0.25 * off[1]

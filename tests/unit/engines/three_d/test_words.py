@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sixfold.engines.three_d import glb, primitives, prompt_parser
-from sixfold.engines.three_d.text_engine import TextTo3DEngine
+from sixfold.engines.three_d.engine import TextTo3DEngine
 from tests.unit.engines import orders
 from tests.unit.engines.three_d import meshes
 
@@ -29,13 +29,13 @@ def paints(data: bytes) -> set[tuple[float, ...]]:
 
 def paint(name: str) -> tuple[float, ...]:
     """A paint's colour as a GLB has it."""
-    return tuple(round(glb._linear(part), 6) for part in prompt_parser.material(name).colour[:3])
+    return tuple(round(glb._linear(part), 6) for part in prompt_parser.material(name).color[:3])
 
 
 @pytest.mark.parametrize("name", sorted(prompt_parser._table()["things"]))
 def test_every_thing_stands_on_the_ground_and_is_closed(name: str) -> None:
     thing = prompt_parser._table()["things"][name]
-    data = glb.encode(prompt_parser.built(prompt_parser.read(thing["words"][0]), 1), name)
+    data = glb.encode(prompt_parser.build(prompt_parser.parse(thing["words"][0]), 1), name)
     mesh = meshes.surface(data)
     assert mesh.is_watertight
     assert mesh.volume > 0
@@ -44,7 +44,7 @@ def test_every_thing_stands_on_the_ground_and_is_closed(name: str) -> None:
 
 
 def test_colours_and_sizes_go_to_the_thing_that_they_stand_before(tmp_path: Path) -> None:
-    named = prompt_parser.read("a tiny blue chair, a golden table and a tall lamp of glass")
+    named = prompt_parser.parse("a tiny blue chair, a golden table and a tall lamp of glass")
     assert [(one.name, one.paint) for one in named] == [
         ("chair", "blue"),
         ("table", "gold"),
@@ -69,7 +69,7 @@ def test_an_unknown_word_becomes_a_study_in_its_colours_and_the_seed_its_form(tm
 SHAPES: list[Any] = [
     (primitives.box((1, 2, 3), 0.001), 6.0),
     (primitives.ball((1, 1, 1)), np.pi / 6),
-    (primitives.turned([(1, 0), (0.001, 3)]), np.pi),
+    (primitives.revolve([(1, 0), (0.001, 3)]), np.pi),
     (primitives.ring(1, 0.2), 2 * np.pi**2 * 0.04),
 ]
 
@@ -78,7 +78,7 @@ SHAPES: list[Any] = [
 def test_bodies_have_the_volume_that_geometry_gives_them(
     body: primitives.PrimitiveBody, volume: float
 ) -> None:
-    for turned in (body, body.moved(np.diag([-1.0, 1, 1]), np.zeros(3))):
+    for turned in (body, body.transform(np.diag([-1.0, 1, 1]), np.zeros(3))):
         corners = turned.positions[turned.faces]
         held = np.einsum("ij,ij->i", corners[:, 0], np.cross(corners[:, 1], corners[:, 2])).sum() / 6
         assert held == pytest.approx(volume, rel=0.05)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sixfold.engines.encode import optimizer
-from sixfold.engines.video.encode import KINDS, SOUND_RATE, AudioSource, VideoEncoder, VideoKind
+from sixfold.engines.video.encode import AUDIO_RATE, KINDS, AudioSource, VideoEncoder, VideoKind
 
 
 @pytest.mark.parametrize("name", [*KINDS, *(f"av1-{name}" for name in optimizer.AV1)])
@@ -21,8 +21,8 @@ def test_a_film_that_is_written_again_has_the_same_bytes(name: str, tmp_path: Pa
 
 def _written(path: Path, kind: VideoKind) -> bytes:
     noise = np.random.default_rng(7)
-    wave = (noise.random((2, SOUND_RATE // 10)) - 0.5).astype(np.float32)
+    wave = (noise.random((2, AUDIO_RATE // 10)) - 0.5).astype(np.float32)
     with VideoEncoder(path, (722, 96), Fraction(25), AudioSource.of(wave), kind) as film:
         for _ in range(3):
-            film.add(noise.integers(0, 256, (96, 722, 4 if "a" in kind.pixels else 3), np.uint8))
+            film.add(noise.integers(0, 256, (96, 722, 4 if "a" in kind.pixel_format else 3), np.uint8))
     return path.read_bytes()

@@ -129,7 +129,7 @@ def test_near_things_go_farther_than_far_ones() -> None:
     near = np.zeros((45, 80), np.float32)
     near[:, 40:] = 1.0
     stage = parallax.ParallaxStage(
-        video_layers.apart(video_layers.SourceStill(board, near), (80, 45)), (320, 180), 1.3
+        video_layers.separate(video_layers.SourceStill(board, near), (80, 45)), (320, 180), 1.3
     )
     here, there = (yuv.to_rgb(stage.frame(one)) for one in (camera_moves.CameraPose(), pose))
     dis = cv2.DISOpticalFlow.create(cv2.DISOPTICAL_FLOW_PRESET_MEDIUM)
@@ -166,7 +166,7 @@ def test_what_a_near_thing_hid_is_filled_from_around_it() -> None:
     front = np.zeros((180, 320), np.float32)
     front[40:150, 130:190] = 1
     near = np.where(cv2.resize(front, (80, 45)) > 0.5, 0.9, 0.1).astype(np.float32)
-    layers = video_layers.apart(video_layers.SourceStill(board, near, (front,)), (80, 45))
+    layers = video_layers.separate(video_layers.SourceStill(board, near, (front,)), (80, 45))
     behind = yuv.to_rgb(layers[0].planes)
     assert np.abs(behind.astype(int) - (40, 120, 200)).max() < 12
     assert len(layers) == 2
@@ -249,7 +249,7 @@ def test_a_film_with_sound_has_a_stereo_track_as_long_as_it_is(tmp_path: Path) -
     assert artifact.path is not None
     film = films.watched(artifact.path)
     assert film.sound is not None
-    assert film.sound[:2] == (encode.SOUND_RATE, 2)
+    assert film.sound[:2] == (encode.AUDIO_RATE, 2)
     assert film.sound[2] == pytest.approx(1.5, abs=0.05)
     assert film.seconds == pytest.approx(1.5)
     assert "sea +0 dB" in data["sound"]
@@ -297,7 +297,7 @@ def test_memory_does_not_grow_with_length(tmp_path: Path, source: Path) -> None:
 def test_interpolation_is_far_nearer_to_the_truth_than_blending(source: Path) -> None:
     rgb = cv2.resize(np.asarray(Image.open(source).convert("RGB")), (480, 320))
     stage = parallax.ParallaxStage(
-        video_layers.apart(video_layers.SourceStill(rgb, np.full((80, 120), 0.5, np.float32)), (120, 80)),
+        video_layers.separate(video_layers.SourceStill(rgb, np.full((80, 120), 0.5, np.float32)), (120, 80)),
         (480, 320),
         1.2,
     )

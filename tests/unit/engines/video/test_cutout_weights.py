@@ -65,7 +65,7 @@ def test_a_model_of_pictures_serves_every_frame_and_what_rests_stays(tmp_path: P
     onnx_model.write(folder / "model.onnx", (1.0, -0.5, -0.5))
     (folder / "sixfold.json").write_text(json.dumps({"like": "isnet"}))
     engine = OnnxVideoMattingEngine(weights=str(tmp_path))
-    assert not engine.remembers
+    assert not engine.recurrent
     masks = engine.masks()
     rng = np.random.default_rng(3)
     given = []
@@ -89,7 +89,7 @@ def test_new_weights_are_tried_and_those_that_find_nothing_are_refused(tmp_path:
         pictures.run(blind)
     onnx_tiny.recurrent(tmp_path / "rvm.onnx")
     _, line = selfcheck.run(tmp_path / "rvm.onnx")
-    assert "remembers" in line
+    assert "keeps state" in line
 
 
 def test_what_is_still_being_fetched_is_no_model(tmp_path: Path) -> None:

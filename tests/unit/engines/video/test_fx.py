@@ -23,7 +23,7 @@ SIZE, FRAMES, RATE = (96, 64), 12, Fraction(12)
 
 def ramp(path: Path, sound: bool = True) -> Path:
     """A second of a grey ramp that drifts, with a tone."""
-    time = np.arange(encode.SOUND_RATE) / encode.SOUND_RATE
+    time = np.arange(encode.AUDIO_RATE) / encode.AUDIO_RATE
     tone = np.tile(0.3 * np.sin(2 * np.pi * 440 * time), (2, 1)).astype(np.float32)
     with encode.VideoEncoder(path, SIZE, RATE, encode.AudioSource.of(tone) if sound else None) as film:
         for at in range(FRAMES):
@@ -92,7 +92,7 @@ def test_webm_is_read_too_and_what_is_no_film_is_refused(tmp_path: Path) -> None
     assert len(film.frames) == 5
     for data in (b"no film", b"#EXTM3U\nfile:///etc/passwd", path.read_bytes()[:300]):
         (tmp_path / "bad").write_bytes(data)
-        with pytest.raises(UnusableInput, match="film"):
+        with pytest.raises(UnusableInput, match="video"):
             posterised(tmp_path, tmp_path / "bad")
 
 

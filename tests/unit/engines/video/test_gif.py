@@ -18,7 +18,7 @@ from sixfold.core.catalog import timeline
 from sixfold.core.catalog.engines import Task
 from sixfold.engines.encode.engine import EncodeEngine
 from sixfold.engines.video.encode import VideoEncoder
-from sixfold.engines.video.gif import MAX_COLOURS, write_gif
+from sixfold.engines.video.gif import MAX_COLORS, write_gif
 from sixfold.engines.video.timeline.engine import TimelineEngine
 from tests.unit.engines.video.films import Recorder
 
@@ -164,7 +164,7 @@ def test_a_flash_shares_the_palette_of_its_scene(tmp_path: Path) -> None:
     frames = [ground, 255 - ground] * 10
     shown = decoded(written(tmp_path, frames, rate=50))
     assert max(error(*pair) for pair in zip(shown, frames, strict=True)) < 4
-    assert len(np.unique(np.concatenate([frame.reshape(-1, 3) for frame in shown]), axis=0)) <= MAX_COLOURS
+    assert len(np.unique(np.concatenate([frame.reshape(-1, 3) for frame in shown]), axis=0)) <= MAX_COLORS
 
 
 def test_noise_of_a_still_background_is_not_shown(tmp_path: Path) -> None:

@@ -76,10 +76,10 @@ def cut_out(seed: int, ground: Stratum, shot: Shot) -> tuple[list[float], float]
     masks, overlaps = MaskTracker(), list[float]()
     frames = list(itertools.islice(moving.film(seed, ground, shot, 12), 8))
     for picture, _ in frames[: masks.ahead]:
-        masks.see(picture)
+        masks.preview(picture)
     for number, (picture, truth) in enumerate(frames):
         if number + masks.ahead < len(frames):
-            masks.see(frames[number + masks.ahead][0])
+            masks.preview(frames[number + masks.ahead][0])
         overlaps.append(overlap(masks.alpha(picture), truth))
     return overlaps, masks.confidence
 
@@ -95,8 +95,8 @@ def test_the_camera_may_follow() -> None:
 
 def test_what_stands_still_with_the_camera_says_nothing() -> None:
     picture = scene(80)[0]
-    assert motion.other(picture, [picture] * 3).weight == 0
-    assert motion.other(picture, []).only is None
+    assert motion.independent(picture, [picture] * 3).weight == 0
+    assert motion.independent(picture, []).only is None
 
 
 def test_a_likely_wrong_mask_says_so() -> None:
@@ -133,11 +133,11 @@ def test_ground_that_a_subject_has_left_does_not_stay_with_it() -> None:
     frames = [field(30 + 8 * step) for step in range(20)]
     masks = MaskTracker()
     for picture, _ in frames[: masks.ahead]:
-        masks.see(picture)
+        masks.preview(picture)
     found = []
     for step, (picture, truth) in enumerate(frames):
         if step + masks.ahead < len(frames):
-            masks.see(frames[step + masks.ahead][0])
+            masks.preview(frames[step + masks.ahead][0])
         found.append(overlap(masks.alpha(picture), truth))
     assert found[-1] > 0.85, found  # it was 0.17: the whole way was kept
 
@@ -162,7 +162,7 @@ def test_what_flies_past_does_not_take_the_place_of_a_subject_at_rest() -> None:
     frames = [lively(step) for step in range(8)]
     masks = MaskTracker()
     for picture, _ in frames[: masks.ahead]:
-        masks.see(picture)
+        masks.preview(picture)
     found = [overlap(masks.alpha(picture), truth) for picture, truth in frames]
     assert min(found) > 0.9, found  # it was 0: the first twelve frames were empty
 
@@ -181,4 +181,4 @@ def test_a_coat_of_the_grounds_colour_is_not_left_behind_by_who_stands_still() -
     moves = [np.array([[1, 0, by], [0, 1, 0]], np.float32) for by in (-0.4, 0.4, 0.8)]
     others = [cv2.warpAffine(still, move, (160, 120), borderMode=cv2.BORDER_REPLICATE) for move in moves]
     dis = cv2.DISOpticalFlow.create(cv2.DISOPTICAL_FLOW_PRESET_FAST)
-    assert not motion.left(still, mask, others, dis).any()  # it was two thirds of the mask
+    assert not motion.uncovered(still, mask, others, dis).any()  # it was two thirds of the mask

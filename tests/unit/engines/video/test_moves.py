@@ -32,7 +32,7 @@ SAID: list[tuple[str, list[list[str]]]] = [
 
 @pytest.mark.parametrize(("prompt", "plan"), SAID)
 def test_moves_are_read_from_plain_words(prompt: str, plan: list[list[str]]) -> None:
-    assert camera_moves.read(prompt).told == plan
+    assert camera_moves.parse(prompt).description == plan
 
 
 @pytest.mark.parametrize(
@@ -47,27 +47,27 @@ def test_moves_are_read_from_plain_words(prompt: str, plan: list[list[str]]) -> 
     ],
 )
 def test_what_things_do_is_no_camera_move(prompt: str) -> None:
-    assert not camera_moves.read(prompt).asked
+    assert not camera_moves.parse(prompt).specified
 
 
 def test_a_crane_that_lifts_the_camera_is_no_bird_in_the_picture() -> None:
-    rest = camera_moves.read("a village, crane shot up, then trucking shot left").rest
+    rest = camera_moves.parse("a village, crane shot up, then trucking shot left").rest
     assert "village" in rest
     assert "crane" not in rest
     assert "truck" not in rest
 
 
 def test_a_move_that_the_negative_prompt_names_is_left_out() -> None:
-    assert camera_moves.read("slow pan left and zoom in", "zoom").told == [["pan +0.6"]]
+    assert camera_moves.parse("slow pan left and zoom in", "zoom").description == [["pan +0.6"]]
 
 
 def test_a_camera_that_was_asked_to_stand_stands() -> None:
-    path = camera_moves.MovePath(camera_moves.read("static camera"), 5.0, 3)
+    path = camera_moves.MovePath(camera_moves.parse("static camera"), 5.0, 3)
     assert path.at(0.0) == path.at(0.7) == camera_moves.CameraPose()
 
 
 def test_a_path_has_no_jump_and_begins_and_ends_gently() -> None:
-    path = camera_moves.MovePath(camera_moves.read("pan left, then tilt up, then orbit right"), 5.0, 1)
+    path = camera_moves.MovePath(camera_moves.parse("pan left, then tilt up, then orbit right"), 5.0, 1)
     poses = [path.at(step / 400) for step in range(401)]
     steps = [
         max(abs(b.pan_x - a.pan_x), abs(b.pan_y - a.pan_y), abs(b.shift_x - a.shift_x))
@@ -79,7 +79,7 @@ def test_a_path_has_no_jump_and_begins_and_ends_gently() -> None:
 
 def test_a_longer_film_moves_on_and_not_past_all_bounds() -> None:
     def reach(seconds: float) -> float:
-        path = camera_moves.MovePath(camera_moves.read("pan left"), seconds, 1)
+        path = camera_moves.MovePath(camera_moves.parse("pan left"), seconds, 1)
         return path.at(1.0).pan_x - path.at(0.0).pan_x
 
     assert reach(2) < reach(5) < reach(20) < 0.3
@@ -89,7 +89,7 @@ def test_a_longer_film_moves_on_and_not_past_all_bounds() -> None:
     "prompt", ["pan left", "orbit right", "dolly out", "roll the camera left", "crane shot up"]
 )
 def test_the_margin_keeps_every_pose_inside_the_picture(prompt: str) -> None:
-    path = camera_moves.MovePath(camera_moves.read(prompt), 5.0, 1)
+    path = camera_moves.MovePath(camera_moves.parse(prompt), 5.0, 1)
     poses = [path.at(step / 48) for step in range(49)]
     margin = parallax.margin(poses, (320, 180))
     assert 1.0 < margin < 1.5
@@ -114,7 +114,7 @@ def test_the_short_side_is_what_was_asked_for(resolution: str, shape: float, siz
 def test_sides_are_even_near_and_of_the_right_shape_whatever_comes_in() -> None:
     for resolution, wanted in dimensions.SHORT_SIDES.items():
         for width in range(300, 900, 7):
-            shape = dimensions.shape_of("auto", (width, 512))
+            shape = dimensions.aspect_ratio("auto", (width, 512))
             size = dimensions.frame(resolution, shape)
             assert size[0] % 2 == size[1] % 2 == 0
             assert abs(min(size) - wanted) <= 16
@@ -122,6 +122,6 @@ def test_sides_are_even_near_and_of_the_right_shape_whatever_comes_in() -> None:
 
 
 def test_a_panorama_is_cut_to_three_to_one() -> None:
-    assert dimensions.shape_of("auto", (9000, 500)) == 3.0
-    assert dimensions.shape_of("1:1", (9000, 500)) == 1.0
-    assert dimensions.shape_of("auto", None) == pytest.approx(16 / 9)
+    assert dimensions.aspect_ratio("auto", (9000, 500)) == 3.0
+    assert dimensions.aspect_ratio("1:1", (9000, 500)) == 1.0
+    assert dimensions.aspect_ratio("auto", None) == pytest.approx(16 / 9)

@@ -32,8 +32,8 @@ def test_a_reel_shows_the_frame_of_a_second(tmp_path: Path, kind: str, begin: fl
     shades = [reel.pixels(reel.at(begin + step / 10), (8, 8)).mean() / 8 for step in range(10)]
     first = int(begin * 10)
     assert np.abs(np.array(shades) - np.arange(first, first + 10)).max() < 0.6
-    assert not reel.over(2.9)
-    assert reel.over(3.01)
+    assert not reel.ends_before(2.9)
+    assert reel.ends_before(3.01)
     assert reel.pixels(reel.at(9.0), (8, 8)).mean() / 8 == pytest.approx(29, abs=0.6)
     reel.close()
 
@@ -125,5 +125,5 @@ def test_a_film_without_sound_has_no_voice(tmp_path: Path) -> None:
     with pytest.raises(NoAudioTrack):
         AudioTrack(tmp_path / "mute.mp4")
     (tmp_path / "sound.wav").write_bytes(wav(0.2, 440))
-    with pytest.raises(UnusableInput, match="is no film"):
+    with pytest.raises(UnusableInput, match="is not a video"):
         VideoReader(tmp_path / "sound.wav")

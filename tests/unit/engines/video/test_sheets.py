@@ -14,7 +14,7 @@ from sixfold.core.catalog import timeline
 from sixfold.engines.video import encode, yuv
 from sixfold.engines.video.decoder import VideoReader
 from sixfold.engines.video.timeline import clip_timing, compositing
-from sixfold.engines.video.timeline.compositing import PAPERS, Sheets
+from sixfold.engines.video.timeline.compositing import FORMATS, Planes
 from sixfold.engines.video.timeline.compositor import Compositor
 from sixfold.engines.video.timeline.sprites import Sprite
 from sixfold.engines.video.yuv import YuvPlanes
@@ -29,7 +29,7 @@ def textured(seed: int, size: tuple[int, int] = SIZE) -> np.ndarray[Any, Any]:
     return np.stack(parts, axis=-1).astype(np.uint8)
 
 
-def seen(canvas: Sheets) -> np.ndarray[Any, Any]:
+def seen(canvas: Planes) -> np.ndarray[Any, Any]:
     """A canvas in RGB."""
     if len(canvas) == 1:
         return canvas[0].astype(int)
@@ -54,12 +54,12 @@ def test_a_film_that_nothing_lies_over_is_not_changed(reel: Path, fit: str, box:
     tracks = clip_timing.of(project, {timeline.file_name(0, 0): reel})
     top, rows = (8, 32) if box else (0, 48)
     with (
-        closing(Compositor(project, tracks, SIZE, PAPERS["mp4"])) as stage,
+        closing(Compositor(project, tracks, SIZE, FORMATS["mp4"])) as stage,
         closing(VideoReader(reel)) as own,
     ):
         for second in (0.0, 0.1, 0.2, 0.3):
             wanted = yuv.of_frame(own.at(second))
-            for step, found, plane in zip((1, 2, 2), stage.picture(second), wanted, strict=True):
+            for step, found, plane in zip((1, 2, 2), stage.frame(second), wanted, strict=True):
                 shown = slice(0, rows // step), slice(top // step, (top + rows) // step)
                 assert np.array_equal(found[shown[0]], plane[shown[1]])
 
@@ -76,9 +76,9 @@ def test_a_sprite_anywhere_looks_the_same_on_both_papers(left: int, top: int, op
     for sprite in (Sprite(pixels, left, top), Sprite(weighed, left, top, np.ascontiguousarray(cover))):
         shown = []
         for kind in ("gif", "mp4"):
-            paper = PAPERS[kind]
-            canvas = paper.ground(SIZE, (40, 80, 160))
-            compositing.lay(paper, canvas, paper.layer(sprite), opacity)
+            paper = FORMATS[kind]
+            canvas = paper.fill(SIZE, (40, 80, 160))
+            compositing.draw(paper, canvas, paper.layer(sprite), opacity)
             shown.append(seen(canvas))
         apart = np.abs(shown[0] - shown[1])
         assert apart.mean() < 2.5

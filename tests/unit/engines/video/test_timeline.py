@@ -210,8 +210,8 @@ def test_the_limiter_leaves_alone_what_is_not_too_loud_and_bends_no_wave() -> No
 
 def _limited(sound: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     limiter = Limiter()
-    parts = [limiter.limited(sound[:, at : at + 4800]) for at in range(0, sound.shape[1], 4800)]
-    return np.concatenate([*parts, limiter.limited(sound[:, :0], ends=True)], axis=1)
+    parts = [limiter.process(sound[:, at : at + 4800]) for at in range(0, sound.shape[1], 4800)]
+    return np.concatenate([*parts, limiter.process(sound[:, :0], last=True)], axis=1)
 
 
 # -- texts -------------------------------------------------------------------------------------------
@@ -375,7 +375,9 @@ def test_a_clip_that_begins_after_an_end_that_no_header_tells_is_named(
     files = {**shelf, "short.gif": tmp_path / "short.gif"}
     for kind, url in (("video", "short.gif"), ("audio", "low.wav")):
         clip = {"url": url, "trim_start": 2.5, "duration": 0.2}
-        with pytest.raises(UnusableInput, match=r"^tracks\[1\]\.clips\[0\]: trim_start is beyond its end$"):
+        with pytest.raises(
+            UnusableInput, match=r"^tracks\[1\]\.clips\[0\]: trim_start must be before the end of the file$"
+        ):
             rendered(tmp_path, files, ("image", [still]), (kind, [clip]))
 
 

@@ -372,7 +372,7 @@ async def test_an_upscale_is_the_platforms(ground: Ground) -> None:
 async def test_speech_goes_in_and_out(ground: Ground, tmp_path: Path) -> None:
     tone = np.sin(np.arange(24_000) / 20)[None].repeat(2, 0).astype(np.float32) * 0.3
     path = ground.folder / "input" / "sample.wav"
-    sounds.written(tone, "wav", path)
+    sounds.write(tone, "wav", path)
     ground.children.given["stt"] = lambda inputs: NodeChild(data={"text": "hello"})
     ground.children.given["tts-a"] = lambda inputs: NodeChild(
         (ground.children.file(path.read_bytes(), "audio/wav"),)

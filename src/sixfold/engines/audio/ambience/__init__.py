@@ -1,1 +1,1 @@
-"""Sound that fits a prompt, synthesised: places, weather, creatures, people, and a bed of music."""
+"""Synthesis of ambient sound from a prompt: places, weather, animals, people and background music."""

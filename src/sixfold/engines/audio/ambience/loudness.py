@@ -1,4 +1,4 @@
-"""How loud a sound is to people (ITU-R BS.1770-4), and how it is brought to one loudness without clipping."""
+"""Loudness measurement (ITU-R BS.1770-4) and normalization without clipping."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import numpy as np
 
 from sixfold.engines.audio.ambience.loop_buffer import RATE, Array
 
-TARGET = -16.0  # LUFS: what streams of music and film are brought to
-CEILING = 0.89  # of full scale, 1 dB below it
+TARGET = -16.0  # LUFS, as usual for streaming
+CEILING = 0.89  # 1 dB below full scale
 _KNEE = 0.6
 _BLOCK, _HOP = round(0.4 * RATE), round(0.1 * RATE)
 _SILENT, _BELOW = -70.0, 10.0
@@ -19,26 +19,26 @@ _FILTERS = (
 
 
 def integrated(sound: Array) -> float:
-    """The gated loudness of a stereo sound in LUFS, taken as one that is repeated."""
-    weighted = _weighted(sound)
+    """Return the gated loudness of a looped stereo signal in LUFS."""
+    weighted = _k_weight(sound)
     power = (weighted * weighted).sum(0)
-    around = np.concatenate([[0.0], np.cumsum(np.concatenate([power, power[:_BLOCK]]), dtype=np.float64)])
+    energy = np.concatenate([[0.0], np.cumsum(np.concatenate([power, power[:_BLOCK]]), dtype=np.float64)])
     starts = np.arange(0, sound.shape[1], _HOP)
     length = min(_BLOCK, sound.shape[1])
-    blocks = (around[starts + length] - around[starts]) / length
+    blocks = (energy[starts + length] - energy[starts]) / length
     levels = _lufs(blocks)
-    kept = blocks[levels > _SILENT]
-    if not kept.size:
+    loud = blocks[levels > _SILENT]
+    if not loud.size:
         return _SILENT
-    kept = kept[_lufs(kept) > float(_lufs(kept.mean())) - _BELOW]
-    return float(_lufs(kept.mean())) if kept.size else _SILENT
+    loud = loud[_lufs(loud) > float(_lufs(loud.mean())) - _BELOW]
+    return float(_lufs(loud.mean())) if loud.size else _SILENT
 
 
 def _lufs(power: Array) -> Array:
     return -0.691 + 10 * np.log10(np.maximum(power, 1e-12))
 
 
-def _weighted(sound: Array) -> Array:
+def _k_weight(sound: Array) -> Array:
     turn = np.exp(-2j * np.pi * np.fft.rfftfreq(sound.shape[1], 1 / RATE) / RATE)
     response = np.ones_like(turn)
     for above, below in _FILTERS:
@@ -48,16 +48,16 @@ def _weighted(sound: Array) -> Array:
     return np.fft.irfft(np.fft.rfft(sound, axis=1) * response, sound.shape[1], axis=1)
 
 
-def brought(sound: Array, target: float = TARGET) -> Array:
-    """The sound at `target` LUFS with no sample above the ceiling: what would be is rounded off."""
+def normalize(sound: Array, target: float = TARGET) -> Array:
+    """Scale a signal to `target` LUFS, with soft clipping below the ceiling."""
     out = sound
     for _ in range(3):
-        out = _rounded(out * np.float32(10 ** ((target - integrated(out)) / 20)))
+        out = _soft_clip(out * np.float32(10 ** ((target - integrated(out)) / 20)))
     return out
 
 
-def _rounded(sound: Array) -> Array:
+def _soft_clip(sound: Array) -> Array:
     size = np.abs(sound)
-    over = np.maximum(size - np.float32(_KNEE), 0) / np.float32(CEILING - _KNEE)
-    soft = np.float32(_KNEE) + np.float32(CEILING - _KNEE) * np.tanh(over)
+    excess = np.maximum(size - np.float32(_KNEE), 0) / np.float32(CEILING - _KNEE)
+    soft = np.float32(_KNEE) + np.float32(CEILING - _KNEE) * np.tanh(excess)
     return np.where(size > _KNEE, np.sign(sound) * soft, sound).astype(np.float32)

@@ -1,4 +1,4 @@
-"""A bed of music: slow chords on soft voices, now and then a plucked note; it comes round with the tape."""
+"""Looping background music: slow pad chords and occasional plucked notes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CHORD_SECONDS = 2.8
 
 @dataclass(frozen=True, slots=True)
 class AmbienceMood:
-    """What is played: the root as a MIDI note, chords as steps above it, and notes that may be plucked."""
+    """A root as MIDI note, chords and a scale as semitones above it, and the density of plucked notes."""
 
     root: int
     chords: tuple[tuple[int, ...], ...]
@@ -39,20 +39,25 @@ MOODS = {
 }
 
 
-def bed(tape: LoopBuffer, rng: np.random.Generator, mood: str) -> Array:
-    """The bed of one of `MOODS`."""
-    plan = MOODS[mood]
-    count = max(1, round(tape.seconds / _CHORD_SECONDS))
-    each = tape.seconds / count
-    out = tape.silence()
+def bed(buffer: LoopBuffer, rng: np.random.Generator, mood: str) -> Array:
+    """Return the music of one of `MOODS`."""
+    settings = MOODS[mood]
+    count = max(1, round(buffer.seconds / _CHORD_SECONDS))
+    seconds = buffer.seconds / count
+    out = buffer.silence()
     for index in range(count):
-        chord = plan.chords[index % len(plan.chords)]
+        chord = settings.chords[index % len(settings.chords)]
         for voice, step in enumerate(chord):
             pan = (voice - 1.5) * 0.35
-            tape.put(out, _pad(_pitch(plan.root + step), each * 1.45, rng), index * each - each * 0.2, pan)
-        _plucked(tape, out, rng, plan, index * each, each)
-    air = tape.noise(rng, band(500, 5000, 0.8)) * tape.wander(rng, 0.2, 0.2, 1.0, 2) * np.float32(0.003)
-    return level(tape.echoed(out, rng, 2.6, 0.42) + air)
+            buffer.put(
+                out,
+                _pad(_pitch(settings.root + step), seconds * 1.45, rng),
+                index * seconds - seconds * 0.2,
+                pan,
+            )
+        _pluck(buffer, out, rng, settings, index * seconds, seconds)
+    air = buffer.noise(rng, band(500, 5000, 0.8)) * buffer.wander(rng, 0.2, 0.2, 1.0, 2) * np.float32(0.003)
+    return level(buffer.add_reverb(out, rng, 2.6, 0.42) + air)
 
 
 def _pitch(note: int) -> float:
@@ -60,36 +65,41 @@ def _pitch(note: int) -> float:
 
 
 def _pad(pitch: float, seconds: float, rng: np.random.Generator) -> Array:
-    """A soft voice: a few partials, two strings a hair apart, a slow swell."""
+    """Return a pad note: a few partials on two slightly detuned oscillators, with a slow swell."""
     time = np.arange(round(seconds * RATE), dtype=np.float32) / RATE
     part = time / np.float32(seconds)
     swell = np.sin(math.pi * part) ** 1.3
     wave = np.zeros(time.size, np.float32)
-    for apart in (-0.0017, 0.0019):
+    for detune in (-0.0017, 0.0019):
         phase = float(rng.uniform(0, math.tau))
         for partial, strength in ((1, 1.0), (2, 0.32), (3, 0.13), (4, 0.05)):
             wave += np.float32(strength) * np.sin(
-                math.tau * pitch * partial * (1 + apart) * time + phase * partial
+                math.tau * pitch * partial * (1 + detune) * time + phase * partial
             )
     return (wave * swell * np.float32(0.05 * (220 / max(pitch, 60)) ** 0.25)).astype(np.float32)
 
 
-def _plucked(
-    tape: LoopBuffer, out: Array, rng: np.random.Generator, plan: AmbienceMood, second: float, seconds: float
+def _pluck(
+    buffer: LoopBuffer,
+    out: Array,
+    rng: np.random.Generator,
+    mood: AmbienceMood,
+    second: float,
+    seconds: float,
 ) -> None:
     beats = 4
     for beat in range(beats):
-        if rng.random() > plan.plucks * 0.75:
+        if rng.random() > mood.plucks * 0.75:
             continue
-        note = plan.root + 24 + plan.scale[int(rng.integers(len(plan.scale)))]
+        note = mood.root + 24 + mood.scale[int(rng.integers(len(mood.scale)))]
         shape = decay(1.5, 0.006)
         time = np.arange(shape.size, dtype=np.float32) / RATE
         pitch = _pitch(note)
         tone = np.sin(math.tau * pitch * time) + 0.3 * np.sin(math.tau * 2 * pitch * time) * np.exp(-time * 5)
-        loud = float(rng.uniform(0.03, 0.07))
-        tape.put(
+        gain = float(rng.uniform(0.03, 0.07))
+        buffer.put(
             out,
-            (tone * shape * loud).astype(np.float32),
+            (tone * shape * gain).astype(np.float32),
             second + beat * seconds / beats,
             float(rng.uniform(-0.5, 0.5)),
         )

@@ -1,4 +1,4 @@
-"""Words to a track: which layers a prompt calls for, how loud each is, and all of them as one sound."""
+"""Ambient tracks from a prompt: selection of layers and their levels, and the mix."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from sixfold.engines.image.scene import noise
 
 _QUIET_DB = -7.0
 _BED_DB = -9.0
-_MOST = 5  # layers: more are a noise
-_TAMING = re.compile(r"\b(?:no|without|not|silent|mute(?:d)?) (?:\w+ )?$")
+# More layers would blend into noise.
+_MAX_LAYERS = 5
+_NEGATION = re.compile(r"\b(?:no|without|not|silent|mute(?:d)?) (?:\w+ )?$")
 LAYERS: Mapping[str, Callable[[LoopBuffer, np.random.Generator], Array]] = {
     "wind": nature.wind,
     "sea": nature.sea,
@@ -37,17 +38,17 @@ LAYERS: Mapping[str, Callable[[LoopBuffer, np.random.Generator], Array]] = {
 
 @dataclass(frozen=True, slots=True)
 class AmbienceMix:
-    """Layers by loudness in dB, and the mood of the music (empty: none)."""
+    """The levels of the layers in dB, and the mood of the music, which is empty for none."""
 
     layers: Mapping[str, float]
     mood: str = ""
     music_db: float = 0.0
 
     @property
-    def told(self) -> list[str]:
-        """The mix in words: `sea 0 dB`."""
-        found = [f"{name} {db:+g} dB" for name, db in self.layers.items()]
-        return [*found, f"music ({self.mood}) {self.music_db:+g} dB"] if self.mood else found
+    def description(self) -> list[str]:
+        """The mix as text, such as `sea +0 dB`."""
+        layers = [f"{name} {db:+g} dB" for name, db in self.layers.items()]
+        return [*layers, f"music ({self.mood}) {self.music_db:+g} dB"] if self.mood else layers
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ def _table() -> tuple[Mapping[str, _AmbienceRow], Mapping[str, re.Pattern[str]]]
 
 
 def mix_of(prompt: str) -> AmbienceMix:
-    """What a prompt sounds like. One that says nothing of it gets a soft bed, never silence."""
+    """Return the mix for a prompt; one that names no sound gets soft music."""
     text = prompt.casefold()
     rows, moods = _table()
     loud = {name: row.db for name, row in rows.items() if _named(row.words, text)}
@@ -81,34 +82,35 @@ def mix_of(prompt: str) -> AmbienceMix:
         for name, row in rows.items()
         if name not in loud and row.quiet is not None and _named(row.quiet, text)
     }
-    found = {**loud, **soft}
-    played = found.pop("music", None)
-    if "depths" in found:
-        found = {name: db for name, db in found.items() if name not in ("sea", "stream", "wind", "birds")}
-    kept = dict(sorted(found.items(), key=lambda layer: -layer[1])[:_MOST])
+    levels = {**loud, **soft}
+    music_level = levels.pop("music", None)
+    if "depths" in levels:
+        levels = {name: db for name, db in levels.items() if name not in ("sea", "stream", "wind", "birds")}
+    layers = dict(sorted(levels.items(), key=lambda layer: -layer[1])[:_MAX_LAYERS])
     mood = next((name for name, words in moods.items() if words.search(text)), "calm")
-    if played is not None:
-        return AmbienceMix(kept, mood, played)
-    if not kept:
+    if music_level is not None:
+        return AmbienceMix(layers, mood, music_level)
+    if not layers:
         return AmbienceMix({}, mood, 0.0)
-    return AmbienceMix(kept, mood, _BED_DB + min(0.0, max(kept.values())))
+    return AmbienceMix(layers, mood, _BED_DB + min(0.0, max(layers.values())))
 
 
 def _named(words: re.Pattern[str], text: str) -> bool:
-    """Whether a word stands there that is not denied (`no wind`)."""
+    """Return whether a word occurs that is not negated (`no wind`)."""
     return any(
-        not _TAMING.search(text[max(0, found.start() - 24) : found.start()]) for found in words.finditer(text)
+        not _NEGATION.search(text[max(0, match.start() - 24) : match.start()])
+        for match in words.finditer(text)
     )
 
 
-def made(prompt: str, seconds: float, seed: int) -> Array:
-    """The track: float32 (2, samples), 48 kHz, -16 LUFS, looping; the same for the same words and seed."""
-    tape = LoopBuffer(max(RATE // 2, round(seconds * RATE)))
+def render(prompt: str, seconds: float, seed: int) -> Array:
+    """Return a looping track as float32 (2, samples) at 48 kHz and -16 LUFS, deterministic by seed."""
+    buffer = LoopBuffer(max(RATE // 2, round(seconds * RATE)))
     mix = mix_of(prompt)
-    out = tape.silence()
+    out = buffer.silence()
     for name, db in mix.layers.items():
-        out += LAYERS[name](tape, noise.stream(seed, "sound", name)) * np.float32(10 ** (db / 20))
+        out += LAYERS[name](buffer, noise.stream(seed, "sound", name)) * np.float32(10 ** (db / 20))
     if mix.mood:
-        bed = music.bed(tape, noise.stream(seed, "sound", "music"), mix.mood)
+        bed = music.bed(buffer, noise.stream(seed, "sound", "music"), mix.mood)
         out += bed * np.float32(10 ** (mix.music_db / 20))
-    return loudness.brought(out)[:, : max(1, round(seconds * RATE))]
+    return loudness.normalize(out)[:, : max(1, round(seconds * RATE))]

@@ -1,4 +1,4 @@
-"""Birds, insects, people, and the city that they live in."""
+"""Synthesis of birds, insects, crowds and cities."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import numpy as np
 from sixfold.engines.audio.ambience.loop_buffer import RATE, Array, LoopBuffer, band, decay, level
 
 
-def birds(tape: LoopBuffer, rng: np.random.Generator) -> Array:
-    """A few birds, each with a phrase of its own that it repeats from its own branch."""
-    out = tape.silence()
+def birds(buffer: LoopBuffer, rng: np.random.Generator) -> Array:
+    """Return a few birds, each repeating its own phrase at its own position."""
+    out = buffer.silence()
     for _ in range(4):
         pitch, pan = float(rng.uniform(2300, 4600)), float(rng.uniform(-0.9, 0.9))
         notes = [
@@ -24,14 +24,14 @@ def birds(tape: LoopBuffer, rng: np.random.Generator) -> Array:
         ]
         loud, count = (
             float(rng.uniform(0.05, 0.16)),
-            max(1, round(tape.seconds / float(rng.uniform(2.0, 3.6)))),
+            max(1, round(buffer.seconds / float(rng.uniform(2.0, 3.6)))),
         )
         for index in range(count):
-            second = (index + float(rng.uniform(0.0, 0.7))) / count * tape.seconds
+            second = (index + float(rng.uniform(0.0, 0.7))) / count * buffer.seconds
             for length, note, slide in notes:
-                tape.put(out, _chirp(length, note, slide) * np.float32(loud), second, pan)
+                buffer.put(out, _chirp(length, note, slide) * np.float32(loud), second, pan)
                 second += length + 0.045
-    return level(tape.echoed(out, rng, 1.1, 0.28))
+    return level(buffer.add_reverb(out, rng, 1.1, 0.28))
 
 
 def _chirp(length: float, pitch: float, slide: float) -> Array:
@@ -41,14 +41,14 @@ def _chirp(length: float, pitch: float, slide: float) -> Array:
     return (tone * np.sin(math.pi * part) ** 1.5).astype(np.float32)
 
 
-def insects(tape: LoopBuffer, rng: np.random.Generator) -> Array:
-    """Crickets in the night."""
-    out = tape.silence()
-    time = np.arange(tape.samples, dtype=np.float32) / RATE
+def insects(buffer: LoopBuffer, rng: np.random.Generator) -> Array:
+    """Return crickets at night."""
+    out = buffer.silence()
+    time = np.arange(buffer.samples, dtype=np.float32) / RATE
     for _ in range(5):
-        rate = round(float(rng.uniform(2.0, 3.2)) * tape.seconds) / tape.seconds
-        pitch = round(float(rng.uniform(3900, 4900)) * tape.seconds) / tape.seconds
-        pulses = round(62 * tape.seconds) / tape.seconds
+        rate = round(float(rng.uniform(2.0, 3.2)) * buffer.seconds) / buffer.seconds
+        pitch = round(float(rng.uniform(3900, 4900)) * buffer.seconds) / buffer.seconds
+        pulses = round(62 * buffer.seconds) / buffer.seconds
         beat = (time * np.float32(rate) + np.float32(rng.random())) % 1.0
         gate = np.clip(1 - np.abs(beat - 0.22) / 0.2, 0, 1) ** 0.7
         trill = 0.5 + 0.5 * np.sin(math.tau * pulses * time)
@@ -58,38 +58,38 @@ def insects(tape: LoopBuffer, rng: np.random.Generator) -> Array:
             * trill
             * float(rng.uniform(0.4, 1))
         )
-        tape.put(out, wave.astype(np.float32), 0.0, float(rng.uniform(-0.9, 0.9)))
-    return level(out + tape.noise(rng, band(300, 2500, 0.6)) * np.float32(0.02))
+        buffer.put(out, wave.astype(np.float32), 0.0, float(rng.uniform(-0.9, 0.9)))
+    return level(out + buffer.noise(rng, band(300, 2500, 0.6)) * np.float32(0.02))
 
 
-def crowd(tape: LoopBuffer, rng: np.random.Generator) -> Array:
-    """Many voices at once, none of them to be understood."""
-    out = tape.noise(rng, band(180, 1500, 0.7)) * np.float32(0.25)
+def crowd(buffer: LoopBuffer, rng: np.random.Generator) -> Array:
+    """Return many simultaneous unintelligible voices."""
+    out = buffer.noise(rng, band(180, 1500, 0.7)) * np.float32(0.25)
     for _ in range(14):
         formant = float(rng.uniform(380, 900))
-        voice = tape.noise(rng, band(formant * 0.7, formant * 1.3, 0.2, 3), 1)[0]
-        voice = voice + tape.noise(rng, band(formant * 2.4, formant * 3.4, 0.4, 3), 1)[0] * np.float32(0.35)
-        syllables = tape.wander(rng, float(rng.uniform(2.4, 4.2)), 0.0, 1.0)[0] ** 2
-        phrases = np.clip(tape.wander(rng, 0.4, -0.5, 1.2)[0], 0, 1)
-        tape.put(out, voice * syllables * phrases, 0.0, float(rng.uniform(-0.95, 0.95)))
-    return level(tape.echoed(out, rng, 0.7, 0.2))
+        voice = buffer.noise(rng, band(formant * 0.7, formant * 1.3, 0.2, 3), 1)[0]
+        voice = voice + buffer.noise(rng, band(formant * 2.4, formant * 3.4, 0.4, 3), 1)[0] * np.float32(0.35)
+        syllables = buffer.wander(rng, float(rng.uniform(2.4, 4.2)), 0.0, 1.0)[0] ** 2
+        phrases = np.clip(buffer.wander(rng, 0.4, -0.5, 1.2)[0], 0, 1)
+        buffer.put(out, voice * syllables * phrases, 0.0, float(rng.uniform(-0.95, 0.95)))
+    return level(buffer.add_reverb(out, rng, 0.7, 0.2))
 
 
-def city(tape: LoopBuffer, rng: np.random.Generator) -> Array:
-    """A low hum of traffic, cars that pass, once in a while a distant horn."""
-    out = tape.noise(rng, band(38, 210, 0.6)) * tape.wander(rng, 0.3, 0.7, 1.0) * np.float32(0.1)
-    out += tape.noise(rng, band(250, 1300, 0.7)) * np.float32(0.02)
-    for index in range(max(1, round(tape.seconds / 2.6))):
+def city(buffer: LoopBuffer, rng: np.random.Generator) -> Array:
+    """Return city traffic: a low hum, passing cars and a distant horn."""
+    out = buffer.noise(rng, band(38, 210, 0.6)) * buffer.wander(rng, 0.3, 0.7, 1.0) * np.float32(0.1)
+    out += buffer.noise(rng, band(250, 1300, 0.7)) * np.float32(0.02)
+    for index in range(max(1, round(buffer.seconds / 2.6))):
         length = float(rng.uniform(2.2, 3.6))
-        passing = LoopBuffer(round(min(length, tape.seconds) * RATE))
+        passing = LoopBuffer(round(min(length, buffer.seconds) * RATE))
         part = np.linspace(0, 1, passing.samples, dtype=np.float32)
         car = passing.noise(rng, band(120, 1100, 0.6), 1)[0] * np.sin(math.pi * part) ** 4
         second = (index + float(rng.uniform(0, 0.8))) * 2.6
         sign = 1 if rng.random() < 0.5 else -1
-        tape.put(out, car * (1 - part) * np.float32(0.09), second, -0.8 * sign)
-        tape.put(out, car * part * np.float32(0.09), second, 0.8 * sign)
+        buffer.put(out, car * (1 - part) * np.float32(0.09), second, -0.8 * sign)
+        buffer.put(out, car * part * np.float32(0.09), second, 0.8 * sign)
     shape = decay(0.9, 0.03)
     time = np.arange(shape.size, dtype=np.float32) / RATE
     horn = sum(np.sin(math.tau * pitch * k * time) / k for pitch in (349.2, 440.0) for k in (1, 2, 3))
-    tape.put(out, (horn * shape * 0.012).astype(np.float32), float(rng.uniform(0, tape.seconds)), 0.5)
-    return level(tape.echoed(out, rng, 1.4, 0.18))
+    buffer.put(out, (horn * shape * 0.012).astype(np.float32), float(rng.uniform(0, buffer.seconds)), 0.5)
+    return level(buffer.add_reverb(out, rng, 1.4, 0.18))

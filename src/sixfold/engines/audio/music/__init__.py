@@ -1,1 +1,1 @@
-"""Music without weights: what is played, who plays it, and how it is put together."""
+"""Music without weights: composition, arrangement, instruments and mixing."""

@@ -1,6 +1,6 @@
-"""A score in ABC notation, as far as a melody with chords needs it: one voice, repeats, tuplets, ties, keys.
+"""Parser of ABC notation for a melody with chords: one voice, repeats, tuplets, ties and keys.
 
-Raises `UnusableInput` with the sign that cannot be read, rather than play something else.
+Unsupported notation raises `UnusableInput` instead of being ignored.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from sixfold.engines.audio.music.score import Note
 from sixfold.engines.audio.music.theory import OCTAVE, Chord, MusicalKey
 
 MAX_CHARS = 20_000
-_MOST_NOTES = 4000
-_MOST_BEATS = 8000
-_MOST_DIGITS = 4
+_MAX_NOTES = 4000
+_MAX_BEATS = 8000
+_MAX_DIGITS = 4
 _FIELD = re.compile(r"\s*([A-Za-z]):\s*(.*?)\s*(?:%.*)?$")
 _INLINE = re.compile(r"\[([A-Za-z]):([^\]]*)\]")
 _TOKEN = re.compile(
@@ -71,7 +71,7 @@ _SYMBOLS = {
 
 @dataclass(frozen=True, slots=True)
 class AbcScore:
-    """A melody from beat 0 on (a beat is a quarter), its chords by bar, and what its head says."""
+    """A melody from beat 0 on (a beat is a quarter note), its chords by bar, and the fields of its header."""
 
     notes: tuple[Note, ...]
     chords: Mapping[int, Chord]
@@ -81,21 +81,21 @@ class AbcScore:
     bars: int
 
 
-def read(text: str) -> AbcScore:
-    """The score in `text`."""
-    head, body = _parted(text)
+def parse(text: str) -> AbcScore:
+    """Parse a score; raise `UnusableInput`."""
+    head, body = _split(text)
     meter = _meter(head.get("M", "4/4"))
     unit = _fraction(head["L"]) if "L" in head else Fraction(1, 16 if meter < Fraction(3, 4) else 8)
     home, signs = _key(head.get("K", "C"))
     reader = _AbcReader(unit * 4, signs, meter * 4)
-    for piece in _unfolded(_tokens(body)):
-        reader.take(piece)
+    for token in _expand_repeats(_tokens(body)):
+        reader.read(token)
     if not reader.notes:
-        raise UnusableInput("abc has no notes in it")
+        raise UnusableInput("abc must contain notes")
     beats = max(1, round(meter * 4))
     end = max(note.beat + note.beats for note in reader.notes)
-    if end > _MOST_BEATS:
-        raise UnusableInput(f"abc must last at most {_MOST_BEATS} quarter notes")
+    if end > _MAX_BEATS:
+        raise UnusableInput(f"abc must last at most {_MAX_BEATS} quarter notes")
     chords = {int(beat // float(meter * 4)): chord for beat, chord in reversed(reader.chords)}
     return AbcScore(
         tuple(reader.notes),
@@ -107,8 +107,8 @@ def read(text: str) -> AbcScore:
     )
 
 
-def _parted(text: str) -> tuple[dict[str, str], str]:
-    """The fields of the head, and the tune."""
+def _split(text: str) -> tuple[dict[str, str], str]:
+    """Return the fields of the header and the tune."""
     if len(text) > MAX_CHARS:
         raise UnusableInput(f"abc must be at most {MAX_CHARS} characters")
     head: dict[str, str] = {}
@@ -129,51 +129,51 @@ def _meter(text: str) -> Fraction:
 
 
 def _fraction(text: str) -> Fraction:
-    found = re.fullmatch(r"\s*(\d{1,2})\s*/\s*(\d{1,2})\s*", text)
-    if not found or not int(found[2]) or not int(found[1]):
-        raise UnusableInput(f"abc says `{text[:20]}` where a fraction such as 1/8 belongs")
-    return Fraction(int(found[1]), int(found[2]))
+    match = re.fullmatch(r"\s*(\d{1,2})\s*/\s*(\d{1,2})\s*", text)
+    if not match or not int(match[2]) or not int(match[1]):
+        raise UnusableInput(f"abc must have a fraction such as 1/8 (got `{text[:20]}`)")
+    return Fraction(int(match[1]), int(match[2]))
 
 
 def _tempo(text: str | None) -> float | None:
-    """Quarters a minute."""
-    found = re.search(r"(?:(\d{1,4})/(\d{1,4})\s*=\s*)?(\d{2,3})\s*$", text or "")
-    if not found:
+    """Return the tempo in quarter notes per minute."""
+    match = re.search(r"(?:(\d{1,4})/(\d{1,4})\s*=\s*)?(\d{2,3})\s*$", text or "")
+    if not match:
         return None
-    unit = Fraction(int(found[1]), max(1, int(found[2]))) if found[1] else Fraction(1, 4)
-    return float(min(400, max(20, int(found[3]) * unit * 4)))
+    unit = Fraction(int(match[1]), max(1, int(match[2]))) if match[1] else Fraction(1, 4)
+    return float(min(400, max(20, int(match[3]) * unit * 4)))
 
 
 def _key(text: str) -> tuple[MusicalKey, dict[str, int]]:
-    """The key, and the letters that it raises or lowers."""
-    found = re.match(r"\s*([A-G])\s*([#b]?)\s*([A-Za-z]*)", text)
-    if not found:
+    """Return the key and the notes that it sharpens or flattens."""
+    match = re.match(r"\s*([A-G])\s*([#b]?)\s*([A-Za-z]*)", text)
+    if not match:
         return MusicalKey(0), {}
-    tonic = (_LETTERS[found[1]] + {"#": 1, "b": -1}.get(found[2], 0)) % OCTAVE
-    mode = found[3].lower()
+    tonic = (_LETTERS[match[1]] + {"#": 1, "b": -1}.get(match[2], 0)) % OCTAVE
+    mode = match[3].lower()
     above = _MODES.get(mode[:3], _MODES.get(mode[:1], 0))
     major = (tonic - above) % OCTAVE
     fifths = _FIFTHS[major]
-    if (found[2] == "#" and fifths < 0) or (found[2] == "b" and fifths > 0):
+    if (match[2] == "#" and fifths < 0) or (match[2] == "b" and fifths > 0):
         fifths += 12 if fifths < 0 else -12
     order = _SHARPS[: max(0, fifths)] if fifths > 0 else _FLATS[: max(0, -fifths)]
     return MusicalKey(tonic, minor=above in (2, 4, 9, 11)), dict.fromkeys(order, 1 if fifths > 0 else -1)
 
 
 def _tokens(body: str) -> list[re.Match[str]]:
-    found: list[re.Match[str]] = []
-    at = 0
-    while at < len(body):
-        token = _TOKEN.match(body, at)
+    tokens: list[re.Match[str]] = []
+    position = 0
+    while position < len(body):
+        token = _TOKEN.match(body, position)
         if token is None:
-            raise UnusableInput(f"abc cannot be read from `{body[at : at + 12].strip()}` on")
-        found.append(token)
-        at = token.end()
-    return found
+            raise UnusableInput(f"abc cannot be read from `{body[position : position + 12].strip()}` on")
+        tokens.append(token)
+        position = token.end()
+    return tokens
 
 
-def _unfolded(tokens: list[re.Match[str]]) -> list[re.Match[str]]:
-    """The tokens in the order in which they are played: repeats twice, each with its own ending."""
+def _expand_repeats(tokens: list[re.Match[str]]) -> list[re.Match[str]]:
+    """Return the tokens in playing order, with repeats written out with their endings."""
     out: list[re.Match[str]] = []
     begin, first_ending = 0, None
     for at, token in enumerate(tokens):
@@ -192,26 +192,26 @@ def _unfolded(tokens: list[re.Match[str]]) -> list[re.Match[str]]:
 
 
 class _AbcReader:
-    """Where the reading stands: the beat, what is raised in this bar, what is tied, tuplets and dots."""
+    """The state of parsing: the beat, accidentals of the bar, ties, tuplets and broken rhythms."""
 
     def __init__(self, unit: Fraction, signs: Mapping[str, int], bar: Fraction) -> None:
         self.notes: list[Note] = []
         self.chords: list[tuple[float, Chord]] = []
         self._unit, self._signs, self._bar = unit, signs, bar
         self._beat = Fraction(0)
-        self._here: dict[str, int] = {}
+        self._accidentals: dict[str, int] = {}
         self._tied = False
         self._tuplet: tuple[Fraction, int] = (Fraction(1), 0)
         self._carry = Fraction(1)
         self._last: tuple[int, Fraction] = (0, Fraction(0))
 
-    def take(self, token: re.Match[str]) -> None:
-        """Read one token."""
+    def read(self, token: re.Match[str]) -> None:
+        """Process one token."""
         kind = token.lastgroup or ""
         if token["letter"] or token["stack"] or token["rest"]:
-            self._sound(token)
+            self._notes(token)
         elif token["bar"]:
-            self._here = {}
+            self._accidentals = {}
         elif token["tuplet"]:
             count = int(token["tuplet"])
             self._tuplet = (_TUPLETS.get(count, Fraction(2, count)), count)
@@ -222,7 +222,7 @@ class _AbcReader:
         elif kind == "broken":
             self._dot(token["broken"])
 
-    def _sound(self, token: re.Match[str]) -> None:
+    def _notes(self, token: re.Match[str]) -> None:
         length = self._length(token["length"] or token["stacked"] or token["rested"] or "")
         if token["rest"] == "Z":
             length = self._bar
@@ -233,16 +233,16 @@ class _AbcReader:
             pitches = [self._pitch(*note.groups()[:3]) for note in _NOTE.finditer(token["stack"])]
         first = len(self.notes)
         for pitch in pitches:
-            if self._tied and self._lengthened(pitch, length):
+            if self._tied and self._extend_tied(pitch, length):
                 continue
             self.notes.append(Note(float(self._beat), float(length) * 0.95, pitch, 0.72, "lead"))
         self._tied = False
         self._last = (first, length)
         self._beat += length
-        if len(self.notes) > _MOST_NOTES:
-            raise UnusableInput(f"abc must have at most {_MOST_NOTES} notes")
+        if len(self.notes) > _MAX_NOTES:
+            raise UnusableInput(f"abc must have at most {_MAX_NOTES} notes")
 
-    def _lengthened(self, pitch: int, length: Fraction) -> bool:
+    def _extend_tied(self, pitch: int, length: Fraction) -> bool:
         for at in range(len(self.notes) - 1, max(-1, len(self.notes) - 8), -1):
             note = self.notes[at]
             if note.pitch == pitch:
@@ -255,31 +255,29 @@ class _AbcReader:
 
     def _length(self, text: str) -> Fraction:
         number, *slashes = text.split("/")
-        if max(map(len, (number, *slashes))) > _MOST_DIGITS:
-            raise UnusableInput(
-                f"abc has the length `{text[:20]}`; its numbers may have {_MOST_DIGITS} digits"
-            )
+        if max(map(len, (number, *slashes))) > _MAX_DIGITS:
+            raise UnusableInput(f"abc lengths must have at most {_MAX_DIGITS} digits (got `{text[:20]}`)")
         length = self._unit * int(number or 1)
         for below in slashes:
             length /= int(below or 2) or 1
-        share, left = self._tuplet
-        if left:
+        share, remaining = self._tuplet
+        if remaining:
             length *= share
-            self._tuplet = (share, left - 1)
+            self._tuplet = (share, remaining - 1)
         length *= self._carry
         self._carry = Fraction(1)
         return length
 
     def _pitch(self, sign: str | None, letter: str, octave: str) -> int:
         if sign:
-            self._here[letter.upper()] = _SIGNS[sign]
-        shift = self._here.get(letter.upper(), self._signs.get(letter.upper(), 0))
+            self._accidentals[letter.upper()] = _SIGNS[sign]
+        shift = self._accidentals.get(letter.upper(), self._signs.get(letter.upper(), 0))
         height = 72 if letter.islower() else 60
         height += OCTAVE * (octave.count("'") - octave.count(","))
         return max(21, min(108, height + _LETTERS[letter.upper()] + shift))
 
     def _dot(self, text: str) -> None:
-        """`a>b`: the first longer by half, the second shorter by as much."""
+        """Lengthen the first note of `a>b` by half and shorten the second one by as much."""
         first, length = self._last
         change = length * (1 - Fraction(1, 2 ** len(text))) if length else Fraction(0)
         change = change if text[0] == ">" else -change
@@ -293,8 +291,8 @@ class _AbcReader:
             self._carry = (length - change) / length
 
     def _symbol(self, text: str) -> None:
-        found = _SYMBOL.fullmatch(text.strip())
-        if found:
-            root = (_LETTERS[found[1]] + {"#": 1, "♯": 1, "b": -1, "♭": -1}.get(found[2], 0)) % OCTAVE
-            kind = _SYMBOLS.get(found[3] or "", found[3] or "")
+        match = _SYMBOL.fullmatch(text.strip())
+        if match:
+            root = (_LETTERS[match[1]] + {"#": 1, "♯": 1, "b": -1, "♭": -1}.get(match[2], 0)) % OCTAVE
+            kind = _SYMBOLS.get(match[3] or "", match[3] or "")
             self.chords.append((float(self._beat), Chord(root, theory.QUALITIES[kind], root)))

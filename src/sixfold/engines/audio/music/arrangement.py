@@ -1,4 +1,4 @@
-"""A song on paper: sections with their layers, harmony a bar at a time, and every part's notes."""
+"""Arrangement of songs: sections with their layers, harmony by bar, and the notes of every part."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sixfold.engines.audio.music.score import Note
 from sixfold.engines.audio.music.theory import OCTAVE, Chord, MusicalKey
 from sixfold.engines.image.scene import noise
 
-# What is heard in a section, each part at its loudness; what is not named is silent.
+# The loudness of the parts in each section; parts that are not listed are silent.
 LAYERS: Mapping[str, Mapping[str, float]] = {
     "intro": {"pad": 0.9, "comp": 0.85, "bass": 0.6, "drums": 0.35},
     "verse": {"pad": 0.55, "comp": 0.8, "bass": 0.9, "drums": 0.75, "lead": 0.85},
@@ -22,7 +22,8 @@ LAYERS: Mapping[str, Mapping[str, float]] = {
     "bridge": {"pad": 1.0, "comp": 0.7, "bass": 0.8, "drums": 0.45, "lead": 0.75},
     "outro": {"pad": 0.9, "comp": 0.8, "bass": 0.8, "drums": 0.5, "lead": 0.7},
 }
-_DRUMS_FROM = {"intro": 0.5, "outro": 0.4, "bridge": 0.4}  # the energy from which such a section has drums
+# The minimum energy at which these sections have drums.
+_DRUMS_FROM = {"intro": 0.5, "outro": 0.4, "bridge": 0.4}
 _FORMS: tuple[tuple[int, tuple[tuple[str, int], ...]], ...] = (
     (4, (("chorus", 1),)),
     (9, (("verse", 1), ("chorus", 1))),
@@ -42,12 +43,11 @@ _FORMS: tuple[tuple[int, tuple[tuple[str, int], ...]], ...] = (
         ),
     ),
 )
-_LINE_BARS = 2
 
 
 @dataclass(frozen=True, slots=True)
 class SongSection:
-    """A part of the song: its name, where it begins, how many bars it has, and the lines that it carries."""
+    """A section: its name, first bar, number of bars, and the syllables of its lines of lyrics."""
 
     name: str
     bar: int
@@ -57,10 +57,10 @@ class SongSection:
 
 @dataclass(frozen=True, slots=True)
 class SongRequest:
-    """What a song is to be. `strictness` is how little is left to chance (0 to 1).
+    """The parameters of a song; `strictness` from 0 to 1 reduces random variation.
 
-    `recall` says what comes back when a section does: "all", "melody" or "nothing". `tune` is a melody
-    that was given, from beat 0 on, with its own chords where it has them.
+    `recall` is what a repeated section repeats: "all", "melody" or "nothing". `tune` is a fixed melody from
+    beat 0 on, with optional `tune_chords` by bar.
     """
 
     band: GenreBand
@@ -76,7 +76,7 @@ class SongRequest:
 
 @dataclass(frozen=True, slots=True)
 class ArrangedSong:
-    """The finished paper."""
+    """The notes and chords of a song."""
 
     sections: tuple[SongSection, ...]
     chords: tuple[Chord, ...]
@@ -85,61 +85,60 @@ class ArrangedSong:
 
 
 def sections(bars: int, stanzas: Sequence[Stanza] = ()) -> list[SongSection]:
-    """So many bars as sections: those of the lyrics where there are any, else those of a usual song."""
+    """Divide bars into sections: those of the lyrics, or else a typical song form."""
     if stanzas:
         names = [(stanza.name if stanza.name in LAYERS else "verse", stanza.lines) for stanza in stanzas]
         weights = [max(1, len(lines)) for _, lines in names]
     else:
-        row = next(row for most, row in _FORMS if bars <= most)
+        row = next(row for limit, row in _FORMS if bars <= limit)
         names, weights = [(name, ()) for name, _ in row], [weight for _, weight in row]
     edges = np.round(np.cumsum([0, *weights]) / sum(weights) * bars / 2) * 2
     edges[-1] = bars
-    found = [
+    result = [
         SongSection(name, int(begin), int(end - begin), tuple(lines))
         for (name, lines), begin, end in zip(names, edges, edges[1:], strict=False)
         if end > begin
     ]
-    return found or [SongSection("chorus", 0, bars)]
+    return result or [SongSection("chorus", 0, bars)]
 
 
-def sung(stanzas: Sequence[Stanza]) -> int:
-    """How many bars lyrics take, an opening and a close included."""
-    return sum(max(2, len(stanza.lines)) * _LINE_BARS for stanza in stanzas) + 4
-
-
-def arranged(wish: SongRequest, parts: Sequence[SongSection]) -> ArrangedSong:
-    """Every part's notes."""
-    genre = wish.band.genre
+def arrange(request: SongRequest, parts: Sequence[SongSection]) -> ArrangedSong:
+    """Arrange a song with the given sections."""
+    genre = request.band.genre
     beats = genre.beats
-    chords = _harmony(wish, parts)
+    chords = _harmony(request, parts)
     notes: list[Note] = []
-    kept: dict[str, list[Note]] = {}
+    melodies: dict[str, list[Note]] = {}
     for section in parts:
         own = list(chords[section.bar : section.bar + section.bars])
-        layers = {part: loud for part, loud in LAYERS[section.name].items() if part not in wish.band.without}
-        if wish.band.energy < _DRUMS_FROM.get(section.name, 0):
+        layers = {
+            part: loud for part, loud in LAYERS[section.name].items() if part not in request.band.without
+        }
+        if request.band.energy < _DRUMS_FROM.get(section.name, 0):
             layers.pop("drums", None)
-        scene = _Scene(wish, section, own, layers, noise.stream(wish.seed, "section", section.bar))
-        notes += _accompanied(scene)
-        if "lead" in layers and not wish.tune:
-            tune = _tune(scene, kept)
-            notes += _led(tune, scene)
-    if wish.tune and "lead" not in wish.band.without:
-        notes += [replace(note, part="lead") for note in wish.tune]
+        context = _SectionContext(
+            request, section, own, layers, noise.stream(request.seed, "section", section.bar)
+        )
+        notes += _accompaniment(context)
+        if "lead" in layers and not request.tune:
+            tune = _tune(context, melodies)
+            notes += _lead(tune, context)
+    if request.tune and "lead" not in request.band.without:
+        notes += [replace(note, part="lead") for note in request.tune]
     total = parts[-1].bar + parts[-1].bars
     notes = list(score.cut(notes, total * beats))
     if genre.swing:
-        notes = list(score.swung(notes, genre.swing))
+        notes = list(score.swing(notes, genre.swing))
     return ArrangedSong(
         tuple(parts), tuple(chords), tuple(sorted(notes, key=lambda n: (n.beat, n.part, n.pitch))), beats
     )
 
 
 @dataclass(frozen=True, slots=True)
-class _Scene:
-    """One section while it is written."""
+class _SectionContext:
+    """A section being arranged."""
 
-    wish: SongRequest
+    request: SongRequest
     section: SongSection
     chords: Sequence[Chord]
     layers: Mapping[str, float]
@@ -147,8 +146,8 @@ class _Scene:
 
     @property
     def beats(self) -> int:
-        """Beats of a bar."""
-        return self.wish.band.genre.beats
+        """The number of beats per bar."""
+        return self.request.band.genre.beats
 
     @property
     def begin(self) -> float:
@@ -156,114 +155,116 @@ class _Scene:
         return self.section.bar * self.beats
 
 
-def _harmony(wish: SongRequest, parts: Sequence[SongSection]) -> list[Chord]:
-    """A chord for every bar; verses and choruses have rows of their own, and the last bar is home."""
-    genre = wish.band.genre
-    rows = genre.minor if wish.home.minor else genre.major
-    order = noise.stream(wish.seed, "harmony").permutation(len(rows))
+def _harmony(request: SongRequest, parts: Sequence[SongSection]) -> list[Chord]:
+    """Return a chord for every bar, by kind of section; the last bar is the tonic."""
+    genre = request.band.genre
+    rows = genre.minor if request.home.minor else genre.major
+    order = noise.stream(request.seed, "harmony").permutation(len(rows))
     chords: list[Chord] = []
     for section in parts:
         place = {"chorus": 0, "intro": 0, "outro": 0, "verse": 1, "bridge": 2}[section.name]
-        if wish.recall != "all" and not wish.tune:
-            place += int(noise.stream(wish.seed, "harmony", section.bar).integers(len(rows)))
-        row = theory.chords(rows[int(order[place % len(rows)])], wish.home)
+        if request.recall != "all" and not request.tune:
+            place += int(noise.stream(request.seed, "harmony", section.bar).integers(len(rows)))
+        row = theory.chords(rows[int(order[place % len(rows)])], request.home)
         chords += [row[bar % len(row)] for bar in range(section.bars)]
-    for bar, chord in wish.tune_chords.items():
+    for bar, chord in request.tune_chords.items():
         if bar < len(chords):
             chords[bar] = chord
-    if len(chords) > 1 and not wish.tune_chords:
-        chords[-1] = theory.chord("i" if wish.home.minor else "I", wish.home)
+    if len(chords) > 1 and not request.tune_chords:
+        chords[-1] = theory.chord("i" if request.home.minor else "I", request.home)
     return chords
 
 
-def _tune(scene: _Scene, kept: dict[str, list[Note]]) -> list[Note]:
-    """The section's melody, from beat 0 on; one that has been heard comes back."""
-    wish, name = scene.wish, scene.section.name
-    if wish.recall != "nothing" and name in kept and not scene.section.lines:
-        known = kept[name]
-        length = max(note.beat + note.beats for note in known)
-        bars = -(-round(length) // scene.beats)
-        again = [*known]
-        while len(again) and again[-1].beat < scene.section.bars * scene.beats and bars:
-            again += list(score.moved(known, bars * scene.beats * (len(again) // len(known))))
-        return list(score.cut(again, scene.section.bars * scene.beats))
-    seeded = noise.stream(wish.seed, "melody", name if wish.recall != "nothing" else scene.section.bar)
-    genre = wish.band.genre
+def _tune(context: _SectionContext, melodies: dict[str, list[Note]]) -> list[Note]:
+    """Return the section's melody from beat 0 on; repeated sections may reuse an earlier one."""
+    request, name = context.request, context.section.name
+    if request.recall != "nothing" and name in melodies and not context.section.lines:
+        melody_notes = melodies[name]
+        length = max(note.beat + note.beats for note in melody_notes)
+        bars = -(-round(length) // context.beats)
+        repeated = [*melody_notes]
+        while len(repeated) and repeated[-1].beat < context.section.bars * context.beats and bars:
+            repeated += list(
+                score.transform(melody_notes, bars * context.beats * (len(repeated) // len(melody_notes)))
+            )
+        return list(score.cut(repeated, context.section.bars * context.beats))
+    rng = noise.stream(request.seed, "melody", name if request.recall != "nothing" else context.section.bar)
+    genre = request.band.genre
     line = melody.MelodyLine(
-        home=wish.home,
-        chords=scene.chords,
-        beats=scene.beats,
-        density=genre.density * (1.0 if wish.band.energy > 0.35 else 0.5),
+        home=request.home,
+        chords=context.chords,
+        beats=context.beats,
+        density=genre.density * (1.0 if request.band.energy > 0.35 else 0.5),
         pentatonic=genre.scale == "pentatonic",
-        syllables=scene.section.lines,
-        centre=74 if name == "chorus" else 69,
+        syllables=context.section.lines,
+        center=74 if name == "chorus" else 69,
     )
-    kept[name] = melody.best(line, seeded, wish.candidates)
-    return kept[name]
+    melodies[name] = melody.best(line, rng, request.candidates)
+    return melodies[name]
 
 
-def _led(tune: Sequence[Note], scene: _Scene) -> list[Note]:
-    """The melody in its place; in a chorus with an octave above it where there is much going on."""
-    loud = scene.layers["lead"]
-    own = [replace(note, part="lead") for note in score.moved(tune, scene.begin, 0, loud)]
-    if "high" in scene.layers and scene.wish.band.energy > 0.65:
+def _lead(tune: Sequence[Note], context: _SectionContext) -> list[Note]:
+    """Return the melody at its time, doubled at the octave in an energetic chorus."""
+    loud = context.layers["lead"]
+    own = [replace(note, part="lead") for note in score.transform(tune, context.begin, 0, loud)]
+    if "high" in context.layers and context.request.band.energy > 0.65:
         own += [replace(note, part="lead", loud=note.loud * 0.35, pitch=note.pitch + OCTAVE) for note in own]
     return own
 
 
-def _accompanied(scene: _Scene) -> list[Note]:
-    """Drums, bass, chords and pad of a section."""
+def _accompaniment(context: _SectionContext) -> list[Note]:
+    """Return drums, bass, chords and pad of a section."""
     notes: list[Note] = []
-    for bar, chord in enumerate(scene.chords):
-        after = scene.chords[min(bar + 1, len(scene.chords) - 1)]
-        place = _ArrangedBar(scene, bar, chord, after)
+    for bar, chord in enumerate(context.chords):
+        after = context.chords[min(bar + 1, len(context.chords) - 1)]
+        place = _ArrangedBar(context, bar, chord, after)
         for part, write in _WRITERS.items():
-            if part in scene.layers:
+            if part in context.layers:
                 notes += write(place)
     return notes
 
 
 @dataclass(frozen=True, slots=True)
 class _ArrangedBar:
-    """One bar while it is written."""
+    """A bar being arranged."""
 
-    scene: _Scene
+    context: _SectionContext
     number: int
     chord: Chord
     after: Chord
 
     @property
     def beat(self) -> float:
-        """Its first beat."""
-        return self.scene.begin + self.number * self.scene.beats
+        """The first beat of the bar."""
+        return self.context.begin + self.number * self.context.beats
 
     @property
     def chance(self) -> float:
-        """How often something other than the pattern happens."""
-        return 0.16 * (1 - self.scene.wish.strictness)
+        """The probability of a deviation from the pattern."""
+        return 0.16 * (1 - self.context.request.strictness)
 
     @property
     def closes(self) -> bool:
-        """Whether it is the last of a group of four, or of its section."""
-        return self.number % 4 == 3 or self.number == len(self.scene.chords) - 1
+        """Whether this is the last bar of a group of four, or of the section."""
+        return self.number % 4 == 3 or self.number == len(self.context.chords) - 1
 
 
 def _runs(pattern: str) -> list[tuple[int, str, int]]:
-    """Each sign of a figure that sounds: where, which, and how many sixteenths it is held."""
-    found: list[tuple[int, str, int]] = []
-    for at, sign in enumerate(pattern):
+    """Return position, symbol and length in sixteenths of each note of a pattern."""
+    notes: list[tuple[int, str, int]] = []
+    for position, sign in enumerate(pattern):
         if sign not in ".-":
-            rest = pattern[at + 1 :]
-            found.append((at, sign, 1 + len(rest) - len(rest.lstrip("-"))))
-    return found
+            rest = pattern[position + 1 :]
+            notes.append((position, sign, 1 + len(rest) - len(rest.lstrip("-"))))
+    return notes
 
 
 def _drums(bar: _ArrangedBar) -> list[Note]:
-    genre = bar.scene.wish.band.genre
+    genre = bar.context.request.band.genre
     if not genre.drums:
         return []
-    level, rng = bar.scene.layers["drums"], bar.scene.rng
-    full = level * (0.5 + 0.5 * bar.scene.wish.band.energy)
+    level, rng = bar.context.layers["drums"], bar.context.rng
+    full = level * (0.5 + 0.5 * bar.context.request.band.energy)
     notes: list[Note] = []
     for stroke, pattern in genres.table().drums[genre.drums].items():
         if level < 0.5 and stroke in ("snare", "clap") and not bar.closes:
@@ -273,10 +274,10 @@ def _drums(bar: _ArrangedBar) -> list[Note]:
                 continue
             loud = (0.95 if sign == "x" else 0.45) * full * rng.uniform(0.9, 1.05)
             notes.append(Note(bar.beat + at / 4, 0.25, 0, min(1.0, loud), stroke))
-    if bar.number == 0 and bar.scene.section.name == "chorus" and bar.scene.wish.band.energy > 0.5:
+    if bar.number == 0 and bar.context.section.name == "chorus" and bar.context.request.band.energy > 0.5:
         notes.append(Note(bar.beat, 1, 0, 0.8 * full, "cymbal"))
-    if bar.closes and level > 0.7 and bar.scene.wish.band.energy > 0.5:
-        count = bar.scene.beats * 4
+    if bar.closes and level > 0.7 and bar.context.request.band.energy > 0.5:
+        count = bar.context.beats * 4
         notes += [
             Note(bar.beat + at / 4, 0.25, 0, full * (0.35 + 0.1 * (at - count + 4)), "snare")
             for at in range(count - 3, count)
@@ -285,31 +286,31 @@ def _drums(bar: _ArrangedBar) -> list[Note]:
 
 
 def _bass(bar: _ArrangedBar) -> list[Note]:
-    genre = bar.scene.wish.band.genre
+    genre = bar.context.request.band.genre
     low = theory.nearest(bar.chord.bass, 44)
     fifth = low + (7 if 7 in bar.chord.tones else 12)
     goal = theory.nearest(bar.after.bass, low)
-    nearing = goal + (1 if bar.scene.rng.random() < 0.5 else -1) if goal != low else low + 7
+    nearing = goal + (1 if bar.context.rng.random() < 0.5 else -1) if goal != low else low + 7
     pitches = {"R": low, "5": fifth, "O": low + OCTAVE, "3": low + bar.chord.tones[1], "w": nearing}
     notes: list[Note] = []
     for at, sign, length in _runs(genres.table().bass[genre.bass[1]]):
-        if at and bar.scene.rng.random() < bar.chance:
+        if at and bar.context.rng.random() < bar.chance:
             continue
-        loud = (0.85 if at % 4 == 0 else 0.72) * bar.scene.layers["bass"]
+        loud = (0.85 if at % 4 == 0 else 0.72) * bar.context.layers["bass"]
         notes.append(Note(bar.beat + at / 4, length / 4 * 0.95, pitches[sign], loud, "bass"))
     return notes
 
 
-def _voiced(chord: Chord, centre: int) -> list[int]:
-    """A close setting of up to four tones round `centre`."""
+def _voicing(chord: Chord, center: int) -> list[int]:
+    """Return a close voicing of up to four tones around `center`."""
     tones = chord.classes if len(chord.tones) < 5 else (*chord.classes[1:4], chord.classes[-1])
-    return sorted(theory.nearest(tone, centre) for tone in tones)
+    return sorted(theory.nearest(tone, center) for tone in tones)
 
 
 def _comp(bar: _ArrangedBar) -> list[Note]:
-    genre = bar.scene.wish.band.genre
-    pitches = _voiced(bar.chord, 62)
-    loud = 0.55 * bar.scene.layers["comp"]
+    genre = bar.context.request.band.genre
+    pitches = _voicing(bar.chord, 62)
+    loud = 0.55 * bar.context.layers["comp"]
     notes: list[Note] = []
     played = 0
     for at, sign, length in _runs(genres.table().comp[genre.comp[1]]):
@@ -320,17 +321,17 @@ def _comp(bar: _ArrangedBar) -> list[Note]:
                 Note(beat, max(beats, 0.5), ladder[played % len(ladder)] + OCTAVE, loud * 1.1, "comp")
             )
             played += 1
-        elif not (at and bar.scene.rng.random() < bar.chance):
+        elif not (at and bar.context.rng.random() < bar.chance):
             accent = loud * (1.05 if at % 8 == 4 else 0.95)
             notes += [Note(beat, beats, pitch, accent, "comp") for pitch in pitches]
     return notes
 
 
 def _pad(bar: _ArrangedBar) -> list[Note]:
-    if not bar.scene.wish.band.genre.pad:
+    if not bar.context.request.band.genre.pad:
         return []
-    loud = 0.42 * bar.scene.layers["pad"]
-    return [Note(bar.beat, bar.scene.beats, pitch, loud, "pad") for pitch in _voiced(bar.chord, 64)]
+    loud = 0.42 * bar.context.layers["pad"]
+    return [Note(bar.beat, bar.context.beats, pitch, loud, "pad") for pitch in _voicing(bar.chord, 64)]
 
 
 _WRITERS: Mapping[str, Callable[[_ArrangedBar], list[Note]]] = {

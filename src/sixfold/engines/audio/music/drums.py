@@ -1,4 +1,4 @@
-"""Drums: skins that sing, wires, metal, wood and hands, each as one stroke."""
+"""Synthesis of single drum strokes."""
 
 from __future__ import annotations
 
@@ -40,19 +40,21 @@ def _time(seconds: float) -> Array:
 
 
 def _skin(high: float, low: float, fall: float, seconds: float) -> Array:
-    """A membrane whose pitch falls from `high` to `low` Hz."""
+    """Return a membrane whose pitch falls from `high` to `low` Hz."""
     time = _time(seconds)
     phase = math.tau * (low * time + (high - low) * fall * (1 - np.exp(-time / fall)))
-    return (np.sin(phase) * synthesis.dying(time.size, seconds)).astype(np.float32)
+    return (np.sin(phase) * synthesis.decay(time.size, seconds)).astype(np.float32)
 
 
-def _hiss(rng: np.random.Generator, low: float, high: float, seconds: float, whole: float = 0.0) -> Array:
-    length = round((whole or seconds * 1.2) * RATE)
-    return synthesis.shaped(length, rng, low, high) * synthesis.dying(length, seconds)
+def _hiss(
+    rng: np.random.Generator, low: float, high: float, seconds: float, length_seconds: float = 0.0
+) -> Array:
+    length = round((length_seconds or seconds * 1.2) * RATE)
+    return synthesis.band_noise(length, rng, low, high) * synthesis.decay(length, seconds)
 
 
-def _over(*waves: Array) -> Array:
-    """Waves from one moment on."""
+def _mix(*waves: Array) -> Array:
+    """Return the sum of waves that start at the same time."""
     out = np.zeros(max(wave.size for wave in waves), np.float32)
     for wave in waves:
         out[: wave.size] += wave
@@ -60,14 +62,14 @@ def _over(*waves: Array) -> Array:
 
 
 def kick(rng: np.random.Generator) -> Array:
-    """A bass drum."""
-    return synthesis.rise(_over(_skin(160, 48, 0.035, 0.42), 0.12 * _hiss(rng, 1500, 6000, 0.02)), 0.001)
+    """Return a bass drum."""
+    return synthesis.rise(_mix(_skin(160, 48, 0.035, 0.42), 0.12 * _hiss(rng, 1500, 6000, 0.02)), 0.001)
 
 
 def snare(rng: np.random.Generator) -> Array:
-    """A snare drum."""
+    """Return a snare drum."""
     return synthesis.rise(
-        _over(
+        _mix(
             0.55 * _skin(250, 178, 0.02, 0.16),
             0.3 * _hiss(rng, 900, 9000, 0.24),
             0.2 * _skin(420, 330, 0.01, 0.1),
@@ -77,27 +79,27 @@ def snare(rng: np.random.Generator) -> Array:
 
 
 def hat(rng: np.random.Generator) -> Array:
-    """Two cymbals, shut."""
+    """Return a closed hi-hat."""
     return synthesis.rise(0.5 * _hiss(rng, 6500, 16000, 0.07), 0.0007)
 
 
 def open_hat(rng: np.random.Generator) -> Array:
-    """Two cymbals, open."""
+    """Return an open hi-hat."""
     return synthesis.rise(0.45 * _hiss(rng, 6000, 16000, 0.4), 0.0007)
 
 
 def clap(rng: np.random.Generator) -> Array:
-    """Hands."""
-    whole = 0.5 * _hiss(rng, 900, 4500, 0.2)
-    for late in (0.011, 0.022):
-        begin = round(late * RATE)
+    """Return a hand clap."""
+    wave = 0.5 * _hiss(rng, 900, 4500, 0.2)
+    for delay in (0.011, 0.022):
+        begin = round(delay * RATE)
         part = 0.5 * _hiss(rng, 900, 4500, 0.03)
-        whole[begin : begin + part.size] += part
-    return synthesis.rise(whole, 0.001)
+        wave[begin : begin + part.size] += part
+    return synthesis.rise(wave, 0.001)
 
 
 def rim(rng: np.random.Generator) -> Array:
-    """A stick on the rim."""
+    """Return a rim shot."""
     wood = synthesis.ring(
         Partials(
             np.array([830.0, 1710.0, 2450.0]),
@@ -107,7 +109,7 @@ def rim(rng: np.random.Generator) -> Array:
         ),
         round(0.12 * RATE),
     )
-    return synthesis.rise(_over(wood, 0.15 * _hiss(rng, 2000, 8000, 0.02)), 0.0008)
+    return synthesis.rise(_mix(wood, 0.15 * _hiss(rng, 2000, 8000, 0.02)), 0.0008)
 
 
 def _metal(rng: np.random.Generator, seconds: float, low: float, high: float, share: float) -> Array:
@@ -120,7 +122,7 @@ def _metal(rng: np.random.Generator, seconds: float, low: float, high: float, sh
     )
     length = round(seconds * RATE)
     return synthesis.rise(
-        _over(
+        _mix(
             share * synthesis.ring(partials, length),
             (1 - share) * 0.4 * _hiss(rng, high / 2, 15000, seconds * 0.7),
         ),
@@ -129,28 +131,28 @@ def _metal(rng: np.random.Generator, seconds: float, low: float, high: float, sh
 
 
 def ride(rng: np.random.Generator) -> Array:
-    """A ride cymbal."""
+    """Return a ride cymbal."""
     return _metal(rng, 1.1, 2800, 9500, 0.75)
 
 
 def cymbal(rng: np.random.Generator) -> Array:
-    """A crash."""
+    """Return a crash cymbal."""
     return _metal(rng, 2.2, 1800, 12000, 0.35)
 
 
 def shaker(rng: np.random.Generator) -> Array:
-    """Seeds in a gourd."""
+    """Return a shaker."""
     return synthesis.rise(0.6 * _hiss(rng, 4500, 12000, 0.09), 0.018)
 
 
 def brush(rng: np.random.Generator) -> Array:
-    """Wires drawn over a skin."""
+    """Return a brush on a snare drum."""
     return synthesis.rise(0.5 * _hiss(rng, 1800, 8000, 0.16), 0.02)
 
 
 def timpani(rng: np.random.Generator) -> Array:
-    """A kettledrum, tuned to no key in particular."""
-    return synthesis.rise(_over(_skin(100, 82, 0.05, 1.3), 0.1 * _hiss(rng, 100, 700, 0.1)), 0.003)
+    """Return an untuned kettledrum."""
+    return synthesis.rise(_mix(_skin(100, 82, 0.05, 1.3), 0.1 * _hiss(rng, 100, 700, 0.1)), 0.003)
 
 
 STROKES: Mapping[str, Callable[[np.random.Generator], Array]] = {

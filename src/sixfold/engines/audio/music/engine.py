@@ -1,4 +1,4 @@
-"""The engine of `music-diffusion`: a prompt's band plays for exactly so long, in key and in time."""
+"""Engine of `music-diffusion`: instrumental music from a prompt, of exact length, key and tempo."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from sixfold.engines.audio import files
 from sixfold.engines.audio.music import arrangement, genres, lyrics, render, theory
 from sixfold.engines.audio.music.arrangement import ArrangedSong, SongRequest, SongSection
 
-_COMPOSED, _PLAYED = 0.1, 0.85  # of the progress
+# Progress after composition and after rendering.
+_COMPOSED, _RENDERED = 0.1, 0.85
 NO_VOICE = (
     "no voice sings here: the lyrics shape sections and melody, and an instrument plays what would be sung "
     "(singing needs a model with weights)"
@@ -17,15 +18,15 @@ NO_VOICE = (
 
 
 class MusicEngine:
-    """Instrumental music from words; the same inputs give the same bytes."""
+    """Generates instrumental music; the same inputs give the same bytes."""
 
     name = "arranger"
     version = "1"
 
     def run(self, task: Task, context: Context) -> Result:
-        """One piece."""
+        """Return one piece of the requested duration."""
         inputs = task.inputs
-        wish = SongRequest(
+        request = SongRequest(
             band=genres.band(str(inputs["prompt"])),
             home=theory.key(str(inputs["key"])),
             tempo=float(inputs["bpm"]),
@@ -33,36 +34,36 @@ class MusicEngine:
             candidates=int(inputs["steps"]),
         )
         seconds = float(inputs["duration"])
-        stanzas = lyrics.read(str(inputs.get("lyrics") or ""))
+        stanzas = lyrics.parse(str(inputs.get("lyrics") or ""))
         if stanzas:
             context.log(NO_VOICE)
-        parts = arrangement.sections(bars(wish, seconds), stanzas)
-        made = recorded(wish, parts, seconds, context)
-        return Result((files.written(made, "mp3", context.scratch / "music.mp3"),))
+        parts = arrangement.sections(bars(request, seconds), stanzas)
+        signal = render_song(request, parts, seconds, context)
+        return Result((files.write(signal, "mp3", context.scratch / "music.mp3"),))
 
 
-def bars(wish: SongRequest, seconds: float) -> int:
-    """How many bars it takes to fill so many seconds."""
-    bar = wish.band.genre.beats * 60 / wish.tempo
+def bars(request: SongRequest, seconds: float) -> int:
+    """Return the number of bars that fill a duration."""
+    bar = request.band.genre.beats * 60 / request.tempo
     return max(1, -(-round(seconds * 1000) // round(bar * 1000)))
 
 
-def recorded(
-    wish: SongRequest, parts: Sequence[SongSection], seconds: float, context: Context
+def render_song(
+    request: SongRequest, parts: Sequence[SongSection], seconds: float, context: Context
 ) -> render.Array:
-    """The song as sound, its plan in the log."""
-    song = arrangement.arranged(wish, parts)
-    context.log(f"{wish.band.told}; {told(song)}")
+    """Render the song as audio and log its structure."""
+    song = arrangement.arrange(request, parts)
+    context.log(f"{request.band.description}; {describe(song)}")
     context.progress(_COMPOSED)
 
-    def step(part: float) -> None:
-        context.progress(_COMPOSED + (_PLAYED - _COMPOSED) * part)
+    def progress(fraction: float) -> None:
+        context.progress(_COMPOSED + (_RENDERED - _COMPOSED) * fraction)
 
-    made = render.played(song, wish, seconds, step)
-    context.progress(_PLAYED)
-    return made
+    signal = render.render(song, request, seconds, progress)
+    context.progress(_RENDERED)
+    return signal
 
 
-def told(song: ArrangedSong) -> str:
-    """A song's sections in words: `verse 8, chorus 8`."""
+def describe(song: ArrangedSong) -> str:
+    """Return a song's sections as text, such as `verse 8, chorus 8 bars`."""
     return ", ".join(f"{section.name} {section.bars}" for section in song.sections) + " bars"

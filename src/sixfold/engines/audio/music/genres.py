@@ -1,4 +1,4 @@
-"""Words to a band: which genre a prompt calls for, who leads, how lively it is, and what it does without."""
+"""Choice of a genre, a lead instrument, energy and omitted parts from a prompt."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FALLBACK = "pop"
 _NOT = re.compile(r"\b(?:no|without|not|minus) (?:\w+ )?$")
 _LIVELY = ((re.compile(r"energetic|fast|driving|aggressive|powerful|loud|intense|wild|epic"), 0.2),)
 _STILL = ((re.compile(r"slow|soft|quiet|gentle|calm|sparse|minimal|tender|sad|melanchol\w+|sleepy"), -0.2),)
-# What a prompt may leave out or ask for: the part, and its words.
+# Parts that a prompt may exclude, with their words.
 _PARTS = {
     "drums": re.compile(r"drums?|percussion|beats?\b|drumless"),
     "bass": re.compile(r"\bbass\b"),
@@ -25,7 +25,7 @@ _PARTS = {
 
 @dataclass(frozen=True, slots=True)
 class Genre:
-    """One row of `genres.toml`."""
+    """A row of `genres.toml`."""
 
     name: str
     words: re.Pattern[str]
@@ -48,7 +48,7 @@ class Genre:
 
 @dataclass(frozen=True, slots=True)
 class GenreBand:
-    """A genre as one prompt wants it."""
+    """A genre with the lead, energy and excluded parts of a prompt."""
 
     genre: Genre
     lead: str
@@ -56,15 +56,15 @@ class GenreBand:
     without: frozenset[str] = field(default_factory=frozenset[str])
 
     @property
-    def told(self) -> str:
-        """The band in words."""
+    def description(self) -> str:
+        """The choices as text, for logs."""
         parts = [f"genre {self.genre.name}", f"lead {self.lead}", f"energy {self.energy:.2f}"]
         return ", ".join(parts + [f"no {part}" for part in sorted(self.without)])
 
 
 @dataclass(frozen=True, slots=True)
 class GenreTable:
-    """All of `genres.toml`."""
+    """The contents of `genres.toml`."""
 
     genres: Mapping[str, Genre]
     drums: Mapping[str, Mapping[str, str]]
@@ -75,7 +75,7 @@ class GenreTable:
 
 @cache
 def table() -> GenreTable:
-    """The table, read once."""
+    """Return the table, which is read once."""
     text = resources.files("sixfold.engines.audio.music").joinpath("genres.toml").read_text("utf-8")
     document: dict[str, Any] = tomllib.loads(text)
     genres = {name: _genre(name, row) for name, row in document["genres"].items()}
@@ -84,33 +84,33 @@ def table() -> GenreTable:
 
 
 def _genre(name: str, row: Mapping[str, Any]) -> Genre:
-    facts = {key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}
-    return Genre(**{**facts, "name": name, "words": re.compile(row["words"])})
+    values = {key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}
+    return Genre(**{**values, "name": name, "words": re.compile(row["words"])})
 
 
 def band(prompt: str) -> GenreBand:
-    """The band that a prompt calls for: the genre named first, with the instrument and the mood it names."""
+    """Return the band for a prompt: the first genre, lead instrument and moods that it names."""
     text = prompt.casefold()
     known = table()
-    found = {name: at for name, row in known.genres.items() if (at := _first(row.words, text)) is not None}
-    genre = known.genres[min(found, key=lambda name: found[name])] if found else known.genres[_FALLBACK]
-    named = {name: at for name, words in known.leads.items() if (at := _first(words, text)) is not None}
-    lead = min(named, key=lambda name: named[name]) if named else genre.lead
+    genres = {name: at for name, row in known.genres.items() if (at := _first(row.words, text)) is not None}
+    genre = known.genres[min(genres, key=lambda name: genres[name])] if genres else known.genres[_FALLBACK]
+    leads = {name: at for name, words in known.leads.items() if (at := _first(words, text)) is not None}
+    lead = min(leads, key=lambda name: leads[name]) if leads else genre.lead
     energy = genre.energy + sum(
         shift for words, shift in (*_LIVELY, *_STILL) if _first(words, text) is not None
     )
-    without = frozenset(part for part, words in _PARTS.items() if _denied(words, text))
+    without = frozenset(part for part, words in _PARTS.items() if _excluded(words, text))
     return GenreBand(genre, lead, min(1.0, max(0.1, energy)), without)
 
 
 def _first(words: re.Pattern[str], text: str) -> int | None:
-    """Where a word stands first that is not denied (`no guitar`)."""
-    places = (found.start() for found in words.finditer(text))
-    return next((at for at in places if not _NOT.search(text[max(0, at - 20) : at])), None)
+    """Return the position of the first word that is not negated (`no guitar`)."""
+    positions = (match.start() for match in words.finditer(text))
+    return next((at for at in positions if not _NOT.search(text[max(0, at - 20) : at])), None)
 
 
-def _denied(words: re.Pattern[str], text: str) -> bool:
+def _excluded(words: re.Pattern[str], text: str) -> bool:
     return any(
-        _NOT.search(text[max(0, found.start() - 20) : found.start()]) or found[0].endswith("less")
-        for found in words.finditer(text)
+        _NOT.search(text[max(0, match.start() - 20) : match.start()]) or match[0].endswith("less")
+        for match in words.finditer(text)
     )

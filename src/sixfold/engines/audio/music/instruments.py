@@ -1,4 +1,4 @@
-"""Who plays: each voice as the partials it has, how they come and go, and the noise it makes."""
+"""Instruments as additive synthesis: partials, envelopes and noise."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 from sixfold.engines.audio.music import synthesis
 from sixfold.engines.audio.music.synthesis import RATE, Array, Partials
 
-_FOR_EVER = 1e4  # seconds
-_MOST = 28
+_SUSTAINED = 1e4  # seconds
+_MAX_PARTIALS = 28
 
 
 def _saw(number: Array) -> Array:
@@ -53,12 +53,11 @@ def _formants(number: Array) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class InstrumentVoice:
-    """One instrument.
+    """The parameters of an instrument.
 
-    `cut` is above which multiple of its own pitch (plus 300 Hz) it grows dull; `life` the seconds until a
-    plucked note of 220 Hz is silent (0: it is held), its partials dying by `damp` sooner; `cents` are the
-    strings or players beside each other; `ratios` are for what has no whole-number partials; `vibrato` is in
-    cents.
+    `cut` is the low-pass corner as a multiple of the pitch (plus 300 Hz); `life` the decay in seconds of a
+    note of 220 Hz (0 for sustained notes), shorter for higher partials by `damp`; `cents` are detuned unison
+    voices; `ratios` replace harmonic partials; `vibrato` is in cents.
     """
 
     law: Callable[[Array], Array]
@@ -133,27 +132,27 @@ VOICES: Mapping[str, InstrumentVoice] = {
 }
 
 
-def sounded(
+def synthesize(
     voice: InstrumentVoice, pitch: int, loud: float, seconds: float, rng: np.random.Generator
 ) -> Array:
-    """A note, mono or stereo, with its release; about as loud whoever plays it."""
+    """Return a note, mono or stereo, with its release, at about the same level for all instruments."""
     held = max(64, round(seconds * RATE))
     length = held + round(voice.release * RATE)
     wave = synthesis.ring(_partials(voice, pitch, loud, rng), length)
     if voice.vibrato:
-        wave = _wavering(wave, voice.vibrato)
+        wave = _with_vibrato(wave, voice.vibrato)
     if voice.breath:
         hertz = synthesis.pitch_hertz(pitch)
-        wave = wave + synthesis.shaped(length, rng, hertz, 4 * hertz) * np.float32(voice.breath)
+        wave = wave + synthesis.band_noise(length, rng, hertz, 4 * hertz) * np.float32(voice.breath)
     if voice.drive:
         wave = np.tanh(wave * np.float32(1.5 * voice.drive)) / np.float32(math.sqrt(1 + voice.drive))
     wave = synthesis.rise(wave, min(voice.attack, seconds / 2))
-    return synthesis.released(wave, held, voice.release) * np.float32(voice.level)
+    return synthesis.release(wave, held, voice.release) * np.float32(voice.level)
 
 
 def _partials(voice: InstrumentVoice, pitch: int, loud: float, rng: np.random.Generator) -> Partials:
     base = synthesis.pitch_hertz(pitch)
-    count = int(np.clip(15_000 / base, 1, _MOST))
+    count = int(np.clip(15_000 / base, 1, _MAX_PARTIALS))
     number = np.array(voice.ratios) if voice.ratios else np.arange(1.0, count + 1)
     strength = voice.law(number)
     edge = (base * voice.cut + 300) * (0.6 + 0.7 * loud)
@@ -163,23 +162,23 @@ def _partials(voice: InstrumentVoice, pitch: int, loud: float, rng: np.random.Ge
         strength = strength * (0.25 + sum(np.exp(-(((hertz - f) / (0.2 * f)) ** 2)) for f in voice.formants))
     strength = strength / max(1e-9, math.sqrt(float((strength**2).sum())))
     cents = np.array(voice.cents or (0.0,))
-    whole = (hertz[:, None] * 2 ** (cents / 1200)[None]).ravel()
-    each = np.repeat(strength, cents.size) / math.sqrt(cents.size) * 0.3
-    life = np.full(whole.size, _FOR_EVER)
+    all_hertz = (hertz[:, None] * 2 ** (cents / 1200)[None]).ravel()
+    strengths = np.repeat(strength, cents.size) / math.sqrt(cents.size) * 0.3
+    life = np.full(all_hertz.size, _SUSTAINED)
     if voice.life:
-        life = voice.life * (220 / base) ** 0.45 / (1 + voice.damp * (whole / base - 1))
+        life = voice.life * (220 / base) ** 0.45 / (1 + voice.damp * (all_hertz / base - 1))
     if cents.size < 3:
-        return Partials(whole, each, life, rng.uniform(0, math.tau, whole.size))
-    lean = np.tile(np.linspace(-0.7, 0.7, cents.size), strength.size)
-    sides = each[None] * np.sqrt(1 + np.array([[-1.0], [1.0]]) * lean[None])
-    return Partials(whole, sides, life, rng.uniform(0, math.tau, whole.size))
+        return Partials(all_hertz, strengths, life, rng.uniform(0, math.tau, all_hertz.size))
+    pan = np.tile(np.linspace(-0.7, 0.7, cents.size), strength.size)
+    sides = strengths[None] * np.sqrt(1 + np.array([[-1.0], [1.0]]) * pan[None])
+    return Partials(all_hertz, sides, life, rng.uniform(0, math.tau, all_hertz.size))
 
 
-def _wavering(wave: Array, cents: float) -> Array:
-    """The wave with a vibrato that comes in after a moment."""
+def _with_vibrato(wave: Array, cents: float) -> Array:
+    """Return the wave with a vibrato that starts with a delay."""
     time = np.arange(wave.shape[-1]) / RATE
     depth = cents / 1200 * math.log(2) / (math.tau * 5.3) * np.clip((time - 0.12) / 0.35, 0, 1)
-    at = np.arange(wave.shape[-1]) + depth * np.sin(math.tau * 5.3 * time) * RATE
+    position = np.arange(wave.shape[-1]) + depth * np.sin(math.tau * 5.3 * time) * RATE
     if wave.ndim == 1:
-        return np.interp(at, np.arange(wave.size), wave).astype(np.float32)
-    return np.stack([np.interp(at, np.arange(side.size), side) for side in wave]).astype(np.float32)
+        return np.interp(position, np.arange(wave.size), wave).astype(np.float32)
+    return np.stack([np.interp(position, np.arange(side.size), side) for side in wave]).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Lyrics as a composer reads them: sections by their tags, lines, and the syllables of each line."""
+"""Parsing of lyrics into tagged sections and syllables per line."""
 
 from __future__ import annotations
 
@@ -9,43 +9,43 @@ _TAG = re.compile(r"\s*\[\s*([^\]\n]{1,60}?)\s*\]\s*")
 _VOWELS = re.compile(r"[aeiouyäöüáéíóúàèìòùâêîôûåæøœ]+", re.IGNORECASE)
 _WORD = re.compile(r"[^\W\d_]+", re.UNICODE)
 _NAMES = ("intro", "verse", "pre-chorus", "chorus", "bridge", "outro", "hook", "solo", "interlude", "break")
-_ALIKE = {"hook": "chorus", "refrain": "chorus", "pre-chorus": "verse", "solo": "bridge", "break": "bridge"}
-_MOST_SYLLABLES = 24
-MOST_LINES = 400
+_ALIASES = {"hook": "chorus", "refrain": "chorus", "pre-chorus": "verse", "solo": "bridge", "break": "bridge"}
+_MAX_SYLLABLES = 24
+MAX_LINES = 400
 
 
 @dataclass(frozen=True, slots=True)
 class Stanza:
-    """One section: its name in small letters, and the syllables of each of its lines."""
+    """A section: its name in lower case and the syllables of each line."""
 
     name: str
     lines: tuple[int, ...]
 
 
-def read(text: str) -> list[Stanza]:
-    """The stanzas of lyrics; `[Instrumental]` and nothing at all are none."""
-    found: list[tuple[str, list[int]]] = []
-    for line in text.splitlines()[:MOST_LINES]:
+def parse(text: str) -> list[Stanza]:
+    """Return the stanzas of lyrics; empty text and `[Instrumental]` have none."""
+    sections: list[tuple[str, list[int]]] = []
+    for line in text.splitlines()[:MAX_LINES]:
         while tag := _TAG.match(line):
-            found.append((_name(tag[1]), []))
+            sections.append((_name(tag[1]), []))
             line = line[tag.end() :]
         count = syllables(line)
         if count:
-            if not found:
-                found.append(("verse", []))
-            found[-1][1].append(count)
-    stanzas = [Stanza(name, tuple(lines)) for name, lines in found]
+            if not sections:
+                sections.append(("verse", []))
+            sections[-1][1].append(count)
+    stanzas = [Stanza(name, tuple(lines)) for name, lines in sections]
     return [stanza for stanza in stanzas if stanza.name != "instrumental" or stanza.lines]
 
 
 def syllables(line: str) -> int:
-    """About how many syllables a line has."""
+    """Estimate the number of syllables of a line."""
     count = 0
     for word in _WORD.findall(line):
         groups = len(_VOWELS.findall(word))
         silent = word.lower().endswith("e") and groups > 1 and not word.lower().endswith("le")
         count += max(1, groups - silent)
-    return min(count, _MOST_SYLLABLES)
+    return min(count, _MAX_SYLLABLES)
 
 
 def _name(tag: str) -> str:
@@ -53,4 +53,4 @@ def _name(tag: str) -> str:
     known = next(
         (name for name in _NAMES if lowered.startswith(name)), lowered.split()[0] if lowered else "verse"
     )
-    return _ALIKE.get(known, known)
+    return _ALIASES.get(known, known)

@@ -1,4 +1,4 @@
-"""Melodies: a motif, its answer, and what follows from them; of several candidates the best is kept."""
+"""Generation of melodies from motifs, with selection of the best of several candidates."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sixfold.engines.audio.music import theory
 from sixfold.engines.audio.music.score import Note
 from sixfold.engines.audio.music.theory import OCTAVE, Chord, MusicalKey
 
-# Rhythms of one bar of four beats, in eighths; and of three. x begins a note, - holds it, . is silence.
+# Rhythms of a bar of four and of three beats, in eighths: x begins a note, - holds it, . is a rest.
 _RHYTHMS = {
     4: (
         "x-x-xxx-",
@@ -28,15 +28,15 @@ _RHYTHMS = {
 }
 _CLOSING = {4: ("x-x-x---", "x---x---", "x--x----"), 3: ("x-----", "x-x---")}
 _PENTATONIC = {False: (0, 2, 4, 7, 9), True: (0, 3, 5, 7, 10)}
-_CENTRE = 71
+_CENTER = 71
 _REACH = 9
 
 
 @dataclass(frozen=True, slots=True)
 class MelodyLine:
-    """What a melody stands on: its key, its chords (one a bar), beats of a bar, and how busy it is.
+    """The constraints of a melody: key, one chord per bar, beats per bar, and density of notes.
 
-    `syllables` are those of the lines that it is to carry, two bars each; none leave it free.
+    `syllables` are those of the lines of lyrics, two bars each; without any, the rhythm is free.
     """
 
     home: MusicalKey
@@ -45,43 +45,43 @@ class MelodyLine:
     density: float
     pentatonic: bool = False
     syllables: tuple[int, ...] = ()
-    centre: int = _CENTRE
+    center: int = _CENTER
 
 
 def best(line: MelodyLine, rng: np.random.Generator, candidates: int) -> list[Note]:
-    """The best of so many candidates, from beat 0 on."""
-    found = [drawn(line, rng) for _ in range(max(1, candidates))]
-    return max(found, key=lambda notes: worth(notes, line))
+    """Return the best of several candidates, from beat 0 on."""
+    melodies = [generate(line, rng) for _ in range(max(1, candidates))]
+    return max(melodies, key=lambda notes: score(notes, line))
 
 
-def drawn(line: MelodyLine, rng: np.random.Generator) -> list[Note]:
-    """One candidate: bars a b a' c, over and over."""
+def generate(line: MelodyLine, rng: np.random.Generator) -> list[Note]:
+    """Return a candidate with the repeated bar structure a b a c."""
     bars = len(line.chords)
     if line.syllables:
-        rhythm = [_carrying(count, line.beats) for count in line.syllables]
+        rhythm = [_rhythm_for(count, line.beats) for count in line.syllables]
         plan = [bar for pair in rhythm for bar in pair]
         plan = (plan * (bars // len(plan) + 1))[:bars]
     else:
-        plan = _plan(line, bars, rng)
+        plan = _rhythm_plan(line, bars, rng)
     contours = {index: rng.integers(-2, 3, 16) for index in range(3)}
     notes: list[Note] = []
-    pitch = theory.nearest(line.chords[0].classes[int(rng.integers(2))], line.centre)
+    pitch = theory.nearest(line.chords[0].classes[int(rng.integers(2))], line.center)
     for bar, pattern in enumerate(plan):
         shape = contours[(0, 1, 0, 2)[bar % 4]]
-        goal = line.centre + _arch(bar, bars)
+        goal = line.center + _arch(bar, bars)
         for at, length in _onsets(pattern):
             beat = at / 2
             pitch = _next(pitch, line, bar, beat, int(shape[at % 16]), goal)
             accent = 0.74 if at == 0 else 0.66 if beat % 1 == 0 else 0.58
             notes.append(Note(bar * line.beats + beat, length / 2 * 0.94, pitch, accent))
-    return _closed(notes, line)
+    return _close(notes, line)
 
 
 def _arch(bar: int, bars: int) -> float:
     return 4.0 * float(np.sin(np.pi * (bar % 8 + 0.5) / min(8, max(2, bars))))
 
 
-def _plan(line: MelodyLine, bars: int, rng: np.random.Generator) -> list[str]:
+def _rhythm_plan(line: MelodyLine, bars: int, rng: np.random.Generator) -> list[str]:
     motif, answer, turn = (
         _RHYTHMS[line.beats][int(at)] for at in rng.permutation(len(_RHYTHMS[line.beats]))[:3]
     )
@@ -89,54 +89,55 @@ def _plan(line: MelodyLine, bars: int, rng: np.random.Generator) -> list[str]:
     rows = [motif, answer, motif, close, motif, answer, turn, close]
     plan = [rows[bar % 8] for bar in range(bars)]
     if line.density < 0.5:
-        plan = [pattern if bar % 2 == 0 else _held(pattern) for bar, pattern in enumerate(plan)]
-        plan = [_thinned(pattern) for pattern in plan]
+        plan = [pattern if bar % 2 == 0 else _sustain(pattern) for bar, pattern in enumerate(plan)]
+        plan = [_thin(pattern) for pattern in plan]
     if bars > 1:
         plan[-1] = close
     return plan
 
 
-def _held(pattern: str) -> str:
+def _sustain(pattern: str) -> str:
     return "x" + "-" * (len(pattern) - 1)
 
 
-def _thinned(pattern: str) -> str:
-    """Every other note of a rhythm, the one before it held on."""
-    kept, out = False, ""
+def _thin(pattern: str) -> str:
+    """Drop every other note of a rhythm and hold the one before it."""
+    keep, out = False, ""
     for sign in pattern:
-        kept = not kept if sign == "x" else kept
-        out += "x" if sign == "x" and kept else "-" if sign == "x" else sign
-    return out if "x" in out else _held(pattern)
+        keep = not keep if sign == "x" else keep
+        out += "x" if sign == "x" and keep else "-" if sign == "x" else sign
+    return out if "x" in out else _sustain(pattern)
 
 
-def _carrying(count: int, beats: int) -> tuple[str, str]:
-    """Two bars for a line of `count` syllables, with a breath at the end."""
+def _rhythm_for(count: int, beats: int) -> tuple[str, str]:
+    """Return the rhythm of two bars for a line of `count` syllables, with a rest at the end."""
     whole = beats * 4
     usable = whole - 3
     cells = min(count, usable)
-    places = np.unique(np.round(np.linspace(0, usable - 1, cells)).astype(int))
+    positions = np.unique(np.round(np.linspace(0, usable - 1, cells)).astype(int))
     signs = ["-"] * usable + ["-", ".", "."]
-    for place in places:
-        signs[place] = "x"
+    for position in positions:
+        signs[position] = "x"
     text = "".join(signs)
     return text[: whole // 2], text[whole // 2 :]
 
 
 def _onsets(pattern: str) -> list[tuple[int, int]]:
-    """Each note of a rhythm: where it begins, and how long it is, in eighths."""
-    found: list[tuple[int, int]] = []
-    for at, sign in enumerate(pattern):
+    """Return the start and length of each note of a rhythm, in eighths."""
+    onsets: list[tuple[int, int]] = []
+    for position, sign in enumerate(pattern):
         if sign == "x":
-            rest = pattern[at + 1 :]
-            found.append((at, 1 + len(rest) - len(rest.lstrip("-"))))
-    return found
+            rest = pattern[position + 1 :]
+            onsets.append((position, 1 + len(rest) - len(rest.lstrip("-"))))
+    return onsets
 
 
 def _next(pitch: int, line: MelodyLine, bar: int, beat: float, step: int, goal: float) -> int:
-    """The following pitch: a chord's tone on strong beats, else a step of the scale."""
+    """Return the next pitch: a chord tone on strong beats, else a tone of the scale."""
     chord = line.chords[bar]
-    wanted = pitch + step * 2 + 0.25 * (goal - pitch)
-    if beat == 0 and bar % 4 == 3 and chord.has(line.home.tonic):  # a phrase comes home where it can
+    target = pitch + step * 2 + 0.25 * (goal - pitch)
+    # A phrase ends on the tonic if the chord contains it.
+    if beat == 0 and bar % 4 == 3 and chord.has(line.home.tonic):
         return theory.nearest(line.home.tonic, pitch)
     if beat in (0, 2):
         tones = [p for p in range(pitch - 8, pitch + 9) if chord.has(p)]
@@ -144,13 +145,13 @@ def _next(pitch: int, line: MelodyLine, bar: int, beat: float, step: int, goal: 
         steps = _PENTATONIC[line.home.minor] if line.pentatonic else ()
         within = {(line.home.tonic + s) % OCTAVE for s in steps} or set(line.home.scale)
         tones = [p for p in range(pitch - 5, pitch + 6) if p % OCTAVE in within]
-    low, high = line.centre - _REACH, line.centre + _REACH + 3
+    low, high = line.center - _REACH, line.center + _REACH + 3
     inside = [p for p in tones if low <= p <= high] or tones or [pitch]
-    return min(inside, key=lambda p: abs(p - wanted) + (1.5 if p == pitch else 0))
+    return min(inside, key=lambda p: abs(p - target) + (1.5 if p == pitch else 0))
 
 
-def _closed(notes: list[Note], line: MelodyLine) -> list[Note]:
-    """The last note on a tone of the last chord, its root where that is near."""
+def _close(notes: list[Note], line: MelodyLine) -> list[Note]:
+    """Move the last note to the nearest root of the last chord."""
     if not notes:
         return notes
     last = notes[-1]
@@ -158,8 +159,8 @@ def _closed(notes: list[Note], line: MelodyLine) -> list[Note]:
     return [*notes[:-1], Note(last.beat, last.beats, pitch, last.loud)]
 
 
-def worth(notes: Sequence[Note], line: MelodyLine) -> float:
-    """How well a melody sings: steps more than leaps, one summit, many notes, strong beats in the chord."""
+def score(notes: Sequence[Note], line: MelodyLine) -> float:
+    """Rate a melody: small steps, a single highest note, variety, and chord tones on strong beats."""
     if len(notes) < 2:
         return 0.0
     pitches = np.array([note.pitch for note in notes])

@@ -1,7 +1,7 @@
-"""Sounds that ring: sums of dying partials, all of a note's made by one multiplication of matrices.
+"""Additive synthesis of decaying partials by one matrix multiplication per note.
 
-A partial is z to the power of the sample's number. With the number written as 512 a + b, its samples are
-the outer product of two short rows, and the sum over the partials is a product of two small matrices.
+A partial is z to the power of the sample index. With the index written as 512 a + b, its samples are the
+outer product of two short vectors, and the sum over the partials is a product of two small matrices.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ Array = NDArray[Any]  # float32
 
 RATE = 48_000
 _BLOCK = 512
-_SILENT = 6.9  # e to the minus this is a thousandth
+_SILENT = 6.9  # e**-6.9 is a thousandth
 _HIGHEST = 17_000.0  # Hz
-_STEPS = 2.0**20  # to 1: on how many threads a product is made shows in its last bits, which are rounded away
+# Results are rounded to this many steps per unit, because their last bits depend on the number of threads.
+_STEPS = 2.0**20
 
 
 @dataclass(frozen=True, slots=True)
 class Partials:
-    """Each partial's frequency in Hz, strength, seconds to a thousandth, and phase in radians."""
+    """Frequency in Hz, strength, decay to a thousandth in seconds, and phase in radians of each partial."""
 
     hertz: Array
     strength: Array
@@ -33,16 +34,16 @@ class Partials:
 
 
 def pitch_hertz(pitch: float) -> float:
-    """A MIDI pitch in Hz."""
+    """Return the frequency in Hz of a MIDI pitch."""
     return 440.0 * 2 ** ((pitch - 69) / 12)
 
 
 def ring(partials: Partials, length: int) -> Array:
-    """`length` samples of the partials' sum, mono; a strength of two rows gives stereo."""
-    heard = partials.hertz < _HIGHEST
-    hertz, seconds = partials.hertz[heard], partials.seconds[heard]
-    strength = np.atleast_2d(partials.strength)[:, heard]
-    phase = np.atleast_2d(partials.phase)[:, heard]
+    """Return `length` samples of the sum of partials, mono, or stereo if `strength` has two rows."""
+    audible = partials.hertz < _HIGHEST
+    hertz, seconds = partials.hertz[audible], partials.seconds[audible]
+    strength = np.atleast_2d(partials.strength)[:, audible]
+    phase = np.atleast_2d(partials.phase)[:, audible]
     turn = (-_SILENT / np.maximum(seconds, 1e-3) + 2j * math.pi * hertz) / RATE
     blocks = -(-length // _BLOCK)
     outer = _parts(np.exp(np.arange(blocks)[:, None] * (turn * _BLOCK)[None]), -1)
@@ -56,12 +57,12 @@ def ring(partials: Partials, length: int) -> Array:
 
 
 def _parts(values: NDArray[np.complex128], sign: int, axis: int = 1) -> Array:
-    """Real and imaginary parts beside each other, so that a real product gives the product's real part."""
+    """Concatenate real and imaginary parts, so that a real product gives the real part of the product."""
     return np.concatenate([values.real, sign * values.imag], axis=axis)
 
 
 def rise(wave: Array, seconds: float) -> Array:
-    """The wave with a soft beginning."""
+    """Return the wave with a soft attack."""
     count = min(wave.shape[-1], max(2, round(seconds * RATE)))
     shape = (0.5 - 0.5 * np.cos(np.linspace(0, math.pi, count))).astype(np.float32)
     out = wave.copy()
@@ -69,8 +70,8 @@ def rise(wave: Array, seconds: float) -> Array:
     return out
 
 
-def released(wave: Array, held: int, seconds: float) -> Array:
-    """The wave let go after `held` samples, dying in `seconds`."""
+def release(wave: Array, held: int, seconds: float) -> Array:
+    """Return the wave released after `held` samples, fading out in `seconds`."""
     end = min(wave.shape[-1], held + round(seconds * RATE))
     out = wave[..., :end].copy()
     count = end - held
@@ -80,8 +81,8 @@ def released(wave: Array, held: int, seconds: float) -> Array:
     return out
 
 
-def shaped(length: int, rng: np.random.Generator, low: float, high: float) -> Array:
-    """Noise between two frequencies in Hz; its root mean square is 1."""
+def band_noise(length: int, rng: np.random.Generator, low: float, high: float) -> Array:
+    """Return noise between two frequencies in Hz with an RMS of 1."""
     size = max(64, length)
     spectrum = np.fft.rfft(rng.standard_normal(size).astype(np.float32))
     frequency = np.maximum(np.fft.rfftfreq(size, 1 / RATE), 1.0)
@@ -90,6 +91,6 @@ def shaped(length: int, rng: np.random.Generator, low: float, high: float) -> Ar
     return wave / np.float32(max(float(np.sqrt((wave * wave).mean())), 1e-9))
 
 
-def dying(length: int, seconds: float) -> Array:
-    """An envelope that dies away to a thousandth in `seconds`."""
+def decay(length: int, seconds: float) -> Array:
+    """Return an envelope that decays to a thousandth in `seconds`."""
     return np.exp(np.arange(length, dtype=np.float32) * np.float32(-_SILENT / (seconds * RATE)))

@@ -1,4 +1,4 @@
-"""Keys, scales and chords, as numbers."""
+"""Keys, scales and chords as pitch numbers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _KEY = re.compile(
 )
 MAJOR = (0, 2, 4, 5, 7, 9, 11)
 MINOR = (0, 2, 3, 5, 7, 8, 10)
-# A chord's tones above its root, by what stands behind its numeral.
+# The tones of a chord in semitones above its root, by the suffix of its numeral.
 QUALITIES = {
     "": (0, 4, 7),
     "m": (0, 3, 7),
@@ -42,7 +42,7 @@ _DEGREES = ("i", "ii", "iii", "iv", "v", "vi", "vii")
 
 @dataclass(frozen=True, slots=True)
 class MusicalKey:
-    """A tonic (0 is C) and its mode."""
+    """A tonic (0 is C) and a mode."""
 
     tonic: int
     minor: bool = False
@@ -53,13 +53,13 @@ class MusicalKey:
         return tuple((self.tonic + step) % OCTAVE for step in (MINOR if self.minor else MAJOR))
 
     def step(self, pitch: int, steps: int) -> int:
-        """The pitch so many steps of the scale above `pitch`, which need not be in it."""
+        """Return the pitch `steps` of the scale above `pitch`, which need not be in the scale."""
         ladder = self.ladder(pitch - 30, pitch + 30)
         near = min(range(len(ladder)), key=lambda at: (abs(ladder[at] - pitch), ladder[at]))
         return ladder[near + steps]
 
     def ladder(self, low: int, high: int) -> list[int]:
-        """The scale's pitches from `low` to `high`."""
+        """Return the pitches of the scale from `low` to `high`."""
         within = set(self.scale)
         return [pitch for pitch in range(low, high + 1) if pitch % OCTAVE in within]
 
@@ -74,7 +74,7 @@ class Chord:
 
     @property
     def classes(self) -> tuple[int, ...]:
-        """Its pitch classes, from the root up."""
+        """The pitch classes of the chord, from the root up."""
         return tuple((self.root + tone) % OCTAVE for tone in self.tones)
 
     def has(self, pitch: int) -> bool:
@@ -83,28 +83,28 @@ class Chord:
 
 
 def key(text: str) -> MusicalKey:
-    """`C Major`, `F# minor`, `Bbm`; raises `UnusableInput` for what names no key."""
-    found = _KEY.fullmatch(text)
-    if found is None:
+    """Parse a key such as `C Major`, `F# minor` or `Bbm`; raise `UnusableInput`."""
+    match = _KEY.fullmatch(text)
+    if match is None:
         raise UnusableInput(
-            f"key must be a note and a mode, as in `C Major` or `F# Minor`, not `{text[:40]}`"
+            f"key must be a note and a mode such as `C Major` or `F# Minor` (got `{text[:40]}`)"
         )
-    letter, sign, mode = found[1].upper(), (found[2] or "").lower().strip("-"), found[3] or ""
+    letter, sign, mode = match[1].upper(), (match[2] or "").lower().strip("-"), match[3] or ""
     raised = {"sharp": 1, "flat": -1}.get(sign, _SIGNS.get(sign, 0))
     minor = mode == "m" or mode.lower().startswith("min")
     return MusicalKey((_LETTERS[letter] + raised) % OCTAVE, minor)
 
 
 def chord(numeral: str, home: MusicalKey) -> Chord:
-    """A roman numeral in a key: `ii7`, `V/vi`, `bVII`, `IV/3` (its third in the bass)."""
+    """Return the chord of a Roman numeral in a key: `ii7`, `V/vi`, `bVII`, `IV/3` (third in the bass)."""
     name, _, over = numeral.partition("/")
     if over and not over.isdigit():
         target = chord(over, home)
         return chord(name, MusicalKey(target.root, minor=3 in target.tones and name[0].islower()))
-    found = _NUMERAL.fullmatch(name)
-    if found is None:
-        raise ValueError(f"no chord is called {numeral}")
-    sign, degree, rest = found[1], found[2], found[3]
+    match = _NUMERAL.fullmatch(name)
+    if match is None:
+        raise ValueError(f"{numeral} is not a chord")
+    sign, degree, rest = match[1], match[2], match[3]
     steps = MINOR if home.minor else MAJOR
     root = (home.tonic + steps[_DEGREES.index(degree.lower())] + {"b": -1, "#": 1}.get(sign, 0)) % OCTAVE
     quality = f"m{rest}" if degree.islower() and not rest.startswith(("°", "ø", "m", "sus", "5")) else rest
@@ -114,11 +114,11 @@ def chord(numeral: str, home: MusicalKey) -> Chord:
 
 
 def chords(progression: str, home: MusicalKey) -> list[Chord]:
-    """The chords of a line of numerals."""
+    """Return the chords of numerals separated by spaces."""
     return [chord(numeral, home) for numeral in progression.split()]
 
 
 def nearest(pitch_class: int, pitch: float) -> int:
-    """The pitch of a class that lies nearest to `pitch`."""
+    """Return the pitch of a class nearest to `pitch`."""
     base = round(pitch)
     return base + (pitch_class - base + 6) % OCTAVE - 6

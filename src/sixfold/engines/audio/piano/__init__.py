@@ -1,1 +1,1 @@
-"""A piano that composes what it plays."""
+"""Composition and synthesis of piano music."""

@@ -1,4 +1,4 @@
-"""In the old manner: four strict voices beneath, figures above, a middle part in broken chords."""
+"""Baroque style: four-part harmony with figured treble, and a middle section of broken chords."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sixfold.engines.audio.piano.structure import BAR, PieceSection
 Array = voices.Array
 
 _HALF = 2.0  # beats of a chord
-# Where a chord may go, and how gladly.
+# The chords that may follow each chord, with their weights.
 _NEXT: dict[str, tuple[tuple[str, float], ...]] = {
     "I": (("IV", 4), ("V", 1), ("vi", 2), ("ii/3", 2), ("V/3", 2), ("I/3", 4)),
     "I/3": (("IV", 4), ("ii/3", 2), ("I", 2)),
@@ -49,46 +49,46 @@ _RHYTHMS: tuple[tuple[float, ...], ...] = (
 def skeleton(
     home: MusicalKey, sections: Sequence[PieceSection], rng: np.random.Generator
 ) -> tuple[list[Chord], Array]:
-    """The chords, one for each half bar, and their four voices."""
+    """Return the chords, one per half bar, and their four voices."""
     names: list[str] = []
     first: list[str] = []
     for section in sections:
         slots = round(section.bars * BAR / _HALF)
         row = _walk(slots, section.cadence, rng) if section.name == "B" or not first else first
         first = first or row
-        names += _closed(row, slots, section.cadence, rng)
+        names += _with_cadence(row, slots, section.cadence, rng)
     chords = [theory.chord(name, home) for name in names]
     rise = np.sin(np.linspace(0, np.pi * len(sections), len(chords)) % np.pi)
     goal = 68 + 6 * rise + rng.normal(0, 1.2, len(chords))
     goal[-1] = theory.nearest(home.tonic, 70)
-    return chords, voices.led([voices.candidates(chord, home) for chord in chords], home, goal, rng)
+    return chords, voices.lead([voices.candidates(chord, home) for chord in chords], home, goal, rng)
 
 
 def _walk(slots: int, cadence: str, rng: np.random.Generator) -> list[str]:
-    """Chords from one to the next, as they like to follow each other."""
+    """Return a random chord progression."""
     row = ["vi" if cadence == "turn" else "I"]
     while len(row) < slots:
-        names, likes = zip(*_NEXT[row[-1]], strict=True)
-        row.append(str(rng.choice(names, p=np.array(likes) / sum(likes))))
+        names, weights = zip(*_NEXT[row[-1]], strict=True)
+        row.append(str(rng.choice(names, p=np.array(weights) / sum(weights))))
     return row
 
 
-def _closed(row: Sequence[str], slots: int, cadence: str, rng: np.random.Generator) -> list[str]:
-    """The row at the wanted length, closed by a cadence that follows from what stands before it."""
-    filled = [*row, *["I", "IV", "V", "I"] * 4][:slots]
-    closes = [list(close)[-slots:] for close in _CADENCES[cadence]]
-    order = [closes[int(at)] for at in rng.permutation(len(closes))]
+def _with_cadence(row: Sequence[str], slots: int, cadence: str, rng: np.random.Generator) -> list[str]:
+    """Return the progression at the given length, ending in a cadence that fits the chord before it."""
+    progression = [*row, *["I", "IV", "V", "I"] * 4][:slots]
+    cadences = [list(close)[-slots:] for close in _CADENCES[cadence]]
+    order = [cadences[int(at)] for at in rng.permutation(len(cadences))]
     for close in order:
-        before = filled[: slots - len(close)]
+        before = progression[: slots - len(close)]
         if not before or close[0] in [name for name, _ in _NEXT[before[-1]]]:
             return [*before, *close]
     close = order[0]
-    before = [*filled[: slots - len(close) - 1], "I" if close[0] != "I" else "V"]
+    before = [*progression[: slots - len(close) - 1], "I" if close[0] != "I" else "V"]
     return [*before, *close]
 
 
 def compose(home: MusicalKey, sections: Sequence[PieceSection], rng: np.random.Generator) -> list[Note]:
-    """The notes of the whole piece."""
+    """Compose the whole piece."""
     chords, rows = skeleton(home, sections, rng)
     main, other = (_RHYTHMS[int(at)] for at in rng.permutation(len(_RHYTHMS))[:2])
     notes: list[Note] = []
@@ -103,14 +103,14 @@ def compose(home: MusicalKey, sections: Sequence[PieceSection], rng: np.random.G
                 notes += _broken(place)
             else:
                 rhythm = other if slot % 4 == 3 or (section.name == "A'" and slot % 2) else main
-                notes += _figured(place, rhythm, rng)
+                notes += _figured_slot(place, rhythm, rng)
         if last:
             notes += _final(rows[-2 if len(rows) > 1 else -1], (len(chords) - min(2, slots)) * _HALF, home)
     return notes
 
 
 class _Slot:
-    """Half a bar: its chord, where the voices stand, and where they go."""
+    """Half a bar: its chord and the voices in it and in the next one."""
 
     def __init__(self, beat: float, chord: Chord, now: Array, after: Array, home: MusicalKey) -> None:
         self.beat = beat
@@ -120,8 +120,8 @@ class _Slot:
         self.home = home
 
 
-def _figured(slot: _Slot, rhythm: Sequence[float], rng: np.random.Generator) -> list[Note]:
-    """A figure in the treble, held middle voices, a bass that walks."""
+def _figured_slot(slot: _Slot, rhythm: Sequence[float], rng: np.random.Generator) -> list[Note]:
+    """Return a treble figure, held middle voices and a walking bass."""
     notes: list[Note] = []
     beat = slot.beat
     for count, (length, pitch) in enumerate(zip(rhythm, _figure(slot, len(rhythm), rng), strict=True)):
@@ -140,29 +140,30 @@ def _figured(slot: _Slot, rhythm: Sequence[float], rng: np.random.Generator) -> 
 
 
 def _figure(slot: _Slot, count: int, rng: np.random.Generator) -> list[int]:
-    """`count` notes from this treble note towards the next: by steps where it is near, else by the chord."""
+    """Return `count` notes from this treble note toward the next one, by steps or by chord tones."""
     start, goal = slot.now[3], slot.after[3]
     ladder = slot.home.ladder(start - 14, start + 14)
     tones = [pitch for pitch in range(start - 9, start + 10) if slot.chord.has(pitch)]
-    here = min(range(len(ladder)), key=lambda at: abs(ladder[at] - start))
-    there = min(range(len(ladder)), key=lambda at: abs(ladder[at] - goal))
-    gap = there - here
+    start_index = min(range(len(ladder)), key=lambda at: abs(ladder[at] - start))
+    goal_index = min(range(len(ladder)), key=lambda at: abs(ladder[at] - goal))
+    gap = goal_index - start_index
     if abs(gap) >= count:
-        way = np.linspace(start, goal, count + 1)[1:-1]
-        return [start, *[min(tones, key=lambda tone, at=at: abs(tone - at)) for at in way]][:count]
+        targets = np.linspace(start, goal, count + 1)[1:-1]
+        return [start, *[min(tones, key=lambda tone, at=at: abs(tone - at)) for at in targets]][:count]
     toward = 1 if gap > 0 or (gap == 0 and rng.random() < 0.5) else -1
     spare = count - abs(gap)
     out = max(0, spare // 2)
-    path = [here]
+    path = [start_index]
     for turn in range(1, count):
         path.append(path[-1] - toward if turn <= out else path[-1] + toward)
-    if path[-1] == there:  # the goal is not said before it comes
-        path[-1] = there + toward
+    # The target note is not anticipated.
+    if path[-1] == goal_index:
+        path[-1] = goal_index + toward
     return [ladder[int(np.clip(at, 0, len(ladder) - 1))] for at in path[:count]]
 
 
 def _broken(slot: _Slot) -> list[Note]:
-    """The chord as a figure of sixteenths over its held bass."""
+    """Return the chord as broken sixteenths over a held bass."""
     low, tenor, alto, treble = slot.now
     figure = (low, tenor, alto, treble, alto, treble, alto, tenor)
     notes = [Note(slot.beat, _HALF * 0.98, low, 0.55)]
@@ -173,7 +174,7 @@ def _broken(slot: _Slot) -> list[Note]:
 
 
 def _final(row: Array, beat: float, home: MusicalKey) -> list[Note]:
-    """The last chord, spread from the bass up."""
+    """Return the last chord as an arpeggio."""
     low = theory.nearest(home.tonic, 40)
     pitches = sorted({low, *(int(pitch) for pitch in row)})
     return [Note(beat + 0.05 * at, BAR - 0.05 * at, pitch, 0.56) for at, pitch in enumerate(pitches)]

@@ -1,4 +1,4 @@
-"""The engine: a composer in three manners, and the piano that plays what it wrote."""
+"""Engine for piano music in three styles, composed and synthesized."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ from sixfold.engines.audio.piano.structure import PieceSection
 from sixfold.engines.image.scene import noise
 
 _FORMAT = "mp3"
-_COMPOSED, _PLAYED = 0.1, 0.8  # of the progress
+# Progress after composition and after playing.
+_COMPOSED, _PLAYED = 0.1, 0.8
 
 
 @dataclass(frozen=True, slots=True)
 class PlayingStyle:
-    """How a model composes, how much its dynamics move, and how late its off-beats come at 120 BPM."""
+    """A style: its composer, the depth of its dynamics, and the delay of off-beats at 120 BPM, in beats."""
 
     compose: Callable[[MusicalKey, Sequence[PieceSection], np.random.Generator], list[Note]]
     depth: float
     swing: float = 0.0
 
 
-MANNERS = {
+STYLES = {
     "open-piano-baroque": PlayingStyle(baroque.compose, 0.14),
     "open-piano-jazz": PlayingStyle(jazz.compose, 0.18, 1 / 6),
     "open-piano-minimal": PlayingStyle(minimal.compose, 0.3),
@@ -37,47 +38,46 @@ MANNERS = {
 
 
 class PianoEngine:
-    """Composes and plays; the same inputs give the same bytes."""
+    """Composes and plays piano music; the same inputs give the same bytes."""
 
     name = "piano"
     version = "1"
 
     def run(self, task: Task, context: Context) -> Result:
-        """One piece of exactly `bars` bars at `tempo`."""
+        """Return one piece of exactly `bars` bars at `tempo`."""
         inputs = task.inputs
         home = theory.key(str(inputs["key"]))
-        notes = composed(
+        notes = compose(
             str(inputs["model"]), home, int(inputs["bars"]), int(inputs["tempo"]), int(inputs["seed"])
         )
         context.progress(_COMPOSED)
-        return performed(notes, task, context)
+        return perform(notes, task, context)
 
 
-def composed(model: str, home: MusicalKey, bars: int, tempo: int, seed: int) -> list[Note]:
-    """What one of `MANNERS` writes."""
-    manner = MANNERS[model]
+def compose(model: str, home: MusicalKey, bars: int, tempo: int, seed: int) -> list[Note]:
+    """Compose a piece in one of `STYLES`."""
+    style = STYLES[model]
     sections = structure.form(bars)
-    notes = manner.compose(home, sections, noise.stream(seed, model))
-    late = manner.swing * float(np.clip(1.25 - tempo / 480, 0.6, 1.05))
-    return structure.phrased(
-        list(score.swung(score.cut(notes, bars * structure.BAR), late)), sections, manner.depth
+    notes = style.compose(home, sections, noise.stream(seed, model))
+    delay = style.swing * float(np.clip(1.25 - tempo / 480, 0.6, 1.05))
+    return structure.apply_dynamics(
+        list(score.swing(score.cut(notes, bars * structure.BAR), delay)), sections, style.depth
     )
 
 
-def performed(notes: Sequence[Note], task: Task, context: Context) -> Result:
-    """The notes at the piano that the task asks for, as a file."""
+def perform(notes: Sequence[Note], task: Task, context: Context) -> Result:
+    """Return the notes as an audio file of the requested piano."""
     inputs = task.inputs
     tempo, bars, seed = int(inputs["tempo"]), int(inputs["bars"]), int(inputs["seed"])
     sound = strings.SOUNDS[str(inputs["sound"])]
     seconds = bars * structure.BAR * 60 / tempo
 
-    def step(part: float) -> None:
-        context.progress(_COMPOSED + (_PLAYED - _COMPOSED) * part)
+    def progress(fraction: float) -> None:
+        context.progress(_COMPOSED + (_PLAYED - _COMPOSED) * fraction)
 
-    dry = render.played(notes, tempo, seconds, render.Piano(sound, seed), step)
+    dry = render.play(notes, tempo, seconds, render.Piano(sound, seed), progress)
     context.progress(_PLAYED)
-    made = render.recorded(dry, sound, seed)
+    signal = render.add_room(dry, sound, seed)
     context.progress(0.95)
-    return Result(
-        (files.written(made, _FORMAT, context.scratch / f"piano.{_FORMAT}"),), {"notes": len(notes)}
-    )
+    path = context.scratch / f"piano.{_FORMAT}"
+    return Result((files.write(signal, _FORMAT, path),), {"notes": len(notes)})

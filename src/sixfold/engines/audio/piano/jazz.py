@@ -1,4 +1,4 @@
-"""Swing for two hands: chains of ii and V, chords without roots on the left, a running line on the right."""
+"""Jazz style: ii-V progressions, rootless voicings in the left hand, a running line in the right hand."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ROWS = {
     "B": ("V7/vi V7/vi vi7 vi7 V7/V V7/V V7 V7", "IVmaj7 IVmaj7 ii7 V7 6 vi7 ii7 V7"),
 }
 _CLOSES = {"half": "ii7 V7", "full": "ii7 V7 6 6", "turn": "ii7 V7", "end": "ii7 V7 6 6"}
-# The rhythm of a line, in eighths over two bars: x is played, o is held, . is silence.
+# Rhythms of a line in eighths over two bars: x is played, o is held, . is a rest.
 _LINES = (
     ".xxxxxxx xxxxxo..",
     "x.xxxxxx xoo...xx",
@@ -33,19 +33,19 @@ _DORIAN, _ALTERED = (0, 2, 3, 5, 7, 9, 10), (0, 1, 4, 5, 7, 8, 10)
 
 
 def changes(home: MusicalKey, sections: Sequence[PieceSection], rng: np.random.Generator) -> list[Chord]:
-    """The chords, one for each half bar."""
-    chosen = {name: rows[int(rng.integers(len(rows)))].split() for name, rows in _ROWS.items()}
+    """Return the chords, one per half bar."""
+    rows_by_section = {name: rows[int(rng.integers(len(rows)))].split() for name, rows in _ROWS.items()}
     names: list[str] = []
     for section in sections:
         slots = round(section.bars * BAR / _HALF)
         close = _CLOSES[section.cadence].split()[-slots:]
-        row = (chosen[section.name[0]] * (slots // 8 + 1))[: slots - len(close)]
+        row = (rows_by_section[section.name[0]] * (slots // 8 + 1))[: slots - len(close)]
         names += [*row, *close]
     return [theory.chord(name if name[0] in "IViv" else f"I{name}", home) for name in names]
 
 
 def compose(home: MusicalKey, sections: Sequence[PieceSection], rng: np.random.Generator) -> list[Note]:
-    """The notes of the whole piece, straight: swing comes with the playing."""
+    """Compose the whole piece without swing, which is added later."""
     chords = changes(home, sections, rng)
     notes: list[Note] = []
     left = 57.0
@@ -58,7 +58,7 @@ def compose(home: MusicalKey, sections: Sequence[PieceSection], rng: np.random.G
         last = begin + slots == len(chords)
         for bar in range(section.bars - (1 if last else 0)):
             pair = chords[begin + 2 * bar : begin + 2 * bar + 2]
-            comp, left = _comped((section.bar + bar) * BAR, pair, left, own)
+            comp, left = _comp((section.bar + bar) * BAR, pair, left, own)
             notes += comp
         notes += _line(section, chords[begin : begin + slots], own, last)
     notes += _final(home, len(chords) * _HALF - BAR)
@@ -66,26 +66,27 @@ def compose(home: MusicalKey, sections: Sequence[PieceSection], rng: np.random.G
 
 
 def rootless(chord: Chord, near: float) -> list[int]:
-    """Third, fifth or sixth, seventh, ninth: in the order that lies nearest to `near`."""
+    """Return third, fifth or sixth, seventh and ninth in the inversion nearest to `near`."""
     third, fifth, seventh = chord.tones[1:4]
     sixth = 9 if (third, seventh) == (4, 10) else fifth
     ninth = 14
-    if seventh == 9:  # where the chord is home, its root is there
+    # The tonic chord contains its root.
+    if seventh == 9:
         seventh = 12
     forms = ((third, sixth, seventh, ninth), (seventh - 12, ninth - 12, third, sixth))
-    found: list[list[int]] = []
+    voicings: list[list[int]] = []
     for form in forms:
         for octave in (36, 48, 60):
             pitches = [chord.root + octave + tone for tone in form]
             if pitches[0] >= 49:
-                found.append(pitches)
-    return min(found, key=lambda pitches: abs(float(np.mean(pitches)) - near))
+                voicings.append(pitches)
+    return min(voicings, key=lambda pitches: abs(float(np.mean(pitches)) - near))
 
 
-def _comped(
+def _comp(
     beat: float, pair: Sequence[Chord], near: float, rng: np.random.Generator
 ) -> tuple[list[Note], float]:
-    """A bar of the left hand: roots on the strong beats, chords between them."""
+    """Return a bar of the left hand: roots on strong beats, chords between them."""
     notes: list[Note] = []
     for half, chord in enumerate(pair):
         if half == 0 or chord != pair[0]:
@@ -110,31 +111,32 @@ def _scale(chord: Chord) -> tuple[int, ...]:
 
 
 def _line(section: PieceSection, chords: Sequence[Chord], rng: np.random.Generator, last: bool) -> list[Note]:
-    """The right hand over a section: guide tones on the beat, steps and half steps towards them."""
+    """Return the right hand of a section: guide tones on the beat, approached by steps and half steps."""
     notes: list[Note] = []
-    pitch, way = 74, -1
+    pitch, direction = 74, -1
     eighths = section.bars * 8 - (8 if last else 0)
     plan = "".join(
         _LINES[int(rng.integers(len(_LINES)))].replace(" ", "") for _ in range(-(-section.bars // 2))
     )[:eighths]
     for at, sign in enumerate(plan):
         if sign == "o" and notes:
-            held = notes[-1]
-            notes[-1] = Note(held.beat, held.beats + 0.5, held.pitch, held.loud)
+            last_note = notes[-1]
+            notes[-1] = Note(last_note.beat, last_note.beats + 0.5, last_note.pitch, last_note.loud)
         if sign != "x":
             continue
         chord = chords[min(at // 4, len(chords) - 1)]
         if pitch > _HIGH - 4 or pitch < _LOW + 4:
-            way = -1 if pitch > 74 else 1
+            direction = -1 if pitch > 74 else 1
         elif rng.random() < 0.16:
-            way = -way
-        pitch = _next(pitch, way, chord, chords[min((at + 1) // 4, len(chords) - 1)], at, rng)
-        loud = 0.62 if at % 2 else 0.54  # the line leans on what lies off the beat
+            direction = -direction
+        pitch = _next(pitch, direction, chord, chords[min((at + 1) // 4, len(chords) - 1)], at, rng)
+        # Off-beats are accented.
+        loud = 0.62 if at % 2 else 0.54
         notes.append(Note(section.bar * BAR + at * 0.5, 0.47, pitch, loud + 0.04 * float(rng.random())))
     return notes
 
 
-def _next(pitch: int, way: int, chord: Chord, after: Chord, at: int, rng: np.random.Generator) -> int:
+def _next(pitch: int, direction: int, chord: Chord, after: Chord, at: int, rng: np.random.Generator) -> int:
     guides = chord.tones[:3] if chord.tones[-1] == 9 else chord.tones[1:]
     if at % 2 == 0:
         options = [
@@ -142,22 +144,23 @@ def _next(pitch: int, way: int, chord: Chord, after: Chord, at: int, rng: np.ran
             for p in range(pitch - 7, pitch + 8)
             if (p - chord.root) % OCTAVE in {g % OCTAVE for g in guides}
         ]
-        ahead = [p for p in options if 0 < (p - pitch) * way <= 5] or [p for p in options if p != pitch]
+        ahead = [p for p in options if 0 < (p - pitch) * direction <= 5] or [p for p in options if p != pitch]
         return (
             min(ahead, key=lambda p: abs(p - pitch))
             if rng.random() < 0.75
             else ahead[int(rng.integers(len(ahead)))]
         )
-    if at % 8 == 7 and rng.random() < 0.6:  # a half step from what the next bar begins with
-        goal = theory.nearest((after.root + after.tones[1]) % OCTAVE, pitch + 2 * way)
+    # Approach the first note of the next bar by a half step.
+    if at % 8 == 7 and rng.random() < 0.6:
+        goal = theory.nearest((after.root + after.tones[1]) % OCTAVE, pitch + 2 * direction)
         return goal + (1 if rng.random() < 0.5 else -1)
     steps = [p for p in range(pitch - 4, pitch + 5) if (p - chord.root) % OCTAVE in _scale(chord)]
-    ahead = [p for p in steps if (p - pitch) * way > 0]
-    return min(ahead, key=lambda p: abs(p - pitch)) if ahead else pitch + way
+    ahead = [p for p in steps if (p - pitch) * direction > 0]
+    return min(ahead, key=lambda p: abs(p - pitch)) if ahead else pitch + direction
 
 
 def _final(home: MusicalKey, beat: float) -> list[Note]:
-    """Home, with its sixth and ninth, and a high answer."""
+    """Return the tonic chord with sixth and ninth, and two high notes."""
     low = theory.nearest(home.tonic, 38)
     chord = [low, low + 12, low + 16, low + 21, low + 26, low + 31]
     notes = [Note(beat, BAR, pitch, 0.5) for pitch in chord]

@@ -1,4 +1,4 @@
-"""Few notes, often: two cells of unequal length drift apart and meet again, over slow harmonies."""
+"""Minimal style: repeated cells of unequal lengths that shift against each other, over slow harmonies."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BASSES = ((0, 2, 1, 2, 0, 2, 1, 2), (0, 1, 2, 1, 0, 1, 2, 1), (0, 2, 1, 2, 3, 2
 
 
 def compose(home: MusicalKey, sections: Sequence[PieceSection], rng: np.random.Generator) -> list[Note]:
-    """The notes of the whole piece, the pedal down through each bar."""
+    """Compose the whole piece, with the pedal held through each bar."""
     rows = {name: str(rng.choice(options)) for name, options in _ROWS.items()}
     left = _BASSES[int(rng.integers(len(_BASSES)))]
     cells = {name: _CELLS[int(at)] for name, at in zip("AB", rng.permutation(len(_CELLS)), strict=False)}
@@ -46,9 +46,9 @@ def compose(home: MusicalKey, sections: Sequence[PieceSection], rng: np.random.G
 
 
 def _spread(chord: Chord, low: int, count: int) -> list[int]:
-    """The chord's tones from near `low` up."""
-    found = [pitch for pitch in range(low - 4, low + 30) if chord.has(pitch)]
-    return found[:count]
+    """Return `count` tones of the chord from near `low` up."""
+    pitches = [pitch for pitch in range(low - 4, low + 30) if chord.has(pitch)]
+    return pitches[:count]
 
 
 def _left(beat: float, chord: Chord, figure: Sequence[int]) -> list[Note]:
@@ -62,25 +62,26 @@ def _left(beat: float, chord: Chord, figure: Sequence[int]) -> list[Note]:
 
 
 def _right(beat: float, chord: Chord, cell: Sequence[int], section: PieceSection, bar: int) -> list[Note]:
-    """The cell goes on where it was in the bar before: its own length moves it against the left hand."""
+    """Return the right hand: the cell continues across bars and so shifts against the left hand."""
     pitches = _spread(chord, 64, 4)
     notes: list[Note] = []
     fast = section.name == "B"
     unit = _EIGHTH / 2 if fast else _EIGHTH
     per_bar = round(BAR / unit)
-    known = len(cell) if bar or section.name != "A" or section.bar else max(2, len(cell) // 2)
+    introduced = len(cell) if bar or section.name != "A" or section.bar else max(2, len(cell) // 2)
     for at in range(per_bar):
-        place = (bar * per_bar + at) % len(cell)
-        if place >= known:  # the first bar has not said all of it yet
+        position = (bar * per_bar + at) % len(cell)
+        # The first bar introduces only half of the cell.
+        if position >= introduced:
             continue
-        accent = 0.6 if place == 0 else 0.45
+        accent = 0.6 if position == 0 else 0.45
         length = min(BAR - at * unit, 2.0)
-        notes.append(Note(beat + at * unit, length, pitches[cell[place]], accent * (0.85 if fast else 1)))
+        notes.append(Note(beat + at * unit, length, pitches[cell[position]], accent * (0.85 if fast else 1)))
     return notes
 
 
 def _above(beat: float, chord: Chord, home: MusicalKey, bar: int) -> list[Note]:
-    """A slow voice over it all."""
+    """Return a slow upper voice."""
     options = [pitch for pitch in range(76, 89) if chord.has(pitch)]
     pitch = options[bar % len(options)]
     notes = [Note(beat, 2.5 if bar % 2 else BAR, pitch, 0.56)]

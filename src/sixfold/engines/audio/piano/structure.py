@@ -1,4 +1,4 @@
-"""The shape of a piece: A A' B A in phrases, each ending in a cadence of its own; and how it is phrased."""
+"""The form of a piece (A A' B A, each section with its cadence) and its dynamics."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ BAR = 4.0  # beats
 
 @dataclass(frozen=True, slots=True)
 class PieceSection:
-    """A part of the form: its name, where it begins and how long it is in bars, and how it closes.
+    """A section of the form: its name, first bar, length in bars, and cadence.
 
-    `cadence` is "half" (on the fifth), "full" (home), "turn" (away, so that home is wanted) or "end".
+    `cadence` is "half" (on the dominant), "full" (on the tonic), "turn" (modulating) or "end".
     """
 
     name: str
@@ -30,7 +30,7 @@ _FORM = (("A", "half"), ("A'", "full"), ("B", "turn"), ("A", "end"))
 
 
 def form(bars: int) -> list[PieceSection]:
-    """The sections of so many bars; a few bars are one phrase, or a question and its answer."""
+    """Return the sections of a piece; fewer than four bars have one or two phrases."""
     if bars < 2:
         return [PieceSection("A", 0, bars, "end")]
     if bars < 4:
@@ -45,8 +45,10 @@ def form(bars: int) -> list[PieceSection]:
     ]
 
 
-def phrased(notes: Sequence[Note], sections: Sequence[PieceSection], depth: float = 0.16) -> list[Note]:
-    """The notes louder towards the middle of each section, softer at its end, in order of time."""
+def apply_dynamics(
+    notes: Sequence[Note], sections: Sequence[PieceSection], depth: float = 0.16
+) -> list[Note]:
+    """Return the notes in order of time, louder in the middle of each section and softer at its end."""
     swell: list[Note] = []
     ends = np.array([section.bar + section.bars for section in sections]) * BAR
     for note in notes:

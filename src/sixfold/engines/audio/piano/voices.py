@@ -1,7 +1,7 @@
-"""Four voices through a row of chords, by the rules of the old school.
+"""Voice leading: four voices through a chord progression by the rules of classical harmony.
 
-Every chord has its candidates, and the cheapest road through all of them is found at once: small steps, no
-crossing, no fifths or octaves in parallel, leading notes that lead, and a treble that sings.
+Every chord has candidate voicings, and dynamic programming finds the cheapest path through them: small steps,
+no crossing, no parallel fifths or octaves, resolved leading notes and a melodic treble.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _PAIRS = ((0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3))
 
 
 def candidates(chord: Chord, home: MusicalKey) -> Array:
-    """All settings of a chord that may stand, one in each row from the bass up."""
+    """Return all valid voicings of a chord, one per row from the bass up."""
     bass = _within(chord.bass, RANGES[0])
     uppers = [[p for tone in set(chord.classes) for p in _within(tone, span)] for span in RANGES[1:]]
     needed = {chord.root, chord.classes[1]} | ({chord.classes[3]} if len(chord.classes) > 3 else set())
     leading = (home.tonic - 1) % OCTAVE
-    found = [
+    voicings = [
         (low, *upper)
         for low, upper in product(bass, product(*uppers))
         if low <= upper[0] < upper[1] < upper[2]
@@ -37,40 +37,40 @@ def candidates(chord: Chord, home: MusicalKey) -> Array:
         and needed <= {pitch % OCTAVE for pitch in (low, *upper)}
         and sum(pitch % OCTAVE == leading for pitch in (low, *upper)) < 2
     ]
-    return np.array(found, np.int32)
+    return np.array(voicings, np.int32)
 
 
 def _within(pitch_class: int, span: tuple[int, int]) -> list[int]:
     return [pitch for pitch in range(span[0], span[1] + 1) if pitch % OCTAVE == pitch_class]
 
 
-def led(choices: list[Array], home: MusicalKey, goal: Array, rng: np.random.Generator) -> Array:
-    """The best road: one row of four pitches for each chord. `goal` is where the treble would like to be."""
+def lead(choices: list[Array], home: MusicalKey, goal: Array, rng: np.random.Generator) -> Array:
+    """Return the cheapest path, a row of four pitches per chord; `goal` is the preferred treble pitch."""
     costs = [
-        _standing(rows, aim, home) + rng.uniform(0, 1.2, len(rows))
+        _voicing_cost(rows, aim, home) + rng.uniform(0, 1.2, len(rows))
         for rows, aim in zip(choices, goal, strict=True)
     ]
     total, back = costs[0], []
     for before, after, cost in zip(choices, choices[1:], costs[1:], strict=False):
-        whole = total[:, None] + _moving(before, after, home)
-        back.append(whole.argmin(0))
-        total = whole.min(0) + cost
-    at = int(total.argmin())
-    road = [at]
-    for came in reversed(back):
-        at = int(came[at])
-        road.append(at)
-    return np.array([rows[index] for rows, index in zip(choices, reversed(road), strict=True)])
+        sums = total[:, None] + _move_cost(before, after, home)
+        back.append(sums.argmin(0))
+        total = sums.min(0) + cost
+    index = int(total.argmin())
+    path = [index]
+    for previous in reversed(back):
+        index = int(previous[index])
+        path.append(index)
+    return np.array([rows[index] for rows, index in zip(choices, reversed(path), strict=True)])
 
 
-def _standing(rows: Array, aim: float, home: MusicalKey) -> Array:
-    """What a setting costs by itself: the treble off its aim, a low or high bass, few tonics."""
+def _voicing_cost(rows: Array, aim: float, home: MusicalKey) -> Array:
+    """Return the cost of each voicing: distance of the treble and bass from their goals, few tonics."""
     tonics = (rows % OCTAVE == home.tonic).sum(1)
     return 0.35 * np.abs(rows[:, 3] - aim) + 0.05 * np.abs(rows[:, 0] - 46) - 1.2 * tonics
 
 
-def _moving(before: Array, after: Array, home: MusicalKey) -> Array:
-    """What it costs to go from each row of `before` to each of `after`."""
+def _move_cost(before: Array, after: Array, home: MusicalKey) -> Array:
+    """Return the cost of moving from each row of `before` to each row of `after`."""
     step = after[None] - before[:, None]
     size = np.abs(step)
     cost = (size[..., 1] + size[..., 2]) * 0.5 + size[..., 0] * 0.15
@@ -84,11 +84,11 @@ def _moving(before: Array, after: Array, home: MusicalKey) -> Array:
 
 
 def parallels(before: Array, after: Array) -> Array:
-    """Whether any two voices go together from one fifth or octave to the next."""
-    found: Any = np.zeros(np.broadcast_shapes(before.shape, after.shape)[:-1], bool)
+    """Return whether any two voices move in parallel fifths or octaves."""
+    result: Any = np.zeros(np.broadcast_shapes(before.shape, after.shape)[:-1], bool)
     for low, high in _PAIRS:
         was = (before[..., high] - before[..., low]) % OCTAVE
         now = (after[..., high] - after[..., low]) % OCTAVE
         moves = (after[..., low] != before[..., low]) & (after[..., high] != before[..., high])
-        found = found | (moves & (was == now) & ((was == 0) | (was == 7)))
-    return found
+        result = result | (moves & (was == now) & ((was == 0) | (was == 7)))
+    return result

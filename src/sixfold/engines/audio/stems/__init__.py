@@ -1,1 +1,1 @@
-"""A mix taken apart."""
+"""Separation of a mix into stems."""

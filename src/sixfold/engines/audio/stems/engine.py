@@ -1,4 +1,4 @@
-"""The engine of `stem-separator` without weights: voice and the rest, or voice, drums, bass and other."""
+"""Engine of `stem-separator` without weights: two stems, or vocals, drums, bass and other."""
 
 from __future__ import annotations
 
@@ -9,45 +9,46 @@ from sixfold.engines.audio import files
 from sixfold.engines.audio.files import Array
 from sixfold.engines.audio.stems import masks
 
-MOST_SECONDS = 15 * 60.0
+MAX_SECONDS = 15 * 60.0
 STEMS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "two": {"vocals": ("vocals",), "instrumental": ("drums", "bass", "other")},
     "four": {name: (name,) for name in ("vocals", "drums", "bass", "other")},
 }
-_READ, _APART = 0.1, 0.8  # of the progress
+# Progress after reading and after separation.
+_READ, _SEPARATED = 0.1, 0.8
 
 
 class StemEngine:
-    """Takes `audio` apart by where and how it sounds; what it gives adds up to the mix."""
+    """Separates `audio` by stereo position and spectrum; the stems add up to the mix."""
 
     name = "stems"
     version = "2"
 
     def run(self, task: Task, context: Context) -> Result:
-        """Two or four named files."""
-        mix = heard(task)
+        """Return two or four files named by stem."""
+        mix = read_mix(task)
         context.progress(_READ)
-        context.log(f"{task.inputs['model']} needs weights: place and movement tell the parts, karaoke grade")
+        context.log(f"{task.inputs['model']} needs weights; separating by position and motion instead")
 
-        def step(part: float) -> None:
-            context.progress(_READ + (_APART - _READ) * part)
+        def progress(fraction: float) -> None:
+            context.progress(_READ + (_SEPARATED - _READ) * fraction)
 
-        found = masks.apart(mix, STEMS[str(task.inputs["stems"])], step)
-        return Result(finished(found, str(task.inputs["format"]), context))
+        stems = masks.separate(mix, STEMS[str(task.inputs["stems"])], progress)
+        return Result(write_stems(stems, str(task.inputs["format"]), context))
 
 
-def heard(task: Task) -> Array:
-    """The task's sound."""
+def read_mix(task: Task) -> Array:
+    """Return the task's audio; raise `EngineError` without a file."""
     path = task.files.get("audio")
     if path is None:
-        raise EngineError("Taking a mix apart needs a sound.")
-    return files.read(path, MOST_SECONDS)
+        raise EngineError("`audio` is required.")
+    return files.read(path, MAX_SECONDS)
 
 
-def finished(found: Mapping[str, Array], format_: str, context: Context) -> tuple[Artifact, ...]:
-    """Each part as a file of its own name."""
-    made: list[Artifact] = []
-    for count, (name, part) in enumerate(found.items(), start=1):
-        made.append(files.written(part, format_, context.scratch / f"{name}.{format_}", name=name))
-        context.progress(_APART + (0.99 - _APART) * count / len(found))
-    return tuple(made)
+def write_stems(stems: Mapping[str, Array], format_: str, context: Context) -> tuple[Artifact, ...]:
+    """Write each stem to a file with its name."""
+    artifacts: list[Artifact] = []
+    for count, (name, stem) in enumerate(stems.items(), start=1):
+        artifacts.append(files.write(stem, format_, context.scratch / f"{name}.{format_}", name=name))
+        context.progress(_SEPARATED + (0.99 - _SEPARATED) * count / len(stems))
+    return tuple(artifacts)

@@ -1,4 +1,4 @@
-"""Taking a mix apart by an ONNX model of the Demucs kind: a stereo wave in, four stereo waves out."""
+"""Engine for stem separation with an ONNX model like Demucs: a stereo wave in, four stereo waves out."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from sixfold.engines.audio.stems import engine
 
 MODEL_RATE = 44_100
 SOURCES = ("drums", "bass", "other", "vocals")  # in the models' order
-_SECONDS = 7.8  # that a model hears at once where its file leaves it open
+# The window of a model without a fixed input length.
+_SECONDS = 7.8
 _OVERLAP = 0.25
 _PREFERRED = ("CUDAExecutionProvider", "CoreMLExecutionProvider", "CPUExecutionProvider")
-_APART = 0.8
+_SEPARATED = 0.8
 
 
 class OnnxStemEngine:
-    """Model files as an engine; the one that is called like the input `model` is taken, else the first.
+    """Separates stems with the model file named like the input `model`, or else with the first one.
 
-    Options: `source` (a file, or a folder that holds some) or `weights` (the folder of installed models).
+    Options: `source` (a file, or a folder of them) or `weights` (the folder of installed models).
     """
 
     name = "weights-stems"
@@ -37,35 +38,35 @@ class OnnxStemEngine:
         self.version = f"1/{'+'.join(path.stem for path in self._paths)}"
 
     def run(self, task: Task, context: Context) -> Result:
-        """Two or four named files, as the embedded engine gives them."""
-        mix = engine.heard(task)
-        wanted = str(task.inputs["model"])
-        path = next((path for path in self._paths if path.stem == wanted), self._paths[0])
-        if path.stem != wanted:
-            context.log(f"{wanted} is not installed: {path.stem} serves")
+        """Return two or four files named by stem."""
+        mix = engine.read_mix(task)
+        model = str(task.inputs["model"])
+        path = next((path for path in self._paths if path.stem == model), self._paths[0])
+        if path.stem != model:
+            context.log(f"{model} is not installed; using {path.stem}")
 
-        def step(part: float) -> None:
-            context.progress(_APART * part)
+        def progress(fraction: float) -> None:
+            context.progress(_SEPARATED * fraction)
 
-        sources = self._apart(self._session(path), files.resampled(mix, files.RATE, MODEL_RATE), step)
-        back = [files.resampled(part, MODEL_RATE, files.RATE) for part in sources]
-        found = {name: _fitted(part, mix.shape[1]) for name, part in zip(SOURCES, back, strict=True)}
+        sources = self._separate(self._session(path), files.resample(mix, files.RATE, MODEL_RATE), progress)
+        resampled = [files.resample(part, MODEL_RATE, files.RATE) for part in sources]
+        waves = {name: _fit(part, mix.shape[1]) for name, part in zip(SOURCES, resampled, strict=True)}
         stems = engine.STEMS[str(task.inputs["stems"])]
-        named = {name: np.sum([found[one] for one in held], axis=0) for name, held in stems.items()}
-        return Result(engine.finished(named, str(task.inputs["format"]), context), quality="full")
+        named = {name: np.sum([waves[part] for part in parts], axis=0) for name, parts in stems.items()}
+        return Result(engine.write_stems(named, str(task.inputs["format"]), context), quality="full")
 
-    def parts(self, mix: Array, step: Callable[[float], None]) -> Array:
-        """A mix at the models' rate, (2, samples), as `SOURCES` by the first model: (4, 2, samples)."""
-        return self._apart(self._session(self._paths[0]), mix, step)
+    def parts(self, mix: Array, progress: Callable[[float], None]) -> Array:
+        """Separate a mix (2, samples) at `MODEL_RATE` into `SOURCES` (4, 2, samples) by the first model."""
+        return self._separate(self._session(self._paths[0]), mix, progress)
 
     def _session(self, path: Path) -> Any:
-        """The model of a file, open; one at a time is."""
+        """Return the session of a file; only one is open at a time."""
         if self._open is None or self._open[0] != path:
-            self._open = (path, _opened(path))
+            self._open = (path, _load(path))
         return self._open[1]
 
-    def _apart(self, session: Any, mix: Array, step: Callable[[float], None]) -> Array:
-        """(2, samples) as (4, 2, samples): overlapping windows, each at the level that models know."""
+    def _separate(self, session: Any, mix: Array, progress: Callable[[float], None]) -> Array:
+        """Separate a mix in overlapping windows of normalized level."""
         first = session.get_inputs()[0]
         length = first.shape[-1] if isinstance(first.shape[-1], int) else round(_SECONDS * MODEL_RATE)
         stride = max(1, round(length * (1 - _OVERLAP)))
@@ -75,38 +76,40 @@ class OnnxStemEngine:
         weight = np.zeros(mix.shape[1], np.float32)
         for begin in range(0, mix.shape[1], stride):
             part = (mix[:, begin : begin + length] - mean) / spread
-            held = part.shape[1]
-            heard = np.pad(part, ((0, 0), (0, length - held)))[None]
-            made = np.asarray(session.run(None, {first.name: heard.astype(np.float32)})[0], np.float32)
-            if made.shape != (1, len(SOURCES), 2, length):
-                raise EngineError(f"The model gives {made.shape}, and not four stereo waves as Demucs does")
-            out[..., begin : begin + held] += made[0, ..., :held] * ramp[:held]
-            weight[begin : begin + held] += ramp[:held]
-            step(min(1.0, (begin + length) / mix.shape[1]))
+            size = part.shape[1]
+            padded = np.pad(part, ((0, 0), (0, length - size)))[None]
+            waves = np.asarray(session.run(None, {first.name: padded.astype(np.float32)})[0], np.float32)
+            if waves.shape != (1, len(SOURCES), 2, length):
+                raise EngineError(
+                    f"The model must output four stereo waves as Demucs does (got {waves.shape})"
+                )
+            out[..., begin : begin + size] += waves[0, ..., :size] * ramp[:size]
+            weight[begin : begin + size] += ramp[:size]
+            progress(min(1.0, (begin + length) / mix.shape[1]))
         return out / weight * np.float32(spread)
 
 
 def _models(place: str) -> list[Path]:
     path = Path(place).expanduser()
-    found = sorted(path.rglob("*.onnx")) if path.is_dir() else [path]
-    if not found or not found[0].is_file():
-        raise EngineError(f"There is no ONNX model in {path.name}")
-    return found
+    paths = sorted(path.rglob("*.onnx")) if path.is_dir() else [path]
+    if not paths or not paths[0].is_file():
+        raise EngineError(f"{path.name} contains no ONNX model")
+    return paths
 
 
-def _opened(path: Path) -> Any:
+def _load(path: Path) -> Any:
     import onnxruntime
 
-    faults = importlib.import_module("onnxruntime.capi.onnxruntime_pybind11_state")
+    errors = importlib.import_module("onnxruntime.capi.onnxruntime_pybind11_state")
     providers = [name for name in _PREFERRED if name in onnxruntime.get_available_providers()]
     try:
         session = onnxruntime.InferenceSession(str(path), providers=providers)
-    except (faults.InvalidProtobuf, faults.InvalidGraph, faults.InvalidArgument, faults.Fail) as error:
-        raise EngineError(f"{path.name} is no ONNX model that can be loaded") from error
+    except (errors.InvalidProtobuf, errors.InvalidGraph, errors.InvalidArgument, errors.Fail) as error:
+        raise EngineError(f"{path.name} is not a readable ONNX model") from error
     if len(session.get_inputs()) != 1 or len(session.get_inputs()[0].shape) != 3:
-        raise EngineError(f"{path.name} does not take one stereo wave, as models of the Demucs kind do")
+        raise EngineError(f"{path.name} must have one stereo wave as its input, as Demucs does")
     return session
 
 
-def _fitted(wave: Array, samples: int) -> Array:
+def _fit(wave: Array, samples: int) -> Array:
     return np.pad(wave, ((0, 0), (0, max(0, samples - wave.shape[1]))))[:, :samples]

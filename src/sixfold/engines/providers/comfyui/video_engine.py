@@ -51,12 +51,12 @@ class ComfyVideoEngine(ComfyEngine):
         choice = installed.films.best(self._task == IMAGE_TO_VIDEO, self._checkpoint_file)
         if choice is None:
             raise EngineError(NOT_FOUND.format(self._checkpoint_file))
-        video = task_parser.read(task.inputs)
+        video = task_parser.parse(task.inputs)
         shape, image_name = (16, 9), ""
         if video_runs.source_image(task) is not None:
             image, source = await self._upload_source(task)
             shape, image_name = (image.width, image.height), source.name
-        size = video.size or dimensions.frame(video.resolution, dimensions.shape_of(video.aspect, shape))
+        size = video.size or dimensions.frame(video.resolution, dimensions.aspect_ratio(video.aspect, shape))
         spec = _spec(task, video, choice, size, image_name)
         graph = video_graphs.build(installed.schemas, choice, spec)
         context.log(
@@ -73,7 +73,7 @@ class ComfyVideoEngine(ComfyEngine):
             "steps": spec.steps,
         }
         if video.sound:
-            data["sound"] = track.mix_of(video.prompt).told
+            data["sound"] = track.mix_of(video.prompt).description
         return Result((artifact,), data, "full")
 
     async def _download(self, output: Mapping[str, Any], context: Context, node: str) -> Path:

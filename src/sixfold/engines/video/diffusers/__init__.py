@@ -1,1 +1,1 @@
-"""Films by a diffusion model's weights."""
+"""Videos by the weights of a diffusion model."""

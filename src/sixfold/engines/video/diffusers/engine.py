@@ -1,4 +1,4 @@
-"""The engine: films from words and from pictures, by a diffusion model's weights (Wan, LTX)."""
+"""Engine for text-to-video and image-to-video with the weights of a diffusion model (Wan, LTX)."""
 
 # pyright: reportMissingImports=false
 
@@ -27,76 +27,80 @@ from sixfold.engines.video.task_parser import VideoTask
 
 Array = NDArray[Any]
 
-_PICTURES = ("image_url", "image")
-_LOADED, _DENOISED = 0.02, 0.95  # progress when the pipeline is there, and when only encoding is left
-_TOO_LARGE = "The film is too large for this machine's memory: ask for a shorter or a smaller one."
-_WORDLESS = "the scene comes to life with gentle, natural movement"
+_IMAGE_INPUTS = ("image_url", "image")
+# Progress once the pipeline is loaded, and once only encoding is left.
+_LOADED, _DENOISED = 0.02, 0.95
+_TOO_LARGE = "The video does not fit into this machine's memory; request a shorter or smaller one."
+_DEFAULT_PROMPT = "the scene comes to life with gentle, natural movement"
 
 
 class VideoDiffusersEngine:
-    """Serves the models that make films; options are those of the picture engine."""
+    """Serves video models; the options are those of the image engine."""
 
     name = "weights-film"
     version = "2"
 
-    def __init__(self, **given: Any) -> None:
-        self._options = options.parse(given)
-        self._shelf = loading.PipelineCache(self._options)
-        with suppress(EngineError):  # whoever asks for them will be told, in these very words
+    def __init__(self, **values: Any) -> None:
+        self._options = options.parse(values)
+        self._pipelines = loading.PipelineCache(self._options)
+        # A loading error is raised again, with the same text, when the weights are used.
+        with suppress(EngineError):
             self.load()
 
     def load(self) -> LoadedPipeline:
-        """Have the weights at hand that serve whatever has none of its own; raises `EngineError`."""
-        return self._shelf.get(self._options.source_of(""))
+        """Return the default weights, loading them if necessary; raise `EngineError`."""
+        return self._pipelines.get(self._options.source_of(""))
 
     def run(self, task: Task, context: Context) -> Result:
-        """Make one film, exactly as long, as large and of as many frames as was asked for."""
-        order = task_parser.read(task.inputs)
-        loaded = self._shelf.get(self._options.source_of(task.model))
+        """Generate a video of exactly the requested length, size and frame count."""
+        request = task_parser.parse(task.inputs)
+        loaded = self._pipelines.get(self._options.source_of(task.model))
         profile = self.profile_of(loaded)
-        pictures = () if task.inputs.get("by_words") else _PICTURES
-        source = next((task.files[name] for name in pictures if name in task.files), None)
-        picture = None if source is None else source_image.opened(source, max(profile.size_for((1920, 1080))))
-        shape = None if picture is None else (picture.shape[1], picture.shape[0])
-        size = order.size or dimensions.frame(order.resolution, dimensions.shape_of(order.aspect, shape))
-        plan = _plan(task, order, profile, size)
-        if picture is not None:
-            plan = replace(plan, picture=source_image.covering(picture, plan.size))
-        context.log(_introduced(loaded, plan))
+        names = () if task.inputs.get("by_words") else _IMAGE_INPUTS
+        source = next((task.files[name] for name in names if name in task.files), None)
+        image = None if source is None else source_image.open_rgb(source, max(profile.size_for((1920, 1080))))
+        shape = None if image is None else (image.shape[1], image.shape[0])
+        size = request.size or dimensions.frame(
+            request.resolution, dimensions.aspect_ratio(request.aspect, shape)
+        )
+        plan = _plan(task, request, profile, size)
+        if image is not None:
+            plan = replace(plan, image=source_image.crop_to_fill(image, plan.size))
+        context.log(_describe(loaded, plan))
         context.progress(_LOADED)
-        target = context.scratch / "film.mp4"
-        shot = _GeneratedShot(order, plan, size, target)
-        self._made(loaded, profile, shot, context)
-        rate = order.shown_rate
+        target = context.scratch / "video.mp4"
+        shot = _GeneratedShot(request, plan, size, target)
+        self._generate(loaded, profile, shot, context)
+        rate = request.output_rate
         info = {
             "width": size[0],
             "height": size[1],
-            "duration": round(order.seconds, 3),
+            "duration": round(request.seconds, 3),
             "fps": float(rate) if rate.denominator > 1 else int(rate),
         }
         data: dict[str, Any] = {
-            "seed": order.seed,
+            "seed": request.seed,
             "weights": loaded.source.name,
             "pipeline": type(loaded.pipeline).__name__,
             "steps": plan.steps,
         }
-        if order.sound:
-            data["sound"] = track.mix_of(order.prompt).told
+        if request.sound:
+            data["sound"] = track.mix_of(request.prompt).description
         context.progress(1.0)
         return Result((Artifact("video/mp4", b"", info, target),), data, "full")
 
     def profile_of(self, loaded: LoadedPipeline) -> VideoProfile:
-        """What loaded weights take, with the operator's word over it."""
-        chosen = {"steps": self._options.steps, "guidance": self._options.guidance}
-        given = loaded.source.record.get("sampling", {}) | {
-            name: number for name, number in chosen.items() if number is not None
+        """Return the profile of loaded weights, with the operator's options applied."""
+        configured = {"steps": self._options.steps, "guidance": self._options.guidance}
+        overrides = loaded.source.record.get("sampling", {}) | {
+            name: number for name, number in configured.items() if number is not None
         }
-        return profiles.of(loaded.pipeline, given)
+        return profiles.of(loaded.pipeline, overrides)
 
-    def _made(
+    def _generate(
         self, loaded: LoadedPipeline, profile: VideoProfile, shot: _GeneratedShot, context: Context
     ) -> None:
-        """The film, written; once more with less on the device where memory ran out."""
+        """Write the video; if memory runs out, retry with more offloading."""
 
         def step(fraction: float) -> None:
             context.progress(_LOADED + (_DENOISED - _LOADED) * fraction)
@@ -112,37 +116,34 @@ class VideoDiffusersEngine:
                 context.log(f"out of memory: {loaded.offload} offload{tiles} from now on")
 
 
-def _plan(task: Task, order: VideoTask, profile: VideoProfile, size: tuple[int, int]) -> VideoPlan:
-    """What the pipeline makes: frames by number as they are asked for, by time at the model's own rate."""
-    numbered = bool(task.inputs.get("num_frames"))
-    rate = int(order.rate) if numbered else profile.rate
+def _plan(task: Task, request: VideoTask, profile: VideoProfile, size: tuple[int, int]) -> VideoPlan:
+    """Plan the generation: a given number of frames exactly, a duration at the model's own rate."""
+    exact = bool(task.inputs.get("num_frames"))
+    rate = int(request.rate) if exact else profile.rate
     steps, guidance = task.inputs.get("num_inference_steps"), task.inputs.get("guidance_scale")
     return VideoPlan(
-        prompt=order.prompt or _WORDLESS,
-        negative=order.negative or profile.negative,
-        seed=order.seed,
-        frames=order.frames if numbered else int(np.ceil(order.seconds * rate)) + 1,
+        prompt=request.prompt or _DEFAULT_PROMPT,
+        negative=request.negative or profile.negative,
+        seed=request.seed,
+        frames=request.frames if exact else int(np.ceil(request.seconds * rate)) + 1,
         rate=rate,
         size=profile.size_for(size),
         steps=int(steps) if steps else profile.steps,
         guidance=float(guidance) if guidance is not None else profile.guidance,
-        picture=None,
-        cached=order.sparing,
+        image=None,
+        cached=request.reuse_frames,
     )
 
 
 class _GeneratedShot:
-    """One film on its way to its file."""
+    def __init__(self, request: VideoTask, plan: VideoPlan, size: tuple[int, int], target: Path) -> None:
+        self.request, self.plan, self.size, self.target = request, plan, size, target
 
-    def __init__(self, order: VideoTask, plan: VideoPlan, size: tuple[int, int], target: Path) -> None:
-        self.order, self.plan, self.size, self.target = order, plan, size, target
-
-    def write(self, made: Iterator[Array]) -> None:
-        """Every frame at its moment, between two that were made where it falls there."""
-        timing.write_video(made, Fraction(self.plan.rate), self.order, self.size, self.target)
+    def write(self, frames: Iterator[Array]) -> None:
+        timing.write_video(frames, Fraction(self.plan.rate), self.request, self.size, self.target)
 
 
-def _introduced(loaded: LoadedPipeline, plan: VideoPlan) -> str:
+def _describe(loaded: LoadedPipeline, plan: VideoPlan) -> str:
     width, height = plan.size
     return (
         f"{type(loaded.pipeline).__name__} {loaded.source.name} on {loaded.where}: {plan.frames} frames of "

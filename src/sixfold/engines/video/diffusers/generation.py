@@ -1,4 +1,4 @@
-"""Frames out of a film pipeline, in pieces: each begins with the frame that ended the one before it."""
+"""Generation of frames by a video pipeline in pieces, each starting from the previous piece's last frame."""
 
 # pyright: reportMissingImports=false
 
@@ -23,17 +23,20 @@ from sixfold.engines.video.diffusers.profiles import VideoProfile
 
 Array = NDArray[Any]
 
-_library: Any = diffusers  # it makes its names when they are asked for
-_AT_ONCE = 8  # frames whose widest layers a decoder holds together
+# Typed as Any because diffusers resolves its names lazily.
+_library: Any = diffusers
+# Frames whose widest layers a decoder holds at the same time.
+_DECODED_TOGETHER = 8
 _DENOISERS, _BLOCKS = ("transformer", "transformer_2"), ("blocks", "transformer_blocks")
-_NEW = 0.1  # of what the first block adds: how far that must have changed for the others to run
+# The relative change of the first block's output above which the other blocks run again.
+_CACHE_THRESHOLD = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class VideoPlan:
-    """What a pipeline is asked for: `frames` of `size` (width, height), the first of them `picture`.
+    """A request to a pipeline: `frames` of `size` (width, height), starting with `image` if there is one.
 
-    `cached`: a step that hardly differs from the one before goes on with what that computed.
+    With `cached`, denoising steps that hardly differ from the previous one reuse its results.
     """
 
     prompt: str
@@ -44,41 +47,42 @@ class VideoPlan:
     size: tuple[int, int]
     steps: int
     guidance: float
-    picture: Array | None
+    image: Array | None
     cached: bool = False
 
 
 def frames(
-    loaded: LoadedPipeline, profile: VideoProfile, plan: VideoPlan, step: Callable[[float], None]
+    loaded: LoadedPipeline, profile: VideoProfile, plan: VideoPlan, progress: Callable[[float], None]
 ) -> Iterator[Array]:
-    """At least the planned frames (height, width, 3) in order; `step` hears how far the denoising is.
+    """Yield at least the planned frames (height, width, 3) and report denoising progress from 0 to 1.
 
-    What one run cannot hold is made in pieces; raises `EngineError` where the weights cannot do it.
+    Longer videos are generated in pieces. Raises `EngineError` if the weights do not support the plan.
     """
-    if plan.picture is None and not profile.words:
-        raise EngineError(f"The weights {loaded.source.name} make films from pictures only.")
-    if plan.picture is not None and not profile.pictured:
-        raise EngineError(f"The weights {loaded.source.name} make films from words only.")
+    if plan.image is None and not profile.words:
+        raise EngineError(f"The weights {loaded.source.name} need an input image.")
+    if plan.image is not None and not profile.pictured:
+        raise EngineError(f"The weights {loaded.source.name} do not support an input image.")
     if plan.frames > profile.frames + profile.group and not profile.pictured:
         raise EngineError(
-            f"The weights {loaded.source.name} make {profile.frames / profile.rate:g} seconds at most: "
-            "ask for a shorter film."
+            f"The weights {loaded.source.name} generate at most {profile.frames / profile.rate:g} seconds; "
+            "request a shorter video."
         )
-    done, piece, last = 0, 0, plan.picture
+    done, piece, last = 0, 0, plan.image
     while done < plan.frames:
         count = profile.count_for(plan.frames - done + (1 if done else 0))
-        begun = done / plan.frames
+        start = done / plan.frames
         share = min(1.0, count / plan.frames)
-        made = _piece(
+        frames = _piece(
             loaded,
             profile,
             plan,
             _VideoPiece(count, plan.seed + piece, last),
-            lambda part, begun=begun, share=share: step(min(1.0, begun + share * part)),
+            lambda part, start=start, share=share: progress(min(1.0, start + share * part)),
         )
-        yield from made[1 if done else 0 :]  # a later piece's first frame is the last that was shown
-        done += len(made) - (1 if done else 0)
-        piece, last = piece + 1, made[-1]
+        # The first frame of a later piece repeats the last frame of the piece before it.
+        yield from frames[1 if done else 0 :]
+        done += len(frames) - (1 if done else 0)
+        piece, last = piece + 1, frames[-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,18 +97,18 @@ def _piece(
     profile: VideoProfile,
     plan: VideoPlan,
     piece: _VideoPiece,
-    step: Callable[[float], None],
+    progress: Callable[[float], None],
 ) -> list[Array]:
-    pipeline = _pipeline(loaded, profile, pictured=piece.first is not None)
+    pipeline = _pipeline(loaded, profile, from_image=piece.first is not None)
     width, height = plan.size
-    wide = placement.decode_bytes(pipeline, width * height, loaded.where.item_bytes) * _AT_ONCE
-    placement.tile(pipeline, loaded.tiled or wide > placement.free_bytes(loaded.where.kind))
+    needed = placement.decode_bytes(pipeline, width * height, loaded.where.item_bytes) * _DECODED_TOGETHER
+    placement.tile(pipeline, loaded.tiled or needed > placement.free_bytes(loaded.where.kind))
 
-    def heard(_pipeline: Any, index: int, _time: Any, kept: Mapping[str, Any]) -> Mapping[str, Any]:
-        step((index + 1) / plan.steps)
-        return kept
+    def on_step_end(_pipeline: Any, index: int, _time: Any, state: Mapping[str, Any]) -> Mapping[str, Any]:
+        progress((index + 1) / plan.steps)
+        return state
 
-    asked: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "prompt": plan.prompt,
         "negative_prompt": plan.negative,
         "width": width,
@@ -114,27 +118,27 @@ def _piece(
         "guidance_scale": plan.guidance,
         "generator": torch.Generator("cpu").manual_seed(piece.seed),
         "output_type": "np",
-        "callback_on_step_end": heard,
+        "callback_on_step_end": on_step_end,
     }
     if profile.rated:
-        asked["frame_rate"] = plan.rate
+        arguments["frame_rate"] = plan.rate
     if piece.first is not None:
-        asked["image"] = Image.fromarray(piece.first)
+        arguments["image"] = Image.fromarray(piece.first)
     with _caching(pipeline) if plan.cached and loaded.offload != "sequential" else nullcontext():
-        made = np.asarray(pipeline(**asked).frames[0])
-    for frame in (made[0], made[len(made) // 2]):
+        frames = np.asarray(pipeline(**arguments).frames[0])
+    for frame in (frames[0], frames[len(frames) // 2]):
         fault = image_checks.find_fault(frame.min((0, 1)).tolist(), frame.max((0, 1)).tolist())
         if fault is not None:
-            raise EngineError(f"The model gave {fault.replace('a picture', 'frames')}; try another seed.")
-    return [np.rint(np.clip(frame, 0, 1) * 255).astype(np.uint8) for frame in made]
+            raise EngineError(f"The model returned {fault} as a frame; try another seed.")
+    return [np.rint(np.clip(frame, 0, 1) * 255).astype(np.uint8) for frame in frames]
 
 
-def _pipeline(loaded: LoadedPipeline, profile: VideoProfile, *, pictured: bool) -> Any:
-    """The pipeline for words, or the one of the same components that begins with a picture."""
-    if not pictured or type(loaded.pipeline).__name__ == profile.pictured:
+def _pipeline(loaded: LoadedPipeline, profile: VideoProfile, *, from_image: bool) -> Any:
+    """Return the text-to-video pipeline, or the image-to-video one with the same components."""
+    if not from_image or type(loaded.pipeline).__name__ == profile.pictured:
         pipeline = loaded.pipeline_for(image=False)
     else:
-        pipeline = loaded.derive((True, "film"), lambda: _sibling(loaded.pipeline, profile.pictured))
+        pipeline = loaded.derive((True, "video"), lambda: _convert(loaded.pipeline, profile.pictured))
     if profile.exact_vae and loaded.offload != "sequential":
         pipeline.vae.to(torch.float32)
     return pipeline
@@ -142,7 +146,7 @@ def _pipeline(loaded: LoadedPipeline, profile: VideoProfile, *, pictured: bool) 
 
 @contextmanager
 def _caching(pipeline: Any) -> Iterator[None]:
-    """The first block of each transformer runs at every step, the others where it says something new."""
+    """Enable first-block caching: later blocks run only when the first block's output has changed."""
     cached = [
         one
         for name in _DENOISERS
@@ -152,17 +156,18 @@ def _caching(pipeline: Any) -> Iterator[None]:
     ]
     try:
         for one in cached:
-            one.enable_cache(_library.hooks.FirstBlockCacheConfig(threshold=_NEW))
+            one.enable_cache(_library.hooks.FirstBlockCacheConfig(threshold=_CACHE_THRESHOLD))
         yield
     finally:
         for one in cached:
             one.disable_cache()
 
 
-def _sibling(pipeline: Any, name: str) -> Any:
+def _convert(pipeline: Any, name: str) -> Any:
+    """Return a pipeline of another class with the same configuration and components."""
     kind = getattr(_library, name)
-    known = {**pipeline.config, **pipeline.components}
-    taken = inspect.signature(kind.__init__).parameters
-    made = kind(**{key: known[key] for key in taken if key in known})
-    made.set_progress_bar_config(disable=True)
-    return made
+    values = {**pipeline.config, **pipeline.components}
+    parameters = inspect.signature(kind.__init__).parameters
+    converted = kind(**{key: values[key] for key in parameters if key in values})
+    converted.set_progress_bar_config(disable=True)
+    return converted

@@ -1,4 +1,4 @@
-"""What a loaded film pipeline takes, from `classes.toml` by its class."""
+"""Profiles of video pipelines, from `classes.toml` by class name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sixfold.engines.image.diffusers.profiles import scale_into
 
 @dataclass(frozen=True, slots=True)
 class VideoProfile:
-    """The table's row of one pipeline; `area` in pixels."""
+    """The sampling defaults and limits of a pipeline; `area` is a range in pixels."""
 
     steps: int
     guidance: float
@@ -32,35 +32,34 @@ class VideoProfile:
     exact_vae: bool = False
 
     def size_for(self, size: tuple[int, int]) -> tuple[int, int]:
-        """The size to make for an asked one: within the model's area, in whole multiples, of its shape."""
+        """Return the size to generate for a requested one: the same shape within the model's limits."""
         scale = scale_into(size, *self.area)
         across, down = (max(1, round(side * scale / self.multiple)) * self.multiple for side in size)
         return across, down
 
     def count_for(self, frames: int) -> int:
-        """How many frames one run makes where `frames` are still wanted: whole groups, and one."""
+        """Return how many of the remaining `frames` one run generates: whole groups plus one."""
         groups = max(1, math.ceil((min(frames, self.frames) - 1) / self.group))
         return groups * self.group + 1
 
 
-def of(pipeline: Any, given: Mapping[str, Any]) -> VideoProfile:
-    """A film pipeline's profile; `given` (`steps`, `rate`, any of its fields) goes over the table's row.
+def of(pipeline: Any, overrides: Mapping[str, Any]) -> VideoProfile:
+    """Return a pipeline's profile; `overrides` (any of its fields) replace values of the table.
 
-    Raises `EngineError` for a class that makes no films.
+    Raises `EngineError` for a class that is not in the table.
     """
     name = type(pipeline).__name__
     table = _table()
     if name not in table:
-        known = ", ".join(table)
-        raise EngineError(f"{name} makes no films that this server knows: it takes {known}.")
+        raise EngineError(f"{name} is not a supported video pipeline; supported are {', '.join(table)}.")
     row = dict(table[name])
     switch = row.pop("expanded", "")
     if switch and pipeline.config.get(switch):
         row |= row[switch]
     elif switch:
         row["pictured"] = ""
-    mine = {one.name for one in fields(VideoProfile)}
-    row = {key: value for key, value in (row | dict(given)).items() if key in mine}
+    names = {field.name for field in fields(VideoProfile)}
+    row = {key: value for key, value in (row | dict(overrides)).items() if key in names}
     return VideoProfile(**row | {"area": tuple(row["area"])})
 
 

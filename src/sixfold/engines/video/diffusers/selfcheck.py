@@ -1,4 +1,4 @@
-"""The first film of newly added weights: it shows that they load, run and fit each other."""
+"""Self-check of newly installed video weights: they load, run and match each other."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from sixfold.engines.video.decoder import VideoReader
 from sixfold.engines.video.diffusers.engine import VideoDiffusersEngine
 
 _FRAMES = 17
-_MIDDLE = 0.3  # seconds: a frame of the middle
+_MIDDLE_SECONDS = 0.3
 
 
 def run(folder: Path, report: Callable[[float], None] = lambda _fraction: None) -> tuple[bytes, str]:
-    """A frame of a short film as PNG, and the line that says how it was made; raises `EngineError`."""
+    """Return a frame of a short video as PNG and a line that describes the run; raise `EngineError`."""
     engine = VideoDiffusersEngine(source=str(folder))
     size = engine.profile_of(engine.load()).size_for((480, 272))
     inputs = {"prompt": PROMPT, "seed": 1, "width": size[0], "height": size[1], "num_frames": _FRAMES}
-    asked = {**inputs, "frames_per_second": 24, "num_inference_steps": STEPS}
+    inputs |= {"frames_per_second": 24, "num_inference_steps": STEPS}
     with tempfile.TemporaryDirectory() as scratch:
         listener = SelfCheckListener(Path(scratch), report)
-        result = engine.run(Task("selfcheck", "selfcheck", asked), listener)
+        result = engine.run(Task("selfcheck", "selfcheck", inputs), listener)
         path = result.artifacts[0].path
         if path is None:
-            raise EngineError("The weights gave no film.")
-        with closing(VideoReader(path)) as reel:
-            rgb = reel.pixels(reel.at(_MIDDLE), size)
+            raise EngineError("The weights produced no video.")
+        with closing(VideoReader(path)) as reader:
+            rgb = reader.pixels(reader.at(_MIDDLE_SECONDS), size)
     if image_checks.is_noise(rgb):
-        raise EngineError("The weights give noise instead of a film: they do not fit each other.")
+        raise EngineError("The weights produce noise instead of a video: they do not match each other.")
     return encode.encode(rgb, None, format="png"), listener.lines[0].replace(f" {folder.name}", "")

@@ -1,1 +1,1 @@
-"""The subject of a film on nothing, frame by frame, its edge at rest where the subject is."""
+"""Background removal from videos, with edges that are stable over time."""

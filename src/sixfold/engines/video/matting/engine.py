@@ -1,4 +1,4 @@
-"""Background removal from films without weights."""
+"""Engine for background removal from videos without weights."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result, Task
-from sixfold.engines.image import encode as pictures
+from sixfold.engines.image import encode as image_encode
 from sixfold.engines.image.matting import edges
 from sixfold.engines.video import encode, headers
 from sixfold.engines.video.decoder import AudioTrack, NoAudioTrack, VideoReader
-from sixfold.engines.video.encode import SOUND_RATE, AudioSource, VideoEncoder
+from sixfold.engines.video.encode import AUDIO_RATE, AudioSource, VideoEncoder
 from sixfold.engines.video.matting.masks import MaskTracker
 
 Array = NDArray[Any]
 
-_FILMS = ("video_url", "video")
+_VIDEO_INPUTS = ("video_url", "video")
 _KINDS = {"webm": encode.KINDS["webm-cover"], "mov": encode.KINDS["mov-cover"]}
 _UNSURE = 0.85
-_GUESSED_SECONDS = 60.0  # of a film that does not say how long it is, for its progress alone
+# The duration that progress assumes for a video without a declared one.
+_DEFAULT_SECONDS = 60.0
 
 
 class _Writer(Protocol):
@@ -36,31 +37,29 @@ class _Writer(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
-    def add(self, picture: Array) -> None:
-        """The next frame, in RGBA."""
-        ...
+    def add(self, pixels: Array) -> None: ...
 
 
 class VideoMattingEngine:
-    """Cuts the subject of `video_url` (or `video`) out, frame by frame; the sound stays."""
+    """Removes the background of `video_url` (or `video`) and keeps the audio."""
 
     name = "film-matting"
     version = "4"
 
     def run(self, task: Task, context: Context) -> Result:
-        """One film with a cover, or one picture for each of its frames."""
-        source = next((task.files[name] for name in _FILMS if name in task.files), None)
+        """Return a video with an alpha channel, or a zip of PNG frames."""
+        source = next((task.files[name] for name in _VIDEO_INPUTS if name in task.files), None)
         if source is None:
-            raise EngineError("Background removal needs a film.")
-        wanted = str(task.inputs.get("format", "webm"))
-        target = context.scratch / "film"
+            raise EngineError("`video_url` is required.")
+        output_format = str(task.inputs.get("format", "webm"))
+        target = context.scratch / "video"
         masks = self.masks()
-        with closing(VideoReader(source)) as reel:
-            frames, size = _cut(reel, masks, _MattingJob(source, target, wanted), context)
-            rate = reel.rate
+        with closing(VideoReader(source)) as reader:
+            frames, size = _cut_out(reader, masks, _MattingJob(source, target, output_format), context)
+            rate = reader.rate
         if masks.confidence < _UNSURE:
-            context.log(f"the subject is hard to tell from its ground (confidence {masks.confidence:.2f})")
-        content_type = _KINDS[wanted].content_type if wanted in _KINDS else "application/zip"
+            context.log(f"subject and background are hard to separate (confidence {masks.confidence:.2f})")
+        content_type = _KINDS[output_format].content_type if output_format in _KINDS else "application/zip"
         info = {
             "width": size[0],
             "height": size[1],
@@ -71,79 +70,80 @@ class VideoMattingEngine:
         return Result((Artifact(content_type, b"", info, target),), data)
 
     def masks(self) -> FrameMasks:
-        """The masks of one film."""
+        """Return a mask source for one video."""
         return MaskTracker()
 
 
 class FrameMasks(Protocol):
-    """Gives the alpha of frames that come in order."""
+    """A source of alpha masks for frames in order; up to `ahead` later frames are previewed before."""
 
-    ahead: int  # frames that it likes to see before they are asked for
+    ahead: int
 
     @property
     def confidence(self) -> float: ...
 
-    def see(self, rgb: Array) -> None: ...
+    def preview(self, rgb: Array) -> None: ...
 
     def alpha(self, rgb: Array) -> Array: ...
 
 
 class _MattingJob:
-    def __init__(self, source: Path, target: Path, wanted: str) -> None:
+    def __init__(self, source: Path, target: Path, output_format: str) -> None:
         self.source = source
         self.target = target
-        self.wanted = wanted
-        self.seconds = headers.seconds(source) or _GUESSED_SECONDS
+        self.output_format = output_format
+        self.seconds = headers.seconds(source) or _DEFAULT_SECONDS
 
 
-def _cut(
-    reel: VideoReader, masks: FrameMasks, job: _MattingJob, context: Context
+def _cut_out(
+    reader: VideoReader, masks: FrameMasks, job: _MattingJob, context: Context
 ) -> tuple[int, tuple[int, int]]:
-    """Every frame cut out and written; gives how many there are, and their size."""
-    size = reel.size(reel.at(0.0))
+    """Write every frame without its background; return the number of frames and their size."""
+    size = reader.size(reader.at(0.0))
     number = 0
     with ExitStack() as stack:
-        film = stack.enter_context(_writer(reel, job, size, stack))
-        for pixels in _seen_ahead(reel, size, masks):
+        writer = stack.enter_context(_writer(reader, job, size, stack))
+        for pixels in _previewed_frames(reader, size, masks):
             rgb = np.ascontiguousarray(pixels[..., :3])
-            alpha = masks.alpha(rgb)
-            cover = np.rint(alpha * 255).astype(np.uint8)
+            mask = masks.alpha(rgb)
+            alpha = np.rint(mask * 255).astype(np.uint8)
             if pixels.shape[2] == 4:
-                cover = np.minimum(cover, pixels[..., 3])
-            clean = edges.decontaminate(rgb, alpha)
-            clean[cover == 0] = 0  # what was removed is not in the file any more
-            film.add(np.dstack([clean, cover]))
+                alpha = np.minimum(alpha, pixels[..., 3])
+            clean = edges.decontaminate(rgb, mask)
+            # The file must not contain the removed background.
+            clean[alpha == 0] = 0
+            writer.add(np.dstack([clean, alpha]))
             number += 1
-            context.progress(min(0.99, float(number / reel.rate) / job.seconds))
+            context.progress(min(0.99, float(number / reader.rate) / job.seconds))
     return number, size
 
 
-def _seen_ahead(reel: VideoReader, size: tuple[int, int], masks: FrameMasks) -> Iterator[Array]:
-    """Each frame, when `masks` has seen as many after it as it likes."""
-    waiting: deque[Array] = deque()
+def _previewed_frames(reader: VideoReader, size: tuple[int, int], masks: FrameMasks) -> Iterator[Array]:
+    """Yield each frame after `masks` has previewed the frames that follow it."""
+    pending: deque[Array] = deque()
     number = 0
-    while not reel.over(float(number / reel.rate)):
-        waiting.append(reel.pixels(reel.at(float(number / reel.rate)), size))
-        masks.see(np.ascontiguousarray(waiting[-1][..., :3]))
+    while not reader.ends_before(float(number / reader.rate)):
+        pending.append(reader.pixels(reader.at(float(number / reader.rate)), size))
+        masks.preview(np.ascontiguousarray(pending[-1][..., :3]))
         number += 1
-        if len(waiting) > masks.ahead:
-            yield waiting.popleft()
-    yield from waiting
+        if len(pending) > masks.ahead:
+            yield pending.popleft()
+    yield from pending
 
 
-def _writer(reel: VideoReader, job: _MattingJob, size: tuple[int, int], stack: ExitStack) -> _Writer:
-    if job.wanted not in _KINDS:
-        return _FrameReader(job.target)
+def _writer(reader: VideoReader, job: _MattingJob, size: tuple[int, int], stack: ExitStack) -> _Writer:
+    if job.output_format not in _KINDS:
+        return _FrameZip(job.target)
     try:
-        voice = stack.enter_context(closing(AudioTrack(job.source)))
+        track = stack.enter_context(closing(AudioTrack(job.source)))
     except NoAudioTrack:
-        return VideoEncoder(job.target, size, reel.rate, None, _KINDS[job.wanted])
-    sound = AudioSource(round(job.seconds * SOUND_RATE), lambda first, last: voice.read(last - first))
-    return VideoEncoder(job.target, size, reel.rate, sound, _KINDS[job.wanted])
+        return VideoEncoder(job.target, size, reader.rate, None, _KINDS[job.output_format])
+    audio = AudioSource(round(job.seconds * AUDIO_RATE), lambda first, last: track.read(last - first))
+    return VideoEncoder(job.target, size, reader.rate, audio, _KINDS[job.output_format])
 
 
-class _FrameReader:
-    """A zip of PNGs, `00000.png` and on; they are as small as they can be already."""
+class _FrameZip:
+    """Writer of a zip of PNGs named from `00000.png` on, stored without further compression."""
 
     def __init__(self, path: Path) -> None:
         self._zip = zipfile.ZipFile(path, "w", zipfile.ZIP_STORED)
@@ -157,8 +157,8 @@ class _FrameReader:
     ) -> None:
         self._zip.close()
 
-    def add(self, picture: Array) -> None:
-        """The next frame, in RGBA."""
-        data = pictures.encode(picture[..., :3], picture[..., 3], format="png")
-        self._zip.writestr(zipfile.ZipInfo(f"{self._frames:05}.png"), data)  # with no time of its own
+    def add(self, pixels: Array) -> None:
+        data = image_encode.encode(pixels[..., :3], pixels[..., 3], format="png")
+        # ZipInfo has a constant date, so that equal frames give equal bytes.
+        self._zip.writestr(zipfile.ZipInfo(f"{self._frames:05}.png"), data)
         self._frames += 1

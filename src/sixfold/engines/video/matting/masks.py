@@ -1,9 +1,9 @@
-"""A subject's mask from frame to frame: carried along by the flow, drawn to each frame's own colours.
+"""Tracking of a subject's mask from frame to frame by optical flow and segmentation.
 
-What moves otherwise than the camera belongs to the subject: frames that come are looked at a little ahead,
-and that look, the picture's own signs and the mask that was carried start the first drawing of a shot, and a
-new one now and then. Between them only a band round the carried edge is drawn, which is cheap. All of it at a
-small size; the edge is drawn at the frame's own, and where nothing moves it rests.
+Motion that differs from the camera's belongs to the subject, so a few frames are previewed. A full
+segmentation from motion, image cues and the tracked mask starts each shot and is repeated now and then. In
+between, only a band around the tracked edge is segmented, which is cheap. All this happens at a reduced size;
+the edge is refined at full size and held where nothing moves.
 """
 
 from __future__ import annotations
@@ -23,29 +23,40 @@ from sixfold.engines.video.matting import motion
 
 Array = NDArray[Any]
 
-_EVERY = 12  # frames after which the whole is drawn anew
-_BAND = 5  # pixels to each side of a carried edge that are drawn
-_FINE_SIDE = 640  # pixels of the longer side at which an edge's softness is found
-_KEPT = 0.85  # of what was given before, where nothing moved
-_SURE = 0.05  # of full brightness by which a pixel may have changed on its way
-_CUT = 0.14  # mean change from which it is another shot
-_GLANCE_SIDE = 96  # pixels of the longer side by which a cut is seen
-_REST = (0.25, 0.5)  # pixels of flow up to which all is at rest, and from which it moves: grain seems to
-_LEFT = 0.9  # of a doubt in ground that was left
-_UNSURE = 0.85  # expected overlap up to which a drawing led by what moves is doubted
-_AHEAD = 6  # frames that are looked at before they are asked for
+# Frames between full segmentations.
+_FULL_EVERY = 12
+# Pixels on each side of a tracked edge that are segmented again.
+_BAND = 5
+# The longer side, in pixels, at which soft edges are computed.
+_SOFT_SIDE = 640
+# The weight of the previous alpha where nothing moved.
+_HOLD = 0.85
+# The change of a pixel's brightness, as a share of full brightness, at which trust has dropped to 1/e.
+_CHANGE = 0.05
+# The mean change from which a frame belongs to another shot.
+_CUT = 0.14
+# The longer side, in pixels, at which cuts are detected.
+_CUT_SIDE = 96
+# The flow in pixels below which a pixel is at rest, because grain causes flow, and above which it moves.
+_REST = (0.25, 0.5)
+# How strongly uncovered background is excluded.
+_UNCOVERED = 0.9
+# A segmentation led by motion is checked below this expected overlap.
+_UNSURE = 0.85
+# Frames that are previewed.
+_AHEAD = 6
 _NOTHING: Any = None
 
 
 class ShotMasks:
-    """Tells where a film is cut, from frames in order."""
+    """A detector of cuts in a sequence of frames."""
 
     def __init__(self) -> None:
         self._before: Array | None = None
 
     def begins(self, rgb: Array) -> bool:
-        """Whether the next frame is the first of a shot."""
-        small = saliency.downscale(rgb, _GLANCE_SIDE).astype(np.float32)
+        """Return whether the next frame is the first of a shot."""
+        small = saliency.downscale(rgb, _CUT_SIDE).astype(np.float32)
         before, self._before = self._before, small
         if before is None or before.shape != small.shape:
             return True
@@ -53,125 +64,125 @@ class ShotMasks:
 
 
 @dataclass(slots=True)
-class _CarriedMask:
-    """The mask before, where it has moved to; how sure that is, what did move, and what of it is ground."""
+class _TrackedMask:
+    """The previous mask moved along the flow, its trust, the moving regions and the uncovered background."""
 
     mask: Array
     trust: Array
-    gone: Array
-    left: NDArray[np.bool_]
+    moving: Array
+    uncovered: NDArray[np.bool_]
 
 
 class MaskTracker:
-    """Gives the alpha of frames that come in order: HxWx3 bytes in, HxW from 0 to 1 out."""
+    """Computes the alpha (HxW, 0 to 1) of frames (HxWx3 bytes) in order."""
 
     ahead = _AHEAD
 
     def __init__(self) -> None:
         self._dis = cv2.DISOpticalFlow.create(cv2.DISOPTICAL_FLOW_PRESET_FAST)
-        self._coming: deque[Array] = deque()
+        self._previews: deque[Array] = deque()
         self._before: Array | None = None
         self._mask: Array | None = None
-        self._given: Array | None = None
+        self._alpha: Array | None = None
         self._since = 0
-        self._sure: list[float] = []
+        self._confidences: list[float] = []
 
     @property
     def confidence(self) -> float:
-        """The overlap with the true subject that is to be expected, 0 to 1."""
-        return float(np.mean(self._sure)) if self._sure else 0.0
+        """The expected overlap with the true subject, 0 to 1."""
+        return float(np.mean(self._confidences)) if self._confidences else 0.0
 
-    def see(self, rgb: Array) -> None:
-        """Look at a frame that will be asked for later; `ahead` of them help, and none has to."""
-        self._coming.append(saliency.downscale(rgb, segmentation.WORK_SIDE))
+    def preview(self, rgb: Array) -> None:
+        """Take note of a later frame; up to `ahead` previews improve the masks."""
+        self._previews.append(saliency.downscale(rgb, segmentation.WORK_SIDE))
 
     def alpha(self, rgb: Array) -> Array:
-        """The mask of the next frame."""
-        small = self._coming.popleft() if self._coming else saliency.downscale(rgb, segmentation.WORK_SIDE)
-        carried = self._carried(small)
+        """Return the mask of the next frame."""
+        if not self._previews:
+            self.preview(rgb)
+        small = self._previews.popleft()
+        tracked = self._track(small)
         self._since += 1
-        if carried is None or self._since >= _EVERY:
-            mask = self._drawn(small, carried)
+        if tracked is None or self._since >= _FULL_EVERY:
+            mask = self._segment(small, tracked)
         else:
-            mask = _banded(small, carried.mask, carried.left)
+            mask = _segment_band(small, tracked.mask, tracked.uncovered)
         self._mask = cv2.GaussianBlur(mask.astype(np.float32), (0, 0), 0.7)
         self._before = small
-        self._given = self._at_rest(edges.soft(rgb, mask, _FINE_SIDE), carried)
-        return self._given
+        self._alpha = self._stabilize(edges.soft(rgb, mask, _SOFT_SIDE), tracked)
+        return self._alpha
 
-    def _drawn(self, small: Array, carried: _CarriedMask | None) -> NDArray[np.bool_]:
-        """The whole drawn anew, from all that is known of it.
+    def _segment(self, small: Array, tracked: _TrackedMask | None) -> NDArray[np.bool_]:
+        """Segment the full frame from all available cues.
 
-        What moves by itself may be rain: an unsure drawing that it led gives way to a surer one without it.
+        Motion may be rain, so an uncertain result that it led is compared with one without it.
         """
         self._since = 0
-        hint = None if carried is None else carried.mask * ~carried.left
-        only = motion.other(small, self._coming).only
+        hint = None if tracked is None else tracked.mask * ~tracked.uncovered
+        only = motion.independent(small, self._previews).only
         if only is not None:
-            left = self._left(small, only) if carried is None else carried.left
-            only = only * (1 - _LEFT * left)
-        found = segmentation.cut(small, hint, only)
-        if only is not None and matting_confidence.of(found) < _UNSURE:
-            found = max(found, segmentation.cut(small, hint), key=matting_confidence.of)
-        self._sure.append(matting_confidence.of(found))
-        return found.mask
+            uncovered = self._uncovered(small, only) if tracked is None else tracked.uncovered
+            only = only * (1 - _UNCOVERED * uncovered)
+        result = segmentation.cut(small, hint, only)
+        if only is not None and matting_confidence.of(result) < _UNSURE:
+            result = max(result, segmentation.cut(small, hint), key=matting_confidence.of)
+        self._confidences.append(matting_confidence.of(result))
+        return result.mask
 
-    def _at_rest(self, alpha: Array, carried: _CarriedMask | None) -> Array:
-        """The alpha, mostly as it was where nothing moved: a film's grain is no edge."""
-        if carried is None or self._given is None:
+    def _stabilize(self, alpha: Array, tracked: _TrackedMask | None) -> Array:
+        """Blend the alpha with the previous one where nothing moved, so that grain does not show."""
+        if tracked is None or self._alpha is None:
             return alpha
         size = (alpha.shape[1], alpha.shape[0])
-        kept = (_KEPT * carried.trust * (1 - carried.gone)).astype(np.float32)
-        return alpha + (self._given - alpha) * cv2.resize(kept, size, interpolation=cv2.INTER_LINEAR)
+        weight = (_HOLD * tracked.trust * (1 - tracked.moving)).astype(np.float32)
+        return alpha + (self._alpha - alpha) * cv2.resize(weight, size, interpolation=cv2.INTER_LINEAR)
 
-    def _carried(self, small: Array) -> _CarriedMask | None:
-        """The mask before where it has moved to; None where there is none, or after a cut."""
+    def _track(self, small: Array) -> _TrackedMask | None:
+        """Return the previous mask moved along the flow, or None at the start of a shot."""
         if self._before is None or self._mask is None or self._before.shape != small.shape:
             return None
         now, then = (cv2.cvtColor(one, cv2.COLOR_RGB2GRAY) for one in (small, self._before))
         flow = cv2.blur(self._dis.calc(now, then, _NOTHING), (5, 5))
-        gone = np.clip((np.linalg.norm(flow, axis=2) - _REST[0]) / (_REST[1] - _REST[0]), 0, 1)
-        flow *= gone[..., None]
+        moving = np.clip((np.linalg.norm(flow, axis=2) - _REST[0]) / (_REST[1] - _REST[0]), 0, 1)
+        flow *= moving[..., None]
         rows, columns = np.mgrid[: now.shape[0], : now.shape[1]].astype(np.float32)
         at = np.dstack([columns + flow[..., 0], rows + flow[..., 1]])
-        seen = _looked(self._before, at)
-        changed = np.abs(seen.astype(np.float32) - small).mean(2) / 255
+        moved = _remap(self._before, at)
+        changed = np.abs(moved.astype(np.float32) - small).mean(2) / 255
         if float(changed.mean()) > _CUT:
             return None
-        mask = _looked(self._mask, at)
-        return _CarriedMask(
-            mask, np.exp(-((changed / _SURE) ** 2)), gone, self._left(small, mask, self._before)
+        mask = _remap(self._mask, at)
+        return _TrackedMask(
+            mask, np.exp(-((changed / _CHANGE) ** 2)), moving, self._uncovered(small, mask, self._before)
         )
 
-    def _left(self, small: Array, mask: Array, *before: Array) -> NDArray[np.bool_]:
-        """What a mask holds of the ground, by the frame before and two that come."""
-        return motion.left(small, mask, [*before, *list(self._coming)[:3:2]], self._dis)
+    def _uncovered(self, small: Array, mask: Array, *before: Array) -> NDArray[np.bool_]:
+        """Return the background within a mask, by the previous frame and two later ones."""
+        return motion.uncovered(small, mask, [*before, *list(self._previews)[:3:2]], self._dis)
 
 
-def _banded(small: Array, mask: Array, left: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """A carried mask whose edge is drawn to the frame's colours, in a band round where it is.
-
-    What was `left` behind is inside of what was carried: there colours decide as well.
-    """
+def _segment_band(small: Array, mask: Array, uncovered: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Segment the frame again in a band around the tracked edge, and in the `uncovered` background."""
     solid = (mask > 0.5).astype(np.uint8)
     ball = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (2 * _BAND + 1, 2 * _BAND + 1))
     labels = np.where(solid > 0, cv2.GC_PR_FGD, cv2.GC_PR_BGD).astype(np.uint8)
     labels[cv2.erode(solid, ball) > 0] = cv2.GC_FGD
     labels[cv2.dilate(solid, ball) == 0] = cv2.GC_BGD
-    labels[left] = cv2.GC_PR_BGD
+    labels[uncovered] = cv2.GC_PR_BGD
     inside, outside = labels % 2 == 1, labels % 2 == 0
     if inside.sum() < 16 or outside.sum() < 16:
         return solid > 0
     models = np.zeros((2, 1, 65))
-    cv2.setRNGSeed(1)  # k-means inside: the same frames give the same masks
+    # GrabCut uses k-means; a fixed seed makes the masks reproducible.
+    cv2.setRNGSeed(1)
     bgr = np.ascontiguousarray(small[..., ::-1])
     cv2.grabCut(bgr, labels, (0, 0, 1, 1), models[0], models[1], 1, cv2.GC_INIT_WITH_MASK)
     return segmentation.clean_mask((labels == cv2.GC_FGD) | (labels == cv2.GC_PR_FGD), mask)
 
 
-def _looked(picture: Array, at: Array) -> Array:
+def _remap(image: Array, at: Array) -> Array:
     return cv2.remap(
-        picture,
+        image,
         at,
         np.empty((0, 0), np.float32),
         cv2.INTER_LINEAR,

@@ -1,4 +1,4 @@
-"""The first frames of a newly added model of films: it runs, remembers, and gives a mask."""
+"""Self-check of a newly installed video matting model on a few frames."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FRAMES = 3
 
 
 def run(folder: Path, report: Callable[[float], None] = lambda _fraction: None) -> tuple[bytes, str]:
-    """A PNG of the last frame's mask and the line that says how it went; raises `EngineError`."""
+    """Return a PNG of the last frame's mask and a line of text with the result; raise `EngineError`."""
     engine = OnnxVideoMattingEngine(source=str(folder))
     masks = engine.masks()
     rgb, _ = selfcheck.scene()
@@ -25,7 +25,7 @@ def run(folder: Path, report: Callable[[float], None] = lambda _fraction: None) 
         alpha = masks.alpha(np.roll(rgb, 2 * frame, 1))
         report((frame + 1) / _FRAMES)
     if alpha.shape != rgb.shape[:2] or not np.isfinite(alpha).all():
-        raise EngineError("The weights give no mask: they are no model that cuts subjects out of films.")
-    cover = np.rint(alpha * 255).astype(np.uint8)
-    how = "remembers frames" if engine.remembers else "looks at each frame alone"
-    return encode.encode(np.dstack([cover] * 3), None, format="png"), f"{engine.version[2:]} runs, and {how}"
+        raise EngineError("The model returned no mask; it is not a video matting model.")
+    pixels = np.rint(alpha * 255).astype(np.uint8)
+    mode = "keeps state between frames" if engine.recurrent else "processes each frame alone"
+    return encode.encode(np.dstack([pixels] * 3), None, format="png"), f"{engine.version[2:]} runs and {mode}"

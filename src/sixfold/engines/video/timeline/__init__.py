@@ -1,1 +1,1 @@
-"""A timeline's project rendered: pictures, words and sounds of many clips into one film."""
+"""Rendering of a timeline: images, text, videos and audio of many clips into one video."""

@@ -1,4 +1,4 @@
-"""When each clip is on: its own time, the handing over from one to the next, and its fades."""
+"""Timing of clips: visible range, transitions to the next clip, and fades."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from sixfold.engines.video.decoder import AudioTrack, NoAudioTrack
 
 @dataclass(eq=False, slots=True)
 class ClipTiming:
-    """One clip in its place: `before` hands over to it, and it hands over from `hands_over` on."""
+    """A clip on its track, with a transition from `before` and one to the next clip at `next_start`."""
 
     clip: Clip
     kind: Kind
     name: str
     path: Path | None
     before: ClipTiming | None = None
-    hands_over: float | None = None
+    next_start: float | None = None
     until: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -32,47 +32,47 @@ class ClipTiming:
 
     @property
     def place(self) -> str:
-        """The clip as people name it: `tracks[1].clips[0]`."""
+        """The clip's path in the project, such as `tracks[1].clips[0]`."""
         return timeline.clip_path(self.name)
 
-    def on(self, second: float) -> bool:
-        """Whether it is seen or heard at a second."""
+    def active(self, second: float) -> bool:
+        """Return whether the clip is visible or audible at a time."""
         return self.clip.start <= second < self.until
 
-    def coming(self, second: float) -> float | None:
-        """How far it has come, 0 to 1, while it takes over; None when it does not."""
+    def transition_progress(self, second: float) -> float | None:
+        """Return the progress of the transition to this clip, 0 to 1, or None outside of it."""
         change = self.clip.transition
         if change is None or not 0 <= second - self.clip.start < change.duration:
             return None
         return (second - self.clip.start) / change.duration
 
     def source_second(self, second: float) -> float:
-        """The second of its file that is shown."""
+        """Return the time in the clip's file for a time of the project."""
         return self.clip.trim_start + (second - self.clip.start) * self.clip.speed
 
-    def faded(self, second: Any) -> Any:
-        """How much its fades leave at a second (or at many): 0 to 1."""
-        clip, left = self.clip, 1.0
+    def fade(self, second: Any) -> Any:
+        """Return the factor of the fades, 0 to 1, at a time or an array of times."""
+        clip, factor = self.clip, 1.0
         if clip.fade_in > 0:
-            left = left * np.clip((second - clip.start) / clip.fade_in, 0, 1)
+            factor = factor * np.clip((second - clip.start) / clip.fade_in, 0, 1)
         if clip.fade_out > 0:
-            left = left * np.clip((clip.end - second) / clip.fade_out, 0, 1)
-        return left
+            factor = factor * np.clip((clip.end - second) / clip.fade_out, 0, 1)
+        return factor
 
-    def loudness(self, second: Any) -> Any:
-        """The factor of its sound at many seconds: volume, fades, and both sides of a handing over."""
-        loud = self.clip.volume * self.faded(second)
+    def gain(self, second: Any) -> Any:
+        """Return the audio gain at an array of times: volume, fades and cross-fades."""
+        gain = self.clip.volume * self.fade(second)
         change = self.clip.transition
         if change is not None:
-            loud = loud * np.sin(np.clip((second - self.clip.start) / change.duration, 0, 1) * np.pi / 2)
-        if self.hands_over is not None:
-            share = (second - self.hands_over) / max(1e-6, self.until - self.hands_over)
-            loud = loud * np.cos(np.clip(share, 0, 1) * np.pi / 2)
-        return loud
+            gain = gain * np.sin(np.clip((second - self.clip.start) / change.duration, 0, 1) * np.pi / 2)
+        if self.next_start is not None:
+            share = (second - self.next_start) / max(1e-6, self.until - self.next_start)
+            gain = gain * np.cos(np.clip(share, 0, 1) * np.pi / 2)
+        return gain
 
 
-def has_sound(shot: ClipTiming) -> bool:
-    """Whether there is something to hear in a clip's file."""
+def has_audio(shot: ClipTiming) -> bool:
+    """Return whether a clip's file has an audio track."""
     if shot.path is None:
         return False
     try:
@@ -85,21 +85,21 @@ def has_sound(shot: ClipTiming) -> bool:
 
 
 def of(project: Project, files: Mapping[str, Path]) -> tuple[tuple[ClipTiming, ...], ...]:
-    """The shots of each track, in the order in which they begin."""
+    """Return the clips of each track in order of their start."""
     return tuple(_track(track, at, files) for at, track in enumerate(project.tracks))
 
 
-def _track(track: Track, at: int, files: Mapping[str, Path]) -> tuple[ClipTiming, ...]:
-    names = [timeline.file_name(at, number) for number in range(len(track.clips))]
+def _track(track: Track, index: int, files: Mapping[str, Path]) -> tuple[ClipTiming, ...]:
+    names = [timeline.file_name(index, number) for number in range(len(track.clips))]
     shots = {
         id(clip): ClipTiming(clip, track.type, name, files.get(name))
         for name, clip in zip(names, track.clips, strict=True)
     }
     for shot in shots.values():
         change = shot.clip.transition
-        earlier = timeline.previous_clip(track, shot.clip) if change is not None else None
-        if change is not None and earlier is not None:
-            shot.before = shots[id(earlier)]
-            shot.before.hands_over = shot.clip.start
+        previous = timeline.previous_clip(track, shot.clip) if change is not None else None
+        if change is not None and previous is not None:
+            shot.before = shots[id(previous)]
+            shot.before.next_start = shot.clip.start
             shot.before.until = shot.clip.start + change.duration
     return tuple(sorted(shots.values(), key=lambda shot: shot.clip.start))

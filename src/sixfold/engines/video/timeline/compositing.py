@@ -1,8 +1,8 @@
-"""What a frame is painted on: sheets of bytes, one behind the other, and the layers that go over them.
+"""Compositing of layers on a canvas of byte planes.
 
-A GIF has one sheet, of RGB. A film has three, as its encoder wants them: lightness, and two colours at half
-its size (4:2:0, BT.709, video range), so that the frame of a film goes through as it is. A layer brings the
-same sheets for its place, weighed by covers where it does not cover all of it.
+A GIF has one RGB plane. A video has Y, U and V planes in the encoder's format (4:2:0, BT.709, video range),
+so that frames of input videos need no conversion. A layer has the same planes for its area, premultiplied by
+alpha planes (`covers`) if it is not opaque.
 """
 
 from __future__ import annotations
@@ -21,79 +21,79 @@ from sixfold.engines.video.decoder import VideoReader
 from sixfold.engines.video.timeline.sprites import Sprite
 
 Array = NDArray[Any]
-Sheets = tuple[Array, ...]
+Planes = tuple[Array, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class CompositeLayer:
-    """Sheets with their left upper corner at a place of the frame; `covers` are of the same shapes."""
+    """Planes with the position of their top left corner; `covers` are alpha planes of the same shapes."""
 
-    sheets: Sheets
+    planes: Planes
     left: int
     top: int
-    covers: Sheets | None = None
+    covers: Planes | None = None
 
 
-class CompositeCanvas(Protocol):
-    """One kind of sheets, and what makes them."""
+class CanvasFormat(Protocol):
+    """A plane format and the conversions to it."""
 
     @property
     def steps(self) -> tuple[int, ...]:
-        """How many pixels of the frame, across and down, one of each sheet stands for."""
+        """The subsampling of each plane: frame pixels per plane pixel, horizontally and vertically."""
         ...
 
-    def ground(self, size: tuple[int, int], colour: tuple[int, int, int]) -> Sheets:
-        """A frame of one colour."""
+    def fill(self, size: tuple[int, int], color: tuple[int, int, int]) -> Planes:
+        """Return a canvas of one color."""
         ...
 
     def layer(self, sprite: Sprite) -> CompositeLayer:
-        """A sprite on this paper."""
+        """Convert a sprite."""
         ...
 
-    def frame(self, reel: VideoReader, frame: Any, size: tuple[int, int]) -> Sheets | None:
-        """A film's frame at an even size, where it needs no conversion."""
+    def frame(self, reader: VideoReader, frame: Any, size: tuple[int, int]) -> Planes | None:
+        """Return a video frame at an even size, or None if it needs a conversion by way of RGB."""
         ...
 
 
 class Rgb:
-    """One sheet of RGB."""
+    """A single RGB plane."""
 
     steps = (1,)
 
-    def ground(self, size: tuple[int, int], colour: tuple[int, int, int]) -> Sheets:
-        """A frame of one colour."""
-        return (np.full((size[1], size[0], 3), colour, np.uint8),)
+    def fill(self, size: tuple[int, int], color: tuple[int, int, int]) -> Planes:
+        """Return a canvas of one color."""
+        return (np.full((size[1], size[0], 3), color, np.uint8),)
 
     def layer(self, sprite: Sprite) -> CompositeLayer:
-        """A sprite as it is."""
+        """Return the sprite as a layer without a copy."""
         covers = None if sprite.cover is None else (sprite.cover,)
         return CompositeLayer((sprite.pixels,), sprite.left, sprite.top, covers)
 
-    def frame(self, reel: VideoReader, frame: Any, size: tuple[int, int]) -> Sheets | None:
-        """None: no film is of RGB."""
+    def frame(self, reader: VideoReader, frame: Any, size: tuple[int, int]) -> Planes | None:
+        """Return None, because all videos need a conversion to RGB."""
         return None
 
 
-class HalvedLayer:
-    """Lightness at full size, two colours at half."""
+class Yuv420:
+    """A full-size Y plane and half-size U and V planes."""
 
     steps = (1, 2, 2)
 
-    def ground(self, size: tuple[int, int], colour: tuple[int, int, int]) -> Sheets:
-        """A frame of one colour, its sides even."""
+    def fill(self, size: tuple[int, int], color: tuple[int, int, int]) -> Planes:
+        """Return a canvas of one color; the sides of `size` are even."""
         return tuple(
             np.full((size[1] // step, size[0] // step), part, np.uint8)
-            for step, part in zip(self.steps, yuv.colour_of(colour), strict=True)
+            for step, part in zip(self.steps, yuv.color_of(color), strict=True)
         )
 
     def layer(self, sprite: Sprite) -> CompositeLayer:
-        """A sprite, with a rim of no cover up to where the colours have pixels."""
+        """Convert a sprite, with a transparent border up to even coordinates."""
         height, width = sprite.pixels.shape[:2]
         if sprite.cover is None and not (sprite.left | sprite.top | width | height) & 1:
-            return CompositeLayer(encode.sheets(sprite.pixels), sprite.left, sprite.top)
+            return CompositeLayer(encode.yuv_planes(sprite.pixels), sprite.left, sprite.top)
         cover = np.full((height, width), 255, np.uint8) if sprite.cover is None else sprite.cover[..., 0]
         before, above = sprite.left & 1, sprite.top & 1
-        weighed = cv2.copyMakeBorder(
+        padded = cv2.copyMakeBorder(
             np.dstack([sprite.pixels, cover]),
             above,
             (above + height) & 1,
@@ -102,42 +102,50 @@ class HalvedLayer:
             cv2.BORDER_CONSTANT,
             value=(0, 0, 0, 0),
         )
-        full = yuv.of_weighed(weighed)
-        light, _, _, whole = cv2.split(full)
-        _, *colours, part = cv2.split(cv2.resize(full, None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA))
-        covers = (whole, part, part)
-        return CompositeLayer((light, *colours), sprite.left - before, sprite.top - above, covers)
+        full = yuv.of_premultiplied(padded)
+        luma, _, _, full_cover = cv2.split(full)
+        _, *chroma, half_cover = cv2.split(
+            cv2.resize(full, None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA)
+        )
+        covers = (full_cover, half_cover, half_cover)
+        return CompositeLayer((luma, *chroma), sprite.left - before, sprite.top - above, covers)
 
-    def frame(self, reel: VideoReader, frame: Any, size: tuple[int, int]) -> Sheets | None:
-        """The frame's own planes, where they are such ones."""
-        return reel.planes(frame, size)
+    def frame(self, reader: VideoReader, frame: Any, size: tuple[int, int]) -> Planes | None:
+        """Return the planes of a frame whose format converts directly, else None."""
+        return reader.planes(frame, size)
 
 
-PAPERS: dict[str, CompositeCanvas] = {"gif": Rgb(), "mp4": HalvedLayer(), "webm": HalvedLayer()}
+FORMATS: dict[str, CanvasFormat] = {"gif": Rgb(), "mp4": Yuv420(), "webm": Yuv420()}
 
 
-def cut(
-    paper: CompositeCanvas, layer: CompositeLayer, corner: tuple[int, int], size: tuple[int, int]
+def crop(
+    canvas_format: CanvasFormat, layer: CompositeLayer, corner: tuple[int, int], size: tuple[int, int]
 ) -> CompositeLayer:
-    """What a layer without a cover has from a corner on, of a size."""
-    down, aside = corner[1] - layer.top, corner[0] - layer.left
-    found = (
-        sheet[down // step :, aside // step :][: size[1] // step, : size[0] // step]
-        for step, sheet in zip(paper.steps, layer.sheets, strict=True)
+    """Return the part of an opaque layer from a top left `corner` on, of a size."""
+    down, right = corner[1] - layer.top, corner[0] - layer.left
+    planes = (
+        plane[down // step :, right // step :][: size[1] // step, : size[0] // step]
+        for step, plane in zip(canvas_format.steps, layer.planes, strict=True)
     )
-    return CompositeLayer(tuple(found), *corner)
+    return CompositeLayer(tuple(planes), *corner)
 
 
-def lay(
-    paper: CompositeCanvas, canvas: Sheets, layer: CompositeLayer, opacity: float = 1.0, shift: int = 0
+def draw(
+    canvas_format: CanvasFormat,
+    canvas: Planes,
+    layer: CompositeLayer,
+    opacity: float = 1.0,
+    shift: int = 0,
 ) -> None:
-    """Lay a layer over the canvas, `shift` pixels to the right: as many as its coarsest sheet can go."""
+    """Draw a layer over the canvas, `shift` pixels to the right, which must be even for subsampled planes."""
     covers = layer.covers or itertools.repeat(None)
-    for step, under, pixels, cover in zip(paper.steps, canvas, layer.sheets, covers, strict=False):
-        _over(under, pixels, cover, ((layer.left + shift) // step, layer.top // step), opacity)
+    for step, under, pixels, cover in zip(canvas_format.steps, canvas, layer.planes, covers, strict=False):
+        _draw_plane(under, pixels, cover, ((layer.left + shift) // step, layer.top // step), opacity)
 
 
-def _over(under: Array, pixels: Array, cover: Array | None, corner: tuple[int, int], opacity: float) -> None:
+def _draw_plane(
+    under: Array, pixels: Array, cover: Array | None, corner: tuple[int, int], opacity: float
+) -> None:
     left, top = corner
     height, width = pixels.shape[:2]
     x0, y0 = max(0, left), max(0, top)
@@ -155,18 +163,18 @@ def _over(under: Array, pixels: Array, cover: Array | None, corner: tuple[int, i
     under[:] = cv2.add(cv2.multiply(under, cv2.bitwise_not(cover), scale=1 / 255), pixels)
 
 
-def mixed(under: Sheets, over: Sheets, share: float) -> Sheets:
-    """Two canvases, the second by its share."""
+def crossfade(under: Planes, over: Planes, share: float) -> Planes:
+    """Blend two canvases, the second one by its share."""
     pairs = zip(under, over, strict=True)
     return tuple(cv2.addWeighted(second, share, first, 1 - share, 0) for first, second in pairs)
 
 
-def wiped(under: Sheets, over: Sheets, share: float) -> Sheets:
-    """Two canvases, the second seen from the left up to a soft edge that goes to the right."""
-    return tuple(_wiped(*pair, share) for pair in zip(under, over, strict=True))
+def wipe(under: Planes, over: Planes, share: float) -> Planes:
+    """Combine two canvases: the second one from the left up to a soft edge that moves to the right."""
+    return tuple(_wipe_plane(*pair, share) for pair in zip(under, over, strict=True))
 
 
-def _wiped(under: Array, over: Array, share: float) -> Array:
+def _wipe_plane(under: Array, over: Array, share: float) -> Array:
     width = under.shape[1]
     soft = max(4.0, width / 40)
     edge = share * (width + soft) - soft

@@ -1,7 +1,7 @@
-"""A text as pixels: wrapped into its box, its lines aligned, on a ground of its own where it asks for one.
+"""Rendering of text clips: wrapped into a box, aligned, with an optional background.
 
-Without one it has a soft rim, dark about light letters and light about dark ones, and is read on any picture.
-The letters are those that come with Pillow; where they lack one, a face of this machine that has them all.
+Text without a background gets a soft outline, dark around light letters and light around dark ones, so that
+it is legible on any image. The font is Pillow's own; if it lacks a character, an installed font is used.
 """
 
 from __future__ import annotations
@@ -27,25 +27,33 @@ from sixfold.engines.video.timeline.sprites import Sprite, SpriteBox
 
 Array = NDArray[Any]
 
-_SHARE = 15  # of the frame's height that a letter has, where nothing is said
-_LEAST = 12.0  # pixels that a letter keeps where its size is not said and its lines are too many
-_SMALLER = 0.92  # from one try to the next
-_MARGIN = 0.05  # of the frame's side, left free where the clip does not say where it ends
-_LEADING = 1.25  # of the letter's size, from line to line
-_INSET = 0.35  # of it, between the lines and the edge of their ground
+# The default font size is the frame's height divided by this.
+_DEFAULT_LINES = 15
+# The smallest font size, in pixels, to which a text without an explicit size is reduced.
+_MIN_SIZE = 12.0
+# The factor between font sizes that are tried.
+_SHRINK = 0.92
+# The margin at the frame's edges, as a share of its side, if the clip does not set its bounds.
+_MARGIN = 0.05
+# Shares of the font size: line height, padding and corner radius of the background, and outline.
+_LEADING = 1.25
+_INSET = 0.35
 _ROUND = 0.18
-_RIM = 0.045  # of it, how far the rim fades
-_RIM_GAIN, _RIM_MOST = 2.6, 0.82
-_LIGHT = 0.43  # the luma from which letters are light
+_OUTLINE = 0.045
+_OUTLINE_GAIN, _OUTLINE_MAX = 2.6, 0.82
+# The luma from which letters count as light.
+_LIGHT = 0.43
 _FOLDERS = ("/usr/share/fonts", "/usr/local/share/fonts", "/Library/Fonts", "/System/Library/Fonts")
 _STYLED = ("Bold", "Italic", "Oblique", "Mono", "Light", "Thin", "Condensed", "Serif", "Black")
-_MISSING = "\U0010fffe"  # no face has it: what is drawn for it is drawn for all that are missing
-_PICTURES = ("So", "Sk", "Mn")  # emoji and what changes them: left out where no face has them
+# No font has this character, so its glyph is the one drawn for missing characters.
+_MISSING = "\U0010fffe"
+# Categories of emoji and their modifiers, which are omitted if no font has them.
+_EMOJI = ("So", "Sk", "Mn")
 
 
 @dataclass(frozen=True, slots=True)
 class _TextLines:
-    """A text's lines at a size, in pixels."""
+    """The lines of a text at a font size in pixels."""
 
     lines: tuple[str, ...]
     font: Any
@@ -54,145 +62,145 @@ class _TextLines:
 
     @property
     def widths(self) -> list[float]:
-        """Of each line."""
+        """The width of each line."""
         return [self.font.getlength(line) for line in self.lines]
 
     @property
     def step(self) -> float:
-        """From line to line."""
+        """The line height."""
         return self.size * _LEADING
 
     @property
     def height(self) -> int:
-        """Of all of them with their ground."""
+        """The total height with the background's padding."""
         return round(self.step * len(self.lines)) + 2 * self.inset
 
 
 def of(clip: Clip, project: Project) -> Sprite:
-    """The text of a clip in its place."""
-    box = _room(clip, project)
-    block, bleed = _block(clip, _fitted(clip, box, project))
+    """Render the text of a clip."""
+    box = _text_box(clip, project)
+    block, bleed = _render(clip, _layout(clip, box, project))
     height, width = block.shape[:2]
-    left = round(box.left + _aside(clip, box.width - width + 2 * bleed)) - bleed
-    top = round(box.top + _down(clip, box.height - height + 2 * bleed)) - bleed
+    left = round(box.left + _left_offset(clip, box.width - width + 2 * bleed)) - bleed
+    top = round(box.top + _top_offset(clip, box.height - height + 2 * bleed)) - bleed
     if clip.rotation % 360:
         around = SpriteBox(left, top, width, height) if clip.width is None and clip.height is None else box
-        return sprites.turned(block, (left, top), around, clip.rotation)
+        return sprites.rotate(block, (left, top), around, clip.rotation)
     return sprites.sprite(block, left, top)
 
 
-def _room(clip: Clip, project: Project) -> SpriteBox:
-    """The clip's box, less a margin at those edges of the frame that it does not reach by its own word."""
+def _text_box(clip: Clip, project: Project) -> SpriteBox:
+    """Return the clip's box, with a margin at the frame's edges where the clip does not set its bounds."""
     box = sprites.box_of(clip, project)
     left, width = box.left, box.width
     if clip.width is None:
-        left, width = _clear(left, width, project.width, clip.x is None)
+        left, width = _inset_range(left, width, project.width, clip.x is None)
     top, height = box.top, box.height
     if clip.y is None and clip.height is None:
-        top, height = _clear(top, height, project.height, True)
+        top, height = _inset_range(top, height, project.height, True)
     return SpriteBox(left, top, width, height)
 
 
-def _clear(at: float, length: float, whole: int, both: bool) -> tuple[float, float]:
-    """A stretch that ends at the frame's edge, kept clear of it there or at both of its ends."""
+def _inset_range(at: float, length: float, whole: int, both: bool) -> tuple[float, float]:
+    """Add a margin to a range that ends at the frame's edge: at its end, or at both ends."""
     margin = whole * _MARGIN
     if at + length != whole or length <= 2 * margin:
         return at, length
     return (at + margin, length - 2 * margin) if both else (at, length - margin)
 
 
-def _fitted(clip: Clip, box: SpriteBox, project: Project) -> _TextLines:
-    """The lines in the size that is said; else in the usual one, or a smaller one in which they fit."""
-    size = clip.style.font_size or max(_LEAST, project.height / _SHARE)
-    font, text = _face(clip.text, size)
-    grounded = bool((css_colors.rgba(clip.style.background or "") or (0, 0, 0, 0))[3])
+def _layout(clip: Clip, box: SpriteBox, project: Project) -> _TextLines:
+    """Break the text into lines at the clip's font size, or at the largest default size that fits."""
+    size = clip.style.font_size or max(_MIN_SIZE, project.height / _DEFAULT_LINES)
+    font, text = _font_for(clip.text, size)
+    has_background = bool((css_colors.rgba(clip.style.background or "") or (0, 0, 0, 0))[3])
     while True:
-        inset = round(size * _INSET) if grounded else 0
-        lines = _wrapped(text, font, max(1.0, box.width - 2 * inset))
-        found = _TextLines(tuple(lines), font, size, inset)
-        if clip.style.font_size or size <= _LEAST or found.height <= box.height:
-            return found
-        size = max(_LEAST, size * _SMALLER)
+        inset = round(size * _INSET) if has_background else 0
+        lines = _wrap(text, font, max(1.0, box.width - 2 * inset))
+        layout = _TextLines(tuple(lines), font, size, inset)
+        if clip.style.font_size or size <= _MIN_SIZE or layout.height <= box.height:
+            return layout
+        size = max(_MIN_SIZE, size * _SHRINK)
         font = font.font_variant(size=size)
 
 
 def _align(clip: Clip) -> str:
-    """As it says; else in the middle, but from the left where only a place is given."""
+    """Return the alignment; the default is centered, or left-aligned if only a position is set."""
     return clip.style.align or ("left" if clip.x is not None and clip.width is None else "center")
 
 
-def _aside(clip: Clip, room: float) -> float:
-    return {"left": 0.0, "center": room / 2, "right": room}[_align(clip)]
+def _left_offset(clip: Clip, space: float) -> float:
+    return {"left": 0.0, "center": space / 2, "right": space}[_align(clip)]
 
 
-def _down(clip: Clip, room: float) -> float:
-    return 0.0 if clip.y is not None and clip.height is None else room / 2
+def _top_offset(clip: Clip, space: float) -> float:
+    return 0.0 if clip.y is not None and clip.height is None else space / 2
 
 
-def _block(clip: Clip, text: _TextLines) -> tuple[Array, int]:
-    """The lines as weighed RGBA, as large as they need, and by how much their rim goes beyond them."""
-    ground = css_colors.rgba(clip.style.background or "") or (0, 0, 0, 0)
+def _render(clip: Clip, text: _TextLines) -> tuple[Array, int]:
+    """Render the lines as premultiplied RGBA; return the pixels and the width of the outline around them."""
+    background = css_colors.rgba(clip.style.background or "") or (0, 0, 0, 0)
     widths, inset = text.widths, text.inset
     width = round(max(widths)) + 2 * inset + 2
     image = Image.new("RGBA", (min(width, 16384), min(text.height, 16384)), (0, 0, 0, 0))
-    if ground[3]:
+    if background[3]:
         edge = (0, 0, image.width - 1, image.height - 1)
-        ImageDraw.Draw(image).rounded_rectangle(edge, text.size * _ROUND, fill=ground)
-    cover = Image.new("L", image.size, 0)
-    letters = ImageDraw.Draw(cover)
+        ImageDraw.Draw(image).rounded_rectangle(edge, text.size * _ROUND, fill=background)
+    mask_image = Image.new("L", image.size, 0)
+    letters = ImageDraw.Draw(mask_image)
     ascent, descent = text.font.getmetrics()
-    high = inset + (text.step - ascent - descent) / 2
-    for number, (line, wide) in enumerate(zip(text.lines, widths, strict=True)):
-        x = inset + 1 + _aside(clip, image.width - 2 * inset - 2 - wide)
-        letters.text((x, high + number * text.step), line, font=text.font, fill=255)
-    colour = css_colors.rgba(clip.style.color) or (255, 255, 255, 255)
-    under, inked, bleed = decoder.premultiplied(np.asarray(image)), np.asarray(cover), 0
+    baseline = inset + (text.step - ascent - descent) / 2
+    for number, (line, line_width) in enumerate(zip(text.lines, widths, strict=True)):
+        x = inset + 1 + _left_offset(clip, image.width - 2 * inset - 2 - line_width)
+        letters.text((x, baseline + number * text.step), line, font=text.font, fill=255)
+    color = css_colors.rgba(clip.style.color) or (255, 255, 255, 255)
+    pixels, mask, bleed = decoder.premultiply(np.asarray(image)), np.asarray(mask_image), 0
     if clip.style.background is None:
-        bleed = math.ceil(3 * text.size * _RIM)
-        inked = np.pad(inked, bleed)
-        under = _rim(inked, text.size * _RIM, colour)
-    return _inked(under, inked, colour), bleed
+        bleed = math.ceil(3 * text.size * _OUTLINE)
+        mask = np.pad(mask, bleed)
+        pixels = _outline(mask, text.size * _OUTLINE, color)
+    return _blend_letters(pixels, mask, color), bleed
 
 
-def _rim(cover: Array, reach: float, colour: css_colors.Color) -> Array:
-    """A soft rim about letters, weighed; none of it shines through letters that are clear."""
-    red, green, blue, strength = (part / 255 for part in colour)
+def _outline(letters: Array, reach: float, color: css_colors.Color) -> Array:
+    """Return a soft outline as premultiplied RGBA; it does not show through translucent letters."""
+    red, green, blue, strength = (part / 255 for part in color)
     tone = 0.0 if 0.299 * red + 0.587 * green + 0.114 * blue >= _LIGHT else 255.0
-    letters = cover.astype(np.float32) / 255
-    soft = np.clip(cv2.GaussianBlur(letters, (0, 0), reach) * np.float32(_RIM_GAIN), 0, _RIM_MOST)
+    letters = letters.astype(np.float32) / 255
+    soft = np.clip(cv2.GaussianBlur(letters, (0, 0), reach) * np.float32(_OUTLINE_GAIN), 0, _OUTLINE_MAX)
     share = soft * strength * (1 if strength == 1 else 1 - letters)
     return np.rint(share[..., None] * np.array([tone, tone, tone, 255], np.float32)).astype(np.uint8)
 
 
-def _inked(under: Array, cover: Array, colour: css_colors.Color) -> Array:
-    """Letters of a colour on what is under them, both weighed."""
-    share = (cover.astype(np.float32) * (colour[3] / 255 / 255))[..., None]
-    ink = np.array([*colour[:3], 255], np.float32)
-    return np.rint(under.astype(np.float32) * (1 - share) + ink * share).astype(np.uint8)
+def _blend_letters(pixels: Array, letters: Array, color: css_colors.Color) -> Array:
+    """Blend letters of a color over premultiplied pixels."""
+    share = (letters.astype(np.float32) * (color[3] / 255 / 255))[..., None]
+    ink = np.array([*color[:3], 255], np.float32)
+    return np.rint(pixels.astype(np.float32) * (1 - share) + ink * share).astype(np.uint8)
 
 
-def _wrapped(text: str, font: Any, width: float) -> list[str]:
+def _wrap(text: str, font: Any, width: float) -> list[str]:
     lines: list[str] = []
     for paragraph in text.expandtabs(4).splitlines() or [""]:
         line = ""
         for word in paragraph.split(" "):
-            wider = f"{line} {word}" if line else word
-            if line and font.getlength(wider) > width:
+            candidate = f"{line} {word}" if line else word
+            if line and font.getlength(candidate) > width:
                 lines.append(line)
-                wider = word
-            *whole, line = _broken(wider, font, width)
-            lines.extend(whole)
+                candidate = word
+            *complete, line = _break_word(candidate, font, width)
+            lines.extend(complete)
         lines.append(line)
     return lines
 
 
 def _visible(text: str) -> str:
-    """Without what is no letter (bells, joiners, marks of direction), which would be drawn as boxes."""
+    """Remove control and format characters, which would be drawn as boxes."""
     return "".join(sign for sign in text if sign.isspace() or category(sign) not in ("Cc", "Cf"))
 
 
-def _broken(word: str, font: Any, width: float) -> list[str]:
-    """A word that is wider than its line, in pieces that fit."""
+def _break_word(word: str, font: Any, width: float) -> list[str]:
+    """Split a word that is wider than its line."""
     if font.getlength(word) <= width:
         return [word]
     pieces, piece = [], ""
@@ -204,34 +212,34 @@ def _broken(word: str, font: Any, width: float) -> list[str]:
     return [*pieces, piece]
 
 
-def _face(text: str, size: float) -> tuple[Any, str]:
-    """The face with most letters of a text, the usual one at best; and what of the text it draws."""
+def _font_for(text: str, size: float) -> tuple[Any, str]:
+    """Return the font that covers the text best, preferably the default one, and the drawable text."""
     text = _visible(text)
     letters = frozenset(letter for letter in text if not letter.isspace() and letter.isprintable())
     best: Any = ImageFont.load_default(size)
-    lacking = _lacking(best, letters)
-    for path in _installed() if lacking else ():
+    missing = _missing(best, letters)
+    for path in _installed_fonts() if missing else ():
         try:
             font = ImageFont.truetype(path, size)
         except OSError:
             continue
-        fewer = _lacking(font, letters)
-        if len(fewer) < len(lacking):
-            best, lacking = font, fewer
-        if not lacking:
+        fewer = _missing(font, letters)
+        if len(fewer) < len(missing):
+            best, missing = font, fewer
+        if not missing:
             break
-    blank = {letter for letter in lacking if category(letter) in _PICTURES}
+    blank = {letter for letter in missing if category(letter) in _EMOJI}
     return best, "".join(letter for letter in text if letter not in blank)
 
 
-def _lacking(font: Any, letters: frozenset[str]) -> frozenset[str]:
+def _missing(font: Any, letters: frozenset[str]) -> frozenset[str]:
     none = bytes(font.getmask(_MISSING))
     return frozenset(letter for letter in letters if bytes(font.getmask(letter)) == none)
 
 
 @cache
-def _installed() -> tuple[str, ...]:
-    """The faces of this machine, regular ones first, in an order that stays."""
-    found = itertools.chain.from_iterable(Path(folder).rglob("*.[to]t[fc]") for folder in _FOLDERS)
-    names = sorted(str(path) for path in found)
+def _installed_fonts() -> tuple[str, ...]:
+    """Return the regular fonts of this machine, at most 64, in a stable order."""
+    paths = itertools.chain.from_iterable(Path(folder).rglob("*.[to]t[fc]") for folder in _FOLDERS)
+    names = sorted(str(path) for path in paths)
     return tuple(name for name in names if not any(word in name for word in _STYLED))[:64]
