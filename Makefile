@@ -2,7 +2,7 @@
 # ARGS goes through to the program, as in `make test ARGS="-k ledger"`; PYTHON picks the interpreter.
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test quick nightly check lint format types docs bench gallery weights cluster spaces lock packages release setup laws soak assurance images vocabulary
+.PHONY: help serve test quick nightly check lint format types docs bench growth gallery weights cluster spaces lock packages release setup laws soak assurance images vocabulary
 export PYTHON
 
 VENV ?= .venv
@@ -56,6 +56,9 @@ docs: $(STAMP)-dev ## build the documentation into docs/_build/html
 
 bench: $(STAMP)-test ## measure this machine: tables with ratios
 	@$(BIN)/python -m bench $(ARGS)
+
+growth: $(STAMP)-test ## fill databases with a million predictions and five million transfers, and time their pages
+	@$(BIN)/python -m bench.growth
 
 gallery: $(STAMP)-test ## remake the pictures of the docs and of the catalogue's cards with the product itself
 	@$(BIN)/python tools/gallery.py $(ARGS)

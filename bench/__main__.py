@@ -32,6 +32,7 @@ NAMES = (
     "sessions",
     "gateway",
     "queues",
+    "growth",
     "startup",
     "forecast",
     "graphs",

@@ -1,0 +1,200 @@
+"""Fill a database with years of use, and time what people and operators ask of it first.
+
+.venv/bin/python -m bench.growth; SIXFOLD_BENCH_ROWS (1,000,000) is the number of predictions. Each has five
+holds and transfers; a tenth as many accounts share them, and one account owns a fifth.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from bench.reporting import Row, calibration, markdown
+from sixfold.core.accounts import ledger_queries
+from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.database import Database, Transaction, many
+from sixfold.core.gateway import request_log
+from sixfold.core.predictions import queries
+from sixfold.core.predictions.queries import PredictionFilter
+from tests.harness import backends, databases
+
+TITLE = "A database that has grown"
+ROWS = int(os.environ.get("SIXFOLD_BENCH_ROWS", "1000000"))
+_BIG = "acct_000000001"
+_BEGAN = 1_760_000_000_000_000
+_STEP_US = 30_000_000
+_OWNER = "CASE WHEN n % 5 = 0 THEN 1 ELSE 2 + n % ({accounts} - 1) END"
+
+# Statements over `rows (n)`, each with the number of its rows. `{n}` has nine digits, so that ids sort as
+# numbers do.
+_FILL = (
+    (
+        "{accounts}",
+        """INSERT INTO account (id, kind, email, created_at, posted, can_go_negative)
+        SELECT 'acct_' || {n}, 'customer', 'a' || n || '@example.com', {began}, 0, 1 FROM {rows}""",
+    ),
+    (
+        "{predictions}",
+        """INSERT INTO prediction (id, account_id, request_id, face, model, engine, quality, output_kind,
+            inputs, task, fingerprint, origin_id, state, price, credits, cost, created_at, completed_at)
+        SELECT 'pred_' || {n}, 'acct_' || {owner}, 'req_' || n, 'hosting', 'model-' || (n % 40),
+            'engine-' || (n % 20), 'full', 'image', '{inputs}', '{task}', {blob}, 'pred_' || {n},
+            CASE WHEN n % 50 = 0 THEN 'failed' ELSE 'succeeded' END, 0, 0, 0,
+            {began} + n * {step}, {began} + n * {step} + 1000000 FROM {rows}""",
+    ),
+    (
+        "{transfers}",
+        """INSERT INTO hold (id, account_id, amount, captured, state, created_at, ended_at)
+        SELECT 'hold_' || {n}, 'acct_' || {owner}, 7000, 7000, 'captured', {began} + n * {step} / 5,
+            {began} + n * {step} / 5 FROM {rows}""",
+    ),
+    (
+        "{transfers}",
+        """INSERT INTO transfer (id, debit, credit, amount, hold_id, kind, description, created_at)
+        SELECT 'capture:hold_' || {n}, 'acct_' || {owner}, 'revenue', 7000, 'hold_' || {n}, 'charge',
+            'model-' || (n % 40), {began} + n * {step} / 5 FROM {rows}""",
+    ),
+    (
+        "{predictions}",
+        """INSERT INTO relay_call (id, account_id, face, model, target, state, holder, streamed, attempts,
+            input_tokens, cached_tokens, output_tokens, counted_by, held, cost, first_us, total_us, error,
+            words, created_at, ended_at)
+        SELECT 'req_' || {n}, 'acct_' || {owner}, 'openai', 'm', 'm/m', 'succeeded', 'b', 0, 1, 10, 0, 10,
+            'upstream', 1, 1, 1, 1, '', 'm words', {began} + n * {step}, {began} + n * {step} FROM {rows}""",
+    ),
+    (
+        "1",
+        """UPDATE account SET posted =
+            (SELECT COALESCE(SUM(-t.amount), 0) FROM transfer t WHERE t.debit = account.id)
+            + (SELECT COALESCE(SUM(t.amount), 0) FROM transfer t WHERE t.credit = account.id)""",
+    ),
+)
+_DIALECTS = {
+    "sqlite": {
+        "rows": "(WITH RECURSIVE r (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r WHERE n < {count}) "
+        "SELECT n FROM r)",
+        "digits": "printf('%09d', {})",
+        "blob": "CAST('f' || n AS BLOB)",
+    },
+    "postgres": {
+        "rows": "generate_series(1::bigint, {count}) AS rows (n)",
+        "digits": "lpad(({})::text, 9, '0')",
+        "blob": "convert_to('f' || n, 'UTF8')",
+    },
+}
+
+
+def statements(dialect: str, predictions: int) -> list[str]:
+    """Return the statements that fill a database of this dialect."""
+    words = _DIALECTS[dialect]
+    counts = {
+        "predictions": predictions,
+        "transfers": 5 * predictions,
+        "accounts": max(predictions // 10, 10),
+    }
+    owner = words["digits"].format(_OWNER.format(**counts))
+    return [
+        text.format(
+            rows=words["rows"].format(count=count.format(**counts)),
+            n=words["digits"].format("n"),
+            owner=owner,
+            blob=words["blob"],
+            began=_BEGAN,
+            step=_STEP_US,
+            inputs="{}",
+            task='{"inputs": {}}',
+        )
+        for count, text in _FILL
+    ]
+
+
+def fill_sqlite(path: Path, predictions: int) -> None:
+    """Fill a SQLite file of this schema."""
+    from sixfold.store.sqlite import database as sqlite
+
+    connection = sqlite.connect(str(path))
+    connection.execute("PRAGMA foreign_keys = OFF")
+    connection.execute("PRAGMA synchronous = OFF")
+    for statement in statements("sqlite", predictions):
+        connection.execute(statement)
+    connection.close()
+
+
+async def fill_postgres(url: str, predictions: int) -> None:
+    """Fill a PostgreSQL database of this schema."""
+    import asyncpg
+
+    connection: Any = await asyncpg.connect(url)
+    await connection.execute("SET session_replication_role = replica; SET synchronous_commit = off")
+    for statement in statements("postgres", predictions):
+        await connection.execute(statement)
+    await connection.execute("ANALYZE")
+    await connection.close()
+
+
+def _questions() -> dict[str, Callable[[], Transaction[Any]]]:
+    owner = Tenant(_BIG)
+    none = PredictionFilter(state="canceled")
+    calls = request_log.CallFilter()
+    return {
+        "predictions of an account": lambda: queries.page(owner, PredictionFilter(), 20, None),
+        "the same by a state that none has": lambda: queries.page(owner, none, 20, None),
+        "ledger of an account": lambda: ledger_queries.page(_BIG, 20, None),
+        "spending of 30 days": lambda: ledger_queries.spending(_BIG, 30),
+        "calls of an account": lambda: request_log.list_calls(_BIG, calls, 20, None),
+        "states on /metrics": lambda: many("prediction_states"),
+        "upstream costs of 30 days": lambda: many(
+            "prediction_upstream_costs", since=_BEGAN + ROWS * _STEP_US - 30 * 86_400_000_000
+        ),
+    }
+
+
+async def _timed(ask: Callable[[], Awaitable[Any]]) -> float:
+    began = time.perf_counter()
+    await ask()
+    return time.perf_counter() - began
+
+
+async def _answers(dialect: str, database: Database) -> list[Row]:
+    found: list[Row] = []
+    for name, question in _questions().items():
+        seconds = await _timed(lambda question=question: database.read(question()))
+        found.append(Row(f"{name}, {dialect}", seconds * 1e3, "ms"))
+    for name in ("ledger_sum_posted", *ledger_queries._CHECKS):
+        seconds = await _timed(lambda name=name: database.read(many(name)))
+        found.append(Row(f"verify: {name.removeprefix('ledger_')}, {dialect}", seconds, "s"))
+    return found
+
+
+async def _measure(dialect: str, folder: Path, predictions: int) -> list[Row]:
+    backends.database_url(folder, dialect)
+    database = databases.opened(folder)
+    await database.write(many("clock"))
+    began = time.perf_counter()
+    if dialect == "sqlite":
+        await asyncio.to_thread(fill_sqlite, folder / databases.FILE, predictions)
+    else:
+        await fill_postgres(backends.database_url(folder), predictions)
+    filled = Row(f"filling {predictions:,} predictions, {dialect}", time.perf_counter() - began, "s")
+    try:
+        return [filled, *await _answers(dialect, database)]
+    finally:
+        await database.close()
+
+
+def rows() -> list[Row]:
+    """Measure both databases."""
+    found = calibration()
+    for dialect in ("sqlite", "postgres"):
+        with tempfile.TemporaryDirectory() as folder:
+            found += asyncio.run(_measure(dialect, Path(folder), ROWS))
+    return found
+
+
+if __name__ == "__main__":
+    print(markdown(TITLE, rows()))
