@@ -88,6 +88,17 @@ _VALUES: Mapping[str, Value] = {
     "media": "name-100001",
     "model": "model-1",
     "engine": "engine-1",
+    "before_at": ROWS,
+    "before_id": "",
+    "since": ROWS - 500,
+    "pattern": "%%",
+    "state": "",
+    "key_id": "",
+}
+
+_OF_QUERY: Mapping[str, Mapping[str, Value]] = {
+    "gateway_call_page": {"before": "id-150000", "model": ""},
+    "prediction_page": {"before": "id-150000", "model": ""},
 }
 
 # Columns whose values matter to a plan, as SQL over the row's number `n`; of the others each row has its own.
@@ -178,7 +189,7 @@ def walked_on_sqlite(connection: sqlite3.Connection, name: str) -> set[str]:
     tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
     text = sql.queries("sqlite")[name].sql
     walked: set[str] = set()
-    for *_, step in connection.execute(f"EXPLAIN QUERY PLAN {text}", _params(text)):
+    for *_, step in connection.execute(f"EXPLAIN QUERY PLAN {text}", _params(name, text)):
         scan = _SCAN.match(step)
         if scan is not None and scan["index"] not in LIVE:
             alias = re.compile(rf"\b(\w+)\s+(?:AS\s+)?{re.escape(scan['table'])}\b")
@@ -211,7 +222,7 @@ async def fill_postgres(connection: Any) -> None:
 async def walked_on_postgres(connection: Any, name: str) -> set[str]:
     """The same of a plan of PostgreSQL for values of which one row in a thousand is due."""
     text = sql.queries("postgres")[name].sql
-    params = _params(text)
+    params = _params(name, text)
     prepared = translate(text, params)
     given = [_literal(params[param]) for param in prepared.names]
     bound = _SLOTS.sub(lambda slot: f"{given[int(slot[1]) - 1]}::{slot[2]}", prepared.text)
@@ -219,10 +230,10 @@ async def walked_on_postgres(connection: Any, name: str) -> set[str]:
     return set(_walks(json.loads(plan)[0]["Plan"])) - LIVE
 
 
-def _params(text: str) -> dict[str, Value]:
+def _params(name: str, text: str) -> dict[str, Value]:
     """A value for each parameter of a statement."""
-    names = _NAMES.findall(text)
-    return {name: _VALUES.get(name, 1 if name.endswith("_us") else "x") for name in names}
+    known = {**_VALUES, **_OF_QUERY.get(name, {})}
+    return {param: known.get(param, 1 if param.endswith("_us") else "x") for param in _NAMES.findall(text)}
 
 
 def _literal(value: Value) -> str:

@@ -60,35 +60,41 @@ SELECT debit, amount FROM transfer WHERE hold_id = :hold_id;
 -- name: transfer_by_id | One line of the journal.
 SELECT id FROM transfer WHERE id = :id;
 
--- name: ledger_page | An account's entries, newest first, from before a position.
-SELECT id, created_at, kind, description, request_id, hold_id, charge,
-       CASE WHEN credit = :account_id THEN amount ELSE -amount END AS amount
-FROM transfer
-WHERE (debit = :account_id OR credit = :account_id)
-  AND (created_at < :before_at OR (created_at = :before_at AND id < :before_id))
-ORDER BY created_at DESC, id DESC
-LIMIT :limit;
+-- name: ledger_page | An account's entries, newest first, from before a position; each side is read from its index.
+SELECT id, created_at, kind, description, request_id, hold_id, charge, amount FROM (
+    SELECT * FROM (SELECT id, created_at, kind, description, request_id, hold_id, charge, amount
+                   FROM transfer
+                   WHERE credit = :account_id AND (created_at, id) < (:before_at, :before_id)
+                   ORDER BY created_at DESC, id DESC LIMIT :limit) AS credits
+    UNION ALL
+    SELECT * FROM (SELECT id, created_at, kind, description, request_id, hold_id, charge, -amount
+                   FROM transfer
+                   WHERE debit = :account_id AND (created_at, id) < (:before_at, :before_id)
+                   ORDER BY created_at DESC, id DESC LIMIT :limit) AS debits
+) AS entries
+ORDER BY created_at DESC, id DESC LIMIT :limit;
 
 -- name: ledger_sum_posted | Must be 0: money is only moved.
 SELECT CAST(COALESCE(SUM(posted), 0) AS BIGINT) AS total FROM account;
 
 -- name: ledger_drift_posted | Accounts whose balance differs from the journal.
-SELECT a.id, a.posted,
-       CAST(COALESCE((SELECT SUM(amount) FROM transfer WHERE credit = a.id), 0)
-          - COALESCE((SELECT SUM(amount) FROM transfer WHERE debit = a.id), 0) AS BIGINT) AS journal
-FROM account a
-WHERE a.posted <> COALESCE((SELECT SUM(amount) FROM transfer WHERE credit = a.id), 0)
-                - COALESCE((SELECT SUM(amount) FROM transfer WHERE debit = a.id), 0);
+WITH journal AS (
+    SELECT account_id, SUM(amount) AS total
+    FROM (SELECT credit AS account_id, amount FROM transfer
+          UNION ALL SELECT debit, -amount FROM transfer) AS sides
+    GROUP BY account_id)
+SELECT a.id, a.posted, CAST(COALESCE(j.total, 0) AS BIGINT) AS journal
+FROM account a LEFT JOIN journal j ON j.account_id = a.id
+WHERE a.posted <> COALESCE(j.total, 0);
 
 -- name: ledger_held | The sum of all pending holds.
 SELECT CAST(COALESCE(SUM(amount), 0) AS BIGINT) AS held FROM hold WHERE state = 'pending';
 
 -- name: ledger_drift_held | Accounts whose held money differs from their pending holds.
-SELECT a.id, a.held,
-       CAST(COALESCE((SELECT SUM(amount) FROM hold WHERE account_id = a.id AND state = 'pending'), 0)
-            AS BIGINT) AS pending
-FROM account a
-WHERE a.held <> COALESCE((SELECT SUM(amount) FROM hold WHERE account_id = a.id AND state = 'pending'), 0);
+WITH pending AS (SELECT account_id, SUM(amount) AS total FROM hold WHERE state = 'pending' GROUP BY account_id)
+SELECT a.id, a.held, CAST(COALESCE(p.total, 0) AS BIGINT) AS pending
+FROM account a LEFT JOIN pending p ON p.account_id = a.id
+WHERE a.held <> COALESCE(p.total, 0);
 
 -- name: ledger_overdrawn | Accounts below zero that may not be.
 SELECT id, posted, held FROM account WHERE can_go_negative = 0 AND posted - held < 0;

@@ -1,7 +1,9 @@
 -- name: spending | What an account paid since a moment, less what it got back, by day and by what it was for.
-SELECT created_at / 86400000000 AS day, kind, description,
-       CAST(SUM(CASE WHEN debit = :account_id THEN amount ELSE -amount END) AS BIGINT) AS micros
-FROM transfer
-WHERE (debit = :account_id OR credit = :account_id) AND created_at >= :since
-  AND kind IN ('charge', 'chat', 'session', 'refund')
+SELECT created_at / 86400000000 AS day, kind, description, CAST(SUM(amount) AS BIGINT) AS micros
+FROM (SELECT created_at, kind, description, amount FROM transfer
+      WHERE debit = :account_id AND created_at >= :since
+      UNION ALL
+      SELECT created_at, kind, description, -amount FROM transfer
+      WHERE credit = :account_id AND created_at >= :since) AS entries
+WHERE kind IN ('charge', 'chat', 'session', 'refund')
 GROUP BY created_at / 86400000000, kind, description;
