@@ -20,7 +20,7 @@ from sixfold.core.workers.ports import (
 )
 from sixfold.core.workers.ports import WorkerStartFailed as StartFailed
 from sixfold.drivers.inline import InlineDriver
-from sixfold.drivers.remote import DriverSet, RemoteDriver, ServerOutside
+from sixfold.drivers.remote import DriverSet, RemoteDriver, ServerServices
 from sixfold.net.addresses import AllowList
 from sixfold.net.clients import HttpClients
 from sixfold.net.fetch import Fetcher
@@ -34,7 +34,7 @@ async def driver() -> AsyncIterator[RemoteDriver]:
     clients = HttpClients(Fetcher(AllowList.parse("")))
     keys: Mapping[str, str] = {"fal_key": "k-123"}
     made = RemoteDriver(
-        ServerOutside(clients, lambda name: keys.get(name, "")),
+        ServerServices(clients, lambda name: keys.get(name, "")),
         failpoints={"failing": "fail", "crashing": "crash"},
     )
     yield made

@@ -63,7 +63,7 @@ from sixfold.core.workers.peer_events import PeerEventListener, SharedDatabase
 from sixfold.core.workers.runs import RunFinisher
 from sixfold.core.workers.scheduler import Scheduler
 from sixfold.core.workflows.service import GraphService
-from sixfold.drivers.remote import ServerOutside
+from sixfold.drivers.remote import ServerServices
 from sixfold.engines.availability import EngineAvailability
 from sixfold.engines.python_models import watcher as own_files
 from sixfold.engines.resources import InstalledResources
@@ -201,13 +201,13 @@ def _outside(
     road: PredictionService,
     graphs: GraphService,
     relaying: GatewayRuntime,
-) -> ServerOutside:
-    return ServerOutside(
+) -> ServerServices:
+    return ServerServices(
         clients,
         lambda name: provider_key(settings, name),
         children=PipelineChildren(road, database),
-        workshop=graphs,
-        relay=relaying.relay,
+        workflows=graphs,
+        gateway=relaying.relay,
         conversation=chat_services.register(relaying.relay, road),
     )
 

@@ -27,7 +27,7 @@ from sixfold.drivers.container import ContainerDriver
 from sixfold.drivers.inline import InlineDriver
 from sixfold.drivers.node_workers import NodeWorkers
 from sixfold.drivers.process import ProcessDriver
-from sixfold.drivers.remote import DriverSet, RemoteDriver, ServerOutside
+from sixfold.drivers.remote import DriverSet, RemoteDriver, ServerServices
 from sixfold.drivers.sandbox import SandboxDriver
 from sixfold.drivers.space_images import HostedSpaces
 from sixfold.drivers.spaces import SpaceDriver
@@ -69,7 +69,7 @@ class WorkerDrivers:
 
 
 def build(
-    settings: Settings, failpoints: Failpoints, outside: ServerOutside, templates: Templates
+    settings: Settings, failpoints: Failpoints, outside: ServerServices, templates: Templates
 ) -> WorkerDrivers:
     """Return the drivers of these settings; workers for remote engines are coroutines of the server."""
     images = _container_driver(settings, failpoints)

@@ -19,7 +19,7 @@ from sixfold.core.catalog.engines import EngineError, UnusableInput
 from sixfold.core.workers.ports import Worker, WorkerSpec, WorkerStartFailed
 from sixfold.core.workflows import node_frames
 from sixfold.core.workflows.context import RunContextNodes
-from sixfold.core.workflows.node_frames import BadFrame, Frame, Frames
+from sixfold.core.workflows.node_frames import BadFrame, NodeFrame, NodeFrameReader
 from sixfold.core.workflows.node_sessions import NodeSession, Work, Worked
 from sixfold.core.workflows.ports import ChildRequest, NodeEvent
 from sixfold.core.workflows.validate import GraphNode
@@ -149,7 +149,7 @@ class _NodeWorker(asyncio.Protocol):
         self._workers = workers
         self._starter = starter
         self._scratch = scratch
-        self._frames = Frames()
+        self._frames = NodeFrameReader()
         self._transport: asyncio.Transport | None = None
         self._exited: asyncio.Future[str] | None = None
         self.alive = True
@@ -170,7 +170,7 @@ class _NodeWorker(asyncio.Protocol):
             self._starter.kill(self.id)
             await asyncio.wait({self._exited}, timeout=_END_SECONDS)
 
-    def send(self, frame: Frame) -> None:
+    def send(self, frame: NodeFrame) -> None:
         """Send a frame, unless the worker has ended."""
         if self.alive and self._transport is not None:
             self._transport.write(frame.encode())
@@ -226,11 +226,11 @@ class _ProcessSession:
         self._worker = worker
         self._scratch = scratch.absolute()
         self._numbers = itertools.count(1)
-        self._open: dict[int, tuple[asyncio.Future[Frame], RunContextNodes | None]] = {}
+        self._open: dict[int, tuple[asyncio.Future[NodeFrame], RunContextNodes | None]] = {}
         self._children: dict[asyncio.Task[None], int] = {}
         self._failed: dict[int, Exception] = {}
         worker.session = self
-        worker.send(Frame({"kind": "begin", "scratch": str(self._scratch)}))
+        worker.send(NodeFrame({"kind": "begin", "scratch": str(self._scratch)}))
 
     async def run(self, work: Work, context: Any) -> Worked:
         node = work.node
@@ -243,16 +243,16 @@ class _ProcessSession:
         }
         if node.spec.where == "thread":
             async with self._workers.turns:
-                return await self._asked(Frame(told), context)
-        return await self._asked(Frame(told), context)
+                return await self._asked(NodeFrame(told), context)
+        return await self._asked(NodeFrame(told), context)
 
     async def load(self, node: GraphNode, packed: bytes) -> Worked:
-        frame = Frame({"kind": "load", "node": node.id, "class_type": node.spec.class_type})
+        frame = NodeFrame({"kind": "load", "node": node.id, "class_type": node.spec.class_type})
         frame.told["packed"] = await asyncio.to_thread(frame.put, packed, self._scratch)
         return await self._asked(frame, None)
 
     def release(self, node_id: str) -> None:
-        self._worker.send(Frame({"kind": "release", "node": node_id}))
+        self._worker.send(NodeFrame({"kind": "release", "node": node_id}))
 
     async def close(self, *, ended: bool) -> None:
         """Keep the worker for another run if this one ended normally; otherwise kill it."""
@@ -262,11 +262,11 @@ class _ProcessSession:
         if not (ended and not self._open and self._workers.give_back(self._worker)):
             await self._worker.kill()
 
-    async def _asked(self, frame: Frame, context: RunContextNodes | None) -> Worked:
+    async def _asked(self, frame: NodeFrame, context: RunContextNodes | None) -> Worked:
         if not self._worker.alive:
             raise self._ended("had ended")
         number = frame.told["number"] = next(self._numbers)
-        answer: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[NodeFrame] = asyncio.get_running_loop().create_future()
         self._open[number] = answer, context
         self._worker.send(frame)
         # A canceled request stays registered, so that the worker is not used again.
@@ -281,7 +281,7 @@ class _ProcessSession:
 
     # -- messages from the worker --------------------------------------------------------------------
 
-    def hear(self, frame: Frame) -> None:
+    def hear(self, frame: NodeFrame) -> None:
         """Handle a frame from the worker."""
         told = frame.told
         answer, context = self._open[told["number"]]
@@ -309,7 +309,7 @@ class _ProcessSession:
             given = {"files": files, "data": dict(child.data), "preview": child.preview}
         except (errors.SixfoldError, EngineError) as error:
             self._failed[told["child"]] = error
-        self._worker.send(Frame({"kind": "child", "child": told["child"], "given": given}))
+        self._worker.send(NodeFrame({"kind": "child", "child": told["child"], "given": given}))
 
     def lose(self, reason: str) -> None:
         for answer, _ in self._open.values():

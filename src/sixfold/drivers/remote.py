@@ -36,7 +36,7 @@ _LOG = logging.getLogger("sixfold.remote")
 _DOWNLOAD_SECONDS = 300.0
 
 
-class ServerOutside:
+class ServerServices:
     """Implements `HostServices` for remote engines: credentials by name, HTTP clients, and server services.
 
     The services are None if no engine uses them.
@@ -48,15 +48,15 @@ class ServerOutside:
         key: Callable[[str], str],
         *,
         children: Any = None,
-        workshop: Any = None,
-        relay: Any = None,
+        workflows: Any = None,
+        gateway: Any = None,
         conversation: Any = None,
     ) -> None:
         self._clients = clients
         self._key = key
         self.children = children
-        self.workshop = workshop
-        self.relay = relay
+        self.workflows = workflows
+        self.gateway = gateway
         self.conversation = conversation
         # Opens node sessions in node workers, if there are any.
         self.nodes: Any = None

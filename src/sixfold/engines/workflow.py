@@ -62,7 +62,7 @@ class GraphEngine:
         self._limits = GraphRunLimits(seconds=limit_seconds)
         self._memory = GraphMemory(memory_bytes)
         self._children = outside.children
-        self._workshop: GraphService = outside.workshop
+        self._workshop: GraphService = outside.workflows
         self._open_session: OpenNodes | None = outside.nodes
         self._threads = ThreadPoolExecutor(_THREADS, "nodes")
 

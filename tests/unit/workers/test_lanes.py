@@ -14,7 +14,7 @@ from sixfold.core.predictions import queries
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.states import PredictionState
 from sixfold.drivers.inline import InlineDriver
-from sixfold.drivers.remote import DriverSet, RemoteDriver, ServerOutside
+from sixfold.drivers.remote import DriverSet, RemoteDriver, ServerServices
 from sixfold.net.addresses import AllowList
 from sixfold.net.clients import HttpClients
 from sixfold.net.fetch import Fetcher
@@ -29,7 +29,7 @@ FACTS: Mapping[str, Mapping[str, Any]] = {
 
 def remote() -> RemoteDriver:
     clients = HttpClients(Fetcher(AllowList.parse("")))
-    return RemoteDriver(ServerOutside(clients, lambda name: f"the {name}"))
+    return RemoteDriver(ServerServices(clients, lambda name: f"the {name}"))
 
 
 def options(**changes: Any) -> Options:

@@ -18,7 +18,7 @@ from sixfold.core.workflows.ports import (
     NodeArtifact,
     NodeChild,
     NodeFile,
-    NodeInputs,
+    NodeResult,
     StoredOutput,
 )
 from sixfold.errors import NotFound
@@ -64,11 +64,11 @@ CLASSES = Registry(
         ),
         spec("List", "upto INT -> INT[]", run=lambda _, upto: (list(range(upto)),)),
         spec("Fail", "a INT -> INT", run=lambda _, a: (1 // 0,)),
-        spec("Show", "! value * ->", run=lambda _, value: NodeInputs(ui={"text": (str(value),)})),
+        spec("Show", "! value * ->", run=lambda _, value: NodeResult(ui={"text": (str(value),)})),
         spec(
             "Save",
             "! text STRING ->",
-            run=lambda _, text: NodeInputs(made=(NodeArtifact("text/plain", text.encode(), kind="files"),)),
+            run=lambda _, text: NodeResult(made=(NodeArtifact("text/plain", text.encode(), kind="files"),)),
         ),
         spec("Random", "-> INT", run=lambda _: (4,), fingerprint=lambda _: None),
         spec("Remote", "a INT -> INT"),

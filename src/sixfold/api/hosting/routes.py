@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -15,17 +16,18 @@ from sixfold.api.hosting import (
     schemas,
     spaces,
     streaming,
-    webhooks,
 )
 from sixfold.api.hosting.sessions import routes as sessions
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
+from sixfold.core.clock import rfc3339
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.queries import PredictionFilter
 from sixfold.core.predictions.states import PredictionState
-from sixfold.web import bodies, requests, responses
+from sixfold.core.predictions.webhooks import Renderer
+from sixfold.web import bodies, predictions, requests, responses
 from sixfold.web.idempotency import IdempotentRequest
-from sixfold.web.predictions import PredictionSerializer
+from sixfold.web.predictions import PredictionSerializer, PredictionStatus
 from sixfold.web.routing import ApiGroup, RouteEntry
 from sixfold.web.services import WebServices
 
@@ -40,7 +42,7 @@ class PredictionRoutes:
 
     def __init__(self, services: WebServices) -> None:
         self._services = services
-        self._teller = PredictionSerializer(services)
+        self._serializer = PredictionSerializer(services)
 
     async def run(self, request: Request) -> Response:
         """Run a model and wait for its end as long as the request says."""
@@ -71,7 +73,7 @@ class PredictionRoutes:
         return await self._answer(prediction, 200 if prediction.is_terminal else 202)
 
     async def _join(self, prediction: Prediction, _wanted: schemas.RunRequest) -> Response:
-        position = await self._teller.position(prediction)
+        position = await self._serializer.position(prediction)
         return responses.json(schemas.joined(prediction, position or 0), 202)
 
     async def quote(self, request: Request) -> Response:
@@ -84,8 +86,8 @@ class PredictionRoutes:
         quoted = run_requests.quote(self._services, found, run_request)
         queued = await self._services.pipeline.count_waiting(quoted.engine.name)
         durations = self._services.durations.average(run_request.model, quoted.engine.name)
-        seconds = self._teller.until_end(run_request.model, quoted.engine.name, queued)
-        cold = self._teller.is_cold(quoted.engine.name)
+        seconds = self._serializer.until_end(run_request.model, quoted.engine.name, queued)
+        cold = self._serializer.is_cold(quoted.engine.name)
         return responses.json(schemas.quote(quoted, durations.run, seconds, cold=cold))
 
     async def page(self, request: Request) -> Response:
@@ -102,7 +104,7 @@ class PredictionRoutes:
             requests.page_size(request, _PAGE, _MAX_PAGE, _MAX_FILTER),
             cursor,
         )
-        serialized = [await self._teller.serialize_with_position(prediction) for prediction in found]
+        serialized = [await self._serializer.serialize_with_position(prediction) for prediction in found]
         rows = await responses.encode_each(serialized)
         return responses.json({"predictions": rows, "next_cursor": following})
 
@@ -122,7 +124,9 @@ class PredictionRoutes:
             raise errors.BadRequest("An event stream does not support Idempotency-Key; omit it")
         self._services.admission.event_stream(request, prediction.account_id)
         seen = streaming.last_id(request.headers.get("last-event-id"))
-        stream = streaming.EventStream(self._services, prediction, self._teller.serialize_with_position, seen)
+        stream = streaming.EventStream(
+            self._services, prediction, self._serializer.serialize_with_position, seen
+        )
         return StreamingResponse(stream.frames(), 200, streaming.HEADERS, "text/event-stream")
 
     # -- shared helpers ----------------------------------------------------------------------------
@@ -138,31 +142,46 @@ class PredictionRoutes:
 
     async def _answer(self, prediction: Prediction, status: int = 200) -> Response:
         headers = responses.result_headers(prediction) | {"Cache-Control": "no-store"}
-        return responses.json(await self._teller.serialize_with_position(prediction), status, headers)
+        return responses.json(await self._serializer.serialize_with_position(prediction), status, headers)
+
+
+def _webhook_renderer(services: WebServices) -> Renderer:
+    def render(prediction: Prediction, event: str, time_us: int) -> dict[str, Any]:
+        fraction = services.pipeline.bus.progress(prediction.id) if prediction.is_terminal else 0.0
+        data = predictions.prediction(prediction, services.media_url, PredictionStatus(fraction))
+        return {"type": f"prediction.{event}", "timestamp": rfc3339(time_us), "data": data}
+
+    return render
 
 
 def build_api(services: WebServices) -> ApiGroup:
     """Return the routes of the Hosting API."""
-    predictions = PredictionRoutes(services)
-    services.outbox.renderers["hosting"] = webhooks.webhook_payload(services)
-    cancel = {"POST": predictions.cancel, "PUT": predictions.cancel}
+    runs = PredictionRoutes(services)
+    services.outbox.renderers["hosting"] = _webhook_renderer(services)
+    cancel = {"POST": runs.cancel, "PUT": runs.cancel}
     small, large = services.settings.json_body_bytes, services.settings.inline_body_bytes
     return ApiGroup(
         "hosting",
         responses.error_response,
         (
             *models_list.routes(services, container_images.ContainerImageRoutes(services).post),
-            RouteEntry("/api/containers/run", {"POST": predictions.run}, large, access=rights.RUN),
+            RouteEntry("/api/containers/run", {"POST": runs.run}, large, access=rights.RUN),
             RouteEntry(
-                "/api/containers/{model_id}/queue/join", {"POST": predictions.join}, large, access=rights.RUN
+                "/api/containers/{model_id}/queue/join",
+                {"POST": runs.join},
+                large,
+                access=rights.RUN,
             ),
             RouteEntry(
-                "/api/containers/{model_id}/quote", {"POST": predictions.quote}, large, access=rights.RUN
+                "/api/containers/{model_id}/quote",
+                {"POST": runs.quote},
+                large,
+                access=rights.RUN,
             ),
-            RouteEntry("/api/containers/predictions", {"GET": predictions.page}, access=rights.RUN),
+            RouteEntry("/api/containers/predictions", {"GET": runs.page}, access=rights.RUN),
             RouteEntry(
                 "/api/containers/predictions/{prediction_id}",
-                {"GET": predictions.show, "DELETE": predictions.cancel},
+                {"GET": runs.show, "DELETE": runs.cancel},
                 small,
                 access=rights.RUN,
             ),
@@ -171,7 +190,7 @@ def build_api(services: WebServices) -> ApiGroup:
             ),
             RouteEntry(
                 "/api/containers/predictions/{prediction_id}/events",
-                {"GET": predictions.events},
+                {"GET": runs.events},
                 access=rights.RUN,
             ),
             *sessions.routes(services),

@@ -36,7 +36,7 @@ class WorkflowRunRoutes:
     def __init__(self, services: WebServices, workflow_list: WorkflowList) -> None:
         self._services = services
         self._workflow_list = workflow_list
-        self._teller = PredictionSerializer(services)
+        self._serializer = PredictionSerializer(services)
 
     async def run(self, request: Request) -> Response:
         """Run a workflow and wait for its end as long as the request says."""
@@ -77,7 +77,7 @@ class WorkflowRunRoutes:
             prediction = await pipeline.wait(prediction, wait)
         headers = responses.result_headers(prediction) | {"Cache-Control": "no-store"}
         status = 200 if prediction.is_terminal else 202
-        return responses.json(await self._teller.serialize_with_position(prediction), status, headers)
+        return responses.json(await self._serializer.serialize_with_position(prediction), status, headers)
 
     async def _sources(
         self, tenant: Tenant, space: Workflow, values: Mapping[str, Any]

@@ -40,10 +40,10 @@ class SharedDatabase(Database, Protocol):
 class PeerEventListener:
     """A listener for the events of other servers. Start it before the scheduler claims anything."""
 
-    def __init__(self, database: SharedDatabase, bus: EventBus, supervisor: Scheduler) -> None:
+    def __init__(self, database: SharedDatabase, bus: EventBus, scheduler: Scheduler) -> None:
         self._database = database
         self._bus = bus
-        self._scheduler = supervisor
+        self._scheduler = scheduler
         self._notified: set[str] = set()
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None

@@ -32,7 +32,7 @@ class HostServices(Protocol):
         ...
 
     @property
-    def workshop(self) -> Any:
+    def workflows(self) -> Any:
         """Return the workflow service (`core.workflows.service`) for the engine that runs workflows."""
         ...
 
@@ -47,7 +47,7 @@ class HostServices(Protocol):
         ...
 
     @property
-    def relay(self) -> Any:
+    def gateway(self) -> Any:
         """Return the gateway to language models (`core.gateway.gateway.Gateway`)."""
         ...
 

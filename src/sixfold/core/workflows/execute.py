@@ -37,7 +37,7 @@ from sixfold.core.workflows.ports import (
     NodeEvent,
     NodeFile,
     NodeFiles,
-    NodeInputs,
+    NodeResult,
     OutputStore,
     StoredOutput,
     ValuePacker,
@@ -302,7 +302,7 @@ class _GraphRun:
 
     def _inline(
         self, node: GraphNode, context: RunContextNodes, inputs: Mapping[str, Any], characters: int
-    ) -> tuple[NodeInputs, int]:
+    ) -> tuple[NodeResult, int]:
         self._count_text(characters)
         try:
             result = finish(node, call(node, context, inputs))
@@ -382,7 +382,7 @@ class _GraphRun:
         return [consumer for consumer in consumers if plan.pending_counts[consumer] == 0]
 
     async def _store_files(
-        self, node_id: str, result: NodeInputs | Worked, preview: bool
+        self, node_id: str, result: NodeResult | Worked, preview: bool
     ) -> Mapping[str, Any]:
         ui = dict(result.ui)
         for made in result.made:

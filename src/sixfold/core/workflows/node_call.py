@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sixfold.core.catalog.engines import EngineError
-from sixfold.core.workflows.ports import ListValue, NodeContext, NodeInputs
+from sixfold.core.workflows.ports import ListValue, NodeContext, NodeResult
 from sixfold.core.workflows.validate import GraphNode
 
 
@@ -30,7 +30,7 @@ def call(node: GraphNode, context: NodeContext, inputs: Mapping[str, Any]) -> An
     return joined([finish(node, spec.run(context, **one)) for one in ones(inputs)])
 
 
-async def _each_awaited(node: GraphNode, context: NodeContext, inputs: Mapping[str, Any]) -> NodeInputs:
+async def _each_awaited(node: GraphNode, context: NodeContext, inputs: Mapping[str, Any]) -> NodeResult:
     given = [finish(node, await call(node, context, one)) for one in ones(inputs)]
     return joined(given)
 
@@ -48,27 +48,27 @@ def ones(inputs: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [{name: values[min(at, len(values) - 1)] for name, values in lists.items()} for at in range(count)]
 
 
-def finish(node: GraphNode, returned: Any) -> NodeInputs:
-    """Return a function's result as `NodeInputs`, with list outputs wrapped in `ListValue`."""
-    given: NodeInputs = returned if isinstance(returned, NodeInputs) else NodeInputs(tuple(returned or ()))
+def finish(node: GraphNode, returned: Any) -> NodeResult:
+    """Return a function's result as `NodeResult`, with list outputs wrapped in `ListValue`."""
+    given: NodeResult = returned if isinstance(returned, NodeResult) else NodeResult(tuple(returned or ()))
     outputs = node.spec.outputs
     if len(given.outputs) < len(outputs) and not inspect.isawaitable(returned):
         missing = len(outputs) - len(given.outputs)
-        given = NodeInputs((*given.outputs, *(None,) * missing), given.made, given.ui)
+        given = NodeResult((*given.outputs, *(None,) * missing), given.made, given.ui)
     if node.spec.gives_lists:
         marked = tuple(
             ListValue(value) if outputs[at].is_list and not isinstance(value, ListValue) else value
             for at, value in enumerate(given.outputs)
         )
-        given = NodeInputs(marked, given.made, given.ui)
+        given = NodeResult(marked, given.made, given.ui)
     return given
 
 
-def joined(given: list[NodeInputs]) -> NodeInputs:
+def joined(given: list[NodeResult]) -> NodeResult:
     """Merge the results of several calls: each output becomes a list of values."""
     outputs = [ListValue(values) for values in zip(*(each.outputs for each in given), strict=True)]
     ui: dict[str, Any] = {}
     for each in given:
         for key, value in each.ui.items():
             ui[key] = [*ui.get(key, ()), *value] if isinstance(value, list | tuple) else value
-    return NodeInputs(tuple(outputs), tuple(made for each in given for made in each.made), ui)
+    return NodeResult(tuple(outputs), tuple(made for each in given for made in each.made), ui)

@@ -30,7 +30,7 @@ class BadFrame(Exception):
     """Raised if a frame is too long or not valid."""
 
 
-class Frame:
+class NodeFrame:
     """A frame to send, or one received; `told` is its JSON."""
 
     def __init__(self, told: dict[str, Any], data: bytes = b"") -> None:
@@ -78,15 +78,15 @@ class Frame:
         return b"".join((*lengths, text, *self._segments))
 
 
-class Frames:
+class NodeFrameReader:
     """Splits a byte stream into frames."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
-    def feed(self, data: bytes) -> list[Frame]:
+    def feed(self, data: bytes) -> list[NodeFrame]:
         """Return the frames completed by `data`; raises `BadFrame`."""
-        buffer, found, at = self._buffer, list[Frame](), 0
+        buffer, found, at = self._buffer, list[NodeFrame](), 0
         buffer += data
         while len(buffer) - at >= 2 * _LENGTHS:
             middle, start = at + _LENGTHS, at + 2 * _LENGTHS
@@ -101,7 +101,7 @@ class Frames:
             except ValueError as error:
                 raise BadFrame(str(error)) from error
             at = start + text + more
-            found.append(Frame(told, bytes(buffer[start + text : at])))
+            found.append(NodeFrame(told, bytes(buffer[start + text : at])))
         del buffer[:at]
         return found
 
@@ -155,7 +155,7 @@ def read_file(row: Row) -> NodeFile:
     return NodeFile(row["digest"], row["type"], Path(row["path"]), row["name"], row["info"])
 
 
-def made_row(made: NodeArtifact, frame: Frame, scratch: Path) -> Row:
+def made_row(made: NodeArtifact, frame: NodeFrame, scratch: Path) -> Row:
     """Encode a file that a node created."""
     return {
         "type": made.content_type,
@@ -168,7 +168,7 @@ def made_row(made: NodeArtifact, frame: Frame, scratch: Path) -> Row:
     }
 
 
-def read_made(row: Row, frame: Frame, scratch: Path) -> NodeArtifact:
+def read_made(row: Row, frame: NodeFrame, scratch: Path) -> NodeArtifact:
     """Decode a file that a node created; data in a file stays in that file."""
     data, path = row["data"], row["path"]
     if isinstance(data, str):
@@ -186,7 +186,7 @@ def read_made(row: Row, frame: Frame, scratch: Path) -> NodeArtifact:
     )
 
 
-def worked_row(worked: Worked, frame: Frame, scratch: Path) -> Row:
+def worked_row(worked: Worked, frame: NodeFrame, scratch: Path) -> Row:
     """Encode the result of a node."""
     return {
         "outputs": [[] if value is HELD else [value] for value in worked.outputs],
@@ -208,7 +208,7 @@ def has_file(row: Row) -> bool:
     return isinstance(row["packed"], str)
 
 
-def read_worked(row: Row, frame: Frame, scratch: Path) -> Worked:
+def read_worked(row: Row, frame: NodeFrame, scratch: Path) -> Worked:
     """Decode the result of a node."""
     packed = row["packed"]
     return Worked(

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 
 from sixfold.core.workflows.limits import count_text
 from sixfold.core.workflows.node_call import call, finish
-from sixfold.core.workflows.ports import NodeArtifact, NodeContext, NodeInputs, ValuePacker
+from sixfold.core.workflows.ports import NodeArtifact, NodeContext, NodeResult, ValuePacker
 from sixfold.core.workflows.validate import GraphNode
 
 # Nodes on texts of up to this many characters take less than 1 ms, so they may run on the event loop.
@@ -110,7 +110,7 @@ class LocalSession:
 
     async def load(self, node: GraphNode, packed: bytes) -> Worked:
         values = await self._in_thread(self._packer.unpack, packed)
-        return self._worked(node, NodeInputs(values), None)
+        return self._worked(node, NodeResult(values), None)
 
     def release(self, node_id: str) -> None:
         self._values.pop(node_id, None)
@@ -124,14 +124,14 @@ class LocalSession:
 
     def _called(
         self, work: Work, context: NodeContext, inputs: Mapping[str, Any]
-    ) -> tuple[NodeInputs, bytes | None]:
+    ) -> tuple[NodeResult, bytes | None]:
         given = finish(work.node, call(work.node, context, inputs))
         return given, self._packed(work, given)
 
-    def _packed(self, work: Work, given: NodeInputs) -> bytes | None:
+    def _packed(self, work: Work, given: NodeResult) -> bytes | None:
         return self._packer.pack(given.outputs) if work.packs and given.outputs else None
 
-    def _worked(self, node: GraphNode, given: NodeInputs, packed: bytes | None) -> Worked:
+    def _worked(self, node: GraphNode, given: NodeResult, packed: bytes | None) -> Worked:
         is_text = node.spec.where == "inline"
         outputs = tuple(value if is_small(value) else HELD for value in given.outputs)
         texts = tuple(count_text((value,)) for value in given.outputs) if is_text else ()

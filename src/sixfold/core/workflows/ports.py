@@ -37,7 +37,7 @@ class NodeArtifact:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeInputs:
+class NodeResult:
     """The result of a node: a value for each output, files, and UI data for clients (`text`, `animated`)."""
 
     outputs: tuple[Any, ...] = ()
@@ -100,7 +100,7 @@ class NodeContext(Protocol):
         ...
 
 
-Run = Callable[..., "NodeInputs | Sequence[Any] | Awaitable[NodeInputs | Sequence[Any]]"]
+Run = Callable[..., "NodeResult | Sequence[Any] | Awaitable[NodeResult | Sequence[Any]]"]
 
 
 class NodeChildren(Protocol):

@@ -124,10 +124,10 @@ def ordered(inputs: Mapping[str, Any], files: Iterable[str]) -> dict[str, dict[s
     return apply(inputs["graph"], api_inputs(inputs.get("api_inputs") or ()), given)
 
 
-def bundled(catalogue: Mapping[str, Any], contents: Mapping[str, bytes]) -> dict[str, Workflow]:
-    """Return the built-in workflows from `catalogue.toml` and each graph's bytes by slug."""
-    files, origins = catalogue.get("files", {}), catalogue.get("origins", {})
-    checked = mapping(catalogue.get("verified"))
+def bundled(document: Mapping[str, Any], contents: Mapping[str, bytes]) -> dict[str, Workflow]:
+    """Return the built-in workflows from their catalog file and each graph's bytes by slug."""
+    files, origins = document.get("files", {}), document.get("origins", {})
+    checked = mapping(document.get("verified"))
     return {
         slug: Workflow(
             slug=slug,
@@ -150,7 +150,7 @@ def bundled(catalogue: Mapping[str, Any], contents: Mapping[str, bytes]) -> dict
             verification=mapping(checked.get(slug)) or unverified(),
             custom_nodes=_custom(json.loads(contents[slug])),
         )
-        for slug, row in catalogue["spaces"].items()
+        for slug, row in document["spaces"].items()
     }
 
 

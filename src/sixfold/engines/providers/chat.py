@@ -34,7 +34,7 @@ class ProviderChatEngine:
     async def run(self, task: Task, context: Context) -> Result:
         """Return the model's reply as `value`."""
         parent = await self._outside.children.parent(task.id)
-        gateway = self._outside.relay
+        gateway = self._outside.gateway
         path = next(iter(task.files.values()), None)
         image = "" if path is None else await asyncio.to_thread(_data_uri, path)
         variant = str(task.inputs.get("variant", ""))

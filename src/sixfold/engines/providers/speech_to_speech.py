@@ -51,7 +51,7 @@ class ProviderSpeechToSpeechEngine:
         context.progress(0.3)
         chat = _chat(task, transcript)
         try:
-            reply = await self._outside.relay.complete_prepaid(
+            reply = await self._outside.gateway.complete_prepaid(
                 parent.account_id, ids.new("req"), chat, _DEFAULT
             )
         except errors.SixfoldError as error:
@@ -81,7 +81,7 @@ class ProviderSpeechToSpeechEngine:
         assert child.output is not None  # noqa: S101 - it succeeded
         file: OutputFile = child.output.files[0]
         source = MediaSource(file.blob, file.content_type, file.size)
-        stored = await self._outside.workshop.names.file(source, file.name)
+        stored = await self._outside.workflows.names.file(source, file.name)
         path = context.scratch / file.name
         await asyncio.to_thread(shutil.copyfile, stored.path, path)
         return Artifact(file.content_type, info={**file.info, "name": "audio"}, path=path)

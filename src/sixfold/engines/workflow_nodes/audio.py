@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sixfold.core.catalog.engines import UnusableInput
-from sixfold.core.workflows.ports import NodeArtifact, NodeContext, NodeFile, NodeInputs, Run
+from sixfold.core.workflows.ports import NodeArtifact, NodeContext, NodeFile, NodeResult, Run
 from sixfold.engines.audio import files
 from sixfold.engines.workflow_nodes.values import AudioValue
 
@@ -30,19 +30,19 @@ def load(_context: NodeContext, audio: Any) -> tuple[AudioValue | None]:
     return (AudioValue(files.read(audio.path, _MAX_SECONDS), files.RATE),)
 
 
-def save_flac(context: NodeContext, audio: Any, filename_prefix: str) -> NodeInputs:
+def save_flac(context: NodeContext, audio: Any, filename_prefix: str) -> NodeResult:
     """Save audio as FLAC."""
-    return NodeInputs(made=(_artifact(context, audio, "flac", filename_prefix),))
+    return NodeResult(made=(_artifact(context, audio, "flac", filename_prefix),))
 
 
-def save_mp3(context: NodeContext, audio: Any, filename_prefix: str, **_: Any) -> NodeInputs:
+def save_mp3(context: NodeContext, audio: Any, filename_prefix: str, **_: Any) -> NodeResult:
     """Save audio as MP3."""
-    return NodeInputs(made=(_artifact(context, audio, "mp3", filename_prefix),))
+    return NodeResult(made=(_artifact(context, audio, "mp3", filename_prefix),))
 
 
-def preview(context: NodeContext, audio: Any) -> NodeInputs:
+def preview(context: NodeContext, audio: Any) -> NodeResult:
     """Save audio as a temporary MP3."""
-    return NodeInputs(made=(_artifact(context, audio, "mp3", "ComfyUI_temp", temporary=True),))
+    return NodeResult(made=(_artifact(context, audio, "mp3", "ComfyUI_temp", temporary=True),))
 
 
 def _artifact(

@@ -23,7 +23,7 @@ from sixfold.core.workflows.ports import (
     NodeChild,
     NodeContext,
     NodeFile,
-    NodeInputs,
+    NodeResult,
     Run,
 )
 from sixfold.engines.audio import effects
@@ -44,7 +44,7 @@ _UNKNOWN_EFFECT = (
     "which `GET /api/services` lists."
 )
 Request = Callable[[Mapping[str, Any]], ChildRequest]
-Convert = Callable[[NodeContext, NodeChild, Mapping[str, Any]], NodeInputs]
+Convert = Callable[[NodeContext, NodeChild, Mapping[str, Any]], NodeResult]
 _VIDEO_TYPES = ("video/mp4", "video/webm", "video/quicktime")
 
 
@@ -59,7 +59,7 @@ class HostedNodes:
         """Return the node's child request for an estimate; some inputs may be unknown."""
         return (self.request(inputs),)
 
-    async def run(self, context: NodeContext, **inputs: Any) -> NodeInputs:
+    async def run(self, context: NodeContext, **inputs: Any) -> NodeResult:
         """Run the child prediction and return the node's outputs."""
         ready = {name: await asyncio.to_thread(_sendable, context, value) for name, value in inputs.items()}
         child = await context.child(self.request(ready))
@@ -193,35 +193,35 @@ def _first(child: NodeChild) -> NodeFile:
     return child.files[0]
 
 
-def _image(_context: NodeContext, child: NodeChild, _inputs: Mapping[str, Any]) -> NodeInputs:
-    return NodeInputs((values.read(_first(child).path)[0],))
+def _image(_context: NodeContext, child: NodeChild, _inputs: Mapping[str, Any]) -> NodeResult:
+    return NodeResult((values.read(_first(child).path)[0],))
 
 
-def _image_with_lines(_context: NodeContext, child: NodeChild, inputs: Mapping[str, Any]) -> NodeInputs:
+def _image_with_lines(_context: NodeContext, child: NodeChild, inputs: Mapping[str, Any]) -> NodeResult:
     """Return the repainted image with the lines of its source."""
     source = values.frames(inputs["image"])[:1]
     made = scaled(values.read(_first(child).path)[0], source.shape[2], source.shape[1], "lanczos")
     lines = images.canny(_context, source, 0.2, 0.5)[0]
     strength = float(inputs.get("strength", inputs.get("conditioning_scale", 0.6)))
-    return NodeInputs((sampling.follow_lines(made, lines, strength),))
+    return NodeResult((sampling.follow_lines(made, lines, strength),))
 
 
-def _audio(_context: NodeContext, child: NodeChild, _inputs: Mapping[str, Any]) -> NodeInputs:
-    return NodeInputs((AudioValue(sounds.read(_first(child).path, 3600), sounds.RATE),))
+def _audio(_context: NodeContext, child: NodeChild, _inputs: Mapping[str, Any]) -> NodeResult:
+    return NodeResult((AudioValue(sounds.read(_first(child).path, 3600), sounds.RATE),))
 
 
-def _text(_context: NodeContext, child: NodeChild, _inputs: Mapping[str, Any]) -> NodeInputs:
-    return NodeInputs((str(child.data.get("text", "")),))
+def _text(_context: NodeContext, child: NodeChild, _inputs: Mapping[str, Any]) -> NodeResult:
+    return NodeResult((str(child.data.get("text", "")),))
 
 
-def _model_file(context: NodeContext, child: NodeChild, inputs: Mapping[str, Any]) -> NodeInputs:
+def _model_file(context: NodeContext, child: NodeChild, inputs: Mapping[str, Any]) -> NodeResult:
     file = _first(child)
-    return NodeInputs(
+    return NodeResult(
         (file.digest,), made=(_artifact(context, file, "3d", str(inputs.get("model") or "mesh")),)
     )
 
 
-def _template_output(context: NodeContext, child: NodeChild, _inputs: Mapping[str, Any]) -> NodeInputs:
+def _template_output(context: NodeContext, child: NodeChild, _inputs: Mapping[str, Any]) -> NodeResult:
     """Return a template's first image, audio and video, and its data as text; all its files are outputs."""
     outputs: list[Any] = [None, None, None, json.dumps(child.data, ensure_ascii=False) if child.data else ""]
     made: list[NodeArtifact] = []
@@ -237,7 +237,7 @@ def _template_output(context: NodeContext, child: NodeChild, _inputs: Mapping[st
             _artifact(context, file, _KINDS.get(kind, "3d" if kind == "model" else "files"), "template")
         )
     ui = {"text": (outputs[3],)} if outputs[3] else {}
-    return NodeInputs(tuple(outputs), tuple(made), ui)
+    return NodeResult(tuple(outputs), tuple(made), ui)
 
 
 _KINDS = {"image": "images", "video": "images", "audio": "audio"}
@@ -249,10 +249,10 @@ def _artifact(context: NodeContext, file: NodeFile, kind: str, prefix: str) -> N
     return NodeArtifact(file.content_type, path=path, kind=kind, prefix=prefix, info=file.info)
 
 
-def save_text(_context: NodeContext, text: str, filename_prefix: str) -> NodeInputs:
+def save_text(_context: NodeContext, text: str, filename_prefix: str) -> NodeResult:
     """Save a text as a file."""
     made = NodeArtifact("text/plain", str(text).encode(), kind="files", prefix=filename_prefix)
-    return NodeInputs((str(text),), (made,), {"text": (str(text),)})
+    return NodeResult((str(text),), (made,), {"text": (str(text),)})
 
 
 HOSTED: Mapping[str, HostedNodes] = {

@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image
 
 from sixfold.core.catalog.engines import UnusableInput
-from sixfold.core.workflows.ports import NodeContext, NodeFile, NodeInputs, Run
+from sixfold.core.workflows.ports import NodeContext, NodeFile, NodeResult, Run
 from sixfold.engines.workflow_nodes import values
 from sixfold.engines.workflow_nodes.frame_split import check_size
 from sixfold.engines.workflow_nodes.scaling import scaled
@@ -42,30 +42,30 @@ def _path(given: Any) -> Any:
     return given.path
 
 
-def save(context: NodeContext, images: Any, filename_prefix: str = "ComfyUI") -> NodeInputs:
+def save(context: NodeContext, images: Any, filename_prefix: str = "ComfyUI") -> NodeResult:
     """Save images as PNG."""
     return _output(context, images, filename_prefix, temporary=False)
 
 
-def preview(context: NodeContext, images: Any) -> NodeInputs:
+def preview(context: NodeContext, images: Any) -> NodeResult:
     """Save images as temporary PNGs."""
     return _output(context, images, "ComfyUI_temp", temporary=True)
 
 
-def _output(context: NodeContext, images: Any, prefix: str, *, temporary: bool) -> NodeInputs:
+def _output(context: NodeContext, images: Any, prefix: str, *, temporary: bool) -> NodeResult:
     total = len(frames(images))
     files = []
     for at, each in enumerate(png_artifacts(images, prefix, temporary=temporary)):
         files.append(each)
         context.progress(at + 1, total)
-    return NodeInputs(made=tuple(files))
+    return NodeResult(made=tuple(files))
 
 
-def save_websocket(context: NodeContext, images: Any) -> NodeInputs:
+def save_websocket(context: NodeContext, images: Any) -> NodeResult:
     """Send images to the connected clients without storing them."""
     for each in png_artifacts(images, ""):
         context.image(each.data)
-    return NodeInputs()
+    return NodeResult()
 
 
 # -- size ----------------------------------------------------------------------------------------
@@ -151,11 +151,11 @@ def flip(_context: NodeContext, image: Any, flip_method: str) -> tuple[Frames]:
     return (np.flip(frames(image), axis).copy(),)
 
 
-def size(_context: NodeContext, image: Any, **_: Any) -> NodeInputs:
+def size(_context: NodeContext, image: Any, **_: Any) -> NodeResult:
     """Return the width, the height and the number of images."""
     count, rows, columns = frames(image).shape[:3]
     text = f"width: {columns}, height: {rows}\n batch size: {count}"
-    return NodeInputs((columns, rows, count), ui={"text": (text,)})
+    return NodeResult((columns, rows, count), ui={"text": (text,)})
 
 
 # -- batches -------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Any
 import cv2
 import numpy as np
 
-from sixfold.core.workflows.ports import NodeContext, NodeInputs, Run
+from sixfold.core.workflows.ports import NodeContext, NodeResult, Run
 from sixfold.engines.workflow_nodes import images
 from sixfold.engines.workflow_nodes.frame_split import check_size
 from sixfold.engines.workflow_nodes.scaling import scaled
@@ -154,7 +154,7 @@ def split_alpha(_context: NodeContext, image: Any) -> tuple[Frames, Mask]:
     return picture[..., :3], 1 - cover
 
 
-def preview(context: NodeContext, mask: Any) -> NodeInputs:
+def preview(context: NodeContext, mask: Any) -> NodeResult:
     """Save a mask as a temporary image."""
     return images.preview(context, to_image(context, mask)[0])
 

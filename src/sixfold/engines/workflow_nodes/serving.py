@@ -17,7 +17,7 @@ from sixfold import errors
 from sixfold.core.catalog.engines import EngineError, UnusableInput
 from sixfold.core.workflows import node_frames
 from sixfold.core.workflows.context import GraphHome, RunContextNodes
-from sixfold.core.workflows.node_frames import Frame, Frames
+from sixfold.core.workflows.node_frames import NodeFrame, NodeFrameReader
 from sixfold.core.workflows.node_sessions import LocalSession, Work, Worked
 from sixfold.core.workflows.ports import NodeChild, NodeEvent
 from sixfold.core.workflows.validate import GraphNode
@@ -55,8 +55,8 @@ class _Server:
         reader, self._writer = await asyncio.open_connection(sock=self._link, limit=_READ_BYTES)
         threads = ThreadPoolExecutor(_THREADS, "nodes")
         asyncio.get_running_loop().set_default_executor(threads)
-        frames = Frames()
-        self.send(Frame({"kind": "ready"}))
+        frames = NodeFrameReader()
+        self.send(NodeFrame({"kind": "ready"}))
         while data := await reader.read(_READ_BYTES):
             for frame in frames.feed(data):
                 if frame.told["kind"] == "begin":
@@ -67,14 +67,14 @@ class _Server:
                     self._run.handle(frame)
         os.killpg(0, signal.SIGKILL)  # the server is gone, so no result is needed
 
-    def send(self, frame: Frame) -> None:
+    def send(self, frame: NodeFrame) -> None:
         self._writer.write(frame.encode())
 
 
 class _Run:
     """The part of a graph's run that this process executes."""
 
-    def __init__(self, scratch: Path, threads: ThreadPoolExecutor, send: Callable[[Frame], None]) -> None:
+    def __init__(self, scratch: Path, threads: ThreadPoolExecutor, send: Callable[[NodeFrame], None]) -> None:
         self._scratch = scratch
         self._send = send
         self._session = LocalSession(NodeValuePacker(scratch), threads)
@@ -85,7 +85,7 @@ class _Run:
         """Release all values."""
         await self._session.close(ended=True)
 
-    def handle(self, frame: Frame) -> None:
+    def handle(self, frame: NodeFrame) -> None:
         """Handle one frame."""
         told = frame.told
         match told["kind"]:
@@ -106,7 +106,7 @@ class _Run:
         task.add_done_callback(self._tasks.discard)
 
     async def _finished(self, number: int, work: Any) -> None:
-        frame = Frame({"kind": "done", "number": number})
+        frame = NodeFrame({"kind": "done", "number": number})
         try:
             worked: Worked = await work
             if node_frames.needs_file(worked):
@@ -116,7 +116,7 @@ class _Run:
             frame.told["worked"] = row
             self._send(frame)
         except BaseException as error:  # noqa: BLE001 - the outermost loop: whatever a node raises ends it
-            self._send(Frame({"kind": "failed", "number": number, **_failure(error)}))
+            self._send(NodeFrame({"kind": "failed", "number": number, **_failure(error)}))
 
     async def _ran(self, told: Mapping[str, Any]) -> Worked:
         inputs = {name: node_frames.read_value(row) for name, row in told["inputs"].items()}
@@ -127,7 +127,7 @@ class _Run:
         work = Work(GraphNode(told["node"], _REGISTRY[told["class_type"]]), inputs, told["packs"])
         return await self._session.run(work, context)
 
-    async def _loaded(self, frame: Frame) -> Worked:
+    async def _loaded(self, frame: NodeFrame) -> Worked:
         told = frame.told
         packed = await asyncio.to_thread(frame.take, told["packed"], self._scratch)
         return await self._session.load(GraphNode(told["node"], _REGISTRY[told["class_type"]]), packed)
@@ -135,7 +135,7 @@ class _Run:
     def _publisher(self, number: int) -> Callable[[NodeEvent], None]:
         def publish(event: NodeEvent) -> None:
             told = {"kind": "event", "number": number, "type": event.type, "data": event.data}
-            self._send(Frame(told, event.binary))
+            self._send(NodeFrame(told, event.binary))
 
         return publish
 
@@ -147,7 +147,7 @@ class _Run:
         answer = self._children[mine] = asyncio.get_running_loop().create_future()
         rows = {name: node_frames.value_row(value) for name, value in inputs.items()}
         told = {"kind": "child", "number": number, "child": mine, "model": model, "inputs": rows}
-        self._send(Frame(told))
+        self._send(NodeFrame(told))
         return await answer
 
     def _answer(self, told: Mapping[str, Any]) -> None:

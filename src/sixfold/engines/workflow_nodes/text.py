@@ -8,7 +8,7 @@ from typing import Any
 
 from sixfold.core.catalog.engines import UnusableInput
 from sixfold.core.workflows.estimate import UnknownCost
-from sixfold.core.workflows.ports import NodeContext, NodeInputs, Run
+from sixfold.core.workflows.ports import NodeContext, NodeResult, Run
 
 # The slowest of these nodes takes about 20 ms for a text of this length.
 _MAX_CHARS = 2**20
@@ -19,9 +19,9 @@ def value(_context: NodeContext, value: Any) -> tuple[Any]:
     return (value,)
 
 
-def preview(_context: NodeContext, source: Any = None) -> NodeInputs:
+def preview(_context: NodeContext, source: Any = None) -> NodeResult:
     """Show a value as text."""
-    return NodeInputs(ui={"text": (as_text(source),)})
+    return NodeResult(ui={"text": (as_text(source),)})
 
 
 def as_text(source: Any) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image
 
 from sixfold.core.catalog.engines import UnusableInput
-from sixfold.core.workflows.ports import NodeArtifact, NodeContext, NodeFile, NodeInputs, Run
+from sixfold.core.workflows.ports import NodeArtifact, NodeContext, NodeFile, NodeResult, Run
 from sixfold.engines.audio import files as sounds
 from sixfold.engines.video import encode
 from sixfold.engines.workflow_nodes import values
@@ -55,7 +55,7 @@ def combine(_context: NodeContext, images: Any, fps: float, audio: Any = None) -
     return (FramesValue(frames(images), fps, audio if isinstance(audio, AudioValue) else None),)
 
 
-def save(context: NodeContext, video: Any, filename_prefix: str = "video/ComfyUI", **_: Any) -> NodeInputs:
+def save(context: NodeContext, video: Any, filename_prefix: str = "video/ComfyUI", **_: Any) -> NodeResult:
     """Save a video as MP4."""
     if isinstance(video, VideoValue) and video.file.content_type == "video/mp4":
         path = _copy(context, video.file)
@@ -66,7 +66,7 @@ def save(context: NodeContext, video: Any, filename_prefix: str = "video/ComfyUI
     return _output(_encode(context, series, rate, sound, (encode.MP4, filename_prefix)))
 
 
-def save_webm(context: NodeContext, images: Any, filename_prefix: str, fps: float, **_: Any) -> NodeInputs:
+def save_webm(context: NodeContext, images: Any, filename_prefix: str, fps: float, **_: Any) -> NodeResult:
     """Save frames as WebM."""
     return _output(_encode(context, frames(images), fps, None, (encode.KINDS["webm"], filename_prefix)))
 
@@ -77,8 +77,8 @@ def _copy(context: NodeContext, file: NodeFile) -> Path:
     return path
 
 
-def _output(made: NodeArtifact) -> NodeInputs:
-    return NodeInputs(made=(made,), ui={"animated": (True,)})
+def _output(made: NodeArtifact) -> NodeResult:
+    return NodeResult(made=(made,), ui={"animated": (True,)})
 
 
 def _encode(
@@ -112,7 +112,7 @@ def resampled(wave: Any, rate: int) -> Any:
 
 def save_webp(
     context: NodeContext, images: Any, filename_prefix: str, fps: float, lossless: bool, **more: Any
-) -> NodeInputs:
+) -> NodeResult:
     """Save frames as an animated WebP."""
     options = {
         "lossless": bool(lossless),
@@ -124,7 +124,7 @@ def save_webp(
 
 def save_apng(
     context: NodeContext, images: Any, filename_prefix: str, fps: float, compress_level: int
-) -> NodeInputs:
+) -> NodeResult:
     """Save frames as an animated PNG."""
     return _animation(
         context, images, fps, ("PNG", "image/png", filename_prefix), {"compress_level": compress_level}
@@ -133,7 +133,7 @@ def save_apng(
 
 def _animation(
     context: NodeContext, images: Any, fps: float, how: tuple[str, str, str], options: Mapping[str, Any]
-) -> NodeInputs:
+) -> NodeResult:
     format_, content_type, prefix = how
     series = values.to_bytes(frames(images))
     pictures = [Image.fromarray(picture) for picture in series]

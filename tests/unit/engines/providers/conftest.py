@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sixfold.drivers.remote import ServerOutside
+from sixfold.drivers.remote import ServerServices
 from tests.fakes import fal as fal_fakes
 from tests.fakes import openai as openai_fakes
 from tests.fakes import replicate as replicate_fakes
@@ -34,7 +34,7 @@ async def openai() -> AsyncGenerator[openai_fakes.OpenAI]:
 
 
 @pytest.fixture
-async def outside() -> AsyncGenerator[ServerOutside]:
+async def outside() -> AsyncGenerator[ServerServices]:
     async with parts.outside() as ways:
         yield ways
 

@@ -15,7 +15,7 @@ import numpy as np
 from PIL import Image
 
 from sixfold.core.catalog.engines import Artifact, Canceled, Task
-from sixfold.drivers.remote import ServerOutside
+from sixfold.drivers.remote import ServerServices
 from sixfold.net.addresses import AllowList
 from sixfold.net.clients import HttpClients
 from sixfold.net.fetch import Fetcher
@@ -56,11 +56,11 @@ class Record:
 
 
 @asynccontextmanager
-async def outside(keys: Mapping[str, str] = KEYS, allow: str = "127.0.0.1") -> AsyncGenerator[ServerOutside]:
+async def outside(keys: Mapping[str, str] = KEYS, allow: str = "127.0.0.1") -> AsyncGenerator[ServerServices]:
     """The server's ways out; results may be fetched from loopback, where the fakes keep them."""
     clients = HttpClients(Fetcher(AllowList.parse(allow)))
     try:
-        yield ServerOutside(clients, lambda name: keys.get(name, ""))
+        yield ServerServices(clients, lambda name: keys.get(name, ""))
     finally:
         await clients.aclose()
 

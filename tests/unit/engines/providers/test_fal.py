@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold.core.catalog.engines import Canceled, EngineError, Task, UnusableInput
-from sixfold.drivers.remote import ServerOutside
+from sixfold.drivers.remote import ServerServices
 from sixfold.engines.providers.fal import FalEngine
 from sixfold.net import data_uris
 from tests.fakes import fal as fakes
@@ -21,7 +21,7 @@ from tests.unit.engines.providers import parts
 from tests.unit.engines.providers.parts import LIMITS, Record
 
 
-def engine(fal: fakes.Fal, outside: ServerOutside, route: str = "image", **options: Any) -> FalEngine:
+def engine(fal: fakes.Fal, outside: ServerServices, route: str = "image", **options: Any) -> FalEngine:
     limits = {**LIMITS, **options.pop("limits", {})}
     return FalEngine(outside, route=route, base_url=fal.url, limits=limits, **options)
 
@@ -33,7 +33,7 @@ async def fails(made: FalEngine, task: Task, record: Record) -> str:
 
 
 async def test_a_picture_is_drawn_at_exactly_the_size_and_in_the_format_asked_for(
-    fal: fakes.Fal, outside: ServerOutside, record: Record
+    fal: fakes.Fal, outside: ServerServices, record: Record
 ) -> None:
     task = parts.drawing(width=333, height=777, format="webp")
     result = await engine(fal, outside).run(task, record)
@@ -50,7 +50,7 @@ async def test_a_picture_is_drawn_at_exactly_the_size_and_in_the_format_asked_fo
 
 
 async def test_more_pictures_than_one_call_gives_are_several_calls_with_seeds_of_their_own(
-    fal: fakes.Fal, outside: ServerOutside, record: Record
+    fal: fakes.Fal, outside: ServerServices, record: Record
 ) -> None:
     result = await engine(fal, outside).run(parts.drawing(num_images=6), record)
     assert len(result.artifacts) == 6
@@ -62,7 +62,7 @@ async def test_more_pictures_than_one_call_gives_are_several_calls_with_seeds_of
 
 
 async def test_the_models_look_is_part_of_what_fal_is_asked(
-    fal: fakes.Fal, outside: ServerOutside, record: Record
+    fal: fakes.Fal, outside: ServerServices, record: Record
 ) -> None:
     await engine(fal, outside, "image-fast").run(
         parts.task("anime", prompt="a fox", width=512, height=512, seed=1), record
@@ -73,14 +73,14 @@ async def test_the_models_look_is_part_of_what_fal_is_asked(
 
 
 async def test_an_input_that_the_model_lacks_is_named_in_the_log(
-    fal: fakes.Fal, outside: ServerOutside, record: Record
+    fal: fakes.Fal, outside: ServerServices, record: Record
 ) -> None:
     await engine(fal, outside).run(parts.drawing(negative_prompt="people"), record)
     assert any("negative_prompt" in line and "left out" in line for line in record.lines)
 
 
 async def test_a_picture_is_repainted_at_its_own_size_and_leaves_without_what_its_file_said(
-    fal: fakes.Fal, outside: ServerOutside, record: Record, tmp_path: Path
+    fal: fakes.Fal, outside: ServerServices, record: Record, tmp_path: Path
 ) -> None:
     path = tmp_path / "photo.jpg"
     with parts.Image.new("RGB", (400, 300), "red") as image:
@@ -96,7 +96,7 @@ async def test_a_picture_is_repainted_at_its_own_size_and_leaves_without_what_it
 
 
 async def test_transparency_comes_back_transparent(
-    fal: fakes.Fal, outside: ServerOutside, record: Record, tmp_path: Path
+    fal: fakes.Fal, outside: ServerServices, record: Record, tmp_path: Path
 ) -> None:
     task = parts.task("remove-background", {"image": parts.source(tmp_path)}, format="png")
     result = await engine(fal, outside, "remove-background").run(task, record)
@@ -106,7 +106,7 @@ async def test_transparency_comes_back_transparent(
 
 @pytest.mark.parametrize(("units", "micros"), [("", 25_000), ("2", 50_000)])
 async def test_what_it_cost_the_operator_is_recorded(
-    fal: fakes.Fal, outside: ServerOutside, record: Record, units: str, micros: int
+    fal: fakes.Fal, outside: ServerServices, record: Record, units: str, micros: int
 ) -> None:
     fal.billable_units = units
     result = await engine(fal, outside).run(parts.drawing(), record)
@@ -114,7 +114,7 @@ async def test_what_it_cost_the_operator_is_recorded(
 
 
 async def test_every_call_says_that_it_comes_from_a_sixfold(
-    fal: fakes.Fal, outside: ServerOutside, record: Record
+    fal: fakes.Fal, outside: ServerServices, record: Record
 ) -> None:
     await engine(fal, outside).run(parts.drawing(), record)
     ours = [seen for seen in fal.faults.seen if seen.step != "file"]
@@ -123,7 +123,7 @@ async def test_every_call_says_that_it_comes_from_a_sixfold(
 
 
 async def test_the_key_is_not_sent_to_where_a_result_lies(
-    fal: fakes.Fal, outside: ServerOutside, record: Record
+    fal: fakes.Fal, outside: ServerServices, record: Record
 ) -> None:
     await engine(fal, outside).run(parts.drawing(), record)
     (fetched,) = fal.faults.steps("file")
@@ -150,7 +150,7 @@ SIZE = {"detail": [{"loc": ["body", "image_size", "width"], "msg": "Too large", 
     ],
 )
 async def test_a_refusal_is_one_sentence(
-    fal: fakes.Fal, outside: ServerOutside, record: Record, status: int, document: Any, sentence: str
+    fal: fakes.Fal, outside: ServerServices, record: Record, status: int, document: Any, sentence: str
 ) -> None:
     fal.faults.add("submit", fault_server.answer(status, document))
     text = await fails(engine(fal, outside), parts.drawing(), record)
@@ -159,7 +159,7 @@ async def test_a_refusal_is_one_sentence(
 
 
 async def test_a_refused_prompt_is_the_callers_fault(
-    fal: fakes.Fal, outside: ServerOutside, record: Record
+    fal: fakes.Fal, outside: ServerServices, record: Record
 ) -> None:
     fal.faults.add("submit", fault_server.answer(422, POLICY))
     with pytest.raises(UnusableInput):
@@ -167,14 +167,14 @@ async def test_a_refused_prompt_is_the_callers_fault(
 
 
 async def test_a_picture_that_fals_checker_blackened_is_refused(
-    fal: fakes.Fal, outside: ServerOutside, record: Record
+    fal: fakes.Fal, outside: ServerServices, record: Record
 ) -> None:
     fal.nsfw = True
     assert "content policy" in await fails(engine(fal, outside), parts.drawing(), record)
 
 
 async def test_a_limit_of_requests_is_waited_for_as_long_as_fal_says(
-    fal: fakes.Fal, outside: ServerOutside, record: Record
+    fal: fakes.Fal, outside: ServerServices, record: Record
 ) -> None:
     busy = fault_server.answer(429, {"detail": "Too many requests"}, {"Retry-After": "0.05"})
     fal.faults.add("submit", busy, busy)
@@ -184,13 +184,13 @@ async def test_a_limit_of_requests_is_waited_for_as_long_as_fal_says(
 
 
 async def test_a_pause_that_is_longer_than_we_wait_ends_the_run_at_once(
-    fal: fakes.Fal, outside: ServerOutside, record: Record
+    fal: fakes.Fal, outside: ServerServices, record: Record
 ) -> None:
     fal.faults.add("submit", fault_server.answer(429, {"detail": "Slow down"}, {"Retry-After": "3600"}))
     assert "limiting" in await fails(engine(fal, outside), parts.drawing(), record)
 
 
-async def test_a_look_that_fails_is_repeated(fal: fakes.Fal, outside: ServerOutside, record: Record) -> None:
+async def test_a_look_that_fails_is_repeated(fal: fakes.Fal, outside: ServerServices, record: Record) -> None:
     fal.faults.add(
         "status",
         fault_server.answer(500, {}),
@@ -202,7 +202,7 @@ async def test_a_look_that_fails_is_repeated(fal: fakes.Fal, outside: ServerOuts
 
 
 async def test_a_submission_without_an_answer_is_not_sent_again(
-    fal: fakes.Fal, outside: ServerOutside, record: Record
+    fal: fakes.Fal, outside: ServerServices, record: Record
 ) -> None:
     fal.faults.add("submit", fault_server.hang)
     made = engine(fal, outside, limits={"call_seconds": 0.2})
@@ -211,7 +211,7 @@ async def test_a_submission_without_an_answer_is_not_sent_again(
 
 
 async def test_an_answer_that_never_ends_ends_with_its_time(
-    fal: fakes.Fal, outside: ServerOutside, record: Record
+    fal: fakes.Fal, outside: ServerServices, record: Record
 ) -> None:
     fal.faults.add("submit", fault_server.trickle)
     made = engine(fal, outside, limits={"call_seconds": 0.2})
@@ -219,7 +219,7 @@ async def test_an_answer_that_never_ends_ends_with_its_time(
 
 
 async def test_a_run_longer_than_its_limit_is_canceled_at_fal(
-    fal: fakes.Fal, outside: ServerOutside, record: Record
+    fal: fakes.Fal, outside: ServerServices, record: Record
 ) -> None:
     fal.ends = False
     made = engine(fal, outside, limits={"whole_seconds": 0.3})
@@ -228,7 +228,7 @@ async def test_a_run_longer_than_its_limit_is_canceled_at_fal(
 
 
 async def test_a_model_that_fails_is_asked_once_for_its_reason(
-    fal: fakes.Fal, outside: ServerOutside, record: Record
+    fal: fakes.Fal, outside: ServerServices, record: Record
 ) -> None:
     fal.failure = (500, {"detail": "Internal error", "error_type": "internal_error"})
     assert "fal failed with status 500" in await fails(engine(fal, outside), parts.drawing(), record)
@@ -245,7 +245,7 @@ async def test_a_model_that_fails_is_asked_once_for_its_reason(
     ],
 )
 async def test_a_picture_that_is_none_fails_the_run_and_not_the_caller(
-    fal: fakes.Fal, outside: ServerOutside, record: Record, content: bytes, content_type: str
+    fal: fakes.Fal, outside: ServerServices, record: Record, content: bytes, content_type: str
 ) -> None:
     fal.file = (content, content_type)
     with pytest.raises(EngineError, match="fal returned an image that cannot be read") as caught:
@@ -257,14 +257,14 @@ async def test_a_picture_that_is_none_fails_the_run_and_not_the_caller(
     "address", ["http://10.0.0.1/a.png", "http://169.254.169.254/a", "file:///etc/passwd"]
 )
 async def test_a_result_at_a_private_address_is_not_fetched(
-    fal: fakes.Fal, outside: ServerOutside, record: Record, address: str
+    fal: fakes.Fal, outside: ServerServices, record: Record, address: str
 ) -> None:
     fal.address = address
     assert "could not be fetched" in await fails(engine(fal, outside), parts.drawing(), record)
 
 
 async def test_a_result_that_cannot_be_had_once_is_fetched_again(
-    fal: fakes.Fal, outside: ServerOutside, record: Record
+    fal: fakes.Fal, outside: ServerServices, record: Record
 ) -> None:
     fal.faults.add("file", fault_server.answer(503, {}))
     result = await engine(fal, outside).run(parts.drawing(), record)
@@ -272,21 +272,21 @@ async def test_a_result_that_cannot_be_had_once_is_fetched_again(
 
 
 async def test_a_result_that_is_larger_than_allowed_is_refused(
-    fal: fakes.Fal, outside: ServerOutside, record: Record
+    fal: fakes.Fal, outside: ServerServices, record: Record
 ) -> None:
     made = engine(fal, outside, limits={"file_bytes": 1000})
     assert "could not be fetched" in await fails(made, parts.drawing(), record)
 
 
 async def test_an_answer_that_is_longer_than_allowed_is_refused(
-    fal: fakes.Fal, outside: ServerOutside, record: Record
+    fal: fakes.Fal, outside: ServerServices, record: Record
 ) -> None:
     made = engine(fal, outside, limits={"answer_bytes": 100})
     assert "above the size limit" in await fails(made, parts.drawing(), record)
 
 
 async def test_a_picture_inside_the_answer_needs_no_fetching(
-    fal: fakes.Fal, outside: ServerOutside, record: Record
+    fal: fakes.Fal, outside: ServerServices, record: Record
 ) -> None:
     fal.address = parts.data_uri(fault_server.picture(640, 512))
     await engine(fal, outside).run(parts.drawing(), record)
@@ -294,7 +294,7 @@ async def test_a_picture_inside_the_answer_needs_no_fetching(
 
 
 async def test_a_queue_that_is_away_for_a_moment_is_found_again_and_nothing_is_submitted_twice(
-    outside: ServerOutside, record: Record
+    outside: ServerServices, record: Record
 ) -> None:
     fake = fakes.Fal(ends=False)
     async with fakes.running(fake):
@@ -307,14 +307,14 @@ async def test_a_queue_that_is_away_for_a_moment_is_found_again_and_nothing_is_s
     assert len(fake.jobs) == 1
 
 
-async def test_a_queue_that_stays_away_is_said_to_be(outside: ServerOutside, record: Record) -> None:
+async def test_a_queue_that_stays_away_is_said_to_be(outside: ServerServices, record: Record) -> None:
     async with fakes.running() as fake:
         pass
     assert "fal could not be reached" in await fails(engine(fake, outside), parts.drawing(), record)
 
 
 async def test_a_canceled_run_is_canceled_at_fal(
-    fal: fakes.Fal, outside: ServerOutside, record: Record
+    fal: fakes.Fal, outside: ServerServices, record: Record
 ) -> None:
     fal.ends = False
     run = asyncio.create_task(engine(fal, outside).run(parts.drawing(num_images=8), record))
@@ -327,7 +327,7 @@ async def test_a_canceled_run_is_canceled_at_fal(
 
 
 async def test_a_run_that_learns_from_its_progress_that_it_is_unwanted_is_canceled_at_fal(
-    fal: fakes.Fal, outside: ServerOutside, record: Record
+    fal: fakes.Fal, outside: ServerServices, record: Record
 ) -> None:
     record.wanted = False
     with pytest.raises(Canceled):
@@ -336,7 +336,7 @@ async def test_a_run_that_learns_from_its_progress_that_it_is_unwanted_is_cancel
 
 
 async def test_a_run_that_is_canceled_while_it_is_submitted_is_canceled_at_fal(
-    fal: fakes.Fal, outside: ServerOutside, record: Record
+    fal: fakes.Fal, outside: ServerServices, record: Record
 ) -> None:
     held = asyncio.Event()
 
@@ -354,7 +354,7 @@ async def test_a_run_that_is_canceled_while_it_is_submitted_is_canceled_at_fal(
 
 
 async def test_one_call_that_fails_ends_the_others_at_fal_too(
-    fal: fakes.Fal, outside: ServerOutside, record: Record
+    fal: fakes.Fal, outside: ServerServices, record: Record
 ) -> None:
     fal.ends = False
 
@@ -387,7 +387,7 @@ async def test_a_key_that_no_header_can_carry_is_refused_unshown(
 
 
 async def test_the_key_is_in_no_log_and_in_no_error(
-    fal: fakes.Fal, outside: ServerOutside, record: Record, caplog: pytest.LogCaptureFixture
+    fal: fakes.Fal, outside: ServerServices, record: Record, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     caplog.set_level(logging.DEBUG, logger="httpx")  # which a server that was started here has silenced
@@ -404,7 +404,7 @@ async def test_the_key_is_in_no_log_and_in_no_error(
 
 
 async def test_the_key_stays_with_its_server_whatever_address_an_answer_names(
-    fal: fakes.Fal, outside: ServerOutside, record: Record
+    fal: fakes.Fal, outside: ServerServices, record: Record
 ) -> None:
     async with fakes.running() as thief:
         elsewhere = f"{thief.url}/fal-ai/flux/requests/00000000-52a4-4d0e-8a6a-0f3b6c1d2e3f"
@@ -422,7 +422,7 @@ async def test_the_key_stays_with_its_server_whatever_address_an_answer_names(
 
 
 async def test_an_operators_own_inputs_go_over_the_rows(
-    fal: fakes.Fal, outside: ServerOutside, record: Record
+    fal: fakes.Fal, outside: ServerServices, record: Record
 ) -> None:
     over = {"inputs": {"num_inference_steps": 40}, "price": {"usd": "0.5"}}
     made = engine(fal, outside, model="fal-ai/flux/schnell", **over)

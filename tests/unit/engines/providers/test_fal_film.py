@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from sixfold.core.catalog.engines import EngineError, Task
-from sixfold.drivers.remote import ServerOutside
+from sixfold.drivers.remote import ServerServices
 from sixfold.engines.providers.fal import FalVideoEngine
 from sixfold.engines.video.decoder import AudioTrack
 from sixfold.net import data_uris
@@ -36,7 +36,7 @@ ASKED = {
 }
 
 
-def engine(fal: fakes.Fal, outside: ServerOutside, **options: Any) -> FalVideoEngine:
+def engine(fal: fakes.Fal, outside: ServerServices, **options: Any) -> FalVideoEngine:
     limits = {**LIMITS, **options.pop("limits", {})}
     return FalVideoEngine(outside, route="film", base_url=fal.url, limits=limits, **options)
 
@@ -46,7 +46,7 @@ def order(folder: Path) -> Task:
 
 
 async def test_a_film_comes_back_as_a_file_with_its_facts_and_its_cost(
-    fal: fakes.Fal, outside: ServerOutside, tmp_path: Path
+    fal: fakes.Fal, outside: ServerServices, tmp_path: Path
 ) -> None:
     record = Record(tmp_path)
     result = await engine(fal, outside).run(order(tmp_path), record)
@@ -61,7 +61,7 @@ async def test_a_film_comes_back_as_a_file_with_its_facts_and_its_cost(
 
 
 async def test_every_parameter_reaches_the_model_and_the_picture_goes_stripped(
-    fal: fakes.Fal, outside: ServerOutside, tmp_path: Path
+    fal: fakes.Fal, outside: ServerServices, tmp_path: Path
 ) -> None:
     await engine(fal, outside).run(order(tmp_path), Record(tmp_path))
     (seen,) = fal.faults.steps("submit")
@@ -82,7 +82,7 @@ async def test_every_parameter_reaches_the_model_and_the_picture_goes_stripped(
     ],
 )
 async def test_what_is_no_film_is_refused_whatever_it_is_called(
-    fal: fakes.Fal, outside: ServerOutside, tmp_path: Path, file: tuple[bytes, str]
+    fal: fakes.Fal, outside: ServerServices, tmp_path: Path, file: tuple[bytes, str]
 ) -> None:
     fal.file = file
     with pytest.raises(EngineError, match="cannot be read"):
@@ -90,7 +90,7 @@ async def test_what_is_no_film_is_refused_whatever_it_is_called(
 
 
 async def test_a_run_that_ends_early_is_canceled_there(
-    fal: fakes.Fal, outside: ServerOutside, tmp_path: Path
+    fal: fakes.Fal, outside: ServerServices, tmp_path: Path
 ) -> None:
     fal.ends = False
     running = asyncio.create_task(engine(fal, outside).run(order(tmp_path), Record(tmp_path)))
@@ -102,7 +102,7 @@ async def test_a_run_that_ends_early_is_canceled_there(
 
 
 async def test_a_failure_there_is_a_failure_here(
-    fal: fakes.Fal, outside: ServerOutside, tmp_path: Path
+    fal: fakes.Fal, outside: ServerServices, tmp_path: Path
 ) -> None:
     fal.failure = (500, {"detail": "boom"})
     with pytest.raises(EngineError):
@@ -110,14 +110,14 @@ async def test_a_failure_there_is_a_failure_here(
 
 
 async def test_without_a_picture_there_is_nothing_to_send(
-    fal: fakes.Fal, outside: ServerOutside, tmp_path: Path
+    fal: fakes.Fal, outside: ServerServices, tmp_path: Path
 ) -> None:
     with pytest.raises(EngineError, match="source image"):
         await engine(fal, outside).run(parts.task("video-a", **ASKED), Record(tmp_path))
     assert fal.faults.steps("submit") == []
 
 
-def scenes(fal: fakes.Fal, outside: ServerOutside, **options: Any) -> FalVideoEngine:
+def scenes(fal: fakes.Fal, outside: ServerServices, **options: Any) -> FalVideoEngine:
     return FalVideoEngine(outside, route="film-scene", base_url=fal.url, limits=LIMITS, **options)
 
 
@@ -132,7 +132,7 @@ SCENE = {
 
 
 async def test_a_film_from_words_is_cut_to_the_seconds_and_the_size_that_were_asked_for(
-    fal: fakes.Fal, outside: ServerOutside, tmp_path: Path
+    fal: fakes.Fal, outside: ServerServices, tmp_path: Path
 ) -> None:
     record = Record(tmp_path)
     result = await scenes(fal, outside).run(parts.task("video-text", **SCENE), record)
@@ -155,7 +155,7 @@ async def test_a_film_from_words_is_cut_to_the_seconds_and_the_size_that_were_as
 
 
 async def test_a_film_from_a_picture_goes_to_the_model_for_pictures_and_words_may_be_left_out(
-    fal: fakes.Fal, outside: ServerOutside, tmp_path: Path
+    fal: fakes.Fal, outside: ServerServices, tmp_path: Path
 ) -> None:
     task = parts.task("video-image", {"image_url": parts.source(tmp_path)}, **{**SCENE, "prompt": ""})
     result = await scenes(fal, outside).run(task, Record(tmp_path))
@@ -167,7 +167,7 @@ async def test_a_film_from_a_picture_goes_to_the_model_for_pictures_and_words_ma
 
 
 async def test_a_film_that_fits_is_the_file_that_came(
-    fal: fakes.Fal, outside: ServerOutside, tmp_path: Path
+    fal: fakes.Fal, outside: ServerServices, tmp_path: Path
 ) -> None:
     task = parts.task("video-c", **{**SCENE, "duration": 6, "sound": False, "width": 160, "height": 90})
     result = await scenes(fal, outside).run(task, Record(tmp_path))
@@ -178,7 +178,7 @@ async def test_a_film_that_fits_is_the_file_that_came(
 
 @pytest.mark.parametrize("file", [fault_server.film(25, 10, (160, 90)), fault_server.film(25, 25, (160, 90))])
 async def test_a_film_that_is_too_short_or_dumb_is_refused(
-    fal: fakes.Fal, outside: ServerOutside, tmp_path: Path, file: bytes
+    fal: fakes.Fal, outside: ServerServices, tmp_path: Path, file: bytes
 ) -> None:
     fal.file = (file, "video/mp4")
     with pytest.raises(EngineError, match="cannot be read"):
@@ -186,7 +186,7 @@ async def test_a_film_that_is_too_short_or_dumb_is_refused(
 
 
 async def test_a_smart_film_is_as_long_and_large_as_its_backend_would_make_it(
-    fal: fakes.Fal, outside: ServerOutside, tmp_path: Path
+    fal: fakes.Fal, outside: ServerServices, tmp_path: Path
 ) -> None:
     inputs = {**ASKED, "negative_prompt": "", "backend": "video-a"}
     task = parts.task("ra2v", {"image_url": parts.source(tmp_path)}, **inputs)

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from sixfold.core.catalog.engines import EngineError, Task, UnusableInput
-from sixfold.drivers.remote import ServerOutside
+from sixfold.drivers.remote import ServerServices
 from sixfold.engines.providers.openai import OpenAIEngine
 from tests.fakes import fault_server
 from tests.fakes import openai as fakes
@@ -21,7 +21,7 @@ from tests.unit.engines.providers.parts import LIMITS, Record
 
 
 def engine(
-    openai: fakes.OpenAI, outside: ServerOutside, route: str = "image", **options: Any
+    openai: fakes.OpenAI, outside: ServerServices, route: str = "image", **options: Any
 ) -> OpenAIEngine:
     limits = {**LIMITS, **options.pop("limits", {})}
     return OpenAIEngine(outside, route=route, base_url=openai.url, limits=limits, **options)
@@ -35,14 +35,14 @@ async def fails(made: OpenAIEngine, task: Task, record: Record) -> str:
 
 @pytest.mark.parametrize("size", [(1024, 1024), (64, 64), (2048, 64), (64, 2048), (1360, 768), (777, 1111)])
 async def test_every_size_of_ours_becomes_one_that_it_can_make_and_comes_back_exact(
-    openai: fakes.OpenAI, outside: ServerOutside, record: Record, size: tuple[int, int]
+    openai: fakes.OpenAI, outside: ServerServices, record: Record, size: tuple[int, int]
 ) -> None:
     result = await engine(openai, outside).run(parts.drawing(width=size[0], height=size[1]), record)
     assert parts.opened(result.artifacts[0]).size == size
 
 
 async def test_the_tokens_are_what_it_costs(
-    openai: fakes.OpenAI, outside: ServerOutside, record: Record
+    openai: fakes.OpenAI, outside: ServerServices, record: Record
 ) -> None:
     result = await engine(openai, outside).run(parts.drawing(num_images=2), record)
     assert len(result.artifacts) == 2
@@ -53,7 +53,7 @@ async def test_the_tokens_are_what_it_costs(
 
 
 async def test_what_is_to_be_left_out_is_said_in_the_prompt_and_a_seed_is_named_in_the_log(
-    openai: fakes.OpenAI, outside: ServerOutside, record: Record
+    openai: fakes.OpenAI, outside: ServerServices, record: Record
 ) -> None:
     result = await engine(openai, outside).run(parts.drawing(negative_prompt="people"), record)
     (asked,) = openai.faults.steps("generate")
@@ -64,7 +64,7 @@ async def test_what_is_to_be_left_out_is_said_in_the_prompt_and_a_seed_is_named_
 
 
 async def test_a_picture_is_repainted_at_its_own_size(
-    openai: fakes.OpenAI, outside: ServerOutside, record: Record, tmp_path: Path
+    openai: fakes.OpenAI, outside: ServerServices, record: Record, tmp_path: Path
 ) -> None:
     task = parts.task(
         "style-transfer", {"source_image_url": parts.source(tmp_path)}, style_prompt="ukiyo-e", format="webp"
@@ -97,7 +97,12 @@ def refused(message: str, *, code: str | None = None, param: str | None = None) 
     ],
 )
 async def test_a_refusal_is_one_sentence_and_is_not_tried_again(
-    openai: fakes.OpenAI, outside: ServerOutside, record: Record, status: int, document: Any, sentence: str
+    openai: fakes.OpenAI,
+    outside: ServerServices,
+    record: Record,
+    status: int,
+    document: Any,
+    sentence: str,
 ) -> None:
     openai.faults.add("generate", fault_server.answer(status, document))
     assert sentence in await fails(engine(openai, outside), parts.drawing(), record)
@@ -105,7 +110,7 @@ async def test_a_refusal_is_one_sentence_and_is_not_tried_again(
 
 
 async def test_moderation_is_the_callers_fault(
-    openai: fakes.OpenAI, outside: ServerOutside, record: Record
+    openai: fakes.OpenAI, outside: ServerServices, record: Record
 ) -> None:
     openai.faults.add("generate", fault_server.answer(400, refused("no", code="moderation_blocked")))
     with pytest.raises(UnusableInput):
@@ -113,7 +118,7 @@ async def test_moderation_is_the_callers_fault(
 
 
 async def test_a_server_that_fails_or_limits_is_asked_again(
-    openai: fakes.OpenAI, outside: ServerOutside, record: Record
+    openai: fakes.OpenAI, outside: ServerServices, record: Record
 ) -> None:
     limited = fault_server.answer(
         429, refused("slow down", code="rate_limit_exceeded"), {"Retry-After": "0.02"}
@@ -126,7 +131,7 @@ async def test_a_server_that_fails_or_limits_is_asked_again(
 
 @pytest.mark.parametrize("fault", [fault_server.hang, fault_server.trickle])
 async def test_a_call_without_an_end_ends_with_its_time_and_is_made_once(
-    openai: fakes.OpenAI, outside: ServerOutside, record: Record, fault: fault_server.Fault
+    openai: fakes.OpenAI, outside: ServerServices, record: Record, fault: fault_server.Fault
 ) -> None:
     openai.faults.add("generate", fault)
     made = engine(openai, outside, limits={"whole_seconds": 0.3})
@@ -147,14 +152,14 @@ async def test_a_call_without_an_end_ends_with_its_time_and_is_made_once(
     ],
 )
 async def test_an_answer_that_is_none_fails_the_run(
-    openai: fakes.OpenAI, outside: ServerOutside, record: Record, fault: fault_server.Fault
+    openai: fakes.OpenAI, outside: ServerServices, record: Record, fault: fault_server.Fault
 ) -> None:
     openai.faults.add("generate", fault)
     assert "OpenAI " in await fails(engine(openai, outside), parts.drawing(), record)
 
 
 async def test_a_picture_that_was_cut_off_fails_the_run(
-    openai: fakes.OpenAI, outside: ServerOutside, record: Record
+    openai: fakes.OpenAI, outside: ServerServices, record: Record
 ) -> None:
     openai.file = fault_server.picture(640, 512)[:1500]
     assert "cannot be read" in await fails(engine(openai, outside), parts.drawing(), record)
@@ -173,7 +178,7 @@ async def test_a_compatible_server_may_need_no_key_and_name_an_address(
     assert "authorization" not in openai.faults.steps("generate")[-1].headers
 
 
-async def test_a_canceled_run_hangs_up(openai: fakes.OpenAI, outside: ServerOutside, record: Record) -> None:
+async def test_a_canceled_run_hangs_up(openai: fakes.OpenAI, outside: ServerServices, record: Record) -> None:
     openai.faults.add("generate", fault_server.hang)
     run = asyncio.create_task(engine(openai, outside).run(parts.drawing(), record))
     await openai.faults.event("generate").wait()
@@ -184,7 +189,7 @@ async def test_a_canceled_run_hangs_up(openai: fakes.OpenAI, outside: ServerOuts
 
 
 async def test_the_key_is_in_no_log_and_in_no_error(
-    openai: fakes.OpenAI, outside: ServerOutside, record: Record, caplog: pytest.LogCaptureFixture
+    openai: fakes.OpenAI, outside: ServerServices, record: Record, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     caplog.set_level(logging.DEBUG, logger="httpx")  # which a server that was started here has silenced

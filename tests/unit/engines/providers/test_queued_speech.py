@@ -11,7 +11,7 @@ import av
 import pytest
 
 from sixfold.core.catalog.engines import EngineError
-from sixfold.drivers.remote import ServerOutside
+from sixfold.drivers.remote import ServerServices
 from sixfold.engines.providers import model_table
 from sixfold.engines.providers.fal import FalSpeechEngine, FalTranscriptionEngine
 from sixfold.engines.providers.replicate import ReplicateSpeechEngine, ReplicateTranscriptionEngine
@@ -33,7 +33,7 @@ async def fakes() -> AsyncGenerator[Fakes]:
         yield one, other
 
 
-def speakers(fakes: Fakes, outside: ServerOutside) -> list[FalSpeechEngine | ReplicateSpeechEngine]:
+def speakers(fakes: Fakes, outside: ServerServices) -> list[FalSpeechEngine | ReplicateSpeechEngine]:
     return [
         FalSpeechEngine(outside, route="speech", base_url=fakes[0].url, limits=LIMITS),
         ReplicateSpeechEngine(outside, route="speech", base_url=fakes[1].url, limits=LIMITS),
@@ -41,7 +41,7 @@ def speakers(fakes: Fakes, outside: ServerOutside) -> list[FalSpeechEngine | Rep
 
 
 def listeners(
-    fakes: Fakes, outside: ServerOutside
+    fakes: Fakes, outside: ServerServices
 ) -> list[FalTranscriptionEngine | ReplicateTranscriptionEngine]:
     return [
         FalTranscriptionEngine(outside, route="listening", base_url=fakes[0].url, limits=LIMITS),
@@ -56,7 +56,7 @@ def recording(folder: Path, seconds: float = 1.6) -> dict[str, Path]:
 
 
 async def test_a_text_is_spoken_in_our_voices_places_at_both(
-    fakes: Fakes, outside: ServerOutside, record: Record
+    fakes: Fakes, outside: ServerServices, record: Record
 ) -> None:
     for speaker in speakers(fakes, outside):
         task = parts.task("tts", prompt=SAID, voice="ben", speed=2, format="wav", language="de")
@@ -85,7 +85,7 @@ async def test_a_text_is_spoken_in_our_voices_places_at_both(
 
 @pytest.mark.parametrize("speed", [0.25, 4])
 async def test_a_speed_that_the_model_has_not_is_made_here(
-    fakes: Fakes, outside: ServerOutside, record: Record, speed: float
+    fakes: Fakes, outside: ServerServices, record: Record, speed: float
 ) -> None:
     for speaker in speakers(fakes, outside):
         result = await speaker.run(parts.task("tts", prompt=SAID, speed=speed, format="wav"), record)
@@ -94,7 +94,7 @@ async def test_a_speed_that_the_model_has_not_is_made_here(
 
 
 async def test_a_long_text_is_several_calls_whose_progress_goes_up(
-    fakes: Fakes, outside: ServerOutside, record: Record
+    fakes: Fakes, outside: ServerServices, record: Record
 ) -> None:
     said = " ".join(f"This is sentence number {number} of a long tale." for number in range(60))
     await speakers(fakes, outside)[0].run(parts.task("tts", prompt=said, speed=2), record)
@@ -104,7 +104,7 @@ async def test_a_long_text_is_several_calls_whose_progress_goes_up(
 
 
 async def test_a_recording_is_written_down_with_the_times_that_the_model_tells(
-    fakes: Fakes, outside: ServerOutside, record: Record, tmp_path: Path
+    fakes: Fakes, outside: ServerServices, record: Record, tmp_path: Path
 ) -> None:
     for listener in listeners(fakes, outside):
         task = parts.task("stt", recording(tmp_path), language="en-GB")
@@ -128,7 +128,7 @@ async def test_a_recording_is_written_down_with_the_times_that_the_model_tells(
 
 
 async def test_a_long_recording_lies_in_the_file_store_only_as_long_as_it_is_read(
-    fakes: Fakes, outside: ServerOutside, record: Record, tmp_path: Path
+    fakes: Fakes, outside: ServerServices, record: Record, tmp_path: Path
 ) -> None:
     await listeners(fakes, outside)[1].run(parts.task("stt", recording(tmp_path, 25.0)), record)
     (job,) = fakes[1].jobs.values()
@@ -138,7 +138,7 @@ async def test_a_long_recording_lies_in_the_file_store_only_as_long_as_it_is_rea
 
 
 async def test_an_answer_without_sound_or_text_has_failed(
-    fakes: Fakes, outside: ServerOutside, record: Record, tmp_path: Path
+    fakes: Fakes, outside: ServerServices, record: Record, tmp_path: Path
 ) -> None:
     fakes[0].faults.add(
         "result", fault_server.answer(200, {"audio": {}}), fault_server.answer(200, {"chunks": []})
@@ -150,7 +150,7 @@ async def test_an_answer_without_sound_or_text_has_failed(
 
 
 async def test_what_is_not_wanted_any_more_is_canceled_at_both(
-    fakes: Fakes, outside: ServerOutside, record: Record
+    fakes: Fakes, outside: ServerServices, record: Record
 ) -> None:
     for fake, speaker in zip(fakes, speakers(fakes, outside), strict=True):
         fake.ends = False

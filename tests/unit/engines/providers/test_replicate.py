@@ -11,7 +11,7 @@ import pytest
 from starlette.requests import Request
 
 from sixfold.core.catalog.engines import EngineError, Task, UnusableInput
-from sixfold.drivers.remote import ServerOutside
+from sixfold.drivers.remote import ServerServices
 from sixfold.engines.providers.replicate import ReplicateEngine
 from tests.fakes import fault_server
 from tests.fakes import replicate as fakes
@@ -20,7 +20,7 @@ from tests.unit.engines.providers.parts import LIMITS, Record
 
 
 def engine(
-    replicate: fakes.Replicate, outside: ServerOutside, route: str = "image", **options: Any
+    replicate: fakes.Replicate, outside: ServerServices, route: str = "image", **options: Any
 ) -> ReplicateEngine:
     limits = {**LIMITS, **options.pop("limits", {})}
     return ReplicateEngine(outside, route=route, base_url=replicate.url, limits=limits, **options)
@@ -34,7 +34,7 @@ async def fails(made: ReplicateEngine, task: Task, record: Record) -> str:
 
 @pytest.mark.parametrize("quick", [True, False])
 async def test_a_picture_is_drawn_at_exactly_the_size_asked_for(
-    replicate: fakes.Replicate, outside: ServerOutside, record: Record, quick: bool
+    replicate: fakes.Replicate, outside: ServerServices, record: Record, quick: bool
 ) -> None:
     replicate.quick = quick
     result = await engine(replicate, outside).run(parts.drawing(width=800, height=333), record)
@@ -51,7 +51,7 @@ async def test_a_picture_is_drawn_at_exactly_the_size_asked_for(
 
 
 async def test_a_picture_is_enlarged_by_a_version_and_billed_by_its_seconds(
-    replicate: fakes.Replicate, outside: ServerOutside, record: Record, tmp_path: Path
+    replicate: fakes.Replicate, outside: ServerServices, record: Record, tmp_path: Path
 ) -> None:
     task = parts.task("upscale", {"image": parts.source(tmp_path)}, scale=3, face_enhance=True)
     result = await engine(replicate, outside, "upscale").run(task, record)
@@ -63,7 +63,7 @@ async def test_a_picture_is_enlarged_by_a_version_and_billed_by_its_seconds(
 
 
 async def test_a_small_source_travels_in_the_call_and_a_large_one_as_a_file_that_is_removed_again(
-    replicate: fakes.Replicate, outside: ServerOutside, record: Record, tmp_path: Path
+    replicate: fakes.Replicate, outside: ServerServices, record: Record, tmp_path: Path
 ) -> None:
     small = parts.task("style-transfer", {"source_image_url": parts.source(tmp_path)}, style_prompt="noir")
     await engine(replicate, outside, "style").run(small, record)
@@ -80,7 +80,7 @@ async def test_a_small_source_travels_in_the_call_and_a_large_one_as_a_file_that
 
 
 async def test_more_pictures_than_one_call_gives_are_several_calls(
-    replicate: fakes.Replicate, outside: ServerOutside, record: Record
+    replicate: fakes.Replicate, outside: ServerServices, record: Record
 ) -> None:
     result = await engine(replicate, outside, "image-fast").run(parts.drawing(num_images=5), record)
     assert len(result.artifacts) == 5
@@ -109,7 +109,7 @@ INVALID = {
 )
 async def test_a_refusal_is_one_sentence(
     replicate: fakes.Replicate,
-    outside: ServerOutside,
+    outside: ServerServices,
     record: Record,
     status: int,
     document: Any,
@@ -131,7 +131,7 @@ async def test_a_refusal_is_one_sentence(
 )
 async def test_a_prediction_that_failed_says_why(
     replicate: fakes.Replicate,
-    outside: ServerOutside,
+    outside: ServerServices,
     record: Record,
     error: str,
     kind: type[EngineError],
@@ -145,7 +145,7 @@ async def test_a_prediction_that_failed_says_why(
 
 
 async def test_a_limit_of_requests_and_a_look_that_fails_are_waited_out(
-    replicate: fakes.Replicate, outside: ServerOutside, record: Record
+    replicate: fakes.Replicate, outside: ServerServices, record: Record
 ) -> None:
     throttled = {"detail": "Request was throttled. Your rate limit resets in ~30s."}
     replicate.faults.add("create", fault_server.answer(429, throttled, {"Retry-After": "0.02"}))
@@ -158,7 +158,7 @@ async def test_a_limit_of_requests_and_a_look_that_fails_are_waited_out(
 
 
 async def test_a_creation_that_may_have_been_accepted_is_not_repeated(
-    replicate: fakes.Replicate, outside: ServerOutside, record: Record
+    replicate: fakes.Replicate, outside: ServerServices, record: Record
 ) -> None:
     cut = fault_server.cut_short({"id": "abc", "status": "starting", "urls": {}})
     replicate.faults.add("create", cut)
@@ -167,7 +167,7 @@ async def test_a_creation_that_may_have_been_accepted_is_not_repeated(
 
 
 async def test_a_run_longer_than_its_limit_is_canceled_at_replicate(
-    replicate: fakes.Replicate, outside: ServerOutside, record: Record
+    replicate: fakes.Replicate, outside: ServerServices, record: Record
 ) -> None:
     replicate.ends = False
     made = engine(replicate, outside, limits={"whole_seconds": 0.3})
@@ -176,7 +176,7 @@ async def test_a_run_longer_than_its_limit_is_canceled_at_replicate(
 
 
 async def test_a_canceled_run_is_canceled_at_replicate_even_while_the_answer_is_held_back(
-    replicate: fakes.Replicate, outside: ServerOutside, record: Record
+    replicate: fakes.Replicate, outside: ServerServices, record: Record
 ) -> None:
     held = asyncio.Event()
 
@@ -194,7 +194,7 @@ async def test_a_canceled_run_is_canceled_at_replicate_even_while_the_answer_is_
 
 
 async def test_a_canceled_run_leaves_no_source_behind(
-    replicate: fakes.Replicate, outside: ServerOutside, record: Record, tmp_path: Path
+    replicate: fakes.Replicate, outside: ServerServices, record: Record, tmp_path: Path
 ) -> None:
     replicate.ends = False
     path = tmp_path / "noisy.png"
@@ -210,14 +210,14 @@ async def test_a_canceled_run_leaves_no_source_behind(
 
 
 async def test_a_result_at_a_private_address_is_not_fetched(
-    replicate: fakes.Replicate, outside: ServerOutside, record: Record
+    replicate: fakes.Replicate, outside: ServerServices, record: Record
 ) -> None:
     replicate.address = "http://192.168.1.1/a.png"
     assert "could not be fetched" in await fails(engine(replicate, outside), parts.drawing(), record)
 
 
 async def test_an_unreadable_source_is_the_callers_fault_and_reaches_nobody(
-    replicate: fakes.Replicate, outside: ServerOutside, record: Record, tmp_path: Path
+    replicate: fakes.Replicate, outside: ServerServices, record: Record, tmp_path: Path
 ) -> None:
     path = tmp_path / "cut.png"
     path.write_bytes(fault_server.picture(300, 200)[:400])
@@ -228,7 +228,7 @@ async def test_an_unreadable_source_is_the_callers_fault_and_reaches_nobody(
 
 
 async def test_the_key_is_in_no_log_and_in_no_error(
-    replicate: fakes.Replicate, outside: ServerOutside, record: Record, caplog: pytest.LogCaptureFixture
+    replicate: fakes.Replicate, outside: ServerServices, record: Record, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     replicate.error = f"Authorization: Bearer {fakes.KEY} failed"

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from sixfold.core.catalog.engines import EngineError, Task
-from sixfold.drivers.remote import ServerOutside
+from sixfold.drivers.remote import ServerServices
 from sixfold.engines.providers.replicate import ReplicateVideoEngine
 from sixfold.engines.video.decoder import AudioTrack, VideoReader
 from tests.fakes import fault_server
@@ -38,7 +38,7 @@ SCENE = {"prompt": "waves", "duration": 1, "resolution": "480p", "sound": True, 
 
 
 def engine(
-    replicate: fakes.Replicate, outside: ServerOutside, route: str = "film", **options: Any
+    replicate: fakes.Replicate, outside: ServerServices, route: str = "film", **options: Any
 ) -> ReplicateVideoEngine:
     return ReplicateVideoEngine(outside, route=route, base_url=replicate.url, limits=LIMITS, **options)
 
@@ -48,7 +48,7 @@ def order(folder: Path, **more: Any) -> Task:
 
 
 async def test_a_film_has_exactly_the_frames_the_rate_and_the_shape_that_were_asked_for(
-    replicate: fakes.Replicate, outside: ServerOutside, tmp_path: Path
+    replicate: fakes.Replicate, outside: ServerServices, tmp_path: Path
 ) -> None:
     record = Record(tmp_path)
     result = await engine(replicate, outside).run(order(tmp_path), record)
@@ -66,7 +66,7 @@ async def test_a_film_has_exactly_the_frames_the_rate_and_the_shape_that_were_as
 
 
 async def test_what_the_model_takes_is_passed_on_and_what_it_has_not_is_told(
-    replicate: fakes.Replicate, outside: ServerOutside, tmp_path: Path
+    replicate: fakes.Replicate, outside: ServerServices, tmp_path: Path
 ) -> None:
     record = Record(tmp_path)
     await engine(replicate, outside).run(order(tmp_path), record)
@@ -87,7 +87,7 @@ async def test_what_the_model_takes_is_passed_on_and_what_it_has_not_is_told(
 
 
 async def test_a_large_picture_lies_there_for_as_long_as_the_run_takes(
-    replicate: fakes.Replicate, outside: ServerOutside, tmp_path: Path
+    replicate: fakes.Replicate, outside: ServerServices, tmp_path: Path
 ) -> None:
     source = tmp_path / "noise.png"
     source.write_bytes(parts.noise(900, 900))
@@ -99,7 +99,7 @@ async def test_a_large_picture_lies_there_for_as_long_as_the_run_takes(
 
 
 async def test_a_scene_is_cut_to_its_seconds_and_keeps_its_sound(
-    replicate: fakes.Replicate, outside: ServerOutside, tmp_path: Path
+    replicate: fakes.Replicate, outside: ServerServices, tmp_path: Path
 ) -> None:
     files = {"image_url": parts.source(tmp_path, 200, 300)}
     task = parts.task("video-image", files, **SCENE)
@@ -116,7 +116,7 @@ async def test_a_scene_is_cut_to_its_seconds_and_keeps_its_sound(
 
 
 async def test_words_alone_make_a_scene_and_a_picture_is_needed_where_there_are_none(
-    replicate: fakes.Replicate, outside: ServerOutside, tmp_path: Path
+    replicate: fakes.Replicate, outside: ServerServices, tmp_path: Path
 ) -> None:
     result = await engine(replicate, outside, "film-scene").run(parts.task("ra2v", **SCENE), Record(tmp_path))
     assert result.data["provider_model"] == "lightricks/ltx-2.3-fast"
@@ -125,7 +125,7 @@ async def test_words_alone_make_a_scene_and_a_picture_is_needed_where_there_are_
 
 
 async def test_a_run_that_ends_early_is_canceled_there(
-    replicate: fakes.Replicate, outside: ServerOutside, tmp_path: Path
+    replicate: fakes.Replicate, outside: ServerServices, tmp_path: Path
 ) -> None:
     replicate.ends = False
     running = asyncio.create_task(engine(replicate, outside).run(order(tmp_path), Record(tmp_path)))
@@ -140,7 +140,7 @@ async def test_a_run_that_ends_early_is_canceled_there(
     "film", [b"<html>no film</html>", fault_server.film(16, 12), fault_server.film(16, 81)[:900]]
 )
 async def test_what_is_no_film_or_far_too_short_is_refused(
-    replicate: fakes.Replicate, outside: ServerOutside, tmp_path: Path, film: bytes
+    replicate: fakes.Replicate, outside: ServerServices, tmp_path: Path, film: bytes
 ) -> None:
     replicate.film = film
     with pytest.raises(EngineError, match="cannot be read"):
@@ -148,7 +148,7 @@ async def test_what_is_no_film_or_far_too_short_is_refused(
 
 
 async def test_a_failure_there_is_a_failure_here(
-    replicate: fakes.Replicate, outside: ServerOutside, tmp_path: Path
+    replicate: fakes.Replicate, outside: ServerServices, tmp_path: Path
 ) -> None:
     replicate.error = "CUDA out of memory"
     with pytest.raises(EngineError, match="out of memory"):

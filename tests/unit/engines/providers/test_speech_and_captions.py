@@ -13,7 +13,7 @@ from PIL import Image
 
 from sixfold.api.gateway.openai import audio
 from sixfold.core.catalog.engines import EngineError, UnusableInput
-from sixfold.drivers.remote import ServerOutside
+from sixfold.drivers.remote import ServerServices
 from sixfold.engines.providers import model_table
 from sixfold.engines.providers.caption import AnthropicCaption, OpenAICaption
 from sixfold.engines.providers.openai import OpenAISpeechEngine, OpenAITranscriptionEngine
@@ -27,16 +27,16 @@ KEYS = {"openai_api_key": fakes.KEY, "anthropic_api_key": "sk-ant-canary"}
 
 
 @pytest.fixture
-async def outside() -> AsyncGenerator[ServerOutside]:
+async def outside() -> AsyncGenerator[ServerServices]:
     async with parts.outside(KEYS) as ways:
         yield ways
 
 
-def speaker(openai: fakes.OpenAI, outside: ServerOutside, **options: Any) -> OpenAISpeechEngine:
+def speaker(openai: fakes.OpenAI, outside: ServerServices, **options: Any) -> OpenAISpeechEngine:
     return OpenAISpeechEngine(outside, route="speech", base_url=openai.url, limits=LIMITS, **options)
 
 
-def listener(openai: fakes.OpenAI, outside: ServerOutside, **options: Any) -> OpenAITranscriptionEngine:
+def listener(openai: fakes.OpenAI, outside: ServerServices, **options: Any) -> OpenAITranscriptionEngine:
     return OpenAITranscriptionEngine(
         outside, route="listening", base_url=openai.url, limits=LIMITS, **options
     )
@@ -60,7 +60,7 @@ def heard(folder: Path) -> dict[str, Path]:
 
 @pytest.mark.parametrize("name", ["mp3", "opus", "wav"])
 async def test_a_text_is_spoken_as_the_file_that_was_asked_for(
-    openai: fakes.OpenAI, outside: ServerOutside, record: Record, name: str
+    openai: fakes.OpenAI, outside: ServerServices, record: Record, name: str
 ) -> None:
     said = "Good morning, dear friends."
     result = await speaker(openai, outside).run(
@@ -82,7 +82,7 @@ async def test_a_text_is_spoken_as_the_file_that_was_asked_for(
 
 
 async def test_a_long_text_is_several_calls_and_one_file(
-    openai: fakes.OpenAI, outside: ServerOutside, record: Record
+    openai: fakes.OpenAI, outside: ServerServices, record: Record
 ) -> None:
     said = " ".join(f"This is sentence number {number} of a long tale." for number in range(100))
     result = await speaker(openai, outside).run(parts.task("tts", prompt=said, format="wav"), record)
@@ -94,7 +94,7 @@ async def test_a_long_text_is_several_calls_and_one_file(
 
 
 async def test_another_server_has_its_own_model_and_voice(
-    openai: fakes.OpenAI, outside: ServerOutside, record: Record
+    openai: fakes.OpenAI, outside: ServerServices, record: Record
 ) -> None:
     made = speaker(openai, outside, model="kokoro", inputs={"voice": "sage"}, price={"usd": "0"})
     result = await made.run(parts.task("tts", prompt="Hello."), record)
@@ -112,7 +112,11 @@ async def test_another_server_has_its_own_model_and_voice(
     ],
 )
 async def test_what_fails_there_is_one_sentence_or_is_tried_again(
-    openai: fakes.OpenAI, outside: ServerOutside, record: Record, fault: fault_server.Fault, said: str | None
+    openai: fakes.OpenAI,
+    outside: ServerServices,
+    record: Record,
+    fault: fault_server.Fault,
+    said: str | None,
 ) -> None:
     openai.faults.add("speak", fault)
     run = speaker(openai, outside).run(parts.task("tts", prompt="Hello."), record)
@@ -135,7 +139,7 @@ def test_each_of_our_voices_has_one_there() -> None:
 
 
 async def test_what_is_heard_has_its_segments_words_and_times(
-    openai: fakes.OpenAI, outside: ServerOutside, record: Record, tmp_path: Path
+    openai: fakes.OpenAI, outside: ServerServices, record: Record, tmp_path: Path
 ) -> None:
     task = parts.task("stt", heard(tmp_path), language="en-GB", timestamps=True)
     result = await listener(openai, outside).run(task, record)
@@ -162,7 +166,7 @@ async def test_what_is_heard_has_its_segments_words_and_times(
 
 
 async def test_a_server_that_tells_no_times_gives_one_segment(
-    openai: fakes.OpenAI, outside: ServerOutside, record: Record, tmp_path: Path
+    openai: fakes.OpenAI, outside: ServerServices, record: Record, tmp_path: Path
 ) -> None:
     openai.faults.add("listen", fault_server.answer(200, {"text": " Hello there. "}))
     made = listener(openai, outside, inputs={"response_format": "json"})
@@ -174,7 +178,7 @@ async def test_a_server_that_tells_no_times_gives_one_segment(
 
 
 async def test_a_recording_that_is_none_never_leaves(
-    openai: fakes.OpenAI, outside: ServerOutside, record: Record, tmp_path: Path
+    openai: fakes.OpenAI, outside: ServerServices, record: Record, tmp_path: Path
 ) -> None:
     path = tmp_path / "said.wav"
     path.write_bytes(b"nothing")
@@ -187,7 +191,7 @@ async def test_a_recording_that_is_none_never_leaves(
 
 
 async def test_a_picture_is_described_in_either_dialect(
-    openai: fakes.OpenAI, outside: ServerOutside, record: Record, tmp_path: Path
+    openai: fakes.OpenAI, outside: ServerServices, record: Record, tmp_path: Path
 ) -> None:
     task = parts.task("caption", {"image_url": parts.source(tmp_path, 3000, 200)})
     told = {}
@@ -214,7 +218,7 @@ async def test_a_picture_is_described_in_either_dialect(
 
 
 async def test_a_model_that_says_nothing_has_failed(
-    openai: fakes.OpenAI, outside: ServerOutside, record: Record, tmp_path: Path
+    openai: fakes.OpenAI, outside: ServerServices, record: Record, tmp_path: Path
 ) -> None:
     openai.faults.add("describe", fault_server.answer(200, {"choices": []}))
     made = OpenAICaption(outside, route="caption", base_url=openai.url, limits=LIMITS)

@@ -36,7 +36,7 @@ _HUES = {
     "CONDITIONING": "words",
     "STRING": "words",
     "AUDIO": "sound",
-    "VIDEO": "film",
+    "VIDEO": "video",
     "CONTROL_NET": "control",
 }
 _LIGHT = {
@@ -54,7 +54,7 @@ _LIGHT = {
     "vae": "#d2736b",
     "words": "#dd8f52",
     "sound": "#45a9a5",
-    "film": "#6a7fd0",
+    "video": "#6a7fd0",
     "control": "#7ba450",
 }
 _DARK = {"ground": "#1b1a19", "card": "#262523", "edge": "#3b3936", "ink": "#ece8e1", "faint": "#948f86"}
@@ -294,7 +294,7 @@ def _card(box: LayoutBox) -> str:
 
 def _style() -> str:
     def tokens(table: Mapping[str, str]) -> str:
-        return "".join(f"--g-{name}:var(--graph-{name},{colour});" for name, colour in table.items())
+        return "".join(f"--g-{name}:var(--graph-{name},{color});" for name, color in table.items())
 
     hues = "".join(
         f".graph .link.{hue}{{stroke:var(--g-{hue})}}.graph .mark.{hue}{{fill:var(--g-{hue})}}"
