@@ -1,1 +1,1 @@
-"""Engines that serve sessions: worlds to walk through, and bodies that move."""
+"""Engines of live sessions: explorable worlds and body motion."""

@@ -1,1 +1,1 @@
-"""A body that walks, runs, jumps, waves, sits, turns and dances, as poses of a skeleton."""
+"""Procedural body motion as poses of a skeleton: walking, running, jumping, waving, sitting, dancing."""

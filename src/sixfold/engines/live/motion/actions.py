@@ -1,7 +1,7 @@
-"""What a body can do, and the words that ask for it.
+"""The actions of a body, and the parser of prompts into actions.
 
-An act gives the angles of the upper body at a moment; several blend by weight. A prompt is a row of acts:
-"walk forward, then wave" walks for a while and goes on waving.
+An action yields the angles of the upper body at a time; several blend by weight. A prompt is a sequence of
+actions: "walk forward, then wave" walks for a while and then waves.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sixfold.engines.live.motion.body import Angles, angles
 
 @dataclass(frozen=True, slots=True)
 class ActionMoment:
-    """When an act is asked: seconds, the gait's phase from 0 to 1, and how fast the body goes (m/s)."""
+    """The time in seconds, the gait's phase from 0 to 1, and the speed of the body in m/s."""
 
     t: float
     phase: float
@@ -26,7 +26,7 @@ class ActionMoment:
 
 @dataclass(frozen=True, slots=True)
 class MotionAction:
-    """One thing to do: m/s, rad/s, for how many seconds when more follows; `steps` keeps the feet busy."""
+    """An action: speed in m/s, turn in rad/s, and seconds before the next one; `steps` keeps the feet moving."""
 
     name: str
     words: str
@@ -79,7 +79,7 @@ _RIGHTWARD = re.compile(r"\bright\b|\bclockwise\b")
 
 @dataclass(frozen=True, slots=True)
 class CurrentAction:
-    """One part of a prompt: the acts at once (walk and wave), its pace and its turn."""
+    """A part of a prompt: simultaneous actions (walk and wave), a pace factor and a turn in rad/m."""
 
     acts: tuple[str, ...]
     pace: float = 1.0
@@ -87,7 +87,7 @@ class CurrentAction:
 
     @property
     def seconds(self) -> float:
-        """How long it lasts when something follows."""
+        """The duration if another part follows."""
         return max(BY_NAME[name].seconds for name in self.acts)
 
 
@@ -250,5 +250,5 @@ POSES: dict[str, Callable[[ActionMoment], Angles]] = {
     "bow": _bow, "point": _point, "think": _think, "spin": _stand, "left": _stand,
     "right": _stand, "around": _stand,
 }  # fmt: skip
-# With a gait beside them these take over the arms and the chest, and leave the hips to it.
+# Combined with a gait, these actions control the arms and the chest only.
 UPPER = frozenset({"wave", "clap", "cheer", "point", "think"})

@@ -1,8 +1,8 @@
-"""The skeleton: joints in metres, y up, facing +z at yaw 0, so that +x is its left.
+"""The skeleton: joints in meters with y up, facing +z at yaw 0, so that +x is on its left.
 
-A pose of the upper body is a handful of angles (`ANGLES`), which acts give and which blend by weight. Legs
-follow from the pelvis and the ankles: the knee of a leg is where both bones meet. Points are tuples of three
-floats: for so few of them numpy's calls would cost five times what the sums do.
+A pose of the upper body is a set of angles (`ANGLES`) that actions provide and that blend by weight. The legs
+follow from pelvis and ankles by inverse kinematics. Points are tuples of three floats, because for so few
+points numpy's calls cost five times as much as the arithmetic.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 
 Vector = tuple[float, float, float]
 Axes = tuple[Vector, Vector, Vector]  # left, up, forward
-Angles = dict[str, float]  # those that are not 0
+Angles = dict[str, float]  # missing angles are 0
 
 SIDES = {"left": 1.0, "right": -1.0}
 JOINTS = (
@@ -60,7 +60,7 @@ def blend(*given: tuple[Angles, float]) -> Angles:
 
 
 def along(point: Vector, direction: Vector, metres: float) -> Vector:
-    """Where one comes to from a point."""
+    """Return the point at a distance from a point in a direction."""
     return (
         point[0] + direction[0] * metres,
         point[1] + direction[1] * metres,
@@ -69,12 +69,12 @@ def along(point: Vector, direction: Vector, metres: float) -> Vector:
 
 
 def between(start: Vector, end: Vector) -> Vector:
-    """The way from one point to another."""
+    """Return the vector from one point to another."""
     return end[0] - start[0], end[1] - start[1], end[2] - start[2]
 
 
 def length(vector: Vector) -> float:
-    """How long a way is."""
+    """Return the length of a vector."""
     x, y, z = vector
     return math.sqrt(x * x + y * y + z * z)
 
@@ -91,13 +91,13 @@ def turned(yaw: float, pitch: float = 0.0, roll: float = 0.0) -> Axes:
 
 
 def hips(pelvis: Vector, yaw: float, pose: Angles) -> dict[str, Vector]:
-    """Where both legs begin."""
+    """Return the hip joints of both legs."""
     left, _, _ = turned(yaw + pose["hip_yaw"], 0.0, pose["hip_roll"])
     return {side: along(pelvis, left, sign * HIP_HALF) for side, sign in SIDES.items()}
 
 
 def knee(hip: Vector, ankle: Vector, forward: Vector) -> tuple[Vector, Vector]:
-    """The knee of a leg, bent towards `forward`, and its ankle, nearer where the leg is too short."""
+    """Return the knee of a leg, bent toward `forward`, and the ankle, which is moved within reach."""
     reach = between(hip, ankle)
     far = max(length(reach), 1e-6)
     way = _scaled(reach, 1 / far)
@@ -110,7 +110,7 @@ def knee(hip: Vector, ankle: Vector, forward: Vector) -> tuple[Vector, Vector]:
 
 
 def torso(pelvis: Vector, yaw: float, pose: Angles) -> dict[str, Vector]:
-    """Everything above the pelvis."""
+    """Return the joints from the pelvis up."""
     lean, roll, twist = pose["pitch"], pose["roll"], pose["yaw"]
     low = turned(yaw + pose["hip_yaw"] * 0.6 + twist * 0.3, lean * 0.5, roll * 0.5 + pose["hip_roll"] * 0.4)
     high = turned(yaw + twist, lean, roll)
@@ -132,7 +132,7 @@ def _arm(side: str, shoulder: Vector, axes: Axes, pose: Angles) -> dict[str, Vec
     bend, twist = pose[f"{side}_elbow"], pose[f"{side}_twist"]
     cr, sr, co = math.cos(raised), math.sin(raised), math.cos(out)
     aside, down, ahead = upper = math.sin(out) * sign, -co * cr, co * sr
-    # the forearm bends towards what is in front of a hanging arm, turned inward by `twist`
+    # The forearm bends toward the front of a hanging arm, turned inward by `twist`.
     inward = (down * cr - ahead * sr) * sign, -aside * cr * sign, aside * sr * sign
     towards = along(_scaled((0.0, sr, cr), math.cos(twist)), inward, math.sin(twist))
     fore = _within(axes, along(_scaled(upper, math.cos(bend)), towards, math.sin(bend)))
@@ -151,7 +151,7 @@ def _scaled(vector: Vector, factor: float) -> Vector:
 
 
 def _within(axes: Axes, vector: Vector) -> Vector:
-    """A way along some axes, as one in the world."""
+    """Convert a vector in a frame's axes to world coordinates."""
     (ax, ay, az), (bx, by, bz), (cx, cy, cz) = axes
     a, b, c = vector
     return ax * a + bx * b + cx * c, ay * a + by * b + cy * c, az * a + bz * b + cz * c

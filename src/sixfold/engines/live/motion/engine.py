@@ -1,4 +1,4 @@
-"""The motion engine: poses of one run, or one session's next poses."""
+"""Engine for body motion: the poses of a run, or the next poses of a session."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ FPS = 20
 
 
 class MotionEngine:
-    """Deterministic by prompt, controls and state; needs nothing but Python."""
+    """Computes poses deterministically from prompt, controls and state, in pure Python."""
 
     name = "procedural-motion"
     version = "1"
 
     def run(self, task: Task, context: Context) -> Result:
-        """`steps` poses of a body that follows the prompt."""
+        """Return `steps` poses of a body that follows the prompt."""
         state = simulation.begin(str(task.inputs.get("prompt", "")))
         steps = int(task.inputs.get("steps", 40))
         poses: list[dict[str, Any]] = []
@@ -29,7 +29,7 @@ class MotionEngine:
         return Result(data={"value": poses})
 
     def step(self, step: EngineStep) -> StepResult:
-        """A pose for each tick."""
+        """Return a pose for each tick."""
         if step.state is None:
             state = simulation.begin(str(step.inputs.get("prompt", "")))
         else:

@@ -1,7 +1,7 @@
-"""Feet: which of them stands, where the other goes, and how high the pelvis may be over them.
+"""Placement of the feet and the height of the pelvis above them.
 
-A foot that stands stays exactly where it was set down, whatever the body does; its heel may rise about the
-toe. A foot in the air is on its way to where the body will want it when it lands.
+A planted foot does not move, whatever the body does; only its heel may rise about the toe. A foot in the air
+moves to the position that the body will need when the foot lands.
 """
 
 from __future__ import annotations
@@ -14,15 +14,17 @@ from sixfold.engines.live.motion import body
 from sixfold.engines.live.motion.body import ANKLE_HEIGHT, FOOT, SIDES, Vector
 
 _HOME_HALF = 0.095
-_AHEAD = 0.40  # how much of a stance lies before the hip
+_AHEAD = 0.40  # share of a stance that is in front of the hip
 _RUN_FROM, _RUN_TO = 1.9, 2.7
-_DRAW = 0.4  # of the way, at each tick of a flight
-_STRAY, _STRAY_YAW = 0.10, 0.5  # a standing foot this far from where it belongs takes a step
+# The share of the distance by which feet are drawn in at each tick of a flight.
+_DRAW = 0.4
+# A planted foot farther from its rest position, in meters or radians, takes a step.
+_STRAY, _STRAY_YAW = 0.10, 0.5
 
 
 @dataclass(slots=True)
 class Gait:
-    """What a speed asks of the feet: cycles a second, the share of one on the ground, the lift in metres."""
+    """A gait: cycles per second, the share of a cycle on the ground, the lift in meters, and running 0 to 1."""
 
     rate: float
     duty: float
@@ -31,7 +33,7 @@ class Gait:
 
 
 def gait(speed: float, lift: float = 1.0) -> Gait:
-    """The gait of a speed in m/s."""
+    """Return the gait for a speed in m/s."""
     pace = abs(speed)
     share = min(1.0, max(0.0, (pace - _RUN_FROM) / (_RUN_TO - _RUN_FROM)))
     running = share * share * (3 - 2 * share)
@@ -41,7 +43,7 @@ def gait(speed: float, lift: float = 1.0) -> Gait:
 
 @dataclass(slots=True)
 class BodyPose:
-    """Where the body is and how it goes: x and z, yaw, m/s, rad/s."""
+    """The position and motion of the body: x, z, yaw, speed in m/s and turn in rad/s."""
 
     x: float
     z: float
@@ -50,7 +52,7 @@ class BodyPose:
     turn: float
 
     def ahead(self, seconds: float) -> tuple[float, float, float]:
-        """x, z and yaw after some seconds of going on like this."""
+        """Return x, z and yaw after some seconds of unchanged motion."""
         middle = self.yaw + self.turn * seconds / 2
         way = self.speed * seconds
         return (
@@ -70,7 +72,7 @@ def fresh(place: BodyPose) -> dict[str, Any]:
 
 
 def advance(feet: dict[str, Any], place: BodyPose, wanted: Gait, dt: float, *, busy: bool) -> None:
-    """Let the feet go on by `dt` under a body at `place`; `busy` keeps them stepping where it stands."""
+    """Advance the feet by `dt` seconds; with `busy`, they keep stepping on the spot."""
     if not (busy or _strays(feet, place)) and _both_stand(feet["phase"], wanted.duty):
         return
     before = feet["phase"]
@@ -80,7 +82,7 @@ def advance(feet: dict[str, Any], place: BodyPose, wanted: Gait, dt: float, *, b
 
 
 def gather(feet: dict[str, Any], place: BodyPose) -> None:
-    """Draw both feet in under a body that flies."""
+    """Draw both feet in under a body in the air."""
     for side, sign in SIDES.items():
         foot = feet[side]
         x, z = _home(place.x, place.z, place.yaw, sign)
@@ -90,7 +92,7 @@ def gather(feet: dict[str, Any], place: BodyPose) -> None:
 
 
 def land(feet: dict[str, Any], place: BodyPose) -> None:
-    """Set both feet down under the body."""
+    """Plant both feet under the body."""
     for side, sign in SIDES.items():
         foot = feet[side]
         foot["x"], foot["z"] = _home(place.x, place.z, place.yaw, sign)
@@ -99,7 +101,7 @@ def land(feet: dict[str, Any], place: BodyPose) -> None:
 
 
 def _foot(foot: dict[str, float], phase: float, place: BodyPose, wanted: Gait, sign: float) -> None:
-    """One foot at its own phase: standing from 0 to `duty`, in the air after that."""
+    """Update a foot by its phase: planted from 0 to `duty`, in the air after that."""
     if phase < wanted.duty:
         foot["s"] = -1.0
         return
@@ -133,7 +135,7 @@ def _strays(feet: dict[str, Any], place: BodyPose) -> bool:
 
 
 def ankles(feet: dict[str, Any], wanted: Gait, lifted: float) -> dict[str, dict[str, Any]]:
-    """Ankle, toe and facing of both feet; `lifted` metres above the ground in a jump."""
+    """Return ankle, toe and direction of both feet; `lifted` is the height of a jump in meters."""
     found: dict[str, dict[str, Any]] = {}
     for number, side in enumerate(SIDES):
         foot = feet[side]
@@ -153,7 +155,7 @@ def ankles(feet: dict[str, Any], wanted: Gait, lifted: float) -> dict[str, dict[
 
 
 def _heel(share: float, wanted: Gait) -> float:
-    """How far a standing foot's heel has risen about its toe, in radians."""
+    """Return the angle of a planted foot's heel above its toe, in radians."""
     start = 0.58
     if share <= start or share > 1.0:
         return 0.0
@@ -172,7 +174,7 @@ def _lift(share: float, wanted: Gait) -> float:
 
 
 def ceiling(hips: dict[str, Vector], set_down: dict[str, dict[str, Any]]) -> float:
-    """How much the pelvis has to come down so that every standing foot is in reach."""
+    """Return how far the pelvis must be lowered for every planted foot to be in reach."""
     excess = 0.0
     for side, hip in hips.items():
         if not set_down[side]["planted"]:

@@ -1,6 +1,6 @@
-"""A body over time: what it is asked for, how it gets there without a jolt, and its pose at each tick.
+"""Simulation of a body over time: its actions, smooth motion, and pose at each tick.
 
-The whole state is a dictionary of numbers and texts, so that it can stop in one process and go on in another.
+The state is a dictionary of numbers and strings, so that another process can continue from it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _KEYS = {"arrowup": "w", "arrowleft": "a", "arrowdown": "s", "arrowright": "d", 
 
 
 def begin(prompt: str) -> dict[str, Any]:
-    """A body that stands at the origin, facing +z, with a prompt to follow."""
+    """Return the state of a body that stands at the origin and faces +z."""
     place = gait.BodyPose(0.0, 0.0, 0.0, 0.0, 0.0)
     return {
         "t": 0.0, "x": 0.0, "z": 0.0, "yaw": 0.0, "speed": 0.0, "turn": 0.0, "sink": 0.0, "jump": -1.0,
@@ -67,7 +67,7 @@ def hear(state: dict[str, Any], controls: Controls) -> None:
 
 
 def advance(state: dict[str, Any], keys: tuple[str, ...], dt: float) -> dict[str, Any]:
-    """Go on by `dt` seconds; gives the pose."""
+    """Advance by `dt` seconds and return the pose."""
     state["t"] += dt
     state["since"] += dt
     doing, speed, turn, busy = _wish(state, frozenset(_KEYS.get(key, key) for key in keys))
@@ -83,11 +83,11 @@ def advance(state: dict[str, Any], keys: tuple[str, ...], dt: float) -> dict[str
     return _pose(state, wanted, dt)
 
 
-# -- what is wished --------------------------------------------------------------------------------
+# -- requested motion ------------------------------------------------------------------------------
 
 
 def _wish(state: dict[str, Any], keys: frozenset[str]) -> tuple[CurrentAction, float, float, bool]:
-    """The acts, the speed, the turn, and whether the feet step where they stand."""
+    """Return the actions, the speed, the turn, and whether the feet step on the spot."""
     if keys & frozenset("wasd"):
         return _by_keys(keys)
     doing = _part(state)
@@ -142,7 +142,7 @@ def _by_waypoints(
 
 
 def _part(state: dict[str, Any]) -> CurrentAction:
-    """The part of the prompt that is due; the last one goes on for ever."""
+    """Return the current part of the prompt; the last one never ends."""
     parts = actions.read(state["prompt"])
     while state["part"] < len(parts) - 1 and state["since"] >= parts[state["part"]].seconds:
         state["since"] -= parts[state["part"]].seconds
@@ -151,7 +151,7 @@ def _part(state: dict[str, Any]) -> CurrentAction:
     return parts[min(state["part"], len(parts) - 1)]
 
 
-# -- getting there ---------------------------------------------------------------------------------
+# -- smooth motion ---------------------------------------------------------------------------------
 
 
 def _targets(doing: CurrentAction, *, moving: bool) -> dict[str, float]:
@@ -181,7 +181,7 @@ def _move(state: dict[str, Any], speed: float, turn: float, dt: float) -> None:
 
 
 def _jump(state: dict[str, Any], doing: CurrentAction, dt: float) -> None:
-    """The seconds of a jump: crouch, flight, landing; -1 on the ground."""
+    """Advance the time of a jump (crouch, flight, landing), which is -1 on the ground."""
     whole = _CROUCH + _FLIGHT + _LAND
     if state["jump"] >= 0:
         before = state["jump"]
@@ -195,7 +195,7 @@ def _jump(state: dict[str, Any], doing: CurrentAction, dt: float) -> None:
 
 
 def _height(jump: float) -> tuple[float, float, float]:
-    """Of a jump's second: metres in the air, how deep the knees bend, how high the arms are (0 to 1)."""
+    """Return the height of a jump in meters, the bend of the knees and the height of the arms (0 to 1)."""
     if jump < 0:
         return 0.0, 0.0, 0.0
     t = jump - _CROUCH
@@ -204,7 +204,7 @@ def _height(jump: float) -> tuple[float, float, float]:
 
 
 def _at(jump: float, values: tuple[float, ...]) -> float:
-    """What a second of a jump has of values that go straight from one of its times to the next."""
+    """Interpolate values linearly between the times of a jump."""
     following = min(bisect.bisect_right(_JUMP_TIMES, jump), len(_JUMP_TIMES) - 1)
     before, after = _JUMP_TIMES[following - 1], _JUMP_TIMES[following]
     share = min(1.0, (jump - before) / (after - before))
@@ -259,7 +259,7 @@ def _pose(state: dict[str, Any], wanted: gait.Gait, dt: float) -> dict[str, Any]
 
 
 def _sunk(state: dict[str, Any], pelvis: Vector, excess: float, dt: float, air: float) -> Vector:
-    """The pelvis, low enough for every standing foot: down at once, up again at ease."""
+    """Lower the pelvis for every planted foot to be in reach: down at once, up again smoothly."""
     eased = state["sink"] + (excess - state["sink"]) * (1 - math.exp(-dt / 0.09))
     state["sink"] = max(excess, eased) if air <= 0 else 0.0
     return pelvis[0], pelvis[1] - state["sink"], pelvis[2]

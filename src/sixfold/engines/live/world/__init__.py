@@ -1,1 +1,1 @@
-"""A landscape to walk through, drawn column by column."""
+"""An explorable landscape, rendered by columns."""

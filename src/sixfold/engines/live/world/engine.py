@@ -1,4 +1,4 @@
-"""The world engine: one picture of a walk, or a session's next frame."""
+"""Engine for explorable worlds: one image of a walk, or the next frame of a session."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _DEFAULT = "a meadow by a lake, hills behind it, a clear day"
 
 
 class WorldEngine:
-    """Deterministic by prompt, keys and state."""
+    """Renders worlds deterministically from prompt, keys and state."""
 
     name = "voxel-world"
     version = "1"
@@ -30,7 +30,7 @@ class WorldEngine:
         self._views: OrderedDict[tuple[str, int], RenderedView] = OrderedDict()
 
     def run(self, task: Task, context: Context) -> Result:
-        """The view after `steps` steps with `keys` held."""
+        """Return the view after `steps` steps with `keys` held."""
         prompt = str(task.inputs.get("prompt") or _DEFAULT)
         view = self._view(prompt, _STILL)
         context.progress(0.5)
@@ -45,7 +45,7 @@ class WorldEngine:
         return Result((Artifact(CONTENT_TYPES["webp"], data, info),))
 
     def step(self, step: EngineStep) -> StepResult:
-        """Go on by some ticks; one frame where somebody looks."""
+        """Advance by some ticks; render a frame if requested."""
         prompt = step.controls.prompt or (step.state["prompt"] if step.state else step.inputs.get("prompt"))
         prompt = str(prompt or _DEFAULT)
         view = self._view(prompt, 1)
@@ -61,7 +61,7 @@ class WorldEngine:
         return StepResult(state, frame=Frame(data.tobytes(), "jpeg", view.width, view.height))
 
     def _view(self, prompt: str, scale: int) -> RenderedView:
-        """The view of a prompt's land, built when it is first asked for."""
+        """Return the cached view of a prompt's terrain."""
         key = (prompt, scale)
         if key not in self._views:
             self._views[key] = RenderedView(

@@ -1,4 +1,4 @@
-"""A walker on a land: the start, the steps, and what blocks them."""
+"""Movement of a walker on a terrain: start, steps and obstacles."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sixfold.engines.live.world.terrain import SIZE, WorldTerrain
 
 _EYE = 1.72
 _SPEED, _TURN = 3.4, 1.15  # m/s, rad/s
-_PUSH = 6.0  # how fast both are taken up, 1/s
+_PUSH = 6.0  # acceleration of speed and turn, 1/s
 _STEEP = 0.75
 _TRUNK = 0.75
 _KEYS = {"arrowup": "w", "arrowleft": "a", "arrowdown": "s", "arrowright": "d", "up": "w", "left": "a",
@@ -21,21 +21,21 @@ _KEYS = {"arrowup": "w", "arrowleft": "a", "arrowdown": "s", "arrowright": "d", 
 
 
 def begin(land: WorldTerrain, prompt: str) -> dict[str, Any]:
-    """A walker at a spot from which there is something to see."""
+    """Return the state of a walker at a spot with a good view."""
     x, z, yaw = _spot(land)
     return {"prompt": prompt, "x": x, "z": z, "yaw": yaw, "speed": 0.0, "turn": 0.0, "t": 0.0, "way": 0.0,
             "eye": _ground(land, x, z) + _EYE}  # fmt: skip
 
 
 def settle(state: dict[str, Any], land: WorldTerrain) -> None:
-    """Stand on another land: where one stood, or at its own first spot where one cannot."""
+    """Move the walker to another terrain: to the same position, or to a new spot if that is blocked."""
     if not _free(land, state["x"], state["z"], _ground(land, state["x"], state["z"]), 0.0):
         state["x"], state["z"], state["yaw"] = _spot(land)
     state["eye"] = _ground(land, state["x"], state["z"]) + _EYE
 
 
 def advance(state: dict[str, Any], land: WorldTerrain, keys: tuple[str, ...], dt: float) -> None:
-    """Go on by `dt` seconds, in steps short enough to hit nothing unseen."""
+    """Advance by `dt` seconds in steps short enough to detect every collision."""
     held = {_KEYS.get(key, key) for key in keys}
     pieces = max(1, math.ceil(dt / 0.05))
     for _ in range(pieces):
@@ -43,7 +43,7 @@ def advance(state: dict[str, Any], land: WorldTerrain, keys: tuple[str, ...], dt
 
 
 def eye(state: dict[str, Any]) -> CameraEye:
-    """Where the walker looks from; with a slight sway at each step."""
+    """Return the walker's camera, which sways slightly at each step."""
     rock = 0.035 * math.sin(state["way"] * 2 * math.pi / 1.5)
     return CameraEye(state["x"], state["eye"] + rock, state["z"], state["yaw"], state["t"])
 
@@ -58,7 +58,8 @@ def _step(state: dict[str, Any], land: WorldTerrain, held: set[str], dt: float) 
     dx = math.sin(state["yaw"]) * state["speed"] * dt
     dz = math.cos(state["yaw"]) * state["speed"] * dt
     here = _ground(land, state["x"], state["z"])
-    for mx, mz in ((dx, dz), (dx, 0.0), (0.0, dz)):  # along an obstacle, if not through it
+    # If the way is blocked, slide along the obstacle.
+    for mx, mz in ((dx, dz), (dx, 0.0), (0.0, dz)):
         x, z = state["x"] + mx, state["z"] + mz
         if _free(land, x, z, here, math.hypot(mx, mz)):
             state["x"], state["z"] = x % SIZE, z % SIZE
@@ -70,7 +71,7 @@ def _step(state: dict[str, Any], land: WorldTerrain, held: set[str], dt: float) 
 
 
 def _ground(land: WorldTerrain, x: float, z: float) -> float:
-    """The height under a point, between the points of the land."""
+    """Return the interpolated height at a point."""
     column, row = math.floor(x), math.floor(z)
     fx, fz = x - column, z - row
     h = land.height
@@ -81,7 +82,7 @@ def _ground(land: WorldTerrain, x: float, z: float) -> float:
 
 
 def _free(land: WorldTerrain, x: float, z: float, here: float, way: float) -> bool:
-    """Whether one can stand there, coming from a height `here` that is `way` metres off."""
+    """Return whether a point is accessible from a height `here` at a distance of `way` meters."""
     ground = _ground(land, x, z)
     if ground < land.water + 0.12 or ground - here > _STEEP * way + 0.02:
         return False
@@ -93,7 +94,7 @@ def _free(land: WorldTerrain, x: float, z: float, here: float, way: float) -> bo
 
 
 def _spot(land: WorldTerrain) -> tuple[float, float, float]:
-    """A dry, even spot, and the direction in which it has the most to show."""
+    """Return a dry, level spot and the direction with the best view."""
     rng = noise.stream("live", land.place.seed, "spot")
     spots = rng.random((260, 2)) * SIZE
     angles = np.arange(16) * (2 * np.pi / 16)
@@ -111,7 +112,8 @@ def _spot(land: WorldTerrain) -> tuple[float, float, float]:
     wet = (heights[..., 3:9] < land.water).mean(-1)
     lake = -np.abs(wet - 0.42) * (1.6 if land.place.land["water"] > 0 else 0.0)
     facing = np.sin(angles) * land.sun[0] + np.cos(angles) * land.sun[2]
-    sunward = -0.35 * np.abs(facing - 0.45)  # from the side, and somewhat against it
+    # Light from the side and slightly from the front looks best.
+    sunward = -0.35 * np.abs(facing - 0.45)
     light = land.colour.mean(-1)[zs.astype(int) % SIZE, xs.astype(int) % SIZE][..., :8].mean(-1)
     bright = np.minimum(light / max(float(land.colour.mean()), 1e-3), 1.15)
     tree_row, tree_column = land.trees[:, 1].astype(int) % SIZE, land.trees[:, 0].astype(int) % SIZE

@@ -1,4 +1,4 @@
-"""A prompt as a place: which land, which hour, which weather."""
+"""Parser of prompts into landscape, time of day and weather."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SEA = [36, 84, 108]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WorldSpec:
-    """Everything that a prompt decides; colours are linear to nothing but the screen, 0 to 1."""
+    """The parameters of a world; colors are screen values from 0 to 1."""
 
     seed: str
     land: Mapping[str, Any]
@@ -51,7 +51,7 @@ def read(prompt: str) -> WorldSpec:
 
 
 def _found(table: Mapping[str, Any], text: str) -> Mapping[str, Any]:
-    """The entry whose words the text has most of; of equals the last, and the first where there are none."""
+    """Return the entry with the most words in the text: the last of equals, or the first without matches."""
     counts = {name: len(set(re.findall(rf"\b(?:{row['words']})\b", text))) for name, row in table.items()}
     best = max(reversed(counts), key=lambda name: counts[name])
     return table[best] if counts[best] else next(iter(table.values()))

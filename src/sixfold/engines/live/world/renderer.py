@@ -1,7 +1,7 @@
-"""One look at a land: ground column by column, water that mirrors it, trees, air, and what falls through it.
+"""Renderer of a terrain: ground, reflecting water, trees, haze, and rain or snow.
 
-The ground is taken at some two hundred depths for all columns at once; the highest so far at each depth says
-which depth a pixel shows, and a histogram gives that for every pixel without a loop.
+The ground is sampled at about two hundred depths for all columns at once. The running maximum of the projected
+heights determines the depth of each pixel, which a histogram finds without a loop.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from sixfold.engines.live.world.terrain import SIZE, WorldTerrain
 Field = NDArray[Any]
 _NEAR, _FAR, _DEPTHS = 0.7, 900.0, 224
 _FIELD = math.radians(74)
-_HORIZON = 0.43  # of the height, from above
+_HORIZON = 0.43  # of the height, from the top
 _TREE_FAR, _MOST_TREES = 330.0, 180
 
 
 @dataclass(frozen=True, slots=True)
 class CameraEye:
-    """Where one looks from: metres, radians (0 looks along +z, growing to the left), and seconds."""
+    """The camera: position in meters, yaw in radians (0 is +z, increasing to the left), and time in seconds."""
 
     x: float
     y: float
@@ -39,7 +39,7 @@ class CameraEye:
 
 @dataclass(slots=True, eq=False)
 class RenderedView:
-    """Draws one land at one size."""
+    """Renders a terrain at a fixed size."""
 
     land: WorldTerrain
     width: int
@@ -72,7 +72,7 @@ class RenderedView:
     _colour: Field = field(init=False)
 
     def draw(self, eye: CameraEye) -> NDArray[np.uint8]:
-        """The picture, RGB."""
+        """Render the view as RGB."""
         forward = math.sin(eye.yaw), math.cos(eye.yaw)
         right = -math.cos(eye.yaw), math.sin(eye.yaw)
         index, ramp = self._seen(eye, forward, right)
@@ -87,12 +87,12 @@ class RenderedView:
         picture = self._weathered(picture, eye)
         return (np.clip(picture, 0, 1) * 255 + 0.5).astype(np.uint8)
 
-    # -- which depth each pixel shows --------------------------------------------------------------
+    # -- depth of each pixel -----------------------------------------------------------------------
 
     def _seen(
         self, eye: CameraEye, forward: tuple[float, float], right: tuple[float, float]
     ) -> tuple[Field, Field]:
-        """For each pixel the first depth that covers it, and the rising outline of every depth."""
+        """Return the index of the first depth that covers each pixel, and the outline of every depth."""
         depths = self._depths
         xs = np.float32(eye.x) + depths * (np.float32(forward[0]) + np.float32(right[0]) * self._across)
         zs = np.float32(eye.z) + depths * (np.float32(forward[1]) + np.float32(right[1]) * self._across)
@@ -107,7 +107,7 @@ class RenderedView:
         return _DEPTHS - below, ramp
 
     def _depth(self, index: Field, ramp: Field) -> Field:
-        """Metres to what each pixel shows; infinite for the sky."""
+        """Return the distance of each pixel in meters; infinite for the sky."""
         columns = np.arange(self.width)
         here = np.minimum(index, _DEPTHS - 1)
         before = np.maximum(here - 1, 0)
@@ -122,7 +122,7 @@ class RenderedView:
     def _paint(
         self, eye: CameraEye, forward: tuple[float, float], right: tuple[float, float], depth: Field
     ) -> tuple[Field, Field]:
-        """Which pixels are water, and the colour of the ground; the sky is left black."""
+        """Return the water mask and the color of the ground; the sky is black."""
         solid = np.isfinite(depth)
         far = np.where(solid, depth, np.float32(1.0))
         xs = np.float32(eye.x) + far * (np.float32(forward[0]) + np.float32(right[0]) * self._across)
@@ -139,25 +139,27 @@ class RenderedView:
         return np.clip((np.float32(self.land.water) - ground) * 6, 0, 1) * solid, colour
 
     def _grain(self, xs: Field, zs: Field, fine: int) -> Field:
-        """Grain of the ground about 0, at so many points a metre; its texture repeats."""
+        """Return the tiling grain of the ground around 0, at `fine` points per meter."""
         return cv2.remap(self._detail, xs * fine, zs * fine, cv2.INTER_LINEAR, borderMode=cv2.BORDER_WRAP)
 
     # -- the air -----------------------------------------------------------------------------------
 
     def _sky_places(self, eye: CameraEye) -> tuple[Field, Field]:
-        """Columns and rows of the sky's band for the screen's columns and rows."""
+        """Return the coordinates in the sky's band for the screen's columns and rows."""
         around = (eye.yaw - np.arctan(self._across)) / (2 * math.pi) % 1.0 * skies.ROUND
         rise = np.arctan((self._horizon - self._rows) / self._focal)
         rows = skies.TALL * (1 - np.clip(rise / 1.1, 0, 0.999)) - 1
         return around[::-1].astype(np.float32), rows.astype(np.float32)
 
     def _aired(self, picture: Field, depth: Field, air: Field, rows: Field) -> Field:
-        """The sky behind, and distance before everything."""
+        """Add the sky behind the ground, and haze by distance."""
         edge = min(int(self._horizon), self.height - 1)
         haze = cv2.GaussianBlur(air[max(0, edge - 3)][None], (31, 1), 0)
         sight = float(self.land.place.weather["sight"])
-        veil = 1 - np.exp(depth * np.float32(-1 / sight))  # 1 for the sky
-        thick = np.float32(min(1.0, 160 / sight))  # in fog the sky is fog, too
+        # 1 for the sky.
+        veil = 1 - np.exp(depth * np.float32(-1 / sight))
+        # Fog covers the sky as well.
+        thick = np.float32(min(1.0, 160 / sight))
         behind = air + (haze - air) * thick
         behind = np.where(np.isfinite(depth)[..., None], haze, behind)
         return picture + (behind - picture) * veil[..., None]
@@ -165,7 +167,7 @@ class RenderedView:
     # -- trees -------------------------------------------------------------------------------------
 
     def _plant(self, picture: Field, depth: Field, wet: Field, eye: CameraEye, air: Field) -> None:
-        """Trees from the farthest to the nearest, each behind what lies before it."""
+        """Draw trees from the farthest to the nearest, hidden by nearer ground."""
         stand = self.land.trees
         if not len(stand):
             return
@@ -186,7 +188,8 @@ class RenderedView:
             tall = float(size) * self._focal / near
             middle = self.width / 2 + float(aside[number]) * self._focal / near
             veil = 1 - math.exp(-near / sight)
-            edge = max(0.0, (near - 0.75 * _TREE_FAR) / (0.25 * _TREE_FAR))  # they come out of the distance
+            # Trees fade in at the far limit.
+            edge = max(0.0, (near - 0.75 * _TREE_FAR) / (0.25 * _TREE_FAR))
             drawn = self._stamp((picture, depth, wet), (middle, foot, tall), near, int(kind))
             if drawn is not None:
                 _blend(*drawn, (haze, veil, 1 - edge, float(light)))
@@ -194,7 +197,7 @@ class RenderedView:
     def _stamp(
         self, onto: tuple[Field, Field, Field], at: tuple[float, float, float], near: float, kind: int
     ) -> tuple[Field, Field, Field] | None:
-        """Where a tree goes: the parts of the picture and of the water behind it, and its drawing."""
+        """Return the parts of the image and of the water mask behind a tree, and its scaled sprite."""
         picture, depth, wet = onto
         middle, foot, tall = at
         wide = tall * 0.75
@@ -219,7 +222,7 @@ class RenderedView:
     # -- water -------------------------------------------------------------------------------------
 
     def _mirrored(self, picture: Field, wet: Field, depth: Field, eye: CameraEye, air: Field) -> None:
-        """The water: what stands above it upside down, rippled, and more of it the flatter one looks."""
+        """Draw the water: a rippled reflection, stronger at grazing angles."""
         top = max(int(np.argmax(wet.any(1))), int(self._horizon))
         low, mid = slice(top, self.height), np.float32(self._horizon)
         rows = self._rows[low, None]
@@ -244,10 +247,10 @@ class RenderedView:
         water += glitter.astype(np.float32)[..., None] * self.land.place.colour("glow")
         part += (water - part) * wet[low, :, None]
 
-    # -- what falls --------------------------------------------------------------------------------
+    # -- precipitation -----------------------------------------------------------------------------
 
     def _weathered(self, picture: Field, eye: CameraEye) -> Field:
-        """The picture behind what falls: each layer is a window sliding over a drawing that repeats."""
+        """Draw rain or snow: each layer is a window that slides over a tiling texture."""
         if not self._fall:
             return picture
         place = self.land.place
@@ -264,7 +267,7 @@ class RenderedView:
 
 
 def _blend(part: Field, wet: Field, drawn: Field, air: tuple[Field, float, float, float]) -> None:
-    """Lay a tree over the picture, with the air before it; where it stands, no water is seen."""
+    """Blend a tree with haze over the image, and remove it from the water mask."""
     haze, veil, shown, light = air
     alpha = drawn[..., 3:] * np.float32(shown)
     part *= 1 - alpha
@@ -273,7 +276,7 @@ def _blend(part: Field, wet: Field, drawn: Field, air: tuple[Field, float, float
 
 
 def _fall(kind: str, width: int, height: int) -> tuple[Field, ...]:
-    """Layers of flakes or streaks, from the farthest; each a picture that repeats, twice both ways."""
+    """Return tiling layers of flakes or streaks, from the farthest, repeated twice in both directions."""
     if not kind:
         return ()
     layers: list[Field] = []

@@ -1,4 +1,4 @@
-"""The sky as a band once round the horizon: colours, sun or moon, stars; and clouds that drift over it."""
+"""The sky as a panoramic band: colors, sun or moon, stars, and drifting clouds."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from sixfold.engines.image.scene import noise
 from sixfold.engines.live.world.prompt_parser import WorldSpec
 
 Field = NDArray[Any]
-ROUND, TALL = 1536, 384  # pixels once round, and from the horizon to the zenith
-_PAD = 640  # of the band again at its end, so that no view has a seam
-_DRIFT = 2.2  # pixels a second
+ROUND, TALL = 1536, 384  # pixels of 360 degrees, and from the horizon to the zenith
+# Pixels of the band that are repeated at its end, so that no view has a seam.
+_PAD = 640
+_DRIFT = 2.2  # pixels per second
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sky:
-    """`band` is RGB from 0 to 1, its row 0 the zenith; `clouds` RGBA with colour multiplied by its cover."""
+    """The sky's `band`, RGB from 0 to 1 with the zenith in row 0, and premultiplied RGBA `clouds`."""
 
     band: Field
     clouds: Field
@@ -38,7 +39,7 @@ class Sky:
 
 
 def build(place: WorldSpec, sun: Field) -> Sky:
-    """The sky of a place."""
+    """Build the sky of a world."""
     rise = np.linspace(1, 0, TALL, dtype=np.float32)
     middle, low = place.colour("middle"), place.colour("horizon")
     upper = np.clip((rise - 0.28) / 0.72, 0, 1)[:, None] ** 0.8
@@ -76,7 +77,7 @@ def _stars(place: WorldSpec, band: Field) -> None:
 
 
 def _glow(place: WorldSpec, band: Field, sun: Field) -> Field:
-    """Sun or moon with its light around it; gives how near each point is to it, 0 to 1."""
+    """Draw the sun or moon with its glow; return the proximity of each point to it, 0 to 1."""
     column = (np.arctan2(sun[0], sun[2]) / (2 * np.pi) % 1.0) * ROUND
     row = TALL * (1 - min(0.98, float(np.arctan2(sun[1], np.hypot(sun[0], sun[2]))) / 1.1))
     xs = np.abs(np.arange(ROUND, dtype=np.float32) - column)
@@ -94,12 +95,13 @@ def _glow(place: WorldSpec, band: Field, sun: Field) -> Field:
 
 
 def _clouds(place: WorldSpec, near: Field) -> Field:
-    """Drifting clouds, lit from the sun's side, thinner and flatter towards the horizon."""
+    """Return clouds, lit from the sun's side, thinner and flatter toward the horizon."""
     cover = float(place.weather["clouds"])
     rng = noise.stream("live", place.seed, "clouds")
     tile = noise.tile(rng, 1024, 5, 7, 0.53)
     rise = np.linspace(1, 0.0, TALL, dtype=np.float32)[:, None]
-    depth = 1 / (rise * 0.95 + 0.09)  # a flat deck seen from below
+    # The perspective of a flat cloud layer seen from below.
+    depth = 1 / (rise * 0.95 + 0.09)
     across = np.arange(ROUND, dtype=np.float32)[None, :] * (1024 * 2 / ROUND)
     xs = np.broadcast_to(across, (TALL, ROUND)).astype(np.float32) % 1024
     ys = np.broadcast_to(depth * 88, (TALL, ROUND)).astype(np.float32) % 1024

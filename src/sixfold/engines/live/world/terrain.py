@@ -1,6 +1,6 @@
-"""The ground of a place: heights, colours with their light and shadow, and where its trees stand.
+"""The terrain of a world: heights, lit colors, and positions of trees.
 
-A land is a square of `SIZE` metres that repeats, with one point a metre.
+A terrain is a repeating square of `SIZE` meters with one point per meter.
 """
 
 from __future__ import annotations
@@ -17,14 +17,16 @@ from sixfold.engines.live.world.prompt_parser import WorldSpec
 
 Field = NDArray[Any]
 SIZE = 1024
-_CELL = 7  # metres between places where a tree may stand
+_CELL = 7  # meters between possible positions of trees
 _SHADOW_STEPS = 48
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WorldTerrain:
-    """`height` in metres, `colour` lit, 0 to 1; `steep` is metres up a metre; trees are x, z, size, kind
-    number and light."""
+    """Maps of `height` in meters, lit `color` from 0 to 1, and slope `steep`.
+
+    `trees` has rows of x, z, size, kind and light; `sun` is the unit vector toward the sun (x, up, z).
+    """
 
     place: WorldSpec
     height: Field
@@ -32,11 +34,11 @@ class WorldTerrain:
     steep: Field
     water: float
     trees: Field
-    sun: Field  # the unit vector towards it: x, up, z
+    sun: Field
 
 
 def build(place: WorldSpec) -> WorldTerrain:
-    """The land of a place."""
+    """Build the terrain of a world."""
     height = _heights(place)
     water = (
         float(np.quantile(height, place.land["water"]))
@@ -51,14 +53,15 @@ def build(place: WorldSpec) -> WorldTerrain:
     light = _light(place, height, (slope_x, slope_z), sun)
     shaded = cv2.multiply(colour, light)
     _shade_below(shaded, trees, place)
-    exposed = 1 - np.exp(-1.4 * shaded)  # bright ground keeps its colours
+    # Tone mapping keeps the colors of bright ground.
+    exposed = 1 - np.exp(-1.4 * shaded)
     return WorldTerrain(
         place, height, exposed.astype(np.float32), steep, water, _lit(trees, light, place), sun
     )
 
 
 def _tile(place: WorldSpec, name: str, cells: int, octaves: int, gain: float = 0.5) -> Field:
-    """Noise of about -1 to 1 that repeats; `cells` is a power of two: whole steps alone make no ripples."""
+    """Return tiling noise of about -1 to 1; `cells` must be a power of two to avoid ripples."""
     rng = noise.stream("live", place.seed, name)
     total, reach, strength = np.zeros((SIZE, SIZE), np.float32), 0.0, 1.0
     for octave in range(octaves):
@@ -93,7 +96,7 @@ def _heights(place: WorldSpec) -> Field:
 
 
 def _slopes(height: Field) -> tuple[Field, Field]:
-    """Metres up a metre towards +z (down the rows) and +x."""
+    """Return the slopes toward +z (down the rows) and +x."""
     return (
         (np.roll(height, -2, 0) - np.roll(height, 2, 0)) / 4,
         (np.roll(height, -2, 1) - np.roll(height, 2, 1)) / 4,
@@ -108,7 +111,7 @@ def _sun(place: WorldSpec) -> Field:
 
 
 def _colours(place: WorldSpec, height: Field, steep: Field, water: float) -> Field:
-    """The ground without light."""
+    """Return the color of the ground without light."""
     land = place.land
     span = max(float(height.max()) - max(water, 0.0), 1.0)
     share = np.clip((height - max(water, 0.0)) / span, 0, 1)
@@ -134,13 +137,13 @@ def _colours(place: WorldSpec, height: Field, steep: Field, water: float) -> Fie
 
 
 def _banded(place: WorldSpec, height: Field) -> Field:
-    """Layers in the rock, as they lie in cliffs."""
+    """Return the pattern of rock strata."""
     bend = _tile(place, "layers", 8, 3) * 5
     return (0.5 + 0.5 * np.sin(height * 0.9 + bend) * np.cos(height * 0.37 + bend)).astype(np.float32)
 
 
 def _light(place: WorldSpec, height: Field, slopes: tuple[Field, Field], sun: Field) -> Field:
-    """The light on the ground: sun with its shadows, sky, and what is caught in hollows."""
+    """Return the light on the ground: sun with shadows, and sky light with ambient occlusion."""
     slope_x, slope_z = slopes
     length = np.sqrt(1 + slope_x**2 + slope_z**2)
     facing = np.clip((sun[1] - sun[0] * slope_x - sun[2] * slope_z) / length, 0, 1)
@@ -156,7 +159,7 @@ def _light(place: WorldSpec, height: Field, slopes: tuple[Field, Field], sun: Fi
 
 
 def _unshadowed(height: Field, sun: Field) -> Field:
-    """1 where the sun reaches the ground, 0 in the shadow of what is higher."""
+    """Return 1 where the sun reaches the ground, 0 in shadow."""
     flat = float(np.hypot(sun[0], sun[2]))
     small = cv2.resize(height, (SIZE // 2, SIZE // 2), interpolation=cv2.INTER_AREA)
     free = np.ones_like(small)
@@ -179,7 +182,7 @@ def _over(ground: Field, layer: Field, share: Field) -> Field:
 
 
 def _trees(place: WorldSpec, height: Field, steep: Field, water: float) -> Field:
-    """Where trees stand: x, z, size in metres, number of its drawing."""
+    """Return the trees as rows of x, z, size in meters and kind."""
     rng = noise.stream("live", place.seed, "trees")
     count = SIZE // _CELL
     grid = np.stack(np.meshgrid(np.arange(count), np.arange(count)), -1).reshape(-1, 2).astype(np.float32)
@@ -199,7 +202,7 @@ def _trees(place: WorldSpec, height: Field, steep: Field, water: float) -> Field
 
 
 def _lit(trees: Field, light: Field, place: WorldSpec) -> Field:
-    """The trees with a fifth number: how light it is where each stands, 1 in full light."""
+    """Add the light at each tree as the fifth column, 1 in full light."""
     rows, columns = trees[:, 1].astype(np.int32) % SIZE, trees[:, 0].astype(np.int32) % SIZE
     full = float((place.colour("light") * 1.12 * place.weather["sun"] + place.colour("shade") * 0.8).mean())
     share = np.clip(light[rows, columns].mean(-1) / max(full, 1e-3), 0.45, 1.1)
@@ -207,7 +210,7 @@ def _lit(trees: Field, light: Field, place: WorldSpec) -> Field:
 
 
 def _shade_below(colour: Field, trees: Field, place: WorldSpec) -> None:
-    """A soft shadow round the foot of each tree, and the floor of a wood darker than the open."""
+    """Darken the ground around the foot of each tree and in forests."""
     crowns = np.zeros((SIZE, SIZE), np.float32)
     np.add.at(crowns, ((trees[:, 1].astype(np.int32)) % SIZE, trees[:, 0].astype(np.int32) % SIZE), 1.0)
     near = cv2.GaussianBlur(crowns, (0, 0), 1.6) * 16

@@ -1,4 +1,4 @@
-"""Drawings of trees: a few of each kind, as pictures with alpha in every size that is needed."""
+"""Sprites of trees: a few variants of each kind, with alpha, as image pyramids."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LEAVES = {"broadleaf": (0.28, 0.42, 0.16), "conifer": (0.15, 0.28, 0.16), "snow
 
 
 def draw(place: WorldSpec) -> list[list[Field]]:
-    """For each variant its picture (RGB multiplied by alpha, and alpha) in halves down to a few pixels."""
+    """Return the image pyramid of each variant, as premultiplied RGBA down to a few pixels."""
     kind = str(place.land["tree"])
     light = (
         place.colour("light") * np.float32(0.80 * place.weather["sun"] + 0.06) + place.colour("shade") * 0.40
@@ -46,7 +46,7 @@ def draw(place: WorldSpec) -> list[list[Field]]:
 
 
 def _dab(canvas: Field, x: float, y: float, size: tuple[float, float], colour: Any) -> None:
-    """One soft dab of leaves, over what is there."""
+    """Draw a soft blob of leaves over the canvas."""
     wide, tall = size
     left, right = max(0, int(x - wide)), min(_WIDE, int(x + wide) + 1)
     top, bottom = max(0, int(y - tall)), min(_TALL, int(y + tall) + 1)
@@ -72,7 +72,7 @@ def _trunk(canvas: Field, top: float, width: float, lean: float = 0.0) -> None:
 
 
 def _crown(canvas: Field, rng: np.random.Generator, leaf: Any, count: int = 760) -> None:
-    """A round crown of clumps, darker below and inside, lighter where the light falls."""
+    """Draw a round crown of clumps, darker below and inside."""
     clumps = [(96 + rng.normal(0, 30), 92 + rng.normal(0, 30), 26 + rng.random() * 18) for _ in range(11)]
     dabs: list[tuple[float, float, float, float]] = []
     for _ in range(count):
@@ -103,7 +103,7 @@ def _autumn(canvas: Field, rng: np.random.Generator, number: int) -> None:
 
 
 def _needles(canvas: Field, rng: np.random.Generator, leaf: Any, snow: float) -> None:
-    """Tiers of branches from the ground up, each lit on its upper edge."""
+    """Draw tiers of branches from the ground up, each lit on its upper edge."""
     _trunk(canvas, 30, 5)
     tiers = 15
     for tier in range(tiers):
