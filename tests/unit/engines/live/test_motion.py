@@ -142,9 +142,9 @@ def test_the_same_controls_give_the_same_poses_in_one_step_or_in_many() -> None:
 
 
 def test_prompts_are_rows_of_acts() -> None:
-    row = actions.read("She walks quickly in a circle, then waves; finally sits down")
+    row = actions.parse("She walks quickly in a circle, then waves; finally sits down")
     assert [doing.acts for doing in row] == [("walk",), ("wave",), ("sit",)]
     assert row[0].pace == pytest.approx(1.35)
     assert row[0].turn > 0
-    assert actions.read("a quiet afternoon")[0].acts == ("stand",)
-    assert actions.read("walk and wave")[0].acts == ("wave", "walk")
+    assert actions.parse("a quiet afternoon")[0].acts == ("stand",)
+    assert actions.parse("walk and wave")[0].acts == ("wave", "walk")

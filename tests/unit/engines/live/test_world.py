@@ -89,7 +89,7 @@ def test_a_new_prompt_changes_the_land_and_an_unseen_step_draws_nothing() -> Non
 
 @pytest.mark.parametrize("prompt", ["islands", "forest"])
 def test_water_and_trees_stop_a_walker(prompt: str) -> None:
-    ground = terrain.build(prompt_parser.read(prompt))
+    ground = terrain.build(prompt_parser.parse(prompt))
     assert len(ground.trees) > 50
     rng = np.random.default_rng(5)
     state = navigation.begin(ground, prompt)
@@ -107,7 +107,7 @@ def test_water_and_trees_stop_a_walker(prompt: str) -> None:
 
 
 def test_a_cliff_stops_a_walker_and_can_be_jumped_down() -> None:
-    level = terrain.build(prompt_parser.read("meadow"))
+    level = terrain.build(prompt_parser.parse("meadow"))
     height = np.full((terrain.SIZE, terrain.SIZE), 10.0, np.float32)
     height[:, 500:510] += np.arange(10, dtype=np.float32)  # 45 degrees up along x
     height[:, 510:] += 10
@@ -122,7 +122,7 @@ def test_a_cliff_stops_a_walker_and_can_be_jumped_down() -> None:
 
 
 def test_the_land_repeats_without_a_seam() -> None:
-    ground = terrain.build(prompt_parser.read("mountains"))
+    ground = terrain.build(prompt_parser.parse("mountains"))
     seam = np.abs(ground.height[:, 0] - ground.height[:, -1])
     usual = np.abs(np.diff(ground.height, axis=1))
     assert seam.max() <= usual.max() * 1.05
@@ -142,8 +142,8 @@ def test_a_single_run_gives_one_larger_picture_that_keys_and_steps_change() -> N
 
 
 def test_words_choose_the_place() -> None:
-    place = prompt_parser.read("A snowy forest at midnight, heavy snowfall")
+    place = prompt_parser.parse("A snowy forest at midnight, heavy snowfall")
     assert place.land["tree"] == "snowy"
     assert place.hour["stars"] == 1.0
     assert place.weather["falling"] == "snow"
-    assert prompt_parser.read("nothing that is known").land["tree"] == "broadleaf"
+    assert prompt_parser.parse("nothing that is known").land["tree"] == "broadleaf"

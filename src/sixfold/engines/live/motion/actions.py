@@ -26,7 +26,7 @@ class ActionMoment:
 
 @dataclass(frozen=True, slots=True)
 class MotionAction:
-    """An action: speed in m/s, turn in rad/s, and seconds before the next one; `steps` keeps the feet moving."""
+    """An action: speed in m/s, turn in rad/s, duration in seconds; `steps` keeps the feet moving."""
 
     name: str
     words: str
@@ -92,14 +92,12 @@ class CurrentAction:
 
 
 @functools.lru_cache(maxsize=256)
-def read(prompt: str) -> tuple[CurrentAction, ...]:
-    """What a prompt asks for, in order; standing where it asks for nothing that is known."""
-    found = tuple(
-        doing for clause in _CLAUSES.split(prompt.lower()) if (doing := _clause(clause)) is not None
-    )
-    if not found:
+def parse(prompt: str) -> tuple[CurrentAction, ...]:
+    """Return the actions of a prompt in order; an unknown prompt yields standing."""
+    parts = tuple(part for clause in _CLAUSES.split(prompt.lower()) if (part := _clause(clause)) is not None)
+    if not parts:
         return (CurrentAction(("walk",) if _CIRCLES.search(prompt.lower()) else ("stand",)),)
-    return found
+    return parts
 
 
 def _clause(clause: str) -> CurrentAction | None:
@@ -122,7 +120,7 @@ def _swing(phase: float) -> float:
     return math.sin(2 * math.pi * phase)
 
 
-def _more(some: Angles, **others: float) -> Angles:
+def _add(some: Angles, **others: float) -> Angles:
     for name, value in others.items():
         some[name] = some.get(name, 0.0) + value
     return some
@@ -153,9 +151,9 @@ def _gait(m: ActionMoment, *, reach: float, elbow: float, lean: float, bounce: f
 
 
 def _walk(m: ActionMoment) -> Angles:
-    vigour = min(1.0, abs(m.speed) / 1.3)
+    vigor = min(1.0, abs(m.speed) / 1.3)
     return _gait(
-        m, reach=0.12 + 0.38 * vigour, elbow=0.22 + 0.15 * vigour, lean=0.05 * vigour, bounce=0.018 * vigour
+        m, reach=0.12 + 0.38 * vigor, elbow=0.22 + 0.15 * vigor, lean=0.05 * vigor, bounce=0.018 * vigor
     )
 
 
@@ -167,7 +165,7 @@ def _sneak(m: ActionMoment) -> Angles:
     bent = angles(
         down=0.20, pitch=0.42, left_elbow=1.0, right_elbow=1.0, left_raise=0.35, right_raise=0.35, nod=-0.3
     )
-    return _more(bent, **_gait(m, reach=0.16, elbow=0.2, lean=0.0, bounce=0.01))
+    return _add(bent, **_gait(m, reach=0.16, elbow=0.2, lean=0.0, bounce=0.01))
 
 
 def _march(m: ActionMoment) -> Angles:
@@ -187,7 +185,7 @@ def _dance(m: ActionMoment) -> Angles:
 
 
 def _sit(m: ActionMoment) -> Angles:
-    return _more(
+    return _add(
         _stand(m),
         down=0.46, back=0.30, pitch=0.10, left_raise=0.55, right_raise=0.55,
         left_elbow=0.75, right_elbow=0.75, left_twist=0.2, right_twist=0.2, left_out=0.06, right_out=0.06,
@@ -196,7 +194,7 @@ def _sit(m: ActionMoment) -> Angles:
 
 def _wave(m: ActionMoment) -> Angles:
     beat = math.sin(2 * math.pi * 1.7 * m.t)
-    return _more(
+    return _add(
         _stand(m),
         roll=0.05, look=-0.1, nod=-0.06, right_out=1.35, right_raise=0.35, right_elbow=1.25 + 0.1 * beat,
         right_twist=-1.7 + 0.55 * beat,
@@ -206,7 +204,7 @@ def _wave(m: ActionMoment) -> Angles:
 def _clap(m: ActionMoment) -> Angles:
     beat = 0.5 + 0.5 * math.sin(2 * math.pi * 2.2 * m.t)
     arm = {"raise": 0.75, "out": 0.12 * beat, "elbow": 1.35, "twist": 0.70 - 0.45 * beat}
-    return _more(
+    return _add(
         _stand(m), nod=-0.03, **{f"{side}_{part}": a for side in ("left", "right") for part, a in arm.items()}
     )
 
@@ -214,7 +212,7 @@ def _clap(m: ActionMoment) -> Angles:
 def _cheer(m: ActionMoment) -> Angles:
     beat = math.sin(2 * math.pi * 1.5 * m.t)
     arm = {"raise": 2.75 + 0.15 * beat, "out": 0.35, "elbow": 0.25 + 0.2 * beat}
-    return _more(
+    return _add(
         _stand(m),
         nod=-0.2,
         down=-0.0 + 0.03 * beat,
@@ -224,16 +222,16 @@ def _cheer(m: ActionMoment) -> Angles:
 
 def _bow(m: ActionMoment) -> Angles:
     depth = 0.5 - 0.5 * math.cos(2 * math.pi * m.t / 3.0)
-    return _more(_stand(m), pitch=0.95 * depth, back=0.16 * depth, nod=0.35 * depth)
+    return _add(_stand(m), pitch=0.95 * depth, back=0.16 * depth, nod=0.35 * depth)
 
 
 def _point(m: ActionMoment) -> Angles:
-    return _more(_stand(m), right_raise=1.5, right_out=0.1, right_elbow=-0.2, yaw=0.12, look=-0.1)
+    return _add(_stand(m), right_raise=1.5, right_out=0.1, right_elbow=-0.2, yaw=0.12, look=-0.1)
 
 
 def _think(m: ActionMoment) -> Angles:
     tilt = 0.05 * math.sin(0.9 * m.t)
-    return _more(
+    return _add(
         _stand(m),
         right_raise=0.55, right_elbow=1.95, right_twist=0.45, left_raise=0.35, left_elbow=1.25,
         left_twist=1.0, nod=0.12 + tilt, look=0.15,
@@ -241,7 +239,7 @@ def _think(m: ActionMoment) -> Angles:
 
 
 def _jump(m: ActionMoment) -> Angles:
-    return _more(_stand(m), left_elbow=0.25, right_elbow=0.25, pitch=0.06)
+    return _add(_stand(m), left_elbow=0.25, right_elbow=0.25, pitch=0.06)
 
 
 POSES: dict[str, Callable[[ActionMoment], Angles]] = {

@@ -45,26 +45,26 @@ ANGLES = (
 _STILL: Angles = dict.fromkeys(ANGLES, 0.0)
 
 
-def angles(**given: float) -> Angles:
-    """Some angles; the others are 0."""
-    return given
+def angles(**values: float) -> Angles:
+    """Return the given angles."""
+    return values
 
 
-def blend(*given: tuple[Angles, float]) -> Angles:
-    """All angles, each the sum of what is given, by weight."""
+def blend(*poses: tuple[Angles, float]) -> Angles:
+    """Return the weighted sum of poses, with all angles."""
     blended = _STILL.copy()
-    for some, weight in given:
+    for some, weight in poses:
         for name, value in some.items():
             blended[name] += value * weight
     return blended
 
 
-def along(point: Vector, direction: Vector, metres: float) -> Vector:
+def along(point: Vector, direction: Vector, meters: float) -> Vector:
     """Return the point at a distance from a point in a direction."""
     return (
-        point[0] + direction[0] * metres,
-        point[1] + direction[1] * metres,
-        point[2] + direction[2] * metres,
+        point[0] + direction[0] * meters,
+        point[1] + direction[1] * meters,
+        point[2] + direction[2] * meters,
     )
 
 
@@ -79,8 +79,8 @@ def length(vector: Vector) -> float:
     return math.sqrt(x * x + y * y + z * z)
 
 
-def turned(yaw: float, pitch: float = 0.0, roll: float = 0.0) -> Axes:
-    """The axes of something turned about y, then leant."""
+def rotated_axes(yaw: float, pitch: float = 0.0, roll: float = 0.0) -> Axes:
+    """Return the axes of a frame rotated by yaw, pitch and roll."""
     cy, sy, cp, sp = math.cos(yaw), math.sin(yaw), math.cos(pitch), math.sin(pitch)
     cr, sr = math.cos(roll), math.sin(roll)
     return (
@@ -92,29 +92,31 @@ def turned(yaw: float, pitch: float = 0.0, roll: float = 0.0) -> Axes:
 
 def hips(pelvis: Vector, yaw: float, pose: Angles) -> dict[str, Vector]:
     """Return the hip joints of both legs."""
-    left, _, _ = turned(yaw + pose["hip_yaw"], 0.0, pose["hip_roll"])
+    left, _, _ = rotated_axes(yaw + pose["hip_yaw"], 0.0, pose["hip_roll"])
     return {side: along(pelvis, left, sign * HIP_HALF) for side, sign in SIDES.items()}
 
 
 def knee(hip: Vector, ankle: Vector, forward: Vector) -> tuple[Vector, Vector]:
     """Return the knee of a leg, bent toward `forward`, and the ankle, which is moved within reach."""
-    reach = between(hip, ankle)
-    far = max(length(reach), 1e-6)
-    way = _scaled(reach, 1 / far)
-    far = min(far, REACH)
+    offset = between(hip, ankle)
+    distance = max(length(offset), 1e-6)
+    direction = _scaled(offset, 1 / distance)
+    distance = min(distance, REACH)
     x, y, z = forward
-    pole = along(forward, way, -(x * way[0] + y * way[1] + z * way[2]))
-    near = (THIGH**2 - SHIN**2 + far**2) / (2 * far)
+    pole = along(forward, direction, -(x * direction[0] + y * direction[1] + z * direction[2]))
+    near = (THIGH**2 - SHIN**2 + distance**2) / (2 * distance)
     aside = math.sqrt(max(0.0, THIGH**2 - near**2)) / max(length(pole), 1e-6)
-    return along(along(hip, way, near), pole, aside), along(hip, way, far)
+    return along(along(hip, direction, near), pole, aside), along(hip, direction, distance)
 
 
 def torso(pelvis: Vector, yaw: float, pose: Angles) -> dict[str, Vector]:
     """Return the joints from the pelvis up."""
     lean, roll, twist = pose["pitch"], pose["roll"], pose["yaw"]
-    low = turned(yaw + pose["hip_yaw"] * 0.6 + twist * 0.3, lean * 0.5, roll * 0.5 + pose["hip_roll"] * 0.4)
-    high = turned(yaw + twist, lean, roll)
-    crown = turned(yaw + twist * 0.4 + pose["look"], lean * 0.4 + pose["nod"], roll * 0.4)
+    low = rotated_axes(
+        yaw + pose["hip_yaw"] * 0.6 + twist * 0.3, lean * 0.5, roll * 0.5 + pose["hip_roll"] * 0.4
+    )
+    high = rotated_axes(yaw + twist, lean, roll)
+    crown = rotated_axes(yaw + twist * 0.4 + pose["look"], lean * 0.4 + pose["nod"], roll * 0.4)
     spine = along(pelvis, low[1], _SPINE)
     chest = along(spine, high[1], _CHEST)
     neck = along(chest, high[1], _NECK)
@@ -135,8 +137,8 @@ def _arm(side: str, shoulder: Vector, axes: Axes, pose: Angles) -> dict[str, Vec
     # The forearm bends toward the front of a hanging arm, turned inward by `twist`.
     inward = (down * cr - ahead * sr) * sign, -aside * cr * sign, aside * sr * sign
     towards = along(_scaled((0.0, sr, cr), math.cos(twist)), inward, math.sin(twist))
-    fore = _within(axes, along(_scaled(upper, math.cos(bend)), towards, math.sin(bend)))
-    elbow = along(shoulder, _within(axes, upper), _UPPER_ARM)
+    fore = _to_world(axes, along(_scaled(upper, math.cos(bend)), towards, math.sin(bend)))
+    elbow = along(shoulder, _to_world(axes, upper), _UPPER_ARM)
     wrist = along(elbow, fore, _FOREARM)
     return {
         f"{side}_shoulder": shoulder,
@@ -150,7 +152,7 @@ def _scaled(vector: Vector, factor: float) -> Vector:
     return vector[0] * factor, vector[1] * factor, vector[2] * factor
 
 
-def _within(axes: Axes, vector: Vector) -> Vector:
+def _to_world(axes: Axes, vector: Vector) -> Vector:
     """Convert a vector in a frame's axes to world coordinates."""
     (ax, ay, az), (bx, by, bz), (cx, cy, cz) = axes
     a, b, c = vector

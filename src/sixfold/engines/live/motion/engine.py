@@ -33,8 +33,8 @@ class MotionEngine:
         if step.state is None:
             state = simulation.begin(str(step.inputs.get("prompt", "")))
         else:
-            state = simulation.copied(step.state)
-        simulation.hear(state, step.controls)
+            state = simulation.copy(step.state)
+        simulation.apply_controls(state, step.controls)
         keys = step.controls.keys
         poses = tuple(simulation.advance(state, keys, 1 / step.fps) for _ in range(step.ticks))
         return StepResult(state, poses)

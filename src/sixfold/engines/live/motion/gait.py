@@ -24,7 +24,7 @@ _STRAY, _STRAY_YAW = 0.10, 0.5
 
 @dataclass(slots=True)
 class Gait:
-    """A gait: cycles per second, the share of a cycle on the ground, the lift in meters, and running 0 to 1."""
+    """A gait: cycles per second, share of a cycle on the ground, lift in meters, and running 0 to 1."""
 
     rate: float
     duty: float
@@ -54,62 +54,62 @@ class BodyPose:
     def ahead(self, seconds: float) -> tuple[float, float, float]:
         """Return x, z and yaw after some seconds of unchanged motion."""
         middle = self.yaw + self.turn * seconds / 2
-        way = self.speed * seconds
+        distance = self.speed * seconds
         return (
-            self.x + math.sin(middle) * way,
-            self.z + math.cos(middle) * way,
+            self.x + math.sin(middle) * distance,
+            self.z + math.cos(middle) * distance,
             self.yaw + self.turn * seconds,
         )
 
 
-def fresh(place: BodyPose) -> dict[str, Any]:
-    """Both feet on the ground under a body."""
+def initial(pose: BodyPose) -> dict[str, Any]:
+    """Return the state of both feet on the ground under a body."""
     feet: dict[str, Any] = {"phase": 0.05}
     for side, sign in SIDES.items():
-        x, z = _home(place.x, place.z, place.yaw, sign)
-        feet[side] = {"x": x, "z": z, "yaw": place.yaw, "fx": x, "fz": z, "fyaw": place.yaw, "s": -1.0}
+        x, z = _home(pose.x, pose.z, pose.yaw, sign)
+        feet[side] = {"x": x, "z": z, "yaw": pose.yaw, "fx": x, "fz": z, "fyaw": pose.yaw, "s": -1.0}
     return feet
 
 
-def advance(feet: dict[str, Any], place: BodyPose, wanted: Gait, dt: float, *, busy: bool) -> None:
+def advance(feet: dict[str, Any], pose: BodyPose, gait: Gait, dt: float, *, busy: bool) -> None:
     """Advance the feet by `dt` seconds; with `busy`, they keep stepping on the spot."""
-    if not (busy or _strays(feet, place)) and _both_stand(feet["phase"], wanted.duty):
+    if not (busy or _strays(feet, pose)) and _both_stand(feet["phase"], gait.duty):
         return
     before = feet["phase"]
-    feet["phase"] = (before + wanted.rate * dt) % 1.0
+    feet["phase"] = (before + gait.rate * dt) % 1.0
     for number, (side, sign) in enumerate(SIDES.items()):
-        _foot(feet[side], (feet["phase"] + 0.5 * number) % 1.0, place, wanted, sign)
+        _foot(feet[side], (feet["phase"] + 0.5 * number) % 1.0, pose, gait, sign)
 
 
-def gather(feet: dict[str, Any], place: BodyPose) -> None:
+def gather(feet: dict[str, Any], pose: BodyPose) -> None:
     """Draw both feet in under a body in the air."""
     for side, sign in SIDES.items():
         foot = feet[side]
-        x, z = _home(place.x, place.z, place.yaw, sign)
+        x, z = _home(pose.x, pose.z, pose.yaw, sign)
         foot["x"] += (x - foot["x"]) * _DRAW
         foot["z"] += (z - foot["z"]) * _DRAW
-        foot["yaw"] += (place.yaw - foot["yaw"]) * _DRAW
+        foot["yaw"] += (pose.yaw - foot["yaw"]) * _DRAW
 
 
-def land(feet: dict[str, Any], place: BodyPose) -> None:
+def land(feet: dict[str, Any], pose: BodyPose) -> None:
     """Plant both feet under the body."""
     for side, sign in SIDES.items():
         foot = feet[side]
-        foot["x"], foot["z"] = _home(place.x, place.z, place.yaw, sign)
-        foot["yaw"], foot["s"] = place.yaw, -1.0
+        foot["x"], foot["z"] = _home(pose.x, pose.z, pose.yaw, sign)
+        foot["yaw"], foot["s"] = pose.yaw, -1.0
     feet["phase"] = 0.05
 
 
-def _foot(foot: dict[str, float], phase: float, place: BodyPose, wanted: Gait, sign: float) -> None:
+def _foot(foot: dict[str, float], phase: float, pose: BodyPose, gait: Gait, sign: float) -> None:
     """Update a foot by its phase: planted from 0 to `duty`, in the air after that."""
-    if phase < wanted.duty:
+    if phase < gait.duty:
         foot["s"] = -1.0
         return
     if foot["s"] < 0:
         foot["fx"], foot["fz"], foot["fyaw"] = foot["x"], foot["z"], foot["yaw"]
-    foot["s"] = share = (phase - wanted.duty) / (1 - wanted.duty)
-    until = (1 - share) * (1 - wanted.duty) / wanted.rate
-    x, z, yaw = place.ahead(until + _AHEAD * wanted.duty / wanted.rate)
+    foot["s"] = share = (phase - gait.duty) / (1 - gait.duty)
+    until = (1 - share) * (1 - gait.duty) / gait.rate
+    x, z, yaw = pose.ahead(until + _AHEAD * gait.duty / gait.rate)
     tx, tz = _home(x, z, yaw, sign)
     ease = share * share * (3 - 2 * share)
     foot["x"] = foot["fx"] + (tx - foot["fx"]) * ease
@@ -125,61 +125,61 @@ def _both_stand(phase: float, duty: float) -> bool:
     return phase % 0.5 < duty - 0.5 if duty > 0.5 else False
 
 
-def _strays(feet: dict[str, Any], place: BodyPose) -> bool:
+def _strays(feet: dict[str, Any], pose: BodyPose) -> bool:
     for side, sign in SIDES.items():
-        x, z = _home(place.x, place.z, place.yaw, sign)
+        x, z = _home(pose.x, pose.z, pose.yaw, sign)
         foot = feet[side]
-        if math.hypot(foot["x"] - x, foot["z"] - z) > _STRAY or abs(foot["yaw"] - place.yaw) > _STRAY_YAW:
+        if math.hypot(foot["x"] - x, foot["z"] - z) > _STRAY or abs(foot["yaw"] - pose.yaw) > _STRAY_YAW:
             return True
     return False
 
 
-def ankles(feet: dict[str, Any], wanted: Gait, lifted: float) -> dict[str, dict[str, Any]]:
+def ankles(feet: dict[str, Any], gait: Gait, lifted: float) -> dict[str, dict[str, Any]]:
     """Return ankle, toe and direction of both feet; `lifted` is the height of a jump in meters."""
-    found: dict[str, dict[str, Any]] = {}
+    result: dict[str, dict[str, Any]] = {}
     for number, side in enumerate(SIDES):
         foot = feet[side]
         phase = (feet["phase"] + 0.5 * number) % 1.0
         planted = foot["s"] < 0 and lifted <= 0
         forward = math.sin(foot["yaw"]), 0.0, math.cos(foot["yaw"])
-        tilt = _heel(phase / wanted.duty, wanted) if foot["s"] < 0 else _swing_tilt(foot["s"], wanted)
+        tilt = _heel(phase / gait.duty, gait) if foot["s"] < 0 else _swing_tilt(foot["s"], gait)
         if lifted > 0:
             tilt = 0.5 * min(1.0, lifted / 0.15)
-        height = lifted + (_lift(foot["s"], wanted) if foot["s"] >= 0 else 0.0)
+        height = lifted + (_lift(foot["s"], gait) if foot["s"] >= 0 else 0.0)
         toe = body.along((foot["x"], height + 0.02, foot["z"]), forward, FOOT * 0.8)
         drop, sine, cosine = ANKLE_HEIGHT - 0.02, math.sin(tilt), math.cos(tilt)
         x, y, z = body.along(toe, forward, drop * sine - FOOT * cosine)
         ankle = x, y + FOOT * sine + drop * cosine, z
-        found[side] = {"ankle": ankle, "toe": toe, "forward": forward, "planted": planted}
-    return found
+        result[side] = {"ankle": ankle, "toe": toe, "forward": forward, "planted": planted}
+    return result
 
 
-def _heel(share: float, wanted: Gait) -> float:
+def _heel(share: float, gait: Gait) -> float:
     """Return the angle of a planted foot's heel above its toe, in radians."""
     start = 0.58
     if share <= start or share > 1.0:
         return 0.0
     rise = (share - start) / (1 - start)
-    return (0.62 + 0.25 * wanted.running) * rise * rise * (3 - 2 * rise) * min(1.0, wanted.rate / 0.9)
+    return (0.62 + 0.25 * gait.running) * rise * rise * (3 - 2 * rise) * min(1.0, gait.rate / 0.9)
 
 
-def _swing_tilt(share: float, wanted: Gait) -> float:
-    start = (0.62 + 0.25 * wanted.running) * min(1.0, wanted.rate / 0.9)
+def _swing_tilt(share: float, gait: Gait) -> float:
+    start = (0.62 + 0.25 * gait.running) * min(1.0, gait.rate / 0.9)
     rest = min(1.0, share / 0.65)
     return start * (1 - rest * rest * (3 - 2 * rest)) - 0.22 * math.sin(math.pi * share) ** 2 * (share > 0.5)
 
 
-def _lift(share: float, wanted: Gait) -> float:
-    return wanted.lift * math.sin(math.pi * share**0.8) ** 1.3
+def _lift(share: float, gait: Gait) -> float:
+    return gait.lift * math.sin(math.pi * share**0.8) ** 1.3
 
 
-def ceiling(hips: dict[str, Vector], set_down: dict[str, dict[str, Any]]) -> float:
+def ceiling(hips: dict[str, Vector], feet: dict[str, dict[str, Any]]) -> float:
     """Return how far the pelvis must be lowered for every planted foot to be in reach."""
     excess = 0.0
     for side, hip in hips.items():
-        if not set_down[side]["planted"]:
+        if not feet[side]["planted"]:
             continue
-        ankle: Vector = set_down[side]["ankle"]
+        ankle: Vector = feet[side]["ankle"]
         flat = math.hypot(hip[0] - ankle[0], hip[2] - ankle[2])
         highest = ankle[1] + math.sqrt(max(0.0, body.REACH**2 - flat * flat))
         excess = max(excess, hip[1] - highest)

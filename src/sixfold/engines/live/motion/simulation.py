@@ -18,7 +18,7 @@ from sixfold.engines.live.motion.body import Angles, Vector, along
 _PUSH, _BRAKE = 2.2, 3.0  # m/s²
 _TURN_RATE, _TURN_PUSH = 2.4, 9.0  # rad/s, rad/s²
 _BLEND_SECONDS = 0.22
-_ARRIVED = 0.3
+_ARRIVAL_DISTANCE = 0.3
 _KEY_TURN = 1.8
 _CROUCH, _LAND = 0.34, 0.36  # seconds before and after a jump's flight
 _JUMP_HEIGHT, _GRAVITY = 0.38, 9.81
@@ -39,16 +39,16 @@ _KEYS = {"arrowup": "w", "arrowleft": "a", "arrowdown": "s", "arrowright": "d", 
 
 def begin(prompt: str) -> dict[str, Any]:
     """Return the state of a body that stands at the origin and faces +z."""
-    place = gait.BodyPose(0.0, 0.0, 0.0, 0.0, 0.0)
+    pose = gait.BodyPose(0.0, 0.0, 0.0, 0.0, 0.0)
     return {
         "t": 0.0, "x": 0.0, "z": 0.0, "yaw": 0.0, "speed": 0.0, "turn": 0.0, "sink": 0.0, "jump": -1.0,
         "prompt": prompt, "part": 0, "since": 0.0, "turned": 0.0, "waypoints": [], "weights": {"stand": 1.0},
-        "feet": gait.fresh(place),
+        "feet": gait.initial(pose),
     }  # fmt: skip
 
 
-def copied(state: Mapping[str, Any]) -> dict[str, Any]:
-    """The same state, to go on from."""
+def copy(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a deep copy of a state."""
     feet: dict[str, Any] = state["feet"]
     return {
         **state,
@@ -58,8 +58,8 @@ def copied(state: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def hear(state: dict[str, Any], controls: Controls) -> None:
-    """Take in a new prompt or new waypoints."""
+def apply_controls(state: dict[str, Any], controls: Controls) -> None:
+    """Set a new prompt or new waypoints."""
     if controls.prompt is not None:
         state["prompt"], state["part"], state["since"], state["turned"] = controls.prompt, 0, 0.0, 0.0
     if controls.waypoints is not None:
@@ -70,39 +70,42 @@ def advance(state: dict[str, Any], keys: tuple[str, ...], dt: float) -> dict[str
     """Advance by `dt` seconds and return the pose."""
     state["t"] += dt
     state["since"] += dt
-    doing, speed, turn, busy = _wish(state, frozenset(_KEYS.get(key, key) for key in keys))
-    _ease_weights(state["weights"], _targets(doing, moving=abs(state["speed"]) > 0.25 and abs(speed) > 0), dt)
-    _jump(state, doing, dt)
+    action, speed, turn, busy = _requested(state, frozenset(_KEYS.get(key, key) for key in keys))
+    _ease_weights(
+        state["weights"], _targets(action, moving=abs(state["speed"]) > 0.25 and abs(speed) > 0), dt
+    )
+    _jump(state, action, dt)
     settled = 1.0 - min(1.0, 1.6 * state["weights"].get("sit", 0.0))
     _move(state, speed * settled * settled, turn * settled, dt)
-    place = gait.BodyPose(state["x"], state["z"], state["yaw"], state["speed"], state["turn"])
-    wanted = gait.gait(state["speed"], 2.6 if "march" in doing.acts else 1.0)
+    pose = gait.BodyPose(state["x"], state["z"], state["yaw"], state["speed"], state["turn"])
+    current_gait = gait.gait(state["speed"], 2.6 if "march" in action.acts else 1.0)
     moving = abs(state["speed"]) > 0.08 or abs(state["turn"]) > 0.25 or busy
     if state["jump"] < 0 or state["jump"] < _CROUCH:
-        gait.advance(state["feet"], place, wanted, dt, busy=moving and state["jump"] < 0)
-    return _pose(state, wanted, dt)
+        gait.advance(state["feet"], pose, current_gait, dt, busy=moving and state["jump"] < 0)
+    return _pose(state, current_gait, dt)
 
 
 # -- requested motion ------------------------------------------------------------------------------
 
 
-def _wish(state: dict[str, Any], keys: frozenset[str]) -> tuple[CurrentAction, float, float, bool]:
+def _requested(state: dict[str, Any], keys: frozenset[str]) -> tuple[CurrentAction, float, float, bool]:
     """Return the actions, the speed, the turn, and whether the feet step on the spot."""
     if keys & frozenset("wasd"):
         return _by_keys(keys)
-    doing = _part(state)
-    chosen = [BY_NAME[name] for name in doing.acts]
-    speed = next((act.speed for act in chosen if act.speed), 0.0) * doing.pace
+    action = _part(state)
+    acts = [BY_NAME[name] for name in action.acts]
+    speed = next((act.speed for act in acts if act.speed), 0.0) * action.pace
     if state["waypoints"]:
-        return _by_waypoints(state, doing, speed)
-    turn = doing.turn * max(abs(speed), 0.8)
-    goal = next((act.turn for act in chosen if act.turn), 0.0)
-    if goal and (any(act.name == "spin" for act in chosen) or abs(state["turned"]) < abs(goal)):
+        return _by_waypoints(state, action, speed)
+    turn = action.turn * max(abs(speed), 0.8)
+    goal = next((act.turn for act in acts if act.turn), 0.0)
+    if goal and (any(act.name == "spin" for act in acts) or abs(state["turned"]) < abs(goal)):
         turn += math.copysign(min(2.0, abs(goal) * 1.3), goal)
-        if not any(act.name == "spin" for act in chosen):  # ease out before the end
-            left = abs(goal) - abs(state["turned"])
-            turn = math.copysign(min(abs(turn), math.sqrt(2 * _TURN_PUSH * 0.35 * max(left, 0.0))), goal)
-    return doing, speed, turn, any(act.steps for act in chosen) and "dance" in doing.acts
+        # Slow down before the end of the turn.
+        if not any(act.name == "spin" for act in acts):
+            remaining = abs(goal) - abs(state["turned"])
+            turn = math.copysign(min(abs(turn), math.sqrt(2 * _TURN_PUSH * 0.35 * max(remaining, 0.0))), goal)
+    return action, speed, turn, any(act.steps for act in acts) and "dance" in action.acts
 
 
 def _by_keys(keys: frozenset[str]) -> tuple[CurrentAction, float, float, bool]:
@@ -121,29 +124,29 @@ def _by_keys(keys: frozenset[str]) -> tuple[CurrentAction, float, float, bool]:
 
 
 def _by_waypoints(
-    state: dict[str, Any], doing: CurrentAction, speed: float
+    state: dict[str, Any], action: CurrentAction, speed: float
 ) -> tuple[CurrentAction, float, float, bool]:
     x, z = state["waypoints"][0]
     dx, dz = x - state["x"], z - state["z"]
     distance = math.hypot(dx, dz)
-    if distance < _ARRIVED:
+    if distance < _ARRIVAL_DISTANCE:
         state["waypoints"].pop(0)
         if not state["waypoints"]:
             state["part"], state["since"], state["prompt"] = 0, 0.0, "stand"
-        return doing, speed, 0.0, False
-    off = (math.atan2(dx, dz) - state["yaw"] + math.pi) % (2 * math.pi) - math.pi
+        return action, speed, 0.0, False
+    angle = (math.atan2(dx, dz) - state["yaw"] + math.pi) % (2 * math.pi) - math.pi
     cruise = speed if speed > 0 else BY_NAME["walk"].speed
     last = len(state["waypoints"]) == 1
     slow = min(1.0, 0.25 + distance / 1.2) if last else 1.0
-    speed = cruise * slow * max(0.0, math.cos(min(abs(off), math.pi / 2)))
-    gaits = tuple(name for name in doing.acts if BY_NAME[name].speed > 0 or name in UPPER)
+    speed = cruise * slow * max(0.0, math.cos(min(abs(angle), math.pi / 2)))
+    gaits = tuple(name for name in action.acts if BY_NAME[name].speed > 0 or name in UPPER)
     moving = gaits if any(BY_NAME[name].speed for name in gaits) else ("walk", *gaits)
-    return CurrentAction(moving), speed, max(-_TURN_RATE, min(_TURN_RATE, 3.0 * off)), False
+    return CurrentAction(moving), speed, max(-_TURN_RATE, min(_TURN_RATE, 3.0 * angle)), False
 
 
 def _part(state: dict[str, Any]) -> CurrentAction:
     """Return the current part of the prompt; the last one never ends."""
-    parts = actions.read(state["prompt"])
+    parts = actions.parse(state["prompt"])
     while state["part"] < len(parts) - 1 and state["since"] >= parts[state["part"]].seconds:
         state["since"] -= parts[state["part"]].seconds
         state["part"] += 1
@@ -154,9 +157,9 @@ def _part(state: dict[str, Any]) -> CurrentAction:
 # -- smooth motion ---------------------------------------------------------------------------------
 
 
-def _targets(doing: CurrentAction, *, moving: bool) -> dict[str, float]:
-    targets = dict.fromkeys(doing.acts, 1.0)
-    if all(name in UPPER for name in doing.acts):
+def _targets(action: CurrentAction, *, moving: bool) -> dict[str, float]:
+    targets = dict.fromkeys(action.acts, 1.0)
+    if all(name in UPPER for name in action.acts):
         targets["walk" if moving else "stand"] = 1.0
     return targets
 
@@ -180,17 +183,17 @@ def _move(state: dict[str, Any], speed: float, turn: float, dt: float) -> None:
     state["turned"] += state["turn"] * dt
 
 
-def _jump(state: dict[str, Any], doing: CurrentAction, dt: float) -> None:
+def _jump(state: dict[str, Any], action: CurrentAction, dt: float) -> None:
     """Advance the time of a jump (crouch, flight, landing), which is -1 on the ground."""
-    whole = _CROUCH + _FLIGHT + _LAND
+    duration = _CROUCH + _FLIGHT + _LAND
     if state["jump"] >= 0:
         before = state["jump"]
         state["jump"] += dt
         if before < _CROUCH + _FLIGHT <= state["jump"]:
             gait.land(state["feet"], gait.BodyPose(state["x"], state["z"], state["yaw"], state["speed"], 0.0))
-        if state["jump"] >= whole:
+        if state["jump"] >= duration:
             state["jump"] = -1.0
-    elif "jump" in doing.acts and state["weights"].get("jump", 0.0) > 0.6:
+    elif "jump" in action.acts and state["weights"].get("jump", 0.0) > 0.6:
         state["jump"] = 0.0
 
 
@@ -217,11 +220,11 @@ def _at(jump: float, values: tuple[float, ...]) -> float:
 def _blend(state: dict[str, Any]) -> Angles:
     moment = ActionMoment(state["t"], state["feet"]["phase"], state["speed"])
     weights: dict[str, float] = state["weights"]
-    whole = {name: weight for name, weight in weights.items() if name not in UPPER}
-    total = sum(whole.values())
+    base = {name: weight for name, weight in weights.items() if name not in UPPER}
+    total = sum(base.values())
     if total <= 1e-6:
-        whole, total = {"stand": 1.0}, 1.0
-    pose = body.blend(*((POSES[name](moment), weight / total) for name, weight in whole.items()))
+        base, total = {"stand": 1.0}, 1.0
+    pose = body.blend(*((POSES[name](moment), weight / total) for name, weight in base.items()))
     upper = {name: weight for name, weight in weights.items() if name in UPPER}
     total = sum(upper.values())
     if total > 0:
@@ -232,33 +235,33 @@ def _blend(state: dict[str, Any]) -> Angles:
     return pose
 
 
-def _pose(state: dict[str, Any], wanted: gait.Gait, dt: float) -> dict[str, Any]:
+def _pose(state: dict[str, Any], current_gait: gait.Gait, dt: float) -> dict[str, Any]:
     angles = _blend(state)
     air, bend, arms = _height(state["jump"])
-    for name, more in (("left_raise", 1.7 * arms), ("right_raise", 1.7 * arms), ("pitch", 0.35 * bend)):
-        angles[name] += more
-    left, _, forward = body.turned(state["yaw"])
+    for name, amount in (("left_raise", 1.7 * arms), ("right_raise", 1.7 * arms), ("pitch", 0.35 * bend)):
+        angles[name] += amount
+    left, _, forward = body.rotated_axes(state["yaw"])
     height = body.HIP_HEIGHT + air - angles["down"] - 0.26 * bend
     pelvis = along((state["x"], height, state["z"]), left, angles["aside"])
     pelvis = along(pelvis, forward, -angles["back"] - 0.08 * bend)
     if air > 0:
         gait.gather(state["feet"], gait.BodyPose(state["x"], state["z"], state["yaw"], state["speed"], 0.0))
-    set_down = gait.ankles(state["feet"], wanted, air)
-    pelvis = _sunk(state, pelvis, gait.ceiling(body.hips(pelvis, state["yaw"], angles), set_down), dt, air)
+    feet = gait.ankles(state["feet"], current_gait, air)
+    pelvis = _lower(state, pelvis, gait.ceiling(body.hips(pelvis, state["yaw"], angles), feet), dt, air)
     joints = body.torso(pelvis, state["yaw"], angles)
     for side, hip in body.hips(pelvis, state["yaw"], angles).items():
-        foot = set_down[side]
+        foot = feet[side]
         knee, ankle = body.knee(hip, foot["ankle"], along(foot["forward"], forward, 1.0))
         joints |= {f"{side}_hip": hip, f"{side}_knee": knee, f"{side}_ankle": ankle,
                    f"{side}_toe": along(foot["toe"], body.between(foot["ankle"], ankle), 1.0)}  # fmt: skip
     return {
         "root": {"position": _rounded(pelvis), "yaw": round(state["yaw"], 4)},
         "joints": {name: _rounded(joints[name]) for name in body.JOINTS},
-        "contacts": {side: set_down[side]["planted"] for side in body.SIDES},
+        "contacts": {side: feet[side]["planted"] for side in body.SIDES},
     }
 
 
-def _sunk(state: dict[str, Any], pelvis: Vector, excess: float, dt: float, air: float) -> Vector:
+def _lower(state: dict[str, Any], pelvis: Vector, excess: float, dt: float, air: float) -> Vector:
     """Lower the pelvis for every planted foot to be in reach: down at once, up again smoothly."""
     eased = state["sink"] + (excess - state["sink"]) * (1 - math.exp(-dt / 0.09))
     state["sink"] = max(excess, eased) if air <= 0 else 0.0

@@ -13,10 +13,10 @@ from sixfold.engines.live.world import navigation, prompt_parser, terrain
 from sixfold.engines.live.world.renderer import RenderedView
 
 WIDTH, HEIGHT = 480, 270
-_STILL = 2  # a single picture is this many times as large
-_STEP_SECONDS = 0.25  # of a single run
+_STILL_SCALE = 2  # of single images
+_STEP_SECONDS = 0.25  # of single runs
 _QUALITY = 82
-_KEPT = 2  # lands that stay built
+_CACHED_VIEWS = 2
 _DEFAULT = "a meadow by a lake, hills behind it, a clear day"
 
 
@@ -32,7 +32,7 @@ class WorldEngine:
     def run(self, task: Task, context: Context) -> Result:
         """Return the view after `steps` steps with `keys` held."""
         prompt = str(task.inputs.get("prompt") or _DEFAULT)
-        view = self._view(prompt, _STILL)
+        view = self._view(prompt, _STILL_SCALE)
         context.progress(0.5)
         state = navigation.begin(view.land, prompt)
         keys = tuple(key for key in str(task.inputs.get("keys") or "").lower() if key in "wasd")
@@ -65,9 +65,9 @@ class WorldEngine:
         key = (prompt, scale)
         if key not in self._views:
             self._views[key] = RenderedView(
-                terrain.build(prompt_parser.read(prompt)), WIDTH * scale, HEIGHT * scale
+                terrain.build(prompt_parser.parse(prompt)), WIDTH * scale, HEIGHT * scale
             )
-            while len(self._views) > _KEPT:
+            while len(self._views) > _CACHED_VIEWS:
                 self._views.popitem(last=False)
         self._views.move_to_end(key)
         return self._views[key]

@@ -114,8 +114,8 @@ def _spot(land: WorldTerrain) -> tuple[float, float, float]:
     facing = np.sin(angles) * land.sun[0] + np.cos(angles) * land.sun[2]
     # Light from the side and slightly from the front looks best.
     sunward = -0.35 * np.abs(facing - 0.45)
-    light = land.colour.mean(-1)[zs.astype(int) % SIZE, xs.astype(int) % SIZE][..., :8].mean(-1)
-    bright = np.minimum(light / max(float(land.colour.mean()), 1e-3), 1.15)
+    light = land.color.mean(-1)[zs.astype(int) % SIZE, xs.astype(int) % SIZE][..., :8].mean(-1)
+    bright = np.minimum(light / max(float(land.color.mean()), 1e-3), 1.15)
     tree_row, tree_column = land.trees[:, 1].astype(int) % SIZE, land.trees[:, 0].astype(int) % SIZE
     crowded = np.zeros((SIZE, SIZE), bool)
     for dz in range(-3, 4):

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Colour = NDArray[Any]  # three floats from 0 to 1
+Color = NDArray[Any]  # three floats from 0 to 1
 
 _TABLES = tomllib.loads((Path(__file__).parent / "lands.toml").read_text("utf-8"))
 _SEA = [36, 84, 108]
@@ -28,29 +28,29 @@ class WorldSpec:
     hour: Mapping[str, Any]
     weather: Mapping[str, Any]
 
-    def colour(self, name: str) -> Colour:
-        """A colour of the land or of the hour, greyed and darkened by the weather where it is the sky's."""
+    def color(self, name: str) -> Color:
+        """Return a color of the land or the hour; the weather desaturates and darkens those of the hour."""
         if name in self.land or name == "sea":
-            return _colour(self.land.get(name, _SEA))
-        colour = _colour(self.hour[name])
+            return _color(self.land.get(name, _SEA))
+        color = _color(self.hour[name])
         grey, dark = self.weather.get("grey", 0.0), self.weather.get("dark", 0.0)
-        mean = float(colour.mean()) * 0.92
-        return (colour * (1 - grey) + np.array([0.97, 1.0, 1.04], np.float32) * (mean * grey)) * (1 - dark)
+        mean = float(color.mean()) * 0.92
+        return (color * (1 - grey) + np.array([0.97, 1.0, 1.04], np.float32) * (mean * grey)) * (1 - dark)
 
 
-def _colour(rgb: list[int]) -> Colour:
+def _color(rgb: list[int]) -> Color:
     return np.array(rgb, np.float32) / 255
 
 
 @lru_cache(maxsize=64)
-def read(prompt: str) -> WorldSpec:
-    """What a prompt asks for; a clear day on a meadow where it says nothing of it."""
+def parse(prompt: str) -> WorldSpec:
+    """Return the world of a prompt; the default is a clear day on a meadow."""
     text = " ".join(prompt.lower().split())
-    land, hour, weather = (_found(_TABLES[table], text) for table in ("lands", "hours", "weathers"))
+    land, hour, weather = (_best_match(_TABLES[table], text) for table in ("lands", "hours", "weathers"))
     return WorldSpec(text, land, hour, weather)
 
 
-def _found(table: Mapping[str, Any], text: str) -> Mapping[str, Any]:
+def _best_match(table: Mapping[str, Any], text: str) -> Mapping[str, Any]:
     """Return the entry with the most words in the text: the last of equals, or the first without matches."""
     counts = {name: len(set(re.findall(rf"\b(?:{row['words']})\b", text))) for name, row in table.items()}
     best = max(reversed(counts), key=lambda name: counts[name])

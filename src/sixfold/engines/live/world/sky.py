@@ -26,37 +26,38 @@ class Sky:
     band: Field
     clouds: Field
 
-    def look(self, columns: Field, rows: Field, seconds: float) -> Field:
-        """The sky at band coordinates: columns of a screen's width, rows of its height."""
+    def render(self, columns: Field, rows: Field, seconds: float) -> Field:
+        """Return the sky at the band coordinates of the screen's columns and rows."""
         xs = np.broadcast_to(columns[None, :] % ROUND, (len(rows), len(columns))).astype(np.float32)
         ys = np.broadcast_to(rows[:, None], xs.shape).astype(np.float32)
         start = float(xs[0, 0])
-        xs = np.where(xs < start - 1, xs + ROUND, xs)  # no seam within one view
-        seen = cv2.remap(self.band, xs, ys, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+        # Keep the columns ascending across the seam.
+        xs = np.where(xs < start - 1, xs + ROUND, xs)
+        background = cv2.remap(self.band, xs, ys, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
         drifted = (xs - start) + np.float32((start + seconds * _DRIFT) % ROUND)
-        cover = cv2.remap(self.clouds, drifted, ys, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
-        return seen * (1 - cover[..., 3:]) + cover[..., :3]
+        clouds = cv2.remap(self.clouds, drifted, ys, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+        return background * (1 - clouds[..., 3:]) + clouds[..., :3]
 
 
 def build(place: WorldSpec, sun: Field) -> Sky:
     """Build the sky of a world."""
     rise = np.linspace(1, 0, TALL, dtype=np.float32)
-    middle, low = place.colour("middle"), place.colour("horizon")
+    middle, low = place.color("middle"), place.color("horizon")
     upper = np.clip((rise - 0.28) / 0.72, 0, 1)[:, None] ** 0.8
     lower = np.clip(rise / 0.28, 0, 1)[:, None] ** 0.62
     column = np.where(
         rise[:, None] > 0.28,
-        middle * (1 - upper) + place.colour("zenith") * upper,
+        middle * (1 - upper) + place.color("zenith") * upper,
         low * (1 - lower) + middle * lower,
     )
     band = np.repeat(column[:, None], ROUND, 1).astype(np.float32)
     _stars(place, band)
     near = _glow(place, band, sun)
     clouds = _clouds(place, near)
-    return Sky(_padded(np.clip(band, 0, 1)), _padded(clouds))
+    return Sky(_pad(np.clip(band, 0, 1)), _pad(clouds))
 
 
-def _padded(band: Field) -> Field:
+def _pad(band: Field) -> Field:
     return np.ascontiguousarray(np.concatenate([band, band, band[:, :_PAD]], 1), dtype=np.float32)
 
 
@@ -86,7 +87,7 @@ def _glow(place: WorldSpec, band: Field, sun: Field) -> Field:
     away = np.sqrt(xs**2 + ys**2 * 1.15)
     clear = float(place.weather["sun"])
     moon = bool(place.hour.get("stars"))
-    glow = place.colour("glow")
+    glow = place.color("glow")
     wide = np.exp(-away / (120 if not moon else 70)) * (0.55 if not moon else 0.28) * clear
     disc = np.clip(9.0 - away, 0, 1) * clear * (clear > 0.4)
     band += wide[..., None] * (glow - band * 0.4)
@@ -112,8 +113,8 @@ def _clouds(place: WorldSpec, near: Field) -> Field:
     thick = np.clip((body - edge) / 0.5, 0, 1)
     alpha = thick * thick * (3 - 2 * thick) * (0.42 + 0.58 * min(1.0, cover + 0.25)) * np.clip(rise * 9, 0, 1)
     lit = np.clip(0.62 + (body - above) * 0.9 + near * 0.5, 0.25, 1.2)
-    bright = place.colour("light") * 0.55 + place.colour("horizon") * 0.5
-    dark = place.colour("shade") * 0.75 + place.colour("middle") * 0.25
-    colour = dark * (1 - lit[..., None]) + bright * lit[..., None]
-    colour = np.clip(colour + near[..., None] * place.colour("glow") * 0.22, 0, 1)
-    return np.concatenate([colour * alpha[..., None], alpha[..., None]], 2).astype(np.float32)
+    bright = place.color("light") * 0.55 + place.color("horizon") * 0.5
+    dark = place.color("shade") * 0.75 + place.color("middle") * 0.25
+    color = dark * (1 - lit[..., None]) + bright * lit[..., None]
+    color = np.clip(color + near[..., None] * place.color("glow") * 0.22, 0, 1)
+    return np.concatenate([color * alpha[..., None], alpha[..., None]], 2).astype(np.float32)

@@ -30,7 +30,7 @@ class WorldTerrain:
 
     place: WorldSpec
     height: Field
-    colour: Field
+    color: Field
     steep: Field
     water: float
     trees: Field
@@ -49,14 +49,14 @@ def build(place: WorldSpec) -> WorldTerrain:
     steep = np.hypot(slope_x, slope_z)
     sun = _sun(place)
     trees = _trees(place, height, steep, water)
-    colour = _colours(place, height, steep, water)
+    color = _ground_color(place, height, steep, water)
     light = _light(place, height, (slope_x, slope_z), sun)
-    shaded = cv2.multiply(colour, light)
+    shaded = cv2.multiply(color, light)
     _shade_below(shaded, trees, place)
     # Tone mapping keeps the colors of bright ground.
     exposed = 1 - np.exp(-1.4 * shaded)
     return WorldTerrain(
-        place, height, exposed.astype(np.float32), steep, water, _lit(trees, light, place), sun
+        place, height, exposed.astype(np.float32), steep, water, _with_light(trees, light, place), sun
     )
 
 
@@ -110,33 +110,33 @@ def _sun(place: WorldSpec) -> Field:
     return np.array([np.sin(angle) * flat, np.sin(rise * np.pi / 2), np.cos(angle) * flat], np.float32)
 
 
-def _colours(place: WorldSpec, height: Field, steep: Field, water: float) -> Field:
+def _ground_color(place: WorldSpec, height: Field, steep: Field, water: float) -> Field:
     """Return the color of the ground without light."""
     land = place.land
     span = max(float(height.max()) - max(water, 0.0), 1.0)
     share = np.clip((height - max(water, 0.0)) / span, 0, 1)
     patch = np.clip(0.5 + 0.55 * _tile(place, "patches", 16, 6), 0, 1)
-    ground = _mix(place.colour("low"), place.colour("high"), np.clip(share * 1.3 + (patch - 0.5) * 0.9, 0, 1))
+    ground = _mix(place.color("low"), place.color("high"), np.clip(share * 1.3 + (patch - 0.5) * 0.9, 0, 1))
     ground *= (0.86 + 0.28 * patch)[..., None]
-    rock = place.colour("rock") * (0.8 + 0.4 * _banded(place, height))[..., None]
+    rock = place.color("rock") * (0.8 + 0.4 * _strata(place, height))[..., None]
     ground = _over(ground, rock, np.clip((steep - 0.62) / 0.35 + (patch - 0.5) * 0.5, 0, 1))
     if land["water"] > 0:
         shore = np.clip(1 - (height - water) / (0.9 + 1.4 * patch), 0, 1) * (steep < 0.9)
-        ground = _over(ground, np.broadcast_to(place.colour("shore"), ground.shape), shore)
+        ground = _over(ground, np.broadcast_to(place.color("shore"), ground.shape), shore)
         deep = np.clip((water - height) / 4.5, 0, 1)
-        ground = _over(ground, np.broadcast_to(place.colour("sea"), ground.shape), deep)
+        ground = _over(ground, np.broadcast_to(place.color("sea"), ground.shape), deep)
     if "snowline" in land:
-        lies = np.clip(
+        snow = np.clip(
             (share - land["snowline"]) / 0.10 + (patch - 0.5) * 1.3 + (0.25 if land["snowline"] == 0 else 0),
             0,
             1,
         )
-        lies *= np.clip(1.35 - steep * (0.75 if land["snowline"] == 0 else 0.95), 0, 1) * (height > water)
-        ground = _over(ground, np.broadcast_to(np.array([0.93, 0.95, 0.98], np.float32), ground.shape), lies)
+        snow *= np.clip(1.35 - steep * (0.75 if land["snowline"] == 0 else 0.95), 0, 1) * (height > water)
+        ground = _over(ground, np.broadcast_to(np.array([0.93, 0.95, 0.98], np.float32), ground.shape), snow)
     return ground.astype(np.float32)
 
 
-def _banded(place: WorldSpec, height: Field) -> Field:
+def _strata(place: WorldSpec, height: Field) -> Field:
     """Return the pattern of rock strata."""
     bend = _tile(place, "layers", 8, 3) * 5
     return (0.5 + 0.5 * np.sin(height * 0.9 + bend) * np.cos(height * 0.37 + bend)).astype(np.float32)
@@ -150,15 +150,15 @@ def _light(place: WorldSpec, height: Field, slopes: tuple[Field, Field], sun: Fi
     open_sky = np.clip(
         1 + (height - cv2.blur(height, (31, 31), borderType=cv2.BORDER_REFLECT)) / 26, 0.55, 1.15
     )
-    lit = facing * _unshadowed(height, sun) * np.float32(place.weather["sun"])
+    lit = facing * _sun_visibility(height, sun) * np.float32(place.weather["sun"])
     boost = 1.0 / max(float(sun[1]), 0.42) ** 0.55
-    direct = place.colour("light")[None, None] * (lit * boost)[..., None]
-    return (direct * 1.12 + place.colour("shade")[None, None] * (0.74 * open_sky)[..., None]).astype(
+    direct = place.color("light")[None, None] * (lit * boost)[..., None]
+    return (direct * 1.12 + place.color("shade")[None, None] * (0.74 * open_sky)[..., None]).astype(
         np.float32
     )
 
 
-def _unshadowed(height: Field, sun: Field) -> Field:
+def _sun_visibility(height: Field, sun: Field) -> Field:
     """Return 1 where the sun reaches the ground, 0 in shadow."""
     flat = float(np.hypot(sun[0], sun[2]))
     small = cv2.resize(height, (SIZE // 2, SIZE // 2), interpolation=cv2.INTER_AREA)
@@ -191,8 +191,8 @@ def _trees(place: WorldSpec, height: Field, steep: Field, water: float) -> Field
     groves = 0.5 + 0.8 * _tile(place, "groves", 8, 4)[row, column]
     land = place.land
     top = water + (float(height.max()) - max(water, 0.0)) * land["treeline"]
-    here = height[row, column]
-    grows = (here > water + 1.2) & (here < top) & (steep[row, column] < 0.62)
+    heights = height[row, column]
+    grows = (heights > water + 1.2) & (heights < top) & (steep[row, column] < 0.62)
     grows &= rng.random(len(spots), np.float32) < np.clip(
         land["trees"] * (groves * 1.5 if land["trees"] < 0.9 else 0.6 + groves), 0, 0.9
     )
@@ -201,19 +201,19 @@ def _trees(place: WorldSpec, height: Field, steep: Field, water: float) -> Field
     return np.stack([spots[:, 0], spots[:, 1], size, kinds], 1)[grows].astype(np.float32)
 
 
-def _lit(trees: Field, light: Field, place: WorldSpec) -> Field:
+def _with_light(trees: Field, light: Field, place: WorldSpec) -> Field:
     """Add the light at each tree as the fifth column, 1 in full light."""
     rows, columns = trees[:, 1].astype(np.int32) % SIZE, trees[:, 0].astype(np.int32) % SIZE
-    full = float((place.colour("light") * 1.12 * place.weather["sun"] + place.colour("shade") * 0.8).mean())
+    full = float((place.color("light") * 1.12 * place.weather["sun"] + place.color("shade") * 0.8).mean())
     share = np.clip(light[rows, columns].mean(-1) / max(full, 1e-3), 0.45, 1.1)
     return np.concatenate([trees, share[:, None]], 1).astype(np.float32)
 
 
-def _shade_below(colour: Field, trees: Field, place: WorldSpec) -> None:
+def _shade_below(color: Field, trees: Field, place: WorldSpec) -> None:
     """Darken the ground around the foot of each tree and in forests."""
     crowns = np.zeros((SIZE, SIZE), np.float32)
     np.add.at(crowns, ((trees[:, 1].astype(np.int32)) % SIZE, trees[:, 0].astype(np.int32) % SIZE), 1.0)
     near = cv2.GaussianBlur(crowns, (0, 0), 1.6) * 16
     wide = cv2.GaussianBlur(crowns, (0, 0), 7) * 26
     dark = np.clip(near * 0.5 + wide * 0.25, 0, 0.55) * np.float32(0.5 + 0.5 * place.weather["sun"])
-    colour *= (1 - dark)[..., None]
+    color *= (1 - dark)[..., None]

@@ -25,13 +25,13 @@ def draw(place: WorldSpec) -> list[list[Field]]:
     """Return the image pyramid of each variant, as premultiplied RGBA down to a few pixels."""
     kind = str(place.land["tree"])
     light = (
-        place.colour("light") * np.float32(0.80 * place.weather["sun"] + 0.06) + place.colour("shade") * 0.40
+        place.color("light") * np.float32(0.80 * place.weather["sun"] + 0.06) + place.color("shade") * 0.40
     )
     pyramids: list[list[Field]] = []
     for number in range(VARIANTS):
         rng = noise.stream("live", "tree", kind, number)
         canvas = np.zeros((_TALL, _WIDE, 4), np.float32)
-        _DRAWN[kind](canvas, rng, number)
+        _DRAW_FUNCTIONS[kind](canvas, rng, number)
         canvas[..., :3] *= light[None, None]
         levels: list[Field] = [canvas]
         while levels[-1].shape[0] > 4:
@@ -45,7 +45,7 @@ def draw(place: WorldSpec) -> list[list[Field]]:
     return pyramids
 
 
-def _dab(canvas: Field, x: float, y: float, size: tuple[float, float], colour: Any) -> None:
+def _blob(canvas: Field, x: float, y: float, size: tuple[float, float], color: Any) -> None:
     """Draw a soft blob of leaves over the canvas."""
     wide, tall = size
     left, right = max(0, int(x - wide)), min(_WIDE, int(x + wide) + 1)
@@ -56,7 +56,7 @@ def _dab(canvas: Field, x: float, y: float, size: tuple[float, float], colour: A
     away = ((xs - x) / wide) ** 2 + ((ys - y) / tall) ** 2
     alpha = np.clip((1 - away) * 3.2, 0, 1)[..., None].astype(np.float32)
     part = canvas[top:bottom, left:right]
-    part[..., :3] = part[..., :3] * (1 - alpha) + np.asarray(colour, np.float32) * alpha
+    part[..., :3] = part[..., :3] * (1 - alpha) + np.asarray(color, np.float32) * alpha
     part[..., 3:] = part[..., 3:] * (1 - alpha) + alpha
 
 
@@ -74,16 +74,16 @@ def _trunk(canvas: Field, top: float, width: float, lean: float = 0.0) -> None:
 def _crown(canvas: Field, rng: np.random.Generator, leaf: Any, count: int = 760) -> None:
     """Draw a round crown of clumps, darker below and inside."""
     clumps = [(96 + rng.normal(0, 30), 92 + rng.normal(0, 30), 26 + rng.random() * 18) for _ in range(11)]
-    dabs: list[tuple[float, float, float, float]] = []
+    blobs: list[tuple[float, float, float, float]] = []
     for _ in range(count):
         cx, cy, radius = clumps[int(rng.integers(0, len(clumps)))]
         angle, reach = rng.random() * 2 * np.pi, radius * np.sqrt(rng.random())
         x, y = cx + np.cos(angle) * reach, cy + np.sin(angle) * reach * 0.85
         light = 0.55 + 0.55 * (cy + radius - y) / (2 * radius) + 0.28 * (150 - y) / 120 + 0.10 * (x - 96) / 70
-        dabs.append((light, x, y, 3.4 + rng.random() * 4.6))
-    dabs.sort()
-    for light, x, y, size in dabs:
-        _dab(
+        blobs.append((light, x, y, 3.4 + rng.random() * 4.6))
+    blobs.sort()
+    for light, x, y, size in blobs:
+        _blob(
             canvas,
             x,
             y,
@@ -115,9 +115,9 @@ def _needles(canvas: Field, rng: np.random.Generator, leaf: Any, snow: float) ->
             x = 96 + side * wide
             droop = abs(side) * wide * 0.26
             tint = np.asarray(leaf) * (0.62 + 0.5 * share + 0.18 * side + 0.22 * rng.random())
-            _dab(canvas, x, y + droop + rng.normal(0, 2.5), (5 + wide * 0.10, 5.0), tint)
+            _blob(canvas, x, y + droop + rng.normal(0, 2.5), (5 + wide * 0.10, 5.0), tint)
             if snow and rng.random() < snow:
-                _dab(canvas, x, y + droop - 4, (4 + wide * 0.09, 2.9), (0.92, 0.94, 0.98))
+                _blob(canvas, x, y + droop - 4, (4 + wide * 0.09, 2.9), (0.92, 0.94, 0.98))
 
 
 def _conifer(canvas: Field, rng: np.random.Generator, _number: int) -> None:
@@ -141,7 +141,7 @@ def _palm(canvas: Field, rng: np.random.Generator, number: int) -> None:
             tint = np.asarray(_LEAVES["palm"]) * (
                 0.75 + 0.45 * np.sin(angle).clip(0, 1) + 0.18 * rng.random()
             )
-            _dab(canvas, x, y, (5.2 - 3.4 * share, 4.6 - 2.4 * share), tint)
+            _blob(canvas, x, y, (5.2 - 3.4 * share, 4.6 - 2.4 * share), tint)
 
 
 def _cactus(canvas: Field, rng: np.random.Generator, number: int) -> None:
@@ -155,13 +155,13 @@ def _cactus(canvas: Field, rng: np.random.Generator, number: int) -> None:
                     0.72 + 0.4 * (column - x + wide) / (2 * wide) + 0.09 * (column % 5 == 0)
                 )
                 canvas[y, column, 3] = 1
-        _dab(canvas, x, top, (13 if not side else 9, 10), leaf * 1.02)
+        _blob(canvas, x, top, (13 if not side else 9, 10), leaf * 1.02)
         if side:
             for step in range(12):
-                _dab(canvas, x + side * step * 3, low, (8, 8), leaf * 0.85)
+                _blob(canvas, x + side * step * 3, low, (8, 8), leaf * 0.85)
 
 
-_DRAWN: dict[str, Callable[[Field, np.random.Generator, int], None]] = {
+_DRAW_FUNCTIONS: dict[str, Callable[[Field, np.random.Generator, int], None]] = {
     "broadleaf": _broadleaf,
     "autumn": _autumn,
     "conifer": _conifer,
