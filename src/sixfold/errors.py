@@ -1,4 +1,4 @@
-"""Every error that Sixfold raises on purpose, as one tree.
+"""All errors that Sixfold raises intentionally, as one tree.
 
     SixfoldError                 500  internal_error
     ├── BadRequest               400  bad_request
@@ -8,7 +8,7 @@
     ├── Unauthenticated          401  invalid_api_key
     ├── InsufficientCredits      402  insufficient_credits
     ├── Forbidden                403  forbidden
-    │   └── SignInAgain          403  sign_in_again        (a session's sign-in is too old for this)
+    │   └── SignInAgain          403  sign_in_again        (the session's login is too old for this)
     ├── NotFound                 404  not_found
     │   ├── UnknownModel         404  model_not_found
     │   └── UnknownService       404  unknown_service
@@ -28,16 +28,16 @@
     ├── FetchRefused             400  fetch_refused        (a user's URL that may not be fetched)
     ├── FetchFailed              400  fetch_failed         (a user's URL that could not be fetched)
     ├── EngineFailed             502  generation_failed
-    ├── UpstreamRefused          any  upstream_refused     (a model server's own answer to a request)
+    ├── UpstreamRefused          any  upstream_refused     (a model server's own error response)
     │   └── TooLong              any  context_length_exceeded
     ├── EngineUnavailable        503  engine_unavailable
     ├── NotConfigured            503  not_configured
     ├── ShuttingDown             503  shutting_down
     ├── TooManyConnections       503  too_many_connections
-    └── StoreFailed              503  storage_unavailable  (the database or the disk refuses)
+    └── StoreFailed              503  storage_unavailable  (the database or the disk fails)
 
-The docstring is the default message; the status and the code sit on the class. A face translates
-them into its dialect, and nothing below the faces knows HTTP.
+The docstring is the default message; status and code are class attributes. Each API translates them into its
+own format; code below the APIs does not depend on HTTP.
 """
 
 from __future__ import annotations
@@ -47,12 +47,14 @@ from dataclasses import dataclass
 
 
 class SixfoldError(Exception):
-    """Something went wrong inside the server."""
+    """Internal server error."""
 
     status = 500
     code = "internal_error"
-    retry_after = 0  # seconds until it is worth asking again; 0: nobody knows
-    permanent = False  # whether the same request fails until somebody changes this installation
+    # Seconds after which to try again, or 0 if unknown.
+    retry_after = 0
+    # Whether the same request fails until the configuration changes.
+    permanent = False
 
     def __init__(self, message: str = "") -> None:
         self.message = message or (type(self).__doc__ or "").strip().splitlines()[0]
@@ -68,7 +70,7 @@ class BadRequest(SixfoldError):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One input that was refused: its name, why, and a machine-readable kind."""
+    """An invalid input: its name, the reason, and a machine-readable kind."""
 
     input: str
     message: str
@@ -86,7 +88,7 @@ class InvalidInput(BadRequest):
 
     @classmethod
     def of(cls, name: str, sentence: str, kind: str = "value") -> InvalidInput:
-        """The refusal of one input."""
+        """Return the error for one input."""
         return cls([Problem(name, sentence, kind)])
 
 
@@ -97,7 +99,7 @@ class InputTooLarge(BadRequest):
 
 
 class UnpricedModel(BadRequest):
-    """This model is paid for and has no price here."""
+    """This model has no price on this server."""
 
     code = "unpriced_model"
 
@@ -117,19 +119,19 @@ class InsufficientCredits(SixfoldError):
 
 
 class Forbidden(SixfoldError):
-    """This key may not do that."""
+    """This key is not allowed to do this."""
 
     status = 403
     code = "forbidden"
 
 
 class SignInAgain(Forbidden):
-    """This needs a sign-in of the last 10 minutes: sign in again, then repeat it. Nothing was changed."""
+    """This requires a sign-in within the last 10 minutes: sign in and try again. Nothing was changed."""
 
     code = "sign_in_again"
 
     def __init__(self, page: str = "") -> None:
-        """`page` is where the person was, to return to."""
+        """`page` is the page to return to."""
         super().__init__()
         self.page = page
 
@@ -142,13 +144,13 @@ class NotFound(SixfoldError):
 
 
 class UnknownModel(NotFound):
-    """There is no such model"""
+    """Model not found"""
 
     code = "model_not_found"
 
 
 class UnknownService(NotFound):
-    """There is no such service"""
+    """Service not found"""
 
     code = "unknown_service"
 
@@ -161,7 +163,7 @@ class MethodNotAllowed(SixfoldError):
 
 
 class Conflict(SixfoldError):
-    """The request conflicts with what is there."""
+    """The request conflicts with the current state."""
 
     status = 409
     code = "conflict"
@@ -194,7 +196,7 @@ class TooLarge(SixfoldError):
 
 
 class UnsupportedMedia(SixfoldError):
-    """This kind of content is not accepted here."""
+    """This content type is not supported."""
 
     status = 415
     code = "unsupported_media"
@@ -224,7 +226,7 @@ class TooManyUnfinishedRequests(TooManyRequests):
 
 
 class TooManyStreams(TooManyRequests):
-    """This account has too many streams open."""
+    """This account has too many open streams."""
 
     code = "too_many_event_streams"
 
@@ -284,7 +286,7 @@ class TooLong(UpstreamRefused):
 
 
 class EngineUnavailable(SixfoldError):
-    """No engine on this server can do this."""
+    """No engine on this server supports this request."""
 
     status = 503
     permanent = True
@@ -292,7 +294,7 @@ class EngineUnavailable(SixfoldError):
 
 
 class NotConfigured(SixfoldError):
-    """This is not set up on this server."""
+    """This feature is not configured on this server."""
 
     status = 503
     permanent = True
@@ -300,7 +302,7 @@ class NotConfigured(SixfoldError):
 
 
 class ShuttingDown(SixfoldError):
-    """The server is shutting down; ask again in a moment."""
+    """The server is shutting down; try again in a moment."""
 
     status = 503
     code = "shutting_down"
@@ -308,7 +310,7 @@ class ShuttingDown(SixfoldError):
 
 
 class TooManyConnections(SixfoldError):
-    """The server has too many connections; ask again in a moment."""
+    """The server has too many connections; try again in a moment."""
 
     status = 503
     code = "too_many_connections"
@@ -316,7 +318,7 @@ class TooManyConnections(SixfoldError):
 
 
 class StoreFailed(SixfoldError):
-    """The server cannot reach its storage right now; nothing was changed."""
+    """The server cannot reach its storage; nothing was changed."""
 
     status = 503
     code = "storage_unavailable"

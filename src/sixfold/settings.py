@@ -27,11 +27,11 @@ AREAS = ("media", "gateway", "imagekit", "memory", "hosting", "workflows")
 _ORIGIN = re.compile(r"https?://[^/\s@?#]+/?")
 _BASE = re.compile(r"https?://[^\s@?#{}]+")
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9_-]*[A-Za-z0-9])?)*\.?")
-_MOST_PROBE_HOSTS = 16
+_MAX_PROBE_HOSTS = 16
 _DATABASE = re.compile(r"(sqlite:)?|postgres(ql)?://.+")
 _TABLES = frozenset({"prices", "gateway", "engines", "buckets", "deposits"})
 PROVIDER_KEYS = ("fal_key", "replicate_api_token", "openai_api_key", "anthropic_api_key", "hf_token")
-_KNOWN_AS = {"otel_endpoint": "OTEL_EXPORTER_OTLP_ENDPOINT", **{name: name.upper() for name in PROVIDER_KEYS}}
+_ALIASES = {"otel_endpoint": "OTEL_EXPORTER_OTLP_ENDPOINT", **{name: name.upper() for name in PROVIDER_KEYS}}
 
 
 # Settings that name a server, each with an example.
@@ -43,7 +43,7 @@ _ORIGINS: Mapping[str, str] = {
     "otel_endpoint": "http://127.0.0.1:4318",
 }
 # Minimum of durations that must not be 0.
-_SOME = 0.001
+_MIN_DURATION = 0.001
 _BOUNDS: Mapping[str, tuple[float, float]] = {
     "port": (0, 65535),
     "comfyui_port": (0, 65535),
@@ -55,14 +55,14 @@ _BOUNDS: Mapping[str, tuple[float, float]] = {
     "graph_nodes": (1, math.inf),
     "graph_free_runs": (1, math.inf),
     "graph_values": (1, math.inf),
-    "lease_seconds": (_SOME, math.inf),
-    "run_limit_seconds": (_SOME, math.inf),
-    "graph_limit_seconds": (_SOME, math.inf),
-    "training_limit_seconds": (_SOME, math.inf),
-    "queue_ttl": (_SOME, math.inf),
-    "fetch_seconds": (_SOME, math.inf),
-    "fetch_film_seconds": (_SOME, math.inf),
-    "blob_seconds": (_SOME, math.inf),
+    "lease_seconds": (_MIN_DURATION, math.inf),
+    "run_limit_seconds": (_MIN_DURATION, math.inf),
+    "graph_limit_seconds": (_MIN_DURATION, math.inf),
+    "training_limit_seconds": (_MIN_DURATION, math.inf),
+    "queue_ttl": (_MIN_DURATION, math.inf),
+    "fetch_seconds": (_MIN_DURATION, math.inf),
+    "fetch_film_seconds": (_MIN_DURATION, math.inf),
+    "blob_seconds": (_MIN_DURATION, math.inf),
 }
 
 
@@ -203,7 +203,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         self._check_numbers()
-        self._check_ways_out()
+        self._check_origins_and_keys()
         self._check_space_endpoint()
         self._check_issuer()
         self._check_probe_hosts()
@@ -214,25 +214,25 @@ class Settings:
             )
         unknown = set(self.areas) - set(AREAS)
         if unknown:
-            raise InvalidSetting(f"areas has {sorted(unknown)[0]!r}; the areas are {', '.join(AREAS)}")
+            raise InvalidSetting(f"areas has an unknown entry {sorted(unknown)[0]!r}; use {', '.join(AREAS)}")
         if not 0 <= self.blob_link_seconds <= MAX_LINK_SECONDS:
             raise InvalidSetting(f"blob_link_seconds must be 0 to {MAX_LINK_SECONDS}, a week")
         if self.failpoints and not self.testing:
-            raise InvalidSetting("SIXFOLD_FAILPOINTS is for tests: it needs SIXFOLD_TESTING=1")
+            raise InvalidSetting("SIXFOLD_FAILPOINTS is for tests and requires SIXFOLD_TESTING=1")
 
-    def _check_ways_out(self) -> None:
+    def _check_origins_and_keys(self) -> None:
         for name, example in _ORIGINS.items():
             value = getattr(self, name)
             if value != Settings.__dataclass_fields__[name].default and not _ORIGIN.fullmatch(value):
                 raise InvalidSetting(f"{name} must be an origin such as {example}, not {value!r}")
         for name in PROVIDER_KEYS:
             if not all("!" <= character <= "~" for character in getattr(self, name)):
-                raise InvalidSetting(f"{name} holds what no key has: a space, or a character beyond ASCII")
+                raise InvalidSetting(f"{name} must not contain spaces or non-ASCII characters")
 
     def _check_probe_hosts(self) -> None:
-        if len(self.probe_hosts) > _MOST_PROBE_HOSTS:
+        if len(self.probe_hosts) > _MAX_PROBE_HOSTS:
             raise InvalidSetting(
-                f"probe_hosts may name at most {_MOST_PROBE_HOSTS} hosts, not {len(self.probe_hosts)}"
+                f"probe_hosts must have at most {_MAX_PROBE_HOSTS} entries (got {len(self.probe_hosts)})"
             )
         for host in self.probe_hosts:
             if len(host) > 253 or not (_HOST.fullmatch(host) or _is_ipv6(host)):
@@ -248,17 +248,17 @@ class Settings:
             raise InvalidSetting("oidc_issuer must be a URL such as https://accounts.example.com")
         plain = not self.oidc_issuer.startswith("https://")
         if plain and urlsplit(self.oidc_issuer).hostname not in LOOPBACK_HOSTS:
-            raise InvalidSetting("oidc_issuer must be https, unless it is on this machine")
+            raise InvalidSetting("oidc_issuer must use https unless it is on this machine")
         if not self.oidc_client_id or not self.oidc_name:
-            raise InvalidSetting("oidc_issuer needs oidc_client_id, which its provider gave, and oidc_name")
+            raise InvalidSetting("oidc_issuer requires oidc_client_id (from the provider) and oidc_name")
 
     def _check_own_hardware(self) -> None:
         table = self.tables.get("prices", {})
         if not isinstance(table, dict):
             raise InvalidSetting("[prices] must be a table")
-        chosen = cast("dict[str, Any]", table).get("own_hardware", "list")
-        if chosen not in ("list", "free"):
-            raise InvalidSetting(f'[prices] own_hardware must be "list" or "free", not {chosen!r}')
+        own_hardware = cast("dict[str, Any]", table).get("own_hardware", "list")
+        if own_hardware not in ("list", "free"):
+            raise InvalidSetting(f'[prices] own_hardware must be "list" or "free", not {own_hardware!r}')
 
     def _check_space_endpoint(self) -> None:
         plain = self.space_endpoint.replace("{owner}", "o").replace("{name}", "n")
@@ -272,9 +272,9 @@ class Settings:
             value = getattr(self, spec.name)
             if not isinstance(value, int | float):
                 continue
-            least, most = _BOUNDS.get(spec.name, (0, math.inf))
-            if not (least <= value <= most) or math.isinf(value):
-                bound = f"at least {least:g}" if most == math.inf else f"{least:g} to {most:g}"
+            low, high = _BOUNDS.get(spec.name, (0, math.inf))
+            if not (low <= value <= high) or math.isinf(value):
+                bound = f"at least {low:g}" if high == math.inf else f"{low:g} to {high:g}"
                 raise InvalidSetting(f"{spec.name} must be {bound}, not {value:g}")
 
     @property
@@ -303,8 +303,8 @@ class Settings:
     @property
     def own_hardware_free(self) -> bool:
         """Whether this installation's own engines and model servers are free of charge."""
-        written = self.tables.get("prices", {}).get("own_hardware", "list")
-        return (self.prices_own_hardware or written) == "free"
+        from_file = self.tables.get("prices", {}).get("own_hardware", "list")
+        return (self.prices_own_hardware or from_file) == "free"
 
     @property
     def graphs_go_to_comfyui(self) -> bool:
@@ -336,8 +336,8 @@ def load(environ: Mapping[str, str] | None = None, **overrides: Any) -> Settings
     """
     env = os.environ if environ is None else environ
     types = {spec.name: str(spec.type) for spec in dataclasses.fields(Settings) if spec.name != "tables"}
-    given = {name: value for name, value in overrides.items() if value is not None}
-    values = {**_from_environment(env, types), **given}
+    explicit = {name: value for name, value in overrides.items() if value is not None}
+    values = {**_from_environment(env, types), **explicit}
     data_dir = Path(values.get("data_dir") or ".sixfold").expanduser().absolute()
     document = _read_config(values.get("config"), data_dir)
     tables = {name: document.pop(name) for name in _TABLES if name in document}
@@ -345,8 +345,8 @@ def load(environ: Mapping[str, str] | None = None, **overrides: Any) -> Settings
         if not isinstance(table, dict):
             raise InvalidSetting(f"[{name}] must be a table, not {table!r}")
     _find_keys(tables.get("gateway"), env)
-    written = {name: value for name, value in document.items() if name not in values}
-    values |= _from_document(written, types)
+    remaining = {name: value for name, value in document.items() if name not in values}
+    values |= _from_document(remaining, types)
     return Settings(**{**values, "data_dir": data_dir, "tables": tables})
 
 
@@ -354,7 +354,7 @@ def _from_environment(env: Mapping[str, str], types: Mapping[str, str]) -> dict[
     """Return the settings with non-empty variables; some have a second, well-known name."""
     values: dict[str, Any] = {}
     for name, kind in types.items():
-        text = env.get(f"SIXFOLD_{name.upper()}") or env.get(_KNOWN_AS.get(name, ""), "")
+        text = env.get(f"SIXFOLD_{name.upper()}") or env.get(_ALIASES.get(name, ""), "")
         if text:
             values[name] = _parse(name, kind, text)
     return values
@@ -378,7 +378,7 @@ def _find_keys(gateway: Any, env: Mapping[str, str]) -> None:
         row["api_key"] = env.get(str(variable), "")
         if not row["api_key"]:
             raise InvalidSetting(
-                f"[gateway.upstreams.{name}] needs the variable {variable}, which is not set"
+                f"[gateway.upstreams.{name}] api_key_env names the variable {variable}, which is not set"
             )
 
 
@@ -396,15 +396,15 @@ def plain_terminal(environ: Mapping[str, str] | None = None) -> bool:
 def worker_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the variables that a worker process may see: no keys, secrets or settings."""
     env = os.environ if environ is None else environ
-    kept = ("PATH", "LANG", "LC_ALL", "TZ", "TMPDIR", "VIRTUAL_ENV", "PYTHONPATH", "LD_LIBRARY_PATH")
-    return {name: env[name] for name in kept if name in env}
+    allowed = ("PATH", "LANG", "LC_ALL", "TZ", "TMPDIR", "VIRTUAL_ENV", "PYTHONPATH", "LD_LIBRARY_PATH")
+    return {name: env[name] for name in allowed if name in env}
 
 
 def _read_config(path: Any, data_dir: Path) -> dict[str, Any]:
     file = Path(path) if path else data_dir / "sixfold.toml"
     if not file.exists():
         if path:
-            raise InvalidSetting(f"there is no configuration file {file}")
+            raise InvalidSetting(f"configuration file {file} not found")
         return {}
     try:
         return tomllib.loads(file.read_text("utf-8"))
@@ -420,7 +420,7 @@ def _parse(name: str, kind: str, value: Any) -> Any:
     try:
         return _convert(kind, value)
     except (ValueError, TypeError):
-        raise InvalidSetting(f"SIXFOLD_{name.upper()} is {value!r}, which is no {_noun(kind)}") from None
+        raise InvalidSetting(f"SIXFOLD_{name.upper()} must be {_noun(kind)}, not {value!r}") from None
 
 
 def _convert(kind: str, value: Any) -> Any:
@@ -454,6 +454,6 @@ def _boolean(value: Any) -> bool:
 def _noun(kind: str) -> str:
     if kind.startswith("Literal"):
         choices = [part.strip(" \"'") for part in kind[len("Literal[") : -1].split(",")]
-        return f"choice here: it is {' or '.join(choice for choice in choices if choice)}"
-    nouns = {"bool": "switch (0 or 1)", "int": "whole number", "float": "number"}
-    return next((noun for start, noun in nouns.items() if kind.startswith(start)), f"value of {kind}")
+        return " or ".join(choice for choice in choices if choice)
+    nouns = {"bool": "0 or 1", "int": "a whole number", "float": "a number"}
+    return next((noun for start, noun in nouns.items() if kind.startswith(start)), f"a value of type {kind}")

@@ -118,7 +118,7 @@ async def test_aliases_and_prices_change_with_the_file_and_the_log_says_so(
         ("[prices", "is not valid TOML"),
         ("prices = 1", "[prices] must be a table, not 1"),
         ("lavender = 1", "unknown setting 'lavender'"),
-        ("port = [1]", "SIXFOLD_PORT is [1], which is no whole number"),
+        ("port = [1]", "SIXFOLD_PORT must be a whole number, not [1]"),
         ('[engines.models]\nnothing = "x"', "[engines.models] names 'nothing'"),
     ],
 )

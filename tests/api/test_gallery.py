@@ -272,7 +272,7 @@ async def test_a_list_is_not_asked_for_too_much(home: House, query: dict[str, st
 
 
 async def test_an_account_has_room_for_so_many(home: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(characters, "MOST", 1)
-    monkeypatch.setattr(posts, "MOST", 1)
+    monkeypatch.setattr(characters, "MAX_CHARACTERS", 1)
+    monkeypatch.setattr(posts, "MAX_POSTS", 1)
     assert [(await character(home)).status_code for _ in range(2)] == [200, 403]
     assert [(await post(home)).status_code for _ in range(2)] == [200, 403]

@@ -154,9 +154,9 @@ async def test_uploads_of_other_keys_are_absent(either_home: House) -> None:
 
     absent = await joined(two)
     assert absent.status_code == 400
-    assert "There is no such upload" in absent.text
-    assert "There is no such upload" not in (await joined(one)).text
-    assert "There is no such upload" not in (await joined(home.key)).text
+    assert "Upload not found" in absent.text
+    assert "Upload not found" not in (await joined(one)).text
+    assert "Upload not found" not in (await joined(home.key)).text
 
 
 async def test_a_live_session_of_another_key_is_neither_shown_nor_closed(either: Path) -> None:

@@ -197,7 +197,7 @@ async def _password_of_the_command_line(home: House, _tokens: dict[str, Any]) ->
 
 async def _closing(home: House, _tokens: dict[str, Any]) -> None:
     await home.product.database.write(await close_account(home))
-    await home.product.database.write(deletion.keep(home.account.id))
+    await home.product.database.write(deletion.reopen(home.account.id))
 
 
 async def _the_button(home: House, _tokens: dict[str, Any]) -> None:

@@ -69,7 +69,7 @@ async def test_one_that_takes_too_long_is_free(tmp_path: Path) -> None:
         await until_it_runs(server)
         assert await server.terminate() == 0
         answer = await waiting
-        assert (answer.status, "ask again in a moment" in answer.json["detail"]) == (503, True)
+        assert (answer.status, "try again in a moment" in answer.json["detail"]) == (503, True)
         await server.restart()
         assert await money(server) == before
         assert await states(server) == ["canceled"]

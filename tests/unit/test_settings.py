@@ -20,13 +20,13 @@ def test_the_environment_goes_over_the_file_and_the_file_over_the_default(tmp_pa
 @pytest.mark.parametrize(
     ("environ", "sentence"),
     [
-        ({"SIXFOLD_PORT": "high"}, "SIXFOLD_PORT is 'high', which is no whole number"),
+        ({"SIXFOLD_PORT": "high"}, "SIXFOLD_PORT must be a whole number, not 'high'"),
         ({"SIXFOLD_PORT": "70000"}, "port must be 0 to 65535"),
-        ({"SIXFOLD_TESTING": "maybe"}, "which is no switch"),
-        ({"SIXFOLD_DRIVER": "rocket"}, "SIXFOLD_DRIVER is 'rocket'"),
-        ({"SIXFOLD_AREAS": "media,moon"}, "areas has 'moon'"),
-        ({"SIXFOLD_FAILPOINTS": "engine.run.ra1=fail"}, "needs SIXFOLD_TESTING=1"),
-        ({"SIXFOLD_CONFIG": "/nowhere/sixfold.toml"}, "there is no configuration file"),
+        ({"SIXFOLD_TESTING": "maybe"}, "SIXFOLD_TESTING must be 0 or 1, not 'maybe'"),
+        ({"SIXFOLD_DRIVER": "rocket"}, "SIXFOLD_DRIVER must be process or inline or ray, not 'rocket'"),
+        ({"SIXFOLD_AREAS": "media,moon"}, "areas has an unknown entry 'moon'"),
+        ({"SIXFOLD_FAILPOINTS": "engine.run.ra1=fail"}, "requires SIXFOLD_TESTING=1"),
+        ({"SIXFOLD_CONFIG": "/nowhere/sixfold.toml"}, "configuration file /nowhere/sixfold.toml not found"),
     ],
 )
 def test_what_cannot_be_understood_is_named(tmp_path: Path, environ: dict[str, str], sentence: str) -> None:
@@ -69,9 +69,9 @@ def test_a_worker_sees_no_secret() -> None:
         ("BLOB_SECONDS", "inf", "blob_seconds must be at least"),
         ("MEMORY_INDEX_BYTES", "-1", "memory_index_bytes must be at least 0"),
         ("COMFYUI_URL", "file:///etc/passwd", "comfyui_url must be an origin"),
-        ("FAL_KEY", "ключ", "fal_key holds what no key has"),
-        ("PREVIEWS", "maybe", "it is allow"),
-        ("DRIVER", "banana", "it is process or inline"),
+        ("FAL_KEY", "ключ", "fal_key must not contain spaces"),
+        ("PREVIEWS", "maybe", "must be allow"),
+        ("DRIVER", "banana", "must be process or inline"),
     ],
 )
 def test_what_would_break_the_server_quietly_stops_its_start(name: str, value: str, said: str) -> None:
@@ -101,5 +101,5 @@ def test_a_host_to_probe_that_is_none_is_named(text: str) -> None:
 
 
 def test_hosts_to_probe_are_limited() -> None:
-    with pytest.raises(InvalidSetting, match="at most 16 hosts, not 17"):
+    with pytest.raises(InvalidSetting, match="at most 16 entries"):
         settings.load({"SIXFOLD_PROBE_HOSTS": ",".join(f"host{number}" for number in range(17))})

@@ -41,7 +41,7 @@ def models_document() -> dict[str, Any]:
     for path in sorted((_DATA / "models").glob("*.toml")):
         for table, rows in read_toml(f"models/{path.name}").items():
             if twice := whole[table].keys() & rows.keys():
-                raise ValueError(f"{path.name} names {', '.join(sorted(twice))} once more")
+                raise ValueError(f"{path.name} defines {', '.join(sorted(twice))} again")
             whole[table].update(rows)
     whole["models"].update({space.model: space.row() for space in app_graphs.built_in_spaces().values()})
     return whole

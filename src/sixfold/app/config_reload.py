@@ -31,7 +31,7 @@ _POLL_SECONDS = 0.5
 # Settings that can change without a restart.
 _RELOADED = frozenset({"tables", "prices_own_hardware"})
 # Errors that an invalid file can cause.
-_WRONG = (InvalidSetting, OSError, ValueError, TypeError, LookupError, AttributeError)
+_FILE_ERRORS = (InvalidSetting, OSError, ValueError, TypeError, LookupError, AttributeError)
 _Stamp = tuple[int, int, int] | None
 
 
@@ -98,8 +98,8 @@ class ConfigReloader:
         path = self._source.loaded.config_file
         try:
             parsed = await asyncio.to_thread(self._parse)
-        except _WRONG as error:
-            _LOG.error("%s was not reloaded, and what was read before stays in force: %s", path, error)
+        except _FILE_ERRORS as error:
+            _LOG.error("%s was not reloaded; the previous configuration stays in force: %s", path, error)
             return False
         changes = _changes(self._current, parsed.settings)
         if changes:

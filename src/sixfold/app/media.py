@@ -11,7 +11,7 @@ from sixfold.core.database import Database
 from sixfold.core.media.media import MediaLimits, MediaService
 from sixfold.core.media.ports import BlobStore
 from sixfold.engines.image import headers
-from sixfold.engines.video import headers as film_headers
+from sixfold.engines.video import headers as video_headers
 from sixfold.net.addresses import AllowList
 from sixfold.net.fetch import Fetcher
 from sixfold.settings import InvalidSetting, Settings
@@ -22,13 +22,13 @@ def open_fetcher(settings: Settings) -> Fetcher:
     try:
         allowed = AllowList.parse(settings.fetch_allow)
     except ValueError as error:
-        raise InvalidSetting(f"fetch_allow has a network that is none: {error}") from error
+        raise InvalidSetting(f"fetch_allow has an invalid network: {error}") from error
     return Fetcher(allowed)
 
 
 def open_media(settings: Settings, database: Database, blobs: BlobStore, fetcher: Fetcher) -> MediaService:
     """Return the media service, which does not fetch URLs of this server over the network."""
-    media = MediaService(database, blobs, fetcher, probe_image, _limits(settings), measure_film)
+    media = MediaService(database, blobs, fetcher, probe_image, _limits(settings), measure_duration)
     media.own_origins.add(settings.base_url)
     return media
 
@@ -42,10 +42,10 @@ def probe_image(path: Path) -> tuple[str, int, int]:
     return f"image/{name.lower()}", width, height
 
 
-def measure_film(path: Path, wanted: str) -> float | None:
+def measure_duration(path: Path, kind: str) -> float | None:
     """Return the seconds of a video or audio file; raises `BadRequest` if it is invalid or truncated."""
     try:
-        return film_headers.seconds(path, wanted, whole=True)
+        return video_headers.seconds(path, kind, whole=True)
     except UnusableInput as error:
         raise errors.BadRequest(str(error)) from error
 
@@ -60,8 +60,8 @@ def _limits(settings: Settings) -> MediaLimits:
         fetch_seconds=settings.fetch_seconds,
         quota_bytes=settings.upload_quota_bytes,
         upload_life_us=settings.upload_life_days * DAY_US,
-        film_bytes=settings.fetch_film_bytes,
-        film_seconds=60 * settings.fetch_film_minutes,
-        film_fetch_seconds=settings.fetch_film_seconds,
+        video_bytes=settings.fetch_film_bytes,
+        video_seconds=60 * settings.fetch_film_minutes,
+        video_fetch_seconds=settings.fetch_film_seconds,
         staging=staging,
     )

@@ -114,7 +114,7 @@ def keep(arguments: argparse.Namespace) -> None:
     """Run `account keep`: cancel the deletion of an account."""
     configured = database_access.settings_of(arguments)
     account = database_access.read(configured, accounts.by_email(arguments.email))
-    database_access.write(configured, deletion.keep(account.id))
+    database_access.write(configured, deletion.reopen(account.id))
     if arguments.json:
         put_json({"account_id": account.id, "email": account.email})
     else:

@@ -46,13 +46,13 @@ class Failpoints:
         name, _, rest = item.partition("=")
         action, _, nth = rest.partition("@")
         if action not in _ACTIONS:
-            raise ValueError(f"failpoint {item!r} has no action of {', '.join(_ACTIONS)}")
+            raise ValueError(f"failpoint {item!r} must have an action: {', '.join(_ACTIONS)}")
         if name.startswith(_ENGINE):
             self.engines[name.removeprefix(_ENGINE)] = action
         elif name in SERVER_POINTS:
             self._server[name] = (action, int(nth or 1))
         else:
-            raise ValueError(f"there is no failpoint {name!r}")
+            raise ValueError(f"unknown failpoint {name!r}")
 
     def hit(self, name: str) -> None:
         """Act if a test has set this failpoint; else do nothing."""

@@ -30,9 +30,9 @@ _LOG = logging.getLogger("sixfold.deposits")
 _TRANSFER = "0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef"
 # Blocks and addresses of one query.
 _BLOCKS, _ADDRESSES = 1000, 500
-_LOOK_SECONDS = 15.0
+_POLL_SECONDS = 15.0
 _EXTRA = "[deposits] needs the extra, on Python 3.11 to 3.13: pip install 'sixfold[tokens]'"
-_OFF = "Token deposits are off here: name a chain in the table [deposits] of sixfold.toml"
+_OFF = "Token deposits are not configured: add a chain to the table [deposits] of sixfold.toml"
 
 
 class ChainError(Exception):
@@ -66,7 +66,7 @@ class TokenChain:
     confirmations: int
     tokens: Mapping[str, tuple[str, int]]
 
-    def plain(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Return what a sender of tokens needs to know."""
         return {
             "chain": self.name,
@@ -97,7 +97,7 @@ class DepositWatcher:
         if not self._chains:
             raise errors.NotConfigured(_OFF)
         address = await self._database.write(token_deposits.address_of(account_id, self._derive))
-        return {"address": address, "chains": [chain.plain() for chain in self._chains]}
+        return {"address": address, "chains": [chain.to_json() for chain in self._chains]}
 
     def _derive(self, number: int) -> str:
         return str(self._bip.EthAddrEncoder.EncodeKey(self._branch.ChildKey(number).PublicKey().KeyObject()))
@@ -115,7 +115,7 @@ class DepositWatcher:
         try:
             return self._bip.Bip32Slip10Secp256k1.FromExtendedKey(self._table.xpub).ChildKey(0)
         except (ValueError, self._bip.Bip32KeyError, self._bip.Base58ChecksumError) as error:
-            raise InvalidSetting("[deposits] xpub is no extended public key") from error
+            raise InvalidSetting("[deposits] xpub must be an extended public key") from error
 
     # -- reading the chains ----------------------------------------------------------------------
 
@@ -123,67 +123,67 @@ class DepositWatcher:
         """Read all chains periodically until canceled."""
         while self._chains:
             await self.read()
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_POLL_SECONDS)
 
     async def read(self) -> int:
         """Read all chains once; returns how many transfers were credited."""
-        found = 0
+        credited = 0
         for chain in self._chains:
             try:
-                found += await self._read(chain)
-            except (ChainError, errors.StoreFailed) as fault:
-                _LOG.warning("a chain could not be read", extra={"chain": chain.name, "reason": str(fault)})
-        return found
+                credited += await self._read(chain)
+            except (ChainError, errors.StoreFailed) as error:
+                _LOG.warning("cannot read a chain", extra={"chain": chain.name, "reason": str(error)})
+        return credited
 
     async def _read(self, chain: TokenChain) -> int:
-        last = _number(await self._ask(chain, "eth_blockNumber")) - chain.confirmations
-        begin = await self._database.read(token_deposits.last_block(chain.name))
-        if begin is None:
+        last = _parse_hex(await self._call(chain, "eth_blockNumber")) - chain.confirmations
+        first = await self._database.read(token_deposits.last_block(chain.name))
+        if first is None:
             # No account has an address yet.
             await self._database.write(token_deposits.credit_transfers(chain.name, max(0, last), ()))
             return 0
         owners = list(await self._database.read(token_deposits.addresses()))
         credited = 0
-        while begin < last:
-            end = min(begin + _BLOCKS, last)
-            transfers = await self._transfers(chain, begin + 1, end, owners)
+        while first < last:
+            end = min(first + _BLOCKS, last)
+            transfers = await self._transfers(chain, first + 1, end, owners)
             credited += await self._database.write(
                 token_deposits.credit_transfers(chain.name, end, transfers)
             )
-            begin = end
+            first = end
         return credited
 
     async def _transfers(self, chain: TokenChain, first: int, last: int, owners: list[str]) -> list[Transfer]:
         """Return the transfers to our addresses within a range of blocks."""
         by_topic = {_topic(address): address for address in owners}
         topics = list(by_topic)
-        found: list[Transfer] = []
+        transfers: list[Transfer] = []
         for start in range(0, len(topics), _ADDRESSES):
-            wanted = {
+            query = {
                 "fromBlock": hex(first),
                 "toBlock": hex(last),
                 "address": list(chain.tokens),
                 "topics": [_TRANSFER, None, topics[start : start + _ADDRESSES]],
             }
-            logs = await self._ask(chain, "eth_getLogs", wanted)
+            logs = await self._call(chain, "eth_getLogs", query)
             if not isinstance(logs, list):
-                raise ChainError("eth_getLogs gave no list")
+                raise ChainError("eth_getLogs did not return a list")
             for log in cast("list[Any]", logs):
                 transfer = _transfer(chain, log, by_topic, (first, last))
                 if transfer is not None:
-                    found.append(transfer)
-        return found
+                    transfers.append(transfer)
+        return transfers
 
-    async def _ask(self, chain: TokenChain, method: str, *params: Any) -> Any:
+    async def _call(self, chain: TokenChain, method: str, *params: Any) -> Any:
         body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": list(params)}
         try:
-            answer = await self._client.post(chain.rpc_url, json=body)
-            told = msgspec.json.decode(answer.content, type=dict[str, Any])
+            response = await self._client.post(chain.rpc_url, json=body)
+            payload = msgspec.json.decode(response.content, type=dict[str, Any])
         except (httpx.HTTPError, msgspec.MsgspecError) as error:
             raise ChainError(f"{method}: {type(error).__name__}") from error
-        if "result" not in told:
-            raise ChainError(f"{method}: {str(told.get('error'))[:200]}")
-        return told["result"]
+        if "result" not in payload:
+            raise ChainError(f"{method}: {str(payload.get('error'))[:200]}")
+        return payload["result"]
 
 
 def _transfer(
@@ -193,27 +193,27 @@ def _transfer(
     try:
         token = chain.tokens.get(str(log["address"]).lower())
         address = by_topic.get(str(log["topics"][2]).lower())
-        block, index = _number(log["blockNumber"]), _number(log["logIndex"])
-        place = f"{str(log['transactionHash']).lower()}:{index}"
+        block, index = _parse_hex(log["blockNumber"]), _parse_hex(log["logIndex"])
+        position = f"{str(log['transactionHash']).lower()}:{index}"
         value = int(str(log["data"]), 16)
         if log["topics"][0] != _TRANSFER or len(log["topics"]) != 3:
             return None
     except (KeyError, IndexError, TypeError, ValueError) as error:
-        raise ChainError("a log cannot be read") from error
+        raise ChainError("a log entry is invalid") from error
     if token is None or address is None or log.get("removed") or not blocks[0] <= block <= blocks[1]:
         return None
     symbol, decimals = token
     micros = value * money.MICROS_PER_USD // 10**decimals
-    return Transfer(chain.name, place, address, symbol, min(micros, 2**53))
+    return Transfer(chain.name, position, address, symbol, min(micros, 2**53))
 
 
-def _number(text: Any) -> int:
+def _parse_hex(text: Any) -> int:
     if not isinstance(text, str):
-        raise ChainError("a number is none")
+        raise ChainError(f"{text!r} is not a hexadecimal number")
     try:
         return int(text, 16)
     except ValueError as error:
-        raise ChainError("a number is none") from error
+        raise ChainError(f"{text!r} is not a hexadecimal number") from error
 
 
 def _topic(address: str) -> str:

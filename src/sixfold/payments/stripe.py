@@ -23,7 +23,7 @@ from sixfold.core.accounts.payments import PLANS, PaymentEvent, PaymentReceived,
 from sixfold.settings import Settings
 
 # Maximum age of a webhook, in the past or future.
-_AGE_SECONDS = 300
+_MAX_AGE_SECONDS = 300
 _CENT = money.MICROS_PER_USD // 100
 _MAX_SIGNATURES = 8
 _INTERVALS: Mapping[Plan, str] = {"monthly": "month", "yearly": "year"}
@@ -78,63 +78,65 @@ class StripeClient:
             "client_reference_id": metadata["account_id"],
             "line_items[0][quantity]": "1",
             "line_items[0][price_data][currency]": "usd",
-            **{f"line_items[0][price_data]{_bracketed(name)}": value for name, value in item.items()},
+            **{f"line_items[0][price_data]{_nested_key(name)}": value for name, value in item.items()},
             **{f"metadata[{name}]": value for name, value in metadata.items()},
         }
         if mode == "subscription":
             form |= {f"subscription_data[metadata][{name}]": value for name, value in metadata.items()}
         if "." in email.rpartition("@")[2]:
             form["customer_email"] = email
-        status, told = await self._asked("POST", "checkout/sessions", form)
-        url = told.get("url")
+        status, payload = await self._request("POST", "checkout/sessions", form)
+        url = payload.get("url")
         if status != 200 or not isinstance(url, str):
-            raise errors.EngineFailed("The payment processor refused this")
+            raise errors.EngineFailed("The payment processor rejected the request")
         return url
 
     async def end(self, subscription: str, account_id: str) -> None:
         """Cancel a subscription; ignores one that has already ended."""
-        status, _ = await self._asked("DELETE", f"subscriptions/{quote(subscription, safe='')}")
+        status, _ = await self._request("DELETE", f"subscriptions/{quote(subscription, safe='')}")
         if status not in (200, 404):
-            raise errors.EngineFailed(f"The payment processor did not end the plan of {account_id}")
+            raise errors.EngineFailed(f"The payment processor did not cancel the plan of {account_id}")
 
-    async def _asked(
+    async def _request(
         self, method: str, path: str, form: Mapping[str, str] | None = None
     ) -> tuple[int, Mapping[str, Any]]:
         """Return the status and the JSON object of a response."""
         if not self._key:
-            raise errors.NotConfigured("Card payments are off here: set SIXFOLD_STRIPE_SECRET_KEY")
+            raise errors.NotConfigured("Card payments are not configured: set SIXFOLD_STRIPE_SECRET_KEY")
         headers = {"Authorization": f"Bearer {self._key}", "Idempotency-Key": secrets.token_hex(16)}
         try:
-            answer = await self._client.request(
+            response = await self._client.request(
                 method, f"{self._origin}/v1/{path}", data=form, headers=headers
             )
-            return answer.status_code, msgspec.json.decode(answer.content, type=dict[str, Any])
+            return response.status_code, msgspec.json.decode(response.content, type=dict[str, Any])
         except (httpx.HTTPError, msgspec.MsgspecError) as error:
-            raise errors.EngineFailed("The payment processor could not be reached. Try again") from error
+            raise errors.EngineFailed("The payment processor could not be reached: try again") from error
 
     def read(self, body: bytes, signature: str, now_seconds: float) -> PaymentEvent | None:
         """Parse a signed webhook; raises `BadRequest` if it is forged, old or unreadable."""
         if not self._secret:
-            raise errors.NotConfigured("Card payments are off here: set SIXFOLD_STRIPE_WEBHOOK_SECRET")
+            raise errors.NotConfigured("Card payments are not configured: set SIXFOLD_STRIPE_WEBHOOK_SECRET")
         self._check(body, signature, now_seconds)
         try:
             event = msgspec.json.decode(body, type=_StripeEvent)
         except msgspec.MsgspecError as error:
-            raise errors.BadRequest("This is no event") from error
-        return _told(event)
+            raise errors.BadRequest("The body is not a Stripe event") from error
+        return _parse_event(event)
 
     def _check(self, body: bytes, signature: str, now_seconds: float) -> None:
         pairs = [part.partition("=")[::2] for part in signature.split(",")[: _MAX_SIGNATURES + 1]]
         times = [value for name, value in pairs if name.strip() == "t"]
         if len(times) != 1 or not (times[0].isascii() and times[0].isdigit() and len(times[0]) < 13):
-            raise errors.BadRequest("The signature cannot be read")
+            raise errors.BadRequest("The Stripe-Signature header is invalid")
         signed = times[0].encode() + b"." + body
-        right = hmac.new(self._secret.encode(), signed, hashlib.sha256).hexdigest().encode()
-        given = [value.encode() for name, value in pairs if name.strip() == "v1"]
-        if not any(hmac.compare_digest(right, one) for one in given):
-            raise errors.BadRequest("The signature is not right")
-        if abs(now_seconds - int(times[0])) > _AGE_SECONDS:
-            raise errors.BadRequest("The message is too old, or from the future")
+        expected = hmac.new(self._secret.encode(), signed, hashlib.sha256).hexdigest().encode()
+        signatures = [value.encode() for name, value in pairs if name.strip() == "v1"]
+        if not any(hmac.compare_digest(expected, one) for one in signatures):
+            raise errors.BadRequest("The signature does not match the body")
+        if abs(now_seconds - int(times[0])) > _MAX_AGE_SECONDS:
+            raise errors.BadRequest(
+                f"The timestamp differs from the current time by more than {_MAX_AGE_SECONDS} seconds"
+            )
 
 
 class _Data(msgspec.Struct):
@@ -148,24 +150,24 @@ class _StripeEvent(msgspec.Struct):
     created: int = 0
 
 
-def _told(event: _StripeEvent) -> PaymentEvent | None:
-    what = event.data.object
+def _parse_event(event: _StripeEvent) -> PaymentEvent | None:
+    data = event.data.object
     match event.type:
         case "checkout.session.completed" | "checkout.session.async_payment_succeeded":
-            return _bought(event, what)
+            return _purchase(event, data)
         case "charge.refunded":
-            return _refunded(what)
+            return _refund(data)
         case kind if kind.startswith(_DISPUTE):
-            return _disputed(kind.removeprefix(_DISPUTE), what)
+            return _dispute(kind.removeprefix(_DISPUTE), data)
         case kind if kind.startswith(_SUBSCRIPTION):
-            return _subscription(event, what)
+            return _subscription(event, data)
         case _:
             return None
 
 
-def _bought(event: _StripeEvent, session: Mapping[str, Any]) -> PaymentEvent | None:
+def _purchase(event: _StripeEvent, session: Mapping[str, Any]) -> PaymentEvent | None:
     """Parse a paid checkout session; None if it is unpaid or was not created by this server."""
-    account_id, plan = _ours(session)
+    account_id, plan = _metadata(session)
     if session.get("payment_status") != "paid" or account_id is None:
         return None
     if session.get("mode") == "payment" and isinstance(session.get("amount_total"), int):
@@ -181,7 +183,7 @@ def _bought(event: _StripeEvent, session: Mapping[str, Any]) -> PaymentEvent | N
     return None
 
 
-def _refunded(charge: Mapping[str, Any]) -> Refunded | None:
+def _refund(charge: Mapping[str, Any]) -> Refunded | None:
     """Parse the total refunded amount of a charge."""
     payment, total = _text(charge, "payment_intent"), charge.get("amount_refunded")
     if payment is None or not isinstance(total, int) or charge.get("currency") != "usd":
@@ -189,7 +191,7 @@ def _refunded(charge: Mapping[str, Any]) -> Refunded | None:
     return Refunded(payment, total * _CENT)
 
 
-def _disputed(step: str, dispute: Mapping[str, Any]) -> Disputed | None:
+def _dispute(step: str, dispute: Mapping[str, Any]) -> Disputed | None:
     """Parse whether a dispute withdrew its amount and whether it was reinstated."""
     payment, name, amount = _text(dispute, "payment_intent"), _text(dispute, "id"), dispute.get("amount")
     status = str(dispute.get("status"))
@@ -202,31 +204,31 @@ def _disputed(step: str, dispute: Mapping[str, Any]) -> Disputed | None:
     return Disputed(payment, name, amount * _CENT, withdrawn, reinstated)
 
 
-def _subscription(event: _StripeEvent, what: Mapping[str, Any]) -> Subscription | None:
-    name = _text(what, "id")
-    state = _STATES.get(str(what.get("status")), "unknown")
+def _subscription(event: _StripeEvent, data: Mapping[str, Any]) -> Subscription | None:
+    name = _text(data, "id")
+    state = _STATES.get(str(data.get("status")), "unknown")
     if event.type == f"{_SUBSCRIPTION}deleted":
         state = "over"
     if name is None or state == "unknown":
         return None
-    account_id, plan = _ours(what)
+    account_id, plan = _metadata(data)
     return Subscription(name, state, event.created, account_id, plan)
 
 
-def _ours(what: Mapping[str, Any]) -> tuple[str | None, Plan | None]:
+def _metadata(data: Mapping[str, Any]) -> tuple[str | None, Plan | None]:
     """Return the account and plan in the metadata that this server set."""
-    given = what.get("metadata")
-    metadata = cast("Mapping[str, Any]", given) if isinstance(given, dict) else {}
+    value = data.get("metadata")
+    metadata = cast("Mapping[str, Any]", value) if isinstance(value, dict) else {}
     plan = metadata.get("plan")
     return _text(metadata, "account_id"), plan if plan in PLANS else None
 
 
-def _text(what: Mapping[str, Any], name: str) -> str | None:
-    value = what.get(name)
+def _text(data: Mapping[str, Any], name: str) -> str | None:
+    value = data.get(name)
     return value if isinstance(value, str) and value else None
 
 
-def _bracketed(name: str) -> str:
+def _nested_key(name: str) -> str:
     """Return `recurring[interval]` as a nested form key, `[recurring][interval]`."""
     first, bracket, rest = name.partition("[")
     return f"[{first}]{bracket}{rest}"

@@ -67,7 +67,7 @@ class AccountDataPages:
     async def keep(self, request: Request) -> Response:
         """Cancel the deletion of the account."""
         session, _form = await forms.signed(request, self._services.sessions)
-        await self._services.database.write(deletion.keep(session.account.id))
+        await self._services.database.write(deletion.reopen(session.account.id))
         return RedirectResponse(PATH, 303)
 
     def _render(self, session: SessionCookie, problem: str = "") -> Response:

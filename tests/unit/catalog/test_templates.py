@@ -138,6 +138,6 @@ async def test_the_end_of_a_history_is_noted_once_and_numbered_by_the_record_alo
 
 def test_a_worker_finds_a_mounted_file_by_its_path() -> None:
     task = Task("pred_1", "piano", {}, {"artifacts/policy.onnx": Path("/scratch/x")})
-    assert mounts.local(task.files, "/mnt/sixfold/artifacts/policy.onnx") == Path("/scratch/x")
-    assert mounts.local(task.files, "/mnt/sixfold/artifacts/other") is None
-    assert mounts.local(task.files, "https://example.com/policy.onnx") is None
+    assert mounts.local_file(task.files, "/mnt/sixfold/artifacts/policy.onnx") == Path("/scratch/x")
+    assert mounts.local_file(task.files, "/mnt/sixfold/artifacts/other") is None
+    assert mounts.local_file(task.files, "https://example.com/policy.onnx") is None

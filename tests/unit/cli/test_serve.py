@@ -223,7 +223,7 @@ def test_a_second_signal_ends_it_at_once(start: Starter, tmp_path: Path) -> None
     [
         ({"SIXFOLD_PORT": "many"}, "SIXFOLD_PORT is 'many'"),
         ({"SIXFOLD_AREAS": "media,cooking"}, "areas has 'cooking'"),
-        ({"SIXFOLD_CONFIG": "nowhere.toml"}, "there is no configuration file nowhere.toml"),
+        ({"SIXFOLD_CONFIG": "nowhere.toml"}, "configuration file nowhere.toml not found"),
         ({"SIXFOLD_LOG_LEVEL": "loud"}, "SIXFOLD_LOG_LEVEL must be"),
         ({"SIXFOLD_FAILPOINTS": "engine.run.ra1=fail"}, "SIXFOLD_TESTING=1"),
         ({"SIXFOLD_HOST": "no.such.host.invalid", "SIXFOLD_PUBLIC_URL": "https://x.y"}, "account create"),

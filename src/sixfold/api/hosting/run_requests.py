@@ -46,7 +46,7 @@ async def terms(services: WebServices, principal: Principal, run: RunRequest) ->
 
 def quote(services: WebServices, options: RunOptions, run: RunRequest) -> PriceQuote:
     """Return the price of a run; raises `InvalidInput` or `EngineUnavailable`."""
-    stored = mounts.named(options.model, run.mounts, run.inputs)
+    stored = mounts.mounted_inputs(options.model, run.mounts, run.inputs)
     return services.pipeline.quote(options.model, run.inputs, hardware=options.hardware, stored=stored)
 
 

@@ -207,7 +207,7 @@ class ImageKitRoutes:
         except (OSError, errors.StoreFailed) as error:
             await self._services.pipeline.refund(prediction, "the file could not be written to its path")
             raise errors.StoreFailed from error
-        await self._services.database.write(upload_paths.stored(prediction.id), durable=False)
+        await self._services.database.write(upload_paths.mark_stored(prediction.id), durable=False)
         folder = await self._folder(Tenant.of(prediction))
         url = f"{self._services.settings.base_url}/uploads/{folder}/{save_path}"
         body: StoredImageSchema = {"path": url, "save_path": save_path, "bytes": len(data)}

@@ -39,7 +39,7 @@ def upload(request: Request, model: Model, principal: Principal) -> tuple[dict[s
     except InvalidImageRequest as error:
         problems += error.items
     try:
-        place = save_paths.place(principal, _save_path(request))
+        place = save_paths.resolve(principal, _save_path(request))
     except errors.InvalidInput as error:
         problems += of_inputs("query", error).items
     else:

@@ -184,7 +184,7 @@ class GalleryRoutes:
         if kind in _IMAGES:
             await self._services.media.check_image(typed)
             return typed
-        return await self._services.media.check_film(typed, "video")
+        return await self._services.media.check_duration(typed, "video")
 
     async def characters(self, request: Request) -> Response:
         """List all characters, newest first."""
@@ -250,7 +250,7 @@ def _tags(value: Any) -> tuple[str, ...]:
     texts = cast("list[object]", given) if isinstance(given, list) else [None]
     if not all(isinstance(text, str) for text in texts) or len(texts) > posts.MAX_TAGS:
         raise _refused("tags", f"tags: give at most {posts.MAX_TAGS} texts")
-    folded = [posts.folded(cast("str", text)) for text in texts]
+    folded = [posts.normalize_tag(cast("str", text)) for text in texts]
     if any(len(tag) > posts.MAX_TAG_CHARS or _is_broken(tag) for tag in folded):
         raise _refused("tags", f"tags: each has at most {posts.MAX_TAG_CHARS} characters")
     return tuple(dict.fromkeys(tag for tag in folded if tag))

@@ -82,7 +82,7 @@ class MediaFileRoutes:
         folder = await self._services.database.read(upload_folders.find(name))
         cache = files.REVALIDATE
         if folder is not None:
-            path = save_paths.stored(folder.tenant, rest, is_operator=folder.is_operator)
+            path = save_paths.store_path(folder.tenant, rest, is_operator=folder.is_operator)
         elif await self._is_owner(request, save_paths.owner_of(path)):
             cache = _PRIVATE
         else:

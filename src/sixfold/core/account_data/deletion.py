@@ -20,7 +20,7 @@ from sixfold.core.clock import DAY_US
 from sixfold.core.database import Database, Query, Transaction, many, now
 from sixfold.core.media.ports import BlobStore
 
-_AT_ONCE = 20
+_BATCH = 20
 _LOG = logging.getLogger("sixfold.leaving")
 
 # Ordered so that a row is deleted before the row that it refers to.
@@ -79,16 +79,16 @@ def close(account: Account, days: float, token: str = "") -> Transaction[int]:
     `Forbidden` for the operator's account.
     """
     if account.kind != "customer":
-        raise errors.Forbidden("The operator's account is the server's own, and stays")
-    moment = (yield from now()) + round(days * DAY_US)
-    if not (yield Query("account_deletion_set", {"id": account.id, "closing_at": moment})):
-        raise errors.NotFound("There is no such account")
+        raise errors.Forbidden("The operator's account cannot be deleted")
+    erased_at = (yield from now()) + round(days * DAY_US)
+    if not (yield Query("account_deletion_set", {"id": account.id, "closing_at": erased_at})):
+        raise errors.NotFound("Account not found")
     yield from audit_log.note(account.id, "account.close")
     yield from credentials.end_all(account.id, token)
-    return moment
+    return erased_at
 
 
-def keep(account_id: str) -> Transaction[None]:
+def reopen(account_id: str) -> Transaction[None]:
     """Reopen a closed account; its keys are valid again."""
     yield Query("account_deletion_set", {"id": account_id, "closing_at": None})
     yield from audit_log.note(account_id, "account.keep")
@@ -106,10 +106,10 @@ def erase(account_id: str) -> Transaction[bool]:
     An account is not due while it has pending holds or unfinished predictions, or after it was reopened.
     """
     account = yield from accounts.by_id(account_id)
-    moment = yield from now()
+    current = yield from now()
     held = yield from many("account_deletion_held", account_id=account_id)
-    living = yield from many("account_deletion_predictions", account_id=account_id)
-    if held or living or account.closing_at is None or account.closing_at > moment:
+    unfinished = yield from many("account_deletion_predictions", account_id=account_id)
+    if held or unfinished or account.closing_at is None or account.closing_at > current:
         return False
     for name in ERASURES:
         yield Query(name, {"account_id": account_id})
@@ -133,9 +133,9 @@ class AccountDeletion:
 
     async def sweep(self) -> int:
         """Erase accounts that are due and return how many; those with unfinished work remain."""
-        for row in await self._database.read(many("account_deletion_plans", limit=_AT_ONCE)):
+        for row in await self._database.read(many("account_deletion_plans", limit=_BATCH)):
             await self._unsubscribe(str(row["id"]), str(row["subscription"]))
-        due = await self._database.read(many("account_deletion_due", limit=_AT_ONCE))
+        due = await self._database.read(many("account_deletion_due", limit=_BATCH))
         erased = 0
         for row in due:
             erased += await self._erase(str(row["id"]))
@@ -145,7 +145,7 @@ class AccountDeletion:
         try:
             await self._end_plan(subscription, account_id)
         except (errors.EngineFailed, errors.NotConfigured) as error:
-            _LOG.warning("The card plan of %s, who leaves, is not ended yet: %s", account_id, error)
+            _LOG.warning("cannot cancel the card plan of the closed account %s yet: %s", account_id, error)
         else:
             await self._database.write(payments.end_plan(account_id))
 
@@ -155,7 +155,7 @@ class AccountDeletion:
                 await stop(str(row["id"]), Tenant(account_id))
         if not await self._database.write(erase(account_id)):
             return False
-        keys = [found.key async for found in self._uploads.list(f"{account_id}/")]
+        keys = [info.key async for info in self._uploads.list(f"{account_id}/")]
         for key in keys:
             await self._uploads.delete(key)
         return True

@@ -13,9 +13,9 @@ from sixfold.core import ids
 from sixfold.core.database import Query, Row, Transaction, one
 from sixfold.core.gallery.pagination import LAST_ID, GalleryPage, page
 
-MOST = 10_000
+MAX_CHARACTERS = 10_000
 _URL_NAME_CHARS = 48
-_TRIES = 8
+_MAX_ATTEMPTS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +50,10 @@ class Character:
 
 def create(draft: CharacterDraft) -> Transaction[Character]:
     """Create a character; raises `Forbidden` if the account has too many."""
-    counted = yield from one("gallery_character_count", account_id=draft.account_id)
-    if counted is not None and counted["total"] >= MOST:
-        raise errors.Forbidden(f"An account may have at most {MOST} characters")
-    url_name = yield from _free(slug(draft.name))
+    usage = yield from one("gallery_character_count", account_id=draft.account_id)
+    if usage is not None and usage["total"] >= MAX_CHARACTERS:
+        raise errors.Forbidden(f"An account can have at most {MAX_CHARACTERS} characters")
+    url_name = yield from _unique_name(slug(draft.name))
     rows = yield Query(
         "gallery_character_insert",
         {
@@ -69,7 +69,7 @@ def create(draft: CharacterDraft) -> Transaction[Character]:
     return Character.of(rows[0])
 
 
-def listed(limit: int, cursor: str | None) -> Transaction[GalleryPage[Character]]:
+def list_page(limit: int, cursor: str | None) -> Transaction[GalleryPage[Character]]:
     """Return a page of all characters, newest first."""
     rows = yield Query("gallery_characters", {"before": cursor or LAST_ID, "limit": limit + 1})
     return page([Character.of(row) for row in rows], limit)
@@ -77,15 +77,15 @@ def listed(limit: int, cursor: str | None) -> Transaction[GalleryPage[Character]
 
 def slug(name: str) -> str:
     """Return the form of a name for URLs, in Latin letters; `character` if none can be derived."""
-    plain = re.sub(r"[^a-z0-9]+", "-", anyascii(name).lower())
-    return plain.strip("-")[:_URL_NAME_CHARS].strip("-") or "character"
+    text = re.sub(r"[^a-z0-9]+", "-", anyascii(name).lower())
+    return text.strip("-")[:_URL_NAME_CHARS].strip("-") or "character"
 
 
-def _free(wanted: str) -> Transaction[str]:
-    candidate = wanted
-    for _ in range(_TRIES):
-        taken = yield from one("gallery_url_name", url_name=candidate)
-        if taken is None:
+def _unique_name(slug_text: str) -> Transaction[str]:
+    candidate = slug_text
+    for _ in range(_MAX_ATTEMPTS):
+        existing = yield from one("gallery_url_name", url_name=candidate)
+        if existing is None:
             return candidate
-        candidate = f"{wanted}-{secrets.token_hex(4)}"
-    raise errors.Conflict("This name is taken; try again")
+        candidate = f"{slug_text}-{secrets.token_hex(4)}"
+    raise errors.Conflict("This name is already taken: try again")

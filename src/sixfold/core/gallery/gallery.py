@@ -21,9 +21,9 @@ class Gallery:
 
     async def add_character(self, draft: characters.CharacterDraft, avatar: MediaSource | None) -> Character:
         """Publish a character; its avatar counts as an upload. Raises `TooLarge` or `Forbidden`."""
-        return await self._database.write(self._character(draft, avatar))
+        return await self._database.write(self._create_character(draft, avatar))
 
-    def _character(
+    def _create_character(
         self, draft: characters.CharacterDraft, avatar: MediaSource | None
     ) -> Transaction[Character]:
         if avatar is None:
@@ -33,16 +33,16 @@ class Gallery:
 
     async def add_post(self, draft: posts.PostDraft, media: MediaSource) -> Post:
         """Publish a post; its file counts as an upload. Raises `TooLarge` or `Forbidden`."""
-        return await self._database.write(self._post(draft, media))
+        return await self._database.write(self._create_post(draft, media))
 
-    def _post(self, draft: posts.PostDraft, media: MediaSource) -> Transaction[Post]:
+    def _create_post(self, draft: posts.PostDraft, media: MediaSource) -> Transaction[Post]:
         name = yield from self._media.name_blob(draft.account_id, media)
         return (yield from posts.create(replace(draft, media=name)))
 
     async def characters(self, limit: int, cursor: str | None) -> GalleryPage[Character]:
         """Return a page of all characters, newest first."""
-        return await self._database.read(characters.listed(limit, cursor))
+        return await self._database.read(characters.list_page(limit, cursor))
 
     async def posts(self, limit: int, cursor: str | None, tag: str = "") -> GalleryPage[Post]:
         """Return a page of all posts, newest first, optionally only those with a tag."""
-        return await self._database.read(posts.listed(limit, cursor, posts.folded(tag)))
+        return await self._database.read(posts.list_page(limit, cursor, posts.normalize_tag(tag)))

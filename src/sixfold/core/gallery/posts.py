@@ -11,7 +11,7 @@ from sixfold.core import ids
 from sixfold.core.database import Query, Row, Transaction, one
 from sixfold.core.gallery.pagination import LAST_ID, GalleryPage, page
 
-MOST = 10_000
+MAX_POSTS = 10_000
 MAX_TAGS, MAX_TAG_CHARS = 20, 40
 
 
@@ -48,9 +48,9 @@ class Post:
 
 def create(draft: PostDraft) -> Transaction[Post]:
     """Create a post; raises `Forbidden` if the account has too many."""
-    counted = yield from one("gallery_post_count", account_id=draft.account_id)
-    if counted is not None and counted["total"] >= MOST:
-        raise errors.Forbidden(f"An account may have at most {MOST} posts")
+    usage = yield from one("gallery_post_count", account_id=draft.account_id)
+    if usage is not None and usage["total"] >= MAX_POSTS:
+        raise errors.Forbidden(f"An account can have at most {MAX_POSTS} posts")
     rows = yield Query(
         "gallery_post_insert",
         {
@@ -62,20 +62,20 @@ def create(draft: PostDraft) -> Transaction[Post]:
             "tags": json.dumps(draft.tags, ensure_ascii=False),
         },
     )
-    made = Post.of(rows[0])
+    post = Post.of(rows[0])
     for tag in draft.tags:
-        yield Query("gallery_tag_insert", {"tag": tag, "post_id": made.id})
-    return made
+        yield Query("gallery_tag_insert", {"tag": tag, "post_id": post.id})
+    return post
 
 
-def listed(limit: int, cursor: str | None, tag: str) -> Transaction[GalleryPage[Post]]:
+def list_page(limit: int, cursor: str | None, tag: str) -> Transaction[GalleryPage[Post]]:
     """Return a page of all posts, newest first, optionally only those with a tag."""
     name = "gallery_posts_tagged" if tag else "gallery_posts"
-    given: dict[str, str | int] = {"before": cursor or LAST_ID, "limit": limit + 1}
-    rows = yield Query(name, {**given, "tag": tag} if tag else given)
+    params: dict[str, str | int] = {"before": cursor or LAST_ID, "limit": limit + 1}
+    rows = yield Query(name, {**params, "tag": tag} if tag else params)
     return page([Post.of(row) for row in rows], limit)
 
 
-def folded(tag: str) -> str:
+def normalize_tag(tag: str) -> str:
     """Return the stored form of a tag: without `#` and extra spaces, in lower case."""
     return " ".join(tag.strip().lstrip("#").split()).casefold()

@@ -34,15 +34,15 @@ from sixfold.core.provenance.formats import media_types
 MEDIA_PATH = "/media/"
 _GRACE_US = DAY_US
 # Larger files are not read into memory.
-_WHOLE_BYTES = 4 << 20
-_NO_USE = (errors.FetchRefused, errors.FetchFailed, errors.TooLarge, errors.BadRequest)
-_FILMED = frozenset({"video", "audio"})
-_LONG = _FILMED | {"file"}
+_IN_MEMORY_BYTES = 4 << 20
+_INPUT_ERRORS = (errors.FetchRefused, errors.FetchFailed, errors.TooLarge, errors.BadRequest)
+_TIMED_KINDS = frozenset({"video", "audio"})
+_LARGE_KINDS = _TIMED_KINDS | {"file"}
 _BLOBS = "blobs/"
 # Files of one request that are fetched concurrently.
-_AT_ONCE = 8
+_CONCURRENCY = 8
 # Much less than the grace period in which blobs without a name are not deleted.
-_HELD_SECONDS, _MOST_HELD = 3600.0, 4096
+_RECENT_SECONDS, _MAX_RECENT = 3600.0, 4096
 _CONTENT_KEY = re.compile(r"blobs/[0-9a-f]{2}/[0-9a-f]{62}", re.ASCII)
 Probe = Callable[[Path], tuple[str, int, int]]
 Measure = Callable[[Path, str], float | None]
@@ -53,8 +53,9 @@ class MediaLimits:
     """Limits of media inputs: bytes and pixels of one file, seconds of one fetch, bytes of an account's
     uploads.
 
-    Video and audio have limits of their own: `film_bytes` of one file and of all files of a request together,
-    `film_seconds` of duration, and `film_fetch_seconds` of one fetch, which goes through a file in `staging`.
+    Video and audio have limits of their own: `video_bytes` of one file and of all files of a request
+    together, `video_seconds` of duration, and `video_fetch_seconds` of one fetch, which goes through a file
+    in `staging`.
     """
 
     image_bytes: int
@@ -62,9 +63,9 @@ class MediaLimits:
     fetch_seconds: float
     quota_bytes: int
     upload_life_us: int
-    film_bytes: int = 2 << 30
-    film_seconds: float = 1800
-    film_fetch_seconds: float = 300
+    video_bytes: int = 2 << 30
+    video_seconds: float = 1800
+    video_fetch_seconds: float = 300
     staging: Path | None = None
 
 
@@ -139,7 +140,7 @@ def new_name(content_type: str) -> str:
     return f"{secrets.token_urlsafe(24)}.{media_types.EXTENSIONS.get(content_type, 'bin')}"
 
 
-def unmeasured(_path: Path, _type: str) -> None:
+def no_measure(_path: Path, _type: str) -> None:
     """Return None: the default measure, which does not read files."""
 
 
@@ -157,7 +158,7 @@ class MediaService:
         fetcher: FetcherPort,
         probe: Probe,
         limits: MediaLimits,
-        measure: Measure = unmeasured,
+        measure: Measure = no_measure,
     ) -> None:
         self._database = database
         self._blobs = blobs
@@ -166,7 +167,7 @@ class MediaService:
         self._limits = limits
         self._measure = measure
         # Keys of recently stored blobs, and when they were stored by the monotonic clock.
-        self._held: dict[str, float] = {}
+        self._recent: dict[str, float] = {}
         self.own_origins: set[str] = set()
 
     @property
@@ -183,55 +184,57 @@ class MediaService:
         """
         try:
             kind = str(descriptor.type)
-            return await self._checked(await self._got(tenant, kind, text), kind)
-        except _NO_USE as error:
-            raise _refused(descriptor, error) from error
+            return await self._check(await self._load(tenant, kind, text), kind)
+        except _INPUT_ERRORS as error:
+            raise _invalid_input(descriptor, error) from error
 
     async def resolve_all(
-        self, tenant: Tenant, wanted: Mapping[str, tuple[Descriptor, str]]
+        self, tenant: Tenant, inputs: Mapping[str, tuple[Descriptor, str]]
     ) -> dict[str, MediaSource]:
         """Resolve many inputs, each URL once; raises `InvalidInput` with all problems."""
-        room, used = asyncio.Semaphore(_AT_ONCE), 0
-        kinds = {text: str(descriptor.type) for descriptor, text in wanted.values()}
+        semaphore, used = asyncio.Semaphore(_CONCURRENCY), 0
+        kinds = {text: str(descriptor.type) for descriptor, text in inputs.values()}
 
-        async def got(text: str, kind: str) -> MediaSource | errors.SixfoldError:
+        async def load(text: str, kind: str) -> MediaSource | errors.SixfoldError:
             nonlocal used
-            async with room:
+            async with semaphore:
                 try:
-                    source = await self._got(tenant, kind, text)
-                except _NO_USE as error:
+                    source = await self._load(tenant, kind, text)
+                except _INPUT_ERRORS as error:
                     return error
             used += source.size
-            if used > self._limits.film_bytes:
-                return errors.TooLarge(f"all files may have {self._limits.film_bytes // 2**20} MiB together")
+            if used > self._limits.video_bytes:
+                return errors.TooLarge(
+                    f"all files together must be at most {self._limits.video_bytes // 2**20} MiB"
+                )
             return source
 
-        came = await asyncio.gather(*(got(text, kind) for text, kind in kinds.items()))
-        found = dict(zip(kinds, came, strict=True))
+        loaded = await asyncio.gather(*(load(text, kind) for text, kind in kinds.items()))
+        results = dict(zip(kinds, loaded, strict=True))
         sources: dict[str, MediaSource] = {}
         problems: list[errors.Problem] = []
-        for name, (descriptor, text) in wanted.items():
+        for name, (descriptor, text) in inputs.items():
             try:
-                one = found[text]
-                if isinstance(one, errors.SixfoldError):
-                    raise one
-                sources[name] = await self._checked(one, str(descriptor.type))
-            except _NO_USE as error:
-                problems.extend(_refused(descriptor, error).problems)
+                result = results[text]
+                if isinstance(result, errors.SixfoldError):
+                    raise result
+                sources[name] = await self._check(result, str(descriptor.type))
+            except _INPUT_ERRORS as error:
+                problems.extend(_invalid_input(descriptor, error).problems)
         if problems:
             raise errors.InvalidInput(problems)
         return sources
 
-    async def _got(self, tenant: Tenant, kind: str, text: str) -> MediaSource:
+    async def _load(self, tenant: Tenant, kind: str, text: str) -> MediaSource:
         source = await self._find(tenant, text)
         if source is None:
-            source = await (self._fetch_film(text) if kind in _LONG else self._fetch(text))
+            source = await (self._fetch_to_file(text) if kind in _LARGE_KINDS else self._fetch(text))
         return source
 
-    async def _checked(self, source: MediaSource, kind: str) -> MediaSource:
+    async def _check(self, source: MediaSource, kind: str) -> MediaSource:
         if kind == "image":
             await self.check_image(source)
-        return await self.check_film(source, kind) if kind in _FILMED else source
+        return await self.check_duration(source, kind) if kind in _TIMED_KINDS else source
 
     async def _find(self, tenant: Tenant, text: str) -> MediaSource | None:
         if (name := self._own_name(text)) is not None:
@@ -241,8 +244,7 @@ class MediaService:
         else:
             return None
         if row is None:
-            missing = "upload" if name is None else "file on this server"
-            raise errors.FetchFailed(f"There is no such {missing}")
+            raise errors.FetchFailed(f"{'Upload' if name is None else 'File'} not found on this server")
         if row["kind"] == "upload":
             await self._database.write(one("media_keep", name=row["name"]))
         return MediaSource(row["blob"], row["content_type"], row["size"])
@@ -262,37 +264,39 @@ class MediaService:
         await self._blobs.put(key, fetched.data)
         return MediaSource(key, fetched.content_type, len(fetched.data))
 
-    async def _fetch_film(self, url: str) -> MediaSource:
+    async def _fetch_to_file(self, url: str) -> MediaSource:
         """Fetch a URL through a file, without holding its content in memory."""
         limits = self._limits
         with tempfile.TemporaryDirectory(dir=limits.staging, prefix="fetch-") as folder:
             path = Path(folder) / "file"
             content_type = await self._fetcher.fetch_file(
-                url, path, max_bytes=limits.film_bytes, timeout_seconds=limits.film_fetch_seconds
+                url, path, max_bytes=limits.video_bytes, timeout_seconds=limits.video_fetch_seconds
             )
             key, _, size = await asyncio.to_thread(_hashes, path)
             await self._blobs.put_file(key, path)
         return MediaSource(key, content_type, size)
 
-    async def check_film(self, source: MediaSource, kind: str) -> MediaSource:
+    async def check_duration(self, source: MediaSource, kind: str) -> MediaSource:
         """Check the header of a video or audio file; raises `BadRequest` or `TooLarge`."""
-        if source.size > self._limits.film_bytes:
-            raise errors.TooLarge(f"It may have at most {self._limits.film_bytes // 2**20} MiB")
+        if source.size > self._limits.video_bytes:
+            raise errors.TooLarge(f"The file must be at most {self._limits.video_bytes // 2**20} MiB")
         path = await self._blobs.local_path(source.blob)
         seconds = await asyncio.to_thread(self._measure, path, kind)
-        if seconds is not None and seconds > self._limits.film_seconds:
-            raise errors.TooLarge(f"It may last at most {self._limits.film_seconds / 60:g} minutes")
+        if seconds is not None and seconds > self._limits.video_seconds:
+            raise errors.TooLarge(
+                f"The file must be at most {self._limits.video_seconds / 60:g} minutes long"
+            )
         return dataclasses.replace(source, seconds=seconds)
 
     async def check_image(self, source: MediaSource) -> None:
         """Check the header of an image; raises `BadRequest` or `TooLarge`."""
         if source.size > self._limits.image_bytes:
-            raise errors.TooLarge(f"An image may have at most {self._limits.image_bytes // 2**20} MiB")
+            raise errors.TooLarge(f"An image must be at most {self._limits.image_bytes // 2**20} MiB")
         path = await self._blobs.local_path(source.blob)
         _kind, width, height = await asyncio.to_thread(self._probe, path)
         if width * height > self._limits.image_pixels:
             megapixels = self._limits.image_pixels // 1_000_000
-            raise errors.BadRequest(f"An image may have at most {megapixels} megapixels")
+            raise errors.BadRequest(f"An image must be at most {megapixels} megapixels")
 
     # -- outputs and uploads ---------------------------------------------------------------------
 
@@ -301,8 +305,9 @@ class MediaService:
     ) -> StoredMedia:
         """Store a run's files as blobs with their manifests embedded, and remove the staged files."""
         keys = list[tuple[str, int]]()
-        for at in range(0, len(staged), _AT_ONCE):
-            keys += await asyncio.gather(*map(self._store_output, staged[at : at + _AT_ONCE], texts[at:]))
+        for start in range(0, len(staged), _CONCURRENCY):
+            batch = staged[start : start + _CONCURRENCY]
+            keys += await asyncio.gather(*map(self._store_output, batch, texts[start:]))
         files = tuple(
             OutputFile(new_name(file.content_type), key, file.content_type, size, dict(file.info))
             for file, (key, size) in zip(staged, keys, strict=True)
@@ -311,22 +316,22 @@ class MediaService:
         return StoredMedia(files, records, sum(file.size for file in files))
 
     async def _store_output(self, file: StagedFile, text: str) -> tuple[str, int]:
-        if file.path.stat().st_size > _WHOLE_BYTES:
-            key, size = await asyncio.to_thread(_signed, file, text)
-            if not self._was_held(key):
+        if file.path.stat().st_size > _IN_MEMORY_BYTES:
+            key, size = await asyncio.to_thread(_embed_in_place, file, text)
+            if not self._was_stored_recently(key):
                 await self._blobs.put_file(key, file.path, content_type=file.content_type)
             # The blob store may have moved the file.
             with contextlib.suppress(FileNotFoundError):
                 file.path.unlink()
             return key, size
         data, key = await asyncio.to_thread(_with_manifest, file, text)
-        if not self._was_held(key):
+        if not self._was_stored_recently(key):
             await self._blobs.put(key, data, content_type=file.content_type)
         return key, len(data)
 
-    def _was_held(self, key: str) -> bool:
+    def _was_stored_recently(self, key: str) -> bool:
         """Return whether the run has stored this blob already, as workflows do before their end."""
-        return time.monotonic() - self._held.pop(key, -_HELD_SECONDS) < _HELD_SECONDS
+        return time.monotonic() - self._recent.pop(key, -_RECENT_SECONDS) < _RECENT_SECONDS
 
     async def upload(self, tenant: Tenant, path: Path, content_type: str) -> Upload:
         """Store the file at `path` (which is moved away) as an upload; raises `TooLarge` over the quota."""
@@ -340,33 +345,35 @@ class MediaService:
         """Store bytes of a request as a blob without a name."""
         key = blob_key(data)
         await self._blobs.put(key, data, content_type=content_type)
-        self._held[key] = time.monotonic()
-        if len(self._held) > _MOST_HELD:
-            del self._held[next(iter(self._held))]
+        self._recent[key] = time.monotonic()
+        if len(self._recent) > _MAX_RECENT:
+            del self._recent[next(iter(self._recent))]
         return MediaSource(key, content_type, len(data))
 
     async def store_input(self, data: bytes, content_type: str, descriptor: Descriptor) -> MediaSource:
         """Store bytes as a media input; raises `InvalidInput` with one sentence that names it."""
         try:
-            return await self._checked(await self.store_unnamed(data, content_type), str(descriptor.type))
-        except _NO_USE as error:
-            raise _refused(descriptor, error) from error
+            return await self._check(await self.store_unnamed(data, content_type), str(descriptor.type))
+        except _INPUT_ERRORS as error:
+            raise _invalid_input(descriptor, error) from error
 
     def name_blob(self, account_id: str, source: MediaSource) -> Transaction[str]:
         """Name a blob permanently; raises `TooLarge` over the account's quota."""
         file = OutputFile(new_name(source.content_type), source.blob, source.content_type, source.size)
-        yield from self._within_quota(account_id, source.size)
+        yield from self._check_quota(account_id, source.size)
         yield Query("media_insert", record(file, account_id, "upload"))
         return file.name
 
-    def _within_quota(self, account_id: str, size: int) -> Transaction[None]:
+    def _check_quota(self, account_id: str, size: int) -> Transaction[None]:
         usage = yield from one("media_usage", account_id=account_id)
         used = int(usage["used"]) if usage is not None else 0
         if used + size > self._limits.quota_bytes:
-            raise errors.TooLarge(f"Uploads may take at most {self._limits.quota_bytes // 2**20} MiB in all")
+            raise errors.TooLarge(
+                f"Uploads of an account can take at most {self._limits.quota_bytes // 2**20} MiB"
+            )
 
     def _name_upload(self, tenant: Tenant, key: str, upload: Upload) -> Transaction[None]:
-        yield from self._within_quota(tenant.account_id, upload.size)
+        yield from self._check_quota(tenant.account_id, upload.size)
         expires = (yield from now()) + self._limits.upload_life_us
         file = OutputFile(upload.name, key, upload.content_type, upload.size)
         row = record(file, tenant.account_id, "upload", sha256=upload.sha256, upload_id=upload.id)
@@ -377,7 +384,7 @@ class MediaService:
         """Return a named file; raises `NotFound`."""
         row = await self._database.read(one("media_by_name", name=name))
         if row is None:
-            raise errors.NotFound("There is no such file")
+            raise errors.NotFound("File not found")
         return NamedFile.of(row)
 
     # -- deletion --------------------------------------------------------------------------------
@@ -386,19 +393,19 @@ class MediaService:
         """Delete expired names, and blobs that no longer have a name; returns how many names."""
         rows = await self._database.read(_expired(limit))
         for row in rows:
-            orphan = await self._database.write(_forget(str(row["name"])))
+            orphan = await self._database.write(_delete_name(str(row["name"])))
             if orphan is not None:
                 await self._delete_if_old(orphan, int(row["now"]))
         return len(rows)
 
-    async def _delete_if_old(self, blob: str, moment: int) -> None:
+    async def _delete_if_old(self, blob: str, now_us: int) -> None:
         """Delete a blob unless it is recent: another request may be about to name it."""
         stored = await self._blobs.stat(blob)
-        if stored is not None and stored.modified_at < moment - _GRACE_US:
+        if stored is not None and stored.modified_at < now_us - _GRACE_US:
             await self._blobs.delete(blob)
 
 
-def _refused(descriptor: Descriptor, error: errors.SixfoldError) -> errors.InvalidInput:
+def _invalid_input(descriptor: Descriptor, error: errors.SixfoldError) -> errors.InvalidInput:
     sentence = f"{descriptor.name}: {error.message}"
     return errors.InvalidInput([errors.Problem(descriptor.name, sentence, error.code)])
 
@@ -417,7 +424,7 @@ def _with_manifest(file: StagedFile, text: str) -> tuple[bytes, str]:
     return data, blob_key(data)
 
 
-def _signed(file: StagedFile, text: str) -> tuple[str, int]:
+def _embed_in_place(file: StagedFile, text: str) -> tuple[str, int]:
     """Embed the manifest in the file; returns its key and new size."""
     embed.embed_file(file.path, file.content_type, text)
     key, _, size = _hashes(file.path)
@@ -470,11 +477,11 @@ def _expired(limit: int) -> Transaction[tuple[Row, ...]]:
     return tuple(rows)
 
 
-def _forget(name: str) -> Transaction[str | None]:
-    gone = yield Query("media_delete", {"name": name})
-    if not gone:
+def _delete_name(name: str) -> Transaction[str | None]:
+    deleted = yield Query("media_delete", {"name": name})
+    if not deleted:
         return None
     yield Query("graph_files_of_media", {"media": name})
-    blob = str(gone[0]["blob"])
-    still_named = yield Query("media_blob_names", {"blob": blob})
-    return None if still_named else blob
+    blob = str(deleted[0]["blob"])
+    names = yield Query("media_blob_names", {"blob": blob})
+    return None if names else blob

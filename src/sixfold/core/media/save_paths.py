@@ -19,7 +19,7 @@ _KEYS = "_keys/"
 _RESERVED = (_ACCOUNT, _KEYLESS)
 _MAX_PREFIX = 128
 _MAX_SEGMENT = 255
-_KEPT = 128
+_PREFIX_CHARS = 128
 _FORMATS = {"": "webp", "webp": "webp", "png": "png", "jpg": "jpeg", "jpeg": "jpeg"}
 
 
@@ -38,36 +38,36 @@ def key(path: str) -> str | None:
     """
     if len(path) > MAX_CHARS + _MAX_PREFIX or _PATH.fullmatch(path) is None:
         return None
-    return "/".join(map(_shortened, path.split("/")))
+    return "/".join(map(_shorten, path.split("/")))
 
 
-def _shortened(segment: str) -> str:
+def _shorten(segment: str) -> str:
     if len(segment) <= _MAX_SEGMENT:
         return segment
     digest = hashlib.sha256(segment.encode()).hexdigest()
-    return f"{segment[:_KEPT]}.{digest}"
+    return f"{segment[:_PREFIX_CHARS]}.{digest}"
 
 
-def place(principal: Principal, save_path: str) -> SaveTarget:
+def resolve(principal: Principal, save_path: str) -> SaveTarget:
     """Return the target of a principal's `save_path`; raises `InvalidInput`."""
     if not 0 < len(save_path) <= MAX_CHARS or _PATH.fullmatch(save_path) is None:
-        raise _refused(
+        raise _invalid(
             f"save_path must be 1 to {MAX_CHARS} characters of A-Z a-z 0-9 . _ - /, "
             "without empty, . or .. segments and without a leading slash"
         )
     name = save_path.rpartition("/")[2]
     extension = name.rpartition(".")[2].lower() if "." in name else ""
     if extension not in _FORMATS:
-        raise _refused("save_path must end in .webp, .png, .jpg or .jpeg, or have no extension")
+        raise _invalid("save_path must end in .webp, .png, .jpg or .jpeg, or have no extension")
     if principal.is_operator and save_path.startswith(_RESERVED):
-        raise _refused("save_path may not begin with acct_ or _keyless/, where others keep their files")
+        raise _invalid("save_path must not begin with acct_ or _keyless/, which are reserved for others")
     if save_path.startswith(_KEYS):
-        raise _refused("save_path may not begin with _keys/, where limited keys keep their files")
-    path = stored(principal.tenant, save_path, is_operator=principal.is_operator)
+        raise _invalid("save_path must not begin with _keys/, which is reserved for limited keys")
+    path = store_path(principal.tenant, save_path, is_operator=principal.is_operator)
     return SaveTarget(path, _FORMATS[extension])
 
 
-def stored(tenant: Tenant, save_path: str, *, is_operator: bool) -> str:
+def store_path(tenant: Tenant, save_path: str, *, is_operator: bool) -> str:
     """Return the path in the store of a tenant's file.
 
     The operator's files are at the top level, those of other accounts below their ids, those made without a
@@ -86,5 +86,5 @@ def owner_of(path: str) -> str:
     return first if first.startswith(_ACCOUNT) else ""
 
 
-def _refused(message: str) -> InvalidInput:
+def _invalid(message: str) -> InvalidInput:
     return InvalidInput([Problem("save_path", message, "value_error")])

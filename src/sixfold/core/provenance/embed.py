@@ -21,7 +21,7 @@ from sixfold.core.provenance.formats.edits import (
 from sixfold.core.provenance.formats.parts import MalformedFile
 from sixfold.core.provenance.manifest import ManifestTooLarge
 
-_UNFIT = re.compile("[\0-\x1f\x7f-\x9f\ufeff\ufffe\uffff\ud800-\udfff]")
+_FORBIDDEN = re.compile("[\0-\x1f\x7f-\x9f\ufeff\ufffe\uffff\ud800-\udfff]")
 
 
 def embed(data: bytes, content_type: str, text: str) -> bytes:
@@ -31,22 +31,22 @@ def embed(data: bytes, content_type: str, text: str) -> bytes:
     without a manifest is better than none. Raises `ManifestTooLarge` over 256 KiB and `ValueError` for
     control characters, neither of which `manifest.canonical` produces.
     """
-    found = _edits(data, content_type, text)
-    return splice(data, found) if found else data
+    edits = _edits(data, content_type, text)
+    return splice(data, edits) if edits else data
 
 
 def embed_file(path: Path, content_type: str, text: str) -> None:
     """Embed the text in the file at `path` without reading it into memory; most formats are appended to."""
     with path.open("rb") as file, mapped(file) as data:
-        found = _edits(data, content_type, text)
-    apply(path, found)
+        edits = _edits(data, content_type, text)
+    apply(path, edits)
 
 
 def _edits(data: bytes, content_type: str, text: str) -> list[FileEdit]:
-    if _UNFIT.search(text):
-        raise ValueError("a manifest's text has no control characters")
+    if _FORBIDDEN.search(text):
+        raise ValueError("a manifest must not contain control characters")
     if len(text.encode()) > MAX_TEXT_BYTES:
-        raise ManifestTooLarge("a manifest's text is limited to 256 KiB")
+        raise ManifestTooLarge("a manifest must be at most 256 KiB")
     kind = media_types.BY_MEDIA_TYPE.get(content_type.partition(";")[0].strip().lower())
     if kind is None or kind.carrier is None or not kind.carrier.matches(data):
         return []
@@ -62,7 +62,7 @@ def extract(data: bytes) -> str | None:
     # A QuickTime file may begin with any box, so its type may be undetected.
     carriers = (kind.carrier,) if kind else (mp4, svg)
     try:
-        found = (carrier.extract(data) for carrier in carriers if carrier is not None)
-        return next((text for text in found if text is not None), None)
+        texts = (carrier.extract(data) for carrier in carriers if carrier is not None)
+        return next((text for text in texts if text is not None), None)
     except MalformedFile:
         return None

@@ -64,7 +64,7 @@ def canonical(document: Mapping[str, Any]) -> str:
     """
     text = plain(document)
     if len(text.encode()) > MAX_TEXT_BYTES:
-        raise ManifestTooLarge("a manifest's text is limited to 256 KiB")
+        raise ManifestTooLarge("a manifest must be at most 256 KiB")
     return text
 
 
@@ -76,11 +76,11 @@ def document(manifest: Manifest) -> dict[str, Any]:
 def parse(text: str) -> tuple[Manifest, dict[str, Any]]:
     """Parse a manifest from any source; returns it and its JSON object. Raises `NotAManifest`."""
     if len(text) > MAX_TEXT_BYTES:
-        raise NotAManifest("the text is longer than a manifest may be")
+        raise NotAManifest("the text exceeds the 256 KiB of a manifest")
     try:
-        found = _decode(text.encode())
-        if found.get("format") != FORMAT:
+        document = _decode(text.encode())
+        if document.get("format") != FORMAT:
             raise NotAManifest("the text is not a manifest of a known format")
-        return msgspec.convert(found, Manifest), found
+        return msgspec.convert(document, Manifest), document
     except (msgspec.MsgspecError, UnicodeEncodeError, ValueError, RecursionError) as error:
         raise NotAManifest("the text is not a manifest") from error

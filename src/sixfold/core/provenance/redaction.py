@@ -47,8 +47,8 @@ def clean(inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 def digest(data: bytes, media_type: str | None = None) -> dict[str, Any]:
     """Return the object that replaces bytes in a manifest."""
-    found: dict[str, Any] = {"blake3": blake3.blake3(data).hexdigest(), "bytes": len(data)}
-    return found if media_type is None else {**found, "media_type": media_type}
+    result: dict[str, Any] = {"blake3": blake3.blake3(data).hexdigest(), "bytes": len(data)}
+    return result if media_type is None else {**result, "media_type": media_type}
 
 
 def replaced(inputs: Mapping[str, Any]) -> list[str]:
