@@ -91,7 +91,7 @@ def _through(home: House, stock: InstalledModels) -> One:
 
     async def one(seed: int) -> None:
         graph = _foreign(stock, seed).nodes
-        hub, me = home.product.workshop.hub, uuid.uuid4().hex
+        hub, me = home.product.workflows.hub, uuid.uuid4().hex
         with hub.open(Tenant(home.account.id), me) as heard:
             body = {"prompt": graph, "client_id": me}
             sent = await home.client.post("/prompt", json=body, headers=home.bearer)

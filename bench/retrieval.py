@@ -106,7 +106,7 @@ async def _ours(folder: Path, measured: dict[str, tuple[Corpus, ...]], *, meanin
 async def _embedded(server: House) -> None:
     """Wait until no page waits for its vectors."""
     async with asyncio.timeout(_EMBED_SECONDS):
-        while await server.product.finder.waiting():  # noqa: ASYNC110  # it works in the background
+        while await server.product.memory_search.waiting():  # noqa: ASYNC110  # it works in the background
             await asyncio.sleep(1)
 
 

@@ -22,7 +22,7 @@ SEEING = {**USUAL, "llava:7b": (*COMPLETION, "vision")}
 async def home_with(folder: Path, **changes: Any) -> AsyncIterator[House]:
     """A server that has looked for model servers."""
     async with house(folder, app_catalog.models_document(), **changes) as home:
-        await home.product.relaying.looked()
+        await home.product.gateway_runtime.looked()
         yield home
 
 
@@ -39,7 +39,7 @@ async def answered_by(home: House, model: str = "default") -> str:
 
 
 def status(home: House, name: str) -> ServerStatus:
-    return {each.name: each for each in home.product.relaying.statuses()}[name]
+    return {each.name: each for each in home.product.gateway_runtime.statuses()}[name]
 
 
 async def listed(home: House) -> set[str]:

@@ -26,7 +26,7 @@ async def idle(home: House, count: int) -> None:
     """Wait until so many workers of the painter stand idle, and none works."""
     async with asyncio.timeout(60):
         wanted = {"busy": 0, "idle": count}
-        while home.product.supervisor.snapshot()["scene-painter"] != wanted:  # noqa: ASYNC110 - none is told
+        while home.product.scheduler.snapshot()["scene-painter"] != wanted:  # noqa: ASYNC110 - none is told
             await asyncio.sleep(0.005)
 
 
@@ -68,7 +68,7 @@ async def test_a_file_that_is_no_model_stands_there_with_what_is_wrong(home: Hou
     folder = home.product.settings.data_dir / "models"
     folder.mkdir()
     (folder / "greet.py").write_text("def greet(:\n", "utf-8")
-    await home.product.shelf.refresh()
+    await home.product.model_watcher.refresh()
     page = (await home.client.get("/admin/engines")).text
     assert "<code>models/greet.py</code>" in page
     assert "line 1: invalid syntax" in page

@@ -250,7 +250,7 @@ async def test_wrong_prompts_are_refused_in_comfyuis_words(stage: Stage) -> None
 async def test_the_queue_is_told_and_what_runs_is_interrupted(tmp_path: Path) -> None:
     points = {"failpoints": "engine.run.comfyui-prompt=hang"}
     async with house(tmp_path, app_catalog.models_document(), **points) as home:
-        client, hub = home.client, home.product.workshop.hub
+        client, hub = home.client, home.product.workflows.hub
         with hub.open(Tenant(home.operator.id, keyless=True), "me") as heard:
             taken = await client.post("/api/prompt", json={"prompt": PAINT, "client_id": "me"})
             prompt_id = taken.json()["prompt_id"]

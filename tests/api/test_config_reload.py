@@ -151,7 +151,7 @@ async def test_what_only_a_start_can_change_is_named_and_the_rest_is_taken_up(
         assert message.endswith("a restart is needed for port, queue_limit, [gateway] cache")
         assert "was reloaded: [gateway] retries, [prices]" in caplog.text
         assert await server.cost() == "0.05"
-        assert server.door.home.product.relaying.relay.policy.retries == 1
+        assert server.door.home.product.gateway_runtime.relay.policy.retries == 1
 
 
 async def test_a_new_model_server_is_asked_for_its_models_before_it_serves(

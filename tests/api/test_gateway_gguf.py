@@ -41,7 +41,9 @@ async def talking(folder: Path, settings: Any = None, **row: Any) -> AsyncIterat
 
 def server(there: Gateway) -> GgufServer:
     """The model server in question."""
-    found = next(each for each in there.home.product.relaying.relay.router.servers() if each.name == "own")
+    found = next(
+        each for each in there.home.product.gateway_runtime.relay.router.servers() if each.name == "own"
+    )
     assert isinstance(found, GgufServer)
     return found
 

@@ -337,7 +337,7 @@ async def test_a_hold_of_a_server_that_died_is_freed_by_the_second_look_at_it(tm
         await door.home.product.database.write(request_log.begin(call, "boot_of_the_dead", None))
         assert await door.home.standing() == ("5.00", "0.07")
         for _ in range(2):
-            await door.home.product.relaying.relay.sweep()
+            await door.home.product.gateway_runtime.relay.sweep()
         assert await door.home.standing() == ("5.00", "0.00")
         assert [found["status"] for found in await door.calls()] == ["failed"]
         assert await door.home.faults() == ()
@@ -367,7 +367,7 @@ async def test_calls_are_found_again_by_what_they_say(tmp_path: Path) -> None:
 
 async def test_services_ask_through_the_same_relay(tmp_path: Path) -> None:
     async with gateway(tmp_path) as door:
-        relay, account = door.home.product.relaying.relay, door.home.account
+        relay, account = door.home.product.gateway_runtime.relay, door.home.account
         principal = Principal(account.id, account.kind, account.email)
         chat = ChatRequest((ChatMessage("user", (TextPart("say 4 words"),)),), max_tokens=50)
         for model in ("acme/small", "anth/small", ""):

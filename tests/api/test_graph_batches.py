@@ -45,7 +45,7 @@ def pixels() -> dict[str, Any]:
 
 async def ran(home: House, graph: dict[str, Any], prompt_id: str) -> tuple[list[str], list[int]]:
     """The types of the messages of a run, and the transactions written before each."""
-    database, hub = home.product.database, home.product.workshop.hub
+    database, hub = home.product.database, home.product.workflows.hub
     written = 0
     write = database.write
 
@@ -77,7 +77,7 @@ async def test_outcomes_of_a_large_graph_are_stored_in_batches(either: Path, mak
         last = len(kinds) - 1 - kinds[::-1].index("executed")
         assert counts[-1] < 100
         assert counts[-1] - counts[last] < 10
-        workshop = home.product.workshop
+        workshop = home.product.workflows
         nodes = workshop.check(make()).nodes
         found = cache_keys.keys(nodes)
         # A new object reads what a restarted server would.
@@ -94,7 +94,7 @@ async def test_outcomes_of_a_large_graph_are_stored_in_batches(either: Path, mak
 async def test_free_graphs_of_an_account_run_one_after_another_where_one_may_run(tmp_path: Path) -> None:
     names = [f"p{at}" for at in range(4)]
     async with house(tmp_path, app_catalog.models_document(), graph_free_runs=1) as home:
-        with home.product.workshop.hub.open(Tenant(home.account.id), "me") as client:
+        with home.product.workflows.hub.open(Tenant(home.account.id), "me") as client:
             for at, name in enumerate(names):
                 graph = {"0": node("EmptyImage", width=8, height=8, batch_size=1, color=at)}
                 graph |= {str(n): node("ImageInvert", image=[str(n - 1), 0]) for n in range(1, 8)}

@@ -34,7 +34,7 @@ async def test_the_first_request_reads_the_classes_in_another_thread(
     readers: list[threading.Thread] = []
     method, body = FIRST[path]
     async with house(tmp_path, app_catalog.models_document(), workers=0) as home:
-        workshop: Any = home.product.workshop
+        workshop: Any = home.product.workflows
         registry = workshop.registry
 
         def read() -> Any:

@@ -100,7 +100,7 @@ async def test_a_large_graph_holds_the_loop_for_a_short_time(
     headers = {"Content-Type": "application/json"}
     async with house(tmp_path, app_catalog.models_document(), workers=0) as home:
         await home.client.post(path, json=BODIES[path](flat(2)), headers=home.bearer)
-        assert len(home.product.workshop.registry) > 100  # read once, and not here
+        assert len(home.product.workflows.registry) > 100  # read once, and not here
         async with loop_time.watched() as seen:
             answer = await home.client.post(path, content=body, headers=home.bearer | headers)
         assert answer.status_code in (200, 201, 400, 402, 503), answer.text[:300]

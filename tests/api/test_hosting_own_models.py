@@ -50,7 +50,7 @@ async def test_a_result_with_any_key_is_shown_and_listed_as_it_is(tmp_path: Path
     (folder / "odd.py").write_text(ODD, "utf-8")
     async with house(tmp_path, driver="process") as home:
         header = await operators_key(home)
-        await home.product.shelf.refresh()
+        await home.product.model_watcher.refresh()
         body = {"model": "odd", "input": {"value": 5}}
         answer = await home.client.post(RUN, json=body, headers=header)
         assert (answer.status_code, answer.json()["output"]) == (200, {"_outputs": 5})
@@ -69,7 +69,7 @@ async def test_a_file_is_live_changes_and_goes(tmp_path: Path) -> None:
     async with house(tmp_path, driver="process") as home:
         header = await operators_key(home)
         path.write_text(GREET, "utf-8")
-        await home.product.shelf.refresh()
+        await home.product.model_watcher.refresh()
         shown = (await home.client.get("/api/containers/templates/greet", headers=header)).json()
         assert [each["name"] for each in shown["schema"]["inputs"]] == ["name", "times"]
         assert (shown["schema"]["outputKind"], shown["version"]) == ("text", 1)
@@ -95,20 +95,20 @@ async def test_a_file_is_live_changes_and_goes(tmp_path: Path) -> None:
         assert served.headers["X-Sixfold-Engine"] == "greet@1"
         assert (await home.client.post(RUN, json=body, headers=home.bearer)).status_code == 404
         path.write_text(GREET.replace('"hello"', '"good day"'), "utf-8")
-        await home.product.shelf.refresh()
+        await home.product.model_watcher.refresh()
         told = (await home.client.post(RUN, json=body, headers=header)).json()
         assert told["output"] == "good day ada good day ada"
         path.write_text("def broken(:\n", "utf-8")
-        await home.product.shelf.refresh()
-        assert home.product.shelf.faults == {"greet.py": "line 1: invalid syntax"}
+        await home.product.model_watcher.refresh()
+        assert home.product.model_watcher.faults == {"greet.py": "line 1: invalid syntax"}
         beside = folder / "greet.py.error"
         assert beside.read_text("utf-8") == "line 1: invalid syntax\n"
         path.write_text(GREET.replace('"hello"', "1 / 0"), "utf-8")
-        await home.product.shelf.refresh()
+        await home.product.model_watcher.refresh()
         assert beside.read_text("utf-8") == "line 9: ZeroDivisionError: division by zero\n"
         path.unlink()
-        await home.product.shelf.refresh()
-        assert home.product.shelf.faults == {}
+        await home.product.model_watcher.refresh()
+        assert home.product.model_watcher.faults == {}
         assert not beside.exists()
         assert (await home.client.post(RUN, json=body, headers=header)).status_code == 404
 
@@ -121,7 +121,7 @@ async def test_ten_lines_that_are_dropped_there_have_a_price_a_queue_a_form_and_
     folder.mkdir()
     async with house(tmp_path, driver="process") as home:
         header = await operators_key(home)
-        watching = asyncio.create_task(home.product.shelf.run())
+        watching = asyncio.create_task(home.product.model_watcher.run())
         try:
             await asyncio.to_thread((folder / "greet.py").write_text, GREET, "utf-8")
             async with asyncio.timeout(120):
@@ -170,7 +170,7 @@ async def test_what_nobody_added_is_shut_in_and_what_was_added_is_not(tmp_path: 
         header = await operators_key(home)
 
         async def seen() -> str:
-            await home.product.shelf.refresh()
+            await home.product.model_watcher.refresh()
             body = {"model": "peek", "input": {"path": str(secret)}}
             told = (await home.client.post(RUN, json=body, headers=header)).json()
             assert told["status"] == "succeeded", told
@@ -188,8 +188,8 @@ async def test_on_a_public_address_a_file_must_have_been_added(tmp_path: Path) -
     folder.mkdir()
     (folder / "greet.py").write_text(GREET, "utf-8")
     async with house(tmp_path, public_url="https://example.com") as home:
-        await home.product.shelf.refresh()
-        assert "sixfold model add" in home.product.shelf.faults["greet.py"]
+        await home.product.model_watcher.refresh()
+        assert "sixfold model add" in home.product.model_watcher.faults["greet.py"]
         source = tmp_path / "source.py"
         source.write_text(GREET, "utf-8")
         asked = [
@@ -203,11 +203,11 @@ async def test_on_a_public_address_a_file_must_have_been_added(tmp_path: Path) -
             "--json",
         ]
         assert await asyncio.to_thread(main.main, asked) == 0
-        await home.product.shelf.refresh()
-        assert home.product.shelf.faults == {}
+        await home.product.model_watcher.refresh()
+        assert home.product.model_watcher.faults == {}
         own = await home.product.pipeline.custom_models.find("greet", home.operator.id)
         assert own.model.hardware == "gpu-16gb-a"
         gone = ["model", "remove", "greet", "--data-dir", str(tmp_path)]
         assert await asyncio.to_thread(main.main, gone) == 0
-        await home.product.shelf.refresh()
+        await home.product.model_watcher.refresh()
         assert await home.product.pipeline.custom_models.page(home.operator.id) == ((), None)

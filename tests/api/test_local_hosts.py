@@ -30,7 +30,7 @@ async def test_two_kinds_that_share_a_port_are_told_apart_by_their_answers(
         async with home_with(tmp_path) as home:
             ready = [
                 each.kind
-                for each in home.product.relaying.statuses()
+                for each in home.product.gateway_runtime.statuses()
                 if each.discovered and each.state == "ready"
             ]
             assert ready == [kind]
@@ -82,7 +82,7 @@ async def test_nothing_is_looked_for_on_any_host_where_probing_is_off(
         look_at(monkeypatch, ollama=ollama.port)
         async with home_with(tmp_path, probe=False, probe_hosts=("127.0.0.2",)) as home:
             assert ollama.asked == []
-            assert [each for each in home.product.relaying.statuses() if each.discovered] == []
+            assert [each for each in home.product.gateway_runtime.statuses() if each.discovered] == []
 
 
 @pytest.mark.parametrize(
@@ -136,14 +136,14 @@ async def test_a_server_that_is_slow_stays_and_delays_no_other(
             assert status(home, "vllm").state == "slow"  # it was never seen ready
             assert await answered_by(home) == "llama3.2:latest"
             vllm.slow = False
-            await home.product.relaying.refresh()
+            await home.product.gateway_runtime.refresh()
             assert status(home, "vllm").state == "ready"
             vllm.slow = True
-            await home.product.relaying.refresh()
+            await home.product.gateway_runtime.refresh()
             assert status(home, "vllm").state == "ready"  # busy for a while, with the models that it had
             assert status(home, "vllm").models == ("mistral",)
             monkeypatch.setattr(found_servers, "_BUSY_SECONDS", 0.0)
-            await home.product.relaying.refresh()
+            await home.product.gateway_runtime.refresh()
             assert status(home, "vllm").state == "slow"
 
 
@@ -156,12 +156,12 @@ async def test_a_comfyui_on_a_probed_host_makes_images(
         monkeypatch.setattr(comfyui_availability, "PROBE_SECONDS", 30.0)
         monkeypatch.setattr(local_servers, "COMFYUI", dataclasses.replace(local_servers.COMFYUI, port=port))
         async with home_with(tmp_path, probe_hosts=("127.0.0.2",)) as home:
-            await home.product.standings.refresh()
-            assert home.product.standings("comfyui-image").detail.endswith(f"at {comfy.url}")
+            await home.product.availability.refresh()
+            assert home.product.availability("comfyui-image").detail.endswith(f"at {comfy.url}")
             body = {"prompt": "a lighthouse", "size": "1024x1024"}
             answer = await home.client.post("/api/ra1", json=body, headers=home.bearer)
             assert answer.headers["x-sixfold-engine"] == "comfyui-image", answer.text
-            remote = home.product.workshop.remote
+            remote = home.product.workflows.remote
             assert remote is not None
             await remote.refresh()
             assert remote.known
@@ -174,6 +174,6 @@ async def test_no_comfyui_is_looked_for_on_any_host_where_probing_is_off(
         port = int(comfy.url.rpartition(":")[2])
         monkeypatch.setattr(local_servers, "COMFYUI", dataclasses.replace(local_servers.COMFYUI, port=port))
         async with home_with(tmp_path, probe=False, probe_hosts=("127.0.0.2",)) as home:
-            await home.product.standings.refresh()
-            assert not home.product.standings("comfyui-image").ready
+            await home.product.availability.refresh()
+            assert not home.product.availability("comfyui-image").ready
             assert comfy.calls == []

@@ -47,8 +47,8 @@ async def test_default_prefers_a_loaded_chat_model(tmp_path: Path, monkeypatch: 
             loaded = {model.name for model in status(home, "ollama").listing if model.loaded}
             assert loaded == {"nomic-embed-text:latest", "qwen3:latest"}
             ollama.loaded = ["llama3.2:latest"]
-            await home.product.relaying.refresh()
-            assert home.product.relaying.relay.router.resolve("default")[0].model == "llama3.2:latest"
+            await home.product.gateway_runtime.refresh()
+            assert home.product.gateway_runtime.relay.router.resolve("default")[0].model == "llama3.2:latest"
 
 
 async def test_default_prefers_the_loaded_model_of_another_server(
@@ -156,7 +156,7 @@ async def test_ollama_with_models_that_cannot_be_shown_states_what_the_others_ca
     async with listening(ollama):
         look_at(monkeypatch, ollama=ollama.port)
         async with home_with(tmp_path) as home:
-            await home.product.relaying.refresh()
+            await home.product.gateway_runtime.refresh()
             stated = {model.name for model in status(home, "ollama").listing if model.stated}
             assert stated == {"eyes:latest"}
             assert sorted(ollama.shown) == sorted([*broken, "eyes:latest"])  # each once, for now
@@ -216,7 +216,7 @@ async def test_embeddings_by_a_name_of_openai_names_the_embedding_model_of_ollam
             assert answer.status_code == 503
             assert "use `ollama/nomic-embed-text`" in answer.json()["error"]["message"]
             del ollama.models["nomic-embed-text:latest"]
-            await home.product.relaying.refresh()
+            await home.product.gateway_runtime.refresh()
             answer = await home.client.post("/v1/embeddings", json=body, headers=home.bearer)
             assert "Or ask" not in answer.json()["error"]["message"]
 
@@ -256,7 +256,7 @@ async def test_vision_without_a_model_that_accepts_images_is_unavailable_everywh
             row = await service(home, "vision")
             assert (row["available"], row["quality"]) == (False, None)
             assert "accepts images" in row["unlock"]
-            assert not home.product.standings("relay-vision").ready
+            assert not home.product.availability("relay-vision").ready
             asked = {"service": "vision", "prompt": "what is it?", "image_url": PIXEL}
             for later in (False, True):
                 answer = await home.client.post(
@@ -324,10 +324,10 @@ async def test_the_list_of_models_has_the_general_names_that_can_be_served(
         async with home_with(tmp_path) as home:
             assert general.isdisjoint(await listed(home))
             ollama.models |= USUAL
-            await home.product.relaying.refresh()
+            await home.product.gateway_runtime.refresh()
             assert general & await listed(home) == general - {"vision"}
             ollama.models |= SEEING
-            await home.product.relaying.refresh()
+            await home.product.gateway_runtime.refresh()
             assert general <= await listed(home)
             answer = await home.client.get("/v1/models/vision", headers=home.bearer)
             assert (answer.status_code, answer.json()["id"]) == (200, "vision")
@@ -352,11 +352,11 @@ async def test_ollama_is_asked_about_few_models_a_look_and_once_about_each(
             assert len(ollama.shown) == 16
             assert "seer" in ollama.shown  # what is loaded is asked about first
             for most in (32, 41, 41):
-                await home.product.relaying.refresh()
+                await home.product.gateway_runtime.refresh()
                 assert len(ollama.shown) == most
             assert len(set(ollama.shown)) == 41
             ollama.models["model-7"] = EMBEDDING  # pulled again: another digest
-            await home.product.relaying.refresh()
+            await home.product.gateway_runtime.refresh()
             assert ollama.shown[41:] == ["model-7"]
 
 
@@ -410,6 +410,6 @@ async def test_a_list_that_is_too_long_is_cut_and_one_of_too_many_bytes_is_not_r
             huge = b'{"models": [' + b'{"name": "other", "capabilities": ["completion"]},' * 100_000 + b"{}]}"
             assert len(huge) > 4 * 2**20
             ollama.answers = {"/api/tags": huge}
-            await home.product.relaying.refresh()
+            await home.product.gateway_runtime.refresh()
             assert "other" not in status(home, "ollama").models
             assert len(status(home, "ollama").models) == 1000  # what was known before

@@ -170,7 +170,7 @@ async def test_a_graph_in_flight_keeps_the_prices_that_it_was_quoted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with house(tmp_path, graphed(), tables=FREE) as home:
-        workshop, asked_for = home.product.workshop, list[str]()
+        workshop, asked_for = home.product.workflows, list[str]()
         price_of = workshop.price_of
 
         def repriced(asked: Any, account_id: str, *, charged: bool) -> Any:
@@ -191,7 +191,7 @@ async def test_a_graph_quoted_as_free_is_refused_a_provider_that_came_meanwhile(
     tmp_path: Path, moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with house(tmp_path, graphed(), tables=FREE) as home:
-        workshop, standings, asked_for = home.product.workshop, home.product.standings, list[str]()
+        workshop, standings, asked_for = home.product.workflows, home.product.availability, list[str]()
         price_of = workshop.price_of
 
         def with_a_provider(asked: Any, account_id: str, *, charged: bool) -> Any:

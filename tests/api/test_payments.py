@@ -174,7 +174,7 @@ async def test_a_plan_is_ended_at_the_processor_before_its_account_is_erased(tmp
         kept = await read(accounts.by_id(account_id))
         assert (kept.email, kept.plan, processor.ended) == ("ada@example.com", "yearly", [])
         processor.status = 200
-        assert await bootstrap.leaving_of(home.product).sweep() == 1
+        assert await bootstrap.account_deletion(home.product).sweep() == 1
         assert processor.ended == ["sub_7"]
         over = {"id": "evt_9", "type": "customer.subscription.deleted", "data": {"object": {"id": "sub_7"}}}
         assert (await tell(home, over)).status_code == 200

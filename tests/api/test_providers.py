@@ -130,9 +130,9 @@ async def test_a_key_that_is_stored_while_the_server_runs_brings_its_provider_in
         before = await home.client.post("/api/ra1", json=asked(home))
         assert before.headers["X-Sixfold-Engine"] == "scene-painter"
         Secrets(tmp_path, (tmp_path / MASTER).read_bytes()).put("openai_api_key", openai.KEY)
-        await home.product.standings.refresh()
-        assert home.product.standings("openai-image").ready
-        assert not home.product.standings("fal-image").ready
+        await home.product.availability.refresh()
+        assert home.product.availability("openai-image").ready
+        assert not home.product.availability("fal-image").ready
 
 
 async def test_a_server_of_ones_own_serves_without_a_key_and_a_stored_key_is_used_at_once(

@@ -170,9 +170,9 @@ async def test_sockets_end_with_their_key(tmp_path: Path) -> None:
                     await socket.wait_closed()
                     assert socket.close_code == 4401
         async with asyncio.timeout(8):
-            while home.product.live.running:  # noqa: ASYNC110 - nobody tells of its end
+            while home.product.sessions.running:  # noqa: ASYNC110 - nobody tells of its end
                 await asyncio.sleep(0.005)
-        ended = await home.product.live.find(made["session_id"], Tenant(home.account.id))
+        ended = await home.product.sessions.find(made["session_id"], Tenant(home.account.id))
         assert (ended.state in TERMINAL, ended.reason) == (True, "revoked")
         assert await home.faults() == ()
 

@@ -82,7 +82,7 @@ async def test_prompts_of_one_name_are_each_tenants_own(either_home: House) -> N
 
 
 async def test_the_end_of_a_prompt_is_told_to_the_clients_of_its_tenant_alone(home: House) -> None:
-    hub = home.product.workshop.hub
+    hub = home.product.workflows.hub
     ben = await home.product.database.read(accounts.by_email("ben@example.com"))
     owners = (Tenant(home.account.id), Tenant(ben.id), Tenant(home.operator.id, keyless=True))
     who = (home.bearer, bearer(home.other), {})
@@ -126,7 +126,7 @@ async def test_files_of_one_name_are_each_tenants_own(either_home: House) -> Non
 
 
 async def test_outcomes_of_nodes_are_each_tenants_own(either_home: House) -> None:
-    workshop = either_home.product.workshop
+    workshop = either_home.product.workflows
     who = await tenants(either_home)
     for headers in who:
         entry = await ended(either_home, headers, text_graph("the same"))

@@ -96,7 +96,7 @@ async def prompted(home: House, graph: Any) -> Prediction:
 
 @contextlib.contextmanager
 def listening(home: House) -> Iterator[HubClient]:
-    with home.product.workshop.hub.open(Tenant(home.account.id, keyless=False), "c") as client:
+    with home.product.workflows.hub.open(Tenant(home.account.id, keyless=False), "c") as client:
         yield client
 
 
@@ -166,7 +166,7 @@ async def test_what_a_graph_made_is_withheld_until_it_is_paid(dots: House) -> No
         assert ended.state is PredictionState.CANCELED
         assert await dots.standing() == ("5.00", "0.00")
         assert not {"executed", "image"} & set(kinds(await heard(client)))
-    assert dots.product.workshop.hub.withheld_bytes == 0
+    assert dots.product.workflows.hub.withheld_bytes == 0
     await nothing_is_readable(dots, parent, made)
     rows = (await dots.client.get("/history", headers=dots.bearer)).json()
     assert all(row["outputs"] == {} for row in rows.values())
@@ -294,7 +294,7 @@ async def test_more_images_than_can_be_withheld_fail_the_run(
     ended = await dots.product.pipeline.wait(parent, 60)
     assert ended.state is PredictionState.FAILED
     assert "images that it does not save" in str(ended.error)
-    assert dots.product.workshop.hub.withheld_bytes == 0
+    assert dots.product.workflows.hub.withheld_bytes == 0
     assert await dots.standing() == ("5.00", "0.00")
 
 

@@ -32,7 +32,7 @@ async def brought(home: House, token: str, content: bytes, name: str = "mine") -
 async def test_a_graph_stands_in_its_page_with_a_node_for_each_and_no_style_of_its_own(
     home: House, slug: str
 ) -> None:
-    space = home.product.workshop.spaces[slug]
+    space = home.product.workflows.spaces[slug]
     page = await home.client.get(f"/workflows/{slug}")
     assert page.status_code == 200
     assert set(re.findall(r'data-node="([^"]+)"', page.text)) == set(space.graph)

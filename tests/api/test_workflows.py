@@ -373,7 +373,7 @@ async def test_a_node_runs_a_model_of_the_accounts_own_at_its_price(tmp_path: Pa
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "shout.py").write_text(SHOUT, "utf-8")
     async with house(tmp_path, app_catalog.models_document(), driver="process") as home:
-        await home.product.shelf.refresh()
+        await home.product.model_watcher.refresh()
         key = (await home.product.database.write(keys.create(home.operator.id, granted=rights.ALL))).api_key
         body = {"workflow": SHOUTED, "name": "shouted"}
         check, header = "/api/graph/validate", bearer(key)

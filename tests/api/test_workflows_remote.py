@@ -122,8 +122,8 @@ async def test_it_is_held_once_and_costs_what_the_same_nodes_cost_here(two: Both
 
 
 async def test_a_client_of_comfyui_sees_the_run_as_its_own(two: Both) -> None:
-    hub, client = two.home.product.workshop.hub, two.home.client
-    await two.home.product.workshop.refresh_remote()
+    hub, client = two.home.product.workflows.hub, two.home.client
+    await two.home.product.workflows.refresh_remote()
     assert "CustomTint" in (await client.get("/object_info/CustomTint")).json()
     graph = {**PAINT_AND_TINT, "11": node("SaveImageWebsocket", images=["10", 0])}
     with hub.open(Tenant(two.home.operator.id, keyless=True), "me") as heard:

@@ -106,6 +106,6 @@ async def room(folder: Path, **changes: Any) -> AsyncIterator[Room]:
             try:
                 yield Room(home, port)
             finally:
-                await home.product.live.drain()
+                await home.product.sessions.drain()
                 server.should_exit = True
                 await serving

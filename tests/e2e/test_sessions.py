@@ -212,7 +212,7 @@ async def test_a_lost_worker_is_followed_by_another_without_a_gap(tmp_path: Path
         async with opened.inside(begun) as guest:
             await guest.say("hello")
             before = (await guest.several("pose", 5))[-1]
-            (running,) = opened.home.product.live.running
+            (running,) = opened.home.product.sessions.running
             assert running.seat is not None
             assert running.seat.room.worker is not None
             await running.seat.room.worker.kill()
@@ -229,7 +229,7 @@ async def test_a_draining_server_says_so(tmp_path: Path) -> None:
         async with opened.inside(begun) as guest:
             await guest.say("hello")
             await guest.until("pose")
-            await opened.home.product.live.drain()
+            await opened.home.product.sessions.drain()
             assert await guest.closed() == 4010
         left = backends.chosen_database() == "postgres"  # for whichever server its socket comes to
         assert (await opened.told(begun))["reason"] == (None if left else "drained")

@@ -37,7 +37,7 @@ def _out_of_reach(opened: Room, monkeypatch: pytest.MonkeyPatch) -> Callable[[],
 
 async def _is_over(opened: Room) -> None:
     """Nothing runs, every seat is given back, and every sum is right."""
-    live = opened.home.product.live
+    live = opened.home.product.sessions
     for _ in range(200):
         if not live.running:
             break

@@ -24,7 +24,7 @@ from sixfold.api.platform import routes as platform
 from sixfold.api.workflows import routes as workflows
 from sixfold.api.workflows.page_views import WorkflowView
 from sixfold.app import storage
-from sixfold.app.bootstrap import Application, leaving_of
+from sixfold.app.bootstrap import Application, account_deletion
 from sixfold.core.predictions.duration_estimates import DurationEstimator
 from sixfold.core.predictions.event_history import EventHistories
 from sixfold.mcp import app as mcp
@@ -49,7 +49,7 @@ def create_app(product: Application, local_token: str | None = None) -> ASGIApp:
     """
     services = build_services(product, local_token)
     metrics = Metrics()
-    metrics.add_gateway(product.relaying.relay.counts)
+    metrics.add_gateway(product.gateway_runtime.relay.counts)
     described = documents(product, lambda: app.table.entries())
     areas = product.settings.areas
     spaces = WorkflowView(services) if "workflows" in areas else None
@@ -72,7 +72,7 @@ def create_app(product: Application, local_token: str | None = None) -> ASGIApp:
     apis.append(mcp.build_api(services))
     is_https = product.settings.public_url.startswith("https://")
     app = WebApp(apis, metrics, pages[0], services.admission, product.connections, is_https=is_https)
-    tracing = product.relaying.tracing
+    tracing = product.gateway_runtime.tracing
     return app if tracing is None else tracing.serve(app)
 
 
@@ -110,15 +110,15 @@ def build_services(product: Application, local_token: str | None = None) -> WebS
         templates=product.templates,
         media=product.media,
         pipeline=product.pipeline,
-        scheduler=product.supervisor,
+        scheduler=product.scheduler,
         durations=times,
         event_histories=histories,
         outbox=product.outbox,
         webhook_secrets=product.webhook_secrets,
         spaces=product.spaces,
-        local_spaces=product.spaces_here,
-        model_faults=product.shelf.faults,
-        live_sessions=product.live,
+        local_spaces=product.local_spaces,
+        model_faults=product.model_watcher.faults,
+        live_sessions=product.sessions,
         trusted_hosts=origins,
         admission=admission,
         authenticator=Authenticator(database, settings, origins, admission.accounts, local_token),
@@ -127,16 +127,16 @@ def build_services(product: Application, local_token: str | None = None) -> WebS
             storage.server_secret(settings.data_dir, "server.key"),
             secure=settings.base_url.startswith("https://"),
         ),
-        idempotency=IdempotencyGuard(database, product.supervisor.boot, settings.inline_seconds),
+        idempotency=IdempotencyGuard(database, product.scheduler.boot, settings.inline_seconds),
         memory=product.memory,
-        gateway=product.relaying.relay,
-        responses=product.relaying.shelf,
+        gateway=product.gateway_runtime.relay,
+        responses=product.gateway_runtime.shelf,
         checkout=product.checkout,
-        provider=product.provider,
-        account_deletion=leaving_of(product),
+        provider=product.oidc,
+        account_deletion=account_deletion(product),
         deposits=product.deposits,
-        images=product.images,
-        workflows=product.workshop,
+        images=product.image_inspector,
+        workflows=product.workflows,
         signer=product.signer,
         availability=product.resources,
         connections=product.connections,

@@ -11,23 +11,13 @@ from typing import Any
 
 from sixfold import errors, import_string
 from sixfold.api.gateway import chat_services
-from sixfold.app import (
-    catalog as app_catalog,
-)
-from sixfold.app import (
-    drivers as app_drivers,
-)
-from sixfold.app import (
-    graphs as app_graphs,
-)
-from sixfold.app import (
-    media as app_media,
-)
-from sixfold.app import (
-    storage,
-)
+from sixfold.app import catalog as app_catalog
+from sixfold.app import drivers as app_drivers
+from sixfold.app import graphs as app_graphs
+from sixfold.app import media as app_media
+from sixfold.app import storage
 from sixfold.app.config_reload import ConfigReloader, WatchedFile
-from sixfold.clients.chat import bootstrap as relays
+from sixfold.clients.chat import bootstrap as chat_bootstrap
 from sixfold.clients.chat.bootstrap import GatewayRuntime
 from sixfold.clients.gradio import spaces as gradio
 from sixfold.clients.oidc import OidcClient
@@ -65,7 +55,7 @@ from sixfold.core.workers.scheduler import Scheduler
 from sixfold.core.workflows.service import GraphService
 from sixfold.drivers.remote import ServerServices
 from sixfold.engines.availability import EngineAvailability
-from sixfold.engines.python_models import watcher as own_files
+from sixfold.engines.python_models import watcher as model_watcher
 from sixfold.engines.resources import InstalledResources
 from sixfold.net.clients import HttpClients
 from sixfold.net.fetch import Fetcher
@@ -75,7 +65,7 @@ from sixfold.settings import Settings
 from sixfold.store.secrets import provider_key
 
 _Document = Mapping[str, Any] | None
-_LOOK_SECONDS, _SWEEP_SECONDS = 10, 60
+_REFRESH_SECONDS, _SWEEP_SECONDS = 10, 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,27 +80,27 @@ class Application:
     templates: Templates
     media: MediaService
     pipeline: PredictionService
-    supervisor: Scheduler
+    scheduler: Scheduler
     outbox: WebhookOutbox
     webhook_secrets: WebhookSecrets
     spaces: gradio.GradioSpaces
-    spaces_here: LocalSpaces
-    shelf: own_files.ModelWatcher
-    live: SessionService
-    standings: EngineAvailability
+    local_spaces: LocalSpaces
+    model_watcher: model_watcher.ModelWatcher
+    sessions: SessionService
+    availability: EngineAvailability
     clients: HttpClients
     fetcher: Fetcher
     signer: Signer
     bus: EventBus
     memory: MemoryService
-    neighbours: PeerEventListener | None
-    finder: SearchService
-    relaying: GatewayRuntime
+    peer_events: PeerEventListener | None
+    memory_search: SearchService
+    gateway_runtime: GatewayRuntime
     checkout: Checkout
-    provider: OidcProvider
+    oidc: OidcProvider
     deposits: DepositWatcher
-    images: ImageInspector
-    workshop: GraphService
+    image_inspector: ImageInspector
+    workflows: GraphService
     resources: InstalledResources
     config_reloader: ConfigReloader
     connections: Connections
@@ -125,29 +115,32 @@ def build(
     """
     failpoints, bus, templates = Failpoints(settings.failpoints), EventBus(), app_catalog.templates()
     database, blobs = storage.open_database(settings), storage.open_blobs(settings)
-    signer, sealed = _sealing(settings, database)
+    signer, webhook_secrets = _signer_and_secrets(settings, database)
     clients = HttpClients(fetcher := app_media.open_fetcher(settings))
     media = app_media.open_media(settings, database, blobs, fetcher)
     models = app_catalog.catalog(settings, app_catalog.price_table(settings), models_document)
     address = app_graphs.comfyui_address(settings)
-    standings = app_catalog.standings(settings, models, clients, address)
-    terms = SelectionPolicy(settings.previews_allowed, standing=standings)
+    availability = app_catalog.availability(settings, models, clients, address)
+    terms = SelectionPolicy(settings.previews_allowed, standing=availability)
     session_catalog = SessionCatalog(models, templates, terms, settings.session_limit)
-    road = PredictionService(database, models, media, bus, _admission(settings, terms), failpoints)
-    theirs = app_graphs.comfyui(settings, clients, address)
-    graphs = app_graphs.build(settings, database, media, signer, road, theirs)
-    relaying = relays.build(settings, database, media)
-    standings.status_sources |= {"relay": relaying.standing, "relay-vision": relaying.vision_standing}
-    outside = _outside(settings, clients, database, road, graphs, relaying)
+    predictions = PredictionService(database, models, media, bus, _admission(settings, terms), failpoints)
+    comfyui = app_graphs.comfyui(settings, clients, address)
+    graphs = app_graphs.build(settings, database, media, signer, predictions, comfyui)
+    gateway_runtime = chat_bootstrap.build(settings, database, media)
+    availability.status_sources |= {
+        "relay": gateway_runtime.standing,
+        "relay-vision": gateway_runtime.vision_standing,
+    }
+    outside = _server_outside(settings, clients, database, predictions, graphs, gateway_runtime)
     outside.comfyui = address
-    places = app_drivers.build(settings, failpoints, outside, templates)
-    places.tell(standings)
+    drivers = app_drivers.build(settings, failpoints, outside, templates)
+    drivers.register_probes(availability)
     finisher = RunFinisher(database, media, signer, settings.max_attempts, failpoints)
-    workers = Scheduler(database, places.driver, models.engines(), finisher, bus, places.policy)
+    scheduler = Scheduler(database, drivers.driver, models.engines(), finisher, bus, drivers.policy)
     is_shared = isinstance(database, SharedDatabase) and settings.driver != "ray"
-    _join(road, workers, standings, is_shared=is_shared)
-    outbox, finder = WebhookOutbox(database, fetcher, sealed), _finder(settings, database)
-    bus.watchers += [outbox.on_event, *relaying.watchers]
+    _connect(predictions, scheduler, availability, is_shared=is_shared)
+    outbox, search = WebhookOutbox(database, fetcher, webhook_secrets), _memory_search(settings, database)
+    bus.watchers += [outbox.on_event, *gateway_runtime.watchers]
     return Application(
         settings=settings,
         database=database,
@@ -156,35 +149,39 @@ def build(
         catalog=models,
         templates=templates,
         media=media,
-        pipeline=road,
-        supervisor=workers,
+        pipeline=predictions,
+        scheduler=scheduler,
         outbox=outbox,
-        webhook_secrets=sealed,
-        spaces=(hub := gradio.build(settings, clients)),
-        spaces_here=app_drivers.hosted_spaces(settings, places.images, hub),
-        shelf=own_files.build(settings, road.custom_models, database),
+        webhook_secrets=webhook_secrets,
+        spaces=(gradio_spaces := gradio.build(settings, clients)),
+        local_spaces=app_drivers.hosted_spaces(settings, drivers.images, gradio_spaces),
+        model_watcher=model_watcher.build(settings, predictions.custom_models, database),
         connections=(connections := Connections(database)),
-        live=SessionService(
-            database, places.driver, session_catalog, places.policy, workers.boot, connections
+        sessions=SessionService(
+            database, drivers.driver, session_catalog, drivers.policy, scheduler.boot, connections
         ),
-        standings=standings,
+        availability=availability,
         clients=clients,
         fetcher=fetcher,
         signer=signer,
         bus=bus,
-        memory=_memory(settings, database, finder),
-        neighbours=_neighbours(database, bus, workers),
-        finder=finder,
-        relaying=relaying,
+        memory=_memory(settings, database, search),
+        peer_events=_peer_events(database, bus, scheduler),
+        memory_search=search,
+        gateway_runtime=gateway_runtime,
         checkout=StripeClient(clients.upstream, settings),
-        provider=OidcClient(clients.upstream, settings),
-        images=app_drivers.ContainerInspector(places.images, settings.data_dir / "scratch"),
+        oidc=OidcClient(clients.upstream, settings),
+        image_inspector=app_drivers.ContainerInspector(drivers.images, settings.data_dir / "scratch"),
         deposits=DepositWatcher(clients.upstream, database, settings.tables.get("deposits")),
-        workshop=graphs,
+        workflows=graphs,
         resources=app_catalog.resources(
-            settings, models, standings, relaying.statuses, (standings.refresh, relaying.refresh)
+            settings,
+            models,
+            availability,
+            gateway_runtime.statuses,
+            (availability.refresh, gateway_runtime.refresh),
         ),
-        config_reloader=ConfigReloader(source, models, relaying),
+        config_reloader=ConfigReloader(source, models, gateway_runtime),
     )
 
 
@@ -194,46 +191,46 @@ def _admission(settings: Settings, terms: SelectionPolicy) -> prediction_request
     )
 
 
-def _outside(
+def _server_outside(
     settings: Settings,
     clients: HttpClients,
     database: Database,
-    road: PredictionService,
+    predictions: PredictionService,
     graphs: GraphService,
-    relaying: GatewayRuntime,
+    gateway_runtime: GatewayRuntime,
 ) -> ServerServices:
     return ServerServices(
         clients,
         lambda name: provider_key(settings, name),
-        children=PipelineChildren(road, database),
+        children=PipelineChildren(predictions, database),
         workflows=graphs,
-        gateway=relaying.relay,
-        conversation=chat_services.register(relaying.relay, road),
+        gateway=gateway_runtime.relay,
+        conversation=chat_services.register(gateway_runtime.relay, predictions),
     )
 
 
-def _neighbours(database: Database, bus: EventBus, workers: Scheduler) -> PeerEventListener | None:
-    return PeerEventListener(database, bus, workers) if isinstance(database, SharedDatabase) else None
+def _peer_events(database: Database, bus: EventBus, scheduler: Scheduler) -> PeerEventListener | None:
+    return PeerEventListener(database, bus, scheduler) if isinstance(database, SharedDatabase) else None
 
 
-def _join(
-    road: PredictionService, workers: Scheduler, standings: EngineAvailability, *, is_shared: bool
+def _connect(
+    predictions: PredictionService, scheduler: Scheduler, availability: EngineAvailability, *, is_shared: bool
 ) -> None:
     """Connect the service with the scheduler; with a shared queue, claim for this server's engines only."""
     # The machines of a Ray cluster have engines of their own, so this does not apply to them.
     if is_shared:
-        workers.can_run = lambda engine: standings(engine).ready
+        scheduler.can_run = lambda engine: availability(engine).ready
 
     def admit(engines: Sequence[EngineSpec]) -> None:
-        standings.admit(engines)
-        workers.admit(engines)
+        availability.admit(engines)
+        scheduler.admit(engines)
 
-    road.custom_models.admit = admit
-    road.on_accepted = workers.accepted
-    road.on_cancel = workers.cancel
+    predictions.custom_models.admit = admit
+    predictions.on_accepted = scheduler.accepted
+    predictions.on_cancel = scheduler.cancel
 
 
-def _memory(settings: Settings, database: Database, finder: SearchService) -> MemoryService:
+def _memory(settings: Settings, database: Database, search: SearchService) -> MemoryService:
     allowed = MemoryLimits(
         page_bytes=settings.memory_page_bytes,
         import_files=settings.memory_import_files,
@@ -242,23 +239,23 @@ def _memory(settings: Settings, database: Database, finder: SearchService) -> Me
         account_bytes=settings.memory_account_bytes,
         plans_enforced=settings.memory_plans == "enforced",
     )
-    return MemoryService(database, allowed, settings.base_url, finder)
+    return MemoryService(database, allowed, settings.base_url, search)
 
 
-def _sealing(settings: Settings, database: Database) -> tuple[Signer, WebhookSecrets]:
+def _signer_and_secrets(settings: Settings, database: Database) -> tuple[Signer, WebhookSecrets]:
     """Return what signs manifests and encrypts webhook secrets with the server's key."""
     master = storage.server_secret(settings.data_dir, "server.key")
     return Signer(master), WebhookSecrets(database, master)
 
 
-def _finder(settings: Settings, database: Database) -> SearchService:
+def _memory_search(settings: Settings, database: Database) -> SearchService:
     """Return the memory's search, which uses MiniLM if `sixfold engines add embeddings` has installed it."""
     folder = settings.data_dir / "weights" / "embeddings"
     # Deferred, because importing numpy takes 15 MB of memory.
     index = import_string.deferred("sixfold.store.search.index:PageIndex")
     find = import_string.deferred("sixfold.engines.text.minilm:find")
-    shelf = IndexCache(database, index, settings.memory_index_bytes)
-    return SearchService(database, shelf, lambda: find(folder) if folder.is_dir() else None)
+    cache = IndexCache(database, index, settings.memory_index_bytes)
+    return SearchService(database, cache, lambda: find(folder) if folder.is_dir() else None)
 
 
 @asynccontextmanager
@@ -266,57 +263,57 @@ async def running(product: Application) -> AsyncIterator[Application]:
     """Run the application within the block; drains and closes it at the end."""
     await product.pipeline.custom_models.load()
     # Otherwise a server of the previous version may still be signing with plaintext secrets.
-    if product.neighbours is None:
+    if product.peer_events is None:
         await product.webhook_secrets.encrypt_all()
-    await product.standings.refresh()
-    if product.neighbours is not None:
-        await product.neighbours.start()
-    await product.supervisor.start()
-    await product.live.start(alone=product.neighbours is None)
-    await product.relaying.start(product.supervisor.boot)
-    await product.finder.look()
-    rounds = [asyncio.create_task(work, name=name) for name, work in _rounds(product).items()]
+    await product.availability.refresh()
+    if product.peer_events is not None:
+        await product.peer_events.start()
+    await product.scheduler.start()
+    await product.sessions.start(alone=product.peer_events is None)
+    await product.gateway_runtime.start(product.scheduler.boot)
+    await product.memory_search.look()
+    tasks = [asyncio.create_task(work, name=name) for name, work in _background_tasks(product).items()]
     try:
         yield product
     finally:
-        for task in rounds:
+        for task in tasks:
             task.cancel()
-        await asyncio.wait(rounds)
+        await asyncio.wait(tasks)
         product.pipeline.drain()
-        await product.live.drain()
-        await ended(product)
-        await product.relaying.stop()
-        if product.neighbours is not None:
-            await product.neighbours.stop()
+        await product.sessions.drain()
+        await drain(product)
+        await product.gateway_runtime.stop()
+        if product.peer_events is not None:
+            await product.peer_events.stop()
         await product.clients.aclose()
         await product.database.close()
 
 
-def _rounds(product: Application) -> dict[str, Coroutine[Any, Any, None]]:
+def _background_tasks(product: Application) -> dict[str, Coroutine[Any, Any, None]]:
     """Return the background tasks of a server."""
     return {
-        "standings": _watch(product),
+        "availability": _refresh_status(product),
         "sweep": _sweep(product),
         "connections": product.connections.run(),
         "webhooks": product.outbox.run(),
         "deposits": product.deposits.run(),
-        "embedding": product.finder.run(),
-        "own-models": product.shelf.run(),
+        "embedding": product.memory_search.run(),
+        "own-models": product.model_watcher.run(),
         "configuration": product.config_reloader.run(),
     }
 
 
-async def _watch(product: Application) -> None:
+async def _refresh_status(product: Application) -> None:
     """Refresh the status of weights, servers and keys periodically."""
     while True:
-        await product.workshop.refresh_remote()
-        await asyncio.sleep(_LOOK_SECONDS)
-        await product.standings.refresh()
+        await product.workflows.refresh_remote()
+        await asyncio.sleep(_REFRESH_SECONDS)
+        await product.availability.refresh()
 
 
 async def _sweep(product: Application) -> None:
     """Delete expired data every minute; what fails is repeated the next time."""
-    leaving = leaving_of(product)
+    deletion = account_deletion(product)
     # Only an older version leaves such rows, so once after a restart is enough.
     with contextlib.suppress(errors.StoreFailed):
         await product.database.write(refunds.sweep_children())
@@ -329,20 +326,20 @@ async def _sweep(product: Application) -> None:
             await product.database.write(refunds.sweep())
             await product.outbox.sweep()
             await product.webhook_secrets.encrypt_all()
-            await product.workshop.names.sweep()
-            await leaving.sweep()
+            await product.workflows.names.sweep()
+            await deletion.sweep()
 
 
-def leaving_of(product: Application) -> AccountDeletion:
+def account_deletion(product: Application) -> AccountDeletion:
     """Return the service that deletes closed accounts."""
-    ends = product.pipeline.cancel, product.live.close, product.checkout.end
+    ends = product.pipeline.cancel, product.sessions.close, product.checkout.end
     return AccountDeletion(product.database, product.uploads, *ends)
 
 
-async def ended(product: Application) -> None:
+async def drain(product: Application) -> None:
     """Wait for runs and callers within the drain time, then stop all workers."""
     seconds = product.settings.drain_seconds
-    await asyncio.gather(product.supervisor.drain(seconds), product.pipeline.waiters.wait_patient(seconds))
+    await asyncio.gather(product.scheduler.drain(seconds), product.pipeline.waiters.wait_patient(seconds))
     # Unfinished runs must be back in the queue before the waiting callers return.
-    await product.supervisor.stop()
+    await product.scheduler.stop()
     product.pipeline.waiters.stop()

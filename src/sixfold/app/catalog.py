@@ -37,22 +37,24 @@ def read_toml(name: str) -> dict[str, Any]:
 
 def models_document() -> dict[str, Any]:
     """Return the bundled models and engines: the merged tables of all files in `data/models`."""
-    whole: dict[str, dict[str, Any]] = {"engines": {}, "models": {}}
+    document: dict[str, dict[str, Any]] = {"engines": {}, "models": {}}
     for path in sorted((_DATA / "models").glob("*.toml")):
         for table, rows in read_toml(f"models/{path.name}").items():
-            if twice := whole[table].keys() & rows.keys():
-                raise ValueError(f"{path.name} defines {', '.join(sorted(twice))} again")
-            whole[table].update(rows)
-    whole["models"].update({space.model: space.row() for space in app_graphs.built_in_spaces().values()})
-    return whole
+            if duplicates := document[table].keys() & rows.keys():
+                raise ValueError(f"{path.name} defines {', '.join(sorted(duplicates))} again")
+            document[table].update(rows)
+    document["models"].update(
+        {workflow.model: workflow.row() for workflow in app_graphs.built_in_workflows().values()}
+    )
+    return document
 
 
 def price_table(settings: Settings) -> PriceTable:
     """Return the bundled prices with the operator's overrides; raises `InvalidSetting`."""
-    written: Mapping[str, Any] = settings.tables.get("prices", {})
-    own = {name: row for name, row in written.items() if name != "own_hardware"}
+    table: Mapping[str, Any] = settings.tables.get("prices", {})
+    overrides = {name: row for name, row in table.items() if name != "own_hardware"}
     try:
-        rows = prices.apply_overrides(read_toml("prices.toml"), own)
+        rows = prices.apply_overrides(read_toml("prices.toml"), overrides)
     except prices.InvalidPrice as error:
         raise InvalidSetting(str(error)) from error
     return PriceTable(rows, own_hardware_free=settings.own_hardware_free)
@@ -66,26 +68,26 @@ def templates() -> Templates:
 
 def catalog(settings: Settings, table: PriceTable, document: Mapping[str, Any] | None = None) -> Catalog:
     """Build the catalog from the bundled models, or `document`, with the operator's `[engines]` applied."""
-    wished = settings.tables.get("engines", {})
+    overrides = settings.tables.get("engines", {})
     try:
-        chosen = engine_selection.apply(document or models_document(), wished)
-        for name, row in chosen["engines"].items():
-            shared = _shared(chosen["engines"], row)
+        selected = engine_selection.apply(document or models_document(), overrides)
+        for name, row in selected["engines"].items():
+            shared = _shared_options(selected["engines"], row)
             row["options"] = {**_options(settings, row), **shared, **row.get("options", {})}
             if row["kind"] == "graph":
                 row["free_runs"] = settings.graph_free_runs
-            if name in wished:
+            if name in overrides:
                 option_validation.check(name, row["factory"], row["options"])
     except (engine_selection.InvalidEngineConfig, option_validation.InvalidOption) as error:
         raise InvalidSetting(str(error)) from error
-    named = {"style-painter": NAMED_STYLES}
+    styles = {"style-painter": NAMED_STYLES}
     try:
-        return catalogs.build(chosen, table, named, templates())
+        return catalogs.build(selected, table, styles, templates())
     except prices.InvalidPrice as error:
         raise InvalidSetting(str(error)) from error
 
 
-def standings(
+def availability(
     settings: Settings,
     models: Catalog,
     clients: HttpClients,
@@ -117,7 +119,7 @@ def resources(
     return InstalledResources(settings, kinds, asked, chat, probes)
 
 
-def _shared(rows: Mapping[str, Any], row: dict[str, Any]) -> dict[str, Any]:
+def _shared_options(rows: Mapping[str, Any], row: dict[str, Any]) -> dict[str, Any]:
     """Return the options that an engine shares from others, if those have them."""
     return {
         option: rows[name]["options"][option]

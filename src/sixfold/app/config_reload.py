@@ -57,10 +57,10 @@ class _ParsedConfig:
 class ConfigReloader:
     """Watches the configuration file of a running server; does nothing without a source."""
 
-    def __init__(self, source: WatchedFile | None, catalog: Catalog, relaying: GatewayRuntime) -> None:
+    def __init__(self, source: WatchedFile | None, catalog: Catalog, gateway_runtime: GatewayRuntime) -> None:
         self._source = source
         self._catalog = catalog
-        self._relaying = relaying
+        self._gateway_runtime = gateway_runtime
         self._current = source.loaded if source is not None else None
         self._requested = asyncio.Event()
 
@@ -104,7 +104,7 @@ class ConfigReloader:
         changes = _changes(self._current, parsed.settings)
         if changes:
             self._catalog.reprice(parsed.prices)
-            await self._relaying.reconfigure(parsed.policy, parsed.book)
+            await self._gateway_runtime.reconfigure(parsed.policy, parsed.book)
         self._current = parsed.settings
         if changes:
             _LOG.info("%s was reloaded: %s", path, ", ".join(changes))
@@ -118,7 +118,7 @@ class ConfigReloader:
         """Read and check the whole file; raises `InvalidSetting` for the first error."""
         assert self._source is not None  # noqa: S101 - nothing is watched without one
         settings = self._source.load()
-        running = self._relaying.relay.policy
+        running = self._gateway_runtime.relay.policy
         try:
             prices = self._catalog.checked(app_catalog.price_table(settings))
             if settings.tables.get("engines") != self._source.loaded.tables.get("engines"):

@@ -62,10 +62,10 @@ class WorkerDrivers:
     driver: Driver
     policy: worker_policy.WorkerPolicy
 
-    def tell(self, standings: EngineAvailability) -> None:
+    def register_probes(self, availability: EngineAvailability) -> None:
         """Register the probes for containers and sandboxes."""
-        standings.probes["container"] = _container_standing(self.images)
-        standings.status_sources["sandbox"] = _sandbox_standing
+        availability.probes["container"] = _container_probe(self.images)
+        availability.status_sources["sandbox"] = _sandbox_status
 
 
 def build(
@@ -92,7 +92,7 @@ def local_driver(settings: Settings, failpoints: Failpoints, templates: Template
     if settings.driver == "inline":
         return InlineDriver(failpoints=failpoints.engines)
     if settings.driver == "ray":
-        return _on_ray(settings, failpoints, templates)
+        return _ray_driver(settings, failpoints, templates)
     return ProcessDriver(failpoints=failpoints.engines)
 
 
@@ -112,7 +112,7 @@ def _container_driver(settings: Settings, failpoints: Failpoints) -> ContainerDr
     )
 
 
-def _container_standing(containers_here: ContainerDriver) -> Probe:
+def _container_probe(containers_here: ContainerDriver) -> Probe:
     """Return a probe of whether an engine's image can be started here."""
 
     async def probe(spec: EngineSpec) -> EngineStatus:
@@ -129,12 +129,12 @@ def hosted_spaces(settings: Settings, images: ContainerDriver, hub: GradioSpaces
     return HostedSpaces(SpaceDriver(images), images, hub, terms)
 
 
-def _sandbox_standing() -> EngineStatus:
+def _sandbox_status() -> EngineStatus:
     fault = bubblewrap.fault()
     return EngineStatus(not fault, fault or "bubblewrap")
 
 
-def _on_ray(settings: Settings, failpoints: Failpoints, templates: Templates) -> Driver:
+def _ray_driver(settings: Settings, failpoints: Failpoints, templates: Templates) -> Driver:
     """Return the Ray driver; raises `InvalidSetting` if the extra `ray` is not installed."""
     try:
         module = importlib.import_module("sixfold.drivers.ray")

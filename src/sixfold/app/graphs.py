@@ -27,14 +27,14 @@ from sixfold.engines.providers.comfyui.workflows import ComfyWorkflows
 from sixfold.net.clients import HttpClients
 from sixfold.settings import Settings
 
-_SPACES = Path(__file__).parents[1] / "data" / "spaces"
+_FOLDER = Path(__file__).parents[1] / "data" / "spaces"
 _EXAMPLES = (".png", ".wav")
 
 
 @functools.cache
-def built_in_spaces() -> Mapping[str, Workflow]:
+def built_in_workflows() -> Mapping[str, Workflow]:
     """Return the bundled workflows."""
-    contents = {path.stem: path.read_bytes() for path in _SPACES.glob("*.json")}
+    contents = {path.stem: path.read_bytes() for path in _FOLDER.glob("*.json")}
     return workflows.bundled({**_read("catalogue"), "verified": _read("verified")}, contents)
 
 
@@ -61,12 +61,12 @@ def build(
     database: Database,
     media: MediaService,
     signer: Signer,
-    road: PredictionService,
-    theirs: ComfyWorkflows | None,
+    predictions: PredictionService,
+    comfyui: ComfyWorkflows | None,
 ) -> GraphService:
     """Build the workflow service; ComfyUI runs workflows with classes that only it has."""
-    examples = {path.name: path for path in _SPACES.iterdir() if path.suffix in _EXAMPLES}
-    craft = GraphRuntime(
+    examples = {path.name: path for path in _FOLDER.iterdir() if path.suffix in _EXAMPLES}
+    runtime = GraphRuntime(
         node_classes,
         packer=import_string.deferred("sixfold.engines.workflow_nodes.serialization:NodeValuePacker"),
         images=ImageCodecs(
@@ -79,12 +79,12 @@ def build(
         limits=GraphLimits(settings.graph_nodes, settings.graph_values, settings.json_body_bytes),
     )
     built = GraphService(
-        craft, built_in_spaces(), GraphFiles(database, media, examples, signer), road, theirs
+        runtime, built_in_workflows(), GraphFiles(database, media, examples, signer), predictions, comfyui
     )
-    road.check, road.appraisers[CHILDREN] = built.checked, built.price
-    road.prepare = built.prepare
+    predictions.check, predictions.appraisers[CHILDREN] = built.checked, built.price
+    predictions.prepare = built.prepare
     return built
 
 
 def _read(name: str) -> dict[str, Any]:
-    return tomllib.loads((_SPACES / f"{name}.toml").read_text("utf-8"))
+    return tomllib.loads((_FOLDER / f"{name}.toml").read_text("utf-8"))

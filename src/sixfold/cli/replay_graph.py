@@ -128,11 +128,11 @@ async def _run(product: Application, work: GraphReplay, files: Mapping[str, Path
         for name, path in files.items()
     }
     if "graph" in work.extras:
-        verdict = product.workshop.check(work.extras["graph"])
+        verdict = product.workflows.check(work.extras["graph"])
         if not verdict.valid:
-            product.workshop.raise_errors(verdict)
-        product.workshop.require_runnable(verdict)
-        product.workshop.estimate(verdict, charged=False)
+            product.workflows.raise_errors(verdict)
+        product.workflows.require_runnable(verdict)
+        product.workflows.estimate(verdict, charged=False)
     order = PredictionRequest(
         principal=account.owner,
         model=work.model,

@@ -106,7 +106,7 @@ def _is_report(document: Any) -> bool:
 async def _probe(configured: Settings, catalog: Catalog) -> dict[str, Any]:
     """Probe once for everything that a server with these settings would use."""
     clients = HttpClients(app_media.open_fetcher(configured))
-    known = app_catalog.standings(configured, catalog, clients, seconds=PROBE_SECONDS)
+    known = app_catalog.availability(configured, catalog, clients, seconds=PROBE_SECONDS)
     try:
         (ready, servers), _ = await asyncio.gather(chat.look(configured, PROBE_SECONDS), known.refresh())
     finally:

@@ -284,7 +284,7 @@ async def _show(
     lock.tell(product.settings.base_url)
     paint = TerminalStyle()
     banner.start(paint, product.settings, welcome, price=_image_price(product))
-    await product.relaying.looked()
+    await product.gateway_runtime.looked()
     banner.found(paint, await product.resources.resources(), container=hosts.in_container())
 
 
@@ -339,15 +339,15 @@ class _Ending:
         self._drain = asyncio.create_task(self._finish(), name="drain")
 
     async def _finish(self) -> None:
-        busy = sum(pool["busy"] for pool in self._product.supervisor.snapshot().values())
+        busy = sum(pool["busy"] for pool in self._product.scheduler.snapshot().values())
         if busy:
             seconds = self._product.settings.drain_seconds
             runs = "one run" if busy == 1 else f"{busy} runs"
             again = self._paint.dim("press Control-C again to stop at once")
             self._paint.line(f"  Stopping: {runs} may finish within {seconds:g} s; {again}")
         try:
-            await self._product.live.drain()
-            await bootstrap.ended(self._product)
+            await self._product.sessions.drain()
+            await bootstrap.drain(self._product)
         finally:
             self._server.should_exit = True
 

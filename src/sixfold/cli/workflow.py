@@ -139,7 +139,7 @@ def verify(arguments: argparse.Namespace) -> int:
     from sixfold.core.workflows import workflows
 
     registry = app_graphs.node_classes()
-    known = app_graphs.built_in_spaces()
+    known = app_graphs.built_in_workflows()
     if unknown := [slug for slug in arguments.slugs if slug not in known]:
         raise CommandError(f"There is no built-in workflow {unknown[0]}")
     day = time.strftime("%Y-%m-%d", time.gmtime())

@@ -200,7 +200,7 @@ async def test_an_idle_server_runs_only_statements_that_are_listed(
 ) -> None:
     for module, name in (
         (bootstrap, "_SWEEP_SECONDS"),
-        (bootstrap, "_LOOK_SECONDS"),
+        (bootstrap, "_REFRESH_SECONDS"),
         (scheduler, "_SWEEP_SECONDS"),
         (webhooks, "_LOOK_SECONDS"),
         (chat_bootstrap, "_SWEEP_SECONDS"),

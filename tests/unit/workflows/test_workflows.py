@@ -10,7 +10,7 @@ from sixfold.app import graphs as app_graphs
 from sixfold.core.workflows.workflows import Workflow
 
 LOADERS = {"ckpt_name", "lora_name", "unet_name", "clip_name", "vae_name", "control_net_name"}
-SPACES = app_graphs.built_in_spaces()
+SPACES = app_graphs.built_in_workflows()
 
 
 def files_of(space: Workflow) -> set[str]:
