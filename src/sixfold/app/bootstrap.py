@@ -126,12 +126,9 @@ def build(
     predictions = PredictionService(database, models, media, bus, _admission(settings, terms), failpoints)
     comfyui = app_graphs.comfyui(settings, clients, address)
     graphs = app_graphs.build(settings, database, media, signer, predictions, comfyui)
-    gateway_runtime = chat_bootstrap.build(settings, database, media)
-    availability.status_sources |= {
-        "relay": gateway_runtime.standing,
-        "relay-vision": gateway_runtime.vision_standing,
-    }
-    outside = _server_outside(settings, clients, database, predictions, graphs, gateway_runtime)
+    gateway = chat_bootstrap.build(settings, database, media)
+    availability.status_sources |= {"relay": gateway.standing, "relay-vision": gateway.vision_standing}
+    outside = _server_outside(settings, clients, database, predictions, graphs, gateway)
     outside.comfyui = address
     drivers = app_drivers.build(settings, failpoints, outside, templates)
     drivers.register_probes(availability)
@@ -140,7 +137,7 @@ def build(
     is_shared = isinstance(database, SharedDatabase) and settings.driver != "ray"
     _connect(predictions, scheduler, availability, is_shared=is_shared)
     outbox, search = WebhookOutbox(database, fetcher, webhook_secrets), _memory_search(settings, database)
-    bus.watchers += [outbox.on_event, *gateway_runtime.watchers]
+    bus.watchers += [outbox.on_event, *gateway.watchers]
     return Application(
         settings=settings,
         database=database,
@@ -168,20 +165,16 @@ def build(
         memory=_memory(settings, database, search),
         peer_events=_peer_events(database, bus, scheduler),
         memory_search=search,
-        gateway_runtime=gateway_runtime,
+        gateway_runtime=gateway,
         checkout=StripeClient(clients.upstream, settings),
         oidc=OidcClient(clients.upstream, settings),
         image_inspector=app_drivers.ContainerInspector(drivers.images, settings.data_dir / "scratch"),
         deposits=DepositWatcher(clients.upstream, database, settings.tables.get("deposits")),
         workflows=graphs,
         resources=app_catalog.resources(
-            settings,
-            models,
-            availability,
-            gateway_runtime.statuses,
-            (availability.refresh, gateway_runtime.refresh),
+            settings, models, availability, gateway.statuses, (availability.refresh, gateway.refresh)
         ),
-        config_reloader=ConfigReloader(source, models, gateway_runtime),
+        config_reloader=ConfigReloader(source, models, gateway),
     )
 
 

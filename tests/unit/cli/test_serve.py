@@ -221,8 +221,8 @@ def test_a_second_signal_ends_it_at_once(start: Starter, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("environ", "sentence"),
     [
-        ({"SIXFOLD_PORT": "many"}, "SIXFOLD_PORT is 'many'"),
-        ({"SIXFOLD_AREAS": "media,cooking"}, "areas has 'cooking'"),
+        ({"SIXFOLD_PORT": "many"}, "SIXFOLD_PORT must be a whole number"),
+        ({"SIXFOLD_AREAS": "media,cooking"}, "areas has an unknown entry 'cooking'"),
         ({"SIXFOLD_CONFIG": "nowhere.toml"}, "configuration file nowhere.toml not found"),
         ({"SIXFOLD_LOG_LEVEL": "loud"}, "SIXFOLD_LOG_LEVEL must be"),
         ({"SIXFOLD_FAILPOINTS": "engine.run.ra1=fail"}, "SIXFOLD_TESTING=1"),
