@@ -130,7 +130,7 @@ async def test_a_path_that_a_caller_chose_lies_in_the_private_bucket(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("path", "message"), [("a/fox.png/b", "is a file already"), ("a", "a folder already")]
+    ("path", "message"), [("a/fox.png/b", "is an existing file"), ("a", "an existing folder")]
 )
 async def test_an_object_and_a_folder_share_no_name(tmp_path: Path, path: str, message: str) -> None:
     async with on_s3(tmp_path) as home:

@@ -211,7 +211,7 @@ async def test_a_forms_file_that_was_cut_off_is_refused_in_one_sentence(home: Ho
 
 async def test_a_refusal_reads_as_a_sentence(home: House) -> None:
     assert (await post(home, media_bytes=None)).json() == {
-        "error": "Invalid media: give media_url, media_bytes or a file",
+        "error": "Invalid media: one of media_url, media_bytes or a file is required",
         "status": 400,
     }
     answer = await home.client.get("/api/posts", params={"limit": 0})

@@ -227,7 +227,7 @@ async def test_no_page_of_an_archive_goes_without_a_word(home: House) -> None:
     assert {row["path"]: row["error"] for row in report["errors"]} == {
         "vault/...md": hidden,
         "vault/.draft.md": hidden,
-        "vault/twice.md": "stands in the archive twice: the later one was taken",
+        "vault/twice.md": "is in the archive twice: the later one was imported",
         "vault/nul\0.md": "has a path that leads out of the archive, or is too long",
     }
     assert await taken_out(home) == {"vault/twice.md": b"second"}

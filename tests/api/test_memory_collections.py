@@ -58,8 +58,7 @@ async def test_a_key_of_a_collection_changes_nothing_outside(home: House, route:
     answer = await asked(home, route, slug, await key_of(home, *TEAM))
     assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
     assert answer.json()["error"] == (
-        f"This key changes only pages that lie in its collections (team) and in no other; {slug} is not one "
-        "of them"
+        f"This key may only change pages in its collections (team); {slug} is not such a page"
     )
     assert await whole(home) == before
 

@@ -58,7 +58,7 @@ async def serve(request: Request, file: ServedFile) -> Response:
     try:
         first = await anext(pieces, b"")
     except KeyError:
-        raise errors.NotFound("There is no such file") from None
+        raise errors.NotFound("The file was not found") from None
     return StreamingResponse(_chained(first, pieces), status, headers, file.content_type)
 
 

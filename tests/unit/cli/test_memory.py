@@ -167,7 +167,7 @@ def test_a_folder_and_the_memory_are_kept_alike(server: Server, tmp_path: Path) 
     assert (folder / "Odder: Name.md").read_text() == "odd"
     (folder / "bad.md").write_bytes(b"\xff")
     refused = memory(server, "sync", str(folder))
-    assert (refused.status, "bad.md: The body is no text in UTF-8" in refused.out) == (1, True)
+    assert (refused.status, "bad.md: The body must be UTF-8 text" in refused.out) == (1, True)
 
 
 def test_a_watch_goes_on_until_it_is_interrupted_and_holds_the_folder(server: Server, tmp_path: Path) -> None:

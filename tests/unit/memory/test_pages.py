@@ -89,7 +89,7 @@ async def test_a_taken_slug_needs_overwrite_or_the_version_that_was_seen(place: 
         await place.memory.write(place.ann, PageWrite("a", "two"), WriteTerms(if_version=2))
     with pytest.raises(errors.PreconditionFailed, match="already"):
         await place.memory.write(place.ann, PageWrite("a", "two"), WriteTerms(overwrite=True, only_new=True))
-    with pytest.raises(errors.PreconditionFailed, match="no page b"):
+    with pytest.raises(errors.PreconditionFailed, match="b does not exist"):
         await place.memory.write(
             place.ann, PageWrite("b", "two"), WriteTerms(overwrite=True, must_exist=True)
         )
@@ -182,7 +182,7 @@ async def test_empty_lines_around_headings_stay(place: Ground) -> None:
         (PageEdit("replace_text", "x", "a"), "2 times"),
         (PageEdit("replace_section", "x", section="Z"), "sections: A"),
         (PageEdit("set_fields", fields={"title": None}), "title must be a text"),
-        (PageEdit("set_fields", fields={"slug": "x"}), "what can be set"),
+        (PageEdit("set_fields", fields={"slug": "x"}), "the known fields are"),
         (PageEdit("set_fields", fields={"tags": [1]}), "list of texts"),
         (PageEdit("append", "x\0"), r"U\+0000"),
         (PageEdit("append", "x\ud800"), r"U\+D800"),
@@ -315,7 +315,7 @@ async def test_links_of_calls_stand_beside_the_text_and_are_taken_back(place: Gr
         await place.memory.link(place.ann, "a", Link("", "B", "Works At", context), WriteTerms())
     links = await place.memory.links(place.ann, "a")
     assert [(link.type, link.context) for link in links] == [("links_to", "[[b]]"), ("works_at", "second")]
-    with pytest.raises(errors.Conflict, match="stands in the text"):
+    with pytest.raises(errors.Conflict, match="is part of the text"):
         await place.memory.unlink(place.ann, "a", Link("", "b", "links_to"), WriteTerms())
     await place.memory.unlink(place.ann, "a", Link("", "b", "works_at"), WriteTerms())
     assert await out(place.memory, place.ann, "a") == {("b", "links_to", True)}

@@ -177,7 +177,7 @@ async def test_a_title_of_words_that_say_nothing_is_found(place: Ground) -> None
 
 async def test_what_is_no_search_is_refused_in_a_sentence(place: Ground) -> None:
     for wanted, said in (
-        (SearchRequest("  "), "query is empty"),
+        (SearchRequest("  "), "query must not be empty"),
         (SearchRequest("x" * 10_001), "query must be 1 to 10,000 characters"),
         (SearchRequest("x", limit=0), "limit must be 1 to 100"),
         (SearchRequest("x", limit=101), "limit must be 1 to 100"),

@@ -196,9 +196,9 @@ class ImageKitRoutes:
         *files, is_folder = await asyncio.gather(*map(uploads.stat, above), _has_any(uploads, f"{key}/"))
         for path, file in zip(above, files, strict=True):
             if file is not None:
-                raise errors.Conflict(f"save_path: {path} is a file already. Choose another path")
+                raise errors.Conflict(f"save_path: {path} is an existing file. Choose another path")
         if is_folder:
-            raise errors.Conflict("save_path is a folder already. Choose another path")
+            raise errors.Conflict("save_path is an existing folder. Choose another path")
 
     async def _put(self, prediction: Prediction, place: SaveTarget, key: str, save_path: str) -> Response:
         file, data = await self._read(prediction)

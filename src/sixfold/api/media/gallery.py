@@ -133,7 +133,7 @@ class GalleryRoutes:
         tags = _tags(given.values.get("tags"))
         media = await self._file(principal.tenant, given, "media", _MEDIA)
         if media is None:
-            raise _refused("media", "media: give media_url, media_bytes or a file")
+            raise _refused("media", "media: one of media_url, media_bytes or a file is required")
         draft = posts.PostDraft(principal.account_id, values["text"], "", media.content_type, tags)
         made = await self._gallery.add_post(draft, media)
         return {
@@ -151,7 +151,7 @@ class GalleryRoutes:
         by_url, by_bytes, uploaded = f"{name}_url", f"{name}_bytes", given.files.get(name)
         ways = [way for way in (by_url, by_bytes) if given.values.get(way) not in (None, "")]
         if len(ways) + (uploaded is not None) > 1:
-            raise _refused(name, f"{name}: it may come in one way only, as {by_url}, {by_bytes} or a file")
+            raise _refused(name, f"{name}: only one of {by_url}, {by_bytes} and a file is allowed")
         media, at = self._services.media, ways[0] if ways else name
         try:
             if uploaded is not None:
@@ -179,7 +179,7 @@ class GalleryRoutes:
         kind = media_types.sniff(head)
         if kind not in allowed:
             films = "" if allowed is _IMAGES else ", or an MP4, WebM or MOV film"
-            raise _refused(at, f"{at}: send a PNG, JPEG, WebP, GIF, AVIF or BMP picture{films}")
+            raise _refused(at, f"{at}: it must be a PNG, JPEG, WebP, GIF, AVIF or BMP image{films}")
         typed = MediaSource(source.blob, kind, source.size)
         if kind in _IMAGES:
             await self._services.media.check_image(typed)
@@ -196,7 +196,7 @@ class GalleryRoutes:
         """List all posts, or those with `tag`, newest first."""
         tag = request.query_params.get("tag", "")
         if len(tag) > 2 * posts.MAX_TAG_CHARS:
-            raise _refused("tag", "tag: it is too long")
+            raise _refused("tag", f"tag: it must be at most {posts.MAX_TAG_CHARS} characters")
         found = await self._gallery.posts(*_part(request), tag)
         rows = [self._shown_post(row) for row in found.rows]
         return responses.json({"posts": rows, "next_cursor": found.next_cursor})
@@ -239,7 +239,7 @@ def _decoded(value: Any, name: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise _refused(name, f"{name}: this is not base64") from error
+        raise _refused(name, f"{name}: it must be valid base64") from error
 
 
 def _tags(value: Any) -> tuple[str, ...]:
@@ -249,10 +249,10 @@ def _tags(value: Any) -> tuple[str, ...]:
     given: object = value.split(",") if isinstance(value, str) else value
     texts = cast("list[object]", given) if isinstance(given, list) else [None]
     if not all(isinstance(text, str) for text in texts) or len(texts) > posts.MAX_TAGS:
-        raise _refused("tags", f"tags: give at most {posts.MAX_TAGS} texts")
+        raise _refused("tags", f"tags: it must have at most {posts.MAX_TAGS} entries")
     folded = [posts.normalize_tag(cast("str", text)) for text in texts]
     if any(len(tag) > posts.MAX_TAG_CHARS or _is_broken(tag) for tag in folded):
-        raise _refused("tags", f"tags: each has at most {posts.MAX_TAG_CHARS} characters")
+        raise _refused("tags", f"tags: each must be at most {posts.MAX_TAG_CHARS} characters")
     return tuple(dict.fromkeys(tag for tag in folded if tag))
 
 
@@ -268,7 +268,7 @@ def _part(request: Request) -> tuple[int, str | None]:
         raise _refused("limit", f"limit: it must be from 1 to {MAX_PAGE}")
     cursor = request.query_params.get("cursor") or None
     if cursor is not None and not _CURSOR.fullmatch(cursor):
-        raise _refused("cursor", "cursor: it is not one that was given")
+        raise _refused("cursor", "cursor: it is not valid")
     return int(text), cursor
 
 

@@ -38,12 +38,12 @@ def _body(media: str, rows: tuple[Descriptor, ...], extra: Node) -> Node:
 
 
 def _publish(name: str, summary: str, body: Node, made: Shape) -> OperationSpec:
-    responses = {200: openapi.response("Made", made)}
+    responses = {200: openapi.response("Published", made)}
     key = (openapi.IDEMPOTENCY,)
     return OperationSpec(summary, responses, (400, 409, 503), None, key, name, keyless=True, bodies=body)
 
 
 def _list(name: str, summary: str, row: Shape, *more: Node) -> OperationSpec:
     paging = (openapi.limit(gallery.MAX_PAGE, gallery.PAGE), openapi.query("cursor", str), *more)
-    listed = openapi.response("A part of the list", openapi.page(name.title(), **{name: row}))
+    listed = openapi.response("A page of the list", openapi.page(name.title(), **{name: row}))
     return OperationSpec(f"{summary}, newest first", {200: listed}, (400, 503), None, paging, name)

@@ -21,8 +21,12 @@ _MODE: Node = {
 def document(catalog: Catalog) -> OpenApiDocument:
     """Return the document: images, videos, jobs and the gallery."""
     making = {f"POST {path}": _making(each, catalog, path) for each in ENDPOINTS for path in each.paths}
-    status = openapi.response("How the job stands", serializers.JobSchema)
-    summaries = {"get": "How a job stands", "post": "How a job stands", "delete": "Cancel a job"}
+    status = openapi.response("The status of the job", serializers.JobSchema)
+    summaries = {
+        "get": "Get the status of a job",
+        "post": "Get the status of a job",
+        "delete": "Cancel a job",
+    }
     jobs = {
         f"{method.upper()} /api/media/status/{{job_id}}": OperationSpec(
             summary, {200: status}, (404, 503), operation_id=f"{method}_status"
@@ -42,7 +46,7 @@ def _making(endpoint: MediaEndpoint, catalog: Catalog, path: str) -> OperationSp
     result: Any = get_type_hints(endpoint.present)["return"]
     responses = {202: openapi.response("Queued", serializers.QueuedJobSchema)}
     if not endpoint.queued:
-        responses[200] = openapi.result("Made", result)
+        responses[200] = openapi.result("The result", result)
     if endpoint.failure is errors.Ra1Failed:
         responses[502] = openapi.response(openapi.TEXTS[502], errors.Ra1FailureSchema)
     return OperationSpec(

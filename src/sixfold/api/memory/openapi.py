@@ -62,7 +62,7 @@ def document() -> OpenApiDocument:
 def _pages() -> dict[str, OperationSpec]:
     one, new = _page("The page"), _page("A new page")
     moved = _page("The page has another slug now, in Location")
-    deleted = openapi.response("Deleted; its versions stay", _DELETED)
+    deleted = openapi.response("Deleted; its versions remain", _DELETED)
     listed = openapi.page("Pages", pages=memory_serializers.PageOfListSchema)
     key = openapi.IDEMPOTENCY
     return {
@@ -125,7 +125,7 @@ def _lists() -> dict[str, OperationSpec]:
         **counts,
         "POST /api/import": OperationSpec(
             "Import an archive of markdown files",
-            {200: openapi.response("What was imported", files.ImportedSchema)},
+            {200: openapi.response("The result of the import", files.ImportedSchema)},
             (400, 402, 409, 503),
             parameters=(openapi.IDEMPOTENCY,),
             bodies={"multipart/form-data": form, **dict.fromkeys(_ARCHIVES, openapi.CONTENT)},

@@ -196,7 +196,7 @@ class PageRoutes:
         given = schemas.from_query(schemas.TRAVERSE, request)
         # The graph of the past is not stored, and the present one would be wrong.
         if schemas.moment(request) is not None:
-            raise errors.BadRequest("traverse walks the present; links and backlinks of a page take as_of")
+            raise errors.BadRequest("traverse does not support as_of: use the links and backlinks of a page")
         route = Walking(given["depth"], given["type"] or "", given["direction"])
         found = await self._memory.traverse(caller, _slug(request), route)
         return responses.json(memory_serializers.walk(found), headers=_NO_STORE)
@@ -291,7 +291,7 @@ def _text(raw: bytes) -> str:
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
-        raise errors.BadRequest("The body is no text in UTF-8") from error
+        raise errors.BadRequest("The body must be UTF-8 text") from error
 
 
 def build_api(services: WebServices) -> ApiGroup:

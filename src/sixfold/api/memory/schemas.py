@@ -92,7 +92,7 @@ def from_query(operation: Operation, request: Request) -> dict[str, Any]:
     """Return the arguments of a query string; a list is a repeated parameter or a text with commas."""
     given: dict[str, Any] = {}
     if len(request.query_params) > MAX_PARAMETERS:
-        raise errors.BadRequest("The query has too many parameters")
+        raise errors.BadRequest(f"The query must have at most {MAX_PARAMETERS} parameters")
     for field in operation.fields:
         values = request.query_params.getlist(field.name)
         if values:
@@ -141,11 +141,11 @@ def terms(request: Request, given: Mapping[str, Any] | None = None) -> WriteTerm
         raise errors.BadRequest('If-Match must be a version in quotes, as in "3", or *')
     versions = [int(found["version"]) for found in map(_TAG.fullmatch, tags) if found is not None]
     if len(versions) > 1:
-        raise errors.BadRequest("If-Match takes one version")
+        raise errors.BadRequest("If-Match must name one version")
     # An ETag of another form matches no version.
     named = versions[0] if versions else 0
     if version is not None and version != named:
-        raise errors.BadRequest("If-Match and if_version name two versions")
+        raise errors.BadRequest("If-Match and if_version must name the same version")
     return WriteTerms(named, overwrite, only_new)
 
 

@@ -23,7 +23,7 @@ from sixfold.web.services import WebServices
 _MAX_NAME = 128
 _TAG_CHARS = 32
 _PRIVATE = "private, no-cache"
-_NO_FILE = "There is no such file"
+_NO_FILE = "The file was not found"
 # These types cannot contain scripts, so the object store may serve them.
 _LINKED = ("image/", "video/", "audio/")
 
@@ -44,7 +44,7 @@ class MediaFileRoutes:
         kind = found.content_type or media_types.UNKNOWN
         tag = digest_of(found.blob)[:_TAG_CHARS]
         if request.method == "HEAD" and await store.stat(found.blob) is None:
-            raise errors.NotFound("There is no such file")
+            raise errors.NotFound("The file was not found")
         if request.method == "GET" and _is_inert(kind) and not files.is_known(request, tag):
             link = await store.link(found.blob)
             if link is not None:

@@ -121,7 +121,8 @@ class OAuthRoutes:
             raise oauth.OAuthError("invalid_grant", error.message) from error
         if tokens is None:
             raise oauth.OAuthError(
-                "invalid_grant", "This code or token is unknown, used, too old or another's"
+                "invalid_grant",
+                "The code or token is invalid, expired, already used, or was issued to another client",
             )
         return tokens
 
@@ -138,15 +139,17 @@ class OAuthRoutes:
 async def _form(request: Request) -> dict[str, str]:
     """Return the fields of a form; raise `OAuthError` for repeated ones."""
     if bodies.media_type(request) != "application/x-www-form-urlencoded":
-        raise oauth.OAuthError("invalid_request", "This takes a form (application/x-www-form-urlencoded)")
+        raise oauth.OAuthError(
+            "invalid_request", "The content type must be application/x-www-form-urlencoded"
+        )
     try:
         text = (await request.body()).decode("utf-8")
         pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=20, errors="strict")
     except ValueError as error:
-        raise oauth.OAuthError("invalid_request", "The form cannot be read") from error
+        raise oauth.OAuthError("invalid_request", "The form is malformed") from error
     form = dict(pairs)
     if len(form) != len(pairs):
-        raise oauth.OAuthError("invalid_request", "A field of the form is there twice")
+        raise oauth.OAuthError("invalid_request", "A field of the form must not be repeated")
     return form
 
 

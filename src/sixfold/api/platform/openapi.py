@@ -30,12 +30,12 @@ def _files() -> dict[str, OperationSpec]:
     return {
         "POST /api/uploads": OperationSpec(
             "Keep a file",
-            {201: openapi.response("Kept", uploads.UploadSchema)},
+            {201: openapi.response("The stored file", uploads.UploadSchema)},
             (400, 409, 503),
             parameters=(openapi.IDEMPOTENCY,),
             bodies={"multipart/form-data": form, "application/octet-stream": openapi.CONTENT},
         ),
-        "GET /media/{name}": _file({307: {"description": "It lies in the object store, there"}}),
+        "GET /media/{name}": _file({307: {"description": "Redirect to the object store"}}),
         "GET /uploads/{path}": _file({}),
     }
 
@@ -45,9 +45,9 @@ def _file(more: dict[int, Node]) -> OperationSpec:
     responses: dict[int, Node] = {
         200: whole,
         206: {**whole, "description": "A part of it"},
-        304: {"description": "It has not changed"},
+        304: {"description": "Not modified"},
         416: {"description": openapi.TEXTS[416]},
-        503: openapi.response("The store is away, and no byte of the file was sent", ErrorSchema),
+        503: openapi.response("The store is not available, and no data was sent", ErrorSchema),
     }
     return OperationSpec("A stored file", {**responses, **more}, (404,))
 
@@ -59,14 +59,14 @@ def _account() -> dict[str, OperationSpec]:
         "description": "A zip, as it is made",
         "content": {"application/zip": {"schema": openapi.FILE}},
     }
-    pay = openapi.response("Where it is paid", _CHECKOUT)
+    pay = openapi.response("The page of the payment", _CHECKOUT)
     return {
         "GET /api/account": OperationSpec(
             "The account", {200: openapi.response("Balance and plan", accounts.AccountSchema)}
         ),
         "DELETE /api/account": OperationSpec(
             "Close the account; `confirm` is its e-mail address",
-            {202: openapi.response("When it will be erased", account_data.ClosedAccountSchema)},
+            {202: openapi.response("The time of the deletion", account_data.ClosedAccountSchema)},
             (400,),
             openapi.shape("Confirmation", confirm=str),
         ),
@@ -107,14 +107,14 @@ def _account() -> dict[str, OperationSpec]:
 
 
 def _server() -> dict[str, OperationSpec]:
-    status = openapi.response("It is well", _STATUS)
+    status = openapi.response("The server is healthy", _STATUS)
     refresh = openapi.query("refresh", {"type": "boolean", "default": False})
     return {
         "GET /livez": OperationSpec("The process answers", {200: status}),
         "GET /readyz": OperationSpec("The server can work", {200: status}, (503,)),
         "GET /api/engines": OperationSpec(
             "What engines run on, and which serves each model",
-            {200: openapi.response("What the server uses now", engines.EnginesSchema)},
+            {200: openapi.response("The engines in use", engines.EnginesSchema)},
             (400,),
             parameters=(refresh,),
         ),
@@ -126,7 +126,7 @@ def _server() -> dict[str, OperationSpec]:
             "The OpenAPI document of an API, such as `media.json`",
             {
                 200: openapi.response("The document", {"type": "object"}),
-                304: {"description": "It has not changed"},
+                304: {"description": "Not modified"},
             },
             (404,),
         ),

@@ -29,7 +29,7 @@ class OpenApiRoutes:
         """Return one document."""
         name, dot, suffix = requests.path_value(request, "area").rpartition(".")
         if f"{dot}{suffix}" != _SUFFIX or name not in self._documents:
-            raise errors.NotFound("There is no such description")
+            raise errors.NotFound("The OpenAPI document was not found")
         if name not in self._encoded:
             async with self._lock:
                 await asyncio.to_thread(self._encode, name)

@@ -50,7 +50,7 @@ class PageWriter:
     def check(self) -> None:
         """Raise `Forbidden` for a read-only key."""
         if not self.caller.may_write:
-            raise errors.Forbidden("This needs the right memory.write, which this key does not have")
+            raise errors.Forbidden("The key lacks the right memory.write")
 
     def check_page(self, slug: str, found: FoundPage | None) -> None:
         """Raise `Forbidden` unless the caller may change the page at a slug, even if it was deleted.
@@ -60,8 +60,8 @@ class PageWriter:
         self.check()
         if self.caller.collections and (found is None or not self.caller.may_change(found.page.collections)):
             raise errors.Forbidden(
-                f"This key changes only pages that lie in its collections ({self._allowed}) and in no other; "
-                f"{slug} is not one of them"
+                f"This key may only change pages in its collections ({self._allowed}); "
+                f"{slug} is not such a page"
             )
 
     def check_collections(self, slug: str, collections: Sequence[str]) -> None:
@@ -83,9 +83,9 @@ def check_version(found: FoundPage | None, slug: str, terms: WriteTerms) -> None
     there = found is not None and not found.deleted
     if found is None or not there:
         if terms.if_version is not None or terms.must_exist:
-            raise errors.PreconditionFailed(f"There is no page {slug} that could be at this version")
+            raise errors.PreconditionFailed(f"The page {slug} does not exist, so no version matches")
     elif terms.only_new:
-        raise errors.PreconditionFailed(f"There is a page {slug} already")
+        raise errors.PreconditionFailed(f"The page {slug} already exists")
     elif terms.if_version is not None and terms.if_version != found.page.version:
         raise errors.PreconditionFailed(
             f"{found.page.slug} is at version {found.page.version}, not {terms.if_version}: "
@@ -104,7 +104,7 @@ def write(writer: PageWriter, wanted: PageWrite, terms: WriteTerms) -> Transacti
     there = found is not None and not found.deleted
     if there and not terms.overwrite and terms.if_version is None:
         raise errors.Conflict(
-            f"There is a page {wanted.slug} already: send overwrite: true to replace it, or edit it"
+            f"The page {wanted.slug} already exists: send overwrite: true to replace it, or edit it"
         )
     current = found.page if found is not None else None
     home = writer.caller.home(current.collections if current is not None and there else ())
@@ -155,7 +155,7 @@ def rename(
     other = yield from _at(writer, to)
     if other is not None:
         state = "deleted page, which its versions can bring back" if other.deleted else "page"
-        raise errors.Conflict(f"{to} is the slug of another {state}")
+        raise errors.Conflict(f"{to} is already the slug of another {state}")
     title = to if found.page.title == found.page.slug else found.page.title
     path = path or (f"{to}.md" if found.page.path else "")
     draft = replace(page_edits.of(found.page), slug=to, title=title, path=path)

@@ -53,14 +53,12 @@ class MemoryLimits:
 def text(name: str, value: str) -> str:
     """Return a text that every store accepts, without NUL and unpaired surrogates; raise `BadRequest`."""
     if "\0" in value:
-        raise errors.BadRequest(f"{name} has the character U+0000, which no text may have")
+        raise errors.BadRequest(f"{name} must not contain the character U+0000")
     try:
         value.encode()
     except UnicodeEncodeError as error:
         code = ord(value[error.start])
-        raise errors.BadRequest(
-            f"{name} has the lone surrogate U+{code:04X}, which is no character"
-        ) from error
+        raise errors.BadRequest(f"{name} must not contain the unpaired surrogate U+{code:04X}") from error
     return value
 
 
@@ -70,12 +68,12 @@ def line(name: str, value: str, most: int) -> str:
     if len(found) <= most * MAX_DECOMPOSED:
         found = normalized("NFC", found).strip()
     if not found:
-        raise errors.BadRequest(f"{name} is empty")
+        raise errors.BadRequest(f"{name} must not be empty")
     if len(found) > most:
-        raise errors.BadRequest(f"{name} has {len(found)} characters; {most} are the most")
+        raise errors.BadRequest(f"{name} must have at most {most} characters (got {len(found)})")
     for char in found:
         if unicodedata.category(char) == "Cc":
-            raise errors.BadRequest(f"{name} has the control character U+{ord(char):04X}")
+            raise errors.BadRequest(f"{name} must not contain the control character U+{ord(char):04X}")
     return found
 
 
@@ -91,7 +89,7 @@ def loose_line(value: str, most: int) -> str:
 def long_text(name: str, value: str, most: int) -> str:
     """Return a text of several lines with at most `most` characters; raise `BadRequest`."""
     if len(value) > most:
-        raise errors.BadRequest(f"{name} has {len(value)} characters; {most} are the most")
+        raise errors.BadRequest(f"{name} must have at most {most} characters (got {len(value)})")
     return text(name, value)
 
 
@@ -99,7 +97,7 @@ def names(name: str, values: Sequence[str]) -> tuple[str, ...]:
     """Return the unique tags or collections in order, without a leading `#`; raise `BadRequest`."""
     sent = dict.fromkeys(value.strip().lstrip("# ") for value in values)
     if len(sent) > TAGS:
-        raise errors.BadRequest(f"{name} has {len(sent)} entries; {TAGS} are the most")
+        raise errors.BadRequest(f"{name} must have at most {TAGS} entries (got {len(sent)})")
     return tuple(dict.fromkeys(line(name, value, TAG_CHARS) for value in sent))
 
 
@@ -132,7 +130,7 @@ def body(value: str, most_bytes: int) -> str:
 def check_size(size: int, most_bytes: int) -> None:
     """Raise `TooLarge` if the text of a page has too many bytes."""
     if size > most_bytes:
-        raise errors.TooLarge(f"The page would have {size} bytes; {most_bytes} are the most")
+        raise errors.TooLarge(f"The page must have at most {most_bytes} bytes (got {size})")
 
 
 def date(value: str) -> str:

@@ -275,7 +275,7 @@ def remove(page: MemoryPage, link: tuple[str, str], moment: int) -> Transaction[
     for row in drawn:
         yield from judge(page, row["target"], row["type"], "dismissed")
     if not mine and not drawn:
-        raise errors.Conflict(f"This link stands in the text of {page.slug}: edit the page to take it out")
+        raise errors.Conflict(f"This link is part of the text of {page.slug}: edit the page to remove it")
     return tuple(rows)
 
 

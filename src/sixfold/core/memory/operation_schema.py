@@ -58,7 +58,7 @@ class OperationField:
             if self.choices and value not in self.choices:
                 raise ValueError(f"must be one of {', '.join(self.choices)}")
             if self.max_chars is not None and len(value) > self.max_chars:
-                raise ValueError(f"has {len(value)} characters; {self.max_chars} are the most")
+                raise ValueError(f"must have at most {self.max_chars} characters (got {len(value)})")
         if isinstance(value, int) and not isinstance(value, bool):
             self._check_range(value)
         return value

@@ -181,15 +181,15 @@ def _joined(first: str, second: str) -> str:
 def _replaced(page: MemoryPage, edit: PageEdit, allowed: MemoryLimits) -> str:
     body = page.body
     if not edit.find:
-        raise errors.BadRequest("find is empty: send the text that is to be replaced")
+        raise errors.BadRequest("find must not be empty: send the text to replace")
     count = body.count(edit.find)
     if count == 0:
         raise errors.BadRequest(
-            "The text to find is not in the page: read it again, and send it as it stands"
+            "The text to find is not in the page: read the page again and send the exact text"
         )
     if count > 1 and not edit.every:
         raise errors.BadRequest(
-            f"The text to find is in the page {count} times: send more of it, or all: true to replace each"
+            f"The text to find occurs {count} times: send more of it, or all: true to replace each"
         )
     limits.check_size(_size(body) + count * (_size(edit.content) - _size(edit.find)), allowed.page_bytes)
     return body.replace(edit.find, edit.content)
@@ -203,12 +203,12 @@ def _resectioned(body: str, section: str, content: str) -> str:
     """Replace the text under a heading, up to the next heading of the same or a higher level."""
     wanted = section.strip().lstrip("#").strip().casefold()
     if not wanted:
-        raise errors.BadRequest("section is empty: send the heading of the section")
+        raise errors.BadRequest("section must not be empty: send the heading of the section")
     found = list(blocks.headings(body))
     number = _numbered(found, wanted)
     if number is None:
         named = ", ".join(heading.text for heading in found[:_MAX_LISTED]) or "none"
-        raise errors.BadRequest(f"There is no section {section.strip()!r}; the page's sections: {named}")
+        raise errors.BadRequest(f"The page has no section {section.strip()!r}; its sections: {named}")
     heading = found[number]
     end = next((later.start for later in found[number + 1 :] if later.level <= heading.level), len(body))
     before, old, after = body[: heading.end], body[heading.end : end], body[end:]
@@ -231,7 +231,7 @@ def _numbered(found: Sequence[blocks.HeadingBlock], wanted: str) -> int | None:
 def _with_fields(page: MemoryPage, fields: Mapping[str, Any]) -> PageDraft:
     draft = of(page)
     if not fields:
-        raise errors.BadRequest(f"fields is empty: send some of {', '.join(FIELDS)}")
+        raise errors.BadRequest(f"fields must not be empty: send some of {', '.join(FIELDS)}")
     for name, value in fields.items():
         if name in _LINES:
             if not isinstance(value, str):
@@ -240,7 +240,9 @@ def _with_fields(page: MemoryPage, fields: Mapping[str, Any]) -> PageDraft:
         elif name in {"tags", "collections"}:
             draft = replace(draft, **{name: texts(name, value)})
         else:
-            raise errors.BadRequest(f"fields has {name!r}; what can be set is {', '.join(FIELDS)}")
+            raise errors.BadRequest(
+                f"fields must not contain {name!r}; the known fields are {', '.join(FIELDS)}"
+            )
     return draft
 
 

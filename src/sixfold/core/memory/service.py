@@ -247,7 +247,7 @@ def _diff(before: MemoryPage, after: MemoryPage) -> str:
     """Return a unified diff; raise `TooLarge` if it would take minutes."""
     old, new = before.body.splitlines(), after.body.splitlines()
     if max(len(old), len(new)) > MAX_DIFF_LINES:
-        raise errors.TooLarge(f"These versions are too long to compare: {MAX_DIFF_LINES} lines are the most")
+        raise errors.TooLarge(f"These versions are too long to compare (limit: {MAX_DIFF_LINES} lines)")
     lines = unified_diff(
         old,
         new,

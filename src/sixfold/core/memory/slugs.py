@@ -24,11 +24,11 @@ _KINDS = frozenset("LNM")
 def normalize(text: str) -> str:
     """Return the slug of `text`; raise `BadRequest` with the first invalid character."""
     if len(text) > MAX_CHARS * MAX_DECOMPOSED:
-        raise errors.BadRequest(f"slug has {len(text)} characters; {MAX_CHARS} are the most")
+        raise errors.BadRequest(f"slug must have at most {MAX_CHARS} characters (got {len(text)})")
     slug = _folded(text)
     for char in slug:
         if char not in _MARKS and unicodedata.category(char)[0] not in _KINDS:
-            raise errors.BadRequest(f"slug has the character {_shown(char)}, which no slug may have")
+            raise errors.BadRequest(f"slug must not contain the character {_shown(char)}")
     return _checked(slug)
 
 
@@ -39,20 +39,18 @@ def beginning(text: str) -> str:
 
 def _checked(slug: str) -> str:
     if not slug:
-        raise errors.BadRequest("slug is empty")
+        raise errors.BadRequest("slug must not be empty")
     if len(slug) > MAX_CHARS:
-        raise errors.BadRequest(f"slug has {len(slug)} characters; {MAX_CHARS} are the most")
+        raise errors.BadRequest(f"slug must have at most {MAX_CHARS} characters (got {len(slug)})")
     if _PLAIN.fullmatch(slug) and "//" not in slug and "/." not in slug and "./" not in slug:
         return slug
     for segment in slug.split("/"):
         if not segment:
-            raise errors.BadRequest("slug has an empty segment: '/' stands between two others only")
+            raise errors.BadRequest("slug must not have an empty segment: use '/' only between two segments")
         if not segment.strip("."):
-            raise errors.BadRequest(f"slug has the segment '{segment}': dots alone are no name")
+            raise errors.BadRequest(f"slug must not have the segment '{segment}', which has only dots")
         if _is_mark(segment[0]):
-            raise errors.BadRequest(
-                f"slug has the character {_shown(segment[0])}, which no slug may begin with"
-            )
+            raise errors.BadRequest(f"slug must not begin a segment with the character {_shown(segment[0])}")
     return slug
 
 

@@ -59,7 +59,7 @@ def spend(account_id: str, limits: MemoryLimits, growth: Growth, edits: int = 1)
         "memory_spend", account_id=account_id, cost=edits, pages=growth.pages, bytes=growth.bytes
     )
     if row is None or row["plan"] is None:
-        raise errors.NotFound("There is no such account")
+        raise errors.NotFound("The account was not found")
     if limits.plans_enforced and row["plan"] not in UNCOUNTED_PLANS and row["used"] > FREE_CREDITS:
         raise errors.InsufficientCredits(USED_UP)
     if row["plan"] != _OPERATOR:
@@ -70,8 +70,8 @@ def spend(account_id: str, limits: MemoryLimits, growth: Growth, edits: int = 1)
 def _check(noun: str, found: int, added: int, most: int) -> None:
     if added > 0 and found > most:
         raise errors.TooLarge(
-            f"The memory of this account would have {found:,} {noun}; {most:,} are the most: "
-            "the server's operator can raise it"
+            f"The memory of this account is limited to {most:,} {noun} (this change needs {found:,}): "
+            "ask the operator to raise the limit"
         )
 
 

@@ -68,7 +68,7 @@ class ImportReport:
         if len(self.errors) < MAX_ERRORS:
             self.errors.append((path[: paths.MAX_CHARS], why))
         elif len(self.errors) == MAX_ERRORS:
-            self.errors.append(("", f"More files were not taken: the first {MAX_ERRORS} are told here"))
+            self.errors.append(("", f"More files were not imported: only the first {MAX_ERRORS} are listed"))
 
 
 def files(archive: Path, limits: MemoryLimits, report: ImportReport) -> Iterator[ArchiveMember]:
@@ -193,10 +193,10 @@ class _BoundedDirectory:
         if not self._loading:
             return self._raw.read(size)
         if size > _MAX_DIRECTORY:
-            raise errors.TooLarge("The archive has more entries than can be listed")
+            raise errors.TooLarge("The archive has too many entries to list")
         data = self._raw.read(size if size >= 0 else _MAX_TAIL)
         if data.count(_ENTRY) > self._entries:
-            raise errors.TooLarge(f"The archive has more than {self._entries} entries")
+            raise errors.TooLarge(f"The archive must have at most {self._entries} entries")
         return data
 
 
@@ -240,7 +240,7 @@ class _BoundedStream:
     def seek(self, offset: int, whence: int = 0) -> int:
         """Skip to a later position."""
         if whence != 0 or offset < self.tell():
-            raise tarfile.ReadError("a header leads back")
+            raise tarfile.ReadError("a header refers to an earlier position")
         self._check(offset)
         if self._stream.seekable():
             return self._stream.seek(offset)

@@ -118,7 +118,7 @@ def _wanted(
         if slug in wanted and wanted[slug][0].text == file.text:
             report.skipped += 1
         elif slug in wanted:
-            report.refuse(file.path, "stands in the archive twice: the later one was taken")
+            report.refuse(file.path, "is in the archive twice: the later one was imported")
         wanted[slug] = (file, PageWrite(slug, file.text, whole=True, path=file.path))
     return wanted
 

@@ -282,7 +282,7 @@ def _index(patterns: Sequence[Pattern]) -> dict[str, tuple[int, ...]]:
     index: dict[str, list[int]] = {}
     for number, pattern in enumerate(patterns):
         if not pattern.anchors:
-            raise ValueError(f"{pattern.id} has no telling word: it would be tried on every sentence")
+            raise ValueError(f"{pattern.id} must have an anchor word, or it would be tried on every sentence")
         for word in pattern.anchors:
             index.setdefault(word, []).append(number)
     return {word: tuple(numbers) for word, numbers in index.items()}

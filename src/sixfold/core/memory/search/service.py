@@ -313,7 +313,7 @@ def _names(text: str) -> Iterator[str]:
 
 def _check(wanted: SearchRequest) -> None:
     if not wanted.query.strip():
-        raise errors.BadRequest("query is empty")
+        raise errors.BadRequest("query must not be empty")
     for name, value, least, most in (
         ("query", len(wanted.query), 1, MAX_CHARS),
         ("limit", wanted.limit, 1, MAX_LIMIT),
@@ -322,7 +322,7 @@ def _check(wanted: SearchRequest) -> None:
     ):
         if not least <= value <= most:
             unit = " characters" if name == "query" else ""
-            raise errors.BadRequest(f"{name} must be {least} to {most:,}{unit}, not {value:,}")
+            raise errors.BadRequest(f"{name} must be {least} to {most:,}{unit} (got {value:,})")
 
 
 def _hits(found: Sequence[tuple[Row, _HitPosition]], wanted: SearchRequest) -> tuple[Hit, ...]:
