@@ -53,8 +53,7 @@ def test_more_steps_finish_a_painted_picture_further(tmp_path: Path, template: s
 def test_each_single_step_is_seen() -> None:
     picture = orders.scenery((64, 64)).astype(np.float32) / 255
     seen = {
-        (RenderQuality(steps=n).applied(picture) * 255).round().astype(np.uint8).tobytes()
-        for n in range(1, 51)
+        (RenderQuality(steps=n).apply(picture) * 255).round().astype(np.uint8).tobytes() for n in range(1, 51)
     }
     assert len(seen) == 50
 

@@ -356,7 +356,7 @@ def test_a_wall_in_a_place_is_no_picture_of_its_own() -> None:
 def test_paper_and_tile_never_stay_empty_where_something_unknown_is_named(prompt: str) -> None:
     scene = prompt_parser.parse(prompt)
     assert scene.strange
-    assert "subjects" not in scene.recognised()
+    assert "subjects" not in scene.recognized()
     middle = paint(prompt)[70:190, 80:210].reshape(-1, 3)
     assert float(middle.std(0).max()) > 30
 

@@ -38,7 +38,7 @@ def _png(rgb: Pixels, alpha: Pixels | None, _quality: int) -> bytes:
         import cv2
     except ImportError:
         # A server that only forwards work to other machines runs without OpenCV.
-        return _saved(rgb, alpha, format="PNG", compress_level=1)
+        return _save(rgb, alpha, format="PNG", compress_level=1)
     channels = [rgb[..., 2], rgb[..., 1], rgb[..., 0]] + ([] if alpha is None else [alpha])
     flags = [cv2.IMWRITE_PNG_COMPRESSION, 1, cv2.IMWRITE_PNG_STRATEGY, cv2.IMWRITE_PNG_STRATEGY_RLE]
     ok, data = cv2.imencode(".png", cv2.merge(channels), flags)
@@ -51,18 +51,18 @@ def _jpeg(rgb: Pixels, alpha: Pixels | None, quality: int) -> bytes:
     if alpha is not None:
         cover = alpha[..., None].astype(np.uint16)
         rgb = ((rgb * cover + 255 * (255 - cover) + 127) // 255).astype(np.uint8)
-    return _saved(rgb, None, format="JPEG", quality=quality, progressive=True, optimize=True)
+    return _save(rgb, None, format="JPEG", quality=quality, progressive=True, optimize=True)
 
 
 def _webp(rgb: Pixels, alpha: Pixels | None, quality: int) -> bytes:
-    return _saved(rgb, alpha, format="WEBP", quality=quality, method=2, exact=False)
+    return _save(rgb, alpha, format="WEBP", quality=quality, method=2, exact=False)
 
 
 def _avif(rgb: Pixels, alpha: Pixels | None, quality: int) -> bytes:
-    return _saved(rgb, alpha, format="AVIF", quality=quality, speed=9, max_threads=1)
+    return _save(rgb, alpha, format="AVIF", quality=quality, speed=9, max_threads=1)
 
 
-def _saved(rgb: Pixels, alpha: Pixels | None, **options: Any) -> bytes:
+def _save(rgb: Pixels, alpha: Pixels | None, **options: Any) -> bytes:
     pixels = rgb if alpha is None else np.dstack([rgb, alpha])
     out = io.BytesIO()
     Image.fromarray(np.ascontiguousarray(pixels)).save(out, **options)

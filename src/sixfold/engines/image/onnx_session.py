@@ -43,8 +43,8 @@ class OnnxSession:
         except (faults.InvalidProtobuf, faults.InvalidGraph, *self._faults) as error:
             raise EngineError(f"{path.name} is not a valid ONNX model") from error
         self._inputs = self._session.get_inputs()
-        self.shapes = tuple(_sides(one.shape) for one in self._inputs)
-        self.names = frozenset(one.name for one in self._inputs)
+        self.shapes = tuple(_sides(node.shape) for node in self._inputs)
+        self.names = frozenset(node.name for node in self._inputs)
 
     def run(self, *tensors: Array) -> Array:
         """Return the first output as float32, for inputs in the model's order."""
@@ -52,28 +52,28 @@ class OnnxSession:
             raise EngineError(
                 f"{self.stem} takes {len(self._inputs)} inputs; this engine passes {len(tensors)}"
             )
-        names = [one.name for one in self._inputs]
+        names = [node.name for node in self._inputs]
         return next(iter(self.outputs(dict(zip(names, tensors, strict=True))).values()))
 
     def outputs(self, tensors: Mapping[str, Array]) -> dict[str, Array]:
         """Return every output by name as float32, for inputs by name."""
         feeds = {
-            one.name: np.ascontiguousarray(tensors[one.name], _TYPES.get(one.type, np.float32))
-            for one in self._inputs
+            node.name: np.ascontiguousarray(tensors[node.name], _TYPES.get(node.type, np.float32))
+            for node in self._inputs
         }
         try:
             values = self._session.run(None, feeds)
         except self._faults as error:
             raise EngineError(f"{self.stem} does not accept the inputs of this engine") from error
-        names = [one.name for one in self._session.get_outputs()]
-        return {name: np.asarray(one, np.float32) for name, one in zip(names, values, strict=True)}
+        names = [node.name for node in self._session.get_outputs()]
+        return {name: np.asarray(node, np.float32) for name, node in zip(names, values, strict=True)}
 
 
 def find_model(source: str) -> Path:
     """Return the path of the model file; raise `EngineError` if it does not exist."""
     path = Path(source).expanduser()
     if path.is_dir():
-        inside = sorted(one for one in path.rglob("*.onnx") if not _hidden(one.relative_to(path)))
+        inside = sorted(node for node in path.rglob("*.onnx") if not _hidden(node.relative_to(path)))
         if not inside:
             raise EngineError(f"ONNX model not found in {path.name}")
         path = inside[0]

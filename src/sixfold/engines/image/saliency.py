@@ -82,8 +82,8 @@ def regions(lab: Array) -> SalientRegions:
     sizes = np.bincount(flat, minlength=count).astype(np.float64)
     colors = np.stack([np.bincount(flat, lab[..., c].ravel(), count) for c in range(3)], 1) / sizes[:, None]
     rows, columns = np.indices((height, width))
-    places = np.stack([np.bincount(flat, rows.ravel(), count), np.bincount(flat, columns.ravel(), count)], 1)
-    centers = places / sizes[:, None] / [height, width]
+    sums = np.stack([np.bincount(flat, rows.ravel(), count), np.bincount(flat, columns.ravel(), count)], 1)
+    centers = sums / sizes[:, None] / [height, width]
     rim = np.concatenate([labels[0], labels[-1], labels[:, 0], labels[:, -1]])
     border = np.bincount(rim, minlength=count).astype(np.float64)
     return SalientRegions(labels, colors, centers, sizes, border, _links(labels))
@@ -116,8 +116,8 @@ def ground_share(partition: SalientRegions) -> Array:
 def _worth(partition: SalientRegions) -> Array:
     ground = ground_share(partition)
     color = np.linalg.norm(partition.colors[:, None] - partition.colors[None], axis=2)
-    apart = ((partition.centers[:, None] - partition.centers[None]) ** 2).sum(2)
-    near = np.exp(-apart / (2 * _NEAR**2))
+    distances = ((partition.centers[:, None] - partition.centers[None]) ** 2).sum(2)
+    near = np.exp(-distances / (2 * _NEAR**2))
     contrast = (color * near * (ground * partition.sizes)[None]).sum(1)
     contrast /= max(1e-9, float(contrast.max()))
     first, second = partition.links[:, 0], partition.links[:, 1]

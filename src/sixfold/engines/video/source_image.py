@@ -77,7 +77,7 @@ def paint(
         scene, "ra2v", noise.stable_seed("film", seed, scene.prompt), shape, step, lightning=False
     )
     painter.finish(stage, falling=False)
-    pixels = cv2.convertScaleAbs(effort.applied(stage.image), alpha=255.0)
+    pixels = cv2.convertScaleAbs(effort.apply(stage.image), alpha=255.0)
     rgb = pixels if scale == 1.0 else cv2.resize(pixels, size, interpolation=cv2.INTER_CUBIC)
     near = np.clip(1 - stage.depth, 0, 1).astype(np.float32)
     sky = (stage.depth > _SKY_DEPTH).astype(np.float32)

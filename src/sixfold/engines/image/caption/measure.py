@@ -72,9 +72,8 @@ class ImageFacts:
         return self.faces[0].area / (self.width * self.height) if self.faces else 0.0
 
 
-def measure(picture: DecodedImage) -> ImageFacts:
-    """Measure an image."""
-    rgb = picture.rgb
+def measure(image: DecodedImage) -> ImageFacts:
+    rgb = image.rgb
     scale = min(1.0, _SIDE / max(rgb.shape[:2]))
     small = cv2.resize(rgb, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA) if scale < 1 else rgb
     gray = cv2.cvtColor(small, cv2.COLOR_RGB2GRAY)
@@ -82,8 +81,8 @@ def measure(picture: DecodedImage) -> ImageFacts:
     half = max(1, small.shape[0] * 2 // 5)
     large = min(small.shape[:2]) >= 40
     return ImageFacts(
-        width=picture.width,
-        height=picture.height,
+        width=image.width,
+        height=image.height,
         palette=_palette(small),
         light=float(gray.mean() / 255),
         contrast=float(gray.std() / 128),
@@ -92,7 +91,7 @@ def measure(picture: DecodedImage) -> ImageFacts:
         flatness=_flatness(small),
         faces=face_detection.find(rgb) if large else (),
         lettering=_lettering(gray) if large else 0,
-        transparent=0.0 if picture.alpha is None else float((picture.alpha < 128).mean()),
+        transparent=0.0 if image.alpha is None else float((image.alpha < 128).mean()),
         upper=_mean(hsv[:half]),
         lower=_mean(hsv[-half:]),
     )
@@ -128,15 +127,18 @@ def _palette(rgb: Array) -> tuple[NamedColor, ...]:
 def _name(lab: Array) -> str:
     known = np.array([[color for _, color in _NAMES]], np.uint8)
     table = cv2.cvtColor(known, cv2.COLOR_RGB2LAB)[0].astype(np.float32)
-    apart = (table - lab) * np.array([0.7, 1.2, 1.2], np.float32)
-    return _NAMES[int(np.argmin((apart**2).sum(1)))][0]
+    difference = (table - lab) * np.array([0.7, 1.2, 1.2], np.float32)
+    return _NAMES[int(np.argmin((difference**2).sum(1)))][0]
 
 
 def _colorfulness(rgb: Array) -> float:
     """Return the colorfulness after Hasler and Suesstrunk (2003), scaled so that 1 is very colorful."""
     red, green, blue = (rgb[..., channel].astype(np.float32) for channel in range(3))
-    one, other = red - green, (red + green) / 2 - blue
-    return float((np.hypot(one.std(), other.std()) + 0.3 * np.hypot(one.mean(), other.mean())) / 110)
+    red_green, yellow_blue = red - green, (red + green) / 2 - blue
+    return float(
+        (np.hypot(red_green.std(), yellow_blue.std()) + 0.3 * np.hypot(red_green.mean(), yellow_blue.mean()))
+        / 110
+    )
 
 
 def _sharpness(rgb: Array) -> float:

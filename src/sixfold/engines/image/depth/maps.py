@@ -34,7 +34,7 @@ def normals(near: Array, strength: float) -> Pixels:
     side = max(near.shape)
     smooth = cv2.GaussianBlur(near.astype(np.float32), (0, 0), max(0.8, _SMOOTH * side))
     deep = np.float32(_RELIEF * strength * side)
-    dx, dy = (cv2.Scharr(smooth, cv2.CV_32F, *way, scale=1 / 32) * deep for way in ((1, 0), (0, 1)))
+    dx, dy = (cv2.Scharr(smooth, cv2.CV_32F, *axis, scale=1 / 32) * deep for axis in ((1, 0), (0, 1)))
     directions = np.dstack([-dx, dy, np.ones_like(dx)])
     directions /= np.linalg.norm(directions, axis=2, keepdims=True)
     return np.rint((directions * 0.5 + 0.5) * 255).astype(np.uint8)

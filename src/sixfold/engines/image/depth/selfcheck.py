@@ -24,7 +24,7 @@ def run(folder: Path, report: Callable[[float], None] = lambda _fraction: None) 
     report(1.0)
     if not float(near.std()) > _SPREAD:
         raise EngineError("Self-check failed: the model returned a constant depth map.")
-    apart = float(near[subject].mean() - near[~subject].mean())
-    where = "nearer than" if apart > 0 else "not nearer than"
+    difference = float(near[subject].mean() - near[~subject].mean())
+    where = "nearer than" if difference > 0 else "not nearer than"
     data = encode.encode(maps.MAPS["depth"](near, 1.0), None, format="png")
-    return data, f"{model.stem} sees a jug {where} the wall behind it ({apart:.2f})"
+    return data, f"{model.stem} sees a jug {where} the wall behind it ({difference:.2f})"

@@ -233,8 +233,10 @@ class _SamplingLoop:
     def active(self) -> _SamplingLoop:
         """Return the batch without the rows of runs that ended."""
         pairs = zip(self.rows, self.encodings, strict=True)
-        kept = [(row, encoding) for row, encoding in pairs if self.runs[row.owner].outcome is None]
-        return _SamplingLoop([row for row, _ in kept], [encoding for _, encoding in kept], self.runs)
+        remaining = [(row, encoding) for row, encoding in pairs if self.runs[row.owner].outcome is None]
+        return _SamplingLoop(
+            [row for row, _ in remaining], [encoding for _, encoding in remaining], self.runs
+        )
 
     def halves(self) -> tuple[_SamplingLoop, _SamplingLoop]:
         middle = (len(self.rows) + 1) // 2

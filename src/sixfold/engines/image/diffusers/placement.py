@@ -44,7 +44,6 @@ class Device:
 
     @property
     def torch(self) -> torch.device:
-        """The torch device."""
         return torch.device(self.kind)
 
     def __str__(self) -> str:

@@ -100,8 +100,8 @@ def embeddings(
         for index in range(max(encoding.length for encoding in encodings))
     ]
     tensors: dict[str, torch.Tensor] = {}
-    for place, name in enumerate(_NAMES[: len(columns[0])]):
-        parts = [column[place] for column in columns]
+    for position, name in enumerate(_NAMES[: len(columns[0])]):
+        parts = [column[position] for column in columns]
         if parts[0] is not None:
             tensors[name] = parts[0] if "pooled" in name else torch.cat(parts, dim=1)
     return tensors

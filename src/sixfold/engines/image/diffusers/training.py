@@ -276,7 +276,7 @@ def _loss(unet: Any, scheduler: Any, batch: _TrainingBatch) -> torch.Tensor:
     """Return the mean square error of the network's prediction."""
     noisy = scheduler.add_noise(batch.latents, batch.noise, batch.times)
     rows = len(batch.latents)
-    conditioning = {name: _repeated(value, rows) for name, value in batch.conditioning().items()}
+    conditioning = {name: _repeat(value, rows) for name, value in batch.conditioning().items()}
     prediction = unet(noisy, batch.times, **conditioning).sample
     kind = scheduler.config.prediction_type
     target = {
@@ -287,9 +287,9 @@ def _loss(unet: Any, scheduler: Any, batch: _TrainingBatch) -> torch.Tensor:
     return torch.nn.functional.mse_loss(prediction.float(), target.float())
 
 
-def _repeated(value: Any, rows: int) -> Any:
+def _repeat(value: Any, rows: int) -> Any:
     if isinstance(value, dict):
-        return {name: _repeated(each, rows) for name, each in value.items()}
+        return {name: _repeat(each, rows) for name, each in value.items()}
     return value.expand(rows, *value.shape[1:])
 
 

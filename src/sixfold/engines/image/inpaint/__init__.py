@@ -1,1 +1,1 @@
-"""Taking things out of images: what is behind a mask is made up from what lies around it."""
+"""Inpainting: fills the part behind a mask from its surroundings."""

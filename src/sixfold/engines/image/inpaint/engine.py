@@ -26,17 +26,17 @@ class InpaintEngine:
 
 def run(task: Task, context: Context, fill_in: Fill, quality: Quality) -> Result:
     """Run an inpainting task with the given fill function."""
-    picture, hole = masks.read(task)
+    image, hole = masks.read(task)
     context.progress(0.1)
-    rgb = picture.rgb
+    rgb = image.rgb
     if hole is None:
         context.log("the mask has no white area: the image is unchanged")
     else:
         rgb = masks.blend(rgb, fill_in(rgb, hole), hole.cover)
     context.progress(0.9)
-    return Result((_artifact(picture, rgb),), {}, quality)
+    return Result((_artifact(image, rgb),), {}, quality)
 
 
-def _artifact(picture: DecodedImage, rgb: Pixels) -> Artifact:
-    data = encode.encode(rgb, picture.alpha, format="png")
-    return Artifact("image/png", data, {"width": picture.width, "height": picture.height})
+def _artifact(image: DecodedImage, rgb: Pixels) -> Artifact:
+    data = encode.encode(rgb, image.alpha, format="png")
+    return Artifact("image/png", data, {"width": image.width, "height": image.height})

@@ -106,8 +106,8 @@ def _is_smooth(part: Pixels, gone: Array) -> bool:
 
 
 def _diffuse(part: Pixels, gone: Array, *, thin: bool) -> Pixels:
-    way = cv2.INPAINT_TELEA if thin else cv2.INPAINT_NS
-    return cv2.inpaint(np.ascontiguousarray(part), gone.astype(np.uint8), 4, way)
+    method = cv2.INPAINT_TELEA if thin else cv2.INPAINT_NS
+    return cv2.inpaint(np.ascontiguousarray(part), gone.astype(np.uint8), 4, method)
 
 
 def _shift_map(part: Pixels, gone: Array, side: int) -> Pixels:

@@ -40,25 +40,25 @@ class MaskHole:
 
 def read(task: Task) -> tuple[DecodedImage, MaskHole | None]:
     """Return the image of a task and the hole; None if the mask has no white area."""
-    picture, mask = (decode.decode(_path(task, name)) for name in ("image", "mask"))
-    size = (picture.width, picture.height)
+    image, mask = (decode.decode(_path(task, name)) for name in ("image", "mask"))
+    size = (image.width, image.height)
     white = cv2.cvtColor(mask.rgb, cv2.COLOR_RGB2GRAY)
     if mask.alpha is not None:
         # In OpenAI's API, transparent pixels mark the area to replace.
         bare = task.inputs.get("mask_by") == "transparency"
         white = 255 - mask.alpha if bare else np.minimum(white, mask.alpha)
-    if white.shape != (picture.height, picture.width):
+    if white.shape != (image.height, image.width):
         white = cv2.resize(white, size, interpolation=cv2.INTER_LINEAR)
     marked = white >= _WHITE
     if not marked.any():
-        return picture, None
-    return picture, hole(marked, *(_pixels(task, *one) for one in (("grow", _GROW), ("feather", _FEATHER))))
+        return image, None
+    return image, hole(marked, *(_pixels(task, *one) for one in (("grow", _GROW), ("feather", _FEATHER))))
 
 
 def hole(marked: Array, grow: int, feather: int) -> MaskHole:
     """Return the hole of a mask, grown by `grow` pixels, with an edge `feather` pixels soft beyond that."""
-    apart = cv2.distanceTransform((~marked).astype(np.uint8), cv2.DIST_L2, 5)
-    beyond = np.maximum(0, apart - grow)
+    distance = cv2.distanceTransform((~marked).astype(np.uint8), cv2.DIST_L2, 5)
+    beyond = np.maximum(0, distance - grow)
     cover = np.clip(1 - beyond / max(feather, 1e-3), 0, 1).astype(np.float32)
     cover = cover * cover * (3 - 2 * cover)
     gone = cover > 0
@@ -67,10 +67,10 @@ def hole(marked: Array, grow: int, feather: int) -> MaskHole:
     return MaskHole(gone, cover)
 
 
-def blend(picture: Pixels, filling: Pixels, cover: Array) -> Pixels:
+def blend(image: Pixels, filling: Pixels, cover: Array) -> Pixels:
     """Blend the filling over the image."""
     share = cover[..., None]
-    return np.rint(picture * (1 - share) + filling * share).astype(np.uint8)
+    return np.rint(image * (1 - share) + filling * share).astype(np.uint8)
 
 
 def _path(task: Task, name: str) -> Any:

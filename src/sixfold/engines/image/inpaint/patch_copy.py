@@ -64,7 +64,7 @@ def _lay(patch: Pixels, left: Array, part: Pixels, gone: Array, offset: tuple[in
     rows, columns = np.nonzero(left)
     there, beside = rows + offset[0], columns + offset[1]
     inside = (there >= 0) & (there < gone.shape[0]) & (beside >= 0) & (beside < gone.shape[1])
-    rows, columns, there, beside = (places[inside] for places in (rows, columns, there, beside))
+    rows, columns, there, beside = (values[inside] for values in (rows, columns, there, beside))
     known = ~gone[there, beside]
     patch[rows[known], columns[known]] = part[there[known], beside[known]]
     left[rows[known], columns[known]] = False
@@ -86,9 +86,9 @@ def _refine(part: Pixels, gone: Array, offset: tuple[int, int], scale: float) ->
                 np.clip(rows + down, 0, gone.shape[0] - 1),
                 np.clip(columns + across, 0, gone.shape[1] - 1),
             )
-            apart = ((part[there] - here) ** 2).mean(1)[~gone[there]]
-            if len(apart) and apart.mean() < smallest:
-                best, smallest = (down, across), float(apart.mean())
+            difference = ((part[there] - here) ** 2).mean(1)[~gone[there]]
+            if len(difference) and difference.mean() < smallest:
+                best, smallest = (down, across), float(difference.mean())
     return best
 
 

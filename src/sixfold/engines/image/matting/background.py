@@ -70,15 +70,15 @@ def fit_background(rgb: Array) -> BackgroundModel:
     samples, colors = terms[at], rgb[at].astype(np.float64)
     fitted, _ = _fit(samples, colors)
     fitted = _refine(terms[::3, ::3].reshape(-1, 6), rgb[::3, ::3].reshape(-1, 3), fitted)
-    apart = np.linalg.norm(colors - samples @ fitted, axis=1)
+    distances = np.linalg.norm(colors - samples @ fitted, axis=1)
     surface = np.clip(terms @ fitted, 0.004, 1)
-    noise = max(_MIN_NOISE, 1.3 * float(np.median(apart)))
-    explained: NDArray[np.bool_] = apart < 5 * noise
+    noise = max(_MIN_NOISE, 1.3 * float(np.median(distances)))
+    explained: NDArray[np.bool_] = distances < 5 * noise
     odd = np.zeros((height, width), np.uint8)
     odd[at] = ~explained
     share = float(explained.mean())
     few = share > _SHARE and _runs(odd) <= _RUNS
-    plain = float(np.median(apart)) < _PLAIN and (few or share > _SMOOTH)
+    plain = float(np.median(distances)) < _PLAIN and (few or share > _SMOOTH)
     smooth = cv2.GaussianBlur(rgb, (0, 0), 0.8).astype(np.float64)
     lightness = (smooth * surface).sum(2) / (surface**2).sum(2)
     hue = np.linalg.norm(smooth - lightness[..., None] * surface, axis=2)
@@ -101,9 +101,9 @@ def _fit(samples: Array, colors: Array) -> tuple[Array, Array]:
     for _ in range(_ROUNDS):
         root = np.sqrt(weights)[:, None]
         fitted = np.linalg.lstsq(samples * root, colors * root, rcond=None)[0]
-        apart = np.linalg.norm(colors - samples @ fitted, axis=1)
-        scale = max(_MIN_NOISE, float(np.median(apart)))
-        weights = 1 / (1 + (apart / (2.5 * scale)) ** 2) ** 2
+        distances = np.linalg.norm(colors - samples @ fitted, axis=1)
+        scale = max(_MIN_NOISE, float(np.median(distances)))
+        weights = 1 / (1 + (distances / (2.5 * scale)) ** 2) ** 2
     return fitted, np.linalg.norm(colors - samples @ fitted, axis=1)
 
 
@@ -112,8 +112,8 @@ def _refine(terms: Array, colors: Array, fitted: Array) -> Array:
     poorly.
     """
     for reach in (0.12, 0.08, 0.05, 0.035):
-        apart = np.linalg.norm(colors - terms @ fitted, axis=1)
-        root = (1 / (1 + (apart / reach) ** 2) ** 2)[:, None] ** 0.5
+        distances = np.linalg.norm(colors - terms @ fitted, axis=1)
+        root = (1 / (1 + (distances / reach) ** 2) ** 2)[:, None] ** 0.5
         fitted = np.linalg.lstsq(terms * root, colors * root, rcond=None)[0]
     return fitted
 
@@ -121,9 +121,9 @@ def _refine(terms: Array, colors: Array, fitted: Array) -> Array:
 def _start(colors: Array) -> Array:
     """Return initial weights with which a subject that touches the border does not bend the surface."""
     middle = np.median(colors, axis=0)
-    apart = np.linalg.norm(colors - middle, axis=1)
-    scale = max(0.03, float(np.median(apart)))
-    return 1 / (1 + (apart / (2 * scale)) ** 2)
+    distances = np.linalg.norm(colors - middle, axis=1)
+    scale = max(0.03, float(np.median(distances)))
+    return 1 / (1 + (distances / (2 * scale)) ** 2)
 
 
 def _shadow(hue: Array, shade: Array, lightness: Array, noise: float) -> NDArray[np.bool_]:

@@ -32,9 +32,9 @@ def features(result: MattingResult) -> Array:
         return np.zeros(len(_WEIGHTS))
     agree = float(np.minimum(belief, mask).sum() / np.maximum(belief, mask).sum())
     rim = np.concatenate([mask[0], mask[-1], mask[:, 0], mask[:, -1]]).mean()
-    apart = float(belief[mask].mean() - belief[~mask].mean())
+    difference = float(belief[mask].mean() - belief[~mask].mean())
     plain = float(result.ground.plain)
-    return np.array([1.0, agree, float(rim), apart, plain, _contrast(result), _color_overlap(result)])
+    return np.array([1.0, agree, float(rim), difference, plain, _contrast(result), _color_overlap(result)])
 
 
 def _contrast(result: MattingResult) -> float:
@@ -49,8 +49,8 @@ def _contrast(result: MattingResult) -> float:
     near = cv2.GaussianBlur(smooth * solid[..., None], (0, 0), 5.0)
     weight = cv2.GaussianBlur(solid.astype(np.float32), (0, 0), 5.0)[..., None]
     far = (cv2.GaussianBlur(smooth, (0, 0), 5.0) - near) / np.maximum(1 - weight, 1e-3)
-    apart = np.linalg.norm(near / np.maximum(weight, 1e-3) - far, axis=2)[inner | outer]
-    return float(np.clip(np.quantile(apart, 0.25) / 0.25, 0, 1))
+    difference = np.linalg.norm(near / np.maximum(weight, 1e-3) - far, axis=2)[inner | outer]
+    return float(np.clip(np.quantile(difference, 0.25) / 0.25, 0, 1))
 
 
 def _color_overlap(result: MattingResult) -> float:

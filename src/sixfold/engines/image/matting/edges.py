@@ -72,12 +72,12 @@ def _soft_alpha(rgb: Array, mask: NDArray[np.bool_]) -> Array:
     front, has_front = extend_colors(rgb, _or_middle(bald, inside, radius), radius)
     back, has_back = extend_colors(rgb, outside, radius)
     between = front - back
-    apart = np.sqrt((between**2).sum(2))
-    read = ((rgb - back) * between).sum(2) / np.maximum(apart**2, 1e-6)
-    off = np.linalg.norm(rgb - back - np.clip(read, 0, 1)[..., None] * between, axis=2)
-    trust = np.clip((apart - _APART / 2) / _APART, 0, 1) * has_front * has_back
-    trust *= np.clip(1.6 - off / np.maximum(0.35 * apart, 1e-3), 0, 1)
-    mixed = trust * np.clip((read - 0.04) / 0.92, 0, 1) + (1 - trust) * np.clip(guided, 0, 1)
+    separation = np.sqrt((between**2).sum(2))
+    projection = ((rgb - back) * between).sum(2) / np.maximum(separation**2, 1e-6)
+    off = np.linalg.norm(rgb - back - np.clip(projection, 0, 1)[..., None] * between, axis=2)
+    trust = np.clip((separation - _APART / 2) / _APART, 0, 1) * has_front * has_back
+    trust *= np.clip(1.6 - off / np.maximum(0.35 * separation, 1e-3), 0, 1)
+    mixed = trust * np.clip((projection - 0.04) / 0.92, 0, 1) + (1 - trust) * np.clip(guided, 0, 1)
     # Far from the edge, similar colors are a coincidence.
     mixed = np.where(blurred < 0.02, np.minimum(mixed, 0.9), mixed)
     band = (inside == 0) & (outside == 0)

@@ -24,9 +24,9 @@ class MattingEngine:
 
     def run(self, task: Task, context: Context) -> Result:
         """Return a PNG with soft alpha at the image's size; the quality is `full` if confidence is high."""
-        picture = source(task)
+        image = source(task)
         context.progress(0.15)
-        alpha, confidence = segmentation.alpha(picture.rgb)
+        alpha, confidence = segmentation.alpha(image.rgb)
         context.progress(0.7)
         if confidence < FULL_FROM:
             reason = "no subject stands out" if confidence < NONE_BELOW else "the subject is hard to separate"
@@ -35,7 +35,7 @@ class MattingEngine:
                 "check the edges, or run `sixfold engines add matting`"
             )
         quality: Quality = "full" if confidence >= FULL_FROM else "preview"
-        result = result_of(picture, alpha, confidence, quality)
+        result = result_of(image, alpha, confidence, quality)
         context.progress(1.0)
         return result
 
@@ -48,14 +48,14 @@ def source(task: Task) -> DecodedImage:
     return decode.decode(path)
 
 
-def result_of(picture: DecodedImage, alpha: Array, confidence: float, quality: Quality) -> Result:
+def result_of(image: DecodedImage, alpha: Array, confidence: float, quality: Quality) -> Result:
     """Return the subject as a PNG with clean colors; its alpha is multiplied by that of the image."""
-    rgb = edges.decontaminate(picture.rgb, alpha)
+    rgb = edges.decontaminate(image.rgb, alpha)
     cover = np.rint(alpha * 255).astype(np.uint8)
-    if picture.alpha is not None:
-        cover = np.rint(cover * (picture.alpha / np.float32(255))).astype(np.uint8)
+    if image.alpha is not None:
+        cover = np.rint(cover * (image.alpha / np.float32(255))).astype(np.uint8)
     # The removed background must not remain in the file.
     rgb[cover == 0] = 0
-    info = {"width": picture.width, "height": picture.height}
+    info = {"width": image.width, "height": image.height}
     data = {"confidence": round(float(confidence), 3)}
     return Result((Artifact("image/png", encode.encode(rgb, cover, format="png"), info),), data, quality)

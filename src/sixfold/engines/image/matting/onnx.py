@@ -74,11 +74,11 @@ class OnnxMattingEngine:
 
     def run(self, task: Task, context: Context) -> Result:
         """Return a PNG with soft alpha at the image's size."""
-        picture = engine.source(task)
+        image = engine.source(task)
         context.progress(0.1)
-        alpha, confidence = self.alpha(picture.rgb)
+        alpha, confidence = self.alpha(image.rgb)
         context.progress(0.8)
-        return engine.result_of(picture, alpha, confidence, "full")
+        return engine.result_of(image, alpha, confidence, "full")
 
     def alpha(self, rgb: Pixels) -> tuple[Array, float]:
         """Return the soft mask (HxW, 0 to 1) of an HxWx3 uint8 image, and the model's certainty (0 to 1)."""

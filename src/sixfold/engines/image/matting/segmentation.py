@@ -1,4 +1,4 @@
-"""A subject's mask without weights: border colors, saliency and faces initialize it, GrabCut refines it.
+"""A subject's mask without weights, by GrabCut from border colors, saliency and faces.
 
 `alpha` is the entry point, for `remove-background` and for video frames, which pass the previous frame's mask
 as a hint.

@@ -28,11 +28,11 @@ def run(folder: Path, report: Callable[[float], None] = lambda _fraction: None) 
     rgb, truth = scene()
     alpha, sure = engine.alpha(rgb)
     report(1.0)
-    apart = float(alpha[truth].mean() - alpha[~truth].mean())
-    if not apart > _APART:
+    difference = float(alpha[truth].mean() - alpha[~truth].mean())
+    if not difference > _APART:
         raise EngineError("Self-check failed: the model does not separate a subject from a plain wall.")
     cover = np.rint(alpha * 255).astype(np.uint8)
-    line = f"{engine.session.stem} separates the subject by {apart:.2f} with certainty {sure:.2f}"
+    line = f"{engine.session.stem} separates the subject by {difference:.2f} with certainty {sure:.2f}"
     return encode.encode(rgb, cover, format="png"), line
 
 

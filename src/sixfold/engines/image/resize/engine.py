@@ -30,13 +30,13 @@ class ResizeEngine:
             raise EngineError("image_url is required.")
         sizes = [_size(text) for text in task.inputs["target_sizes"]]
         reach = max(max(size) for size in sizes) * 2
-        picture = decode.decode(path, target=(reach, reach))
+        image = decode.decode(path, target=(reach, reach))
         context.progress(0.1)
-        region = find_region(picture.rgb)
+        region = find_region(image.rgb)
         context.progress(0.25)
         artifacts: list[Artifact] = []
         for number, size in enumerate(sizes):
-            artifacts.append(_artifact(picture, region, size, context.scratch / f"{number}"))
+            artifacts.append(_artifact(image, region, size, context.scratch / f"{number}"))
             context.progress(0.25 + 0.75 * (number + 1) / len(sizes))
         return Result(tuple(artifacts), {"faces": len(region.heads)}, "full")
 
@@ -46,20 +46,20 @@ def _size(text: object) -> tuple[int, int]:
     return int(width), int(height)
 
 
-def _artifact(picture: DecodedImage, region: DetectedRegion, size: tuple[int, int], path: Path) -> Artifact:
-    resize_plan = plan(region, (picture.width, picture.height), size)
-    rgb, alpha = resize(picture, resize_plan, size)
-    kind = _FORMATS.get(picture.format, "png")
+def _artifact(image: DecodedImage, region: DetectedRegion, size: tuple[int, int], path: Path) -> Artifact:
+    resize_plan = plan(region, (image.width, image.height), size)
+    rgb, alpha = resize(image, resize_plan, size)
+    kind = _FORMATS.get(image.format, "png")
     path.write_bytes(encode.encode(rgb, alpha, format=kind, quality=_QUALITY))
     info = {"width": size[0], "height": size[1], "method": resize_plan.method}
     return Artifact(encode.CONTENT_TYPES[kind], info=info, path=path)
 
 
 def resize(
-    picture: DecodedImage, resize_plan: ResizePlan, size: tuple[int, int]
+    image: DecodedImage, resize_plan: ResizePlan, size: tuple[int, int]
 ) -> tuple[Pixels, Pixels | None]:
     """Return an image's colors and alpha at a size; the canvas around an image with alpha is transparent."""
-    rgb = np.ascontiguousarray(canvas.apply(picture.rgb, resize_plan, size), np.uint8)
-    if picture.alpha is None:
+    rgb = np.ascontiguousarray(canvas.apply(image.rgb, resize_plan, size), np.uint8)
+    if image.alpha is None:
         return rgb, None
-    return rgb, np.ascontiguousarray(canvas.apply(picture.alpha, resize_plan, size, fill=False), np.uint8)
+    return rgb, np.ascontiguousarray(canvas.apply(image.alpha, resize_plan, size, fill=False), np.uint8)

@@ -138,8 +138,8 @@ def _window(region: DetectedRegion, part: float, across: bool) -> tuple[float, f
     profile = region.worth.sum(0 if across else 1).astype(np.float64)
     run = np.concatenate([[0.0], np.cumsum(profile)])
     starts = np.linspace(0, 1 - part, 65)
-    places = np.arange(len(run)) / len(profile)
-    sums = np.interp(starts + part, places, run) - np.interp(starts, places, run)
+    positions = np.arange(len(run)) / len(profile)
+    sums = np.interp(starts + part, positions, run) - np.interp(starts, positions, run)
     share = sums / max(1e-9, run[-1])
     middle = (region.box[0] + region.box[2]) / 2 if across else (region.box[1] + region.box[3]) / 2
     best = int(np.argmax(share - 0.05 * np.abs(starts + part / 2 - middle)))

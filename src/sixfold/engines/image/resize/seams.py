@@ -59,7 +59,7 @@ def _seam(gray: Array, guard: Array) -> Array:
     cost = across[0]
     choices = np.zeros((height, width), np.int8)
     options = np.empty((3, width), np.float32)
-    places = np.arange(width)
+    indexes = np.arange(width)
     for row in range(1, height):
         options[0, 1:], options[0, 0] = cost[:-1], wall
         options[1] = cost
@@ -69,7 +69,7 @@ def _seam(gray: Array, guard: Array) -> Array:
         options[2] += to_right[row - 1]
         best = options.argmin(0)
         choices[row] = best - 1
-        cost = options[best, places]
+        cost = options[best, indexes]
     path = np.empty(height, np.int64)
     path[-1] = int(cost.argmin())
     for row in range(height - 1, 0, -1):

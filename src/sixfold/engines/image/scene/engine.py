@@ -132,4 +132,4 @@ def _steps(context: Context, index: int, count: int) -> Callable[[str], None]:
 
 
 def _record(scene: prompt_parser.ParsedScene, seeds: list[int]) -> dict[str, Any]:
-    return {"scene": scene.recognised(), "seeds": seeds}
+    return {"scene": scene.recognized(), "seeds": seeds}

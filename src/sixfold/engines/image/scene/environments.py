@@ -346,7 +346,7 @@ def _boards(stage: SceneStage, rng: np.random.Generator, edge: int) -> None:
 
 
 def cave(stage: SceneStage) -> None:
-    """Frame the painted scene with the walls of a cave."""
+    """Paint the walls of a cave around the painted scene."""
     rng = stage.rng("cave")
     height, width = stage.shape
     angle_x = (

@@ -296,7 +296,7 @@ class RenderQuality:
             _number(inputs, "steps", "num_inference_steps"), _number(inputs, "guidance", "guidance_scale")
         )
 
-    def applied(self, image: Image) -> Image:
+    def apply(self, image: Image) -> Image:
         """Return a painted image (float RGB, 0 to 1) with the detail and color adjusted."""
         if self.steps is not None and self.steps != _MIDDLE:
             share = float(np.clip(_FINISH * math.log2(max(1.0, self.steps) / _MIDDLE), _SOFTEST, _FINEST))

@@ -215,14 +215,14 @@ def _with_host(stage: SceneStage, guest: SceneSubject, host: str, placed: list[P
 
 def _contents(guest: SceneSubject, base: subjects.SubjectSpot, mouth: float, wide: float) -> list[Placed]:
     """Place objects side by side in the opening of a container, sunk in by a third."""
-    lying = shapes.library()[guest.name].stand == "table"
-    count = max(guest.count, 4) if lying and guest.count > 1 else guest.count
-    cut, room = base.foot - base.height * mouth, 0.88 * base.height * wide
-    tall = min(base.height * (0.55 if lying else 1.25), 1.3 * room / count / _aspect(guest))
-    held = replace(base, foot=cut + tall * 0.33, height=tall, cut=cut)
+    is_flat = shapes.library()[guest.name].stand == "table"
+    count = max(guest.count, 4) if is_flat and guest.count > 1 else guest.count
+    cut, span = base.foot - base.height * mouth, 0.88 * base.height * wide
+    tall = min(base.height * (0.55 if is_flat else 1.25), 1.3 * span / count / _aspect(guest))
+    inside = replace(base, foot=cut + tall * 0.33, height=tall, cut=cut)
     return [
-        (guest, number, replace(held, x=x, flip=number % 2 == 1))
-        for number, x in enumerate(_abreast(base.x, room, count))
+        (guest, number, replace(inside, x=x, flip=number % 2 == 1))
+        for number, x in enumerate(_abreast(base.x, span, count))
     ]
 
 

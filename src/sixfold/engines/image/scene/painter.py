@@ -287,7 +287,7 @@ def paint(
     """Return a finished image of `shape` (height, width), float RGB from 0 to 1."""
     stage = stage_scene(scene, look, seed, shape, step)
     finish(stage)
-    return effort.applied(stage.image)
+    return effort.apply(stage.image)
 
 
 def stage_scene(

@@ -61,7 +61,7 @@ class ParsedScene:
         recognized = self.places or self.subjects or self.time or self.weather or self.season
         return bool(recognized or self.letters or self.frame)
 
-    def recognised(self) -> dict[str, object]:
+    def recognized(self) -> dict[str, object]:
         """Return the recognized words as a JSON-compatible record."""
         record: dict[str, object] = {
             "time": self.time,

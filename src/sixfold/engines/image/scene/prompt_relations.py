@@ -1,4 +1,4 @@
-"""Relations between the words of a prompt: colors and their owners, lettering, numbers, who is on what."""
+"""Relations between the words of a prompt: owners of colors, lettering, numbers and positions."""
 
 from __future__ import annotations
 

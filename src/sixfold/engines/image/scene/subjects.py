@@ -129,7 +129,7 @@ def _rasterize(
     sense = np.array([-scale if spot.flip else scale, scale], np.float32)
     for part in shape.parts:
         role = part.role.rstrip("2")
-        if role in bare or (part.asked and role not in named):
+        if role in bare or (part.optional and role not in named):
             continue
         alpha = fill(size, [(part.outline - center) * sense + move])
         if part.cut:

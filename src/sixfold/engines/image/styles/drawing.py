@@ -34,14 +34,14 @@ def _graphite(canvas: Canvas) -> Array:
 
 
 def pencil(canvas: Canvas) -> Array:
-    """Graphite on white paper."""
+    """Render as graphite on white paper."""
     pulp = textures.paper(canvas.size, canvas.unit, canvas.rng("paper"))
     page = np.clip(_graphite(canvas) + 0.05 * pulp, 0, 1)
     return colors.map_tones(page, "26262a 5b5b60 a3a3a5 dcdad6 f8f6f1")
 
 
 def colored_pencil(canvas: Canvas) -> Array:
-    """Colored pencils: tone and hue hatched in the same strokes."""
+    """Render as colored pencils: tone and hue hatched in the same strokes."""
     tone = canvas.tone
     page = np.ones((*canvas.size, 3), np.float32)
     ink = colors.boost_vibrance(colors.gamma(canvas.abstract, 0.9), 0.9)
@@ -60,7 +60,7 @@ def colored_pencil(canvas: Canvas) -> Array:
 
 
 def charcoal(canvas: Canvas) -> Array:
-    """Charcoal: smudged darks, broken up by the paper's texture, and heavy contours."""
+    """Render as charcoal: smudged darks, broken up by the paper's texture, and heavy contours."""
     unit = canvas.unit
     rng = canvas.rng("charcoal")
     tone = np.power(textures.stretch(canvas.abstract.mean(axis=2)), 1.15)
@@ -77,7 +77,7 @@ def charcoal(canvas: Canvas) -> Array:
 
 
 def chalkboard(canvas: Canvas) -> Array:
-    """White and tinted chalk on slate."""
+    """Render as white and tinted chalk on slate."""
     unit = canvas.unit
     rng = canvas.rng("chalk")
     gray = canvas.abstract.mean(axis=2)
@@ -96,7 +96,7 @@ def chalkboard(canvas: Canvas) -> Array:
 
 
 def engraving(canvas: Canvas) -> Array:
-    """Banknote line work: swelling lines that bend with the tone, crossed in the shadows."""
+    """Render as banknote line work: swelling lines that bend with the tone, crossed in the shadows."""
     unit = canvas.unit
     tone = np.power(textures.stretch(textures.blur(canvas.abstract.mean(axis=2), 1.5 * unit)), 0.8)
     detail = textures.stretch(canvas.gray * 0.6 + canvas.abstract.mean(axis=2) * 0.4)
@@ -127,7 +127,7 @@ def _flat(canvas: Canvas, bands: int, lift: float) -> Array:
 
 
 def comic(canvas: Canvas) -> Array:
-    """An inked page: flat colors, Ben-Day dots in the midtones, black shadows and contours."""
+    """Render as an inked page: flat colors, Ben-Day dots in the midtones, black shadows and contours."""
     unit = canvas.unit
     flat = _flat(canvas, 5, 1.0)
     tone = textures.stretch(canvas.abstract.mean(axis=2))
@@ -144,7 +144,7 @@ def comic(canvas: Canvas) -> Array:
 
 
 def manga(canvas: Canvas) -> Array:
-    """Black, white and one screen tone."""
+    """Render as black, white and one screen tone."""
     unit = canvas.unit
     tone = textures.stretch(canvas.abstract.mean(axis=2) * 0.8 + canvas.gray * 0.2)
     screen = textures.dots(np.clip(tone * 0.95 + 0.12, 0, 1), max(4.0, canvas.px(5.2)), 45)
@@ -158,7 +158,7 @@ def manga(canvas: Canvas) -> Array:
 
 
 def anime(canvas: Canvas) -> Array:
-    """A cel frame: clean bands of bright color, cool shadows, thin tinted lines, bloom."""
+    """Render as a cel frame: clean bands of bright color, cool shadows, thin tinted lines, bloom."""
     unit = canvas.unit
     smooth = textures.kuwahara(canvas.abstract, round(canvas.px(3)))
     light = colors.gamma(colors.boost_vibrance(smooth, 0.75), 0.86)
@@ -172,7 +172,7 @@ def anime(canvas: Canvas) -> Array:
 
 
 def blueprint(canvas: Canvas) -> Array:
-    """White construction lines and light hatching on Prussian blue, over a ruled grid."""
+    """Render as white construction lines and light hatching on Prussian blue, over a ruled grid."""
     unit = canvas.unit
     rng = canvas.rng("blueprint")
     gray = canvas.abstract.mean(axis=2)

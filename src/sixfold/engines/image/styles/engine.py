@@ -97,14 +97,14 @@ class StyleEngine:
             if named
             else f"style from the prompt: {', '.join(plan.recognized) or 'default'}"
         )
-        picture = decode.decode(_source(task), target=(MAX_SIDE, MAX_SIDE))
+        source = decode.decode(_source(task), target=(MAX_SIDE, MAX_SIDE))
         context.progress(0.1)
-        width, height = _limit_size(picture.width, picture.height)
+        width, height = _limit_size(source.width, source.height)
         seed = int(task.inputs.get("seed") or 0) % 2**32
-        styled = _apply_style(_working_copy(picture, width, height), plan, seed, context)
+        styled = _apply_style(_working_copy(source, width, height), plan, seed, context)
         share = float(np.clip(_number(task.inputs, "strength", 1.0), 0, 1))
-        rgb = _final_size(styled, picture, (width, height), share)
-        alpha = None if picture.alpha is None else _resize(picture.alpha, (width, height))
+        rgb = _final_size(styled, source, (width, height), share)
+        alpha = None if source.alpha is None else _resize(source.alpha, (width, height))
         context.progress(0.9)
         data, kind = _encode(rgb, alpha, task.inputs)
         context.progress(1.0)
@@ -139,14 +139,14 @@ def _limit_size(width: int, height: int) -> tuple[int, int]:
     return max(1, round(width * scale)), max(1, round(height * scale))
 
 
-def _working_copy(picture: DecodedImage, width: int, height: int) -> Array:
+def _working_copy(source: DecodedImage, width: int, height: int) -> Array:
     """Return the source at working size, with transparent parts filled from their neighborhood."""
     low, high = _WORK_SIDES
     scale = min(max(max(width, height), low), high) / max(width, height)
     size = (max(1, round(width * scale)), max(1, round(height * scale)))
-    rgb = _resize(picture.rgb, size).astype(np.float32) / np.float32(255)
-    if picture.alpha is not None:
-        cover = _resize(picture.alpha, size).astype(np.float32) / np.float32(255)
+    rgb = _resize(source.rgb, size).astype(np.float32) / np.float32(255)
+    if source.alpha is not None:
+        cover = _resize(source.alpha, size).astype(np.float32) / np.float32(255)
         near = textures.blur(np.dstack([rgb * cover[..., None], cover]), max(size) / 24)
         fill = near[..., :3] / np.maximum(near[..., 3:], 1e-3)
         rgb = np.clip(textures.mix(fill, rgb, cover), 0, 1)
@@ -162,14 +162,14 @@ def _resize(image: Pixels, size: tuple[int, int]) -> Pixels:
     return np.asarray(scaled, np.uint8)
 
 
-def _final_size(styled: Array, picture: DecodedImage, size: tuple[int, int], share: float) -> Pixels:
+def _final_size(styled: Array, source: DecodedImage, size: tuple[int, int], share: float) -> Pixels:
     width, height = size
     low, high = _WORK_SIDES
     scale = min(max(max(size), low), high) / max(size)
     part = styled[: max(1, round(height * scale)), : max(1, round(width * scale))]
     rgb = _resize(np.rint(np.clip(part, 0, 1) * 255).astype(np.uint8), size)
     if share < 1:
-        mixed = cv2.addWeighted(rgb, share, _resize(picture.rgb, size), 1 - share, 0)
+        mixed = cv2.addWeighted(rgb, share, _resize(source.rgb, size), 1 - share, 0)
         rgb = np.asarray(mixed, np.uint8)
     return np.ascontiguousarray(rgb)
 

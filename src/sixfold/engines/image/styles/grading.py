@@ -11,7 +11,7 @@ from sixfold.engines.image.styles.textures import Array
 
 
 def noir(canvas: Canvas) -> Array:
-    """Black and white: hard key light, crushed shadows, grain."""
+    """Render as black and white: hard key light, crushed shadows, grain."""
     rng = canvas.rng("noir")
     red = canvas.rgb @ np.array([0.52, 0.36, 0.12], np.float32)
     crisp = colors.raise_local_contrast(np.repeat(red[..., None], 3, 2), 22 * canvas.unit, 0.9)[..., 0]
@@ -26,7 +26,7 @@ def noir(canvas: Canvas) -> Array:
 
 
 def vintage(canvas: Canvas) -> Array:
-    """An old print: sepia, faded blacks, burnt edges, dust and scratches."""
+    """Render as an old print: sepia, faded blacks, burnt edges, dust and scratches."""
     rng = canvas.rng("vintage")
     unit = canvas.unit
     height, width = canvas.size
@@ -52,7 +52,7 @@ def vintage(canvas: Canvas) -> Array:
 
 
 def cyberpunk(canvas: Canvas) -> Array:
-    """A neon city at night: teal and magenta light, glowing outlines, haze and scan lines."""
+    """Render as a neon city at night: teal and magenta light, glowing outlines, haze and scan lines."""
     unit = canvas.unit
     night = colors.gamma(colors.raise_local_contrast(canvas.rgb, 24 * unit, 0.8), 1.55) * np.float32(0.85)
     graded = colors.split_tone(colors.saturate(night, 1.25), "0a2a7a", "ff2bb0", 0.55)
@@ -84,7 +84,7 @@ def _corner(canvas: Canvas, strength: float) -> Array:
 
 
 def vaporwave(canvas: Canvas) -> Array:
-    """A pink and turquoise dusk with soft glow, color fringes and scan lines."""
+    """Render as a pink and turquoise dusk with soft glow, color fringes and scan lines."""
     unit = canvas.unit
     rng = canvas.rng("vaporwave")
     tone = textures.stretch(textures.mix(canvas.abstract, canvas.rgb, 0.5).mean(axis=2))
@@ -93,12 +93,12 @@ def vaporwave(canvas: Canvas) -> Array:
     own = colors.rgb_to_lab(canvas.abstract)
     cool = textures.step(6, -8, textures.blur(own[..., 2], 6 * unit))
     tinted = textures.mix(textures.mix(dusk, sea, cool * 0.75), colors.boost_vibrance(canvas.rgb, 0.5), 0.16)
-    apart = 3.2 * unit
+    offset = 3.2 * unit
     fringed = cv2.merge(
         [
-            textures.shift(tinted[..., 0], apart, 0),
+            textures.shift(tinted[..., 0], offset, 0),
             tinted[..., 1],
-            textures.shift(tinted[..., 2], -apart, 0),
+            textures.shift(tinted[..., 2], -offset, 0),
         ]
     )
     soft = colors.bloom(fringed, 20 * unit, 0.5, 0.6)
@@ -109,7 +109,7 @@ def vaporwave(canvas: Canvas) -> Array:
 
 
 def hdr(canvas: Canvas) -> Array:
-    """High dynamic range: open shadows, raised detail, strong color."""
+    """Render as high dynamic range: open shadows, raised detail, strong color."""
     unit = canvas.unit
     wide = colors.raise_local_contrast(canvas.rgb, 40 * unit, 1.1)
     fine = colors.raise_local_contrast(wide, 7 * unit, 0.9)
@@ -119,7 +119,7 @@ def hdr(canvas: Canvas) -> Array:
 
 
 def dream(canvas: Canvas) -> Array:
-    """Soft focus at golden hour: glow, lifted blacks, warm light from one side."""
+    """Render as soft focus at golden hour: glow, lifted blacks, warm light from one side."""
     unit = canvas.unit
     soft = textures.mix(canvas.rgb, textures.blur(canvas.rgb, 12 * unit), 0.42)
     light = 1 - (1 - soft * np.float32(0.84)) * (1 - textures.blur(canvas.rgb, 26 * unit) * np.float32(0.30))
@@ -132,7 +132,7 @@ def dream(canvas: Canvas) -> Array:
 
 
 def infrared(canvas: Canvas) -> Array:
-    """Color infrared: greens turn pink and white, skies deep teal."""
+    """Render as color infrared: greens turn pink and white, skies deep teal."""
     unit = canvas.unit
     red, green, blue = (canvas.rgb[..., index] for index in range(3))
     leaf = textures.step(-0.02, 0.16, green - np.maximum(red * 0.92, blue))

@@ -80,7 +80,6 @@ def _means(image: Array, labels: Labels, count: int) -> Array:
 
 
 def _enlarge_labels(labels: Labels, size: tuple[int, int]) -> Labels:
-    """Enlarge labels to full size."""
     big = cv2.resize(labels.astype(np.float32), (size[1], size[0]), interpolation=cv2.INTER_NEAREST)
     return big.astype(np.int32)
 
@@ -94,7 +93,7 @@ def _borders(labels: Labels) -> NDArray[np.uint8]:
 
 
 def mosaic(canvas: Canvas) -> Array:
-    """Roman tesserae: small square stones that follow the outlines, set in gray mortar."""
+    """Render as Roman tesserae: small square stones that follow the outlines, set in gray mortar."""
     unit = canvas.unit
     rng = canvas.rng("mosaic")
     gap = max(5.0, canvas.px(11.5))
@@ -124,7 +123,7 @@ def mosaic(canvas: Canvas) -> Array:
 
 
 def stained_glass(canvas: Canvas) -> Array:
-    """Leaded glass: glowing, streaked panes cut along the outlines, brighter in the middle."""
+    """Render as leaded glass: glowing, streaked panes cut along the outlines, brighter in the middle."""
     unit = canvas.unit
     rng = canvas.rng("stained glass")
     gap = max(9.0, canvas.px(38))
@@ -152,7 +151,7 @@ def stained_glass(canvas: Canvas) -> Array:
 
 
 def low_poly(canvas: Canvas) -> Array:
-    """Triangles: small along the outlines, large where there is no detail."""
+    """Render as triangles: small along the outlines, large where there is no detail."""
     height, width = canvas.size
     rng = canvas.rng("low poly")
     loose = strokes.jittered_grid(canvas.size, canvas.px(58), rng)
@@ -192,7 +191,6 @@ def _grid(canvas: Canvas, across: int) -> tuple[int, int]:
 
 
 def _quantize(rgb: Array, count: int) -> NDArray[np.uint8]:
-    """Quantize the image to `count` of its own colors."""
     image = Image.fromarray(np.rint(np.clip(rgb, 0, 1) * 255).astype(np.uint8))
     palette = image.quantize(count, method=Image.Quantize.MEDIANCUT, kmeans=3)
     return np.asarray(image.quantize(palette=palette, dither=Image.Dither.NONE).convert("RGB"))
@@ -204,7 +202,7 @@ _BAYER = np.array(
 
 
 def pixel_art(canvas: Canvas) -> Array:
-    """Console sprites: large pixels, 28 colors, ordered dither, outlines one pixel wide."""
+    """Render as console sprites: large pixels, 28 colors, ordered dither, outlines one pixel wide."""
     columns, rows = _grid(canvas, 144)
     aim = colors.adjust_contrast(colors.boost_vibrance(canvas.abstract * 0.6 + canvas.rgb * 0.4, 0.8), 0.3)
     small = cv2.resize(aim, (columns, rows), interpolation=cv2.INTER_AREA)
@@ -218,7 +216,7 @@ def pixel_art(canvas: Canvas) -> Array:
 
 
 def cross_stitch(canvas: Canvas) -> Array:
-    """Counted crosses in 36 thread colors on Aida cloth."""
+    """Render as counted crosses in 36 thread colors on Aida cloth."""
     columns, rows = _grid(canvas, 120)
     height, width = canvas.size
     small = cv2.resize(
@@ -244,7 +242,7 @@ def cross_stitch(canvas: Canvas) -> Array:
 
 
 def cubism(canvas: Canvas) -> Array:
-    """Analytic cubism: planes that show the subject from shifted viewpoints, shaded to one side."""
+    """Render as analytic cubism: planes that show the subject from shifted viewpoints, shaded to one side."""
     unit = canvas.unit
     rng = canvas.rng("cubism")
     height, width = canvas.size

@@ -161,7 +161,7 @@ def _paint(canvas: Canvas, brush: Brush, rng: np.random.Generator) -> Array:
 
 
 def watercolor(canvas: Canvas) -> Array:
-    """Wet washes: flat pigment that pools at its edges and settles in the paper's grain."""
+    """Render as wet washes: flat pigment that pools at its edges and settles in the paper's grain."""
     rng = canvas.rng("watercolour")
     unit = canvas.unit
     base = textures.kuwahara(canvas.abstract, round(canvas.px(6)))
@@ -196,7 +196,7 @@ def _ragged_border(canvas: Canvas, rng: np.random.Generator) -> Array:
 
 
 def ink_wash(canvas: Canvas) -> Array:
-    """Sumi-e: five tones of ink bleeding on warm paper, with brushed outlines."""
+    """Render as Sumi-e: five tones of ink bleeding on warm paper, with brushed outlines."""
     rng = canvas.rng("ink wash")
     unit = canvas.unit
     gray = textures.stretch(textures.kuwahara(canvas.abstract, round(canvas.px(5))).mean(axis=2))
@@ -214,7 +214,7 @@ def ink_wash(canvas: Canvas) -> Array:
 
 
 def pastel(canvas: Canvas) -> Array:
-    """Soft chalk strokes on tinted paper, which stays visible in the valleys of its texture."""
+    """Render as soft chalk strokes on tinted paper, which stays visible in the valleys of its texture."""
     rng = canvas.rng("pastel")
     unit = canvas.unit
     aim = colors.gamma(colors.boost_vibrance(canvas.rgb, 0.6), 0.86) * np.float32(0.93) + np.float32(0.055)
@@ -230,7 +230,7 @@ def pastel(canvas: Canvas) -> Array:
 
 
 def embroidery(canvas: Canvas) -> Array:
-    """Satin stitches along the contours, each round and shiny, on linen."""
+    """Render as satin stitches along the contours, each round and shiny, on linen."""
     rng = canvas.rng("embroidery")
     unit = canvas.unit
     aim = colors.boost_vibrance(canvas.rgb, 0.5)

@@ -10,7 +10,7 @@ from sixfold.engines.image.styles.textures import Array
 
 
 def pop_art(canvas: Canvas) -> Array:
-    """Silkscreen: flat saturated colors by tone, coarse dots, and a misregistered black plate."""
+    """Render as silkscreen: flat saturated colors by tone, coarse dots, and a misregistered black plate."""
     unit = canvas.unit
     tone = textures.stretch(textures.blur(canvas.abstract.mean(axis=2), 1.5 * unit))
     own = colors.rgb_to_lab(canvas.abstract)
@@ -34,7 +34,9 @@ _RISO = (("ffd400", 5, 1.5, 0.5), ("ff3f7f", 38, -2.2, 1.6), ("0068c9", 72, 1.0,
 
 
 def risograph(canvas: Canvas) -> Array:
-    """Three spot inks in grainy halftone screens, each slightly misregistered, on uncoated paper."""
+    """Render as three spot inks in grainy halftone screens, each slightly misregistered, on uncoated
+    paper.
+    """
     unit = canvas.unit
     rng = canvas.rng("risograph")
     aim = colors.adjust_contrast(colors.boost_vibrance(canvas.abstract * 0.7 + canvas.rgb * 0.3, 1.3), 0.6)
@@ -58,7 +60,7 @@ _WOODBLOCK = (
 
 
 def ukiyo_e(canvas: Canvas) -> Array:
-    """A woodblock print: few mineral colors, graded by wiping, dark blue key lines, wood grain."""
+    """Render as a woodblock print: few mineral colors, graded by wiping, dark blue key lines, wood grain."""
     unit = canvas.unit
     rng = canvas.rng("ukiyo-e")
     smooth = textures.kuwahara(canvas.abstract, round(canvas.px(5)))
@@ -85,7 +87,7 @@ def ukiyo_e(canvas: Canvas) -> Array:
 
 
 def linocut(canvas: Canvas) -> Array:
-    """One dark ink: tone cut as gouge marks that follow the contours, with incomplete coverage."""
+    """Render as one dark ink: tone cut as gouge marks that follow the contours, with incomplete coverage."""
     unit = canvas.unit
     rng = canvas.rng("linocut")
     tone = textures.stretch(textures.blur(canvas.abstract.mean(axis=2), 2 * unit), 0.03, 0.97)
@@ -107,7 +109,7 @@ def linocut(canvas: Canvas) -> Array:
 
 
 def paper_cut(canvas: Canvas) -> Array:
-    """Stacked sheets of colored card, lighter with depth, each casting a shadow."""
+    """Render as stacked sheets of colored card, lighter with depth, each casting a shadow."""
     unit = canvas.unit
     rng = canvas.rng("paper cut")
     smooth = textures.blur(textures.kuwahara(canvas.abstract, round(canvas.px(6))), 1.8 * unit)

@@ -141,15 +141,15 @@ def _contains(text: str, alternatives: str) -> bool:
 
 def _styles(text: str) -> tuple[list[str], str]:
     """Return the named styles in order of appearance, and the text without their words."""
-    places: dict[str, int] = {}
+    positions: dict[str, int] = {}
     for alias in _ALIASES:
         match = re.search(rf"\b{re.escape(alias)}\b", text)
         if match:
             style = names.LOOKUP[alias]
-            places[style] = min(places.get(style, match.start()), match.start())
+            positions[style] = min(positions.get(style, match.start()), match.start())
             # Blanking keeps positions, and "oil" is not found again inside "oil painting".
             text = text[: match.start()] + " " * len(match.group()) + text[match.end() :]
-    return sorted(places, key=places.__getitem__), text
+    return sorted(positions, key=positions.__getitem__), text
 
 
 def _blend_ramps(ramps: list[str]) -> str:

@@ -49,16 +49,16 @@ class UpscaleEngine:
 
 def run(task: Task, context: Context, enlarge: Enlarge, quality: Quality, piece: int = TILE_SIDE) -> Result:
     """Run an upscaling task, one tile at a time."""
-    picture = source(task)
+    image = source(task)
     scale = int(task.inputs.get("scale") or _SCALE)
-    width, height = picture.width * scale, picture.height * scale
+    width, height = image.width * scale, image.height * scale
     if width * height > MAX_PIXELS:
         raise UnusableInput(
             f"The enlarged image would have {width} x {height} pixels; "
             f"at most {MAX_PIXELS // 1_000_000} megapixels are allowed."
         )
-    rgb = enlarge_tiles(picture.rgb, scale, enlarge, context, piece)
-    alpha: Any = picture.alpha
+    rgb = enlarge_tiles(image.rgb, scale, enlarge, context, piece)
+    alpha: Any = image.alpha
     if alpha is not None:
         alpha = cv2.resize(alpha, (width, height), interpolation=cv2.INTER_CUBIC)
     info = {"width": width, "height": height}

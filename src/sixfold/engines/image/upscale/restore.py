@@ -77,8 +77,8 @@ def _along_edges(large: Array, scale: int, amount: float) -> Array:
     total, weight = large.copy(), 1.0
     for reach in _REACH:
         share = float(np.exp(-reach))
-        for way in (-reach * scale, reach * scale):
-            at = (columns + step_x * np.float32(way), rows + step_y * np.float32(way))
+        for offset in (-reach * scale, reach * scale):
+            at = (columns + step_x * np.float32(offset), rows + step_y * np.float32(offset))
             total += share * _channels(cv2.remap(large, *at, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REFLECT))
         weight += 2 * share
     share_of = (np.float32(amount) * clear)[..., None]

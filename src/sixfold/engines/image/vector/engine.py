@@ -62,15 +62,15 @@ class VectorEngine:
         path = task.files.get("image") or task.files.get("image_url")
         if path is None:
             raise EngineError("image is required.")
-        picture = decode.decode(path)
+        image = decode.decode(path)
         preset = PRESETS.get(str(task.inputs.get("preset")), PRESETS["poster"])
         context.progress(0.1)
-        rgba = prepare(picture, preset, _integer(task, "color_precision", _PRECISION))
+        rgba = prepare(image, preset, _integer(task, "color_precision", _PRECISION))
         context.progress(0.3)
         svg = trace(rgba, preset, _integer(task, "speckle", _SPECKLE))
         context.progress(0.9)
-        info = {"width": picture.width, "height": picture.height}
-        whole = set_size(svg, rgba.shape[1::-1], (picture.width, picture.height)).encode()
+        info = {"width": image.width, "height": image.height}
+        whole = set_size(svg, rgba.shape[1::-1], (image.width, image.height)).encode()
         return Result((Artifact("image/svg+xml", whole, info),), {"paths": svg.count("<path")}, "full")
 
 
@@ -106,19 +106,19 @@ def set_size(svg: str, traced_at: tuple[int, int], size: tuple[int, int]) -> str
     return head + body
 
 
-def prepare(picture: DecodedImage, preset: Preset, precision: int) -> Pixels:
+def prepare(image: DecodedImage, preset: Preset, precision: int) -> Pixels:
     """Return the pixels to trace: limited in size, smoothed, in few colors, with binary alpha."""
-    scale = min(1.0, preset.side / max(picture.width, picture.height))
-    size = (max(1, round(picture.width * scale)), max(1, round(picture.height * scale)))
+    scale = min(1.0, preset.side / max(image.width, image.height))
+    size = (max(1, round(image.width * scale)), max(1, round(image.height * scale)))
     interpolation = cv2.INTER_AREA
-    rgb = picture.rgb if scale == 1 else cv2.resize(picture.rgb, size, interpolation=interpolation)
+    rgb = image.rgb if scale == 1 else cv2.resize(image.rgb, size, interpolation=interpolation)
     for _ in range(preset.smooth):
         rgb = cv2.bilateralFilter(np.ascontiguousarray(rgb), 5, 24, 3)
     rgb = palette.reduce_colors(rgb, max(2, round(preset.colors * _STEP ** (precision - _PRECISION))))
-    if picture.alpha is None:
+    if image.alpha is None:
         cover = np.full(rgb.shape[:2], 255, np.uint8)
     else:
-        cover = cv2.resize(picture.alpha, size, interpolation=interpolation)
+        cover = cv2.resize(image.alpha, size, interpolation=interpolation)
     return np.dstack([rgb, np.where(cover >= _OPAQUE, 255, 0).astype(np.uint8)])
 
 

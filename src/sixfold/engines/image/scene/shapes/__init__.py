@@ -31,12 +31,14 @@ INDOORS = frozenset({"table", "back", "wall"})
 
 @dataclass(frozen=True, slots=True)
 class ShapePart:
-    """One outline with its role; `cut` removes it from the parts below; `asked` parts must be named."""
+    """One outline with its role; `cut` removes it from the parts below; `optional` parts must be named by
+    the prompt.
+    """
 
     role: str
     path: str
     cut: bool = False
-    asked: bool = False
+    optional: bool = False
 
     @property
     def outline(self) -> Points:
