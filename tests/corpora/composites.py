@@ -177,7 +177,7 @@ def _body(
 
 def _new(name: str, part: shapes.ShapePart) -> bool:
     """Whether a part of a shape was drawn since the corpus was."""
-    return part.asked and (part.role in _WORN_LATER or name == "person")
+    return part.optional and (part.role in _WORN_LATER or name == "person")
 
 
 def _drawn(

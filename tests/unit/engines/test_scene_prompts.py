@@ -130,7 +130,7 @@ def test_heads_for_portraits_have_every_part_that_can_be_named() -> None:
     for name in ("bust_man", "bust_woman"):
         roles = {part.role for part in shapes.library()[name].parts}
         assert {"hair", "eye", "coat", "scarf", "hat", "glasses"} <= roles
-    assert "beard" in {part.role for part in shapes.library()["bust_man"].parts if part.asked}
+    assert "beard" in {part.role for part in shapes.library()["bust_man"].parts if part.optional}
 
 
 @pytest.mark.parametrize(
