@@ -196,9 +196,9 @@ def _chosen(
     by_path = {file.path: file for file in tree.files}
     variant = str(order.row.get("variant", ""))
     if order.role in _FILES:
-        return [by_path[path] for path in layout.of_file(by_path, str(order.row["file"]))]
+        return [by_path[path] for path in layout.onnx_files(by_path, str(order.row["file"]))]
     if order.role != "pipeline":
-        return [by_path[path] for path in layout.of_model(by_path, variant)]
+        return [by_path[path] for path in layout.model_files(by_path, variant)]
     index = by_path.get(sources.INDEX)
     if index is None:
         raise CommandError(
@@ -206,7 +206,7 @@ def _chosen(
         )
     if not matches(gathered / index.path, index):
         hub.fetch(tree, index, gathered / index.path)
-    chosen = layout.of_pipeline(by_path, sources.read_json(gathered / index.path), variant)
+    chosen = layout.pipeline_files(by_path, sources.read_json(gathered / index.path), variant)
     return [by_path[path] for path in chosen]
 
 
@@ -247,9 +247,9 @@ def _of_folder(source: Path, order: _InstallRequest) -> list[tuple[Path, str]]:
     elif order.role == "pipeline":
         sources.check(source)
         variant = variant or sources.variant(source) or ""
-        chosen = layout.of_pipeline(names, sources.read_json(source / sources.INDEX), variant)
+        chosen = layout.pipeline_files(names, sources.read_json(source / sources.INDEX), variant)
     else:
-        chosen = layout.of_model(names, variant)
+        chosen = layout.model_files(names, variant)
     return [(source / name, name) for name in chosen]
 
 

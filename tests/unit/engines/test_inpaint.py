@@ -82,7 +82,7 @@ def shade(side: int) -> Any:
 @pytest.mark.parametrize(("drawn", "most"), [(facade, 12), (stripes, 12), (grid, 5), (shade, 4)])
 def test_what_repeats_goes_on_at_its_own_size_and_soft_shades_stay_soft(drawn: Any, most: float) -> None:
     truth = drawn(600).astype(np.uint8)
-    hole = masks.hole(cv2.circle(np.zeros((600, 600), np.uint8), (310, 280), 62, 255, -1) > 0, 4, 2)
+    hole = masks.make_hole(cv2.circle(np.zeros((600, 600), np.uint8), (310, 280), 62, 255, -1) > 0, 4, 2)
     spoilt = np.where(hole.gone[..., None], np.array((255, 0, 255), np.uint8), truth)
     made = fill.fill_hole(spoilt, hole)
     plain = cv2.inpaint(spoilt, hole.gone.astype(np.uint8), 4, cv2.INPAINT_TELEA)
@@ -100,7 +100,7 @@ def test_outside_the_soft_edge_nothing_changes_and_grow_and_feather_say_where_th
         made = cleaned(tmp_path, picture, spot(), grow=grow, feather=feather)
         changed = np.abs(made.astype(int) - picture).max(2) > 0
         assert not changed[away > grow + feather + 2].any()
-    hard, soft = masks.hole(spot() > 0, 4, 0), masks.hole(spot() > 0, 4, 20)
+    hard, soft = masks.make_hole(spot() > 0, 4, 0), masks.make_hole(spot() > 0, 4, 20)
     assert set(np.unique(hard.cover)) == {0.0, 1.0}
     assert 0.05 < ((soft.cover > 0) & (soft.cover < 1)).mean() < 0.9
     assert hard.cover[away <= 4].min() == soft.cover[away <= 4].min() == 1

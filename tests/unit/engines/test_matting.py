@@ -61,11 +61,11 @@ def test_under_a_face_there_is_a_body_even_where_it_stands_out_from_nothing() ->
 
 def test_what_lies_far_from_a_portraits_body_is_believed_less_and_small_faces_tell_nothing() -> None:
     belief = np.full((200, 300), 0.8, np.float32)
-    told = person_prior.within(belief, [DetectedFace(130, 40, 180, 90)])
+    told = person_prior.apply_prior(belief, [DetectedFace(130, 40, 180, 90)])
     assert told[190, 155] > 0.85  # under the chin
     assert told[20, 5] < 0.4
     assert told[150, 95] == pytest.approx(0.8, abs=0.05)  # an arm's length away
-    assert person_prior.within(belief, [DetectedFace(10, 10, 25, 25)]) is belief
+    assert person_prior.apply_prior(belief, [DetectedFace(10, 10, 25, 25)]) is belief
 
 
 @pytest.mark.parametrize(("stratum", "least"), [("plain", 0.93), ("textured", 0.9), ("shadow", 0.87)])

@@ -240,7 +240,7 @@ def spots(prompt: str) -> dict[str, list[subjects.SubjectSpot]]:
     """Where each thing of a prompt stands, in the order of painting."""
     stage = painter.stage_scene(prompt_parser.parse(prompt), "ra2", 5, (240, 320), lambda _stage: None)
     found: dict[str, list[subjects.SubjectSpot]] = {}
-    for subject, _, spot in layout.spots(stage):
+    for subject, _, spot in layout.place_subjects(stage):
         found.setdefault(subject.name, []).append(spot)
     return found
 
@@ -293,7 +293,7 @@ def test_who_has_no_host_stands_by_itself(prompt: str, negative: str) -> None:
     stage = painter.stage_scene(
         prompt_parser.parse(prompt, negative), "ra2", 5, (240, 320), lambda _stage: None
     )
-    assert [subject.name for subject, _, _ in layout.spots(stage)] == [
+    assert [subject.name for subject, _, _ in layout.place_subjects(stage)] == [
         subject.name for subject in prompt_parser.parse(prompt, negative).subjects
     ]
     assert list(spots("portrait of a cat in a basket")) == ["cat"]

@@ -15,7 +15,7 @@ _CONFIG_SUFFIXES = frozenset({".json", ".txt", ".model", ".jinja"})
 _DOCUMENTS = ("LICENSE", "README")
 
 
-def of_pipeline(paths: Iterable[str], index: Mapping[str, Any], variant: str = "") -> list[str]:
+def pipeline_files(paths: Iterable[str], index: Mapping[str, Any], variant: str = "") -> list[str]:
     """Return the files of a pipeline, given its `model_index.json`; raise `EngineError` if only pickles
     exist.
     """
@@ -29,14 +29,14 @@ def of_pipeline(paths: Iterable[str], index: Mapping[str, Any], variant: str = "
     return chosen
 
 
-def of_model(paths: Iterable[str], variant: str = "") -> list[str]:
+def model_files(paths: Iterable[str], variant: str = "") -> list[str]:
     """Return the files of a single model, such as a ControlNet, at the top level of its repository."""
     top = sorted(path for path in paths if "/" not in path)
     documents = [path for path in top if _is_document(path)]
     return documents + _component(top, variant, must=True, title="the repository")
 
 
-def of_file(paths: Iterable[str], file: str) -> list[str]:
+def onnx_files(paths: Iterable[str], file: str) -> list[str]:
     """Return one ONNX model with its external data, the license and the README."""
     known = sorted(paths)
     if file not in known:

@@ -199,7 +199,7 @@ class PipelineCache:
         settings = source.record.get("sampling", {}) | {
             name: n for name, n in overrides.items() if n is not None
         }
-        profile = profiles.of(pipeline, settings)
+        profile = profiles.profile_of(pipeline, settings)
         loaded = LoadedPipeline(
             source, pipeline, profile, self.where, sizes, how, LoraLoader(pipeline), max(1, self.options.rows)
         )

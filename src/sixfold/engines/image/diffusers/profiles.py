@@ -51,7 +51,7 @@ def scale_into(size: tuple[int, int], smallest: float, largest: float) -> float:
     return math.sqrt(min(max(area, smallest), largest) / area)
 
 
-def of(pipeline: Any, overrides: Mapping[str, Any]) -> ModelProfile:
+def profile_of(pipeline: Any, overrides: Mapping[str, Any]) -> ModelProfile:
     """Return the profile of a text-to-image pipeline; `overrides` holds the operator's `steps` and
     `guidance`.
     """

@@ -52,10 +52,12 @@ def read(task: Task) -> tuple[DecodedImage, MaskHole | None]:
     marked = white >= _WHITE
     if not marked.any():
         return image, None
-    return image, hole(marked, *(_pixels(task, *one) for one in (("grow", _GROW), ("feather", _FEATHER))))
+    return image, make_hole(
+        marked, *(_pixels(task, *one) for one in (("grow", _GROW), ("feather", _FEATHER)))
+    )
 
 
-def hole(marked: Array, grow: int, feather: int) -> MaskHole:
+def make_hole(marked: Array, grow: int, feather: int) -> MaskHole:
     """Return the hole of a mask, grown by `grow` pixels, with an edge `feather` pixels soft beyond that."""
     distance = cv2.distanceTransform((~marked).astype(np.uint8), cv2.DIST_L2, 5)
     beyond = np.maximum(0, distance - grow)

@@ -26,7 +26,7 @@ def run(folder: Path, report: Callable[[float], None] = lambda _fraction: None) 
     rgb, subject = selfcheck.scene()
     small = cv2.resize(rgb, (_SIDE, _SIDE), interpolation=cv2.INTER_AREA)
     marked = cv2.resize(subject.astype(np.uint8), (_SIDE, _SIDE), interpolation=cv2.INTER_AREA) > 0
-    filled = engine.fill_hole(small, masks.hole(marked, 4, 2))
+    filled = engine.fill_hole(small, masks.make_hole(marked, 4, 2))
     report(1.0)
     away = float(np.abs(filled[marked].mean(0) - small[~marked].mean(0)).max())
     if not away < _AWAY:

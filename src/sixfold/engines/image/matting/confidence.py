@@ -70,7 +70,7 @@ def _color_overlap(result: MattingResult) -> float:
 _WEIGHTS = np.array([-4.19, 3.15, -2.06, 3.88, 0.72, 1.15, -10.03])
 
 
-def of(result: MattingResult) -> float:
+def estimate(result: MattingResult) -> float:
     """Return the expected overlap with the true subject, 0 to 1."""
     values = features(result)
     if not values.any():

@@ -29,7 +29,7 @@ _APART = 0.16
 _GRAIN = 1e-4
 
 
-def soft(rgb: Pixels, mask: NDArray[np.bool_], side: int = _FINE_SIDE) -> Array:
+def soft_alpha(rgb: Pixels, mask: NDArray[np.bool_], side: int = _FINE_SIDE) -> Array:
     """Return the soft alpha of a mask of any size at the image's size: HxW, 0 to 1.
 
     For an image longer than `side` it is computed at that size, and its edges are refined at full size.

@@ -35,7 +35,7 @@ class MattingEngine:
                 "check the edges, or run `sixfold engines add matting`"
             )
         quality: Quality = "full" if confidence >= FULL_FROM else "preview"
-        result = result_of(image, alpha, confidence, quality)
+        result = build_result(image, alpha, confidence, quality)
         context.progress(1.0)
         return result
 
@@ -48,7 +48,7 @@ def source(task: Task) -> DecodedImage:
     return decode.decode(path)
 
 
-def result_of(image: DecodedImage, alpha: Array, confidence: float, quality: Quality) -> Result:
+def build_result(image: DecodedImage, alpha: Array, confidence: float, quality: Quality) -> Result:
     """Return the subject as a PNG with clean colors; its alpha is multiplied by that of the image."""
     rgb = edges.decontaminate(image.rgb, alpha)
     cover = np.rint(alpha * 255).astype(np.uint8)

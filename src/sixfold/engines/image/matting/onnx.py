@@ -78,7 +78,7 @@ class OnnxMattingEngine:
         context.progress(0.1)
         alpha, confidence = self.alpha(image.rgb)
         context.progress(0.8)
-        return engine.result_of(image, alpha, confidence, "full")
+        return engine.build_result(image, alpha, confidence, "full")
 
     def alpha(self, rgb: Pixels) -> tuple[Array, float]:
         """Return the soft mask (HxW, 0 to 1) of an HxWx3 uint8 image, and the model's certainty (0 to 1)."""

@@ -31,7 +31,7 @@ _MIDDLE = ((0.3, 0.0), (0.35, 0.25), (0.75, 0.7), (0.85, 1.6))
 _BODY = ((0.45, -0.1), (0.6, 0.3), (1.35, 0.75), (1.6, 2.0))
 
 
-def within(belief: Array, detected: Iterable[DetectedFace]) -> Array:
+def apply_prior(belief: Array, detected: Iterable[DetectedFace]) -> Array:
     """Return the belief (HxW, 0 to 1) updated with the faces of a portrait, or unchanged if there are
     none.
     """

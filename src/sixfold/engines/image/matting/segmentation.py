@@ -36,7 +36,7 @@ def alpha(rgb: Pixels, hint: Array | None = None) -> tuple[Array, float]:
     `hint` is a mask of nearly the same subject, HxW from 0 to 1: that of the previous frame, moved along.
     """
     result = cut(rgb, hint)
-    return edges.soft(rgb, result.mask), confidence.of(result)
+    return edges.soft_alpha(rgb, result.mask), confidence.estimate(result)
 
 
 def cut(rgb: Pixels, hint: Array | None = None, only: Array | None = None) -> MattingResult:
@@ -48,7 +48,7 @@ def cut(rgb: Pixels, hint: Array | None = None, only: Array | None = None) -> Ma
     if only is not None:
         belief = _within(belief, only, ground)
     elif hint is None:
-        belief = person_prior.within(belief, face_detection.find(small))
+        belief = person_prior.apply_prior(belief, face_detection.find(small))
     own = belief
     if hint is not None:
         size = (small.shape[1], small.shape[0])

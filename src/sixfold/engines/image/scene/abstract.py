@@ -44,7 +44,7 @@ def ribbons(stage: SceneStage) -> None:
     _paper(stage, tones)
     height, width = stage.shape
     sun = disc(stage.shape, (stage.width * stage.layout.subject_x, height * 0.30), min(stage.shape) * 0.17)
-    stage.lay(tones[2], sun, 0.7)
+    stage.add_layer(tones[2], sun, 0.7)
     x = np.linspace(0, 1, width, dtype=np.float32)
     y = np.arange(height, dtype=np.float32)[:, None]
     for index in range(9):
@@ -67,7 +67,7 @@ def ribbons(stage: SceneStage) -> None:
         )
         tone = mix(tones[1 + index % 4], tones[0], 0.25 * (1 - t))
         sheen = 1.0 + 0.16 * np.cos(np.clip(edge / np.float32(stage.unit * 9), 0, 3.2)) - 0.05
-        stage.lay(np.clip(tone * sheen[..., None], 0, 1), np.clip(edge + 0.5, 0, 1), 0.6 - 0.5 * t)
+        stage.add_layer(np.clip(tone * sheen[..., None], 0, 1), np.clip(edge + 0.5, 0, 1), 0.6 - 0.5 * t)
 
 
 def geometry(stage: SceneStage) -> None:
@@ -189,7 +189,7 @@ def _stone(
     grain = noise.octave(rng, stage.height, stage.width, (stage.height / 2, stage.width / 2)) * np.float32(
         0.03
     )
-    stage.lay(np.clip(tone * (1.28 - 0.42 * near + grain)[..., None], 0, 1), mask, 0.2)
+    stage.add_layer(np.clip(tone * (1.28 - 0.42 * near + grain)[..., None], 0, 1), mask, 0.2)
 
 
 def facets(stage: SceneStage) -> None:

@@ -149,7 +149,7 @@ def _layer(stage: SceneStage, t: float, neon: bool) -> None:
     alpha = mask.astype(np.float32) / 255
     low = np.clip((np.arange(stage.height, dtype=np.float32)[:, None] - base * 0.45) / (base * 0.55), 0, 1)
     over(walls, stage.palette.haze, np.broadcast_to(low * np.float32(0.62 * depth), stage.shape))
-    stage.lay(np.clip(walls, 0, 1), alpha, depth)
+    stage.add_layer(np.clip(walls, 0, 1), alpha, depth)
     if light.any():
         light *= alpha[..., None] * np.float32(0.95 if dark else 0.55)
         stage.image += (1 - np.clip(stage.image, 0, 1)) * light
@@ -180,7 +180,7 @@ def skyline(stage: SceneStage) -> None:
         _layer(stage, t, neon)
     quay = np.zeros(stage.shape, np.float32)
     quay[int(stage.horizon - stage.unit * 0.9) : int(stage.horizon + stage.unit * 0.25)] = 1
-    stage.lay(stage.palette.lit(rgb("#3d434c"), 0.25), quay, 0.2)
+    stage.add_layer(stage.palette.lit(rgb("#3d434c"), 0.25), quay, 0.2)
     if stage.time in ("night", "dusk", "sunset"):
         _lamps(stage, neon)
     stage.water = (np.arange(stage.height) > stage.horizon).astype(np.float32)[:, None].repeat(stage.width, 1)

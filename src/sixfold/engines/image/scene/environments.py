@@ -170,7 +170,7 @@ def underwater(stage: SceneStage) -> None:
         mask = noise.smoothstep(-0.004, 0.004, y - ridge[None, :])
         rough = noise.fbm(rng, stage.shape, (14, 14), 5, 0.6)
         paint = mix(rgb(tone), haze, 0.6 - 0.25 * layer) * (0.9 + 0.25 * rough)[..., None]
-        stage.lay(np.clip(paint, 0, 1), mask, 0.8 - 0.25 * layer)
+        stage.add_layer(np.clip(paint, 0, 1), mask, 0.8 - 0.25 * layer)
     sand = noise.smoothstep(-0.01, 0.02, y - 0.93 - noise.fbm(rng, (1, width), (1, 3), 4)[0] * 0.02)
     _caustics(stage, rng, sand)
     _reef(stage, rng)
@@ -202,7 +202,7 @@ def _caustics(stage: SceneStage, rng: np.random.Generator, mask: Image) -> None:
     a, b = (noise.fbm(rng, stage.shape, (34, 17), 2, 0.4) for _ in range(2))
     net = np.clip(1 - (np.abs(a) + np.abs(b)) * 2.2, 0, 1) ** 2
     paint = rgb("#5f93a0") + net[..., None] * rgb("#a8f0e0") * np.float32(0.5)
-    stage.lay(np.clip(paint, 0, 1), mask, 0.2)
+    stage.add_layer(np.clip(paint, 0, 1), mask, 0.2)
 
 
 def _reef(stage: SceneStage, rng: np.random.Generator) -> None:
@@ -224,7 +224,7 @@ def _reef(stage: SceneStage, rng: np.random.Generator) -> None:
         wide = stage.unit * 0.9 * (1 - t) ** 0.7 + 0.6
         blade = np.concatenate([np.stack([px - wide, py], 1), np.stack([px + wide, py], 1)[::-1]])
         cv2.fillPoly(weed, [np.round(blade * 16).astype(np.int32)], 255, cv2.LINE_AA, 4)
-    stage.lay(rgb("#0f5a52"), weed.astype(np.float32) / 255 * np.float32(0.92), 0.06)
+    stage.add_layer(rgb("#0f5a52"), weed.astype(np.float32) / 255 * np.float32(0.92), 0.06)
 
 
 def _coral(stage: SceneStage, rng: np.random.Generator, at: tuple[float, float, float], tone: Color) -> None:
@@ -250,7 +250,7 @@ def _coral(stage: SceneStage, rng: np.random.Generator, at: tuple[float, float, 
                 )
     alpha = mask.astype(np.float32) / 255
     light = np.clip((foot - np.arange(stage.height, dtype=np.float32)[:, None]) / np.float32(tall), 0, 1)
-    stage.lay(np.clip(tone * (0.55 + 0.65 * light)[..., None], 0, 1), alpha, 0.1)
+    stage.add_layer(np.clip(tone * (0.55 + 0.65 * light)[..., None], 0, 1), alpha, 0.1)
 
 
 def _bubbles(stage: SceneStage, rng: np.random.Generator) -> None:
@@ -364,7 +364,7 @@ def cave(stage: SceneStage) -> None:
             * bright[..., None]
             * np.float32(0.85 - 0.27 * index)
         )
-        stage.lay(np.clip(paint, 0, 1), wall, 0.35 - 0.14 * index)
+        stage.add_layer(np.clip(paint, 0, 1), wall, 0.35 - 0.14 * index)
     if "crystal" in stage.scene.prompt.casefold() or stage.scene.styles:
         _crystals(stage, rng)
     stage.step("cave")
@@ -388,7 +388,7 @@ def _crystals(stage: SceneStage, rng: np.random.Generator) -> None:
         )
         for half, bright in ((left, 0.95), (right, 0.55)):
             mask = fill(stage.shape, [half])
-            stage.lay(saturate(tone * np.float32(bright), 1.1), mask * np.float32(0.92), 0.08)
+            stage.add_layer(saturate(tone * np.float32(bright), 1.1), mask * np.float32(0.92), 0.08)
             shine = np.maximum(shine, mask)
     glow(stage.image, rgb("#8ac8ff"), np.clip(blur(shine, stage.unit * 4) * 0.8, 0, 0.6))
 
@@ -417,7 +417,7 @@ def volcano(stage: SceneStage) -> None:
     lit = np.clip(side * 0.7 + gully * 0.45, 0, 1)
     rock = rgb("#5a4a48") * (stage.palette.ambient + lit[..., None] * stage.palette.light)
     over(rock, stage.palette.haze, np.broadcast_to(np.clip(down - 0.1, 0, 1) * np.float32(0.45), mask.shape))
-    stage.lay(np.clip(rock, 0, 1), mask, 0.75)
+    stage.add_layer(np.clip(rock, 0, 1), mask, 0.75)
     _lava(stage, (fan, gully, down), mask, peak)
     terrain.render(stage, "volcano")
     near = distance(stage.shape, (float(peak[0]), float(stage.horizon)), 1.5) / np.float32(max(stage.shape))
@@ -441,7 +441,7 @@ def _plume(stage: SceneStage, rng: np.random.Generator, peak: Image) -> None:
     paint = ramp([(0, smoke * np.float32(0.6)), (1, mix(smoke, stage.palette.cloud_lit, 0.55))], shade)
     under = np.exp(-rise * 4.5)
     paint += (rgb("#ff7a30") - paint) * (under * shade * 0.85)[..., None]
-    stage.lay(np.clip(paint, 0, 1), np.clip(mask, 0, 1) * np.float32(0.95), 0.9)
+    stage.add_layer(np.clip(paint, 0, 1), np.clip(mask, 0, 1) * np.float32(0.95), 0.9)
 
 
 def _lava(stage: SceneStage, field: tuple[Image, Image, Image], mask: Image, peak: Image) -> None:

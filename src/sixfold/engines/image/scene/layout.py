@@ -233,7 +233,7 @@ def _would_be_empty(stage: SceneStage) -> bool:
     return stage.place == "studio" and scene.strange and empty
 
 
-def spots(stage: SceneStage) -> list[Placed]:
+def place_subjects(stage: SceneStage) -> list[Placed]:
     """Return every copy of every subject with its position, in painting order."""
     named = [s for s in stage.scene.subjects if s.name not in stage.scene.avoid]
     if stage.scene.frame == "portrait":

@@ -58,7 +58,7 @@ def _bank(stage: SceneStage) -> None:
     paint = stage.palette.lit(tone, 0.5) * (0.95 + 0.16 * rough - 0.9 * (y - np.float32(0.9)))[..., None]
     if paved:
         paint = paint * np.float32(0.72) + stage.image[::-1] * np.float32(0.28)
-    stage.lay(np.clip(paint, 0, 1), mask, 0.09)
+    stage.add_layer(np.clip(paint, 0, 1), mask, 0.09)
     if stage.water is not None:
         stage.water = stage.water * (1 - mask)
 
@@ -236,17 +236,17 @@ def _road(stage: SceneStage) -> None:
     mask = noise.smoothstep(0.848, 0.856, y - wander) * (1 - noise.smoothstep(0.985, 0.995, y - wander))
     grain = noise.fbm(rng, stage.shape, (height / 3, width / 6), 3, 0.6)
     paint = stage.palette.lit(canvas.rgb("#5b5d63"), 0.42) * (1 + 0.08 * grain)[..., None]
-    stage.lay(np.clip(paint, 0, 1), mask, 0.12)
+    stage.add_layer(np.clip(paint, 0, 1), mask, 0.12)
     x = np.linspace(0, 1, width, dtype=np.float32)[None, :] * np.float32(width / stage.unit / 14) % 1.0
     line = (np.abs(y - wander - 0.957) < 0.005) * (x < 0.55) * np.float32(0.75)
-    stage.lay(stage.palette.lit(canvas.rgb("#efe9d8"), 0.5), line, 0.12)
+    stage.add_layer(stage.palette.lit(canvas.rgb("#efe9d8"), 0.5), line, 0.12)
 
 
 def subjects(stage: SceneStage) -> None:
     """Draw the scene's subjects, farthest first."""
     _road(stage)
     floating = stage.place in ("space", "underwater") or stage.scene.frame is not None
-    for subject, number, spot in layout.spots(stage):
+    for subject, number, spot in layout.place_subjects(stage):
         stand = shapes.library()[subject.name].stand
         if subject.name == "tree":
             plants.tree(stage, spot.x, spot.foot, spot.height, spot.depth, "subject")

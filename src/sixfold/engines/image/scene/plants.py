@@ -109,7 +109,7 @@ def tree(stage: SceneStage, x: float, foot: float, tall: float, depth: float, na
     wood, tips = branches(rng, x, foot, tall)
     tones = leaf_tones(stage)
     trunk = stage.far(stage.palette.lit(rgb("#5a4332"), 0.32), depth)
-    stage.lay(trunk, fill(stage.shape, wood), depth)
+    stage.add_layer(trunk, fill(stage.shape, wood), depth)
     lower = tips[tips[:, 1] > np.median(tips[:, 1])]
     size = tall * 0.062
     for part, light in ((tips, 0.10), (lower, 0.30), (tips, 0.55)):
@@ -125,7 +125,7 @@ def tree(stage: SceneStage, x: float, foot: float, tall: float, depth: float, na
                 / np.float32(tall * 0.35),
             )
         paint = stage.far(stage.palette.lit(tone, light * 1.35), depth)
-        stage.lay(paint * (0.55 + 0.75 * leaves)[..., None], np.clip(leaves * 3.0, 0, 1), depth)
+        stage.add_layer(paint * (0.55 + 0.75 * leaves)[..., None], np.clip(leaves * 3.0, 0, 1), depth)
 
 
 def conifer_row(
@@ -149,7 +149,7 @@ def conifer_row(
     height = np.clip(
         (line[None, :] - np.arange(stage.height, dtype=np.float32)[:, None]) / np.float32(tall[1]), 0, 1
     )
-    stage.lay(tone + (top - tone) * (height * 0.6)[..., None], mask, depth)
+    stage.add_layer(tone + (top - tone) * (height * 0.6)[..., None], mask, depth)
 
 
 def grass(stage: SceneStage, line: float, tall: float, name: str = "grass", flowers: bool = False) -> None:
@@ -185,7 +185,7 @@ def grass(stage: SceneStage, line: float, tall: float, name: str = "grass", flow
             if flowers and rng.random() < 0.30:
                 heads.append((x + lean, foot - tip))
         tone = stage.palette.lit(back[layer], 0.22 + 0.2 * layer)
-        stage.lay(tone, mask.astype(np.float32) / 255, 0.03)
+        stage.add_layer(tone, mask.astype(np.float32) / 255, 0.03)
         _heads(stage, heads, rng)
 
 
@@ -206,7 +206,7 @@ def _heads(stage: SceneStage, heads: list[tuple[float, float]], rng: np.random.G
                     round((at[1] + np.sin(angle) * radius * 0.6) * 16),
                 )
                 cv2.circle(mask, center, max(8, round(radius * 9)), 255, -1, cv2.LINE_AA, 4)
-        stage.lay(stage.palette.lit(tone, 0.66), mask.astype(np.float32) / 255, 0.03)
+        stage.add_layer(stage.palette.lit(tone, 0.66), mask.astype(np.float32) / 255, 0.03)
 
 
 def flower_tones(stage: SceneStage) -> list[Color]:
@@ -253,7 +253,7 @@ def flower_field(stage: SceneStage, top: float) -> None:
         near = np.clip((rows - top) / (stage.height - top), 0, 1)[:, None]
         alpha = mask.astype(np.float32) / 255
         paint = stage.palette.lit(tone, 0.70) * (0.45 + 0.6 * alpha)[..., None]
-        stage.lay(paint, np.clip(alpha * 2, 0, 1) * (0.45 + 0.55 * near), 0.15)
+        stage.add_layer(paint, np.clip(alpha * 2, 0, 1) * (0.45 + 0.55 * near), 0.15)
 
 
 def _rows(stage: SceneStage, top: float) -> None:
@@ -272,7 +272,7 @@ def _rows(stage: SceneStage, top: float) -> None:
     )
     light = stage.palette.ambient + stage.palette.light * np.float32(0.62)
     fade = np.clip(y * 14, 0, 1) * np.float32(0.88)
-    stage.lay(np.clip(paint * light, 0, 1), np.broadcast_to(fade, wave.shape), 0.3, int(top))
+    stage.add_layer(np.clip(paint * light, 0, 1), np.broadcast_to(fade, wave.shape), 0.3, int(top))
 
 
 def forest(stage: SceneStage) -> None:
@@ -390,7 +390,7 @@ def _trunks(
     edge = np.where(side > 0, left_lit, right_lit)
     paint = bark * (1 + 0.16 * grain)[..., None]
     over(paint, mix(mist, stage.palette.sun, 0.5), np.clip(edge * np.float32(0.55), 0, 1))
-    stage.lay(np.clip(paint, 0, 1), mask, depth)
+    stage.add_layer(np.clip(paint, 0, 1), mask, depth)
 
 
 def _canopy(stage: SceneStage, rng: np.random.Generator, tone: Color, t: float) -> None:
@@ -405,7 +405,9 @@ def _canopy(stage: SceneStage, rng: np.random.Generator, tone: Color, t: float) 
     edge = y - (0.10 + 0.16 * (1 - t)) - x * np.float32(0.34)
     mask = noise.smoothstep(0.0, 0.12, field * np.float32(0.26) - edge)
     light = 0.86 + 0.30 * np.clip(field, -1, 1)
-    stage.lay(np.clip(tone * light[..., None], 0, 1), np.clip(mask, 0, 1) * np.float32(0.94), 0.9 - 0.8 * t)
+    stage.add_layer(
+        np.clip(tone * light[..., None], 0, 1), np.clip(mask, 0, 1) * np.float32(0.94), 0.9 - 0.8 * t
+    )
 
 
 def _shafts(stage: SceneStage, clearing: float) -> None:

@@ -79,7 +79,7 @@ class SceneStage:
         """Return a random generator for one layer, independent of the others."""
         return stream(self.seed, name)
 
-    def lay(self, paint: Image | Color, alpha: Image, depth: float, top: int = 0) -> None:
+    def add_layer(self, paint: Image | Color, alpha: Image, depth: float, top: int = 0) -> None:
         """Paint a layer at `depth` from row `top` downwards, and record its depth."""
         rows = slice(top, top + alpha.shape[0])
         over(self.image[rows], paint, alpha)

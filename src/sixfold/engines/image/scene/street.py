@@ -224,7 +224,7 @@ def _lamps(stage: SceneStage, view: _View) -> None:
             posts += [_bar(foot, top, thin), _bar(top, arm, thin * 0.8)]
             heads.append((arm, max(1.0, 0.035 / far * view.scale)))
     tone = stage.palette.lit(rgb("#33383f"), 0.3)
-    stage.lay(tone, fill(stage.shape, posts), 0.3)
+    stage.add_layer(tone, fill(stage.shape, posts), 0.3)
     discs = [_round(at, size) for at, size in heads]
     mask = fill(stage.shape, discs)
     if not view.lively:

@@ -173,7 +173,7 @@ class TextureLayout:
     grain: float = 0.0
 
 
-LAYINGS = {
+WALLS = {
     "brick": TextureLayout("#a4523c", "#c9bdb0", 5.2, 2.4, 0.055),
     "stone": TextureLayout("#958f86", "#5f5a54", 10.0, 1.7, 0.05, spread=0.30, wander=0.16),
     "planks": TextureLayout("#a9744a", "#4a301e", 12.0, 7.0, 0.012, shift=0.37, spread=0.20, grain=0.16),
@@ -183,39 +183,39 @@ LAYINGS = {
 NIGHT_BRICKS = TextureLayout("#4a2e33", "#17131a", 5.2, 2.4, 0.055)
 
 
-def lay_wall(stage: SceneStage, laying: TextureLayout, tone: Color | None = None) -> None:
+def lay_wall(stage: SceneStage, wall: TextureLayout, tone: Color | None = None) -> None:
     """Paint a wall over the whole image, in its own tone or the given one."""
     height, width = stage.shape
     rng = stage.rng("wall")
-    high = np.float32(stage.unit * laying.high)
+    high = np.float32(stage.unit * wall.high)
     y = np.broadcast_to(np.arange(height, dtype=np.float32)[:, None] / high, stage.shape)
     x = np.broadcast_to(np.arange(width, dtype=np.float32)[None, :] / high, stage.shape)
-    if laying.wander:
+    if wall.wander:
         cells = (height / float(high) * 0.9, width / float(high) * 0.9)
-        y = y + noise.fbm(rng, stage.shape, cells, 2) * np.float32(laying.wander)
-        x = x + noise.fbm(rng, stage.shape, cells, 2) * np.float32(laying.wander)
+        y = y + noise.fbm(rng, stage.shape, cells, 2) * np.float32(wall.wander)
+        x = x + noise.fbm(rng, stage.shape, cells, 2) * np.float32(wall.wander)
     row = np.floor(y)
-    x = x / np.float32(laying.long) + row * np.float32(laying.shift)
+    x = x / np.float32(wall.long) + row * np.float32(wall.shift)
     column = np.floor(x)
     across, down = x - column, y - row
-    gap = np.minimum(np.minimum(across, 1 - across) * np.float32(laying.long), np.minimum(down, 1 - down))
-    piece = noise.smoothstep(laying.joint * 0.6, laying.joint * 1.4, gap)
+    gap = np.minimum(np.minimum(across, 1 - across) * np.float32(wall.long), np.minimum(down, 1 - down))
+    piece = noise.smoothstep(wall.joint * 0.6, wall.joint * 1.4, gap)
     chance = np.sin(column * np.float32(12.9) + row * np.float32(78.2)) * np.float32(43.7)
-    shade = 0.86 + laying.spread * (chance - np.floor(chance) - 0.3)
+    shade = 0.86 + wall.spread * (chance - np.floor(chance) - 0.3)
     shade = shade + 0.08 * noise.fbm(rng, stage.shape, (height / 6, width / 6), 3, 0.6)
-    if laying.grain:
+    if wall.grain:
         lines = noise.fbm(rng, stage.shape, (height / float(high) * 9, width / float(high) * 0.8), 3, 0.6)
-        shade = shade + np.float32(laying.grain) * lines
+        shade = shade + np.float32(wall.grain) * lines
     edge = 1 + 0.10 * (np.exp(-down * 14) - np.exp(-(1 - down) * 14))
-    own = rgb(laying.tone) if tone is None else tone
-    stage.image[:] = rgb(laying.mortar)
+    own = rgb(wall.tone) if tone is None else tone
+    stage.image[:] = rgb(wall.mortar)
     over(stage.image, np.clip(own * (shade * edge)[..., None].astype(np.float32), 0, 1), piece)
 
 
 def paint_wall(stage: SceneStage, kind: str, tone: Color | None) -> None:
     """Paint a wall lit by one lamp, with a floor if something stands in front of it."""
-    laying = LAYINGS[kind]
-    lay_wall(stage, laying, None if tone is None else mix(tone, rgb(laying.tone), 0.25))
+    wall = WALLS[kind]
+    lay_wall(stage, wall, None if tone is None else mix(tone, rgb(wall.tone), 0.25))
     pool = distance(stage.shape, (stage.width * 0.5, stage.height * 0.40), 1.15) / np.float32(
         max(stage.shape)
     )
@@ -231,4 +231,4 @@ def _wall_floor(stage: SceneStage) -> None:
     wall = stage.image[: stage.height // 2].reshape(-1, 3).mean(0)
     tone = mix(wall.astype(np.float32), rgb("#8d8983" if luma(wall) > 0.3 else "#55514d"), 0.7)
     shade = 0.74 + 0.36 * noise.smoothstep(0.70, 0.92, y)
-    stage.lay(np.clip(tone * shade[..., None], 0, 1), noise.smoothstep(0.698, 0.704, y), 0.3)
+    stage.add_layer(np.clip(tone * shade[..., None], 0, 1), noise.smoothstep(0.698, 0.704, y), 0.3)

@@ -376,7 +376,7 @@ def paint_shore(stage: SceneStage) -> None:
     sand = stage.palette.lit(rgb("#edd6a8"), 0.72) * (0.97 + 0.045 * grain + 0.06 * dunes)[..., None]
     wet = mix(stage.palette.lit(rgb("#a98a5f"), 0.45), stage.palette.sky[2], 0.35)
     paint_sand = sand + (wet - sand) * (1 - noise.smoothstep(0.06, 0.30, inland + dunes * 0.05))[..., None]
-    stage.lay(np.clip(paint_sand, 0, 1), noise.smoothstep(-0.015, 0.02, inland), 0.08)
+    stage.add_layer(np.clip(paint_sand, 0, 1), noise.smoothstep(-0.015, 0.02, inland), 0.08)
     lace = noise.fbm(rng, stage.shape, (26, 34), 5, 0.6)
     for offset, width_, strength in (
         (-0.02, 0.05, 0.95),

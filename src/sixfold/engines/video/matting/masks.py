@@ -109,7 +109,7 @@ class MaskTracker:
             mask = _segment_band(small, tracked.mask, tracked.uncovered)
         self._mask = cv2.GaussianBlur(mask.astype(np.float32), (0, 0), 0.7)
         self._before = small
-        self._alpha = self._stabilize(edges.soft(rgb, mask, _SOFT_SIDE), tracked)
+        self._alpha = self._stabilize(edges.soft_alpha(rgb, mask, _SOFT_SIDE), tracked)
         return self._alpha
 
     def _segment(self, small: Array, tracked: _TrackedMask | None) -> NDArray[np.bool_]:
@@ -124,9 +124,9 @@ class MaskTracker:
             uncovered = self._uncovered(small, only) if tracked is None else tracked.uncovered
             only = only * (1 - _UNCOVERED * uncovered)
         result = segmentation.cut(small, hint, only)
-        if only is not None and matting_confidence.of(result) < _UNSURE:
-            result = max(result, segmentation.cut(small, hint), key=matting_confidence.of)
-        self._confidences.append(matting_confidence.of(result))
+        if only is not None and matting_confidence.estimate(result) < _UNSURE:
+            result = max(result, segmentation.cut(small, hint), key=matting_confidence.estimate)
+        self._confidences.append(matting_confidence.estimate(result))
         return result.mask
 
     def _stabilize(self, alpha: Array, tracked: _TrackedMask | None) -> Array:
