@@ -188,8 +188,8 @@ class ThetaModel:
         return {"level": level, "slope": slope, "start": start, "phases": phases[:, None]}
 
     def ahead(self, sets: Array, state: State, at: int) -> Array:
-        kept = (1 - sets[0]) ** at
-        drift = kept * state["start"] + (1 - kept * (1 - sets[0])) / sets[0] * state["slope"]
+        weight = (1 - sets[0]) ** at
+        drift = weight * state["start"] + (1 - weight * (1 - sets[0])) / sets[0] * state["slope"]
         return state["level"] + (1 - 1 / sets[1]) * drift + state["phases"][at % len(state["phases"])]
 
     def after(self, sets: Array, state: State, at: int, error: Array) -> None:

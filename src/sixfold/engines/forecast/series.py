@@ -54,10 +54,10 @@ def _on_grid(points: Sequence[Any]) -> Values:
     """Return the values of {t, y} points on the grid of their times."""
     if not all(isinstance(point, Mapping) for point in points):
         raise UnusableInput("The series mixes plain numbers with objects of t and y; send one or the other.")
-    given = _times([point["t"] for point in points])
+    raw_times = _times([point["t"] for point in points])
     values = np.array([np.nan if point["y"] is None else float(point["y"]) for point in points])
-    order = np.argsort(given, kind="stable")
-    times, values = given[order], values[order]
+    order = np.argsort(raw_times, kind="stable")
+    times, values = raw_times[order], values[order]
     if times.size < MIN_VALUES:
         return values
     steps = np.diff(times)

@@ -200,10 +200,10 @@ def _image(_context: NodeContext, child: NodeChild, _inputs: Mapping[str, Any]) 
 def _image_with_lines(_context: NodeContext, child: NodeChild, inputs: Mapping[str, Any]) -> NodeResult:
     """Return the repainted image with the lines of its source."""
     source = values.frames(inputs["image"])[:1]
-    made = scaled(values.read(_first(child).path)[0], source.shape[2], source.shape[1], "lanczos")
+    image = scaled(values.read(_first(child).path)[0], source.shape[2], source.shape[1], "lanczos")
     lines = images.canny(_context, source, 0.2, 0.5)[0]
     strength = float(inputs.get("strength", inputs.get("conditioning_scale", 0.6)))
-    return NodeResult((sampling.follow_lines(made, lines, strength),))
+    return NodeResult((sampling.follow_lines(image, lines, strength),))
 
 
 def _audio(_context: NodeContext, child: NodeChild, _inputs: Mapping[str, Any]) -> NodeResult:
@@ -224,7 +224,7 @@ def _model_file(context: NodeContext, child: NodeChild, inputs: Mapping[str, Any
 def _template_output(context: NodeContext, child: NodeChild, _inputs: Mapping[str, Any]) -> NodeResult:
     """Return a template's first image, audio and video, and its data as text; all its files are outputs."""
     outputs: list[Any] = [None, None, None, json.dumps(child.data, ensure_ascii=False) if child.data else ""]
-    made: list[NodeArtifact] = []
+    artifacts: list[NodeArtifact] = []
     for file in child.files:
         kind = file.content_type.partition("/")[0]
         if kind == "image" and outputs[0] is None and file.content_type != "image/svg+xml":
@@ -233,11 +233,11 @@ def _template_output(context: NodeContext, child: NodeChild, _inputs: Mapping[st
             outputs[1] = AudioValue(sounds.read(file.path, 3600), sounds.RATE)
         elif file.content_type in _VIDEO_TYPES and outputs[2] is None:
             outputs[2] = VideoValue(file)
-        made.append(
+        artifacts.append(
             _artifact(context, file, _KINDS.get(kind, "3d" if kind == "model" else "files"), "template")
         )
     ui = {"text": (outputs[3],)} if outputs[3] else {}
-    return NodeResult(tuple(outputs), tuple(made), ui)
+    return NodeResult(tuple(outputs), tuple(artifacts), ui)
 
 
 _KINDS = {"image": "images", "video": "images", "audio": "audio"}
@@ -251,8 +251,8 @@ def _artifact(context: NodeContext, file: NodeFile, kind: str, prefix: str) -> N
 
 def save_text(_context: NodeContext, text: str, filename_prefix: str) -> NodeResult:
     """Save a text as a file."""
-    made = NodeArtifact("text/plain", str(text).encode(), kind="files", prefix=filename_prefix)
-    return NodeResult((str(text),), (made,), {"text": (str(text),)})
+    artifact = NodeArtifact("text/plain", str(text).encode(), kind="files", prefix=filename_prefix)
+    return NodeResult((str(text),), (artifact,), {"text": (str(text),)})
 
 
 HOSTED: Mapping[str, HostedNodes] = {

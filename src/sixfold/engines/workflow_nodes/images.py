@@ -30,16 +30,16 @@ def load(_context: NodeContext, image: NodeFile) -> tuple[Frames, Mask]:
 
 def load_mask(_context: NodeContext, image: NodeFile, channel: str) -> tuple[Mask]:
     """Load one channel of an image as a mask; the alpha channel is inverted."""
-    picture, clear = values.read(_path(image))
+    pixels, transparency = values.read(_path(image))
     if channel == "alpha":
-        return (clear,)
-    return (picture[..., ("red", "green", "blue").index(channel)],)
+        return (transparency,)
+    return (pixels[..., ("red", "green", "blue").index(channel)],)
 
 
-def _path(given: Any) -> Any:
-    if not isinstance(given, NodeFile):
+def _path(file: Any) -> Any:
+    if not isinstance(file, NodeFile):
         raise UnusableInput("The file was not found.")
-    return given.path
+    return file.path
 
 
 def save(context: NodeContext, images: Any, filename_prefix: str = "ComfyUI") -> NodeResult:
@@ -75,57 +75,57 @@ def scale(
     _context: NodeContext, image: Any, upscale_method: str, width: int, height: int, crop: str
 ) -> tuple[Frames]:
     """Scale to a size; a side of 0 keeps the aspect ratio."""
-    picture = frames(image)
-    rows, columns = picture.shape[1:3]
+    pixels = frames(image)
+    rows, columns = pixels.shape[1:3]
     if width == 0 and height == 0:
-        return (picture,)
+        return (pixels,)
     width = width or max(1, round(columns * height / rows))
     height = height or max(1, round(rows * width / columns))
-    return (scaled(picture, width, height, upscale_method, crop),)
+    return (scaled(pixels, width, height, upscale_method, crop),)
 
 
 def scale_by(_context: NodeContext, image: Any, upscale_method: str, scale_by: float) -> tuple[Frames]:
     """Scale by a factor."""
-    picture = frames(image)
-    rows, columns = picture.shape[1:3]
-    return (scaled(picture, round(columns * scale_by), round(rows * scale_by), upscale_method),)
+    pixels = frames(image)
+    rows, columns = pixels.shape[1:3]
+    return (scaled(pixels, round(columns * scale_by), round(rows * scale_by), upscale_method),)
 
 
 def scale_to_pixels(
     _context: NodeContext, image: Any, upscale_method: str, megapixels: float, resolution_steps: int = 1
 ) -> tuple[Frames]:
     """Scale to a number of megapixels, keeping the aspect ratio."""
-    picture = frames(image)
-    rows, columns = picture.shape[1:3]
+    pixels = frames(image)
+    rows, columns = pixels.shape[1:3]
     by = math.sqrt(megapixels * 1024 * 1024 / (columns * rows))
     width, height = (round(side * by / resolution_steps) * resolution_steps for side in (columns, rows))
-    return (scaled(picture, width, height, upscale_method),)
+    return (scaled(pixels, width, height, upscale_method),)
 
 
 def scale_to_side(_context: NodeContext, image: Any, upscale_method: str, largest_size: int) -> tuple[Frames]:
     """Scale so that the longer side has this length."""
-    picture = frames(image)
-    rows, columns = picture.shape[1:3]
+    pixels = frames(image)
+    rows, columns = pixels.shape[1:3]
     by = largest_size / max(rows, columns)
-    return (scaled(picture, max(1, round(columns * by)), max(1, round(rows * by)), upscale_method),)
+    return (scaled(pixels, max(1, round(columns * by)), max(1, round(rows * by)), upscale_method),)
 
 
 def crop(_context: NodeContext, image: Any, width: int, height: int, x: int, y: int) -> tuple[Frames]:
     """Crop to a rectangle."""
-    picture = frames(image)
-    x, y = min(x, picture.shape[2] - 1), min(y, picture.shape[1] - 1)
-    return (picture[:, y : y + height, x : x + width],)
+    pixels = frames(image)
+    x, y = min(x, pixels.shape[2] - 1), min(y, pixels.shape[1] - 1)
+    return (pixels[:, y : y + height, x : x + width],)
 
 
 def pad(
     _context: NodeContext, image: Any, left: int, top: int, right: int, bottom: int, **more: int
 ) -> tuple[Frames, Mask]:
     """Add a gray border for outpainting, and return its mask, feathered into the image."""
-    picture, feathering = frames(image), int(more.get("feathering", 0))
-    count, rows, columns, channels = picture.shape
+    pixels, feathering = frames(image), int(more.get("feathering", 0))
+    count, rows, columns, channels = pixels.shape
     check_size(count, rows + top + bottom, columns + left + right, channels)
     grown = np.full((count, rows + top + bottom, columns + left + right, channels), 0.5, np.float32)
-    grown[:, top : top + rows, left : left + columns] = picture
+    grown[:, top : top + rows, left : left + columns] = pixels
     cover = np.ones(grown.shape[1:3], np.float32)
     inner = np.zeros((rows, columns), np.float32)
     if feathering > 0 and feathering * 2 < rows and feathering * 2 < columns:
@@ -170,9 +170,9 @@ def batch(_context: NodeContext, image1: Any, image2: Any) -> tuple[Frames]:
 
 def batch_all(_context: NodeContext, **images: Any) -> tuple[Frames]:
     """Join any number of batches."""
-    series = [frames(images[name]) for name in sorted(images)]
-    joined = series[0]
-    for each in series[1:]:
+    batches = [frames(images[name]) for name in sorted(images)]
+    joined = batches[0]
+    for each in batches[1:]:
         joined = batch(_context, joined, each)[0]
     return (joined,)
 
@@ -194,16 +194,16 @@ def _channels(image: Frames, count: int) -> Frames:
 
 def repeat(_context: NodeContext, image: Any, amount: int) -> tuple[Frames]:
     """Repeat a batch."""
-    picture = frames(image)
-    check_size(amount, *picture.shape)
-    return (np.tile(picture, (amount, 1, 1, 1)),)
+    pixels = frames(image)
+    check_size(amount, *pixels.shape)
+    return (np.tile(pixels, (amount, 1, 1, 1)),)
 
 
 def from_batch(_context: NodeContext, image: Any, batch_index: int, length: int) -> tuple[Frames]:
     """Return part of a batch."""
-    picture = frames(image)
-    first = min(len(picture) - 1, batch_index)
-    return (picture[first : first + min(len(picture) - first, length)].copy(),)
+    pixels = frames(image)
+    first = min(len(pixels) - 1, batch_index)
+    return (pixels[first : first + min(len(pixels) - first, length)].copy(),)
 
 
 def empty(
@@ -225,24 +225,24 @@ def invert(_context: NodeContext, image: Any) -> tuple[Frames]:
 
 def blur(_context: NodeContext, image: Any, blur_radius: int, sigma: float) -> tuple[Frames]:
     """Blur with a Gaussian; `sigma` is in radii."""
-    picture = frames(image)
+    pixels = frames(image)
     if blur_radius == 0:
-        return (picture,)
+        return (pixels,)
     kernel = _gaussian(blur_radius, sigma)
-    return (np.stack([_convolved(each, np.outer(kernel, kernel)) for each in picture]),)
+    return (np.stack([_convolved(each, np.outer(kernel, kernel)) for each in pixels]),)
 
 
 def sharpen(
     _context: NodeContext, image: Any, sharpen_radius: int, sigma: float, alpha: float
 ) -> tuple[Frames]:
     """Sharpen by an unsharp mask."""
-    picture = frames(image)
+    pixels = frames(image)
     if sharpen_radius == 0:
-        return (picture,)
+        return (pixels,)
     gaussian = _gaussian(sharpen_radius, sigma)
     kernel = np.outer(gaussian, gaussian) * -(alpha * 10)
     kernel[sharpen_radius, sharpen_radius] += 1 - kernel.sum()
-    return (np.clip(np.stack([_convolved(each, kernel) for each in picture]), 0, 1),)
+    return (np.clip(np.stack([_convolved(each, kernel) for each in pixels]), 0, 1),)
 
 
 def _gaussian(radius: int, sigma: float) -> Any:
@@ -251,9 +251,9 @@ def _gaussian(radius: int, sigma: float) -> Any:
     return gaussian / gaussian.sum()
 
 
-def _convolved(picture: Frames, kernel: Any) -> Frames:
+def _convolved(pixels: Frames, kernel: Any) -> Frames:
     border = cv2.BORDER_REFLECT_101
-    return cv2.filter2D(picture, cv2.CV_32F, kernel, borderType=border).reshape(picture.shape)
+    return cv2.filter2D(pixels, cv2.CV_32F, kernel, borderType=border).reshape(pixels.shape)
 
 
 def blend(
@@ -285,13 +285,13 @@ _BLENDS: Mapping[str, Callable[[Frames, Frames], Frames]] = {
 def quantize(_context: NodeContext, image: Any, colors: int, dither: str) -> tuple[Frames]:
     """Reduce to a palette."""
     method = Image.Dither.FLOYDSTEINBERG if dither == "floyd-steinberg" else Image.Dither.NONE
-    series = []
+    results = []
     for each in values.to_bytes(frames(image)[..., :3]):
-        picture = Image.fromarray(each)
-        palette = picture.quantize(colors)
-        few = picture.quantize(colors, palette=palette, dither=method)
-        series.append(np.asarray(few.convert("RGB"), np.float32) / np.float32(255))
-    return (np.stack(series),)
+        pixels = Image.fromarray(each)
+        palette = pixels.quantize(colors)
+        few = pixels.quantize(colors, palette=palette, dither=method)
+        results.append(np.asarray(few.convert("RGB"), np.float32) / np.float32(255))
+    return (np.stack(results),)
 
 
 def brightness(_context: NodeContext, images: Any, factor: float) -> tuple[Frames]:
@@ -306,12 +306,12 @@ def contrast(_context: NodeContext, images: Any, factor: float) -> tuple[Frames]
 
 def canny(_context: NodeContext, image: Any, low_threshold: float, high_threshold: float) -> tuple[Frames]:
     """Detect edges, white on black."""
-    series = []
+    results = []
     for each in values.to_bytes(frames(image)[..., :3]):
         grey = cv2.GaussianBlur(cv2.cvtColor(each, cv2.COLOR_RGB2GRAY), (5, 5), 1)
         edges = cv2.Canny(grey, low_threshold * 255, high_threshold * 255, L2gradient=True)
-        series.append(np.repeat(edges[..., None], 3, -1).astype(np.float32) / np.float32(255))
-    return (np.stack(series),)
+        results.append(np.repeat(edges[..., None], 3, -1).astype(np.float32) / np.float32(255))
+    return (np.stack(results),)
 
 
 _SHAPES = {
@@ -328,8 +328,8 @@ _SHAPES = {
 def morphology(_context: NodeContext, image: Any, operation: str, kernel_size: int) -> tuple[Frames]:
     """Apply dilation, erosion or one of their combinations."""
     kernel = np.ones((kernel_size, kernel_size), np.uint8)
-    series = [cv2.morphologyEx(each, _SHAPES[operation], kernel) for each in frames(image)]
-    return (np.stack(series),)
+    results = [cv2.morphologyEx(each, _SHAPES[operation], kernel) for each in frames(image)]
+    return (np.stack(results),)
 
 
 RUNS: Mapping[str, Run] = {

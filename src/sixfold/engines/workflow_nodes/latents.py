@@ -64,7 +64,7 @@ def recorder(spec: NodeSpec) -> Run:
 
 _TEXTS = ("text", "prompt", "text_g", "text_l", "clip_l", "clip_g", "t5xxl", "llama", "bert", "mt5xl", "tags")
 _LOADERS = ("ckpt_name", "unet_name")
-_DEFAULT_FRAMES = 81  # frames of a film whose length only the run will know
+_DEFAULT_FRAMES = 81  # of a video whose length is known only during the run
 _SAMPLERS = frozenset({"KSampler", "KSamplerAdvanced", "SamplerCustom", "SamplerCustomAdvanced"})
 _LATENT = ("latent_image", "samples", "latent", "latents", "samples1", "samples_to", "destination")
 _IMAGES = ("start_image", "image", "reference_image", "ref_image", "pixels")

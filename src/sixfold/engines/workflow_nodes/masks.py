@@ -24,9 +24,9 @@ def to_image(_context: NodeContext, mask: Any) -> tuple[Frames]:
 
 def from_image(_context: NodeContext, image: Any, channel: str) -> tuple[Mask]:
     """Return one channel of images as a mask; a missing alpha channel counts as opaque."""
-    picture, at = frames(image), _CHANNELS.index(channel)
-    whole = np.ones(picture.shape[:3], np.float32)
-    return (picture[..., at] if at < picture.shape[-1] else whole,)
+    pixels, at = frames(image), _CHANNELS.index(channel)
+    whole = np.ones(pixels.shape[:3], np.float32)
+    return (pixels[..., at] if at < pixels.shape[-1] else whole,)
 
 
 def from_color(_context: NodeContext, image: Any, color: int) -> tuple[Mask]:
@@ -59,9 +59,9 @@ def threshold(_context: NodeContext, mask: Any, value: float) -> tuple[Mask]:
 
 def feather(_context: NodeContext, mask: Any, left: int, top: int, right: int, bottom: int) -> tuple[Mask]:
     """Fade a mask at its borders."""
-    made = _mask(mask).copy()
-    rows, columns = made.shape[1:]
-    for width, length, axis, turned in (
+    result = _mask(mask).copy()
+    rows, columns = result.shape[1:]
+    for width, length, axis, reversed_ in (
         (left, columns, 2, False),
         (right, columns, 2, True),
         (top, rows, 1, False),
@@ -70,8 +70,8 @@ def feather(_context: NodeContext, mask: Any, left: int, top: int, right: int, b
         count = min(width, length)
         fade = np.ones(length, np.float32)
         fade[:count] = np.arange(1, count + 1, dtype=np.float32) / max(count, 1)
-        made *= np.expand_dims(fade[::-1] if turned else fade, tuple({0, 1, 2} - {axis}))
-    return (made,)
+        result *= np.expand_dims(fade[::-1] if reversed_ else fade, tuple({0, 1, 2} - {axis}))
+    return (result,)
 
 
 def grow(_context: NodeContext, mask: Any, expand: int, tapered_corners: bool) -> tuple[Mask]:
@@ -89,11 +89,11 @@ def combine(
     _context: NodeContext, destination: Any, source: Any, x: int, y: int, operation: str
 ) -> tuple[Mask]:
     """Combine a mask with part of another."""
-    made, overlay = _mask(destination).copy(), _mask(source)
-    part = made[:, y : y + overlay.shape[1], x : x + overlay.shape[2]]
+    result, overlay = _mask(destination).copy(), _mask(source)
+    part = result[:, y : y + overlay.shape[1], x : x + overlay.shape[2]]
     over = overlay[:, : part.shape[1], : part.shape[2]]
     part[:] = _OPERATIONS[operation](part, over)
-    return (np.clip(made, 0, 1),)
+    return (np.clip(result, 0, 1),)
 
 
 _OPERATIONS: Mapping[str, Callable[[Mask, Mask], Mask]] = {
@@ -115,16 +115,16 @@ def composite(
         above = scaled(above, below.shape[2], below.shape[1], "bilinear")
     count = len(below)
     above = _repeat(above, count)
-    cover = np.ones((count, *above.shape[1:3]), np.float32)
+    alpha_mask = np.ones((count, *above.shape[1:3]), np.float32)
     if more.get("mask") is not None:
-        cover = _scale_mask(_mask(more["mask"]), above.shape[1], above.shape[2])
-    cover = _repeat(cover, count)
+        alpha_mask = _scale_mask(_mask(more["mask"]), above.shape[1], above.shape[2])
+    alpha_mask = _repeat(alpha_mask, count)
     x, y = max(-above.shape[2], min(x, below.shape[2])), max(-above.shape[1], min(y, below.shape[1]))
     left, top = max(0, -x), max(0, -y)
     part = below[:, max(y, 0) : y + above.shape[1], max(x, 0) : x + above.shape[2]]
     height, width, channels = part.shape[1], part.shape[2], min(part.shape[-1], above.shape[-1])
     overlay = above[:, top : top + height, left : left + width, :channels]
-    weight = cover[:, top : top + height, left : left + width, None]
+    weight = alpha_mask[:, top : top + height, left : left + width, None]
     part[..., :channels] = overlay * weight + part[..., :channels] * (1 - weight)
     return (below,)
 
@@ -134,24 +134,24 @@ def _repeat(series: Frames, count: int) -> Frames:
     return series[np.arange(count) % len(series)]
 
 
-def _scale_mask(cover: Mask, rows: int, columns: int) -> Mask:
-    return scaled(cover[..., None], columns, rows, "bilinear")[..., 0]
+def _scale_mask(alpha_mask: Mask, rows: int, columns: int) -> Mask:
+    return scaled(alpha_mask[..., None], columns, rows, "bilinear")[..., 0]
 
 
 def join_alpha(_context: NodeContext, image: Any, alpha: Any) -> tuple[Frames]:
     """Add the inverted mask as an alpha channel."""
-    picture = frames(image)
-    cover = 1 - _scale_mask(_mask(alpha), picture.shape[1], picture.shape[2])
-    count = max(len(picture), len(cover))
-    rgb = _repeat(picture[..., :3], count)
-    return (np.concatenate([rgb, _repeat(cover, count)[..., None]], -1),)
+    pixels = frames(image)
+    alpha_mask = 1 - _scale_mask(_mask(alpha), pixels.shape[1], pixels.shape[2])
+    count = max(len(pixels), len(alpha_mask))
+    rgb = _repeat(pixels[..., :3], count)
+    return (np.concatenate([rgb, _repeat(alpha_mask, count)[..., None]], -1),)
 
 
 def split_alpha(_context: NodeContext, image: Any) -> tuple[Frames, Mask]:
     """Return images without their alpha channel, and its inverse as a mask."""
-    picture = frames(image)
-    cover = picture[..., 3] if picture.shape[-1] > 3 else np.ones(picture.shape[:3], np.float32)
-    return picture[..., :3], 1 - cover
+    pixels = frames(image)
+    alpha_mask = pixels[..., 3] if pixels.shape[-1] > 3 else np.ones(pixels.shape[:3], np.float32)
+    return pixels[..., :3], 1 - alpha_mask
 
 
 def preview(context: NodeContext, mask: Any) -> NodeResult:

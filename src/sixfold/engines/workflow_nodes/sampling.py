@@ -99,13 +99,13 @@ def _images(
     context: NodeContext, children: list[NodeChild], request: LatentRequest, source: Frames | None
 ) -> Frames:
     series = [scaled(_image(child), request.width, request.height, "lanczos") for child in children]
-    made = np.concatenate(series)
+    result = np.concatenate(series)
     if request.mask is not None and source is not None:
-        made = _blend(made, scaled(source[..., :3], request.width, request.height, "area"), request.mask)
+        result = _blend(result, scaled(source[..., :3], request.width, request.height, "area"), request.mask)
     if request.control is not None:
-        made = follow_lines(made, frames(request.control.image), request.control.strength)
-    context.preview(values.small_jpeg(values.to_bytes(made[:1])[0]))
-    return made
+        result = follow_lines(result, frames(request.control.image), request.control.strength)
+    context.preview(values.small_jpeg(values.to_bytes(result[:1])[0]))
+    return result
 
 
 def _image(child: NodeChild) -> Frames:
@@ -114,19 +114,19 @@ def _image(child: NodeChild) -> Frames:
     return values.read(child.files[0].path)[0]
 
 
-def _blend(made: Frames, source: Frames, mask: Any) -> Frames:
+def _blend(result: Frames, source: Frames, mask: Any) -> Frames:
     """Blend the result into the source where the mask is white."""
-    cover = scaled(values.mask(mask)[..., None], made.shape[2], made.shape[1], "bilinear")
-    return (made * cover + source * (1 - cover)).astype(np.float32)
+    cover = scaled(values.mask(mask)[..., None], result.shape[2], result.shape[1], "bilinear")
+    return (result * cover + source * (1 - cover)).astype(np.float32)
 
 
-def follow_lines(made: Frames, lines: Frames, strength: float) -> Frames:
+def follow_lines(result: Frames, lines: Frames, strength: float) -> Frames:
     """Redraw images along lines: colors are smoothed between the lines, which are drawn on top."""
-    guides = scaled(lines[..., :3], made.shape[2], made.shape[1], "bilinear", "center").mean(-1)
+    guides = scaled(lines[..., :3], result.shape[2], result.shape[1], "bilinear", "center").mean(-1)
     weight = np.float32(max(0.0, min(strength, 1.0)))
     drawn = [
         _draw(image, np.ascontiguousarray(guides[min(at, len(guides) - 1)]), weight)
-        for at, image in enumerate(made)
+        for at, image in enumerate(result)
     ]
     return np.stack(drawn).astype(np.float32)
 

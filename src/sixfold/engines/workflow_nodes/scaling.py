@@ -20,7 +20,7 @@ def scaled(image: Frames, width: int, height: int, method: str, crop: str = "dis
     if image.shape[1:3] == (height, width):
         return image
     one = _METHODS.get(method, _bilinear)
-    return np.stack([one(np.ascontiguousarray(picture), width, height) for picture in image])
+    return np.stack([one(np.ascontiguousarray(pixels), width, height) for pixels in image])
 
 
 def _crop_center(image: Frames, width: int, height: int) -> Frames:
@@ -34,16 +34,16 @@ def _crop_center(image: Frames, width: int, height: int) -> Frames:
     return image[:, y : rows - y, x : columns - x]
 
 
-def _nearest(picture: Frames, width: int, height: int) -> Frames:
-    rows, columns = picture.shape[:2]
+def _nearest(pixels: Frames, width: int, height: int) -> Frames:
+    rows, columns = pixels.shape[:2]
     across = np.minimum(((np.arange(width) + 0.5) * columns / width).astype(np.intp), columns - 1)
     down = np.minimum(((np.arange(height) + 0.5) * rows / height).astype(np.intp), rows - 1)
-    return picture[down[:, None], across]
+    return pixels[down[:, None], across]
 
 
 def _by_cv2(flag: int) -> Callable[[Frames, int, int], Frames]:
-    def resized(picture: Frames, width: int, height: int) -> Frames:
-        return cv2.resize(picture, (width, height), interpolation=flag).reshape(height, width, -1)
+    def resized(pixels: Frames, width: int, height: int) -> Frames:
+        return cv2.resize(pixels, (width, height), interpolation=flag).reshape(height, width, -1)
 
     return resized
 
@@ -51,27 +51,27 @@ def _by_cv2(flag: int) -> Callable[[Frames, int, int], Frames]:
 _bilinear = _by_cv2(cv2.INTER_LINEAR)
 
 
-def _area(picture: Frames, width: int, height: int) -> Frames:
+def _area(pixels: Frames, width: int, height: int) -> Frames:
     """Average the pixels that each new one covers (adaptive average pooling)."""
-    return _pool(_pool(picture, height, 0), width, 1)
+    return _pool(_pool(pixels, height, 0), width, 1)
 
 
-def _pool(picture: Frames, count: int, axis: int) -> Frames:
-    length = picture.shape[axis]
+def _pool(pixels: Frames, count: int, axis: int) -> Frames:
+    length = pixels.shape[axis]
     at = np.arange(count)
     begins, ends = at * length // count, -(-(at + 1) * length // count)
-    sums = np.insert(np.cumsum(picture, axis=axis, dtype=np.float64), 0, 0, axis=axis)
-    shape = [-1 if each == axis else 1 for each in range(picture.ndim)]
+    sums = np.insert(np.cumsum(pixels, axis=axis, dtype=np.float64), 0, 0, axis=axis)
+    shape = [-1 if each == axis else 1 for each in range(pixels.ndim)]
     counted = (ends - begins).reshape(shape)
     return ((np.take(sums, ends, axis) - np.take(sums, begins, axis)) / counted).astype(np.float32)
 
 
-def _lanczos(picture: Frames, width: int, height: int) -> Frames:
+def _lanczos(pixels: Frames, width: int, height: int) -> Frames:
     """Scale 8-bit values, as ComfyUI does."""
-    pixels = np.clip(picture * np.float32(255), 0, 255).astype(np.uint8)
-    mode = pixels[..., 0] if pixels.shape[-1] == 1 else pixels
-    made = Image.fromarray(mode).resize((width, height), Image.Resampling.LANCZOS)
-    return np.asarray(made, np.float32).reshape(height, width, -1) / np.float32(255)
+    bytes_ = np.clip(pixels * np.float32(255), 0, 255).astype(np.uint8)
+    image = bytes_[..., 0] if bytes_.shape[-1] == 1 else bytes_
+    resized = Image.fromarray(image).resize((width, height), Image.Resampling.LANCZOS)
+    return np.asarray(resized, np.float32).reshape(height, width, -1) / np.float32(255)
 
 
 _METHODS: dict[str, Callable[[Frames, int, int], Frames]] = {

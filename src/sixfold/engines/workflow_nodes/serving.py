@@ -87,26 +87,26 @@ class _Run:
 
     def handle(self, frame: NodeFrame) -> None:
         """Handle one frame."""
-        told = frame.told
-        match told["kind"]:
+        fields = frame.told
+        match fields["kind"]:
             case "run":
-                self._begin(told["number"], self._ran(told))
+                self._begin(fields["number"], self._run_node(fields))
             case "load":
-                self._begin(told["number"], self._loaded(frame))
+                self._begin(fields["number"], self._load_node(frame))
             case "child":
-                self._answer(told)
+                self._answer(fields)
             case "release":
-                self._session.release(told["node"])
+                self._session.release(fields["node"])
             case _:
                 pass
 
     def _begin(self, number: int, work: Any) -> None:
-        task = asyncio.create_task(self._finished(number, work))
+        task = asyncio.create_task(self._report(number, work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _finished(self, number: int, work: Any) -> None:
-        frame = NodeFrame({"kind": "done", "number": number})
+    async def _report(self, number: int, work: Any) -> None:
+        frame = Frame({"kind": "done", "number": number})
         try:
             worked: Worked = await work
             if node_frames.needs_file(worked):
@@ -118,24 +118,24 @@ class _Run:
         except BaseException as error:  # noqa: BLE001 - the outermost loop: whatever a node raises ends it
             self._send(NodeFrame({"kind": "failed", "number": number, **_failure(error)}))
 
-    async def _ran(self, told: Mapping[str, Any]) -> Worked:
-        inputs = {name: node_frames.read_value(row) for name, row in told["inputs"].items()}
+    async def _run_node(self, fields: Mapping[str, Any]) -> Worked:
+        inputs = {name: node_frames.read_value(row) for name, row in fields["inputs"].items()}
         home = GraphHome(
-            _Location(self._scratch, _Children(told["number"], self)), self._publisher(told["number"])
+            _Location(self._scratch, _Children(fields["number"], self)), self._publisher(fields["number"])
         )
-        context = RunContextNodes(told["node"], "", home)
-        work = Work(GraphNode(told["node"], _REGISTRY[told["class_type"]]), inputs, told["packs"])
+        context = RunContextNodes(fields["node"], "", home)
+        work = Work(GraphNode(fields["node"], _REGISTRY[fields["class_type"]]), inputs, fields["packs"])
         return await self._session.run(work, context)
 
-    async def _loaded(self, frame: NodeFrame) -> Worked:
-        told = frame.told
-        packed = await asyncio.to_thread(frame.take, told["packed"], self._scratch)
-        return await self._session.load(GraphNode(told["node"], _REGISTRY[told["class_type"]]), packed)
+    async def _load_node(self, frame: Frame) -> Worked:
+        fields = frame.told
+        packed = await asyncio.to_thread(frame.take, fields["packed"], self._scratch)
+        return await self._session.load(GraphNode(fields["node"], _REGISTRY[fields["class_type"]]), packed)
 
     def _publisher(self, number: int) -> Callable[[NodeEvent], None]:
         def publish(event: NodeEvent) -> None:
-            told = {"kind": "event", "number": number, "type": event.type, "data": event.data}
-            self._send(NodeFrame(told, event.binary))
+            fields = {"kind": "event", "number": number, "type": event.type, "data": event.data}
+            self._send(Frame(fields, event.binary))
 
         return publish
 
@@ -143,17 +143,17 @@ class _Run:
 
     async def child(self, number: int, model: str, inputs: Mapping[str, Any]) -> NodeChild:
         """Run a child prediction on the server and return its output."""
-        mine = len(self._children)
-        answer = self._children[mine] = asyncio.get_running_loop().create_future()
+        child_id = len(self._children)
+        answer = self._children[child_id] = asyncio.get_running_loop().create_future()
         rows = {name: node_frames.value_row(value) for name, value in inputs.items()}
-        told = {"kind": "child", "number": number, "child": mine, "model": model, "inputs": rows}
-        self._send(NodeFrame(told))
+        fields = {"kind": "child", "number": number, "child": child_id, "model": model, "inputs": rows}
+        self._send(Frame(fields))
         return await answer
 
-    def _answer(self, told: Mapping[str, Any]) -> None:
-        answer, row = self._children[told["child"]], told["given"]
+    def _answer(self, fields: Mapping[str, Any]) -> None:
+        answer, row = self._children[fields["child"]], fields["given"]
         if row is None:
-            answer.set_exception(ChildFailed(told["child"]))
+            answer.set_exception(ChildFailed(fields["child"]))
         else:
             files = tuple(map(node_frames.read_file, row["files"]))
             answer.set_result(NodeChild(files, row["data"], row["preview"]))
@@ -183,20 +183,20 @@ class _Location:
 
 def _failure(error: BaseException) -> dict[str, Any]:
     """Return the fields of a failure frame."""
-    told: dict[str, Any] = {"reason": type(error).__name__, "text": ""}
+    fields: dict[str, Any] = {"reason": type(error).__name__, "text": ""}
     match error:
         case ChildFailed():
-            return {**told, "sort": "child", "child": error.number}
+            return {**fields, "sort": "child", "child": error.number}
         case UnusableInput():
-            return {**told, "sort": "unusable", "text": str(error)}
+            return {**fields, "sort": "unusable", "text": str(error)}
         case EngineError():
-            return {**told, "sort": "engine", "text": str(error)}
+            return {**fields, "sort": "engine", "text": str(error)}
         case errors.SixfoldError():
-            return {**told, "sort": "sixfold", "text": error.message}
+            return {**fields, "sort": "sixfold", "text": error.message}
         case _ if isinstance(error, MemoryError) or getattr(error, "code", None) == _CV2_OUT_OF_MEMORY:
-            return {**told, "sort": "memory"}
+            return {**fields, "sort": "memory"}
         case _:
             detail = ""
             with contextlib.suppress(MemoryError):
                 detail = "".join(traceback.format_exception(error))[-_DETAIL_CHARACTERS:]
-            return {**told, "sort": "other", "text": detail}
+            return {**fields, "sort": "other", "text": detail}

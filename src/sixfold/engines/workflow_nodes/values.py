@@ -65,13 +65,13 @@ def mask(value: Any) -> Mask:
 def read(path: Path) -> tuple[Frames, Mask]:
     """Read an image file, and a mask that is white where the image is transparent."""
     try:
-        picture = decode.decode(path)
+        decoded = decode.decode(path)
     except decode.UnreadableImage as error:
         raise UnusableInput(str(error)) from error
-    image = picture.rgb.astype(np.float32)[None] / np.float32(255)
-    if picture.alpha is None:
+    image = decoded.rgb.astype(np.float32)[None] / np.float32(255)
+    if decoded.alpha is None:
         return image, np.zeros((1, 64, 64), np.float32)
-    return image, (1 - picture.alpha.astype(np.float32) / 255)[None]
+    return image, (1 - decoded.alpha.astype(np.float32) / 255)[None]
 
 
 def to_bytes(image: Frames) -> Pixels:
@@ -79,21 +79,21 @@ def to_bytes(image: Frames) -> Pixels:
     return np.clip(image * np.float32(255), 0, 255).astype(np.uint8)
 
 
-def png(picture: Pixels) -> bytes:
+def png(pixels: Pixels) -> bytes:
     """Encode one image as PNG; a fourth channel is its alpha."""
-    alpha = picture[..., 3] if picture.shape[-1] == 4 else None
-    return encode.encode(_rgb(picture), alpha, format="png")
+    alpha = pixels[..., 3] if pixels.shape[-1] == 4 else None
+    return encode.encode(_rgb(pixels), alpha, format="png")
 
 
-def _rgb(picture: Pixels) -> Pixels:
-    return np.repeat(picture[..., :1], 3, -1) if picture.shape[-1] < 3 else picture[..., :3]
+def _rgb(pixels: Pixels) -> Pixels:
+    return np.repeat(pixels[..., :1], 3, -1) if pixels.shape[-1] < 3 else pixels[..., :3]
 
 
 def png_artifacts(image: Any, prefix: str, *, temporary: bool = False) -> Iterator[NodeArtifact]:
     """Yield a PNG of every image."""
-    for picture in to_bytes(frames(image)):
-        info = {"width": picture.shape[1], "height": picture.shape[0]}
-        yield NodeArtifact("image/png", png(picture), prefix=prefix, temporary=temporary, info=info)
+    for pixels in to_bytes(frames(image)):
+        info = {"width": pixels.shape[1], "height": pixels.shape[0]}
+        yield NodeArtifact("image/png", png(pixels), prefix=prefix, temporary=temporary, info=info)
 
 
 def file(context: NodeContext, image: Any) -> NodeFile:
@@ -101,9 +101,9 @@ def file(context: NodeContext, image: Any) -> NodeFile:
     return context.file(png(to_bytes(frames(image)[:1])[0]), "image/png")
 
 
-def small_jpeg(picture: Pixels, side: int = 512) -> bytes:
+def small_jpeg(pixels: Pixels, side: int = 512) -> bytes:
     """Return a JPEG preview of at most `side` pixels."""
-    thumbnail = Image.fromarray(_rgb(picture))
+    thumbnail = Image.fromarray(_rgb(pixels))
     thumbnail.thumbnail((side, side))
     out = io.BytesIO()
     thumbnail.save(out, format="JPEG", quality=80)

@@ -77,8 +77,8 @@ def _copy(context: NodeContext, file: NodeFile) -> Path:
     return path
 
 
-def _output(made: NodeArtifact) -> NodeResult:
-    return NodeResult(made=(made,), ui={"animated": (True,)})
+def _output(artifact: NodeArtifact) -> NodeResult:
+    return NodeResult(made=(artifact,), ui={"animated": (True,)})
 
 
 def _encode(
@@ -97,8 +97,8 @@ def _encode(
         stereo = np.resize(sound.wave, (2, sound.wave.shape[1])) if len(sound.wave) == 1 else sound.wave[:2]
         wave = encode.AudioSource.of(stereo if sound.rate == sounds.RATE else resampled(stereo, sound.rate))
     with encode.VideoEncoder(path, (width, height), fraction, wave, kind) as video_file:
-        for at, picture in enumerate(series):
-            video_file.add(np.ascontiguousarray(values.to_bytes(picture[:height, :width, :3])))
+        for at, frame in enumerate(series):
+            video_file.add(np.ascontiguousarray(values.to_bytes(frame[:height, :width, :3])))
             context.progress(at + 1, len(series))
     seconds = round(len(series) / rate, 3)
     info = {"width": width, "height": height, "duration": seconds, "fps": float(fraction)}
@@ -136,14 +136,14 @@ def _animation(
 ) -> NodeResult:
     format_, content_type, prefix = how
     series = values.to_bytes(frames(images))
-    pictures = [Image.fromarray(picture) for picture in series]
+    frame_images = [Image.fromarray(frame) for frame in series]
     context.progress(0)
     out = io.BytesIO()
-    pictures[0].save(
+    frame_images[0].save(
         out,
         format=format_,
         save_all=True,
-        append_images=pictures[1:],
+        append_images=frame_images[1:],
         duration=int(1000 / fps),
         loop=0,
         **options,
