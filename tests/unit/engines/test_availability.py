@@ -1,4 +1,4 @@
-"""What is found on a machine decides which engines stand ready."""
+"""The statuses of engines by what is installed and configured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A ComfyUI as an engine: our inputs, through a loopback server, to pictures of the right size and kind."""
+"""The image engine on ComfyUI, against a loopback server."""
 
 from __future__ import annotations
 
@@ -39,8 +39,6 @@ SPLIT = Shelf(
 
 @dataclass
 class Beyond:
-    """What the server gives an engine."""
-
     client: httpx.AsyncClient
 
     def key(self, name: str) -> str:
@@ -51,13 +49,12 @@ class Beyond:
 
 
 def outside(client: httpx.AsyncClient) -> HostServices:
-    """The part of it that this engine uses."""
     return cast("HostServices", Beyond(client))
 
 
 @dataclass
 class Context:
-    """Notes what an engine says."""
+    """A context that records progress and log lines."""
 
     scratch: Path = Path()
     shown: list[float] = field(default_factory=list[float])
@@ -75,7 +72,7 @@ class Context:
 
 @dataclass
 class Kit:
-    """The fake, an engine at it, and what the last run said."""
+    """A fake ComfyUI, an engine that uses it, and the context of the last run."""
 
     comfy: Comfy
     engine: ComfyEngine
@@ -84,17 +81,14 @@ class Kit:
     context: Context = field(default_factory=Context)
 
     async def run(self, model: str = "ra2", files: dict[str, Path] | None = None, **inputs: Any) -> Result:
-        """Run a task with these inputs."""
         return await self.engine.run(Task("t", model, inputs, files or {}), self.context)
 
     def file(self, image: Image.Image, name: str = "source.png", **options: Any) -> dict[str, Path]:
-        """A picture as a task's source."""
         path = self.folder / name
         image.save(path, **options)
         return {"source_image_url": path}
 
     def graph(self) -> dict[str, Any]:
-        """The nodes of the last prompt, by class."""
         entry = list(self.comfy.history.values())[-1]["prompt"][2]
         return {node["class_type"]: node["inputs"] for node in entry.values()}
 
@@ -229,14 +223,14 @@ async def test_the_version_names_comfyui_and_the_models(home: Kit) -> None:
 
 
 def halves(size: tuple[int, int] = (600, 400)) -> Image.Image:
-    """Red on the left, blue on the right."""
+    """Return an image that is red on the left and blue on the right."""
     image = Image.new("RGB", size, (220, 20, 20))
     image.paste((20, 20, 220), (size[0] // 2, 0, *size))
     return image
 
 
 def sides(image: Image.Image) -> tuple[float, float]:
-    """How much redder than blue the left and the right half are."""
+    """Return the difference of red and blue in the left and the right half."""
     pixels = np.asarray(image.convert("RGB"), np.float32)
     middle = pixels.shape[1] // 2
     redder = pixels[..., 0] - pixels[..., 2]

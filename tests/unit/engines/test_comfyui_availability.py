@@ -1,4 +1,4 @@
-"""Whether a ComfyUI counts as ready: asked once for all engines, and not given up because it is busy."""
+"""The status of ComfyUI: one probe for all engines, and a busy server stays ready."""
 
 from __future__ import annotations
 

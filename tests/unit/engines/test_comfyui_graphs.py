@@ -1,4 +1,4 @@
-"""What becomes of a wish: the family of a model's file, the size, and a graph that ComfyUI accepts."""
+"""The family of a model file, the size to sample, and graphs that ComfyUI accepts."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_an_asked_size_that_the_model_knows_is_sampled_as_it_is() -> None:
 
 
 def real(path: Path) -> dict[str, Any]:
-    """A real server's schemas, as they would be if it had our files."""
+    """Return a real server's schemas with our model files."""
     schemas = json.loads(path.read_text("utf-8"))
     for (class_type, name), files in FILES.items():
         spec = schemas[class_type]["input"]["required"][name]
@@ -130,7 +130,6 @@ def real(path: Path) -> dict[str, Any]:
 
 
 def stocked(schemas: dict[str, Any], file: str = "") -> InstalledModels:
-    """What would be read of such a server, with one model alone where a file is named."""
     kept = {name: schemas[name] for name in CLASSES if name in schemas}
     whole = [
         CapabilityChoice(name, family)

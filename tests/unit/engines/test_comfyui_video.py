@@ -1,4 +1,4 @@
-"""Films through a ComfyUI: our inputs, a loopback server's pieces, and exactly the film that was asked."""
+"""The video engine on ComfyUI, against a loopback server."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SCENE = {"prompt": "waves at night", "duration": 1, "frames_per_second": 24, "wi
 
 @dataclass
 class Kit:
-    """The fake, an engine at it, and what the last run said."""
+    """A fake ComfyUI, an engine that uses it, and the context of the last run."""
 
     comfy: Comfy
     engine: ComfyVideoEngine
@@ -50,7 +50,6 @@ class Kit:
     context: Context = field(default_factory=Context)
 
     async def run(self, model: str = "video-c", picture: bool = False, **inputs: Any) -> Result:
-        """Run a task with these inputs, and with a grey picture where one is wanted."""
         files: dict[str, Path] = {}
         if picture:
             files["image_url"] = self.folder / "source.png"
@@ -59,7 +58,6 @@ class Kit:
         return await self.engine.run(Task("t", model, {**SCENE, **inputs}, files), self.context)
 
     def nodes(self, class_type: str) -> list[dict[str, Any]]:
-        """The inputs of the last prompt's nodes of a class."""
         entry = list(self.comfy.history.values())[-1]["prompt"][2]
         return [node["inputs"] for node in entry.values() if node["class_type"] == class_type]
 
@@ -71,7 +69,7 @@ async def kit(folder: Path, shelf: Shelf = WAN, **options: Any) -> AsyncIterator
 
 
 def levels(result: Result) -> list[float]:
-    """How bright each frame of the film is."""
+    """Return the brightness of each frame."""
     path = result.artifacts[0].path
     assert path is not None
     with closing(VideoReader(path)) as reel:

@@ -1,4 +1,4 @@
-"""Masks over pictures."""
+"""Masks that clients draw over images."""
 
 from __future__ import annotations
 

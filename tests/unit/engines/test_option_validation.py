@@ -1,4 +1,4 @@
-"""An engine's table in the configuration is understood before the server starts, or the start says why."""
+"""Engine options in the configuration are validated before the server starts."""
 
 from __future__ import annotations
 

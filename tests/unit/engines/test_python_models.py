@@ -1,4 +1,4 @@
-"""Typed functions as models: what their hints say, what they give, and what is wrong with a file."""
+"""Python functions as models: type hints, results and invalid files."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def paint(
 
 
 class Sink:
-    """Hears a run."""
+    """A context that records a run."""
 
     def __init__(self) -> None:
         self.fractions: list[float] = []

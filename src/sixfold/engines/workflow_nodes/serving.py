@@ -106,7 +106,7 @@ class _Run:
         task.add_done_callback(self._tasks.discard)
 
     async def _report(self, number: int, work: Any) -> None:
-        frame = Frame({"kind": "done", "number": number})
+        frame = NodeFrame({"kind": "done", "number": number})
         try:
             worked: Worked = await work
             if node_frames.needs_file(worked):
@@ -127,7 +127,7 @@ class _Run:
         work = Work(GraphNode(fields["node"], _REGISTRY[fields["class_type"]]), inputs, fields["packs"])
         return await self._session.run(work, context)
 
-    async def _load_node(self, frame: Frame) -> Worked:
+    async def _load_node(self, frame: NodeFrame) -> Worked:
         fields = frame.told
         packed = await asyncio.to_thread(frame.take, fields["packed"], self._scratch)
         return await self._session.load(GraphNode(fields["node"], _REGISTRY[fields["class_type"]]), packed)
@@ -135,7 +135,7 @@ class _Run:
     def _publisher(self, number: int) -> Callable[[NodeEvent], None]:
         def publish(event: NodeEvent) -> None:
             fields = {"kind": "event", "number": number, "type": event.type, "data": event.data}
-            self._send(Frame(fields, event.binary))
+            self._send(NodeFrame(fields, event.binary))
 
         return publish
 
@@ -147,7 +147,7 @@ class _Run:
         answer = self._children[child_id] = asyncio.get_running_loop().create_future()
         rows = {name: node_frames.value_row(value) for name, value in inputs.items()}
         fields = {"kind": "child", "number": number, "child": child_id, "model": model, "inputs": rows}
-        self._send(Frame(fields))
+        self._send(NodeFrame(fields))
         return await answer
 
     def _answer(self, fields: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Forecasts: of series whose going-on is known, of awkward ones, and how often the truth lies within."""
+"""Forecasts of series with a known continuation, edge cases, and the coverage of intervals."""
 
 from __future__ import annotations
 
@@ -17,14 +17,12 @@ from tests.unit.engines.speech.listening import Note
 
 
 def foretold(folder: Path, values: Any, horizon: int = 12, **inputs: Any) -> dict[str, Any]:
-    """The engine's answer."""
     given = list(values) if not isinstance(values, np.ndarray) else values.tolist()
     task = Task("t", "forecast", {"series": given, "horizon": horizon, "levels": [80, 95], **inputs})
     return dict(ForecastEngine().run(task, Note(folder)).data)
 
 
 def wave(count: int, period: int = 12) -> NDArray[np.float64]:
-    """One clean season after the other."""
     return 10 * np.sin(np.arange(count) * 2 * np.pi / period)
 
 

@@ -1,4 +1,4 @@
-"""Providers that run on loopback, the server's ways out to them, and a context that remembers."""
+"""Fake providers on loopback, the services of the server, and a recording context."""
 
 from __future__ import annotations
 

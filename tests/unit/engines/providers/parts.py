@@ -1,4 +1,4 @@
-"""What a remote engine is given in these tests: the server's own ways out, and a context that remembers."""
+"""Helpers for provider tests: the services of the server, tasks, images and a recording context."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LIMITS: Mapping[str, Any] = {
 
 @dataclass
 class Record:
-    """A context: what the run said, and whether it is still wanted."""
+    """A context that records progress and log lines; `wanted` is false for a canceled run."""
 
     scratch: Path
     fractions: list[float] = field(default_factory=list[float])
@@ -57,7 +57,7 @@ class Record:
 
 @asynccontextmanager
 async def outside(keys: Mapping[str, str] = KEYS, allow: str = "127.0.0.1") -> AsyncGenerator[ServerServices]:
-    """The server's ways out; results may be fetched from loopback, where the fakes keep them."""
+    """Yield the services of the server; files may be downloaded from loopback."""
     clients = HttpClients(Fetcher(AllowList.parse(allow)))
     try:
         yield ServerServices(clients, lambda name: keys.get(name, ""))
@@ -66,38 +66,33 @@ async def outside(keys: Mapping[str, str] = KEYS, allow: str = "127.0.0.1") -> A
 
 
 def task(model: str = "ra2", files: Mapping[str, Path] | None = None, **inputs: Any) -> Task:
-    """A task as the road makes it."""
     return Task("job_1", model, inputs, files or {})
 
 
 def drawing(**inputs: Any) -> Task:
-    """A picture to be drawn."""
     return task(
         **{"prompt": "a lighthouse", "width": 640, "height": 512, "seed": 7, "format": "png", **inputs}
     )
 
 
 def source(folder: Path, width: int = 300, height: int = 200, **options: Any) -> Path:
-    """A picture in a file."""
     path = folder / "source.png"
     path.write_bytes(fault_server.picture(width, height, **options))
     return path
 
 
 def opened(artifact: Artifact) -> Image.Image:
-    """An artifact's picture, decoded in full."""
     image = Image.open(io.BytesIO(artifact.data))
     image.load()
     return image
 
 
 def data_uri(content: bytes) -> str:
-    """A picture as text."""
     return f"data:image/png;base64,{base64.b64encode(content).decode()}"
 
 
 def noise(width: int, height: int) -> bytes:
-    """A picture that no encoder makes small."""
+    """Return a PNG of random pixels, which does not compress."""
     pixels = np.random.default_rng(5).integers(0, 256, (height, width, 3), dtype=np.uint8)
     out = io.BytesIO()
     Image.fromarray(pixels).save(out, "PNG")

@@ -1,4 +1,4 @@
-"""fal's film model against a loopback queue: what it is asked, what comes back, and what is refused."""
+"""fal's video model against a loopback queue: its requests, results and refusals."""
 
 from __future__ import annotations
 

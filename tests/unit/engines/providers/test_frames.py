@@ -1,4 +1,4 @@
-"""Pictures on their way out and back: exact sizes, stripped files, nothing damaged let through."""
+"""Images for and from providers: exact sizes, no metadata, no damaged files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""fal's and Replicate's speech against loopback servers: what is asked, what is heard, what is refused."""
+"""fal's and Replicate's speech models against loopback servers: requests, results and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replicate's film models against loopback predictions: what they are asked, and what comes of the answer."""
+"""Replicate's video models against loopback predictions: requests and results."""
 
 from __future__ import annotations
 

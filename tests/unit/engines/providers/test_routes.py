@@ -1,4 +1,4 @@
-"""The table of routes: whole, priced, dated; sizes that can be made; several calls for many pictures."""
+"""The model table: complete rows with dated prices, supported sizes, several calls for many images."""
 
 from __future__ import annotations
 

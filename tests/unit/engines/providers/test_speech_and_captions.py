@@ -1,4 +1,4 @@
-"""Voices, transcripts and captions of a provider, against a loopback server that speaks its protocol."""
+"""Speech, transcription and captions of a provider against a loopback server."""
 
 from __future__ import annotations
 
@@ -43,13 +43,11 @@ def listener(openai: fakes.OpenAI, outside: ServerServices, **options: Any) -> O
 
 
 def seconds(path: Path) -> float:
-    """How long a file of sound is, by its decoded samples."""
     with av.open(str(path), "r") as container:
         return sum(frame.samples / frame.sample_rate for frame in container.decode(audio=0))
 
 
 def heard(folder: Path) -> dict[str, Path]:
-    """A recording of a second."""
     path = folder / "said.wav"
     path.write_bytes(fault_server.tone(1.0))
     return {"audio_url": path}

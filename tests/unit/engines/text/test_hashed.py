@@ -1,4 +1,4 @@
-"""Vectors without a model: near is what is written alike; with one, the engine passes its vectors on."""
+"""Embeddings without a model: similar spelling is near; and the engine of MiniLM."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from tests.unit.engines.speech.listening import Note
 
 
 def vectors(folder: Path, *texts: str, **inputs: Any) -> NDArray[np.float64]:
-    """The engine's vectors."""
     task = Task("t", "embeddings", {"texts": list(texts), "normalize": True, **inputs})
     return np.array(HashedEngine().run(task, Note(folder)).data["embeddings"])
 

@@ -28,7 +28,7 @@ Weights = dict[str, NDArray[np.float32]]
 
 
 def random_weights(seed: int = 3) -> Weights:
-    """The tensors of a small BERT of six layers and twelve heads."""
+    """Return the tensors of a small BERT with six layers and twelve heads."""
     draw = np.random.default_rng(seed)
     made: Weights = {}
 
@@ -55,7 +55,7 @@ def random_weights(seed: int = 3) -> Weights:
 
 
 def write(folder: Path, weights: Weights) -> None:
-    """The two files, as Hugging Face writes them."""
+    """Write the two files in Hugging Face's format."""
     head, data = {"__metadata__": {"format": "pt"}}, b""
     table: dict[str, object] = dict(head)
     for name, values in weights.items():
@@ -93,7 +93,7 @@ def write(folder: Path, weights: Weights) -> None:
 
 
 def defined(weights: Weights, ids: Sequence[int]) -> NDArray[np.float64]:
-    """BERT as its paper has it, one text, 64-bit floats, nothing clever."""
+    """Run BERT as in its paper, for one text in 64-bit floats."""
     w = {name: values.astype(np.float64) for name, values in weights.items()}
 
     def dense(x: NDArray[np.float64], name: str) -> NDArray[np.float64]:

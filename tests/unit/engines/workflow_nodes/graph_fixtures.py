@@ -1,4 +1,4 @@
-"""A place where graphs run: real engines as children, files in a folder, a cache in memory."""
+"""An environment for graph runs: real engines as children, files in a folder, a cache in memory."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ Graph = dict[str, dict[str, Any]]
 
 
 class Quiet:
-    """An engine's context that listens to nothing."""
+    """A context that ignores progress and log lines."""
 
     def __init__(self, scratch: Path) -> None:
         self.scratch = scratch
 
     def progress(self, fraction: float) -> None:
-        """Nobody asks."""
+        """Ignore the progress."""
 
     def log(self, line: str) -> None:
-        """Nobody reads."""
+        """Ignore the line."""
 
 
 class Children:
-    """Models in this process: the engine of each run, or what a test says that it gives."""
+    """Child predictions in this process, run by the real engine or answered by the test."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -54,7 +54,6 @@ class Children:
     async def run(
         self, node_key: str, model: str, inputs: Mapping[str, Any], progress: Callable[[float], None]
     ) -> NodeChild:
-        """A child's files, as the model's real engine makes them."""
         self.asked.append((model, inputs))
         if model in self.given:
             return self.given[model](inputs)
@@ -73,7 +72,6 @@ class Children:
         return self.file(data, artifact.content_type)
 
     def file(self, data: bytes, content_type: str) -> NodeFile:
-        """Bytes as a file."""
         digest = blake3.blake3(data).hexdigest()
         path = self._folder / digest
         path.write_bytes(data)
@@ -81,13 +79,12 @@ class Children:
 
 
 class Inputs:
-    """Input files by name, in a folder."""
+    """Input files by name."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     async def find(self, name: str, kind: str) -> NodeFile:
-        """The file of that name."""
         path = self._folder / name.removeprefix("input/")
         if not path.exists():
             raise NotFound(f"There is no {kind} {name}")
@@ -97,13 +94,12 @@ class Inputs:
 
 
 class Shelf:
-    """Keeps what nodes made, in order."""
+    """Records the artifacts of nodes in order."""
 
     def __init__(self) -> None:
         self.made: list[tuple[str, NodeArtifact, bytes]] = []
 
     async def keep(self, node_id: str, made: NodeArtifact, *, preview: bool) -> Mapping[str, Any]:
-        """Take the bytes."""
         data = made.path.read_bytes() if made.path else made.data
         self.made.append((node_id, made, data))
         kind = "temp" if made.temporary else "output"
@@ -111,19 +107,17 @@ class Shelf:
 
 
 class Cache(dict[str, StoredOutput]):
-    """Outcomes in memory."""
+    """A node output cache in memory."""
 
     async def find(self, keys: Sequence[str]) -> Mapping[str, StoredOutput]:
-        """What is known."""
         return {key: self[key] for key in keys if key in self}
 
     async def keep(self, entries: Mapping[str, StoredOutput]) -> None:
-        """Keep it."""
         self.update(entries)
 
 
 class Ground:
-    """One account's graphs; `workers` run their nodes in processes."""
+    """Runs graphs; with `workers`, nodes run in processes."""
 
     def __init__(self, folder: Path, workers: NodeWorkers | None = None) -> None:
         self.folder = folder
@@ -137,19 +131,18 @@ class Ground:
 
     @property
     def place(self) -> RunLocation:
-        """Where runs take place."""
         scratch, files = self.folder / "scratch", Inputs(self.folder / "input")
         place = RunLocation(self.children, files, self.shelf, NodeValuePacker(scratch), scratch, self.cache)
         workers = self.workers
         return place if workers is None else replace(place, open_session=lambda: workers.open(scratch))
 
     async def run(self, graph: Graph) -> GraphEnded:
-        """Check a graph and run it."""
+        """Validate a graph and run it."""
         verdict = validate.validate(graph, registry.registry())
         assert verdict.valid, verdict.errors
         self.events.clear()
         return await execute.execute(verdict, self.place, self.events.append)
 
     def kinds(self) -> list[str]:
-        """The events of the last run by name, progress left out."""
+        """Return the events of the last run without progress."""
         return [event.type for event in self.events if event.type not in ("progress", "preview")]

@@ -1,4 +1,4 @@
-"""Whole graphs run here: a sampler's term is one order for the platform's own models."""
+"""Complete graphs: a sampler's term becomes one child request."""
 
 from __future__ import annotations
 

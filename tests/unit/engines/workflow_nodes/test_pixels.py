@@ -1,4 +1,4 @@
-"""Nodes on pictures, masks and sound give what ComfyUI gives, by its formulas written out."""
+"""Image, mask and audio nodes give ComfyUI's results, by its formulas."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def picture(rows: int = 6, columns: int = 9, count: int = 1, channels: int = 3) 
 
 
 def cubic(distance: float) -> float:
-    """The kernel of a bicubic with a = -0.75."""
+    """Return the bicubic kernel for a = -0.75."""
     a, x = -0.75, abs(distance)
     if x <= 1:
         return (a + 2) * x**3 - (a + 3) * x**2 + 1
@@ -41,7 +41,7 @@ def cubic(distance: float) -> float:
 
 
 def interpolated(line: Any, to: int, method: str) -> Any:
-    """One line of pixels at another length, pixel by pixel."""
+    """Resample one line of pixels, pixel by pixel."""
     length = len(line)
     made = []
     for at in range(to):
