@@ -1,11 +1,11 @@
 """Models as Python functions: `@sixfold.model` on a function of a file makes it a model.
 
-import sixfold
-from typing import Annotated
+    import sixfold
+    from typing import Annotated
 
-@sixfold.model
-def greet(name: str, times: Annotated[int, sixfold.Range(1, 9)] = 1) -> str:
-return ", ".join([f"hello {name}"] * times)
+    @sixfold.model
+    def greet(name: str, times: Annotated[int, sixfold.Range(1, 9)] = 1) -> str:
+        return ", ".join([f"hello {name}"] * times)
 
 The type hints define inputs and outputs; the function can still be called as usual.
 """

@@ -128,9 +128,9 @@ def build(
     graphs = app_graphs.build(settings, database, media, signer, predictions, comfyui)
     gateway = chat_bootstrap.build(settings, database, media)
     availability.status_sources |= {"relay": gateway.standing, "relay-vision": gateway.vision_standing}
-    outside = _server_outside(settings, clients, database, predictions, graphs, gateway)
-    outside.comfyui = address
-    drivers = app_drivers.build(settings, failpoints, outside, templates)
+    services = _server_services(settings, clients, database, predictions, graphs, gateway)
+    services.comfyui = address
+    drivers = app_drivers.build(settings, failpoints, services, templates)
     drivers.register_probes(availability)
     finisher = RunFinisher(database, media, signer, settings.max_attempts, failpoints)
     scheduler = Scheduler(database, drivers.driver, models.engines(), finisher, bus, drivers.policy)
@@ -184,7 +184,7 @@ def _admission(settings: Settings, terms: SelectionPolicy) -> prediction_request
     )
 
 
-def _server_outside(
+def _server_services(
     settings: Settings,
     clients: HttpClients,
     database: Database,

@@ -69,7 +69,7 @@ class WorkerDrivers:
 
 
 def build(
-    settings: Settings, failpoints: Failpoints, outside: ServerServices, templates: Templates
+    settings: Settings, failpoints: Failpoints, services: ServerServices, templates: Templates
 ) -> WorkerDrivers:
     """Return the drivers of these settings; workers for remote engines are coroutines of the server."""
     images = _container_driver(settings, failpoints)
@@ -81,9 +81,9 @@ def build(
     ]
     if settings.driver != "inline":
         nodes = _node_workers(settings, local)
-        outside.nodes = nodes.open
+        services.nodes = nodes.open
         others.insert(0, nodes)
-    kinds = DriverSet(local, RemoteDriver(outside, failpoints=failpoints.engines), *others)
+    kinds = DriverSet(local, RemoteDriver(services, failpoints=failpoints.engines), *others)
     return WorkerDrivers(images, kinds, policy(settings, templates))
 
 
@@ -140,13 +140,13 @@ def _ray_driver(settings: Settings, failpoints: Failpoints, templates: Templates
         module = importlib.import_module("sixfold.drivers.ray")
     except ModuleNotFoundError as error:
         raise InvalidSetting("SIXFOLD_DRIVER=ray needs the extra: pip install 'sixfold[ray]'") from error
-    made: Driver = module.RayDriver(
+    driver: Driver = module.RayDriver(
         settings.ray_address,
         namespace=_namespace(settings),
         hardware={kind.id: kind.vram_gb for kind in templates.hardware.kinds()},
         failpoints=failpoints.engines,
     )
-    return made
+    return driver
 
 
 def _namespace(settings: Settings) -> str:

@@ -90,7 +90,7 @@ def read(path: Path, data_dir: Path) -> FileProvenance:
         raise CommandError(f"The manifest of {path} cannot be read: {error}") from error
     verdict: Verdict = "invalid"
     if signed.intact:
-        verdict = "ours" if signed.ours else "foreign"
+        verdict = "ours" if signed.trusted else "foreign"
     return FileProvenance(data, text, signed.manifest, verdict, signed.signed_by)
 
 

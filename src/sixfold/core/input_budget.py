@@ -12,13 +12,13 @@ from sixfold import errors
 class Limit(NamedTuple):
     """Maximum of a quantity; the message contains `{}` or `{:,}` for it."""
 
-    most: int
+    maximum: int
     message: str
     error: Callable[[str], Exception] = errors.InputTooLarge
 
     def exceeded(self) -> Exception:
         """Return the error for input that exceeds this limit."""
-        return self.error(self.message.format(self.most))
+        return self.error(self.message.format(self.maximum))
 
 
 class InputBudget:
@@ -33,21 +33,21 @@ class InputBudget:
         self._limits = limits
         self._spent = dict.fromkeys(limits, 0)
         self._time = cpu_ms
-        self._deadline = time.thread_time() + cpu_ms.most / 1000 if cpu_ms is not None else 0.0
+        self._deadline = time.thread_time() + cpu_ms.maximum / 1000 if cpu_ms is not None else 0.0
 
     def spend(self, **amounts: int) -> None:
         """Add amounts about to be allocated; raises the error of the first limit that is exceeded."""
         for name, amount in amounts.items():
             self._spent[name] += amount
             limit = self._limits[name]
-            if self._spent[name] > limit.most:
+            if self._spent[name] > limit.maximum:
                 raise limit.exceeded()
 
     def check(self, **amounts: int) -> None:
         """Compare amounts with their limits without adding them, as for a nesting level."""
         for name, amount in amounts.items():
             limit = self._limits[name]
-            if amount > limit.most:
+            if amount > limit.maximum:
                 raise limit.exceeded()
 
     def check_time(self) -> None:

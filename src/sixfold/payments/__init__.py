@@ -1,1 +1,1 @@
-"""Money from outside: what payment processors and chains say, in their own protocols."""
+"""Clients of payment processors and token chains."""

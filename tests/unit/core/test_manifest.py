@@ -38,7 +38,7 @@ json_values = st.recursive(
 
 def test_a_signed_manifest_reads_back_as_ours_and_equal() -> None:
     signed = SIGNER.read(SIGNER.sign(MANIFEST))
-    assert signed == signing.Signed(MANIFEST, SIGNER.key, intact=True, ours=True)
+    assert signed == signing.Signed(MANIFEST, SIGNER.key, intact=True, trusted=True)
     assert signed.valid
     assert signed.manifest.software == f"sixfold {__version__}"
 
@@ -100,7 +100,7 @@ def test_a_repeated_name_and_a_padded_signature_are_invalid() -> None:
 
 def test_a_foreign_manifest_is_intact_but_not_ours() -> None:
     signed = SIGNER.read(FOREIGN.sign(MANIFEST))
-    assert (signed.intact, signed.ours, signed.valid) == (True, False, False)
+    assert (signed.intact, signed.trusted, signed.valid) == (True, False, False)
     assert signed.signed_by == FOREIGN.key
     assert signed.manifest == MANIFEST
 

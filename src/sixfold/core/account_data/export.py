@@ -40,7 +40,7 @@ from sixfold.core.memory.models import Caller
 # Ledger entries of one read.
 _ROWS = 200
 # Rows of other tables in one read, which is reduced if rows are large.
-_MOST_ROWS, _FIRST_ROWS = 32, 8
+_MAX_ROWS, _FIRST_ROWS = 32, 8
 # Target size of one read.
 _READ_BYTES = 2**20
 _TABLES = {
@@ -56,15 +56,15 @@ _TABLES = {
 }
 _MONEY = {"amount", "cost"}
 _JSON = {"inputs", "input", "output", "tags", "document", "scope", "request", "response"}
-_HIDDEN = {"blob"}
+_EXCLUDED_FIELDS = {"blob"}
 _FILE_MODE = 0o100644 << 16
-_README = """Everything that this Sixfold server keeps of you.
+_README = """All data of your account on this Sixfold server.
 
 account.json       your account; keys, passkeys, sessions and identities, without their secrets
 *.jsonl            one JSON object per line; money in USD, times in UTC
 media/             your files, under the names that media.jsonl and predictions.jsonl use
 memory/            your pages; `sixfold memory import FOLDER` reads them
-missing.txt        files that the store no longer had, if there were any
+missing.txt        files whose content was no longer stored, if any
 """
 
 
@@ -76,20 +76,20 @@ class AccountExport:
         self._date = datetime.fromtimestamp(moment / SECOND_US, UTC).timetuple()[:6]
         self._zip = zipfile.ZipFile(cast("IO[bytes]", self._sink), "w", zipfile.ZIP_DEFLATED)
 
-    def taken(self) -> bytes:
+    def read_written(self) -> bytes:
         """Return the bytes written since the last call."""
         return self._sink.taken()
 
-    def member(self, path: str, *, plain: bool = False) -> IO[bytes]:
-        """Open a file in the zip for writing; with `plain`, without compression, as for images and videos."""
+    def open_file(self, path: str, *, compressed: bool = True) -> IO[bytes]:
+        """Open a file in the zip for writing; images and videos need no compression."""
         info = zipfile.ZipInfo(path, self._date)
-        info.compress_type = zipfile.ZIP_STORED if plain else zipfile.ZIP_DEFLATED
+        info.compress_type = zipfile.ZIP_DEFLATED if compressed else zipfile.ZIP_STORED
         info.external_attr = _FILE_MODE
         return self._zip.open(info, "w", force_zip64=True)
 
-    def put(self, path: str, data: bytes) -> None:
+    def write_file(self, path: str, data: bytes) -> None:
         """Write a small file."""
-        with self.member(path) as file:
+        with self.open_file(path) as file:
             file.write(data)
 
     def close(self) -> None:
@@ -100,52 +100,52 @@ class AccountExport:
 async def export_account(database: Database, blobs: BlobStore, account_id: str) -> AsyncIterator[bytes]:
     """Yield the zip in pieces, after recording the export in the audit log."""
     await database.write(audit_log.note(account_id, "account.export"))
-    pack = AccountExport(await database.read(now()))
+    archive = AccountExport(await database.read(now()))
     account = await database.read(_account(account_id))
-    await asyncio.to_thread(pack.put, "README.txt", _README.encode())
-    await asyncio.to_thread(pack.put, "account.json", _json(account, indent=2))
-    yield pack.taken()
-    async for piece in _ledger(database, account_id, pack):
+    await asyncio.to_thread(archive.write_file, "README.txt", _README.encode())
+    await asyncio.to_thread(archive.write_file, "account.json", _json(account, indent=2))
+    yield archive.read_written()
+    async for piece in _ledger(database, account_id, archive):
         yield piece
     for name, query in _TABLES.items():
-        async for piece in _table(database, account_id, pack, name, query):
+        async for piece in _table(database, account_id, archive, name, query):
             yield piece
-    async for piece in _files(database, blobs, account_id, pack):
+    async for piece in _files(database, blobs, account_id, archive):
         yield piece
-    async for piece in _pages(database, account_id, pack):
+    async for piece in _pages(database, account_id, archive):
         yield piece
-    await asyncio.to_thread(pack.close)
-    yield pack.taken()
+    await asyncio.to_thread(archive.close)
+    yield archive.read_written()
 
 
-async def _ledger(database: Database, account_id: str, pack: AccountExport) -> AsyncIterator[bytes]:
+async def _ledger(database: Database, account_id: str, archive: AccountExport) -> AsyncIterator[bytes]:
     cursor: str | None = ""
-    with closing(pack.member("ledger.jsonl")) as file:
+    with closing(archive.open_file("ledger.jsonl")) as file:
         while cursor is not None:
-            found = await database.read(ledger_queries.page(account_id, _ROWS, cursor))
-            cursor = found.next_cursor
-            await asyncio.to_thread(_write_lines, file, found.entries)
-            yield pack.taken()
-    yield pack.taken()
+            page = await database.read(ledger_queries.page(account_id, _ROWS, cursor))
+            cursor = page.next_cursor
+            await asyncio.to_thread(_write_lines, file, page.entries)
+            yield archive.read_written()
+    yield archive.read_written()
 
 
 async def _table(
-    database: Database, account_id: str, pack: AccountExport, name: str, query: str
+    database: Database, account_id: str, archive: AccountExport, name: str, query: str
 ) -> AsyncIterator[bytes]:
-    with closing(pack.member(f"{name}.jsonl")) as file:
+    with closing(archive.open_file(f"{name}.jsonl")) as file:
         async for rows in _batches(database, account_id, query):
             await asyncio.to_thread(_write_lines, file, rows)
-            yield pack.taken()
-    yield pack.taken()
+            yield archive.read_written()
+    yield archive.read_written()
 
 
 def _write_lines(file: IO[bytes], rows: Iterable[Row]) -> None:
     for row in rows:
-        file.write(_json(_shown(row)) + b"\n")
+        file.write(_json(_export_row(row)) + b"\n")
 
 
 async def _files(
-    database: Database, blobs: BlobStore, account_id: str, pack: AccountExport
+    database: Database, blobs: BlobStore, account_id: str, archive: AccountExport
 ) -> AsyncIterator[bytes]:
     missing: list[str] = []
     async for rows in _batches(database, account_id, "export_media"):
@@ -153,30 +153,30 @@ async def _files(
             if await blobs.stat(row["blob"]) is None:
                 missing.append(str(row["id"]))
                 continue
-            with closing(pack.member(f"media/{row['id']}", plain=True)) as file:
+            with closing(archive.open_file(f"media/{row['id']}", compressed=False)) as file:
                 async for piece in blobs.stream(row["blob"]):
                     file.write(piece)
-                    yield pack.taken()
-            yield pack.taken()
+                    yield archive.read_written()
+            yield archive.read_written()
     if missing:
-        await asyncio.to_thread(pack.put, "missing.txt", "\n".join([*missing, ""]).encode())
+        await asyncio.to_thread(archive.write_file, "missing.txt", "\n".join([*missing, ""]).encode())
 
 
-async def _pages(database: Database, account_id: str, pack: AccountExport) -> AsyncIterator[bytes]:
+async def _pages(database: Database, account_id: str, archive: AccountExport) -> AsyncIterator[bytes]:
     caller, paths, after = Caller(account_id, ""), import_export_files.ImportPaths(), ""
     while batch := await database.read(import_export_files.exported(caller, after)):
         after = batch[-1].page.slug
-        await asyncio.to_thread(_write_pages, pack, paths, batch)
-        yield pack.taken()
+        await asyncio.to_thread(_write_pages, archive, paths, batch)
+        yield archive.read_written()
 
 
 def _write_pages(
-    pack: AccountExport,
+    archive: AccountExport,
     paths: import_export_files.ImportPaths,
     batch: Sequence[import_export_files.ExportedPage],
 ) -> None:
     for exported in batch:
-        pack.put(f"memory/{paths.of(exported.page)}", exported.text().encode())
+        archive.write_file(f"memory/{paths.of(exported.page)}", exported.text().encode())
 
 
 async def _batches(database: Database, account_id: str, query: str) -> AsyncIterator[tuple[Row, ...]]:
@@ -192,45 +192,45 @@ async def _batches(database: Database, account_id: str, query: str) -> AsyncIter
         size = sum(
             len(value) for row in rows for value in dict(row).values() if isinstance(value, str | bytes)
         )
-        limit = max(1, min(_MOST_ROWS, 2 * limit, limit * _READ_BYTES // max(1, size)))
+        limit = max(1, min(_MAX_ROWS, 2 * limit, limit * _READ_BYTES // max(1, size)))
 
 
 def _account(account_id: str) -> Transaction[Mapping[str, Any]]:
     account = yield from accounts.by_id(account_id)
-    own = yield from keys.of_account(account_id)
-    devices = yield from passkeys.of_account(account_id)
-    visits = yield from login_sessions.of_account(account_id, "")
-    linked = yield from oidc_identities.of_account(account_id)
+    api_keys = yield from keys.of_account(account_id)
+    own_passkeys = yield from passkeys.of_account(account_id)
+    sessions = yield from login_sessions.of_account(account_id, "")
+    identities = yield from oidc_identities.of_account(account_id)
     return {
         "account_id": account.id,
         "email": account.email,
         "plan": account.plan,
         "balance_usd": money.format_usd(account.posted),
         "held_usd": money.format_usd(account.held),
-        "keys": [_shown(row) for row in own],
-        "passkeys": [_shown(row, "credential") for row in devices],
-        "sessions": [_shown(row, "this") for row in visits],
-        "identities": [_shown(row) for row in linked],
+        "keys": [_export_row(row) for row in api_keys],
+        "passkeys": [_export_row(row, "credential") for row in own_passkeys],
+        "sessions": [_export_row(row, "this") for row in sessions],
+        "identities": [_export_row(row) for row in identities],
     }
 
 
-def _shown(row: Row, *hidden: str) -> Mapping[str, Any]:
+def _export_row(row: Row, *excluded: str) -> Mapping[str, Any]:
     """Return a row for export: money in USD, times in UTC, stored JSON as JSON."""
-    shown: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for name, value in dict(row).items():
-        if name in _HIDDEN or name in hidden:
+        if name in _EXCLUDED_FIELDS or name in excluded:
             continue
         if name == "charge":
-            shown[name] = charges.to_json(charges.decode(value))
+            result[name] = charges.to_json(charges.decode(value))
         elif value is not None and name in _MONEY:
-            shown[f"{name}_usd"] = money.format_usd(value)
+            result[f"{name}_usd"] = money.format_usd(value)
         elif name.endswith("_at"):
-            shown[name] = rfc3339(value)
+            result[name] = rfc3339(value)
         elif isinstance(value, str) and name in _JSON:
-            shown[name] = _raw(value)
+            result[name] = _raw(value)
         else:
-            shown[name] = value
-    return shown
+            result[name] = value
+    return result
 
 
 def _raw(text: str) -> Any:

@@ -164,11 +164,11 @@ class OwnRates:
 class SharedRates:
     """Rate limits in the database, by its clock, shared by all servers.
 
-    Requests of a key that arrive while its last ones are being counted share one transaction. A busy key is
-    counted ahead: its server leases what the key uses in `_LEASE_SECONDS`, at most `1 / _LEASE_PARTS` of a
-    minute, and returns what is left of it after twice that time. So the servers together never let more
-    through than the limit, and refuse at most that much of it too early; limits below `_LEASED_FROM` a minute
-    are never leased and stay exact.
+    Requests of a key that arrive while earlier ones are being counted share one transaction. For a busy key,
+    a server leases cost in advance: as much as the key uses in `_LEASE_SECONDS`, at most `1 / _LEASE_PARTS`
+    of a minute. It returns the unused rest after twice that time. So all servers together never exceed the
+    limit, and refuse at most the leased share too early. Limits below `_LEASED_FROM` per minute are not
+    leased and remain exact.
     """
 
     def __init__(self, database: Database, kind: str) -> None:
@@ -206,7 +206,8 @@ class SharedRates:
     def _end(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # raised by the waiters already
+            # Marks the exception as retrieved; the waiters have raised it.
+            task.exception()
 
     async def _count_waiters(self, key: str, lease: _RateLease) -> None:
         while lease.waiters:
@@ -238,13 +239,15 @@ class SharedRates:
     async def _return(self, key: str, cost: int) -> None:
         try:
             await self._database.write(_return(key, self._kind, cost), durable=False)
-        except errors.StoreFailed as error:  # the limit stays lower until it is earned
+        except errors.StoreFailed as error:
+            # The limit remains lower until the leased cost has been earned.
             _LOG.warning("an unused share of a rate limit was not returned", extra={"reason": str(error)})
 
 
 class _RateWaiter(NamedTuple):
     share: _RateShare
-    required: bool  # counted even where the limit is exceeded
+    # Counted even if the limit is exceeded.
+    required: bool
     counted: asyncio.Future[None]
 
     def end(self, error: Exception | None) -> None:
@@ -258,7 +261,7 @@ class _RateWaiter(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _RateLease:
-    """Rate of a key that one server has counted ahead, as a cost in µs."""
+    """Cost in µs that one server has counted in advance for a key."""
 
     balance: int = 0
     used: int = 0
@@ -267,7 +270,7 @@ class _RateLease:
     waiters: list[_RateWaiter] = field(default_factory=list[_RateWaiter])
 
     def take(self, cost: int) -> bool:
-        """Use `cost` of the balance; False where it is lower, or where others wait for it."""
+        """Use `cost` of the balance; returns False if it is too low or others are waiting for it."""
         if self.waiters or cost > self.balance:
             return False
         self.balance -= cost
@@ -275,7 +278,7 @@ class _RateLease:
         return True
 
     def demand(self, waiters: Sequence[_RateWaiter]) -> int:
-        """Return the cost to count ahead: what the key used of late, projected over the life of a lease."""
+        """Return the cost to count in advance: recent use of the key projected over the life of a lease."""
         moment = time.monotonic()
         elapsed, used = moment - self.renewed_at, self.used
         self.renewed_at, self.used = moment, sum(waiter.share.cost for waiter in waiters)
@@ -286,7 +289,7 @@ class _RateLease:
 
 
 class _RateCount(NamedTuple):
-    """The result of counting: the cost that was leased, and an error for each waiter that was refused."""
+    """Result of counting: the leased cost, and an error or None for each waiter."""
 
     leased: int
     refusals: list[errors.TooManyRequests | None]
@@ -326,7 +329,7 @@ def _step(per_minute: int) -> int:
 
 
 def _count(key: str, kind: str, waiters: Sequence[_RateWaiter], ahead: int) -> Transaction[_RateCount]:
-    """Count all waiters at once and `ahead` more; where that exceeds the limit, as many as fit, in order."""
+    """Count all waiters and `ahead` more; if that exceeds the limit, only the first waiters that fit."""
     params = {"key_id": key, "kind": kind}
     added = sum(waiter.share.cost for waiter in waiters if waiter.required)
     if added:
@@ -338,7 +341,8 @@ def _count(key: str, kind: str, waiters: Sequence[_RateWaiter], ahead: int) -> T
     for leased in (ahead, 0) if ahead else (0,):
         if (yield Query("key_rate_spend", {**params, "cost": cost + leased, "most": most})):
             return _RateCount(leased, [None] * len(waiters))
-    while True:  # until no other server has counted between the read and the write
+    # Repeat until no other server counts between the read and the write.
+    while True:
         row = yield from one("key_rate_ahead", **params)
         fits, refusals = _fitting(waiters, 0 if row is None else int(row["ahead"]))
         if not fits or (yield Query("key_rate_spend", {**params, "cost": fits, "most": most})):
@@ -346,7 +350,7 @@ def _count(key: str, kind: str, waiters: Sequence[_RateWaiter], ahead: int) -> T
 
 
 def _fitting(waiters: Sequence[_RateWaiter], ahead: int) -> tuple[int, list[errors.TooManyRequests | None]]:
-    """Return the cost of the waiters that fit, in order, and an error for each that does not."""
+    """Return the cost of the first waiters that fit, and an error or None for each waiter."""
     fits, refusals = 0, list[errors.TooManyRequests | None]()
     for waiter in waiters:
         is_over = not waiter.required and ahead + fits + waiter.share.cost > waiter.share.max_ahead

@@ -1,4 +1,4 @@
-"""Lineage of outputs: their sources, what was made from them, and the inputs that reproduce them."""
+"""Lineage of outputs: their sources, what was derived from them, and the inputs that reproduce them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DRAWN = ("seed", "variant")
 
 @dataclass(frozen=True, slots=True)
 class LineageSource:
-    """A media input: its file name if it still exists, and the prediction that made it, if any."""
+    """A media input: its file name if it still exists, and the prediction that derived it, if any."""
 
     input: str
     name: str | None
@@ -36,11 +36,11 @@ class Lineage:
 
     sources: tuple[LineageSource, ...]
     parts: tuple[Prediction, ...]
-    made: tuple[Prediction, ...]
+    derived: tuple[Prediction, ...]
     same: tuple[tuple[Prediction, bool], ...]
 
     def __bool__(self) -> bool:
-        return bool(self.sources or self.parts or self.made or self.same)
+        return bool(self.sources or self.parts or self.derived or self.same)
 
 
 def get(prediction: Prediction) -> Transaction[Lineage]:
@@ -49,20 +49,20 @@ def get(prediction: Prediction) -> Transaction[Lineage]:
     for name, blob in sorted(prediction.task.files.items()):
         row = yield from _source_row(prediction, blob)
         sources.append(_source(name, row))
-    made: dict[str, Prediction] = {}
+    derived: dict[str, Prediction] = {}
     for blob in _blobs(prediction):
         rows = yield Query(
             "lineage_made",
             {"account_id": prediction.account_id, "after": prediction.id, "blob": blob, "limit": _LIMIT},
         )
-        made |= {row["id"]: Prediction.from_row(row) for row in rows}
+        derived |= {row["id"]: Prediction.from_row(row) for row in rows}
     parts = yield from many("lineage_parts", parent_id=prediction.id, limit=_LIMIT)
     same = yield from many("lineage_same", account_id=prediction.account_id, id=prediction.id, limit=_LIMIT)
     others = [Prediction.from_row(row) for row in same]
     return Lineage(
         tuple(sources),
         tuple(Prediction.from_row(row) for row in parts),
-        tuple(made[key] for key in sorted(made)),
+        tuple(derived[key] for key in sorted(derived)),
         tuple((other, _blobs(other) == _blobs(prediction)) for other in others),
     )
 

@@ -1,9 +1,9 @@
 """States and events of a prediction, and the table of transitions.
 
-queued ──claim──▶ starting ──ready──▶ running ──succeed──▶ succeeded
-│ ╲──claim_warm──────────────────▶    │ ╲───fail─────▶ failed
-│  ╲─expire──▶ expired                │
-└──cancel──▶ canceled ◀──stop── canceling ◀──cancel
+    queued ──claim──▶ starting ──ready──▶ running ──succeed──▶ succeeded
+       │ ╲──claim_warm──────────────────▶    │ ╲───fail─────▶ failed
+       │  ╲─expire──▶ expired                │
+       └──cancel──▶ canceled ◀──stop── canceling ◀──cancel
 
 Losing the lease (`lose`) requeues `starting` and `running`. `put_back` requeues a prediction that was claimed
 for a worker that turned out to be busy; this does not count as an attempt. Terminal states are final, except

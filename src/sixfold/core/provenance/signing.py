@@ -26,19 +26,19 @@ _KEY = "ed25519:"
 class Signed:
     """A parsed manifest and the result of its verification.
 
-    `intact`: unchanged since the holder of `signed_by` signed it. `ours`: that key is one of the trusted
+    `intact`: unchanged since the holder of `signed_by` signed it. `trusted`: that key is one of the trusted
     keys. Anyone can sign with a key of their own, so only `valid` means that this server made the file.
     """
 
     manifest: provenance_manifest.Manifest
     signed_by: str
     intact: bool
-    ours: bool
+    trusted: bool
 
     @property
     def valid(self) -> bool:
         """Whether it is signed by a trusted key and unchanged."""
-        return self.intact and self.ours
+        return self.intact and self.trusted
 
 
 class Signer:
@@ -66,9 +66,9 @@ def verify(text: str, keys: Collection[str]) -> Signed:
     manifest, document = provenance_manifest.parse(text)
     key, signature = document.get("key"), document.pop("signature", None)
     if not isinstance(key, str):
-        return Signed(manifest, "", intact=False, ours=False)
+        return Signed(manifest, "", intact=False, trusted=False)
     intact = isinstance(signature, str) and _intact(text, document, key, signature)
-    return Signed(manifest, key, intact=intact, ours=key in keys)
+    return Signed(manifest, key, intact=intact, trusted=key in keys)
 
 
 def _intact(text: str, document: dict[str, Any], key: str, signature: str) -> bool:

@@ -125,7 +125,7 @@ def _budget(archive: Path, limits: MemoryLimits) -> InputBudget:
     entries = Limit(limits.import_files, "The archive has more than {} entries", errors.TooLarge)
     size = Limit(limits.import_bytes, "The archive holds more than {} bytes", errors.TooLarge)
     unpacked = _FREE_BYTES + _RATIO * archive.stat().st_size
-    if unpacked < size.most:
+    if unpacked < size.maximum:
         message = f"The archive unpacks to more than {_RATIO} times its size"
         size = Limit(unpacked, message, errors.TooLarge)
     return InputBudget(files=entries, folders=entries, bytes=size)
