@@ -78,7 +78,7 @@ def _time(seconds: float) -> Array:
     return np.arange(round(seconds * RATE), dtype=np.float64) / RATE
 
 
-def _ring(pitches: tuple[float, ...], decays: tuple[float, ...], seconds: float) -> Array:
+def _decaying_partials(pitches: tuple[float, ...], decays: tuple[float, ...], seconds: float) -> Array:
     """Return decaying partials with an attack of two milliseconds."""
     t = _time(seconds)
     parts = [
@@ -95,7 +95,7 @@ def _smooth(raw_noise: Array, samples: int) -> Array:
 def _bell(rng: Rng) -> Array:
     f = 520 * float(rng.uniform(0.97, 1.03))
     ratios = (0.5, 1.0, 1.19, 1.56, 2.0, 2.66, 3.01)
-    return _ring(tuple(f * r for r in ratios), (2.2, 1.8, 1.4, 1.0, 0.8, 0.5, 0.4), 3.0)
+    return _decaying_partials(tuple(f * r for r in ratios), (2.2, 1.8, 1.4, 1.0, 0.8, 0.5, 0.4), 3.0)
 
 
 def _beep(_rng: Rng) -> Array:
@@ -134,7 +134,7 @@ def _click(rng: Rng) -> Array:
 
 def _knock(rng: Rng) -> Array:
     f = 150 * float(rng.uniform(0.95, 1.05))
-    return 1.2 * _ring((f, f * 1.7, f * 2.9), (0.06, 0.04, 0.025), 0.3)
+    return 1.2 * _decaying_partials((f, f * 1.7, f * 2.9), (0.06, 0.04, 0.025), 0.3)
 
 
 def _whoosh(rng: Rng) -> Array:

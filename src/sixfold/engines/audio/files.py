@@ -55,7 +55,7 @@ class AudioBuffer:
         if kind.bits:
             self._stream.bit_rate = kind.bits
         self._stream.codec_context.open()
-        self._each = self._stream.codec_context.frame_size or _CHUNK
+        self._frame_size = self._stream.codec_context.frame_size or _CHUNK
         self._samples = kind.samples
         self._pending = np.zeros((2, 0), np.float32)
         self.written = 0
@@ -63,10 +63,10 @@ class AudioBuffer:
     def add(self, signal: Array) -> None:
         """Write the next piece."""
         ready = np.concatenate([self._pending, signal], axis=1)
-        whole = ready.shape[1] // self._each * self._each
-        for begin in range(0, whole, self._each):
-            self._encode(ready[:, begin : begin + self._each])
-        self._pending = ready[:, whole:]
+        complete = ready.shape[1] // self._frame_size * self._frame_size
+        for begin in range(0, complete, self._frame_size):
+            self._encode(ready[:, begin : begin + self._frame_size])
+        self._pending = ready[:, complete:]
 
     def close(self) -> None:
         """Write the remaining samples and close the file."""

@@ -80,15 +80,15 @@ def numbers(text: str, name: str) -> list[int]:
     return values
 
 
-def formats(text: str, known: Sequence[str], others: Sequence[str]) -> list[str]:
+def formats(text: str, supported: Sequence[str], others: Sequence[str]) -> list[str]:
     """Parse comma-separated formats and ignore those in `others`; raise `UnusableInput`."""
     parts = [
         {"jpg": "jpeg"}.get(part, part) for part in (one.strip().lower() for one in text.split(",")) if part
     ]
-    unknown = [part for part in parts if part not in known and part not in others]
+    unknown = [part for part in parts if part not in supported and part not in others]
     if unknown:
-        raise UnusableInput(f"formats must be of {', '.join((*known, *others))} (got {unknown[0][:20]})")
-    return [part for part in dict.fromkeys(parts) if part in known] or list(known[:1])
+        raise UnusableInput(f"formats must be of {', '.join((*supported, *others))} (got {unknown[0][:20]})")
+    return [part for part in dict.fromkeys(parts) if part in supported] or list(supported[:1])
 
 
 def fitting(sides: Sequence[int], original: int) -> list[int]:
@@ -182,10 +182,10 @@ def _ladder(
     path: Path, inputs: Mapping[str, Any], results: _Results, progress: Callable[[float], None]
 ) -> dict[str, Any]:
     """Encode every height as AV1 in every container."""
-    whole = probe.part(path, {})
+    video = probe.part(path, {})
     kinds = formats(str(inputs["formats"]), VIDEO_FORMATS, IMAGE_FORMATS)
     heights = numbers(str(inputs["heights"]), "heights")
-    shape = transcode.shape_of(whole)
+    shape = transcode.shape_of(video)
     rungs = [(height, kind) for height in fitting(heights, shape[1]) for kind in kinds]
     # Quality 1 is a CRF of 62, quality 100 one of 24, which is close to the original.
     options = {"preset": "8", "crf": str(round(62 - 0.38 * int(inputs["quality"]))), "svtav1-params": "lp=1"}
@@ -199,9 +199,9 @@ def _ladder(
         def choose(shape: tuple[int, int], height: int = height) -> tuple[int, int]:
             return transcode.size_of(shape, height=height)
 
-        info = transcode.transcode(whole, rung, results.scratch / name, choose, rung_progress)
+        info = transcode.transcode(video, rung, results.scratch / name, choose, rung_progress)
         results.add(name, results.scratch / name, rung.content_type, {**info, "format": kind, "codec": "av1"})
-    return {"original": {"width": shape[0], "height": shape[1], "duration": round(whole.seconds, 3)}}
+    return {"original": {"width": shape[0], "height": shape[1], "duration": round(video.seconds, 3)}}
 
 
 _OPERATIONS: Mapping[

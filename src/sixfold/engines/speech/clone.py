@@ -33,7 +33,7 @@ class CloneEngine:
 
     def run(self, task: Task, context: Context) -> Result:
         """Return an audio file, synthesized by sentence."""
-        wanted = synthesis.parse(task)
+        request = synthesis.parse(task)
         sample = self._sample(task, context)
         self._torch.manual_seed(int(task.inputs.get("seed") or 0))
         rate = int(self._model.sr)
@@ -41,9 +41,9 @@ class CloneEngine:
         def speak(text: str) -> NDArray[np.float32]:
             output = self._model.generate(text, **({"audio_prompt_path": str(sample)} if sample else {}))
             wave = output.detach().cpu().numpy().reshape(-1).astype(np.float32)
-            return time_stretch.to_length(wave, round(wave.size / wanted.speed), rate)
+            return time_stretch.to_length(wave, round(wave.size / request.speed), rate)
 
-        artifact = synthesis.record(wanted, speak, rate, context)
+        artifact = synthesis.record(request, speak, rate, context)
         return Result((artifact,), {"duration": artifact.info["duration"]}, "full")
 
     @staticmethod

@@ -36,12 +36,12 @@ _Callback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctype
 
 @dataclass(frozen=True, slots=True)
 class EspeakStyle:
-    """A voice by the library's name (`en-us+f3`), pitch and range (`lilt`) in 0..99, words per minute."""
+    """A voice by the library's name (`en-us+f3`), pitch and range in 0..99, and speed."""
 
     name: str
     pitch: int
-    lilt: int
-    pace: int
+    pitch_range: int
+    words_per_minute: int
 
 
 @contextmanager
@@ -84,10 +84,10 @@ def synthesize(text: str, style: EspeakStyle) -> tuple[Wave, int]:
         library.espeak_SetSynthCallback(callback)
         _select_voice(library, style.name)
         parameters = (
-            (_RATE, style.pace),
+            (_RATE, style.words_per_minute),
             (_VOLUME, 90),
             (_PITCH, style.pitch),
-            (_RANGE, style.lilt),
+            (_RANGE, style.pitch_range),
             (_GAP, 0),
         )
         for parameter, value in parameters:
@@ -95,8 +95,8 @@ def synthesize(text: str, style: EspeakStyle) -> tuple[Wave, int]:
         data = _encode(text)
         library.espeak_Synth(data, ctypes.c_size_t(len(data)), 0, 1, 0, _UTF8, None, None)
         library.espeak_Synchronize()
-    whole = np.concatenate(pieces) if pieces else np.zeros(0, np.int16)
-    return whole.astype(np.float32) / np.float32(32768), rate
+    samples = np.concatenate(pieces) if pieces else np.zeros(0, np.int16)
+    return samples.astype(np.float32) / np.float32(32768), rate
 
 
 def phonemes(text: str, name: str) -> str:

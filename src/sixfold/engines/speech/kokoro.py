@@ -48,12 +48,12 @@ class KokoroEngine:
 
     def run(self, task: Task, context: Context) -> Result:
         """Return an audio file at the requested speed, synthesized by sentence."""
-        wanted = synthesis.parse(task)
-        speaker = self.speaker(wanted.voice, wanted.language or wanted.voice.language)
+        request = synthesis.parse(task)
+        speaker = self.speaker(request.voice, request.language or request.voice.language)
         artifact = synthesis.record(
-            wanted, lambda text: self._speak(text, speaker, wanted.speed), _RATE, context
+            request, lambda text: self._speak(text, speaker, request.speed), _RATE, context
         )
-        data = {"voice": wanted.voice.id, "duration": artifact.info["duration"], "speaker": speaker}
+        data = {"voice": request.voice.id, "duration": artifact.info["duration"], "speaker": speaker}
         return Result((artifact,), data, "full")
 
     def speaker(self, voice: SpeakingVoice, language: str) -> str:

@@ -45,24 +45,26 @@ class PiperEngine:
 
     def run(self, task: Task, context: Context) -> Result:
         """Return an audio file at the requested speed, synthesized by sentence."""
-        wanted = synthesis.parse(task)
-        speaker = self.speaker(wanted.voice, wanted.language or wanted.voice.language)
+        request = synthesis.parse(task)
+        speaker = self.speaker(request.voice, request.language or request.voice.language)
         if speaker.file not in self._loaded:
             # Only one file is held in memory.
             self._loaded = {speaker.file: _VoiceFile(speaker.file)}
         file = self._loaded[speaker.file]
         artifact = synthesis.record(
-            wanted, lambda text: file.speak(text, speaker.number, wanted.speed), file.rate, context
+            request, lambda text: file.speak(text, speaker.number, request.speed), file.rate, context
         )
-        return Result((artifact,), {"voice": wanted.voice.id, "duration": artifact.info["duration"]}, "full")
+        return Result((artifact,), {"voice": request.voice.id, "duration": artifact.info["duration"]}, "full")
 
     def speaker(self, voice: SpeakingVoice, language: str) -> PiperSpeaker:
         """Return the speaker of a voice; the voices of a language share its speakers in turn."""
         matching = [speaker for speaker in self._speakers if speaker.language == language]
         if not matching:
-            known = ", ".join(sorted({speaker.language for speaker in self._speakers}))
-            raise EngineError(f"No Piper voice for {language} is installed; available are {known}.")
-        voice_ids = [known.id for known in voices.table().values() if known.language == voice.language]
+            languages = ", ".join(sorted({speaker.language for speaker in self._speakers}))
+            raise EngineError(f"No Piper voice for {language} is installed; available are {languages}.")
+        voice_ids = [
+            languages.id for languages in voices.table().values() if languages.language == voice.language
+        ]
         return matching[voice_ids.index(voice.id) % len(matching)]
 
 

@@ -50,13 +50,13 @@ def table() -> Mapping[str, SpeakingVoice]:
 
 def find(name: str) -> SpeakingVoice:
     """Return the voice with an id in any case, or the first voice for an empty id; raise `UnusableInput`."""
-    known = table()
+    voices = table()
     key = name.strip().casefold()
     if not key:
-        return next(iter(known.values()))
-    if key not in known:
-        raise UnusableInput(f"Voice {name!r} was not found; the voices are {', '.join(known)}.")
-    return known[key]
+        return next(iter(voices.values()))
+    if key not in voices:
+        raise UnusableInput(f"Voice {name!r} was not found; the voices are {', '.join(voices)}.")
+    return voices[key]
 
 
 def language(hint: str) -> str:

@@ -40,15 +40,15 @@ class VoxelEngine:
         style = str(task.inputs.get("style") or _STYLE)
         ratio = float(task.inputs.get("foreground_ratio") or _RATIO)
         cells = int(task.inputs.get("mc_resolution") or _CELLS)
-        found = subject.read(task, max(512, 2 * cells), ratio)
+        mesh_subject = subject.read(task, max(512, 2 * cells), ratio)
         context.progress(0.4)
         if style == "mesh":
-            part = _smooth_mesh(found, cells)
+            part = _smooth_mesh(mesh_subject, cells)
         else:
-            part = voxels.mesh(*voxels.grid(_resize(found, cells), int(style.removeprefix("voxel"))))
+            part = voxels.mesh(*voxels.grid(_resize(mesh_subject, cells), int(style.removeprefix("voxel"))))
         context.progress(0.9)
-        _warn(found, context)
-        return _result((part,), task.model, "full", found)
+        _warn(mesh_subject, context)
+        return _result((part,), task.model, "full", mesh_subject)
 
 
 class ReliefEngine:
@@ -62,15 +62,17 @@ class ReliefEngine:
         inputs = task.inputs
         resolution = int(inputs.get("resolution") or _RESOLUTION)
         max_faces = int(inputs.get("decimation_target") or _FACES)
-        found = subject.read(task, resolution, _FULL_RATIO)
+        mesh_subject = subject.read(task, resolution, _FULL_RATIO)
         context.progress(0.35)
-        sheets = mesh.fit(found.inside, max_faces, resolution // 2, smooth=bool(inputs.get("remesh", True)))
-        width = _shorter_side(found)
-        back = _back_depth(found, int(inputs.get("seed") or 0)) * (_BACK * width)
-        closed = mesh.close(sheets, found.near * (_FRONT * width), back, _distance(inputs.get("fov")))
+        sheets = mesh.fit(
+            mesh_subject.inside, max_faces, resolution // 2, smooth=bool(inputs.get("remesh", True))
+        )
+        width = _shorter_side(mesh_subject)
+        back = _back_depth(mesh_subject, int(inputs.get("seed") or 0)) * (_BACK * width)
+        closed = mesh.close(sheets, mesh_subject.near * (_FRONT * width), back, _distance(inputs.get("fov")))
         context.progress(0.6)
-        atlas = texture_bake.Atlas.of(found.inside)
-        material = texture_bake.bake(found, atlas, int(inputs.get("texture_size") or _TEXTURE))
+        atlas = texture_bake.Atlas.of(mesh_subject.inside)
+        material = texture_bake.bake(mesh_subject, atlas, int(inputs.get("texture_size") or _TEXTURE))
         context.progress(0.9)
         part = MeshPart(
             closed.positions,
@@ -80,8 +82,8 @@ class ReliefEngine:
             coordinates=atlas.coordinates(sheets.nodes[closed.node], closed.back),
             tangents=closed.tangents,
         )
-        _warn(found, context)
-        return _result((part,), task.model, "preview", found)
+        _warn(mesh_subject, context)
+        return _result((part,), task.model, "preview", mesh_subject)
 
 
 class TextTo3DEngine:
@@ -92,10 +94,10 @@ class TextTo3DEngine:
 
     def run(self, task: Task, context: Context) -> Result:
         """Return a GLB that stands on the ground."""
-        things = prompt_parser.parse(str(task.inputs.get("prompt") or ""))
-        parts = prompt_parser.build(things, int(task.inputs.get("seed") or 0))
+        objects = prompt_parser.parse(str(task.inputs.get("prompt") or ""))
+        parts = prompt_parser.build(objects, int(task.inputs.get("seed") or 0))
         context.progress(0.8)
-        names = [thing.name or "study" for thing in things]
+        names = [object_.name or "study" for object_ in objects]
         info = {
             "vertices": sum(len(part.positions) for part in parts),
             "faces": sum(len(part.faces) for part in parts),
@@ -104,38 +106,38 @@ class TextTo3DEngine:
         return Result((Artifact(GLB, data, info),), {"things": names}, "preview")
 
 
-def _smooth_mesh(found: MeshSubject, cells: int) -> MeshPart:
+def _smooth_mesh(mesh_subject: MeshSubject, cells: int) -> MeshPart:
     """Return a smooth mesh, symmetrical from front to back, with vertex colors."""
-    sheets = mesh.build(found.inside, cells, smooth=True)
-    depth = found.near * (_FRONT * _shorter_side(found))
+    sheets = mesh.build(mesh_subject.inside, cells, smooth=True)
+    depth = mesh_subject.near * (_FRONT * _shorter_side(mesh_subject))
     closed = mesh.close(sheets, depth, depth, 1e6)
-    pixels = np.clip((sheets.nodes[closed.node] * found.side).astype(int), 0, found.side - 1)
-    colors = found.rgb[pixels[:, 1], pixels[:, 0]] / 255
+    pixels = np.clip((sheets.nodes[closed.node] * mesh_subject.side).astype(int), 0, mesh_subject.side - 1)
+    colors = mesh_subject.rgb[pixels[:, 1], pixels[:, 0]] / 255
     return MeshPart(closed.positions, closed.normals, closed.faces, glb.Material(), colors=glb.linear(colors))
 
 
-def _resize(found: MeshSubject, cells: int) -> MeshSubject:
+def _resize(mesh_subject: MeshSubject, cells: int) -> MeshSubject:
     """Return the subject at a size of `cells`."""
     size = (cells, cells)
     small, rgb, near = (
         cv2.resize(values, size, interpolation=cv2.INTER_AREA)
-        for values in (found.inside, found.rgb, found.near)
+        for values in (mesh_subject.inside, mesh_subject.rgb, mesh_subject.near)
     )
-    return MeshSubject(rgb, small, near, found.confidence)
+    return MeshSubject(rgb, small, near, mesh_subject.confidence)
 
 
-def _shorter_side(found: MeshSubject) -> float:
+def _shorter_side(mesh_subject: MeshSubject) -> float:
     """Return the shorter side of the subject in meters, at least 0.3 of the longer one."""
-    rows, columns = (np.flatnonzero((found.inside > 0.5).any(axis)) for axis in (1, 0))
-    sides = sorted((np.ptp(span) + 1) / found.side if span.size else 0.1 for span in (rows, columns))
+    rows, columns = (np.flatnonzero((mesh_subject.inside > 0.5).any(axis)) for axis in (1, 0))
+    sides = sorted((np.ptp(span) + 1) / mesh_subject.side if span.size else 0.1 for span in (rows, columns))
     return max(sides[0], 0.3 * sides[1])
 
 
-def _back_depth(found: MeshSubject, seed: int) -> Array:
+def _back_depth(mesh_subject: MeshSubject, seed: int) -> Array:
     """Return the depth of the back: round like the front, with random variation."""
-    body = subject.body(found.inside, np.zeros_like(found.near))
+    body = subject.body(mesh_subject.inside, np.zeros_like(mesh_subject.near))
     coarse = np.random.default_rng(seed).uniform(-1, 1, (5, 5)).astype(np.float32)
-    wide = cv2.resize(coarse, (found.side,) * 2, interpolation=cv2.INTER_CUBIC)
+    wide = cv2.resize(coarse, (mesh_subject.side,) * 2, interpolation=cv2.INTER_CUBIC)
     return body * np.clip(1 + _BACK_SPREAD * wide, 0.4, 1.6)
 
 
@@ -145,15 +147,15 @@ def _distance(fov: Any) -> float:
     return 0.5 / math.tan(min(2.0, max(0.05, angle)) / 2)
 
 
-def _warn(found: MeshSubject, context: Context) -> None:
-    if found.confidence < 0.5:
+def _warn(mesh_subject: MeshSubject, context: Context) -> None:
+    if mesh_subject.confidence < 0.5:
         context.log("subject and background are hard to separate; an image with alpha is cut exactly")
 
 
-def _result(parts: tuple[MeshPart, ...], name: str, quality: Quality, found: MeshSubject) -> Result:
+def _result(parts: tuple[MeshPart, ...], name: str, quality: Quality, mesh_subject: MeshSubject) -> Result:
     data = glb.encode(parts, name)
     info = {
         "vertices": sum(len(part.positions) for part in parts),
         "faces": sum(len(part.faces) for part in parts),
     }
-    return Result((Artifact(GLB, data, info),), {"confidence": round(found.confidence, 3)}, quality)
+    return Result((Artifact(GLB, data, info),), {"confidence": round(mesh_subject.confidence, 3)}, quality)

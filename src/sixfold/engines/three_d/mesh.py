@@ -100,7 +100,7 @@ def close(sheets: SheetMesh, front: Array, back: Array, distance: float) -> Clos
         np.maximum(height, _RIM, out=height)
         height[sheets.outline] = _RIM
     planar = np.stack([sheets.nodes[:, 0] - 0.5, 0.5 - sheets.nodes[:, 1]], axis=1)
-    both = [np.column_stack([planar * (1 - z / distance)[:, None], z]) for z in (heights[0], -heights[1])]
+    sides = [np.column_stack([planar * (1 - z / distance)[:, None], z]) for z in (heights[0], -heights[1])]
     count = len(sheets.nodes)
     first, second, third, fourth = sheets.cells.T
     fronts = np.concatenate([np.stack([first, second, third], 1), np.stack([first, third, fourth], 1)])
@@ -108,7 +108,7 @@ def close(sheets: SheetMesh, front: Array, back: Array, distance: float) -> Clos
     walls = np.concatenate(
         [np.stack([rim_b, rim_a, rim_a + count], 1), np.stack([rim_b, rim_a + count, rim_b + count], 1)]
     )
-    positions = np.concatenate(both).astype(np.float32)
+    positions = np.concatenate(sides).astype(np.float32)
     faces = np.concatenate([fronts, fronts[:, ::-1] + count, walls])
     normals = _normals(positions, faces)
     return _with_seam(sheets, positions, normals, faces, len(walls))
@@ -165,11 +165,11 @@ def _remove_pinches(cells: Array) -> Array:
 
 def _edges(cells: Array) -> Array:
     """Return the edges that belong to a single cell, in that cell's direction."""
-    each = np.concatenate([np.stack([cells[:, at], cells[:, (at + 1) % 4]], 1) for at in range(4)])
-    size = int(each.max()) + 1
-    keys = each.min(1).astype(np.int64) * size + each.max(1)
+    directed = np.concatenate([np.stack([cells[:, at], cells[:, (at + 1) % 4]], 1) for at in range(4)])
+    size = int(directed.max()) + 1
+    keys = directed.min(1).astype(np.int64) * size + directed.max(1)
     _, inverse, counts = np.unique(keys, return_inverse=True, return_counts=True)
-    return each[counts[inverse] == 1]
+    return directed[counts[inverse] == 1]
 
 
 def _fit_outline(nodes: Array, outline: Array, edges: Array, inside: Array, count: int) -> Array:

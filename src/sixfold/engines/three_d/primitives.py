@@ -43,12 +43,12 @@ def box(size: Sequence[float], edge: float = 0.12) -> PrimitiveBody:
     positions, faces, count = [], [], 0
     for axis in range(3):
         first, second = (axis + 1) % 3, (axis + 2) % 3
-        for way in (-1, 1):
+        for sign in (-1, 1):
             u, v = np.meshgrid(_steps(half[first], radius), _steps(half[second], radius), indexing="ij")
             points = np.empty((u.size, 3))
-            points[:, axis], points[:, first], points[:, second] = way * half[axis], u.ravel(), v.ravel()
+            points[:, axis], points[:, first], points[:, second] = sign * half[axis], u.ravel(), v.ravel()
             grid = _grid(*u.shape) + count
-            faces.append(grid if way > 0 else grid[:, ::-1])
+            faces.append(grid if sign > 0 else grid[:, ::-1])
             positions.append(points)
             count += len(points)
     outer = np.concatenate(positions)

@@ -95,8 +95,8 @@ def back_colors(subject: MeshSubject) -> Pixels:
     color_sum, weight_sum = (cv2.GaussianBlur(values, (0, 0), sigma / 8) for values in (color, share))
     blurred = color_sum / np.maximum(weight_sum, 1e-3)[..., None]
     large = cv2.resize(blurred, (subject.side,) * 2, interpolation=cv2.INTER_CUBIC)
-    known = cv2.GaussianBlur(subject.inside, (0, 0), sigma)[..., None] > 1e-3
-    return np.clip(np.rint(np.where(known, large * 0.94, subject.rgb)), 0, 255).astype(np.uint8)
+    covered = cv2.GaussianBlur(subject.inside, (0, 0), sigma)[..., None] > 1e-3
+    return np.clip(np.rint(np.where(covered, large * 0.94, subject.rgb)), 0, 255).astype(np.uint8)
 
 
 def _bumps(lightness: Array) -> Pixels:

@@ -360,8 +360,8 @@ def _apply_mist(planes: YuvPlanes, mist: Array, second: float, wind: float) -> Y
     shift = (wind * 6 * second) % 1.0 * 2 * width
     matrix = np.array([[1, 0, shift], [0, 1, 0]], np.float32)
     flags = cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
-    moved = cv2.warpAffine(band, matrix, (width, height), flags=flags, borderMode=cv2.BORDER_WRAP)
-    amount = np.clip((0.18 + 0.3 * moved) * (0.25 + 0.75 * far[:, :width]), 0, 0.5)
+    shifted = cv2.warpAffine(band, matrix, (width, height), flags=flags, borderMode=cv2.BORDER_WRAP)
+    amount = np.clip((0.18 + 0.3 * shifted) * (0.25 + 0.75 * far[:, :width]), 0, 0.5)
     mask = cv2.resize((amount * 255).astype(np.uint8), planes.size, interpolation=cv2.INTER_LINEAR)
     half = cv2.resize(mask, (planes.size[0] // 2, planes.size[1] // 2), interpolation=cv2.INTER_AREA)
     uv = cv2.merge([_toward(planes.uv[..., index], yuv.NEUTRAL, half) for index in (0, 1)])

@@ -262,9 +262,9 @@ class AudioTrack:
                 break
             parts.append(piece)
             length += piece.shape[1]
-        whole = np.concatenate(parts, axis=1)
-        self._rest = whole[:, count:]
-        return whole[:, :count]
+        samples = np.concatenate(parts, axis=1)
+        self._rest = samples[:, count:]
+        return samples[:, :count]
 
     def _samples(self, begin: float) -> Iterator[Array]:
         stereo = StereoSignal(AUDIO_RATE)

@@ -46,7 +46,7 @@ def write_gif(target: Path, size: tuple[int, int], rate: Fraction, frames: Frame
     """Write a GIF that loops forever. `frames` is called twice and yields the same RGB frames each time."""
     palettes = _palettes(frames(), max(1, round(rate * _SCENE_SECONDS)))
     with closing(_GifFile(target, size, rate)) as file:
-        for number, frame in enumerate(_held(frames())):
+        for number, frame in enumerate(_denoised(frames())):
             if number in palettes:
                 file.use(palettes.pop(number))
             file.add(frame.pixels)
@@ -62,7 +62,7 @@ class _HeldFrame:
     cut_share: float
 
 
-def _held(frames: Iterable[Array]) -> Iterator[_HeldFrame]:
+def _denoised(frames: Iterable[Array]) -> Iterator[_HeldFrame]:
     """Yield the frames with each pixel held at its color until it changes by more than noise."""
     pixels: Array | None = None
     for frame in frames:
@@ -83,7 +83,7 @@ def _palettes(frames: Iterable[Array], shortest: int) -> dict[int, Array]:
     """Return the palette of each scene by its first frame; scenes last at least `shortest` frames."""
     palettes: dict[int, Array] = {}
     colors, first = _ColorHistogram(), 0
-    for number, frame in enumerate(_held(frames)):
+    for number, frame in enumerate(_denoised(frames)):
         if number - first >= shortest and frame.cut_share >= _CUT_SHARE:
             palettes[first] = colors.palette()
             colors, first = _ColorHistogram(), number

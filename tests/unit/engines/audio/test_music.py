@@ -126,7 +126,7 @@ def test_verses_and_choruses_come_back_and_are_told_apart() -> None:
 
     def tune(section: arrangement.SongSection) -> list[tuple[float, int]]:
         begin = section.bar * song.beats
-        inside = [n for n in song.notes if n.part == "lead" and 0 <= n.beat - begin < 16 and n.loud > 0.4]
+        inside = [n for n in song.notes if n.part == "lead" and 0 <= n.beat - begin < 16 and n.loudness > 0.4]
         return [(round(note.beat - begin, 2), note.pitch) for note in inside]
 
     assert tune(starts["chorus"][0]) == tune(starts["chorus"][1])

@@ -93,7 +93,7 @@ def test_every_number_of_bars_is_filled_to_its_end_and_no_further(bars: int) -> 
         ends = [note.beat + note.beats for note in notes]
         assert 0 <= min(note.beat for note in notes) < 1
         assert bars * 4 - 1.2 < max(ends) <= bars * 4 + 0.2
-        assert all(21 <= note.pitch <= 108 and 0 < note.loud <= 1 and note.beats > 0 for note in notes)
+        assert all(21 <= note.pitch <= 108 and 0 < note.loudness <= 1 and note.beats > 0 for note in notes)
 
 
 def test_the_form_is_a_song_in_four_parts() -> None:

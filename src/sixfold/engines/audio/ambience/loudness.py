@@ -27,11 +27,11 @@ def integrated(sound: Array) -> float:
     length = min(_BLOCK, sound.shape[1])
     blocks = (energy[starts + length] - energy[starts]) / length
     levels = _lufs(blocks)
-    loud = blocks[levels > _SILENT]
-    if not loud.size:
+    audible = blocks[levels > _SILENT]
+    if not audible.size:
         return _SILENT
-    loud = loud[_lufs(loud) > float(_lufs(loud.mean())) - _BELOW]
-    return float(_lufs(loud.mean())) if loud.size else _SILENT
+    audible = audible[_lufs(audible) > float(_lufs(audible.mean())) - _BELOW]
+    return float(_lufs(audible.mean())) if audible.size else _SILENT
 
 
 def _lufs(power: Array) -> Array:

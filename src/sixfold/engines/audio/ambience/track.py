@@ -76,13 +76,13 @@ def mix_of(prompt: str) -> AmbienceMix:
     """Return the mix for a prompt; one that names no sound gets soft music."""
     text = prompt.casefold()
     rows, moods = _table()
-    loud = {name: row.db for name, row in rows.items() if _named(row.words, text)}
-    soft = {
+    prominent = {name: row.db for name, row in rows.items() if _named(row.words, text)}
+    quiet = {
         name: row.db + _QUIET_DB
         for name, row in rows.items()
-        if name not in loud and row.quiet is not None and _named(row.quiet, text)
+        if name not in prominent and row.quiet is not None and _named(row.quiet, text)
     }
-    levels = {**loud, **soft}
+    levels = {**prominent, **quiet}
     music_level = levels.pop("music", None)
     if "depths" in levels:
         levels = {name: db for name, db in levels.items() if name not in ("sea", "stream", "wind", "birds")}

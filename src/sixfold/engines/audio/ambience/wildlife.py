@@ -22,14 +22,14 @@ def birds(buffer: LoopBuffer, rng: np.random.Generator) -> Array:
             )
             for _ in range(int(rng.integers(2, 6)))
         ]
-        loud, count = (
+        gain, count = (
             float(rng.uniform(0.05, 0.16)),
             max(1, round(buffer.seconds / float(rng.uniform(2.0, 3.6)))),
         )
         for index in range(count):
             second = (index + float(rng.uniform(0.0, 0.7))) / count * buffer.seconds
             for length, note, slide in notes:
-                buffer.put(out, _chirp(length, note, slide) * np.float32(loud), second, pan)
+                buffer.put(out, _chirp(length, note, slide) * np.float32(gain), second, pan)
                 second += length + 0.045
     return level(buffer.add_reverb(out, rng, 1.1, 0.28))
 

@@ -248,7 +248,7 @@ class _AbcReader:
             if note.pitch == pitch:
                 until = float(self._beat + length)
                 self.notes[at] = Note(
-                    note.beat, until - note.beat - 0.05 * float(length), pitch, note.loud, "lead"
+                    note.beat, until - note.beat - 0.05 * float(length), pitch, note.loudness, "lead"
                 )
                 return True
         return False
@@ -284,7 +284,7 @@ class _AbcReader:
         for at in range(first, len(self.notes)):
             note = self.notes[at]
             self.notes[at] = Note(
-                note.beat, (float(length) + float(change)) * 0.95, note.pitch, note.loud, "lead"
+                note.beat, (float(length) + float(change)) * 0.95, note.pitch, note.loudness, "lead"
             )
         self._beat += change
         if length:

@@ -112,7 +112,9 @@ def arrange(request: SongRequest, parts: Sequence[SongSection]) -> ArrangedSong:
     for section in parts:
         own = list(chords[section.bar : section.bar + section.bars])
         layers = {
-            part: loud for part, loud in LAYERS[section.name].items() if part not in request.band.without
+            part: loudness
+            for part, loudness in LAYERS[section.name].items()
+            if part not in request.band.without
         }
         if request.band.energy < _DRUMS_FROM.get(section.name, 0):
             layers.pop("drums", None)
@@ -205,10 +207,13 @@ def _tune(context: _SectionContext, melodies: dict[str, list[Note]]) -> list[Not
 
 def _lead(tune: Sequence[Note], context: _SectionContext) -> list[Note]:
     """Return the melody at its time, doubled at the octave in an energetic chorus."""
-    loud = context.layers["lead"]
-    own = [replace(note, part="lead") for note in score.transform(tune, context.begin, 0, loud)]
+    loudness = context.layers["lead"]
+    own = [replace(note, part="lead") for note in score.transform(tune, context.begin, 0, loudness)]
     if "high" in context.layers and context.request.band.energy > 0.65:
-        own += [replace(note, part="lead", loud=note.loud * 0.35, pitch=note.pitch + OCTAVE) for note in own]
+        own += [
+            replace(note, part="lead", loudness=note.loudness * 0.35, pitch=note.pitch + OCTAVE)
+            for note in own
+        ]
     return own
 
 
@@ -272,8 +277,8 @@ def _drums(bar: _ArrangedBar) -> list[Note]:
         for at, sign, _ in _runs(pattern):
             if rng.random() < bar.chance and at:
                 continue
-            loud = (0.95 if sign == "x" else 0.45) * full * rng.uniform(0.9, 1.05)
-            notes.append(Note(bar.beat + at / 4, 0.25, 0, min(1.0, loud), stroke))
+            loudness = (0.95 if sign == "x" else 0.45) * full * rng.uniform(0.9, 1.05)
+            notes.append(Note(bar.beat + at / 4, 0.25, 0, min(1.0, loudness), stroke))
     if bar.number == 0 and bar.context.section.name == "chorus" and bar.context.request.band.energy > 0.5:
         notes.append(Note(bar.beat, 1, 0, 0.8 * full, "cymbal"))
     if bar.closes and level > 0.7 and bar.context.request.band.energy > 0.5:
@@ -296,8 +301,8 @@ def _bass(bar: _ArrangedBar) -> list[Note]:
     for at, sign, length in _runs(genres.table().bass[genre.bass[1]]):
         if at and bar.context.rng.random() < bar.chance:
             continue
-        loud = (0.85 if at % 4 == 0 else 0.72) * bar.context.layers["bass"]
-        notes.append(Note(bar.beat + at / 4, length / 4 * 0.95, pitches[sign], loud, "bass"))
+        loudness = (0.85 if at % 4 == 0 else 0.72) * bar.context.layers["bass"]
+        notes.append(Note(bar.beat + at / 4, length / 4 * 0.95, pitches[sign], loudness, "bass"))
     return notes
 
 
@@ -310,7 +315,7 @@ def _voicing(chord: Chord, center: int) -> list[int]:
 def _comp(bar: _ArrangedBar) -> list[Note]:
     genre = bar.context.request.band.genre
     pitches = _voicing(bar.chord, 62)
-    loud = 0.55 * bar.context.layers["comp"]
+    loudness = 0.55 * bar.context.layers["comp"]
     notes: list[Note] = []
     played = 0
     for at, sign, length in _runs(genres.table().comp[genre.comp[1]]):
@@ -318,11 +323,11 @@ def _comp(bar: _ArrangedBar) -> list[Note]:
         if sign == "a":
             ladder = [*pitches, pitches[0] + OCTAVE, *pitches[::-1][1:-1]]
             notes.append(
-                Note(beat, max(beats, 0.5), ladder[played % len(ladder)] + OCTAVE, loud * 1.1, "comp")
+                Note(beat, max(beats, 0.5), ladder[played % len(ladder)] + OCTAVE, loudness * 1.1, "comp")
             )
             played += 1
         elif not (at and bar.context.rng.random() < bar.chance):
-            accent = loud * (1.05 if at % 8 == 4 else 0.95)
+            accent = loudness * (1.05 if at % 8 == 4 else 0.95)
             notes += [Note(beat, beats, pitch, accent, "comp") for pitch in pitches]
     return notes
 
@@ -330,8 +335,8 @@ def _comp(bar: _ArrangedBar) -> list[Note]:
 def _pad(bar: _ArrangedBar) -> list[Note]:
     if not bar.context.request.band.genre.pad:
         return []
-    loud = 0.42 * bar.context.layers["pad"]
-    return [Note(bar.beat, bar.context.beats, pitch, loud, "pad") for pitch in _voicing(bar.chord, 64)]
+    loudness = 0.42 * bar.context.layers["pad"]
+    return [Note(bar.beat, bar.context.beats, pitch, loudness, "pad") for pitch in _voicing(bar.chord, 64)]
 
 
 _WRITERS: Mapping[str, Callable[[_ArrangedBar], list[Note]]] = {

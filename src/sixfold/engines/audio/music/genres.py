@@ -91,10 +91,16 @@ def _genre(name: str, row: Mapping[str, Any]) -> Genre:
 def band(prompt: str) -> GenreBand:
     """Return the band for a prompt: the first genre, lead instrument and moods that it names."""
     text = prompt.casefold()
-    known = table()
-    genres = {name: at for name, row in known.genres.items() if (at := _first(row.words, text)) is not None}
-    genre = known.genres[min(genres, key=lambda name: genres[name])] if genres else known.genres[_FALLBACK]
-    leads = {name: at for name, words in known.leads.items() if (at := _first(words, text)) is not None}
+    genre_table = table()
+    genres = {
+        name: at for name, row in genre_table.genres.items() if (at := _first(row.words, text)) is not None
+    }
+    genre = (
+        genre_table.genres[min(genres, key=lambda name: genres[name])]
+        if genres
+        else genre_table.genres[_FALLBACK]
+    )
+    leads = {name: at for name, words in genre_table.leads.items() if (at := _first(words, text)) is not None}
     lead = min(leads, key=lambda name: leads[name]) if leads else genre.lead
     energy = genre.energy + sum(
         shift for words, shift in (*_LIVELY, *_STILL) if _first(words, text) is not None

@@ -39,7 +39,7 @@ def _plucked(number: Array) -> Array:
     return np.abs(np.sin(math.pi * number * 0.19)) / number**1.7
 
 
-def _struck(number: Array) -> Array:
+def _hammered(number: Array) -> Array:
     return np.abs(np.sin(math.pi * number * 0.12)) / number**1.9
 
 
@@ -81,7 +81,7 @@ class InstrumentVoice:
 _PAIR = (-4.0, 4.0)
 _MANY = (-9.0, -4.0, 0.0, 5.0, 10.0)
 VOICES: Mapping[str, InstrumentVoice] = {
-    "keys": InstrumentVoice(_struck, 9, 5.0, 0.25, 0.003, 0.14, (-0.8, 0.9), level=1.0, wet=0.2),
+    "keys": InstrumentVoice(_hammered, 9, 5.0, 0.25, 0.003, 0.14, (-0.8, 0.9), level=1.0, wet=0.2),
     "electric-piano": InstrumentVoice(_hollow, 5, 4.0, 0.4, 0.004, 0.16, _PAIR, level=0.95, wet=0.2),
     "guitar": InstrumentVoice(_plucked, 9, 3.2, 0.35, 0.002, 0.12, (-1.0, 1.5), level=1.0, wet=0.2),
     "clav": InstrumentVoice(_plucked, 14, 1.2, 0.3, 0.001, 0.04, level=0.9, wet=0.1),
@@ -133,12 +133,12 @@ VOICES: Mapping[str, InstrumentVoice] = {
 
 
 def synthesize(
-    voice: InstrumentVoice, pitch: int, loud: float, seconds: float, rng: np.random.Generator
+    voice: InstrumentVoice, pitch: int, loudness: float, seconds: float, rng: np.random.Generator
 ) -> Array:
     """Return a note, mono or stereo, with its release, at about the same level for all instruments."""
-    held = max(64, round(seconds * RATE))
-    length = held + round(voice.release * RATE)
-    wave = synthesis.ring(_partials(voice, pitch, loud, rng), length)
+    sustain_samples = max(64, round(seconds * RATE))
+    length = sustain_samples + round(voice.release * RATE)
+    wave = synthesis.ring(_partials(voice, pitch, loudness, rng), length)
     if voice.vibrato:
         wave = _with_vibrato(wave, voice.vibrato)
     if voice.breath:
@@ -147,15 +147,15 @@ def synthesize(
     if voice.drive:
         wave = np.tanh(wave * np.float32(1.5 * voice.drive)) / np.float32(math.sqrt(1 + voice.drive))
     wave = synthesis.rise(wave, min(voice.attack, seconds / 2))
-    return synthesis.release(wave, held, voice.release) * np.float32(voice.level)
+    return synthesis.release(wave, sustain_samples, voice.release) * np.float32(voice.level)
 
 
-def _partials(voice: InstrumentVoice, pitch: int, loud: float, rng: np.random.Generator) -> Partials:
+def _partials(voice: InstrumentVoice, pitch: int, loudness: float, rng: np.random.Generator) -> Partials:
     base = synthesis.pitch_hertz(pitch)
     count = int(np.clip(15_000 / base, 1, _MAX_PARTIALS))
     number = np.array(voice.ratios) if voice.ratios else np.arange(1.0, count + 1)
     strength = voice.law(number)
-    edge = (base * voice.cut + 300) * (0.6 + 0.7 * loud)
+    edge = (base * voice.cut + 300) * (0.6 + 0.7 * loudness)
     hertz = base * number
     strength = strength / np.sqrt(1 + (hertz / edge) ** 4)
     if voice.formants:

@@ -50,7 +50,7 @@ def syllables(line: str) -> int:
 
 def _name(tag: str) -> str:
     lowered = tag.casefold()
-    known = next(
+    section = next(
         (name for name in _NAMES if lowered.startswith(name)), lowered.split()[0] if lowered else "verse"
     )
-    return _ALIASES.get(known, known)
+    return _ALIASES.get(section, section)

@@ -111,15 +111,15 @@ def _thin(pattern: str) -> str:
 
 def _rhythm_for(count: int, beats: int) -> tuple[str, str]:
     """Return the rhythm of two bars for a line of `count` syllables, with a rest at the end."""
-    whole = beats * 4
-    usable = whole - 3
+    cells_total = beats * 4
+    usable = cells_total - 3
     cells = min(count, usable)
     positions = np.unique(np.round(np.linspace(0, usable - 1, cells)).astype(int))
     signs = ["-"] * usable + ["-", ".", "."]
     for position in positions:
         signs[position] = "x"
     text = "".join(signs)
-    return text[: whole // 2], text[whole // 2 :]
+    return text[: cells_total // 2], text[cells_total // 2 :]
 
 
 def _onsets(pattern: str) -> list[tuple[int, int]]:
@@ -156,7 +156,7 @@ def _close(notes: list[Note], line: MelodyLine) -> list[Note]:
         return notes
     last = notes[-1]
     pitch = theory.nearest(line.chords[-1].root, last.pitch)
-    return [*notes[:-1], Note(last.beat, last.beats, pitch, last.loud)]
+    return [*notes[:-1], Note(last.beat, last.beats, pitch, last.loudness)]
 
 
 def score(notes: Sequence[Note], line: MelodyLine) -> float:

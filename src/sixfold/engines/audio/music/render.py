@@ -41,17 +41,19 @@ class BandRenderer:
         self._notes: dict[tuple[str, int, int, int], Array] = {}
         self._strokes: dict[tuple[str, int], Array] = {}
 
-    def note(self, part: str, pitch: int, loud: float, seconds: float) -> Array:
+    def note(self, part: str, pitch: int, loudness: float, seconds: float) -> Array:
         """Return the sound of a note, without the gain for its loudness."""
         voice = self.voices[part]
         pitch = _transpose_into(pitch, voice)
-        level = min(_LEVELS - 1, int(loud * _LEVELS))
+        level = min(_LEVELS - 1, int(loudness * _LEVELS))
         length = max(1, round(seconds / _GRID)) if seconds > _GRID else 0
         key = (part, pitch, level, length)
         if key not in self._notes:
             rng = noise.stream(self._seed, *key)
-            held = length * _GRID * 0.98 if length else 0.11
-            self._notes[key] = instruments.synthesize(voice, pitch, (level + 0.5) / _LEVELS, held, rng)
+            sustain_seconds = length * _GRID * 0.98 if length else 0.11
+            self._notes[key] = instruments.synthesize(
+                voice, pitch, (level + 0.5) / _LEVELS, sustain_seconds, rng
+            )
         return self._notes[key]
 
     def stroke(self, name: str, take: int) -> Array:
@@ -81,14 +83,14 @@ def render(
         second = note.beat * beat
         if note.part in drums.STROKES:
             wave = renderer.stroke(note.part, count)
-            gain = drums.LEVELS[note.part] * note.loud * _DRUMS
+            gain = drums.LEVELS[note.part] * note.loudness * _DRUMS
             mixing.put(front, wave, second, gain, drums.PANS.get(note.part, 0.0))
             if note.part != "kick":
                 mixing.put(wet, wave, second, gain * 0.12)
         elif note.part in renderer.voices:
             voice = renderer.voices[note.part]
-            wave = renderer.note(note.part, note.pitch, note.loud, note.beats * beat)
-            gain = note.loud * _MIX[note.part]
+            wave = renderer.note(note.part, note.pitch, note.loudness, note.beats * beat)
+            gain = note.loudness * _MIX[note.part]
             pan = _PANS[note.part]
             mixing.put(front if note.part == "lead" else back, wave, second, gain, pan)
             mixing.put(wet, wave, second, gain * voice.wet, pan * 1.5)

@@ -13,7 +13,7 @@ class Note:
     beat: float
     beats: float
     pitch: int
-    loud: float = 0.7
+    loudness: float = 0.7
     part: str = "piano"
 
 
@@ -23,7 +23,10 @@ def transform(
     """Yield the notes shifted in time, transposed and scaled in loudness."""
     for note in notes:
         yield replace(
-            note, beat=note.beat + beats, pitch=note.pitch + semitones, loud=min(1.0, note.loud * louder)
+            note,
+            beat=note.beat + beats,
+            pitch=note.pitch + semitones,
+            loudness=min(1.0, note.loudness * louder),
         )
 
 

@@ -52,8 +52,8 @@ def ring(partials: Partials, length: int) -> Array:
         (outer @ _parts((side * np.exp(1j * around))[:, None] * inner, 1, axis=0)).reshape(-1)[:length]
         for side, around in zip(strength, np.broadcast_to(phase, strength.shape), strict=True)
     ]
-    whole = np.stack(sides) if len(sides) > 1 else sides[0]
-    return (np.rint(whole * _STEPS) / _STEPS).astype(np.float32)
+    signal = np.stack(sides) if len(sides) > 1 else sides[0]
+    return (np.rint(signal * _STEPS) / _STEPS).astype(np.float32)
 
 
 def _parts(values: NDArray[np.complex128], sign: int, axis: int = 1) -> Array:
@@ -70,14 +70,14 @@ def rise(wave: Array, seconds: float) -> Array:
     return out
 
 
-def release(wave: Array, held: int, seconds: float) -> Array:
+def release(wave: Array, sustain: int, seconds: float) -> Array:
     """Return the wave released after `held` samples, fading out in `seconds`."""
-    end = min(wave.shape[-1], held + round(seconds * RATE))
+    end = min(wave.shape[-1], sustain + round(seconds * RATE))
     out = wave[..., :end].copy()
-    count = end - held
+    count = end - sustain
     if count > 0:
         shape = np.exp(-np.arange(count, dtype=np.float32) * np.float32(5.0 / (seconds * RATE)))
-        out[..., held:] *= shape * np.linspace(1, 0, count, dtype=np.float32) ** np.float32(0.5)
+        out[..., sustain:] *= shape * np.linspace(1, 0, count, dtype=np.float32) ** np.float32(0.5)
     return out
 
 

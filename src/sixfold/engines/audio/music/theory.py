@@ -78,7 +78,7 @@ class Chord:
         return tuple((self.root + tone) % OCTAVE for tone in self.tones)
 
     def has(self, pitch: int) -> bool:
-        """Whether a pitch is one of its tones."""
+        """Return whether a pitch is a tone of the chord."""
         return pitch % OCTAVE in self.classes
 
 

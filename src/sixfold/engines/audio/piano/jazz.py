@@ -121,7 +121,7 @@ def _line(section: PieceSection, chords: Sequence[Chord], rng: np.random.Generat
     for at, sign in enumerate(plan):
         if sign == "o" and notes:
             last_note = notes[-1]
-            notes[-1] = Note(last_note.beat, last_note.beats + 0.5, last_note.pitch, last_note.loud)
+            notes[-1] = Note(last_note.beat, last_note.beats + 0.5, last_note.pitch, last_note.loudness)
         if sign != "x":
             continue
         chord = chords[min(at // 4, len(chords) - 1)]
@@ -131,8 +131,8 @@ def _line(section: PieceSection, chords: Sequence[Chord], rng: np.random.Generat
             direction = -direction
         pitch = _next(pitch, direction, chord, chords[min((at + 1) // 4, len(chords) - 1)], at, rng)
         # Off-beats are accented.
-        loud = 0.62 if at % 2 else 0.54
-        notes.append(Note(section.bar * BAR + at * 0.5, 0.47, pitch, loud + 0.04 * float(rng.random())))
+        loudness = 0.62 if at % 2 else 0.54
+        notes.append(Note(section.bar * BAR + at * 0.5, 0.47, pitch, loudness + 0.04 * float(rng.random())))
     return notes
 
 

@@ -29,13 +29,13 @@ def compose(home: MusicalKey, sections: Sequence[PieceSection], rng: np.random.G
     notes: list[Note] = []
     for section in sections:
         chords = theory.chords(rows[section.name[0]], home)
-        each = max(1, section.bars // len(chords))
+        bars_per_chord = max(1, section.bars // len(chords))
         for bar in range(section.bars):
             beat = (section.bar + bar) * BAR
             if section.bar + bar == total - 1:
                 notes += _final(home, beat)
                 continue
-            chord = chords[bar // each % len(chords)]
+            chord = chords[bar // bars_per_chord % len(chords)]
             if section.bar + bar == total - 2:
                 chord = theory.chord("Vsus4", home)
             notes += _left(beat, chord, left)

@@ -81,11 +81,11 @@ def compose(
     tokens, sounding, notes = [_REST], dict[int, float](), list[Note]()
     steps = round(bars * structure.BAR * _STEPS)
     for step in range(steps):
-        beat, struck = step / _STEPS, set[int]()
+        beat, struck_keys = step / _STEPS, set[int]()
         context.progress(_COMPOSED * step / steps)
-        while len(struck) < _MAX_SIMULTANEOUS:
+        while len(struck_keys) < _MAX_SIMULTANEOUS:
             mask = allowed.copy()
-            mask[[key + 1 for key in struck]] = False
+            mask[[key + 1 for key in struck_keys]] = False
             if step >= steps - _ENDING:
                 mask[1:] &= [(key + _LOWEST) % 12 == home.tonic for key in range(_KEYS)]
             token = _sample(policy.scores(tokens), mask, rng)
@@ -93,7 +93,7 @@ def compose(
                 break
             tokens.append(token)
             key = token - 1
-            struck.add(key)
+            struck_keys.add(key)
             notes += _end_note(sounding, key, beat)
             sounding[key] = beat
         tokens.append(_REST)
@@ -113,5 +113,5 @@ def _end_note(sounding: dict[int, float], key: int, beat: float, *, forget: bool
     start = sounding.pop(key, None) if forget else sounding.get(key)
     if start is None:
         return []
-    loud = 0.62 + 0.14 * (start % structure.BAR == 0) + 0.06 * (start % 1 == 0)
-    return [Note(start, min(_MAX_BEATS, max(1 / _STEPS, beat - start)), key + _LOWEST, loud)]
+    loudness = 0.62 + 0.14 * (start % structure.BAR == 0) + 0.06 * (start % 1 == 0)
+    return [Note(start, min(_MAX_BEATS, max(1 / _STEPS, beat - start)), key + _LOWEST, loudness)]

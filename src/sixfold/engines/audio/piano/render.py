@@ -32,9 +32,9 @@ class Piano:
         self.seed = seed
         self._strings: dict[tuple[int, int], Array] = {}
 
-    def note(self, pitch: int, loud: float, seconds: float) -> tuple[Array, float]:
+    def note(self, pitch: int, loudness: float, seconds: float) -> tuple[Array, float]:
         """Return a note held for `seconds`, and its gain."""
-        level = min(_FORCES - 1, int(loud * _FORCES))
+        level = min(_FORCES - 1, int(loudness * _FORCES))
         force = (level + 0.5) / _FORCES
         length = min(_LONGEST, seconds + _DAMPER_SECONDS * 3)
         wave = self._strings.get((pitch, level))
@@ -43,7 +43,7 @@ class Piano:
             wave = strings.strike(pitch, force, min(_LONGEST, length * 1.3 + 0.3), self._sound, rng)
             self._strings[pitch, level] = wave
         fall = _DAMPER_SECONDS * (2.2 if pitch > 88 else 1.4 if pitch < 45 else 1.0)
-        return synthesis.release(wave, round(seconds * RATE), fall * 3), (0.18 + 0.82 * loud) / (
+        return synthesis.release(wave, round(seconds * RATE), fall * 3), (0.18 + 0.82 * loudness) / (
             0.18 + 0.82 * force
         )
 
@@ -57,8 +57,8 @@ def play(
     beat = 60 / tempo
     for count, note in enumerate(notes):
         offset = float(np.clip(rng.normal(0, _HUMAN_SECONDS), -0.008, 0.008)) if note.beat else 0.0
-        loud = float(np.clip(note.loud * rng.uniform(0.93, 1.07), 0.02, 1))
-        wave, gain = piano.note(note.pitch, loud, max(0.05, note.beats * beat))
+        loudness = float(np.clip(note.loudness * rng.uniform(0.93, 1.07), 0.02, 1))
+        wave, gain = piano.note(note.pitch, loudness, max(0.05, note.beats * beat))
         mixing.put(out, wave, note.beat * beat + offset, gain)
         if count % 16 == 0:
             progress(count / len(notes))

@@ -58,5 +58,5 @@ def apply_dynamics(
         lift = math.sin(math.pi * min(1.0, max(0.0, part) * 0.9 + 0.08)) - 0.6
         if section.name == "B":
             lift += 0.2
-        swell.append(replace(note, loud=float(np.clip(note.loud * (1 + depth * lift), 0.05, 1))))
+        swell.append(replace(note, loudness=float(np.clip(note.loudness * (1 + depth * lift), 0.05, 1))))
     return sorted(swell, key=lambda note: (note.beat, note.pitch))

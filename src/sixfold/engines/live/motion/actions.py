@@ -120,10 +120,10 @@ def _swing(phase: float) -> float:
     return math.sin(2 * math.pi * phase)
 
 
-def _add(some: Angles, **others: float) -> Angles:
+def _add(pose: Angles, **others: float) -> Angles:
     for name, value in others.items():
-        some[name] = some.get(name, 0.0) + value
-    return some
+        pose[name] = pose.get(name, 0.0) + value
+    return pose
 
 
 def _stand(m: ActionMoment) -> Angles:

@@ -53,8 +53,8 @@ def angles(**values: float) -> Angles:
 def blend(*poses: tuple[Angles, float]) -> Angles:
     """Return the weighted sum of poses, with all angles."""
     blended = _STILL.copy()
-    for some, weight in poses:
-        for name, value in some.items():
+    for pose, weight in poses:
+        for name, value in pose.items():
             blended[name] += value * weight
     return blended
 

@@ -48,11 +48,13 @@ def eye(state: dict[str, Any]) -> CameraEye:
     return CameraEye(state["x"], state["eye"] + rock, state["z"], state["yaw"], state["t"])
 
 
-def _step(state: dict[str, Any], land: WorldTerrain, held: set[str], dt: float) -> None:
+def _step(state: dict[str, Any], land: WorldTerrain, keys_down: set[str], dt: float) -> None:
     share = 1 - math.exp(-_PUSH * dt)
-    fast = 1.8 if "shift" in held else 1.0
-    state["speed"] += (_SPEED * fast * (("w" in held) - 0.6 * ("s" in held)) - state["speed"]) * share
-    state["turn"] += (_TURN * (("a" in held) - ("d" in held)) - state["turn"]) * share
+    fast = 1.8 if "shift" in keys_down else 1.0
+    state["speed"] += (
+        _SPEED * fast * (("w" in keys_down) - 0.6 * ("s" in keys_down)) - state["speed"]
+    ) * share
+    state["turn"] += (_TURN * (("a" in keys_down) - ("d" in keys_down)) - state["turn"]) * share
     state["t"] += dt
     state["yaw"] = (state["yaw"] + state["turn"] * dt) % (2 * math.pi)
     dx = math.sin(state["yaw"]) * state["speed"] * dt
@@ -81,10 +83,10 @@ def _ground(land: WorldTerrain, x: float, z: float) -> float:
     )
 
 
-def _free(land: WorldTerrain, x: float, z: float, here: float, way: float) -> bool:
+def _free(land: WorldTerrain, x: float, z: float, here: float, distance: float) -> bool:
     """Return whether a point is accessible from a height `here` at a distance of `way` meters."""
     ground = _ground(land, x, z)
-    if ground < land.water + 0.12 or ground - here > _STEEP * way + 0.02:
+    if ground < land.water + 0.12 or ground - here > _STEEP * distance + 0.02:
         return False
     if not len(land.trees):
         return True

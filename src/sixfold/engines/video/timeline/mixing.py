@@ -106,19 +106,19 @@ class Limiter:
 
     def process(self, samples: Array, *, last: bool = False) -> Array:
         """Return the limited audio, delayed by `_AHEAD` steps; with `last`, also all that remains."""
-        whole = np.concatenate([self._pending, samples], axis=1)
+        samples = np.concatenate([self._pending, samples], axis=1)
         if last:
-            whole = np.pad(whole, ((0, 0), (0, _AHEAD * _STEP)))
-        steps = whole.shape[1] // _STEP
-        peaks = np.abs(whole[:, : steps * _STEP]).max(0).reshape(steps, _STEP).max(1)
+            samples = np.pad(samples, ((0, 0), (0, _AHEAD * _STEP)))
+        steps = samples.shape[1] // _STEP
+        peaks = np.abs(samples[:, : steps * _STEP]).max(0).reshape(steps, _STEP).max(1)
         limits = np.minimum(1.0, CEILING / np.maximum(peaks, 1e-9))
         count = steps - _AHEAD
         targets = np.lib.stride_tricks.sliding_window_view(limits, _AHEAD + 1).min(1)[:count]
         gains = self._step_gains(targets)
         slopes = gains[:-1, None] + (gains[1:] - gains[:-1])[:, None] * np.arange(_STEP) / _STEP
-        self._pending = whole[:, count * _STEP :]
+        self._pending = samples[:, count * _STEP :]
         factor = slopes.reshape(-1).astype(np.float32)
-        return np.clip(whole[:, : count * _STEP] * factor, -CEILING, CEILING).astype(np.float32)
+        return np.clip(samples[:, : count * _STEP] * factor, -CEILING, CEILING).astype(np.float32)
 
     def _step_gains(self, targets: Array) -> Array:
         """Return the gain at both ends of each step: reduced over the look-ahead, released slowly."""

@@ -101,12 +101,12 @@ def _text_box(clip: Clip, project: Project) -> SpriteBox:
     return SpriteBox(left, top, width, height)
 
 
-def _inset_range(at: float, length: float, whole: int, both: bool) -> tuple[float, float]:
+def _inset_range(at: float, length: float, total: int, both_ends: bool) -> tuple[float, float]:
     """Add a margin to a range that ends at the frame's edge: at its end, or at both ends."""
-    margin = whole * _MARGIN
-    if at + length != whole or length <= 2 * margin:
+    margin = total * _MARGIN
+    if at + length != total or length <= 2 * margin:
         return at, length
-    return (at + margin, length - 2 * margin) if both else (at, length - margin)
+    return (at + margin, length - 2 * margin) if both_ends else (at, length - margin)
 
 
 def _layout(clip: Clip, box: SpriteBox, project: Project) -> _TextLines:
