@@ -1,4 +1,4 @@
-"""Scores in ABC notation whose few characters stand for very long notes."""
+"""Scores in ABC notation whose few characters stand for very long notes are rejected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Depth: what stands low and out is near; maps and films of it; and nearness by a model."""
+"""Depth: heuristic and model estimates, maps and parallax videos."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.unit.engines.video import films
 
 
 def landscape() -> Any:
-    """Sky, ground, and a thing that stands on it."""
+    """Write an image of sky, ground and an object."""
     rgb = np.empty((144, 192, 3), np.float32)
     rgb[:70] = np.linspace((120, 170, 230), (200, 215, 235), 70)[:, None]
     rng = np.random.default_rng(2)
@@ -27,7 +27,7 @@ def landscape() -> Any:
 
 
 def shown(folder: Path, engine: Any, **inputs: Any) -> Any:
-    """What a run on the landscape gives."""
+    """Return the result of a run on the landscape."""
     return orders.run(engine, folder, inputs, image=orders.saved(folder / "in.png", landscape()))
 
 

@@ -1,4 +1,4 @@
-"""Films, sounds and pictures as other files: decoded again and measured; trick files open nothing."""
+"""Conversions of videos, audio and images, measured after decoding; malicious files open no other files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ USUAL = {"widths": "320,640,960,1280", "heights": "360,720,1080", "formats": "we
 
 @pytest.fixture(scope="module")
 def film(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two seconds of 160 x 90 at 24, red in the first second and green in the second, with a tone."""
+    """Write two seconds of 160 x 90 at 24 fps, first red and then green, with a tone."""
     path = tmp_path_factory.mktemp("film") / "film.mp4"
     tone = np.sin(np.arange(96_000) * 2 * np.pi * 440 / 48_000).astype(np.float32) * 0.4
     with VideoEncoder(path, (160, 90), Fraction(24), AudioSource.of(np.stack([tone, tone]))) as writing:
@@ -44,7 +44,7 @@ def picture(tmp_path: Path) -> Path:
 
 
 def encoded(folder: Path, source: Path, **inputs: Any) -> tuple[Any, Path]:
-    """What came of an operation: the artifact and its file."""
+    """Return the artifact of an operation and its file."""
     (made,) = (
         EncodeEngine().run(Task("p", "media-encode", inputs, {"media": source}), Recorder(folder)).artifacts
     )

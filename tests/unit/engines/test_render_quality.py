@@ -1,4 +1,4 @@
-"""Inputs of pictures and films from words that a painter without weights honours in its own way."""
+"""Quality inputs of images and videos from prompts without weights."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CATALOGUE = app_catalog.catalog(Settings(), app_catalog.price_table(Settings()))
 
 
 def painted(folder: Path, template: str, **given: Any) -> Any:
-    """A template's picture, its inputs checked and translated as on the road."""
+    """Return a template's image from validated and translated inputs."""
     model = CATALOGUE[template]
     usual = {
         "prompt": "a village in spring",
@@ -66,7 +66,7 @@ def test_more_guidance_says_colours_louder(tmp_path: Path) -> None:
 
 
 def filmed(folder: Path, **given: Any) -> tuple[Any, dict[str, Any]]:
-    """The frames of a short film from words, and what was told with it."""
+    """Return the frames of a short text-to-video run and its data."""
     model = CATALOGUE["video-t2v"]
     usual = {"prompt": "a boat on a lake, the camera pans left", "num_frames": 17, "seed": 5}
     folder.mkdir()

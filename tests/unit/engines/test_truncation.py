@@ -1,4 +1,4 @@
-"""A file that was cut off on its way is told by its own marks, whatever follows a sound end."""
+"""Truncated files are detected by their own structure; data after the end is accepted."""
 
 from __future__ import annotations
 

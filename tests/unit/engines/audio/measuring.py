@@ -1,4 +1,4 @@
-"""What a listener with instruments hears: key, tempo, brightness; and a context to run engines in."""
+"""Measurements of audio (key, tempo, brightness), and a context to run engines in."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SIZE = 16_384
 
 @dataclass
 class Recorder:
-    """A context that remembers, and that may cancel at a share of the work."""
+    """A context that records progress and can cancel at a fraction."""
 
     scratch: Path
     cancel_at: float = 2.0
@@ -39,7 +39,7 @@ class Recorder:
 
 
 def chroma(sound: Array) -> Array:
-    """How much of each pitch class there is between 60 and 2000 Hz."""
+    """Return the power of each pitch class between 60 and 2000 Hz."""
     mono = np.pad(sound.mean(0), (0, max(0, _SIZE - sound.shape[1])))
     frequency = np.fft.rfftfreq(_SIZE, 1 / RATE)
     inside = (frequency > 60) & (frequency < 2000)
@@ -49,7 +49,7 @@ def chroma(sound: Array) -> Array:
 
 
 def key(sound: Array) -> str:
-    """The key whose profile fits best: `D`, or `Dm`."""
+    """Return the key whose profile fits best, such as `D` or `Dm`."""
     found = chroma(sound)
     fits = {
         f"{NAMES[tonic]}{mode}": float(np.corrcoef(np.roll(profile, tonic), found)[0, 1])
@@ -60,7 +60,7 @@ def key(sound: Array) -> str:
 
 
 def onsets(sound: Array) -> tuple[Array, float]:
-    """How much begins at each moment, and moments a second."""
+    """Return the onset strength over time, and its sample rate."""
     hop, size = 256, 1024
     moments = np.lib.stride_tricks.sliding_window_view(sound.mean(0), size)[::hop] * np.hanning(size)
     level = np.log1p(100 * np.abs(np.fft.rfft(moments, axis=1)))
@@ -69,7 +69,7 @@ def onsets(sound: Array) -> tuple[Array, float]:
 
 
 def tempo(sound: Array, near: float) -> float:
-    """Beats a minute by the autocorrelation of what begins, four beats apart, within 7 % of `near`."""
+    """Return the tempo by the autocorrelation of onsets, four beats apart, within 7 % of `near`."""
     rising, rate = onsets(sound)
     size = 1 << int(np.ceil(np.log2(2 * rising.size)))
     alike = np.fft.irfft(np.abs(np.fft.rfft(rising, size)) ** 2)[: rising.size]
@@ -81,19 +81,19 @@ def tempo(sound: Array, near: float) -> float:
 
 
 def centroid(sound: Array) -> float:
-    """The middle of the spectrum in Hz."""
+    """Return the spectral centroid in Hz."""
     size = np.abs(np.fft.rfft(sound.mean(0)))
     return float((np.fft.rfftfreq(sound.shape[1], 1 / RATE) * size).sum() / size.sum())
 
 
 def true_peak(sound: Array) -> float:
-    """The highest point in dB of full scale, between the samples too."""
+    """Return the true peak in dB of full scale."""
     part = sound[:, : 8 * RATE]
     fine = np.fft.irfft(np.fft.rfft(part, axis=1), part.shape[1] * 4, axis=1) * 4
     return float(20 * np.log10(np.abs(fine[:, 400:-400]).max()))
 
 
 def correlation(first: Array, second: Array) -> float:
-    """How alike two sounds are, over the length of the shorter."""
+    """Return the correlation of two signals over the length of the shorter one."""
     length = min(first.shape[1], second.shape[1])
     return float(np.corrcoef(first[:, :length].ravel(), second[:, :length].ravel())[0, 1])

@@ -1,4 +1,4 @@
-"""Sound effects: of the asked length, of what the words say, never silent and never clipped."""
+"""Sound effects: length and content as requested, never silent and never clipped."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_a_sound_is_heard_and_has_clean_ends(prompt: str) -> None:
 
 def test_what_happens_differs_from_what_lasts() -> None:
     def swing(prompt: str) -> float:
-        """How much the loudness of fiftieths of a second moves."""
+        """Return the variation of the level between fiftieths of a second."""
         parts = np.square(effects.generate(prompt, 3, 1)[0]).reshape(-1, RATE // 50).mean(1)
         return float(np.std(parts) / np.mean(parts))
 

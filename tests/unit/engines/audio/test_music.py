@@ -1,4 +1,4 @@
-"""Music from words: exact length, key and tempo, a band that fits, and lyrics and steps that are honoured."""
+"""Music from a prompt: exact length, key and tempo, a fitting band, lyrics and steps."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ USUAL = {
 
 
 def made(folder: Path, **changes: Any) -> Array:
-    """What is heard of the file that was made."""
+    """Return the decoded audio."""
     result = MusicEngine().run(Task("pred_1", "music-diffusion", {**USUAL, **changes}), Recorder(folder))
     (artifact,) = result.artifacts
     assert artifact.path is not None
@@ -105,7 +105,7 @@ def test_every_voice_figure_and_drum_of_the_table_exists() -> None:
 
 
 def paper(prompt: str = "upbeat pop song", seconds: float = 40, **changes: Any) -> ArrangedSong:
-    """A song before it is played."""
+    """Arrange a song."""
     wish = SongRequest(genres.band(prompt), theory.key("C Major"), 120, **{"seed": 17, **changes})
     return arrangement.arrange(wish, arrangement.sections(bars(wish, seconds)))
 

@@ -1,4 +1,4 @@
-"""The piano: key, tempo, length and character as asked, by the rules of its manners, without clicks."""
+"""The piano: key, tempo, length and sound as requested, by the rules of each style, without clicks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MANNERS = list(engine.STYLES)
 
 
 def played(folder: Path, **changes: Any) -> Array:
-    """What is heard of the file that was made."""
+    """Return the decoded audio."""
     return files.read(file(folder, **changes), 300)
 
 

@@ -1,4 +1,4 @@
-"""A policy that somebody brings composes; key, bars and tempo stay what was asked."""
+"""Composition by a user's policy: key, bars and tempo stay as requested."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TOKENS = 89
 
 
 def written(path: Path, width: int = TOKENS) -> Path:
-    """A policy by one table: what follows a token. After a rest it likes the middle of the piano."""
+    """A policy by a table of transitions; after a rest it prefers the middle of the piano."""
     table = [_likes(token, after) for token in range(TOKENS) for after in range(width)]
     node = b"".join(_field(1, name) for name in ("table", "tokens")) + _field(2, "y") + _field(4, "Gather")
     graph = _field(1, node) + _field(2, "tiny") + _field(5, _tensor("table", (TOKENS, width), tuple(table)))

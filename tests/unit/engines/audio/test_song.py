@@ -1,4 +1,4 @@
-"""Songs from lyrics and from scores: what is written is what is played."""
+"""Songs from lyrics and scores are played as written."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SCORE = "X:1\nT:Little tune\nM:4/4\nL:1/4\nQ:1/4=100\nK:D\n"
 
 
 def paper(**changes: Any) -> ArrangedSong:
-    """The song before it is played."""
+    """Arrange the song."""
     plan = song.make_plan({**USUAL, **changes})
     return arrangement.arrange(plan.request, plan.sections)
 

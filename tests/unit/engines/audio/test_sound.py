@@ -1,4 +1,4 @@
-"""Sound by words: what is heard, how loud, and that it goes round."""
+"""Ambient sound from a prompt: content, loudness and looping."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ SECONDS = 3.0
 
 
 def spectrum(sound: Array) -> tuple[Array, Array]:
-    """Frequencies and the power at each."""
+    """Return frequencies and their power."""
     mono = sound.mean(0)
     return np.fft.rfftfreq(mono.size, 1 / RATE), np.abs(np.fft.rfft(mono)) ** 2
 
 
 def share(sound: Array, low: float, high: float) -> float:
-    """How much of a sound's power lies between two frequencies."""
+    """Return the share of the power between two frequencies."""
     frequency, power = spectrum(sound)
     return float(power[(frequency >= low) & (frequency < high)].sum() / power.sum())
 
 
 def unevenness(sound: Array) -> float:
-    """How much the loudness changes, from 10 ms to 10 ms."""
+    """Return the variation of the level between windows of 10 ms."""
     blocks = sound.mean(0)[: sound.shape[1] // 480 * 480].reshape(-1, 480)
     level = np.sqrt((blocks**2).mean(1))
     return float(level.std() / level.mean())

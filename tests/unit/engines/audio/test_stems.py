@@ -1,4 +1,4 @@
-"""A mix taken apart: better than the mix for every part, nothing lost, by place or by a model's file."""
+"""Stem separation by position and by a model: every stem improves on the mix, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SECONDS = 5
 
 
 def parts() -> dict[str, Array]:
-    """Four parts whose truth is known: voice, bass and drums in the middle, chords at the side."""
+    """Return four known parts: centered vocals, bass and drums, and chords at the side."""
     time = np.arange(SECONDS * RATE) / RATE
     steps = np.array([57, 60, 64, 62, 60, 59, 57, 64, 65, 60])
     hertz = 440 * 2 ** ((steps[(time * 2).astype(int) % 10] + 3 - 60 + np.sin(35 * time) * 0.3) / 12)
@@ -43,7 +43,7 @@ def parts() -> dict[str, Array]:
 
 
 def fidelity(truth: Array, found: Array) -> float:
-    """The signal to distortion ratio in dB."""
+    """Return the signal-to-distortion ratio in dB."""
     return float(10 * np.log10((truth**2).sum() / ((truth - found) ** 2).sum()))
 
 
@@ -57,7 +57,7 @@ def test_every_part_is_nearer_to_the_truth_than_the_mix_and_nothing_is_lost() ->
 
 
 def mixed(folder: Path) -> Path:
-    """A mix as a file."""
+    """Write a mix to a file."""
     made = files.write(np.sum(list(parts().values()), axis=0)[:, : 2 * RATE], "wav", folder / "mix.wav")
     assert made.path is not None
     return made.path
@@ -100,7 +100,7 @@ def test_what_is_no_sound_is_refused(tmp_path: Path) -> None:
 
 
 def model(path: Path, gains: tuple[float, ...], length: int = 4410) -> Path:
-    """A model that gives the mix at one gain for each source."""
+    """Write a model that outputs the mix at one gain for each source."""
     ahead = _field(5, _field(1, "axes") + _field(8, 1) + _field(20, 7))
     spread = _field(1, _field(1, "mix") + _field(2, "wide") + _field(4, "Unsqueeze") + ahead)
     scaled = _field(1, _field(1, "wide") + _field(1, "g") + _field(2, "y") + _field(4, "Mul"))

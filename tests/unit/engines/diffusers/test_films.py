@@ -1,4 +1,4 @@
-"""Films by weights: tiny random pipelines of Wan and LTX, on the very road that real ones take."""
+"""Video diffusion with tiny random Wan and LTX pipelines."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SHORT = {**BASE, "duration": 0.25}
 
 @pytest.fixture(scope="module")
 def films(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
-    """Engines by the name of their tiny weights; skips where torch is not installed."""
+    """Return engines by the name of their tiny weights; skip without torch."""
     for package in ("diffusers", "ftfy"):
         pytest.importorskip(package, reason=PACKAGE_MISSING)
     from sixfold.engines.video.diffusers.engine import VideoDiffusersEngine  # noqa: PLC0415 - it needs torch
@@ -51,7 +51,7 @@ def picture(folder: Path) -> dict[str, Path]:
 
 
 def shown(result: Result) -> list[Any]:
-    """Every frame, decoded."""
+    """Return all decoded frames."""
     (artifact,) = result.artifacts
     assert artifact.path is not None
     with closing(VideoReader(artifact.path)) as reel:

@@ -1,4 +1,4 @@
-"""Tiny film pipelines with random weights, saved as the Hub saves real ones."""
+"""Tiny video pipelines with random weights, saved in the format of the Hub."""
 
 # pyright: reportMissingImports=false, reportArgumentType=false, reportPrivateImportUsage=false
 
@@ -36,7 +36,7 @@ def _saved(pipeline: Any, folder: Path) -> Path:
 
 
 def wan(folder: Path, *, pictures: bool = False, blocks: int = 1) -> Path:
-    """A Wan pipeline: of words, or with `pictures` of both, as Wan 2.2 of 5 billion parameters."""
+    """Save a Wan pipeline: text-to-video, or with `pictures` also image-to-video as Wan 2.2 5B."""
     torch.manual_seed(0)
     vae = AutoencoderKLWan(
         base_dim=3, z_dim=16, dim_mult=[1, 1, 1, 1], num_res_blocks=1, temperal_downsample=[False, True, True]
@@ -63,7 +63,7 @@ def wan(folder: Path, *, pictures: bool = False, blocks: int = 1) -> Path:
 
 
 def ltx(folder: Path) -> Path:
-    """An LTX pipeline."""
+    """Save an LTX pipeline."""
     torch.manual_seed(0)
     four = (8, 8, 8, 8)
     vae = AutoencoderKLLTXVideo(

@@ -1,4 +1,4 @@
-"""A body that moves: feet that stand do not slide, nothing jolts, and it does what it is asked."""
+"""Body motion: planted feet do not slide, motion is smooth, and prompts are followed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Pose = dict[str, Any]
 
 
 def lived(*parts: tuple[int, Controls], prompt: str = "") -> list[Pose]:
-    """The poses of a session: so many ticks under each of some controls."""
+    """Return the poses of a session with ticks under each of several controls."""
     engine, state, poses = MotionEngine(), None, []
     for ticks, controls in parts:
         for tick in range(ticks):
@@ -35,13 +35,13 @@ def lived(*parts: tuple[int, Controls], prompt: str = "") -> list[Pose]:
 
 
 def said(prompt: str, steps: int = 80) -> list[Pose]:
-    """The poses of a single run."""
+    """Return the poses of a single run."""
     task = Task("t", "motion-model", {"prompt": prompt, "steps": steps})
     return MotionEngine().run(task, Recorder(Path())).data["value"]
 
 
 def slides(poses: Sequence[Pose]) -> dict[str, float]:
-    """The farthest that a standing foot got from where it was set down, in metres."""
+    """Return the largest displacement of a planted foot in meters."""
     worst = dict.fromkeys(body.SIDES, 0.0)
     for side in body.SIDES:
         for stands, group in itertools.groupby(poses, key=lambda pose, side=side: pose["contacts"][side]):
@@ -52,13 +52,13 @@ def slides(poses: Sequence[Pose]) -> dict[str, float]:
 
 
 def fastest(poses: Sequence[Pose]) -> float:
-    """The highest speed of any joint, in m/s."""
+    """Return the highest speed of any joint in m/s."""
     joints = np.array([[pose["joints"][name] for name in body.JOINTS] for pose in poses])
     return float(np.linalg.norm(np.diff(joints, axis=0), axis=2).max()) * FPS
 
 
 def way(poses: Sequence[Pose]) -> float:
-    """How far the body got, in metres."""
+    """Return the distance that the body moved in meters."""
     first, last = (np.array(pose["root"]["position"]) for pose in (poses[0], poses[-1]))
     return float(np.linalg.norm((last - first)[[0, 2]]))
 

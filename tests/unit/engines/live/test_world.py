@@ -1,4 +1,4 @@
-"""A world to walk through: what a prompt changes, what stops a walker, and that it is the same each time."""
+"""Explorable worlds: effects of prompts, obstacles, and determinism."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ENGINE = WorldEngine()  # it keeps the lands that were built last
 
 
 def looked(prompt: str, state: Any = None, **more: Any) -> tuple[StepResult, np.ndarray[Any, Any]]:
-    """A frame of a session, as RGB from 0 to 255."""
+    """Return a frame of a session as RGB from 0 to 255."""
     controls = Controls(more.pop("keys", ()), more.pop("new", None))
     told = ENGINE.step(EngineStep("world-model", {"prompt": prompt}, state, controls, 30, **more))
     assert told.frame is not None

@@ -1,4 +1,4 @@
-"""What tests of speech share: a context that remembers, and a measure of pitch."""
+"""Common parts of the speech tests: a recording context and a measurement of pitch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 
 class Note:
-    """A context that remembers what it was told."""
+    """A context that records progress and log lines."""
 
     def __init__(self, scratch: Path) -> None:
         scratch.mkdir(exist_ok=True)
@@ -28,7 +28,7 @@ class Note:
 
 
 def pitch(wave: NDArray[Any], rate: int) -> float:
-    """The median fundamental in Hz of the loud parts, by autocorrelation."""
+    """Return the median fundamental in Hz of the loud parts, by autocorrelation."""
     window = round(0.06 * rate)
     low, high = rate // 420, rate // 60
     loud = 0.7 * float(np.sqrt((wave**2).mean()))

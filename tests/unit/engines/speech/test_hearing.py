@@ -1,4 +1,4 @@
-"""Recordings written down: where speech is, when each word is said, and that nothing is made of silence."""
+"""Transcription: speech ranges, word times, and no text for silence."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ RATE = 16_000
 
 @pytest.fixture(scope="module")
 def ears() -> SphinxEngine:
-    """The recogniser, loaded once."""
+    """The recognizer, loaded once."""
     return SphinxEngine()
 
 
 def recording(folder: Path, text: str, format_: str = "wav", **inputs: Any) -> Path:
-    """A text, spoken."""
+    """Write a spoken text to a file."""
     note = Note(folder / format_)
     result = SpeechEngine().run(Task("t", "tts", {"text": text, "format": format_, **inputs}), note)
     assert result.artifacts[0].path is not None
@@ -43,7 +43,7 @@ def recording(folder: Path, text: str, format_: str = "wav", **inputs: Any) -> P
 
 
 def heard(ears: SphinxEngine, path: Path, **inputs: Any) -> dict[str, Any]:
-    """What is written down."""
+    """Return the transcript."""
     result = ears.run(Task("t", "stt", inputs, {"audio_url": path}), Note(path.parent / "notes"))
     assert result.quality == "preview"
     assert result.billed == pytest.approx(result.data["duration"] / 60, abs=1e-4)
@@ -51,7 +51,7 @@ def heard(ears: SphinxEngine, path: Path, **inputs: Any) -> dict[str, Any]:
 
 
 def sound(path: Path, *parts: NDArray[np.float32]) -> Path:
-    """Parts at 16 kHz as a file."""
+    """Write signals at 16 kHz to a file."""
     files.write(iter(parts), RATE, "wav", path)
     return path
 

@@ -1,4 +1,4 @@
-"""Texts spoken: every voice its own, at any speed, as files that decode, the same every time."""
+"""Speech synthesis: distinct voices at any speed, decodable files, deterministic output."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ FOX = "The quick brown fox jumps over the lazy dog."
 
 
 def spoken(folder: Path, text: str = FOX, **inputs: Any) -> tuple[Artifact, Note]:
-    """What the engine makes of a text, and what it told meanwhile."""
+    """Return the artifact of a text, and the recorded progress."""
     note = Note(folder)
     result: Result = SpeechEngine().run(Task("t", "tts", {"text": text, **inputs}), note)
     return result.artifacts[0], note
 
 
 def heard(folder: Path, text: str = FOX, **inputs: Any) -> NDArray[np.float32]:
-    """The same, decoded."""
+    """Return the decoded audio."""
     artifact, _ = spoken(folder, text, **inputs)
     assert artifact.path is not None
     return files.read(artifact.path, RATE)

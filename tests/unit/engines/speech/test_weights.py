@@ -1,4 +1,4 @@
-"""Speech by weights: the real loading and feeding, with networks that are small and random."""
+"""Speech engines with weights, tested with small random networks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PHONEMES = "_^$ abdefhijklmnoprstuvwzæðŋɐɑɔəɚɛɡɪɹʃʊʌʒˈˌːɾθ�
 
 
 def _node(kind: str, inputs: str, output: str, **numbers: int) -> bytes:
-    """A node of a graph, as protobuf."""
+    """Return a graph node as protobuf."""
     found = b"".join(_field(1, name) for name in inputs.split()) + _field(2, output) + _field(4, kind)
     for name, number in numbers.items():
         found += _field(5, _field(1, name) + _field(3, number) + _field(20, 2))
@@ -37,13 +37,13 @@ def _constant(name: str, value: NDArray[Any]) -> bytes:
 
 
 def _open(name: str, kind: int, ends: int, sides: int) -> bytes:
-    """An input (11) or output (12) of so many sides of any length."""
+    """Return an input (11) or output (12) with dimensions of any length."""
     shape = b"".join(_field(1, _field(2, f"{name}{side}")) for side in range(sides))
     return _field(ends, _field(1, name) + _field(2, _field(1, _field(1, kind) + _field(2, shape))))
 
 
 def voice_file(folder: Path, name: str, language: str, speakers: int = 1) -> Path:
-    """A Piper voice that hums: every phoneme is 300 samples of its own tone, stretched as it is told."""
+    """Write a Piper voice in which every phoneme is 300 samples of its own tone."""
     pytest.importorskip("onnxruntime", reason="needs the extra `onnx`")
     floats, whole = 1, 7
     graph = b"".join(
@@ -104,7 +104,7 @@ def test_a_piper_voice_speaks_at_its_own_rate_and_at_any_speed(tmp_path: Path) -
 
 
 def kokoro_folder(folder: Path) -> Path:
-    """A Kokoro network that hums as loud as its style is, with four voices."""
+    """Write a Kokoro network with four voices whose level is that of the style."""
     pytest.importorskip("onnxruntime", reason="needs the extra `onnx`")
     floats, whole = 1, 7
     graph = b"".join(

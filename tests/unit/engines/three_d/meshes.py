@@ -1,4 +1,4 @@
-"""GLB files as a reader sees them: their structure checked, their surface merged, their outline drawn."""
+"""Reading of GLB files: structure, merged surface and silhouette."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PARTS = {"SCALAR": 1, "VEC2": 2, "VEC3": 3, "VEC4": 4}
 
 
 def checked(data: bytes) -> dict[str, Any]:
-    """The JSON of a GLB, after what the format demands was looked at."""
+    """Return the JSON of a GLB after checking the structure."""
     magic, version, total = struct.unpack("<4sII", data[:12])
     assert (magic, version, total) == (b"glTF", 2, len(data))
     length, kind = struct.unpack("<I4s", data[12:20])
@@ -44,14 +44,14 @@ def checked(data: bytes) -> dict[str, Any]:
 
 
 def values(data: bytes, name: str) -> Any:
-    """An attribute of all primitives, one after the other."""
+    """Return an attribute of all primitives, concatenated."""
     scene = checked(data)
     found = [one["attributes"][name] for one in scene["meshes"][0]["primitives"]]
     return np.concatenate([_values(scene, data, at) for at in found])
 
 
 def picture(data: bytes, number: int) -> Any:
-    """One of the textures."""
+    """Return a decoded texture."""
     scene = checked(data)
     view = scene["bufferViews"][scene["images"][number]["bufferView"]]
     start = 28 + struct.unpack("<I", data[12:16])[0] + view["byteOffset"]
@@ -61,14 +61,14 @@ def picture(data: bytes, number: int) -> Any:
 
 
 def surface(data: bytes) -> Any:
-    """The surface as one mesh, vertices that lie on each other merged."""
+    """Return the surface as one mesh with merged vertices."""
     mesh = trimesh.load(trimesh.util.wrap_as_stream(data), file_type="glb", force="mesh")
     mesh.merge_vertices(merge_tex=True, merge_norm=True, digits_vertex=7)
     return mesh
 
 
 def outline(mesh: Any, side: int = 128) -> Any:
-    """What of a square of one metre a mesh covers, seen from the front (bool)."""
+    """Return the silhouette of a mesh in a square of one meter, seen from the front (bool)."""
     points = np.stack([mesh.vertices[:, 0] + 0.5, 0.5 - mesh.vertices[:, 1]], 1) * side * 16
     drawn = np.zeros((side, side), np.uint8)
     for face in points[mesh.faces].astype(np.int32):

@@ -1,4 +1,4 @@
-"""The validator of those who write the format finds nothing in our GLB files: no error, no warning."""
+"""The Khronos glTF validator reports no errors or warnings for our GLB files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.nightly, pytest.mark.slow]
 
 @pytest.fixture(scope="module")
 def validator(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Node and a program that prints the validator's report on a file."""
+    """Return Node.js and a program that prints the validator's report on a file."""
     folder = tmp_path_factory.mktemp("khronos")
     node = nodejs.installed(folder, VALIDATOR)
     (folder / "report.js").write_text(PROGRAM)

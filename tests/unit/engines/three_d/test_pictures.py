@@ -1,4 +1,4 @@
-"""Pictures into things: the outline is the picture's, the mesh is closed, and every input shows."""
+"""Images to 3D models: matching silhouettes, closed meshes, and effects of every input."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SMALL = {"resolution": 256, "texture_size": 256, "decimation_target": 12_000}
 
 
 def figure(side: int = 200) -> Any:
-    """A red and blue thing with an arm and a hole, on nothing (RGBA)."""
+    """Return a red and blue object with an arm and a hole on a transparent background (RGBA)."""
     rgba = np.zeros((side, side, 4), np.uint8)
     cv2.circle(rgba, (100, 70), 40, (210, 40, 30, 255), -1)
     cv2.rectangle(rgba, (70, 100), (130, 180), (30, 60, 200, 255), -1)
@@ -40,12 +40,12 @@ def made(folder: Path, engine: Any, picture: Any = None, **inputs: Any) -> bytes
 
 
 def overlap(one: Any, other: Any) -> float:
-    """IoU of two outlines."""
+    """Return the IoU of two silhouettes."""
     return float((one & other).sum() / (one | other).sum())
 
 
 def expected(ratio: float, side: int = 128) -> Any:
-    """The figure's outline in the middle of the square, its longer side `ratio` of it."""
+    """Return the figure's silhouette, centered in the square with its longer side at `ratio`."""
     alpha = figure()[..., 3] > 0
     left, top, width, height = cv2.boundingRect(alpha.astype(np.uint8))
     scale = ratio * side / max(width, height)

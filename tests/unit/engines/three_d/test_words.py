@@ -1,4 +1,4 @@
-"""Words into things: what is named, how often, in which colour; every body closed."""
+"""Prompts to 3D models: names, counts and colors of objects, and closed bodies."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from tests.unit.engines.three_d import meshes
 
 
 def built(folder: Path, prompt: str, seed: int = 1) -> tuple[bytes, list[str]]:
-    """A GLB and what it shows."""
+    """Return a GLB and its objects."""
     artifact, result, _ = orders.run(TextTo3DEngine(), folder, {"prompt": prompt, "seed": seed})
     assert result.quality == "preview"
     return artifact.data, result.data["things"]
 
 
 def paints(data: bytes) -> set[tuple[float, ...]]:
-    """The base colours of a GLB."""
+    """Return the base colors of a GLB."""
     rows = meshes.checked(data)["materials"]
     return {tuple(row["pbrMetallicRoughness"]["baseColorFactor"][:3]) for row in rows}
 
 
 def paint(name: str) -> tuple[float, ...]:
-    """A paint's colour as a GLB has it."""
+    """Return a paint's color in the format of a GLB."""
     return tuple(round(glb._linear(part), 6) for part in prompt_parser.material(name).color[:3])
 
 

@@ -1,4 +1,4 @@
-"""Running the camera engine small, and reading back what it made."""
+"""Helpers that render small videos and decode them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NOTHING: Any = None  # what the bindings take for an optional array
 
 @dataclass
 class Recorder:
-    """A context that remembers, and that may cancel at a share of the work."""
+    """A context that records progress and can cancel at a fraction."""
 
     scratch: Path
     cancel_at: float = 2.0
@@ -34,12 +34,12 @@ class Recorder:
             raise Canceled
 
     def log(self, line: str) -> None:
-        """Nothing is kept."""
+        """Discard the line."""
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A film as a player sees it."""
+    """The decoded properties of a video."""
 
     frames: list[Array]
     rate: Fraction
@@ -51,7 +51,7 @@ class Seen:
 
 
 def picture(path: Path, size: tuple[int, int] = (900, 600)) -> Path:
-    """A picture with texture everywhere and no black in it: flow can follow it, borders would show."""
+    """Write an image with texture everywhere and no black, so that optical flow works and borders show."""
     rng = np.random.default_rng(5)
     width, height = size
     board = np.zeros((height, width, 3), np.float32)
@@ -64,7 +64,7 @@ def picture(path: Path, size: tuple[int, int] = (900, 600)) -> Path:
 
 
 def made(folder: Path, source: Path | None = None, **inputs: Any) -> tuple[Artifact, dict[str, Any]]:
-    """One film, small unless told otherwise."""
+    """Render a video, small by default."""
     folder.mkdir(exist_ok=True)
     usual = {"prompt": "", "seed": 7, "num_frames": 9, "frames_per_second": 16, "resolution": "480p"}
     files = {} if source is None else {"image_url": source}
@@ -73,7 +73,7 @@ def made(folder: Path, source: Path | None = None, **inputs: Any) -> tuple[Artif
 
 
 def watched(path: Path) -> Seen:
-    """Decode a film whole."""
+    """Decode a whole video."""
     with av.open(str(path)) as container:
         video = container.streams.video[0]
         frames = [frame.to_ndarray(format="rgb24") for frame in container.decode(video)]
@@ -94,7 +94,7 @@ def watched(path: Path) -> Seen:
 
 
 def flow(first: Array, last: Array) -> tuple[float, float]:
-    """How far the picture's middle goes from one frame to another, in shares of its size (right, down)."""
+    """Return the motion of the image's center between two frames, in shares of its size (right, down)."""
     grey = [cv2.resize(cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY), (320, 240)) for frame in (first, last)]
     dis = cv2.DISOpticalFlow.create(cv2.DISOPTICAL_FLOW_PRESET_MEDIUM)
     found = dis.calc(grey[0], grey[1], NOTHING)[60:-60, 80:-80]
@@ -102,7 +102,7 @@ def flow(first: Array, last: Array) -> tuple[float, float]:
 
 
 def growth(first: Array, last: Array) -> float:
-    """How much the picture grows from one frame to another: above 0 when it comes closer."""
+    """Return the growth of the image between two frames, above 0 for an approach."""
     grey = [cv2.resize(cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY), (320, 240)) for frame in (first, last)]
     dis = cv2.DISOpticalFlow.create(cv2.DISOPTICAL_FLOW_PRESET_MEDIUM)
     found = dis.calc(grey[0], grey[1], NOTHING)

@@ -1,4 +1,4 @@
-"""Equal frames are equal bytes, whatever kind of film they become: only so can a film be made again."""
+"""Equal frames give equal bytes in every kind of video, so that videos are reproducible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Films by the camera: what a player sees, where the picture goes, and what must never be seen."""
+"""The camera engine: decoded output, motion of the image, and no visible borders."""
 
 from __future__ import annotations
 

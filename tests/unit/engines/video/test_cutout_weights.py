@@ -1,4 +1,4 @@
-"""Films cut out by ONNX models: one that remembers, and one of pictures, on the road of real ones."""
+"""Video matting by tiny ONNX models: a recurrent one and an image model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from sixfold.engines.video.matting.onnx import OnnxVideoMattingEngine
 
 
 def frame(at: int, ground: int = 128) -> Any:
-    """A red square before grey, and where it is."""
+    """Write a red square in front of gray; return its position."""
     rgb = np.full((48, 64, 3), ground, np.uint8)
     rgb[10:40, at : at + 20] = (250, 0, 0)
     return rgb

@@ -1,4 +1,4 @@
-"""Film effects: tones in steps, both codecs, sound and times kept; and films by words at exact sizes."""
+"""Posterized videos in both codecs with audio and times, and text-to-video at exact sizes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SIZE, FRAMES, RATE = (96, 64), 12, Fraction(12)
 
 
 def ramp(path: Path, sound: bool = True) -> Path:
-    """A second of a grey ramp that drifts, with a tone."""
+    """Write one second of a moving gray ramp with a tone."""
     time = np.arange(encode.AUDIO_RATE) / encode.AUDIO_RATE
     tone = np.tile(0.3 * np.sin(2 * np.pi * 440 * time), (2, 1)).astype(np.float32)
     with encode.VideoEncoder(path, SIZE, RATE, encode.AudioSource.of(tone) if sound else None) as film:
@@ -33,7 +33,7 @@ def ramp(path: Path, sound: bool = True) -> Path:
 
 
 def posterised(folder: Path, source: Path, **inputs: Any) -> tuple[Any, Any, Any]:
-    """The film after a run, its artifact and its log."""
+    """Return the decoded video of a run, its artifact and its log."""
     artifact, result, note = orders.run(VideoFxEngine(), folder, inputs, video=source)
     assert (artifact.content_type, result.quality) == ("video/mp4", "full")
     assert artifact.path is not None
@@ -41,7 +41,7 @@ def posterised(folder: Path, source: Path, **inputs: Any) -> tuple[Any, Any, Any
 
 
 def steps(frame: Any) -> int:
-    """How many tones hold a good part of a frame."""
+    """Count the tones that cover a considerable part of a frame."""
     counts = np.bincount((frame[..., 0].astype(int).ravel() + 3) // 6)
     return int((counts > 0.02 * frame[..., 0].size).sum())
 

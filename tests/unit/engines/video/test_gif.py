@@ -1,4 +1,4 @@
-"""GIFs that are made of videos: colours of what moves and of what stands still, and nothing flickers."""
+"""GIFs of videos: colors of moving and static regions, without flicker."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ SIDE = 16
 
 
 def landscape() -> Array:
-    """A smooth background of some ten thousand muted colours."""
+    """Return a smooth background of about ten thousand muted colors."""
     y, x = np.mgrid[0:HEIGHT, 0:WIDTH]
     channels = (40 + x * 120 // WIDTH, 60 + y * 100 // HEIGHT, 90 + (x + y) * 60 // (WIDTH + HEIGHT))
     return np.stack(channels, -1).astype(np.uint8)
 
 
 def texture() -> Array:
-    """A background as rough as a photograph of gravel, in browns and greens."""
+    """Return a rough background like a photograph of gravel, in browns and greens."""
     y, x = np.mgrid[0:HEIGHT, 0:WIDTH]
     grain = np.random.default_rng(11).normal(0, 14, (HEIGHT, WIDTH))
     tone = 110 + 40 * np.sin(x / 37) * np.cos(y / 23) + grain
@@ -52,7 +52,7 @@ def with_square(ground: Array, colour: tuple[int, int, int], number: int) -> Arr
 
 
 def recorded(path: Path, ground: Array, colour: tuple[int, int, int]) -> Path:
-    """A video of a small square that moves over a ground."""
+    """Return the frames of a small square that moves over a background."""
     with VideoEncoder(path, (WIDTH, HEIGHT), RATE, None) as film:
         for number in range(FRAMES):
             film.add(with_square(ground, colour, number))
@@ -84,7 +84,7 @@ def decoded(path: Path) -> list[Array]:
 
 
 def error(one: Array, other: Array) -> float:
-    """The mean distance of two regions, in levels."""
+    """Return the mean difference of two regions, in levels."""
     return float(np.abs(one.astype(int) - other.astype(int)).mean())
 
 

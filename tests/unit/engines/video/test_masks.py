@@ -1,4 +1,4 @@
-"""A mask from frame to frame: it follows the subject, rests with it, and begins anew after a cut."""
+"""Mask tracking: it follows the subject, rests with it, and restarts after a cut."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SIZE = (160, 120)
 
 
 def scene(at: int, colour: tuple[int, int, int] = (190, 50, 40), ground: int = 190) -> tuple[Array, Array]:
-    """A ball before a wall, with a film's grain, and where it truly is."""
+    """Return a ball in front of a wall with grain, and its true mask."""
     truth = np.zeros((SIZE[1], SIZE[0]), np.uint8)
     cv2.circle(truth, (at, 60), 30, 255, -1, cv2.LINE_AA)
     share = truth[..., None] / 255
@@ -72,7 +72,7 @@ def test_the_same_frames_give_the_same_masks() -> None:
 
 
 def cut_out(seed: int, ground: Stratum, shot: Shot) -> tuple[list[float], float]:
-    """The overlaps of a made film's frames, and what the masks said of themselves."""
+    """Return the overlaps of the frames of a synthetic video, and the reported confidence."""
     masks, overlaps = MaskTracker(), list[float]()
     frames = list(itertools.islice(moving.film(seed, ground, shot, 12), 8))
     for picture, _ in frames[: masks.ahead]:
@@ -108,7 +108,7 @@ def test_a_likely_wrong_mask_says_so() -> None:
 
 
 def field(at: int) -> tuple[Array, Array]:
-    """A figure in two colours who walks through grass under a sky, before a camera at rest."""
+    """Return a figure in two colors that walks through grass under a sky, with a static camera."""
     rng = np.random.default_rng(5)
     rough = cv2.GaussianBlur(rng.normal(0, 1, (135, 240)).astype(np.float32), (0, 0), 1.6) * 60
     down = np.linspace(0, 1, 135, dtype=np.float32)[:, None, None]
@@ -143,7 +143,7 @@ def test_ground_that_a_subject_has_left_does_not_stay_with_it() -> None:
 
 
 def lively(at: int) -> tuple[Array, Array]:
-    """A tent that stands between sky and grass, while two birds fly past, before a camera at rest."""
+    """Return a tent between sky and grass while two birds fly past, with a static camera."""
     rough = cv2.GaussianBlur(np.random.default_rng(4).normal(0, 1, (150, 160)).astype(np.float32), (0, 0), 3)
     picture = np.full((150, 160, 3), (95, 150, 200), np.float32)
     picture[95:] = (90, 120, 60)

@@ -1,4 +1,4 @@
-"""What the camera understands, and how a film's size is found."""
+"""Parsing of camera moves, and the sizes of videos."""
 
 from __future__ import annotations
 

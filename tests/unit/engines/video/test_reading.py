@@ -1,4 +1,4 @@
-"""Films and sounds that come in: what they are, how long, and the frame that is shown at a second."""
+"""Reading of videos and audio: format, duration, and the frame at a time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.corpora import tricks
 
 
 def counting(path: Path, kind: str = "mp4", frames: int = 30, rate: int = 10) -> Path:
-    """A film whose shade says which frame it is."""
+    """Write a video whose brightness identifies the frame."""
     with encode.VideoEncoder(path, (32, 32), Fraction(rate), None, encode.KINDS[kind]) as made:
         for number in range(frames):
             made.add(np.full((32, 32, 3), 8 * number, np.uint8))

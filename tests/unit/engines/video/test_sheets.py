@@ -1,4 +1,4 @@
-"""What a frame is painted on: a film's own planes go through as they are, and both papers show the same."""
+"""Compositing: a video's planes pass through unchanged, and both canvas formats show the same."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ SIZE = (64, 48)
 
 
 def textured(seed: int, size: tuple[int, int] = SIZE) -> np.ndarray[Any, Any]:
-    """Soft spots of colour."""
+    """Return soft spots of color."""
     across, down = np.meshgrid(np.arange(size[0]), np.arange(size[1]))
     parts = [128 + 90 * np.sin(across / (7 + seed + part) + down / 9 + part) for part in range(3)]
     return np.stack(parts, axis=-1).astype(np.uint8)
 
 
 def seen(canvas: Planes) -> np.ndarray[Any, Any]:
-    """A canvas in RGB."""
+    """Convert a canvas to RGB."""
     if len(canvas) == 1:
         return canvas[0].astype(int)
     return yuv.to_rgb(YuvPlanes(canvas[0], np.dstack(canvas[1:]))).astype(int)
@@ -38,7 +38,7 @@ def seen(canvas: Planes) -> np.ndarray[Any, Any]:
 
 @pytest.fixture(scope="module")
 def reel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A film of our own."""
+    """Write a video with our own encoder."""
     path = tmp_path_factory.mktemp("reel") / "a.mp4"
     with encode.VideoEncoder(path, SIZE, Fraction(10)) as film:
         for number in range(4):

@@ -1,4 +1,4 @@
-"""A project rendered: every field of a clip is seen or heard, and what cannot be read is named."""
+"""Rendering of projects: every field of a clip has an effect, and unreadable files are named."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PLAIN = {"width": 96, "height": 64, "fps": 10, "background": "#00a000"}
 
 @pytest.fixture(scope="module")
 def shelf(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
-    """Files that clips show."""
+    """Write the files that clips use."""
     folder = tmp_path_factory.mktemp("shelf")
     film(folder / "red.mp4", RED, tone=440)
     film(folder / "blue.mp4", BLUE, size=(48, 64), rate=25, frames=25)
@@ -44,7 +44,7 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
 
 
 def made(folder: Path, shelf: Mapping[str, Path], *tracks: Track, **more: Any) -> Path:
-    """The film of a project whose clips name files of the shelf."""
+    """Render a project whose clips name those files."""
     said = {**PLAIN, **more, "tracks": [{"type": kind, "clips": clips} for kind, clips in tracks]}
     project = timeline.check(said)
     files = {name: shelf[url] for name, url in timeline.urls(project).items()}
@@ -57,7 +57,7 @@ def made(folder: Path, shelf: Mapping[str, Path], *tracks: Track, **more: Any) -
 
 
 def rendered(folder: Path, shelf: Mapping[str, Path], *tracks: Track, **more: Any) -> Seen:
-    """The same as a player sees and hears it."""
+    """Render a project and decode the result."""
     return Seen(made(folder, shelf, *tracks, **more).read_bytes())
 
 
@@ -218,7 +218,7 @@ def _limited(sound: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def lettered(text: str, project: dict[str, Any] | None = None, **clip: Any) -> sprites.Sprite:
-    """A text in its place on a frame of 320 x 180."""
+    """Render a text on a frame of 320 x 180."""
     said = {
         "width": 320,
         "height": 180,
@@ -230,7 +230,7 @@ def lettered(text: str, project: dict[str, Any] | None = None, **clip: Any) -> s
 
 
 def inked(found: sprites.Sprite) -> tuple[int, int, int, int]:
-    """Left, top, right and bottom of its light letters on the frame."""
+    """Return left, top, right and bottom of the light letters."""
     rows, columns = np.nonzero(found.pixels.max(2) > 40)
     return (
         found.left + int(columns.min()),
@@ -301,7 +301,7 @@ def test_letters_are_smaller_where_they_are_too_many_unless_their_size_is_said()
 
 
 def on(ground: tuple[int, int, int], found: sprites.Sprite) -> np.ndarray[Any, Any]:
-    """What is seen of a text on a ground."""
+    """Return the pixels of a text on a background."""
     assert found.cover is not None
     clear = 1 - found.cover.astype(np.float32) / 255
     return found.pixels + np.array(ground, np.float32) * clear

@@ -81,7 +81,7 @@ def _partials(pitch: int, force: float, sound: StringSound, rng: np.random.Gener
     pan = np.clip(angle + rng.normal(0, sound.width * 0.35, (count, 1)), -0.95, 0.95)
     both = (strength[:, None] * shares)[None] * np.sqrt(1 + np.array([[[-1.0]], [[1.0]]]) * pan[None])
     phase = rng.normal(0, 0.25, (2, count, 1)) * sound.width + np.zeros((1, 1, 3))
-    # Twice the force is about twice as loudness.
+    # Twice the force is about twice as loud.
     both *= (0.18 + 0.82 * force) * 0.5
     return Partials(all_hertz, both.reshape(2, -1), lives.ravel(), phase.reshape(2, -1) + math.pi / 2)
 
