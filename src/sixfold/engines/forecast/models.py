@@ -58,7 +58,7 @@ class ForecastModel(Protocol):
         ...
 
     def ahead(self, sets: Array, state: State, at: int) -> Array:
-        """What is expected at step `at`."""
+        """Return the expected value at step `at`."""
         ...
 
     def after(self, sets: Array, state: State, at: int, error: Array) -> None:

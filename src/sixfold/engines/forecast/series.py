@@ -1,4 +1,4 @@
-"""Read a series as evenly spaced numbers, sorted by time, with gaps fill_gaps."""
+"""Read a series as evenly spaced numbers, sorted by time, with gaps filled."""
 
 from __future__ import annotations
 

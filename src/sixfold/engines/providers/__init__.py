@@ -1,1 +1,1 @@
-"""Engines that wait for another machine: our words on one side, its own on the other."""
+"""Engines that call other servers: hosted providers, ComfyUI, Gradio spaces and Cog containers."""

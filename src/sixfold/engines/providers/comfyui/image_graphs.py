@@ -24,7 +24,7 @@ _UPSCALE_FROM = 1.7
 
 @dataclass(frozen=True, slots=True)
 class ImageSpec:
-    """The images to generate; `width` and `height` are pixels."""
+    """The images to generate; `width` and `height` are in pixels."""
 
     prompt: str
     negative: str
