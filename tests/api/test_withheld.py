@@ -102,7 +102,7 @@ def listening(home: House) -> Iterator[HubClient]:
 
 async def heard(client: HubClient) -> list[Any]:
     """What a client was told up to here."""
-    client.tell({"type": "here", "data": {}})
+    client.send({"type": "here", "data": {}})
     found: list[Any] = []
     while not found or found[-1] != {"type": "here", "data": {}}:
         content = await client.next()

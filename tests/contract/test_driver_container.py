@@ -55,8 +55,8 @@ class Yard:
     async def has(self, image: str) -> bool:
         return image != "none"
 
-    async def start(self, name: str, wanted: ContainerSpec) -> Berth:
-        self.wanted.append(wanted)
+    async def start(self, name: str, spec: ContainerSpec) -> Berth:
+        self.wanted.append(spec)
         stack = await self._stack.enter_async_context(AsyncExitStack())
         port = await stack.enter_async_context(served(self.cog.routes))
         self.boxes.append(Berth(f"http://127.0.0.1:{port}"))

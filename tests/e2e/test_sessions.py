@@ -213,9 +213,9 @@ async def test_a_lost_worker_is_followed_by_another_without_a_gap(tmp_path: Path
             await guest.say("hello")
             before = (await guest.several("pose", 5))[-1]
             (running,) = opened.home.product.sessions.running
-            assert running.seat is not None
-            assert running.seat.room.worker is not None
-            await running.seat.room.worker.kill()
+            assert running.slot is not None
+            assert running.slot.shared_worker.worker is not None
+            await running.slot.shared_worker.worker.kill()
             after = await guest.several("pose", 8)
             assert [pose["seq"] for pose in after] == list(range(before["seq"] + 1, before["seq"] + 9))
             step = np.subtract(after[0]["root"]["position"], before["root"]["position"])

@@ -61,7 +61,7 @@ def carried(origin: FileProvenance, configured: Settings) -> tuple[dict[str, Any
 
 def _in_file(data: bytes) -> dict[str, Any] | None:
     try:
-        found = image_metadata.carried(data)
+        found = image_metadata.embedded(data)
     except errors.BadRequest:
         return None
     if "prompt" not in found:

@@ -70,7 +70,7 @@ class ContainerEngine(Protocol):
         """Return whether an image is present; raises `ContainersFailed`."""
         ...
 
-    async def start(self, name: str, wanted: ContainerSpec) -> ContainerLimits:
+    async def start(self, name: str, spec: ContainerSpec, /) -> ContainerLimits:
         """Start a container; raises `ContainersFailed`."""
         ...
 
@@ -130,9 +130,9 @@ class ContainerDriver:
         """Start a container and load its model; raises `WorkerStartFailed` with its output."""
         if self._closed:
             raise StartFailed("the driver is closed")
-        wanted = _wanted(spec.options, spec.memory_bytes)
+        container_spec = _spec_of(spec.options, spec.memory_bytes)
         seconds = max(self._start_seconds, spec.start_seconds)
-        started = await self._started(wanted, spec.scratch, seconds)
+        started = await self._started(container_spec, spec.scratch, seconds)
         worker = RemoteWorker(self, spec, CogEngine(self._place(started)))
         self.workers.add(worker)
         watch = asyncio.create_task(_watch(started.box, worker))
@@ -182,12 +182,12 @@ class ContainerDriver:
         finally:
             await self._place(started).remove()
 
-    async def box(self, wanted: ContainerSpec) -> ContainerLimits:
+    async def box(self, spec: ContainerSpec) -> ContainerLimits:
         """Start a container of any kind; raises `WorkerStartFailed`."""
         try:
             engine = await self._opened()
-            await engine.image_id(wanted.image)
-            return await engine.start(f"sixfold-{uuid.uuid4().hex[:16]}", wanted)
+            await engine.image_id(spec.image)
+            return await engine.start(f"sixfold-{uuid.uuid4().hex[:16]}", spec)
         except ContainersFailed as failed:
             raise StartFailed(str(failed)) from failed
 
@@ -226,26 +226,26 @@ class ContainerDriver:
                 self._tidy = True
             return engine
 
-    async def _started(self, wanted: ContainerSpec, scratch: Path, seconds: float) -> _StartedContainer:
+    async def _started(self, spec: ContainerSpec, scratch: Path, seconds: float) -> _StartedContainer:
         name = f"sixfold-{uuid.uuid4().hex[:16]}"
         folder = await asyncio.to_thread(_folder, scratch, name)
         box: ContainerLimits | None = None
         try:
             engine = await self._opened()
-            image_id = await engine.image_id(wanted.image)
-            box = await engine.start(name, dataclasses.replace(wanted, folders={mounts.PATH: folder}))
+            image_id = await engine.image_id(spec.image)
+            box = await engine.start(name, dataclasses.replace(spec, folders={mounts.PATH: folder}))
             # Opened here and not in the constructor: a client loads all root certificates, which takes 20 ms.
             self._client = self._client or httpx.AsyncClient(trust_env=False)
             server = CogClient(self._client, box.address)
             await _ready(server, box, seconds)
             return _StartedContainer(box, server, image_id, await server.document(), folder)
         except BaseException as error:
-            said = await box.log() if box is not None else ""
+            log = await box.log() if box is not None else ""
             if box is not None:
                 await box.remove()
             shutil.rmtree(folder, ignore_errors=True)
             if isinstance(error, ContainersFailed | cog.CogUnreachable | StartFailed):
-                raise StartFailed("\n".join(part for part in (str(error), said) if part)) from error
+                raise StartFailed("\n".join(part for part in (str(error), log) if part)) from error
             raise
 
     def _place(self, started: _StartedContainer) -> CogContainer:
@@ -301,7 +301,7 @@ async def _watch(box: ContainerLimits, worker: RemoteWorker) -> None:
         await worker.end(f"went away: its container {why}")
 
 
-def _wanted(options: Mapping[str, Any], memory_bytes: int) -> ContainerSpec:
+def _spec_of(options: Mapping[str, Any], memory_bytes: int) -> ContainerSpec:
     allowed = {"image", "cpus", "network", "gpus", "environment", "temporary_bytes"}
     if unknown := options.keys() - allowed:
         raise StartFailed(f"container option {min(unknown)!r} is not supported")

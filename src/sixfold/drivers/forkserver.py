@@ -169,7 +169,7 @@ class ForkServer:
                 self._pids[worker] = pid
             case protocol.WorkerExited(worker, reason):
                 self._pids.pop(worker, None)
-                _tell(self._exits.pop(worker, None), reason)
+                _resolve(self._exits.pop(worker, None), reason)
 
     def _lost(self) -> None:
         """Handle the end of the zygote: its workers end by their parent-death signal."""
@@ -188,7 +188,7 @@ class ForkServer:
             _kill_group(pid)
         self._pids.clear()
         for exited in self._exits.values():
-            _tell(exited, "went with the worker parent, which has ended")
+            _resolve(exited, "went with the worker parent, which has ended")
         self._exits.clear()
         self._reaping = asyncio.ensure_future(self._reap())
 
@@ -198,7 +198,7 @@ class ForkServer:
             await self._waited(None)
 
 
-def _tell(future: asyncio.Future[str] | None, reason: str) -> None:
+def _resolve(future: asyncio.Future[str] | None, reason: str) -> None:
     if future is not None and not future.done():
         future.set_result(reason)
 

@@ -13,14 +13,14 @@ from sixfold.clients.nvml import GpuDevice
 class GpuSlots:
     """The cards of this machine and the memory reserved on each. `look` returns the present cards."""
 
-    def __init__(self, look: Callable[[], Sequence[GpuDevice]] = nvml.cards) -> None:
-        self._look = look
+    def __init__(self, list_cards: Callable[[], Sequence[GpuDevice]] = nvml.cards) -> None:
+        self._list_cards = list_cards
         self._promised: dict[int, tuple[str, int]] = {}
         self._others: dict[str, int] = {}
         self._numbers = itertools.count(1)
         self._taking = asyncio.Lock()
 
-    async def take(self, wanted_bytes: int) -> tuple[int, str]:
+    async def take(self, requested_bytes: int) -> tuple[int, str]:
         """Reserve memory on a card.
 
         Return an id for `give_back` and the card's CUDA name (0 and "" without cards).
@@ -29,15 +29,15 @@ class GpuSlots:
         of other programs. If no card has enough memory, the worker shares the card with the most.
         """
         async with self._taking:
-            found = await asyncio.to_thread(self._look)
+            found = await asyncio.to_thread(self._list_cards)
             if not found:
                 return 0, ""
-            room = {card.uuid: self._room(card) for card in found}
-            fitting = [uuid for uuid in room if room[uuid] >= wanted_bytes]
-            tightest = min(fitting, key=room.__getitem__) if fitting and wanted_bytes else None
-            chosen = tightest or max(room, key=room.__getitem__)
+            free = {card.uuid: self._free_bytes(card) for card in found}
+            fitting = [uuid for uuid in free if free[uuid] >= requested_bytes]
+            tightest = min(fitting, key=free.__getitem__) if fitting and requested_bytes else None
+            chosen = tightest or max(free, key=free.__getitem__)
             number = next(self._numbers)
-            self._promised[number] = chosen, wanted_bytes
+            self._promised[number] = chosen, requested_bytes
             return number, chosen
 
     def give_back(self, number: int) -> None:
@@ -51,7 +51,7 @@ class GpuSlots:
             found[uuid] = found.get(uuid, 0) + size
         return found
 
-    def _room(self, card: GpuDevice) -> int:
+    def _free_bytes(self, card: GpuDevice) -> int:
         """Return the bytes that can still be reserved.
 
         Other programs keep what they used before our workers.

@@ -132,13 +132,13 @@ class InlineWorker:
             self.cancel(task.id)
             raise
 
-    async def steps(self, asked: Sequence[StepRequest]) -> Sequence[StepAnswer]:
+    async def steps(self, requests: Sequence[StepRequest]) -> Sequence[StepAnswer]:
         """Run one step per session; never raises for errors of the engine or the worker."""
         if not self._alive:
-            return [WorkerLost(f"the worker {self._why}")] * len(asked)
+            return [WorkerLost(f"the worker {self._why}")] * len(requests)
         self._runs += 1
-        point = self._driver.failpoints.get(asked[0].model)
-        return await self._steps.take(self._runs, asked, point, self._send)
+        point = self._driver.failpoints.get(requests[0].model)
+        return await self._steps.send(self._runs, requests, point, self._send)
 
     def cancel(self, task_id: str) -> None:
         """Request that the running task stop, and abandon the worker if it does not."""
@@ -169,7 +169,7 @@ class InlineWorker:
 
     def _give_up(self, outcome: Outcome, why: str) -> None:
         self._end(why)
-        self._steps.lose(f"the worker {why}")
+        self._steps.fail_all(f"the worker {why}")
         for job in tuple(self._current.values()):
             job.end(RunStopped() if job.canceled.is_set() else outcome)
             job.canceled.set()
@@ -215,7 +215,7 @@ class InlineWorker:
         reply = protocol.to_server.decode(
             protocol.encode(session_steps.perform(engine, cast("protocol.StepsMessage", same)))
         )
-        self._call(self._steps.hear, reply)
+        self._call(self._steps.resolve, reply)
 
     def _call(self, function: Callable[..., Any], *arguments: Any) -> None:
         # The loop is closed: nobody receives the result.

@@ -33,9 +33,9 @@ _NICENESS = 5
 _START_SECONDS = 60.0
 _END_SECONDS = 2.0
 # Nodes that compute at the same time.
-_AT_WORK = 2
+_MAX_COMPUTING = 2
 # Idle workers that are kept for later runs.
-_MOST_IDLE = 2
+_MAX_IDLE = 2
 _EVENTS = frozenset({"progress", "preview", "image"})
 
 
@@ -52,7 +52,7 @@ class NodeWorkers:
     name = "nodes"
 
     def __init__(self, driver: ProcessDriver, scratch: Path, memory_bytes: int, *, owned: bool) -> None:
-        self.turns = asyncio.Semaphore(_AT_WORK)
+        self.turns = asyncio.Semaphore(_MAX_COMPUTING)
         self._driver = driver
         self._owned = owned
         self._scratch = scratch
@@ -85,7 +85,7 @@ class NodeWorkers:
 
     def give_back(self, worker: _NodeWorker) -> bool:
         """Keep a worker for another run; return whether it is kept."""
-        if not worker.alive or len(self._idle) >= _MOST_IDLE:
+        if not worker.alive or len(self._idle) >= _MAX_IDLE:
             return False
         self._idle.append(worker)
         return True
@@ -181,10 +181,10 @@ class _NodeWorker(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         try:
             for frame in self._frames.feed(data):
-                if frame.told["kind"] == "ready":
+                if frame.payload["kind"] == "ready":
                     self.ready.set_result(None)
                 elif self.session is not None:
-                    self.session.hear(frame)
+                    self.session.handle(frame)
         except (BadFrame, LookupError, TypeError, ValueError) as error:
             _LOG.warning("a node worker violated the protocol", extra={"reason": str(error)})
             self._end("violated the protocol")
@@ -211,7 +211,7 @@ class _NodeWorker(asyncio.Protocol):
             self.ready.set_exception(WorkerStartFailed(reason))
             self.ready.exception()
         if self.session is not None:
-            self.session.lose(reason)
+            self.session.fail_all(reason)
         asyncio.get_running_loop().run_in_executor(None, self._clean)
 
     def _clean(self) -> None:
@@ -234,7 +234,7 @@ class _ProcessSession:
 
     async def run(self, work: Work, context: Any) -> Worked:
         node = work.node
-        told = {
+        payload = {
             "kind": "run",
             "node": node.id,
             "class_type": node.spec.class_type,
@@ -243,13 +243,13 @@ class _ProcessSession:
         }
         if node.spec.where == "thread":
             async with self._workers.turns:
-                return await self._asked(NodeFrame(told), context)
-        return await self._asked(NodeFrame(told), context)
+                return await self._request(NodeFrame(payload), context)
+        return await self._request(NodeFrame(payload), context)
 
     async def load(self, node: GraphNode, packed: bytes) -> Worked:
         frame = NodeFrame({"kind": "load", "node": node.id, "class_type": node.spec.class_type})
-        frame.told["packed"] = await asyncio.to_thread(frame.put, packed, self._scratch)
-        return await self._asked(frame, None)
+        frame.payload["packed"] = await asyncio.to_thread(frame.put, packed, self._scratch)
+        return await self._request(frame, None)
 
     def release(self, node_id: str) -> None:
         self._worker.send(NodeFrame({"kind": "release", "node": node_id}))
@@ -262,69 +262,69 @@ class _ProcessSession:
         if not (ended and not self._open and self._workers.give_back(self._worker)):
             await self._worker.kill()
 
-    async def _asked(self, frame: NodeFrame, context: RunContextNodes | None) -> Worked:
+    async def _request(self, frame: NodeFrame, context: RunContextNodes | None) -> Worked:
         if not self._worker.alive:
-            raise self._ended("had ended")
-        number = frame.told["number"] = next(self._numbers)
+            raise self._lost_error("had ended")
+        number = frame.payload["number"] = next(self._numbers)
         answer: asyncio.Future[NodeFrame] = asyncio.get_running_loop().create_future()
         self._open[number] = answer, context
         self._worker.send(frame)
         # A canceled request stays registered, so that the worker is not used again.
-        came = await answer
+        response = await answer
         del self._open[number]
-        if came.told["kind"] == "failed":
-            raise self._failure(came.told)
-        row = came.told["worked"]
+        if response.payload["kind"] == "failed":
+            raise self._failure(response.payload)
+        row = response.payload["worked"]
         if node_frames.has_file(row):
-            return await asyncio.to_thread(node_frames.read_worked, row, came, self._scratch)
-        return node_frames.read_worked(row, came, self._scratch)
+            return await asyncio.to_thread(node_frames.read_worked, row, response, self._scratch)
+        return node_frames.read_worked(row, response, self._scratch)
 
     # -- messages from the worker --------------------------------------------------------------------
 
-    def hear(self, frame: NodeFrame) -> None:
+    def handle(self, frame: NodeFrame) -> None:
         """Handle a frame from the worker."""
-        told = frame.told
-        answer, context = self._open[told["number"]]
-        match told["kind"]:
+        payload = frame.payload
+        answer, context = self._open[payload["number"]]
+        match payload["kind"]:
             case "done" | "failed":
                 if not answer.done():
                     answer.set_result(frame)
             case "event":
-                if context is not None and told["type"] in _EVENTS:
-                    context.tell(NodeEvent(told["type"], told["data"], frame.binary))
+                if context is not None and payload["type"] in _EVENTS:
+                    context.emit_event(NodeEvent(payload["type"], payload["data"], frame.binary))
             case "child":
                 if context is not None:
-                    task = asyncio.create_task(self._child(told, context))
-                    self._children[task] = told["child"]
+                    task = asyncio.create_task(self._child(payload, context))
+                    self._children[task] = payload["child"]
                     task.add_done_callback(self._children.pop)
             case kind:
                 raise ValueError(kind)
 
-    async def _child(self, told: Mapping[str, Any], context: RunContextNodes) -> None:
-        inputs = {name: node_frames.read_value(row) for name, row in told["inputs"].items()}
-        given: Mapping[str, Any] | None = None
+    async def _child(self, payload: Mapping[str, Any], context: RunContextNodes) -> None:
+        inputs = {name: node_frames.read_value(row) for name, row in payload["inputs"].items()}
+        result: Mapping[str, Any] | None = None
         try:
-            child = await context.child(ChildRequest(told["model"], inputs))
+            child = await context.child(ChildRequest(payload["model"], inputs))
             files = [node_frames.file_row(file) for file in child.files]
-            given = {"files": files, "data": dict(child.data), "preview": child.preview}
+            result = {"files": files, "data": dict(child.data), "preview": child.preview}
         except (errors.SixfoldError, EngineError) as error:
-            self._failed[told["child"]] = error
-        self._worker.send(NodeFrame({"kind": "child", "child": told["child"], "given": given}))
+            self._failed[payload["child"]] = error
+        self._worker.send(NodeFrame({"kind": "child", "child": payload["child"], "given": result}))
 
-    def lose(self, reason: str) -> None:
+    def fail_all(self, reason: str) -> None:
         for answer, _ in self._open.values():
             if not answer.done():
-                answer.set_exception(self._ended(reason))
+                answer.set_exception(self._lost_error(reason))
 
-    def _ended(self, reason: str) -> NodeWorkerLost:
+    def _lost_error(self, reason: str) -> NodeWorkerLost:
         return NodeWorkerLost(f"the node worker {reason}; {self._workers.limit}")
 
-    def _failure(self, told: Mapping[str, Any]) -> Exception:
+    def _failure(self, payload: Mapping[str, Any]) -> Exception:
         """Return the exception that a node raised, as far as it can be reconstructed."""
-        text, reason = str(told["text"]), str(told["reason"])
-        match told["sort"]:
+        text, reason = str(payload["text"]), str(payload["reason"])
+        match payload["sort"]:
             case "child":
-                return self._failed.pop(told["child"])
+                return self._failed.pop(payload["child"])
             case "unusable":
                 return UnusableInput(text)
             case "engine":

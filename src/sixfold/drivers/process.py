@@ -103,7 +103,7 @@ class ProcessWorker(asyncio.Protocol):
         self._hung_up = False
         self._ready: asyncio.Future[None] = self._loop.create_future()
         self._ended: asyncio.Future[None] = self._loop.create_future()
-        self._burial: asyncio.Task[None] | None = None
+        self._cleanup: asyncio.Task[None] | None = None
         self._lanes = spec.lanes
         # The reservation on a graphics card.
         self.card = 0
@@ -157,15 +157,15 @@ class ProcessWorker(asyncio.Protocol):
             self.cancel(task.id)
             raise
 
-    async def steps(self, asked: Sequence[StepRequest]) -> Sequence[StepAnswer]:
+    async def steps(self, requests: Sequence[StepRequest]) -> Sequence[StepAnswer]:
         """Run one step per session; never raises for errors of the engine or the worker."""
         transport = self._transport
         if not self._alive or transport is None:
-            return [WorkerLost(self._why or "the worker had ended")] * len(asked)
+            return [WorkerLost(self._why or "the worker had ended")] * len(requests)
         self._runs += 1
-        point = self._driver.failpoints.get(asked[0].model)
-        return await self._steps.take(
-            self._runs, asked, point, lambda order: transport.write(protocol.frame(order))
+        point = self._driver.failpoints.get(requests[0].model)
+        return await self._steps.send(
+            self._runs, requests, point, lambda order: transport.write(protocol.frame(order))
         )
 
     def cancel(self, task_id: str) -> None:
@@ -176,7 +176,7 @@ class ProcessWorker(asyncio.Protocol):
         current.canceled = True
         self._transport.write(protocol.frame(protocol.CancelMessage(current.number)))
         current.deadline = self._loop.call_later(
-            self._cancel_seconds, self.end_now, "did not stop when canceled, and was killed"
+            self._cancel_seconds, self.kill_now, "did not stop when canceled, and was killed"
         )
 
     async def give_up(self, task_id: str) -> None:
@@ -185,7 +185,7 @@ class ProcessWorker(asyncio.Protocol):
 
     async def kill(self) -> None:
         """Kill the worker at once; a run in progress returns `WorkerLost`. Idempotent."""
-        self.end_now("was killed")
+        self.kill_now("was killed")
         await asyncio.shield(self._ended)
 
     async def stop(self) -> None:
@@ -211,7 +211,7 @@ class ProcessWorker(asyncio.Protocol):
         except TimeoutError as error:
             raise StartFailed("the engine did not load in time") from error
 
-    def end_now(self, why: str) -> None:
+    def kill_now(self, why: str) -> None:
         """Kill the process; its end is then handled like any other."""
         if self._alive:
             self._alive = False
@@ -225,22 +225,22 @@ class ProcessWorker(asyncio.Protocol):
     def _end_seen(self) -> None:
         """Clean up once both the zygote and the socket report the end: then no output is unread."""
         self._alive = False
-        if self._burial is not None:
+        if self._cleanup is not None:
             return
         if self._reason is not None and self._hung_up:
-            self.bury()
+            self.clean_up()
         elif not self._ended.done():
-            self._loop.call_later(_HANG_UP_SECONDS, self.bury)
+            self._loop.call_later(_HANG_UP_SECONDS, self.clean_up)
             if self._hung_up:
                 self._server.kill(self.id)  # useless without its socket
 
-    def bury(self) -> None:
+    def clean_up(self) -> None:
         """Release all resources and resolve pending futures. Idempotent."""
-        if self._burial is None:
+        if self._cleanup is None:
             self._alive = False
-            self._burial = self._loop.create_task(self._bury())
+            self._cleanup = self._loop.create_task(self._clean_up())
 
-    async def _bury(self) -> None:
+    async def _clean_up(self) -> None:
         self.drain()
         self._close_output()
         if self._transport is not None:
@@ -254,7 +254,7 @@ class ProcessWorker(asyncio.Protocol):
             self._ready.set_exception(error)
             # Mark the exception as retrieved: an abandoned start has no receiver.
             self._ready.exception()
-        self._steps.lose(self._why)
+        self._steps.fail_all(self._why)
         for current in tuple(self._current.values()):
             self._finish(current.number, RunStopped() if current.canceled else WorkerLost(self._why))
         self._driver.workers.discard(self)
@@ -286,15 +286,15 @@ class ProcessWorker(asyncio.Protocol):
         self.drain()
         try:
             for body in self._frames.feed(data):
-                self._hear(protocol.to_server.decode(body))
+                self._handle(protocol.to_server.decode(body))
         except (msgspec.MsgspecError, protocol.FrameTooLarge, results.ForeignFile) as error:
-            self.end_now(f"violated the protocol ({error}) and was killed")
+            self.kill_now(f"violated the protocol ({error}) and was killed")
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._hung_up = True
         self._end_seen()
 
-    def _hear(self, message: protocol.ToServer) -> None:
+    def _handle(self, message: protocol.ToServer) -> None:
         match message:
             case protocol.WorkerReady(name, version):
                 self.engine_name, self.engine_version = name, version
@@ -309,7 +309,7 @@ class ProcessWorker(asyncio.Protocol):
             case protocol.LogMessage(number, line):
                 self._log(line, self._current.get(number))
             case protocol.TimingMessage():
-                self._steps.hear(message)
+                self._steps.resolve(message)
             case protocol.RunDone() | protocol.RunFailedMessage() | protocol.RunHalted():
                 current = self._current.get(message.number)
                 if current is not None:
@@ -447,7 +447,7 @@ class ProcessDriver:
                 self._server = await ForkServer.boot(self._environ, self._preload)
             return self._server
 
-    def made(self, spec: WorkerSpec, starter: WorkerStarter, output: int) -> ProcessWorker:
+    def new_worker(self, spec: WorkerSpec, starter: WorkerStarter, output: int) -> ProcessWorker:
         """Return the worker object for a process that is about to start."""
         return ProcessWorker(self, spec, starter, output)
 
@@ -457,7 +457,7 @@ class ProcessDriver:
         ours, theirs = socket.socketpair()
         reading, writing = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(reading, False)
-        worker = self.made(spec, server, reading)
+        worker = self.new_worker(spec, server, reading)
         worker.card = card
         self.workers.add(worker)
         try:
@@ -467,7 +467,7 @@ class ProcessDriver:
                 exited = await server.spawn(self._order(worker.id, spec, name), theirs.fileno(), writing)
             except BaseException:
                 # Without a process, nothing would report the end.
-                worker.bury()
+                worker.clean_up()
                 raise
             # While these are open here, the worker's end cannot be detected.
             finally:
@@ -475,7 +475,7 @@ class ProcessDriver:
                 os.close(writing)
             await worker.begin(exited)
         except BaseException:
-            worker.end_now("was not started")
+            worker.kill_now("was not started")
             raise
         return worker
 

@@ -30,9 +30,9 @@ def peak(pid: int | None) -> int:
     return _kilobytes(Path(f"/proc/{pid}/status"), "VmHWM:") + sum(peak(int(child)) for child in started)
 
 
-def folder(place: Path) -> int:
+def folder(path: Path) -> int:
     """Return the bytes of the largest subfolder; a family of weights has one subfolder per model."""
-    models = [model for model in place.glob("[!.]*") if model.is_dir()]
+    models = [model for model in path.glob("[!.]*") if model.is_dir()]
     sizes = (sum(file.stat().st_size for file in model.rglob("*") if file.is_file()) for model in models)
     return max(sizes, default=0)
 

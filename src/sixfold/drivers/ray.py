@@ -61,7 +61,7 @@ class RaySlot:
     """The actor: a worker as a thread of its process, with a folder on that machine."""
 
     def __init__(self, failpoints: Mapping[str, protocol.Failpoint], cancel_seconds: float) -> None:
-        self._room = OwnedTempDir()
+        self._folder = OwnedTempDir()
         self._driver = InlineDriver(failpoints=failpoints, cancel_seconds=cancel_seconds)
         self._worker: InlineWorker | None = None
         self._runs = 0
@@ -69,7 +69,7 @@ class RaySlot:
     async def begin(self, spec: dict[str, Any]) -> str:
         """Load the engine; return the reason of a failure, or an empty text."""
         try:
-            self._worker = await self._driver.start(WorkerSpec(scratch=self._room.path / "staged", **spec))
+            self._worker = await self._driver.start(WorkerSpec(scratch=self._folder.path / "staged", **spec))
         except StartFailed as failed:
             return str(failed) or "could not load its engine"
         return ""
@@ -78,18 +78,18 @@ class RaySlot:
         self, task: tuple[str, str, dict[str, Any]], contents: dict[str, bytes]
     ) -> AsyncIterator[RayEvent]:
         """Run a task and yield its events; the last one is its outcome."""
-        heard: asyncio.Queue[RayEvent] = asyncio.Queue()
+        events: asyncio.Queue[RayEvent] = asyncio.Queue()
         reports = RunReports(
-            lambda fraction: heard.put_nowait(RayEvent("progress", fraction)),
-            lambda line: heard.put_nowait(RayEvent("log", line)),
+            lambda fraction: events.put_nowait(RayEvent("progress", fraction)),
+            lambda line: events.put_nowait(RayEvent("log", line)),
         )
         self._runs += 1
-        folder = self._room.path / f"run-{self._runs}"
+        folder = self._folder.path / f"run-{self._runs}"
         files = await asyncio.to_thread(_laid_out, folder, contents)
-        work = asyncio.create_task(self._ended(Task(*task, files), reports, heard))
+        work = asyncio.create_task(self._ended(Task(*task, files), reports, events))
         try:
             while True:
-                event = await heard.get()
+                event = await events.get()
                 yield event
                 if event.kind == "ended":
                     return
@@ -97,17 +97,17 @@ class RaySlot:
             work.cancel()
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
-    async def _ended(self, task: Task, reports: RunReports, heard: asyncio.Queue[RayEvent]) -> None:
+    async def _ended(self, task: Task, reports: RunReports, events: asyncio.Queue[RayEvent]) -> None:
         assert self._worker is not None  # noqa: S101 - `begin` came first
         outcome = await self._worker.run(task, reports)
         contents: tuple[bytes, ...] = ()
         if isinstance(outcome, RunCompleted):
             contents = await asyncio.to_thread(_taken, outcome.files)
-        heard.put_nowait(RayEvent("ended", outcome, contents))
+        events.put_nowait(RayEvent("ended", outcome, contents))
 
-    async def steps(self, asked: Sequence[StepRequest]) -> Sequence[StepAnswer]:
+    async def steps(self, requests: Sequence[StepRequest]) -> Sequence[StepAnswer]:
         assert self._worker is not None  # noqa: S101 - `begin` came first
-        return await self._worker.steps(asked)
+        return await self._worker.steps(requests)
 
     async def cancel(self, task_id: str) -> None:
         if self._worker is not None:
@@ -120,7 +120,7 @@ class RaySlot:
         """Stop gracefully and remove all files from this machine."""
         if self._worker is not None:
             await self._worker.stop()
-        await asyncio.to_thread(self._room.leave)
+        await asyncio.to_thread(self._folder.leave)
 
 
 def _laid_out(folder: Path, contents: Mapping[str, bytes]) -> dict[str, Path]:
@@ -150,11 +150,11 @@ class _RayRun:
 class RayWorker:
     """The server's view of one actor."""
 
-    def __init__(self, driver: RayDriver, spec: WorkerSpec, seat: Any) -> None:
+    def __init__(self, driver: RayDriver, spec: WorkerSpec, actor: Any) -> None:
         self.id = uuid.uuid4().hex
         self._driver = driver
         self._spec = spec
-        self._seat = seat
+        self._actor = actor
         self._runs: dict[str, _RayRun] = {}
         self._count = 0
         self._alive = True
@@ -180,17 +180,17 @@ class RayWorker:
         }
         try:
             async with asyncio.timeout(max(self._driver.start_seconds, spec.start_seconds)):
-                problem = await self._seat.begin.remote(about)
+                problem = await self._actor.begin.remote(about)
         except TimeoutError as error:
-            self.end_now("did not start in time")
+            self.kill_now("did not start in time")
             raise StartFailed(
                 "the cluster has no free resources for it, or its engine did not load in time"
             ) from error
         except RayError as error:
-            self.end_now("did not start")
+            self.kill_now("did not start")
             raise ActorLost(_first_line(error)) from error
         if problem:
-            self.end_now("could not load its engine")
+            self.kill_now("could not load its engine")
             raise StartFailed(problem)
         self.begun = True
 
@@ -208,7 +208,7 @@ class RayWorker:
         self._count += 1
         try:
             contents = await asyncio.to_thread(_contents, task.files)
-            return await self._heard(run, (task.id, task.model, inputs), contents)
+            return await self._run_remotely(run, (task.id, task.model, inputs), contents)
         except asyncio.CancelledError:
             self.cancel(task.id)
             raise
@@ -217,12 +217,12 @@ class RayWorker:
                 run.deadline.cancel()
             del self._runs[task.id]
 
-    async def _heard(
+    async def _run_remotely(
         self, run: _RayRun, task: tuple[str, str, dict[str, Any]], contents: dict[str, bytes]
     ) -> Outcome:
         number = self._count
         try:
-            async for reference in self._seat.run.options(num_returns="streaming").remote(task, contents):
+            async for reference in self._actor.run.options(num_returns="streaming").remote(task, contents):
                 event: RayEvent = await reference
                 match event.kind:
                     case "progress":
@@ -233,14 +233,14 @@ class RayWorker:
                         return await self._ending(event, number)
         # The actor, its machine or the connection is lost.
         except RayError:
-            self.end_now("was lost with its machine, or was killed")
-            await self._driver.look()
+            self.kill_now("was lost with its machine, or was killed")
+            await self._driver.check_alive()
         return RunStopped() if run.canceled else WorkerLost(f"the worker {self._why}")
 
     async def _ending(self, event: RayEvent, number: int) -> Outcome:
         outcome: Outcome = event.value
         if isinstance(outcome, WorkerLost):
-            self.end_now("crashed")
+            self.kill_now("crashed")
         if not isinstance(outcome, RunCompleted):
             return outcome
         prefix = f"{self.id}-{number}"
@@ -257,22 +257,22 @@ class RayWorker:
             others=outcome.others,
         )
 
-    async def steps(self, asked: Sequence[StepRequest]) -> Sequence[StepAnswer]:
+    async def steps(self, requests: Sequence[StepRequest]) -> Sequence[StepAnswer]:
         """Run one step per session; never raises for errors of the engine or the worker."""
         if self._alive:
             try:
-                return await self._seat.steps.remote(tuple(asked))
+                return await self._actor.steps.remote(tuple(requests))
             except RayError:
-                self.end_now("was lost with its machine, or was killed")
-        return [WorkerLost(f"the worker {self._why}")] * len(asked)
+                self.kill_now("was lost with its machine, or was killed")
+        return [WorkerLost(f"the worker {self._why}")] * len(requests)
 
-    async def look(self) -> None:
+    async def check_alive(self) -> None:
         """Check whether the actor is still alive; a slow answer counts as alive."""
         try:
             async with asyncio.timeout(self._driver.look_seconds):
-                await self._seat.here.remote()
+                await self._actor.here.remote()
         except RayError:
-            self.end_now("was lost with its machine, or was killed")
+            self.kill_now("was lost with its machine, or was killed")
         except TimeoutError:
             pass
 
@@ -282,12 +282,12 @@ class RayWorker:
         if run is None or run.canceled or not self._alive:
             return
         run.canceled = True
-        self._seat.cancel.remote(task_id)
+        self._actor.cancel.remote(task_id)
         patience = 2 * max(
             self._driver.cancel_seconds, self._spec.cancel_seconds
         )  # the actor's own comes first
         run.deadline = asyncio.get_running_loop().call_later(
-            patience, self.end_now, "did not stop when canceled, and was killed"
+            patience, self.kill_now, "did not stop when canceled, and was killed"
         )
 
     async def give_up(self, task_id: str) -> None:
@@ -296,24 +296,24 @@ class RayWorker:
 
     async def kill(self) -> None:
         """Kill the actor at once; a run in progress returns `WorkerLost`. Idempotent."""
-        self.end_now("was killed")
+        self.kill_now("was killed")
 
     async def stop(self) -> None:
         """Stop the actor gracefully, and kill it after a short grace period. Idempotent."""
         if self._alive:
             with contextlib.suppress(RayError, TimeoutError):
                 async with asyncio.timeout(self._driver.stop_seconds):
-                    await self._seat.leave.remote()
+                    await self._actor.leave.remote()
         await self.kill()
 
-    def end_now(self, why: str) -> None:
+    def kill_now(self, why: str) -> None:
         """Kill the actor and record the reason `why`. Idempotent."""
         if self._alive:
             self._alive = False
             self._why = why
             self._driver.workers.discard(self)
             with contextlib.suppress(RayError):
-                ray.kill(self._seat)
+                ray.kill(self._actor)
 
 
 def _contents(files: Mapping[str, Path]) -> dict[str, bytes]:
@@ -323,13 +323,13 @@ def _contents(files: Mapping[str, Path]) -> dict[str, bytes]:
 def _staged(
     scratch: Path, prefix: str, files: tuple[StagedFile, ...], contents: tuple[bytes, ...]
 ) -> tuple[StagedFile, ...]:
-    made: list[StagedFile] = []
+    staged: list[StagedFile] = []
     for number, (file, data) in enumerate(zip(files, contents, strict=True)):
         path = scratch / f"{prefix}-{number}"
         path.touch(mode=0o600)
         path.write_bytes(data)
-        made.append(StagedFile(path, file.content_type, file.info))
-    return tuple(made)
+        staged.append(StagedFile(path, file.content_type, file.info))
+    return tuple(staged)
 
 
 def _first_line(error: Exception) -> str:
@@ -376,7 +376,7 @@ class RayDriver:
         await asyncio.to_thread(spec.scratch.mkdir, mode=0o700, parents=True, exist_ok=True)
         await self._join()
         for left in reversed(range(STARTS)):
-            worker = RayWorker(self, spec, await asyncio.to_thread(self._seat, spec))
+            worker = RayWorker(self, spec, await asyncio.to_thread(self._actor, spec))
             self.workers.add(worker)
             try:
                 await worker.begin()
@@ -387,13 +387,13 @@ class RayDriver:
                 return worker
         raise AssertionError  # the last one has returned or raised
 
-    async def look(self) -> None:
+    async def check_alive(self) -> None:
         """Find all workers that were lost with the same machine, before a run is retried.
 
         Otherwise one dead machine could use up all attempts of a run, because an idle lost worker still looks
         alive.
         """
-        await asyncio.gather(*(worker.look() for worker in tuple(self.workers) if worker.begun))
+        await asyncio.gather(*(worker.check_alive() for worker in tuple(self.workers) if worker.begun))
 
     async def sweep(self, living: Living) -> int:
         """Kill the actors of servers that were gone at two consecutive sweeps; return their number."""
@@ -425,12 +425,12 @@ class RayDriver:
                 except (ConnectionError, RuntimeError, ValueError, RayError) as error:
                     raise StartFailed(f"no Ray cluster at {self._address}: {_first_line(error)}") from error
 
-    def _seat(self, spec: WorkerSpec) -> Any:
-        made: Any = ray.remote(RaySlot)
+    def _actor(self, spec: WorkerSpec) -> Any:
+        actor_class: Any = ray.remote(RaySlot)
         offered = ray.cluster_resources()
         placed = spec.hardware in self._hardware and not self._hardware.keys().isdisjoint(offered)
         drawn = placed and "GPU" in offered and self._hardware[spec.hardware] > 0
-        return made.options(
+        return actor_class.options(
             name=f"{spec.holder or NAMESPACE}/{uuid.uuid4().hex}",
             lifetime="detached",
             num_cpus=1,

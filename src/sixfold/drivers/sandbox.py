@@ -107,15 +107,15 @@ class SandboxWorker(ProcessWorker):
 
     async def run(self, task: Task, reports: RunReports) -> Outcome:
         """Run `task` and return its outcome; never raises for errors of the engine or the worker."""
-        given = self._cell / _GIVEN / secrets.token_hex(8)
+        input_folder = self._cell / _GIVEN / secrets.token_hex(8)
         try:
-            files = await asyncio.to_thread(_copied, task.files, given)
+            files = await asyncio.to_thread(_copied, task.files, input_folder)
             outcome = await super().run(dataclasses.replace(task, files=files), reports)
             if isinstance(outcome, RunCompleted):
                 return await asyncio.to_thread(self._moved, outcome)
             return outcome
         finally:
-            await asyncio.to_thread(shutil.rmtree, given, ignore_errors=True)
+            await asyncio.to_thread(shutil.rmtree, input_folder, ignore_errors=True)
 
     def clean(self) -> None:
         """Remove the sandbox's folders."""
@@ -150,12 +150,12 @@ def _copied(files: Mapping[str, Path], folder: Path) -> dict[str, Path]:
     if not files:
         return {}
     folder.mkdir(mode=0o700)
-    made: dict[str, Path] = {}
+    new_worker: dict[str, Path] = {}
     for number, (name, path) in enumerate(files.items()):
         target = folder / f"{number}{path.suffix}"
         shutil.copyfile(path, target)
-        made[name] = target
-    return made
+        new_worker[name] = target
+    return new_worker
 
 
 class SandboxDriver(ProcessDriver):
@@ -191,7 +191,7 @@ class SandboxDriver(ProcessDriver):
     async def starter(self) -> WorkerStarter:
         return self._cells
 
-    def made(self, spec: WorkerSpec, starter: WorkerStarter, output: int) -> ProcessWorker:
+    def new_worker(self, spec: WorkerSpec, starter: WorkerStarter, output: int) -> ProcessWorker:
         return SandboxWorker(self, spec, starter, output)
 
 

@@ -18,58 +18,58 @@ class SessionStepper:
     def __init__(self) -> None:
         self._open: dict[int, tuple[int, asyncio.Future[Sequence[StepAnswer]]]] = {}
 
-    async def take(
+    async def send(
         self,
         number: int,
-        asked: Sequence[StepRequest],
+        requests: Sequence[StepRequest],
         failpoint: protocol.Failpoint | None,
         send: Callable[[protocol.StepsMessage], None],
     ) -> Sequence[StepAnswer]:
         """Send steps together and return their answers; a step that cannot be encoded fails alone."""
 
-        def put(some: Sequence[StepRequest]) -> None:
+        def send_some(some: Sequence[StepRequest]) -> None:
             send(session_steps.order(number, some, failpoint))
 
         try:
-            return await self._answers(number, asked, put)
+            return await self._answers(number, requests, send_some)
         except _UNSENDABLE as error:
             whole = _failed(error)
-        unfit = {place: fault for place, ask in enumerate(asked) if (fault := _fault(ask))}
+        failed = {index: fault for index, request in enumerate(requests) if (fault := _fault(request))}
         # Each step could be sent, but together they are too large.
-        if not unfit:
-            return [whole] * len(asked)
-        fit = [ask for place, ask in enumerate(asked) if place not in unfit]
-        rest = iter(await self._answers(number, fit, put) if fit else ())
-        return [unfit[place] if place in unfit else next(rest) for place in range(len(asked))]
+        if not failed:
+            return [whole] * len(requests)
+        valid = [request for index, request in enumerate(requests) if index not in failed]
+        rest = iter(await self._answers(number, valid, send_some) if valid else ())
+        return [failed[index] if index in failed else next(rest) for index in range(len(requests))]
 
     async def _answers(
-        self, number: int, asked: Sequence[StepRequest], put: Callable[[Sequence[StepRequest]], None]
+        self, number: int, requests: Sequence[StepRequest], send_some: Callable[[Sequence[StepRequest]], None]
     ) -> Sequence[StepAnswer]:
         answers: asyncio.Future[Sequence[StepAnswer]] = asyncio.get_running_loop().create_future()
-        self._open[number] = len(asked), answers
+        self._open[number] = len(requests), answers
         try:
-            put(asked)
+            send_some(requests)
             return await answers
         finally:
             self._open.pop(number, None)
 
-    def hear(self, message: protocol.TimingMessage) -> None:
+    def resolve(self, message: protocol.TimingMessage) -> None:
         """Resolve the pending request, unless it was canceled."""
         _, answers = self._open.get(message.number, (0, None))
         if answers is not None and not answers.done():
             answers.set_result([_answer(one) for one in message.answers])
 
-    def lose(self, why: str) -> None:
+    def fail_all(self, why: str) -> None:
         """Answer all pending requests with `WorkerLost`."""
         for count, answers in self._open.values():
             if not answers.done():
                 answers.set_result([WorkerLost(why)] * count)
 
 
-def _fault(ask: StepRequest) -> RunFailed | None:
+def _fault(request: StepRequest) -> RunFailed | None:
     """Return the error if this step cannot be encoded."""
     try:
-        protocol.frame(session_steps.order(0, [ask], None))
+        protocol.frame(session_steps.order(0, [request], None))
     except _UNSENDABLE as error:
         return _failed(error)
     return None

@@ -60,26 +60,26 @@ class HostedSpaces:
 
     async def bring(self, space: SpaceId, *, run: str, folder: str, hardware: str | None) -> ImportedSpace:
         """Import a space as a model that runs on this machine."""
-        way = run or ("container" if self.containers else "process")
-        place = await self._place(space, way, folder)
+        mode = run or ("container" if self.containers else "process")
+        target = await self._place(space, mode, folder)
         try:
-            config, info, prefix = await self._driver.inspect(place)
+            config, info, prefix = await self._driver.inspect(target)
         except StartFailed as failed:
-            raise errors.BadRequest(_why(space, place, str(failed))) from failed
+            raise errors.BadRequest(_why(space, target, str(failed))) from failed
         function = await asyncio.to_thread(gradio_schema.best, config, info)
         title = str(config.get("title") or space.name)[:200]
-        engine = _engine(place, {"prefix": prefix, **gradio.arguments(function)})
+        engine = _engine(target, {"prefix": prefix, **gradio.arguments(function)})
         home = "" if folder else self._hub.home(space)
         return ImportedSpace(space, gradio.document(space, home, title, function, engine, hardware))
 
-    async def _place(self, space: SpaceId, way: str, folder: str) -> SpaceTarget:
-        if way == "container" and not self.containers:
+    async def _place(self, space: SpaceId, mode: str, folder: str) -> SpaceTarget:
+        if mode == "container" and not self.containers:
             raise errors.EngineUnavailable(NO_CONTAINERS)
         if not folder:
             image = await self._hub.image(space, self._terms.image)
             return SpaceTarget(image=image, network=self._terms.network)
         found = await asyncio.to_thread(self._folder, folder)
-        if way == "container":
+        if mode == "container":
             return SpaceTarget(image=await self._built(folder, found), network=self._terms.network)
         if fault := await asyncio.to_thread(bubblewrap.fault):
             raise errors.EngineUnavailable(
@@ -105,13 +105,13 @@ class HostedSpaces:
         return image
 
 
-def _why(space: SpaceId, place: SpaceTarget, said: str) -> str:
+def _why(space: SpaceId, target: SpaceTarget, output: str) -> str:
     """Return why a space did not start, with the remedy for a missing package."""
-    missing = _MISSING.search(said)
+    missing = _MISSING.search(output)
     if missing is None:
-        return f"{space} cannot be used: {said}"
+        return f"{space} cannot be used: {output}"
     package = missing[1].partition(".")[0]
-    if place.image:
+    if target.image:
         return f"{space} needs {package}, which its image does not have"
     return (
         f"{space} needs {package}, which is not installed here: add it to the folder's requirements.txt"
@@ -119,16 +119,16 @@ def _why(space: SpaceId, place: SpaceTarget, said: str) -> str:
     )
 
 
-def _engine(place: SpaceTarget, asked: dict[str, Any]) -> dict[str, Any]:
+def _engine(target: SpaceTarget, engine_options: dict[str, Any]) -> dict[str, Any]:
     """Return the engine's catalog entry; its status is looked up by its kind."""
-    where = {name: getattr(place, name) for name in SpaceTarget.__slots__ if getattr(place, name)}
-    shut = {"kind": "container", "unlock": f"{UNLOCK} and pull the image (`docker pull {place.image}`)"}
+    where = {name: getattr(target, name) for name in SpaceTarget.__slots__ if getattr(target, name)}
+    shut = {"kind": "container", "unlock": f"{UNLOCK} and pull the image (`docker pull {target.image}`)"}
     sandbox = {"kind": "sandbox", "unlock": bubblewrap.UNLOCK}
     return {
-        **(shut if place.image else sandbox),
+        **(shut if target.image else sandbox),
         "factory": KIND,
         "start_seconds": START_SECONDS,
-        "options": {**where, **asked},
+        "options": {**where, **engine_options},
     }
 
 
@@ -152,6 +152,6 @@ def _installed(found: SpaceFolder) -> str:
     )
     if ended.returncode:
         shutil.rmtree(part, ignore_errors=True)
-        said = ended.stderr.decode(errors="replace").strip()[-_SAID_CHARACTERS:]
-        raise errors.BadRequest(f"The requirements of {found.path.name} cannot be installed: {said}")
+        output = ended.stderr.decode(errors="replace").strip()[-_SAID_CHARACTERS:]
+        raise errors.BadRequest(f"The requirements of {found.path.name} cannot be installed: {output}")
     return str(part.replace(target))

@@ -95,9 +95,9 @@ class _SpaceEngine:
     def __init__(self, started: _StartedSpace, options: Mapping[str, Any]) -> None:
         self.name, self.version = "space", str(options.get("version", "1"))
         self._started = started
-        asked = {name: value for name, value in options.items() if name not in SpaceTarget.__slots__}
-        asked |= {"base": started.box.address, "trusted": True}
-        self._engine = GradioEngine(_LocalSpace(started.client), **asked)
+        engine_options = {name: value for name, value in options.items() if name not in SpaceTarget.__slots__}
+        engine_options |= {"base": started.box.address, "trusted": True}
+        self._engine = GradioEngine(_LocalSpace(started.client), **engine_options)
 
     async def run(self, task: Task, context: Context) -> Result:
         """Run the task in the space; raises `RemoteLost` if the space has ended."""
@@ -148,9 +148,9 @@ class SpaceDriver:
         watch.add_done_callback(self._watches.discard)
         return worker
 
-    async def inspect(self, place: SpaceTarget) -> tuple[Mapping[str, Any], Mapping[str, Any], str]:
+    async def inspect(self, target: SpaceTarget) -> tuple[Mapping[str, Any], Mapping[str, Any], str]:
         """Start a space to read its `/config`, `/info` and prefix. Raises `WorkerStartFailed`."""
-        started = await self._started(place, 0, 0)
+        started = await self._started(target, 0, 0)
         try:
             server = GradioServer(started.client, started.box.address)
             config, info = await server.describe()
@@ -166,31 +166,31 @@ class SpaceDriver:
             await worker.kill()
         await settled(self._watches)
 
-    async def _started(self, place: SpaceTarget, memory_bytes: int, seconds: float) -> _StartedSpace:
-        box, client = await self._boxed(place, memory_bytes)
+    async def _started(self, target: SpaceTarget, memory_bytes: int, seconds: float) -> _StartedSpace:
+        box, client = await self._start_box(target, memory_bytes)
         try:
             await _ready(GradioServer(client, box.address), box, max(seconds, self._start_seconds))
         except BaseException as error:
-            said = await box.log()
+            log = await box.log()
             await client.aclose()
             await box.remove()
             if isinstance(error, StartFailed):
-                raise StartFailed("\n".join(part for part in (str(error), said) if part)) from error
+                raise StartFailed("\n".join(part for part in (str(error), log) if part)) from error
             raise
         return _StartedSpace(box, client)
 
-    async def _boxed(
-        self, place: SpaceTarget, memory_bytes: int
+    async def _start_box(
+        self, target: SpaceTarget, memory_bytes: int
     ) -> tuple[ContainerLimits, httpx.AsyncClient]:
-        if place.image:
+        if target.image:
             environment = {**_SERVING, "GRADIO_SERVER_NAME": "0.0.0.0"}  # noqa: S104 - inside its own network
-            wanted = ContainerSpec(
-                place.image, memory_bytes, network=place.network, port=PORT, environment=environment
+            container = ContainerSpec(
+                target.image, memory_bytes, network=target.network, port=PORT, environment=environment
             )
-            return await self._containers.box(wanted), httpx.AsyncClient(trust_env=False)
+            return await self._containers.box(container), httpx.AsyncClient(trust_env=False)
         if fault := await asyncio.to_thread(bubblewrap.fault):
             raise StartFailed(f"it runs in a sandbox only, and {fault}")
-        box = await SandboxBox.start(place, memory_bytes, self._environ)
+        box = await SandboxBox.start(target, memory_bytes, self._environ)
         return box, httpx.AsyncClient(transport=httpx.AsyncHTTPTransport(uds=str(box.socket)))
 
 
@@ -222,26 +222,28 @@ class SandboxBox:
 
     address = "http://space"
 
-    def __init__(self, process: asyncio.subprocess.Process, room: OwnedTempDir) -> None:
-        self.socket = room.path / "socket"
+    def __init__(self, process: asyncio.subprocess.Process, folder: OwnedTempDir) -> None:
+        self.socket = folder.path / "socket"
         self._process = process
-        self._room = room
+        self._folder = folder
         self._lines: deque[str] = deque(maxlen=_LOG_LINES)
         self._reading = asyncio.create_task(self._read())
 
     @classmethod
-    async def start(cls, place: SpaceTarget, memory_bytes: int, environ: Mapping[str, str]) -> SandboxBox:
+    async def start(cls, target: SpaceTarget, memory_bytes: int, environ: Mapping[str, str]) -> SandboxBox:
         """Start the process; the application listens some time later."""
-        room = await asyncio.to_thread(OwnedTempDir)
+        folder = await asyncio.to_thread(OwnedTempDir)
         try:
-            with socket.socket(socket.AF_UNIX) as listening:
-                listening.bind(str(room.path / "socket"))
-                listening.listen(64)
-                work = room.path / "work"
+            with socket.socket(socket.AF_UNIX) as listener:
+                listener.bind(str(folder.path / "socket"))
+                listener.listen(64)
+                work = folder.path / "work"
                 work.mkdir(mode=0o700)
-                return cls(await _shut_in(place, memory_bytes, environ, listening.fileno(), work), room)
+                return cls(
+                    await _start_sandbox(target, memory_bytes, environ, listener.fileno(), work), folder
+                )
         except BaseException:
-            room.leave()
+            folder.leave()
             raise
 
     async def ended(self) -> str:
@@ -259,7 +261,7 @@ class SandboxBox:
                 os.killpg(self._process.pid, signal.SIGKILL)
             await self._process.wait()
         await self._reading
-        await asyncio.to_thread(self._room.leave)
+        await asyncio.to_thread(self._folder.leave)
 
     async def _read(self) -> None:
         assert self._process.stdout is not None  # noqa: S101 - created with a pipe
@@ -269,29 +271,29 @@ class SandboxBox:
                 self._lines.append(line.decode(errors="replace").rstrip())
 
 
-async def _shut_in(
-    place: SpaceTarget, memory_bytes: int, environ: Mapping[str, str], listening: int, work: Path
+async def _start_sandbox(
+    target: SpaceTarget, memory_bytes: int, environ: Mapping[str, str], listener: int, work: Path
 ) -> asyncio.subprocess.Process:
-    shown = [Path(place.folder), *([Path(place.packages)] if place.packages else [])]
+    shown = [Path(target.folder), *([Path(target.packages)] if target.packages else [])]
     ours = forkserver.environment(environ)
-    path = os.pathsep.join(part for part in (place.packages, place.folder, ours["PYTHONPATH"]) if part)
+    path = os.pathsep.join(part for part in (target.packages, target.folder, ours["PYTHONPATH"]) if part)
     homes = dict.fromkeys(("HOME", "TMPDIR", "GRADIO_TEMP_DIR"), str(work))
-    words = [
+    arguments = [
         sys.executable,
         "-m",
         "sixfold.worker.sandbox_proxy",
-        str(listening),
+        str(listener),
         str(PORT),
         str(memory_bytes),
     ]
-    words += [sys.executable, str(Path(place.folder) / place.app)]
+    arguments += [sys.executable, str(Path(target.folder) / target.app)]
     return await asyncio.create_subprocess_exec(
-        *bubblewrap.command(Sandbox(tuple(shown), (work,), at=Path(place.folder))),
-        *words,
+        *bubblewrap.command(Sandbox(tuple(shown), (work,), at=Path(target.folder))),
+        *arguments,
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
         env={**ours, **_SERVING, **homes, "GRADIO_SERVER_NAME": "127.0.0.1", "PYTHONPATH": path},
-        pass_fds=(listening,),
+        pass_fds=(listener,),
         start_new_session=True,
     )

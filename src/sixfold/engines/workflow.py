@@ -147,7 +147,7 @@ class _WorkflowRun:
     def _publish(self, event: NodeEvent) -> None:
         if event.type == "finished":
             self._order.finish(str(event.data["node"]))
-        self._publisher.heard(event)
+        self._publisher.publish(event)
 
     # -- ports of `execute` (NodeChildren, NodeFiles, OutputStore) -----------------------------------
 
@@ -294,7 +294,7 @@ class _WorkflowRun:
     async def _run_remotely(self, runner: RemoteGraphRunner, verdict: ValidationResult) -> Result:
         """Run the graph on a ComfyUI that has its classes, at the price of the same work here."""
         files = {place: await self.find(*file) for place, file in self._input_files(verdict).items()}
-        publish, scratch = self._publisher.heard, self._context.scratch
+        publish, scratch = self._publisher.publish, self._context.scratch
         graph = self._graph
         if self._task.inputs.get("targets"):
             graph = {node_id: node for node_id, node in graph.items() if node_id in verdict.nodes}

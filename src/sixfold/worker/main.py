@@ -213,11 +213,11 @@ class _Worker:
             frames = protocol.FramesMessage()
             while data := self._link.recv(_READ_BYTES):
                 for body in frames.feed(data):
-                    self._hear(protocol.to_worker.decode(body))
+                    self._handle(protocol.to_worker.decode(body))
         # The server is gone, so nothing has a reason to continue, including child processes.
         os.killpg(0, signal.SIGKILL)
 
-    def _hear(self, message: protocol.ToWorker) -> None:
+    def _handle(self, message: protocol.ToWorker) -> None:
         match message:
             case protocol.RunMessage():
                 self._jobs[message.number] = job = _WorkerJob(message)

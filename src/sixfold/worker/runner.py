@@ -320,11 +320,11 @@ class BatchGathering(Generic[T]):
         until = time.monotonic() + GATHER_SECONDS
         with suppress(queue.Empty):
             while not self._leaving and len(self._waiting) + 1 < self._lanes:
-                came = self._inbox.get(timeout=max(0.0, until - time.monotonic()))
-                if came is None:
+                item = self._inbox.get(timeout=max(0.0, until - time.monotonic()))
+                if item is None:
                     self._leaving = True
                 else:
-                    self._waiting.append(came)
+                    self._waiting.append(item)
 
 
 def _described(error: BaseException) -> str:

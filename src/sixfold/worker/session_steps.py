@@ -23,48 +23,50 @@ def perform(engine: Engine, order: protocol.StepsMessage) -> protocol.TimingMess
 
 
 def order(
-    number: int, asked: Sequence[StepRequest], failpoint: protocol.Failpoint | None
+    number: int, requests: Sequence[StepRequest], failpoint: protocol.Failpoint | None
 ) -> protocol.StepsMessage:
     """Return the message that requests these steps."""
-    return protocol.StepsMessage(number, [_order(ask, failpoint) for ask in asked])
+    return protocol.StepsMessage(number, [_order(request, failpoint) for request in requests])
 
 
-def _order(ask: StepRequest, failpoint: protocol.Failpoint | None) -> protocol.StepMessage:
-    held = ask.controls
+def _order(request: StepRequest, failpoint: protocol.Failpoint | None) -> protocol.StepMessage:
+    controls = request.controls
     return protocol.StepMessage(
-        ask.model,
-        dict(ask.inputs),
-        ask.state,
-        list(held.keys),
-        held.prompt,
-        None if held.waypoints is None else list(held.waypoints),
-        ask.fps,
-        ask.ticks,
-        ask.draw,
+        request.model,
+        dict(request.inputs),
+        request.state,
+        list(controls.keys),
+        controls.prompt,
+        None if controls.waypoints is None else list(controls.waypoints),
+        request.fps,
+        request.ticks,
+        request.draw,
         failpoint,
     )
 
 
 def _answer(
-    engine: LiveEngine, asked: protocol.StepMessage, place: int
+    engine: LiveEngine, message: protocol.StepMessage, index: int
 ) -> protocol.StepResults | protocol.RunFailedMessage:
     try:
-        _inject(asked.failpoint)
-        return _told(engine.step(_step(asked)))
+        _inject(message.failpoint)
+        return _encode_result(engine.step(_step(message)))
     except BaseException as error:  # noqa: BLE001 - the outermost loop: whatever an engine raises ends its step
         public = isinstance(error, EngineError)
         detail = "" if public else "".join(traceback.format_exception(error))[-8_000:]
-        return protocol.RunFailedMessage(place, str(error)[:4_000] or type(error).__name__, public, detail)
+        return protocol.RunFailedMessage(index, str(error)[:4_000] or type(error).__name__, public, detail)
 
 
-def _step(asked: protocol.StepMessage) -> EngineStep:
-    waypoints = None if asked.waypoints is None else tuple(asked.waypoints)
-    controls = Controls(tuple(asked.keys), asked.prompt, waypoints)
-    state = None if asked.state is None else protocol.decode_plain(asked.state)
-    return EngineStep(asked.model, asked.inputs, state, controls, asked.fps, asked.ticks, asked.draw)
+def _step(message: protocol.StepMessage) -> EngineStep:
+    waypoints = None if message.waypoints is None else tuple(message.waypoints)
+    controls = Controls(tuple(message.keys), message.prompt, waypoints)
+    state = None if message.state is None else protocol.decode_plain(message.state)
+    return EngineStep(
+        message.model, message.inputs, state, controls, message.fps, message.ticks, message.draw
+    )
 
 
-def _told(stepped: StepResult) -> protocol.StepResults:
+def _encode_result(stepped: StepResult) -> protocol.StepResults:
     state = protocol.encode(dict(stepped.state))
     poses = [protocol.written(dict(pose)) for pose in stepped.poses]
     frame = stepped.frame

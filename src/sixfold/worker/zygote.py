@@ -43,13 +43,13 @@ class _Zygote:
         poll = select.poll()
         poll.register(self._control, select.POLLIN)
         poll.register(self._wake, select.POLLIN)
-        self._tell(protocol.ZygoteReady())
+        self._send(protocol.ZygoteReady())
         while True:
             for descriptor, _ in poll.poll():
                 if descriptor == self._wake:
                     os.read(self._wake, 4096)
                     self._reap()
-                elif not self._hear():
+                elif not self._handle_request():
                     return
 
     def end(self) -> None:
@@ -58,14 +58,14 @@ class _Zygote:
             _kill_group(pid)
         deadline = time.monotonic() + _FAREWELL_SECONDS
         while (left := _children()) and time.monotonic() < deadline:
-            _bury(left)
+            _reap_orphans(left)
             if select.select([self._wake], [], [], _FAREWELL_SECONDS)[0]:
                 os.read(self._wake, 4096)
 
-    def _hear(self) -> bool:
-        room = socket.CMSG_SPACE(_DESCRIPTORS * array.array("i").itemsize)
+    def _handle_request(self) -> bool:
+        ancillary_size = socket.CMSG_SPACE(_DESCRIPTORS * array.array("i").itemsize)
         data, ancillary, _, _ = self._control.recvmsg(
-            protocol.MAX_RECORD_BYTES, room, socket.MSG_CMSG_CLOEXEC
+            protocol.MAX_RECORD_BYTES, ancillary_size, socket.MSG_CMSG_CLOEXEC
         )
         if not data:
             return False
@@ -77,7 +77,7 @@ class _Zygote:
             case protocol.SpawnWorker() as order:
                 link, output = descriptors
                 if order.resident:
-                    _learn(order.factory)
+                    _import_engine(order.factory)
                 self._fork(order, link, output)
             case protocol.KillWorker(worker):
                 if worker in self._workers:
@@ -90,7 +90,7 @@ class _Zygote:
             pid = os.fork()
         except OSError as error:
             pid = -1
-            self._tell(protocol.WorkerExited(order.worker, f"could not be forked: {error.strerror}"))
+            self._send(protocol.WorkerExited(order.worker, f"could not be forked: {error.strerror}"))
         if pid == 0:
             # The descriptor is closed by number below; the object must not close it again.
             self._control.detach()
@@ -99,7 +99,7 @@ class _Zygote:
         os.close(output)
         if pid > 0:
             self._workers[order.worker] = pid
-            self._tell(protocol.WorkerSpawned(order.worker, pid))
+            self._send(protocol.WorkerSpawned(order.worker, pid))
 
     def _reap(self) -> None:
         for worker, pid in list(self._workers.items()):
@@ -110,10 +110,10 @@ class _Zygote:
             _kill_group(pid)
             _, status = os.waitpid(pid, 0)
             del self._workers[worker]
-            self._tell(protocol.WorkerExited(worker, _reason(status)))
-        _bury(_children() - set(self._workers.values()))
+            self._send(protocol.WorkerExited(worker, _reason(status)))
+        _reap_orphans(_children() - set(self._workers.values()))
 
-    def _tell(self, message: protocol.WorkerMessage) -> None:
+    def _send(self, message: protocol.WorkerMessage) -> None:
         self._control.send(protocol.encode(message))
 
 
@@ -132,7 +132,7 @@ def _children() -> set[int]:
     return set()
 
 
-def _bury(pids: set[int]) -> None:
+def _reap_orphans(pids: set[int]) -> None:
     """Kill and reap processes; their orphans are adopted and handled in the next call."""
     for pid in pids:
         with suppress(ProcessLookupError, PermissionError):
@@ -171,7 +171,7 @@ def _preload(modules: list[str]) -> None:
     _freeze()
 
 
-def _learn(factory: str) -> None:
+def _import_engine(factory: str) -> None:
     """Import the module of an engine once, so that forked workers start with it loaded."""
     module = factory.partition(":")[0]
     if module not in sys.modules:

@@ -24,7 +24,7 @@ HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 _MAX_ID_DIGITS = 12
 # The current state is numbered slightly below the clock, so that events of the same moment follow it.
 _MARGIN_US = 2_000
-Tell = Callable[[Prediction], Awaitable[Any]]
+Renderer = Callable[[Prediction], Awaitable[Any]]
 
 
 def last_id(header: str | None) -> int:
@@ -36,11 +36,11 @@ def last_id(header: str | None) -> int:
 class EventStream:
     """The events of one prediction for one client: those after the last one it received, then new ones."""
 
-    def __init__(self, services: WebServices, prediction: Prediction, tell: Tell, seen: int) -> None:
+    def __init__(self, services: WebServices, prediction: Prediction, render: Renderer, seen: int) -> None:
         self._pipeline = services.pipeline
         self._histories = services.event_histories
         self._prediction = prediction
-        self._tell = tell
+        self._render = render
         self._seen = seen
         self._ended = False
 
@@ -106,7 +106,7 @@ class EventStream:
         self._ended = self._ended or is_end(event)
         match event:
             case StateChanged():
-                name, data = b"status", await self._tell(event.prediction)
+                name, data = b"status", await self._render(event.prediction)
             case ProgressEvent():
                 name, data = b"progress", {"progress": event.fraction}
             case LogEvent():

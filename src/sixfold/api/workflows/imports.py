@@ -203,9 +203,9 @@ class WorkflowImportRoutes:
 
     async def _free(self, account_id: str, slug: str) -> str:
         names = await self._services.pipeline.custom_models.names(account_id, KIND)
-        taken = {name.removeprefix(PREFIX) for name in names} | set(self._workshop.spaces)
-        numbered = (slug if at == 1 else f"{slug}-{at}" for at in range(1, len(taken) + 2))
-        return next(each for each in numbered if each not in taken)
+        used = {name.removeprefix(PREFIX) for name in names} | set(self._workshop.spaces)
+        numbered = (slug if at == 1 else f"{slug}-{at}" for at in range(1, len(used) + 2))
+        return next(each for each in numbered if each not in used)
 
 
 def _file(each: models.ModelFileRef) -> dict[str, Any]:
@@ -236,11 +236,11 @@ async def _read_request(request: Request, raw: bytes, limits: GraphLimits) -> Im
         body = await bodies.parse(_parse_graph, raw)
         if isinstance(body.get("workflow"), dict):
             document = mapping(body["workflow"])
-            given = body.get("name") or name
-            if not isinstance(given, str):
+            raw_name = body.get("name") or name
+            if not isinstance(raw_name, str):
                 raise errors.InvalidInput.of("name", "name must be a string")
             content = await asyncio.to_thread(responses.encode, document)
-            return ImportedDocument(document, content, "application/json", _name(given))
+            return ImportedDocument(document, content, "application/json", _name(raw_name))
     return await _read_file(file, name, limits)
 
 

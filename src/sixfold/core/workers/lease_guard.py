@@ -23,8 +23,8 @@ class LeaseGuard:
 
     def is_reliable(self) -> bool:
         """Record a check that reached the database; return False for one lease time after a gap."""
-        moment = time.monotonic()
-        if moment - self._seen_at > self._late:
-            self._clear_at = moment + self._lease
-        self._seen_at = moment
-        return moment >= self._clear_at
+        now = time.monotonic()
+        if now - self._seen_at > self._late:
+            self._clear_at = now + self._lease
+        self._seen_at = now
+        return now >= self._clear_at

@@ -22,10 +22,10 @@ def keys(nodes: Mapping[str, GraphNode]) -> dict[str, str]:
     Equal keys mean equal outputs, whatever the node ids and the graph. A node whose `fingerprint` returns
     None gets a random key, so it is never found again.
     """
-    return slices.complete(keying(nodes))
+    return slices.complete(key_steps(nodes))
 
 
-def keying(nodes: Mapping[str, GraphNode]) -> Steps[dict[str, str]]:
+def key_steps(nodes: Mapping[str, GraphNode]) -> Steps[dict[str, str]]:
     """Compute `keys` in steps."""
     found: dict[str, str] = {}
     for at, (node_id, node) in enumerate(nodes.items()):
@@ -41,8 +41,8 @@ def keying(nodes: Mapping[str, GraphNode]) -> Steps[dict[str, str]]:
             found[node_id] = secrets.token_hex(16)
             continue
         values = [(name, _plain(node.values[name])) for name in sorted(node.values)]
-        told = msgspec.json.encode((spec.class_type, spec.version, values, links, mark))
-        found[node_id] = hashlib.blake2b(told, digest_size=16).hexdigest()
+        encoded = msgspec.json.encode((spec.class_type, spec.version, values, links, mark))
+        found[node_id] = hashlib.blake2b(encoded, digest_size=16).hexdigest()
     return found
 
 

@@ -43,12 +43,12 @@ class GraphHome:
 class RunContextNodes:
     """The context of one node; threads reach the event loop through it."""
 
-    __slots__ = ("_canceled", "_children", "_home", "_key", "node_id", "preview_part")
+    __slots__ = ("_canceled", "_children", "_key", "_shared", "node_id", "preview_part")
 
-    def __init__(self, node_id: str, key: str, home: GraphHome) -> None:
+    def __init__(self, node_id: str, key: str, shared: GraphHome) -> None:
         self.node_id = node_id
         self._key = key
-        self._home = home
+        self._shared = shared
         self._canceled = False
         self._children = 0
         # Whether a preview engine did part of its work.
@@ -57,7 +57,7 @@ class RunContextNodes:
     @property
     def scratch(self) -> Path:
         """Return an existing folder for this run's files."""
-        return self._home.location.scratch
+        return self._shared.location.scratch
 
     def cancel(self) -> None:
         """Raise `Canceled` in the node at its next progress report."""
@@ -67,15 +67,15 @@ class RunContextNodes:
         """Report progress; raises `Canceled` if the run was canceled."""
         if self._canceled:
             raise Canceled
-        self._tell_progress(value, maximum)
+        self._emit_progress(value, maximum)
 
     def preview(self, data: bytes, content_type: str = "image/jpeg") -> None:
         """Send a preview image of the current state."""
-        self.tell(NodeEvent("preview", {"node": self.node_id, "content_type": content_type}, data))
+        self.emit_event(NodeEvent("preview", {"node": self.node_id, "content_type": content_type}, data))
 
     def image(self, data: bytes, content_type: str = "image/png") -> None:
         """Send a finished image to connected clients without storing it."""
-        self.tell(NodeEvent("image", {"node": self.node_id, "content_type": content_type}, data))
+        self.emit_event(NodeEvent("image", {"node": self.node_id, "content_type": content_type}, data))
 
     def file(self, data: bytes | Path, content_type: str) -> NodeFile:
         """Return a file from bytes, or from a path in `scratch`."""
@@ -90,25 +90,25 @@ class RunContextNodes:
         """Run another model as part of this run."""
         key = f"{self._key}.{self._children}"
         self._children += 1
-        child = await self._home.location.children.run(
+        child = await self._shared.location.children.run(
             key, request.model, request.inputs, self._child_progress
         )
         self.preview_part |= child.preview
         return child
 
     def _child_progress(self, fraction: float) -> None:
-        self._tell_progress(fraction, 1.0)
+        self._emit_progress(fraction, 1.0)
 
-    def _tell_progress(self, value: float, maximum: float) -> None:
+    def _emit_progress(self, value: float, maximum: float) -> None:
         """Report whole steps, as ComfyUI clients expect."""
         if not (isinstance(value, int) and isinstance(maximum, int)):
             value, maximum = round(_STEPS * value / maximum), _STEPS
-        self.tell(NodeEvent("progress", {"value": value, "max": maximum, "node": self.node_id}))
+        self.emit_event(NodeEvent("progress", {"value": value, "max": maximum, "node": self.node_id}))
 
-    def tell(self, event: NodeEvent) -> None:
+    def emit_event(self, event: NodeEvent) -> None:
         """Emit an event from any thread."""
-        home = self._home
-        if threading.get_ident() == home.thread:
-            home.emit(event)
+        shared = self._shared
+        if threading.get_ident() == shared.thread:
+            shared.emit(event)
         else:
-            home.loop.call_soon_threadsafe(home.emit, event)
+            shared.loop.call_soon_threadsafe(shared.emit, event)

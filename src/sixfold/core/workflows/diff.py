@@ -53,8 +53,8 @@ def comparison(a: Graph, b: Graph) -> Steps[GraphDifference]:
         if at % slices.ITEMS == 0:
             yield
         changed += _changes(a[one], b[other], one, other, pairs)
-    taken = set(pairs.values())
-    added = tuple(node_id for node_id in b if node_id not in taken)
+    paired = set(pairs.values())
+    added = tuple(node_id for node_id in b if node_id not in paired)
     return GraphDifference(
         added, tuple(node_id for node_id in a if node_id not in pairs), tuple(changed), pairs
     )
@@ -86,12 +86,12 @@ def _place(graph: Graph, node_id: str) -> object:
 
 def _pair(a: Graph, b: Graph, pairs: dict[str, str], similar: Any) -> Steps[None]:
     """Pair the remaining nodes, in order, for which `similar` is equal."""
-    taken = set(pairs.values())
+    paired = set(pairs.values())
     left: dict[object, deque[str]] = defaultdict(deque)
     for at, node_id in enumerate(b):
         if at % slices.ITEMS == 0:
             yield
-        if node_id not in taken:
+        if node_id not in paired:
             left[similar(b, node_id)].append(node_id)
     for at, node_id in enumerate(a):
         if at % slices.ITEMS == 0:

@@ -63,7 +63,7 @@ def ordering(
             inputs[name] = values[origin][slot]
         spec = node.spec
         if spec.estimate is not None:
-            found += [(node_id, each) for each in _asked(node, inputs, lenient=lenient)]
+            found += [(node_id, each) for each in _child_requests(node, inputs, lenient=lenient)]
         values[node_id] = _unknown(node, inputs)
         if any(each.upload and inputs.get(each.name) == "" for each in spec.inputs):
             # The input names no file.
@@ -74,7 +74,7 @@ def ordering(
             if characters > SMALL_TEXT:
                 continue
             left -= characters
-            values[node_id] = _tried(node, context, inputs) or values[node_id]
+            values[node_id] = _run_inline(node, context, inputs) or values[node_id]
             left -= count_text(values[node_id])
     return tuple(found)
 
@@ -93,7 +93,7 @@ def _calls(inputs: Mapping[str, Any]) -> int:
     return max((len(value) for value in inputs.values() if isinstance(value, ListValue)), default=0)
 
 
-def _asked(node: GraphNode, inputs: Mapping[str, Any], *, lenient: bool) -> Iterator[ChildRequest]:
+def _child_requests(node: GraphNode, inputs: Mapping[str, Any], *, lenient: bool) -> Iterator[ChildRequest]:
     estimated: Any = node.spec.estimate
     calls = 0 if node.spec.input_is_list else _calls(inputs)
     try:
@@ -113,7 +113,7 @@ def _asked(node: GraphNode, inputs: Mapping[str, Any], *, lenient: bool) -> Iter
             raise
 
 
-def _tried(node: GraphNode, context: NodeContext | None, inputs: dict[str, Any]) -> tuple[Any, ...]:
+def _run_inline(node: GraphNode, context: NodeContext | None, inputs: dict[str, Any]) -> tuple[Any, ...]:
     run: Any = node.spec.run
     if any(_has_unknown(value) for value in inputs.values()) and run.__name__ not in _LAZY:
         return ()
@@ -195,5 +195,5 @@ def _grouped(orders: Iterable[tuple[str, int]]) -> tuple[LineItem, ...]:
 
 
 def _money(micros: int, listed: int) -> dict[str, str]:
-    told = {"price_usd": money.format_usd(micros)}
-    return told if listed == micros else {**told, "list_price": money.format_usd(listed)}
+    fields = {"price_usd": money.format_usd(micros)}
+    return fields if listed == micros else {**fields, "list_price": money.format_usd(listed)}

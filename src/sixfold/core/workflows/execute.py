@@ -180,7 +180,7 @@ class _GraphRun:
     async def _run(self) -> GraphEnded:
         self._send_event("execution_start", timestamp=_now_ms())
         await self._find_files()
-        self._keys = await Slices().run(cache_keys.keying(self._nodes))
+        self._keys = await Slices().run(cache_keys.key_steps(self._nodes))
         cached = await self._plan_run()
         self._send_event("execution_cached", nodes=cached, timestamp=_now_ms())
         self._values.hits = self._plan.hits

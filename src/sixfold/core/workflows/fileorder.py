@@ -30,12 +30,12 @@ class FileOrder:
 
     def next(self, node_id: str, *, temporary: bool) -> int:
         """Return the position of a node's next file, from 0."""
-        place = self._before[temporary] + self._files[node_id, temporary]
+        position = self._before[temporary] + self._files[node_id, temporary]
         class_type = self._classes.get(node_id)
         if class_type is not None:
-            place += self._ranks[node_id] - self._passed[class_type]
+            position += self._ranks[node_id] - self._passed[class_type]
         self._files[node_id, temporary] += 1
-        return place
+        return position
 
     def finish(self, node_id: str) -> None:
         """Record that a node will produce no more files."""

@@ -29,7 +29,7 @@ def read(data: bytes, limits: GraphLimits = DEFAULT_LIMITS) -> Json:
     If an image has both, the graph that ran (`prompt`) is preferred to the editor's document (`workflow`).
     Raises `NotAWorkflow` or `GraphTooLarge`; never inflates or decodes more than the limit.
     """
-    found = _carried(data, limits)
+    found = _embedded(data, limits)
     if found is None:
         return _json(data, limits)
     for name in reversed(_NAMES):
@@ -38,19 +38,19 @@ def read(data: bytes, limits: GraphLimits = DEFAULT_LIMITS) -> Json:
     raise NotAWorkflow("The image does not contain a workflow")
 
 
-def carried(data: bytes, limits: GraphLimits = DEFAULT_LIMITS) -> dict[str, Json]:
+def embedded(data: bytes, limits: GraphLimits = DEFAULT_LIMITS) -> dict[str, Json]:
     """Return the documents embedded in an image by name (`workflow`, `prompt`).
 
     Raises the errors of `read`.
     """
-    found = _carried(data, limits) or {}
-    return {name: _json(told, limits) for name, text in found.items() if (told := text())}
+    found = _embedded(data, limits) or {}
+    return {name: _json(content, limits) for name, text in found.items() if (content := text())}
 
 
 _Text = Callable[[], bytes]
 
 
-def _carried(data: bytes, limits: GraphLimits) -> dict[str, _Text] | None:
+def _embedded(data: bytes, limits: GraphLimits) -> dict[str, _Text] | None:
     """Return the embedded texts as functions that read them, or None if the data is not an image."""
     try:
         return _texts(data, limits)
@@ -90,7 +90,7 @@ def _finite(text: str) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _png(data: bytes, most: int) -> dict[str, tuple[bytes, bytes]]:
+def _png(data: bytes, limit: int) -> dict[str, tuple[bytes, bytes]]:
     """Return the first text chunk of each name, undecoded and cut off above `most` bytes."""
     found: dict[str, tuple[bytes, bytes]] = {}
     for chunk in png.chunks(data):
@@ -99,7 +99,7 @@ def _png(data: bytes, most: int) -> dict[str, tuple[bytes, bytes]]:
                 mark = name.encode() + b"\0"
                 if name not in found and data.startswith(mark, chunk.body):
                     begin = chunk.body + len(mark)
-                    found[name] = chunk.kind, data[begin : min(chunk.end - 4, begin + most + _MOST_KEYWORDS)]
+                    found[name] = chunk.kind, data[begin : min(chunk.end - 4, begin + limit + _MOST_KEYWORDS)]
             if len(found) == len(_NAMES):
                 break
     return found
@@ -118,41 +118,41 @@ def _text(kind: bytes, rest: bytes, inflater: _Inflater) -> bytes:
 class _Inflater:
     """Inflates the texts of one file, up to a common limit."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
         message = "The texts of an image may have at most {:,} bytes when inflated"
-        self._budget = InputBudget(bytes=Limit(most, message, GraphTooLarge))
+        self._budget = InputBudget(bytes=Limit(limit, message, GraphTooLarge))
 
     def inflate(self, data: bytes) -> bytes:
         unpacker = zlib.decompressobj()
         try:
-            text = unpacker.decompress(data, self._most - self._budget.spent("bytes") + 1)
+            text = unpacker.decompress(data, self._limit - self._budget.spent("bytes") + 1)
         except zlib.error:
             return b""
         self._budget.spend(bytes=len(text))
         return text
 
 
-def _exif(data: bytes, most: int) -> Iterator[tuple[str, bytes]]:
+def _exif(data: bytes, limit: int) -> Iterator[tuple[str, bytes]]:
     """Yield the texts `workflow:{…}` and `prompt:{…}`, each up to its NUL, from anywhere in the EXIF."""
     for name in _NAMES:
         mark = name.encode() + b":{"
         at = data.find(mark)
         if at >= 0:
             begin = at + len(mark) - 1
-            end = data.find(b"\0", at, begin + most + 1)
-            yield name, data[begin : end if end >= 0 else begin + most + 1]
+            end = data.find(b"\0", at, begin + limit + 1)
+            yield name, data[begin : end if end >= 0 else begin + limit + 1]
 
 
 def chunks(prompt: Mapping[str, Any] | None, workflow: Mapping[str, Any] | None) -> bytes:
     """Return the text chunks that ComfyUI writes into a PNG, to be inserted after its header."""
-    made = b""
+    data_chunks = b""
     for name, document in (("prompt", prompt), ("workflow", workflow)):
         if document is not None:
-            made += png.chunk(
+            data_chunks += png.chunk(
                 b"tEXt", name.encode() + b"\0" + json.dumps(document).encode("latin-1", "replace")
             )
-    return made
+    return data_chunks
 
 
 class GraphEmbedder:

@@ -54,7 +54,7 @@ class ApiInput:
     @property
     def record(self) -> dict[str, Any]:
         """Return the input as the API shows it."""
-        told: dict[str, Any] = {
+        result: dict[str, Any] = {
             "name": self.name,
             "type": self.type,
             "nodeId": self.node_id,
@@ -62,10 +62,10 @@ class ApiInput:
             "required": self.required,
         }
         if self.default is not None:
-            told["default"] = self.default
+            result["default"] = self.default
         if self.description:
-            told["description"] = self.description
-        return told
+            result["description"] = self.description
+        return result
 
 
 def infer(graph: Graph, registry: Registry) -> tuple[ApiInput, ...]:
@@ -89,27 +89,29 @@ def inference(graph: Graph, registry: Registry) -> Steps[tuple[ApiInput, ...]]:
     order = {"image": 0, "video": 0, "string": 1, "integer": 2, "number": 2}
     found.sort(key=lambda each: order[each.type])
     yield
-    told: list[ApiInput] = []
-    for at, one in enumerate(_told_apart(found, graph)):
+    result: list[ApiInput] = []
+    for at, one in enumerate(_unique_names(found, graph)):
         if at % slices.ITEMS == 0:
             yield
-        told.append(one)
-    return tuple(told)
+        result.append(one)
+    return tuple(result)
 
 
 def _of(node_id: str, node: Mapping[str, Any], spec: NodeSpec | None, name: str) -> ApiInput | None:
     value = mapping(node.get("inputs"))[name]
-    given = spec.by_name.get(name) if spec is not None else None
-    if given is not None and given.upload:
-        return ApiInput(given.upload, _FILES[given.upload], node_id, name, value, required=True)
-    if isinstance(value, str) and name in _WORDS and (given is None or given.type == "STRING"):
+    node_input = spec.by_name.get(name) if spec is not None else None
+    if node_input is not None and node_input.upload:
+        return ApiInput(node_input.upload, _FILES[node_input.upload], node_id, name, value, required=True)
+    if isinstance(value, str) and name in _WORDS and (node_input is None or node_input.type == "STRING"):
         plain = _slug(node) if name == "value" else "prompt" if name != "lyrics" else name
         return ApiInput(plain, "string", node_id, name, value, required=plain == "prompt")
     if isinstance(value, bool) or not isinstance(value, int | float) or not _is_wanted(node, name):
         return None
-    kind = _TYPES.get(given.type if given else "", "integer" if isinstance(value, int) else "number")
+    kind = _TYPES.get(
+        node_input.type if node_input else "", "integer" if isinstance(value, int) else "number"
+    )
     plain = _slug(node) if name == "value" else _PLAIN[name]
-    return ApiInput(plain, kind, node_id, name, value, required=False, description=_range(given))
+    return ApiInput(plain, kind, node_id, name, value, required=False, description=_range(node_input))
 
 
 def _is_wanted(node: Mapping[str, Any], name: str) -> bool:
@@ -121,8 +123,8 @@ def _is_wanted(node: Mapping[str, Any], name: str) -> bool:
     return name in _PLAIN
 
 
-def _range(given: NodeInput | None) -> str:
-    low, high = (given.options.get(end) if given else None for end in ("min", "max"))
+def _range(node_input: NodeInput | None) -> str:
+    low, high = (node_input.options.get(end) if node_input else None for end in ("min", "max"))
     if not isinstance(low, int | float) or not isinstance(high, int | float) or high > 2**31:
         return ""
     return f"{low:g} to {high:g}"
@@ -162,25 +164,25 @@ def _negative(one: ApiInput) -> ApiInput:
     return ApiInput("negative_prompt", one.type, one.node_id, one.field, one.default, required=False)
 
 
-def _told_apart(found: list[ApiInput], graph: Graph) -> Iterator[ApiInput]:
+def _unique_names(found: list[ApiInput], graph: Graph) -> Iterator[ApiInput]:
     """Give each input a unique name by appending a number to duplicates."""
     count: dict[str, int] = {}
     for one in found:
         count[one.name] = at = count.get(one.name, 0) + 1
         name = one.name if at == 1 else f"{one.name}_{at}"
         title = str(mapping(graph[one.node_id].get("_meta")).get("title") or "")
-        told = one.description or (title if one.type == "string" else "")
-        yield ApiInput(name, one.type, one.node_id, one.field, one.default, one.required and at == 1, told)
+        result = one.description or (title if one.type == "string" else "")
+        yield ApiInput(name, one.type, one.node_id, one.field, one.default, one.required and at == 1, result)
 
 
-def apply(graph: Graph, inputs: tuple[ApiInput, ...], given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def apply(graph: Graph, inputs: tuple[ApiInput, ...], values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return a copy of the graph with the caller's values in their fields."""
     changed = {
         node_id: {**node, "inputs": dict(mapping(node.get("inputs")))} for node_id, node in graph.items()
     }
     for one in inputs:
-        if one.name in given and one.node_id in changed:
-            value = given[one.name]
+        if one.name in values and one.node_id in changed:
+            value = values[one.name]
             items = listed(value)
             wrapped = {"__value__": items} if items else value
             changed[one.node_id]["inputs"][one.field] = wrapped

@@ -40,11 +40,11 @@ class ModelFileRef:
 
 
 def named(
-    graph: Graph, registry: Registry, told: Iterable[Mapping[str, Any]] = ()
+    graph: Graph, registry: Registry, rows: Iterable[Mapping[str, Any]] = ()
 ) -> tuple[ModelFileRef, ...]:
     """Return every model file of a graph, once; `told` are the rows that `convert` found in the workflow."""
     sources: dict[str, tuple[str, ...]] = {}
-    for row in told:
+    for row in rows:
         url = str(row.get("url") or "")
         if url.startswith("https://"):
             sources.setdefault(str(row.get("name")), (url,))
@@ -52,8 +52,8 @@ def named(
     for node_id, node in graph.items():
         spec = registry.get(str(node["class_type"]))
         for name, value in mapping(node.get("inputs")).items():
-            given = spec.by_name.get(name) if spec else None
-            folder = str(given.options.get("folder") or "") if given else ""
+            spec_input = spec.by_name.get(name) if spec else None
+            folder = str(spec_input.options.get("folder") or "") if spec_input else ""
             if isinstance(value, str) and value and (folder or (spec is None and value.endswith(_FILE))):
                 found.setdefault((value, folder), []).append(node_id)
     return tuple(

@@ -31,8 +31,8 @@ def call(node: GraphNode, context: NodeContext, inputs: Mapping[str, Any]) -> An
 
 
 async def _each_awaited(node: GraphNode, context: NodeContext, inputs: Mapping[str, Any]) -> NodeResult:
-    given = [finish(node, await call(node, context, one)) for one in ones(inputs)]
-    return joined(given)
+    result = [finish(node, await call(node, context, one)) for one in ones(inputs)]
+    return joined(result)
 
 
 def _listed(value: Any) -> list[Any]:
@@ -50,25 +50,25 @@ def ones(inputs: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def finish(node: GraphNode, returned: Any) -> NodeResult:
     """Return a function's result as `NodeResult`, with list outputs wrapped in `ListValue`."""
-    given: NodeResult = returned if isinstance(returned, NodeResult) else NodeResult(tuple(returned or ()))
+    result: NodeResult = returned if isinstance(returned, NodeResult) else NodeResult(tuple(returned or ()))
     outputs = node.spec.outputs
-    if len(given.outputs) < len(outputs) and not inspect.isawaitable(returned):
-        missing = len(outputs) - len(given.outputs)
-        given = NodeResult((*given.outputs, *(None,) * missing), given.made, given.ui)
+    if len(result.outputs) < len(outputs) and not inspect.isawaitable(returned):
+        missing = len(outputs) - len(result.outputs)
+        result = NodeResult((*result.outputs, *(None,) * missing), result.made, result.ui)
     if node.spec.gives_lists:
         marked = tuple(
             ListValue(value) if outputs[at].is_list and not isinstance(value, ListValue) else value
-            for at, value in enumerate(given.outputs)
+            for at, value in enumerate(result.outputs)
         )
-        given = NodeResult(marked, given.made, given.ui)
-    return given
+        result = NodeResult(marked, result.made, result.ui)
+    return result
 
 
-def joined(given: list[NodeResult]) -> NodeResult:
+def joined(result: list[NodeResult]) -> NodeResult:
     """Merge the results of several calls: each output becomes a list of values."""
-    outputs = [ListValue(values) for values in zip(*(each.outputs for each in given), strict=True)]
+    outputs = [ListValue(values) for values in zip(*(each.outputs for each in result), strict=True)]
     ui: dict[str, Any] = {}
-    for each in given:
+    for each in result:
         for key, value in each.ui.items():
             ui[key] = [*ui.get(key, ()), *value] if isinstance(value, list | tuple) else value
-    return NodeResult(tuple(outputs), tuple(made for each in given for made in each.made), ui)
+    return NodeResult(tuple(outputs), tuple(made for each in result for made in each.made), ui)

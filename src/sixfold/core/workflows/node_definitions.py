@@ -39,14 +39,14 @@ def read(document: Mapping[str, Any]) -> Iterator[NodeSpec]:
 
 def parse(class_type: str, line: str, lists: Lists | None = None, category: str = "") -> NodeSpec:
     """Parse one class from its line; raises `ValueError`."""
-    taken, arrow, given = line.rpartition("->")
+    inputs_text, arrow, outputs_text = line.rpartition("->")
     if not arrow:
         raise ValueError(f"{class_type}: a signature must contain `->`")
-    marks, rest = _marks(taken.strip())
+    marks, rest = _marks(inputs_text.strip())
     return NodeSpec(
         class_type,
         tuple(_input(words, lists or {}) for words in _split(rest)),
-        tuple(_output(each.strip()) for each in given.split(",") if each.strip()),
+        tuple(_output(each.strip()) for each in outputs_text.split(",") if each.strip()),
         output_node="!" in marks,
         input_is_list="[]" in marks,
         category=category,
@@ -71,7 +71,7 @@ def _split(text: str) -> Iterator[list[str]]:
 
 
 def _input(words: list[str], lists: Lists) -> NodeInput:
-    name, kind, *told = words
+    name, kind, *options_text = words
     options: dict[str, Any] = {}
     choices: tuple[Any, ...] | None = None
     if kind.startswith("@"):
@@ -83,7 +83,7 @@ def _input(words: list[str], lists: Lists) -> NodeInput:
         kind, choices = "COMBO", ()
     elif kind == "COMBO":
         choices = ()
-    for word in told:
+    for word in options_text:
         options.update(_option(word))
     section = "optional" if name.endswith("?") else "required"
     return NodeInput(name.removesuffix("?"), kind, section, choices, options)

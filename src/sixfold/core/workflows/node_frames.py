@@ -18,7 +18,7 @@ from typing import Any
 from sixfold.core.workflows.node_sessions import HELD, Ref, Worked
 from sixfold.core.workflows.ports import NodeArtifact, NodeFile
 
-MOST_BYTES = 64 * 2**20  # per frame
+MAX_BYTES = 64 * 2**20  # per frame
 # Larger data (in bytes) is passed as files.
 _IN_FRAME = 2**16
 _LENGTHS = 4
@@ -33,8 +33,8 @@ class BadFrame(Exception):
 class NodeFrame:
     """A frame to send, or one received; `told` is its JSON."""
 
-    def __init__(self, told: dict[str, Any], data: bytes = b"") -> None:
-        self.told = told
+    def __init__(self, payload: dict[str, Any], data: bytes = b"") -> None:
+        self.payload = payload
         self._segments: list[bytes] = [data] if data else []
         self._length = len(data)
 
@@ -49,31 +49,31 @@ class NodeFrame:
             path = scratch / secrets.token_hex(12)
             path.write_bytes(data)
             return str(path)
-        place = [self._length, len(data)]
+        reference = [self._length, len(data)]
         self._segments.append(data)
         self._length += len(data)
-        return place
+        return reference
 
-    def take(self, place: list[int] | str, scratch: Path) -> bytes:
+    def take(self, reference: list[int] | str, scratch: Path) -> bytes:
         """Return the data that `put` added and delete its file.
 
         Raises `BadFrame` if it is outside `scratch`.
         """
-        if isinstance(place, str):
-            path = Path(place)
+        if isinstance(reference, str):
+            path = Path(reference)
             if path.parent != scratch:
-                raise BadFrame(f"{place} is not in the run's folder")
+                raise BadFrame(f"{reference} is not in the run's folder")
             data = path.read_bytes()
             path.unlink()
             return data
-        at, length = place
+        at, length = reference
         return self.binary[at : at + length]
 
     def encode(self) -> bytes:
         """Return the frame's bytes; raises `BadFrame`."""
-        text = json.dumps(self.told, default=_plain).encode()
-        if len(text) + self._length > MOST_BYTES:
-            raise BadFrame(f"a message must be at most {MOST_BYTES // 2**20} MiB")
+        text = json.dumps(self.payload, default=_plain).encode()
+        if len(text) + self._length > MAX_BYTES:
+            raise BadFrame(f"a message must be at most {MAX_BYTES // 2**20} MiB")
         lengths = (len(text).to_bytes(_LENGTHS, "little"), self._length.to_bytes(_LENGTHS, "little"))
         return b"".join((*lengths, text, *self._segments))
 
@@ -92,16 +92,16 @@ class NodeFrameReader:
             middle, start = at + _LENGTHS, at + 2 * _LENGTHS
             text = int.from_bytes(buffer[at:middle], "little")
             more = int.from_bytes(buffer[middle:start], "little")
-            if text + more > MOST_BYTES:
-                raise BadFrame(f"a frame must be at most {MOST_BYTES} bytes (got {text + more})")
+            if text + more > MAX_BYTES:
+                raise BadFrame(f"a frame must be at most {MAX_BYTES} bytes (got {text + more})")
             if len(buffer) - start < text + more:
                 break
             try:
-                told = json.loads(bytes(buffer[start : start + text]))
+                payload = json.loads(bytes(buffer[start : start + text]))
             except ValueError as error:
                 raise BadFrame(str(error)) from error
             at = start + text + more
-            found.append(NodeFrame(told, bytes(buffer[start + text : at])))
+            found.append(NodeFrame(payload, bytes(buffer[start + text : at])))
         del buffer[:at]
         return found
 

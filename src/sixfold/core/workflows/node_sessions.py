@@ -100,13 +100,13 @@ class LocalSession:
             for name, value in work.inputs.items()
         }
         if node.spec.where == "await":
-            given = finish(node, await call(node, context, inputs))
-            packed = await self._in_thread(self._packed, work, given) if work.packs else None
+            result = finish(node, await call(node, context, inputs))
+            packed = await self._in_thread(self._packed, work, result) if work.packs else None
         elif node.spec.where == "thread" or count_text(inputs.values()) > SMALL_TEXT:
-            given, packed = await self._in_thread(self._called, work, context, inputs)
+            result, packed = await self._in_thread(self._called, work, context, inputs)
         else:
-            given, packed = self._called(work, context, inputs)
-        return self._worked(node, given, packed)
+            result, packed = self._called(work, context, inputs)
+        return self._worked(node, result, packed)
 
     async def load(self, node: GraphNode, packed: bytes) -> Worked:
         values = await self._in_thread(self._packer.unpack, packed)
@@ -125,20 +125,20 @@ class LocalSession:
     def _called(
         self, work: Work, context: NodeContext, inputs: Mapping[str, Any]
     ) -> tuple[NodeResult, bytes | None]:
-        given = finish(work.node, call(work.node, context, inputs))
-        return given, self._packed(work, given)
+        result = finish(work.node, call(work.node, context, inputs))
+        return result, self._packed(work, result)
 
-    def _packed(self, work: Work, given: NodeResult) -> bytes | None:
-        return self._packer.pack(given.outputs) if work.packs and given.outputs else None
+    def _packed(self, work: Work, result: NodeResult) -> bytes | None:
+        return self._packer.pack(result.outputs) if work.packs and result.outputs else None
 
-    def _worked(self, node: GraphNode, given: NodeResult, packed: bytes | None) -> Worked:
+    def _worked(self, node: GraphNode, result: NodeResult, packed: bytes | None) -> Worked:
         is_text = node.spec.where == "inline"
-        outputs = tuple(value if is_small(value) else HELD for value in given.outputs)
-        texts = tuple(count_text((value,)) for value in given.outputs) if is_text else ()
-        sizes = texts if is_text else tuple(map(self._packer.weigh, given.outputs))
+        outputs = tuple(value if is_small(value) else HELD for value in result.outputs)
+        texts = tuple(count_text((value,)) for value in result.outputs) if is_text else ()
+        sizes = texts if is_text else tuple(map(self._packer.weigh, result.outputs))
         if HELD in outputs:
-            self._values[node.id] = given.outputs
-        return Worked(outputs, sizes, texts, given.made, given.ui, packed)
+            self._values[node.id] = result.outputs
+        return Worked(outputs, sizes, texts, result.made, result.ui, packed)
 
 
 def text_of(values: Iterable[object]) -> int:

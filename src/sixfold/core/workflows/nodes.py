@@ -145,8 +145,8 @@ class Registry:
         mine = _letter_pairs(class_type[:_MOST_LETTERS])
         shared = Counter(chain.from_iterable(self._by_pair.get(pair, ()) for pair in mine))
         # Names with fewer shared pairs cannot be similar enough.
-        least = _NEAR * len(mine) / 2
-        near = [(name, count) for name, count in shared.items() if count > least]
+        minimum = _NEAR * len(mine) / 2
+        near = [(name, count) for name, count in shared.items() if count > minimum]
         best, text = _NEAR, ""
         for name, count in near:
             likeness = 2 * count / (len(mine) + len(_letter_pairs(name)))
@@ -164,9 +164,9 @@ class Registry:
         return found
 
 
-def nearest(wanted: object, options: Iterable[object]) -> str:
+def nearest(text_value: object, options: Iterable[object]) -> str:
     """Return the option that shares most letter pairs with `wanted`; an empty text if none is similar."""
-    mine = _letter_pairs(str(wanted)[:_MOST_LETTERS])
+    mine = _letter_pairs(str(text_value)[:_MOST_LETTERS])
     best, text = _NEAR, ""
     for option in map(str, options):
         theirs = _letter_pairs(option)

@@ -19,9 +19,9 @@ def read(document: Mapping[str, Any]) -> Registry:
 def _spec(class_type: str, row: Mapping[str, Any]) -> NodeSpec:
     sections: Mapping[str, Mapping[str, Any]] = row.get("input") or {}
     inputs = [
-        _input(name, section, told)
+        _input(name, section, row)
         for section in _SECTIONS
-        for name, told in (sections.get(section) or {}).items()
+        for name, row in (sections.get(section) or {}).items()
     ]
     types: list[Any] = list(row.get("output") or ())
     names: list[Any] = list(row.get("output_name") or types)
@@ -43,12 +43,12 @@ def _spec(class_type: str, row: Mapping[str, Any]) -> NodeSpec:
     )
 
 
-def _input(name: str, section: Section, told: Any) -> NodeInput:
+def _input(name: str, section: Section, row: Any) -> NodeInput:
     """Parse one input: `[type]`, `[type, options]`, `[[choices], options]`, or a bare hidden type."""
-    parts: list[Any] = list(cast("list[Any]", told)) if isinstance(told, list | tuple) else [told]
+    parts: list[Any] = list(cast("list[Any]", row)) if isinstance(row, list | tuple) else [row]
     kind: Any = parts[0] if parts else "*"
-    told_options: Any = parts[1] if len(parts) > 1 else None
-    options = dict(cast("Mapping[str, Any]", told_options)) if isinstance(told_options, Mapping) else {}
+    raw_options: Any = parts[1] if len(parts) > 1 else None
+    options = dict(cast("Mapping[str, Any]", raw_options)) if isinstance(raw_options, Mapping) else {}
     choices: tuple[Any, ...] | None = None
     if isinstance(kind, list):
         choices = tuple(cast("list[Any]", kind))

@@ -38,26 +38,26 @@ class EventSinks:
 class RunEventPublisher:
     """Publishes the events of one run; `heard` receives each of them, from here or from a ComfyUI."""
 
-    def __init__(self, parent: Prediction, graph: Graph, context: Context, ears: EventSinks) -> None:
+    def __init__(self, parent: Prediction, graph: Graph, context: Context, sinks: EventSinks) -> None:
         inputs = parent.task.inputs
         self._parent = parent
         self._graph = graph
         self._context = context
-        self._ears = ears
+        self._sinks = sinks
         self._client_id: str | None = inputs.get("client_id")
         self._prompt_id = str(inputs.get("prompt_id") or parent.id)
         self._all = max(1, len(graph))
-        self._over: set[str] = set()
+        self._finished: set[str] = set()
         self._running: dict[str, float] = {}
         self._is_full = False
         # Messages of an earlier attempt are dropped.
-        ears.hub.forget_withheld(parent.id)
+        sinks.hub.forget_withheld(parent.id)
 
     def begin(self, nodes: int) -> None:
         """Set the number of nodes that have to run."""
         self._all = max(1, nodes)
 
-    def heard(self, event: NodeEvent) -> None:
+    def publish(self, event: NodeEvent) -> None:
         """Publish an event; raises `Canceled` if the run was canceled."""
         if event.binary:
             self._show(event)
@@ -71,29 +71,29 @@ class RunEventPublisher:
         data = {**event.data, "prompt_id": self._prompt_id}
         if event.type == "executed":
             data["output"] = public(event.data["output"])
-        self._ears.hub.remember(self._parent.id, event.type, data)
+        self._sinks.hub.remember(self._parent.id, event.type, data)
         message = {"type": event.type, "data": data}
         if event.type == "executed" and self._parent.price:
             self._withhold(message)
         else:
-            self._tell(message)
+            self._send(message)
 
     def _show(self, event: NodeEvent) -> None:
-        picture = websocket_hub.picture(event.binary, str(event.data["content_type"]))
+        image = websocket_hub.picture(event.binary, str(event.data["content_type"]))
         if not self._parent.price:
-            self._tell(picture)
+            self._send(image)
         elif event.type == "image":
             # Clients assign an image to the node of the last `executing` event.
             node = {"node": event.data["node"], "display_node": event.data["node"]}
-            self._withhold({"type": "executing", "data": {**node, "prompt_id": self._prompt_id}}, picture)
+            self._withhold({"type": "executing", "data": {**node, "prompt_id": self._prompt_id}}, image)
 
     def _withhold(self, *messages: websocket_hub.Message) -> None:
-        if self._parent.face == _FACE and not self._ears.hub.withhold(self._parent.id, *messages):
+        if self._parent.face == _FACE and not self._sinks.hub.withhold(self._parent.id, *messages):
             self._is_full = True
 
-    def _tell(self, message: websocket_hub.Message) -> None:
+    def _send(self, message: websocket_hub.Message) -> None:
         if self._parent.face == _FACE:
-            self._ears.hub.send(Tenant.of(self._parent), self._client_id, message)
+            self._sinks.hub.send(Tenant.of(self._parent), self._client_id, message)
 
     # -- nodes -------------------------------------------------------------------------------------
 
@@ -106,15 +106,15 @@ class RunEventPublisher:
 
     def progress(self, data: Mapping[str, Any]) -> None:
         """Publish the progress of a node."""
-        node, most = str(data["node"]), float(data["max"] or 1)
-        if node not in self._over:
-            self._move(node, "progress", min(1.0, max(0.0, float(data["value"]) / most)))
+        node, limit = str(data["node"]), float(data["max"] or 1)
+        if node not in self._finished:
+            self._move(node, "progress", min(1.0, max(0.0, float(data["value"]) / limit)))
 
     def finished(self, data: Mapping[str, Any]) -> None:
         """Publish that a node has finished; raises `GraphTooLarge` if too much data is withheld."""
         if self._is_full:
-            most = websocket_hub.MOST_WITHHELD_BYTES // 2**20
-            sentence = f"A graph with a price can send at most {most} MiB of images that it does not save"
+            limit = websocket_hub.MOST_WITHHELD_BYTES // 2**20
+            sentence = f"A graph with a price can send at most {limit} MiB of images that it does not save"
             raise GraphTooLarge(f"{sentence}; save them, or run the graph in parts")
         self._end(str(data["node"]), "finished")
 
@@ -132,7 +132,7 @@ class RunEventPublisher:
             self._publish(node, "failed", self._running.get(node, 0.0))
 
     def _end(self, node: str, state: NodeState) -> None:
-        self._over.add(node)
+        self._finished.add(node)
         self._running.pop(node, None)
         self._publish(node, state, 1.0)
         self._report()
@@ -144,10 +144,10 @@ class RunEventPublisher:
 
     def _publish(self, node: str, state: NodeState, progress: float) -> None:
         moved = NodeStateChanged(node, self._class(node), state, progress)
-        self._ears.bus.publish(self._parent.id, moved)
+        self._sinks.bus.publish(self._parent.id, moved)
 
     def _report(self) -> None:
-        done = len(self._over) + sum(self._running.values())
+        done = len(self._finished) + sum(self._running.values())
         self._context.progress(min(1.0, done / self._all) * _LAST)
 
     def _class(self, node: str) -> str:

@@ -15,18 +15,18 @@ from sixfold.core.accounts.tenants import Tenant
 
 Message = Mapping[str, Any] | bytes
 Messages = tuple[Message, ...]
-_MOST_WAITING = 2000
-_MOST_WAITING_BYTES = 64 * 2**20
-_MOST_REMEMBERED = 1000
+_MAX_QUEUED = 2000
+_MAX_QUEUED_BYTES = 64 * 2**20
+_MAX_RUNS = 1000
 # Maximum size of the remembered messages of all runs, as JSON.
-_MOST_BYTES = 8 * 2**20
+_MAX_BYTES = 8 * 2**20
 _encode = msgspec.json.Encoder(enc_hook=str).encode
 _JPEG, _PNG = 1, 2
 MOST_WITHHELD_BYTES = 128 * 2**20  # per run
 _MOST_WITHHELD_OF_ALL = 2**30
 _PREVIEW = 1
 # The messages of a run that the history contains.
-_TOLD = frozenset(
+_HISTORY_TYPES = frozenset(
     {"execution_start", "execution_cached", "execution_success", "execution_error", "execution_interrupted"}
 )
 
@@ -44,13 +44,13 @@ class HubClient:
         self._queue: asyncio.Queue[str | bytes | Messages] = asyncio.Queue()
         self._released: deque[Message] = deque()
 
-    def tell(self, message: Message) -> None:
+    def send(self, message: Message) -> None:
         """Queue a message, unless the client is behind; a single message may be of any size."""
         if self.behind.is_set():
             return
         content = _sent(message)
         waiting = self._queue.qsize()
-        if waiting >= _MOST_WAITING or (waiting and self.size + len(content) > _MOST_WAITING_BYTES):
+        if waiting >= _MAX_QUEUED or (waiting and self.size + len(content) > _MAX_QUEUED_BYTES):
             self.behind.set()
             self._queue, self.size = asyncio.Queue(), 0
             self._released.clear()
@@ -89,7 +89,7 @@ class WebSocketHub:
 
     def __init__(self) -> None:
         self._clients: defaultdict[Tenant, list[HubClient]] = defaultdict(list)
-        self._said: OrderedDict[str, list[list[Any]]] = OrderedDict()
+        self._remembered: OrderedDict[str, list[list[Any]]] = OrderedDict()
         self._sizes: dict[str, int] = {}
         self._withheld: dict[str, _Withheld] = {}
         self.withheld_bytes = 0
@@ -110,22 +110,22 @@ class WebSocketHub:
     def send(self, tenant: Tenant, client_id: str | None, message: Message) -> None:
         """Send a message to a client that sees the tenant's work, or to all if `client_id` is None."""
         for each in {tenant, tenant.whole}:
-            self.tell_own(each, client_id, message)
+            self.send_to_tenant(each, client_id, message)
 
-    def tell_own(self, tenant: Tenant, client_id: str | None, message: Message) -> None:
+    def send_to_tenant(self, tenant: Tenant, client_id: str | None, message: Message) -> None:
         """Send a message to a client of exactly this tenant, or to all if `client_id` is None."""
         for client in tuple(self._clients.get(tenant, ())):
             if client_id is None or client.id == client_id:
-                client.tell(message)
+                client.send(message)
 
     def withhold(self, prediction_id: str, *messages: Message) -> bool:
         """Store messages of an unpaid run; return False, without storing them, above a limit."""
         size = sum(len(each) for each in messages if isinstance(each, bytes))
-        kept = self._withheld.setdefault(prediction_id, _Withheld())
-        if kept.size + size > MOST_WITHHELD_BYTES or self.withheld_bytes + size > _MOST_WITHHELD_OF_ALL:
+        entry = self._withheld.setdefault(prediction_id, _Withheld())
+        if entry.size + size > MOST_WITHHELD_BYTES or self.withheld_bytes + size > _MOST_WITHHELD_OF_ALL:
             return False
-        kept.messages.extend(messages)
-        kept.size += size
+        entry.messages.extend(messages)
+        entry.size += size
         self.withheld_bytes += size
         return True
 
@@ -138,29 +138,29 @@ class WebSocketHub:
 
     def forget_withheld(self, prediction_id: str) -> Messages:
         """Remove and return the withheld messages of a run."""
-        kept = self._withheld.pop(prediction_id, _Withheld())
-        self.withheld_bytes -= kept.size
-        return tuple(kept.messages)
+        entry = self._withheld.pop(prediction_id, _Withheld())
+        self.withheld_bytes -= entry.size
+        return tuple(entry.messages)
 
     def remember(self, prediction_id: str, kind: str, data: Mapping[str, Any]) -> None:
         """Store a message for the history of a run; of each kind, only the last one.
 
         The key is the prediction id, because clients choose prompt ids and may choose another client's.
         """
-        if kind in _TOLD:
-            messages = self._said.setdefault(prediction_id, [])
+        if kind in _HISTORY_TYPES:
+            messages = self._remembered.setdefault(prediction_id, [])
             messages[:] = [each for each in messages if each[0] != kind]
             messages.append([kind, dict(data)])
             size = len(_encode(messages))
             self.size += size - self._sizes.get(prediction_id, 0)
             self._sizes[prediction_id] = size
-            while len(self._said) > 1 and (len(self._said) > _MOST_REMEMBERED or self.size > _MOST_BYTES):
-                oldest, _ = self._said.popitem(last=False)
+            while len(self._remembered) > 1 and (len(self._remembered) > _MAX_RUNS or self.size > _MAX_BYTES):
+                oldest, _ = self._remembered.popitem(last=False)
                 self.size -= self._sizes.pop(oldest)
 
     def messages(self, prediction_id: str) -> list[list[Any]]:
         """Return the remembered messages of a run."""
-        return self._said.get(prediction_id, [])
+        return self._remembered.get(prediction_id, [])
 
 
 def picture(data: bytes, content_type: str) -> bytes:

@@ -59,10 +59,10 @@ class _Server:
         self.send(NodeFrame({"kind": "ready"}))
         while data := await reader.read(_READ_BYTES):
             for frame in frames.feed(data):
-                if frame.told["kind"] == "begin":
+                if frame.payload["kind"] == "begin":
                     if self._run is not None:
                         await self._run.end()
-                    self._run = _Run(Path(frame.told["scratch"]), threads, self.send)
+                    self._run = _Run(Path(frame.payload["scratch"]), threads, self.send)
                 elif self._run is not None:
                     self._run.handle(frame)
         os.killpg(0, signal.SIGKILL)  # the server is gone, so no result is needed
@@ -87,7 +87,7 @@ class _Run:
 
     def handle(self, frame: NodeFrame) -> None:
         """Handle one frame."""
-        fields = frame.told
+        fields = frame.payload
         match fields["kind"]:
             case "run":
                 self._begin(fields["number"], self._run_node(fields))
@@ -113,7 +113,7 @@ class _Run:
                 row = await asyncio.to_thread(node_frames.worked_row, worked, frame, self._scratch)
             else:
                 row = node_frames.worked_row(worked, frame, self._scratch)
-            frame.told["worked"] = row
+            frame.payload["worked"] = row
             self._send(frame)
         except BaseException as error:  # noqa: BLE001 - the outermost loop: whatever a node raises ends it
             self._send(NodeFrame({"kind": "failed", "number": number, **_failure(error)}))
@@ -128,7 +128,7 @@ class _Run:
         return await self._session.run(work, context)
 
     async def _load_node(self, frame: NodeFrame) -> Worked:
-        fields = frame.told
+        fields = frame.payload
         packed = await asyncio.to_thread(frame.take, fields["packed"], self._scratch)
         return await self._session.load(GraphNode(fields["node"], _REGISTRY[fields["class_type"]]), packed)
 

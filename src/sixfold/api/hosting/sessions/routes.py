@@ -59,12 +59,12 @@ class SessionRoutes:
         once = IdempotentRequest(principal.replays, raw, responses.error_response)
 
         async def work(_idempotency_id: str | None) -> Response:
-            wanted = schemas.wanted(bodies.parse_object(raw) if raw.strip() else {})
+            body = schemas.parse_body(bodies.parse_object(raw) if raw.strip() else {})
             model = requests.path_value(request, "model_id")
             if model not in self._services.pipeline.catalog:
                 await self._services.pipeline.find(model, principal.account_id)
                 raise errors.BadRequest(f"{model} has no sessions: run it, or join its queue")
-            order = SessionRequest(principal, requests.request_id(request), model, wanted.inputs, wanted.fps)
+            order = SessionRequest(principal, requests.request_id(request), model, body.inputs, body.fps)
             opened = await self._live.create(order)
             return self._answer(schemas.opened(opened, self._base_url), opened.session, 201)
 
@@ -106,7 +106,7 @@ class SessionRoutes:
             await websocket.close(TRY_AGAIN_LATER, error.code)
             return
         if running is None:
-            await _send(websocket, schemas.said(StateMessage(session.state, session.reason)))
+            await _send(websocket, schemas.encode(StateMessage(session.state, session.reason)))
             await websocket.close(NORMAL if session.is_terminal else ELSEWHERE)
             return
         viewer = running.attach()
@@ -161,7 +161,7 @@ class _SessionSocket:
 
     async def _send_messages(self) -> None:
         while not isinstance(message := await self._viewer.next_message(), EndMessage):
-            await _send(self._websocket, schemas.said(message))
+            await _send(self._websocket, schemas.encode(message))
 
     async def _receive(self) -> None:
         while (event := await self._websocket.receive())["type"] != "websocket.disconnect":
@@ -177,15 +177,15 @@ class _SessionSocket:
     def _take(self, message: dict[str, Any]) -> None:
         kind = message.get("type")
         if kind == "hello" and message.get("last_seq") is not None:
-            self._last_seq = schemas.whole(message, "last_seq")
+            self._last_seq = schemas.integer(message, "last_seq")
         self._running.resume(self._viewer, self._last_seq)
         match kind:
             case "hello":
                 pass
             case "input":
-                self._running.apply_input(schemas.given(message))
+                self._running.apply_input(schemas.parse_input(message))
             case "credit":
-                granted = schemas.whole(message, "n", MAX_CREDIT)
+                granted = schemas.integer(message, "n", MAX_CREDIT)
                 self._viewer.credit = min(MAX_CREDIT, self._viewer.credit + granted)
             case "ping":
                 self._viewer.put(PongMessage(message.get("t")))

@@ -96,24 +96,24 @@ class SessionBody:
     fps: int | None
 
 
-def wanted(body: dict[str, Any]) -> SessionBody:
+def parse_body(body: dict[str, Any]) -> SessionBody:
     """Parse the body; raises `InvalidInput` with every problem."""
     problems: list[errors.Problem] = []
-    given: object = {} if body.get("input") is None else body["input"]
+    parse_input: object = {} if body.get("input") is None else body["input"]
     fps: object = body.get("fps")
-    if not isinstance(given, dict):
+    if not isinstance(parse_input, dict):
         problems.append(errors.Problem("input", "input must be an object", "dict_type"))
     if fps is not None and (isinstance(fps, bool) or not isinstance(fps, int) or not 1 <= fps <= MAX_FPS):
         sentence = f"fps must be a whole number from 1 to {MAX_FPS}"
         problems.append(errors.Problem("fps", sentence, "out_of_range"))
     if problems:
         raise errors.InvalidInput(problems)
-    return SessionBody(cast("dict[str, Any]", given), cast("int | None", fps))
+    return SessionBody(cast("dict[str, Any]", parse_input), cast("int | None", fps))
 
 
 def session(record: SessionRecord, base_url: str) -> SessionSchema:
     """Return a session without its secrets."""
-    shown: SessionSchema = {
+    body: SessionSchema = {
         "session_id": record.id,
         "model": record.model,
         "status": record.state,
@@ -132,8 +132,8 @@ def session(record: SessionRecord, base_url: str) -> SessionSchema:
         "cost": money.format_usd(record.cost),
     }
     if record.list_rate is not None:
-        shown["list_price_hour_usd"] = money.format_usd(record.list_rate)
-    return shown
+        body["list_price_hour_usd"] = money.format_usd(record.list_rate)
+    return body
 
 
 def opened(new: OpenedSession, base_url: str) -> OpenedSessionSchema:
@@ -172,7 +172,7 @@ def message(text: str) -> dict[str, Any]:
     return cast("dict[str, Any]", fields)
 
 
-def whole(fields: dict[str, Any], name: str, maximum: int = _MAX_SEQ) -> int:
+def integer(fields: dict[str, Any], name: str, maximum: int = _MAX_SEQ) -> int:
     """Return an integer field of a message."""
     value = fields.get(name)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= maximum:
@@ -180,10 +180,10 @@ def whole(fields: dict[str, Any], name: str, maximum: int = _MAX_SEQ) -> int:
     return value
 
 
-def given(fields: dict[str, Any]) -> SessionInput:
+def parse_input(fields: dict[str, Any]) -> SessionInput:
     """Return the input in a message; raises `InvalidSessionMessage`."""
     return SessionInput(
-        whole(fields, "seq"),
+        integer(fields, "seq"),
         _keys(fields),
         _prompt(fields),
         _waypoints(fields),
@@ -238,7 +238,7 @@ def _is_meters(value: Any) -> bool:
 # -- messages to the client -------------------------------------------------------------------------
 
 
-def said(outgoing: connection.OutgoingMessage) -> list[str | bytes]:
+def encode(outgoing: connection.OutgoingMessage) -> list[str | bytes]:
     """Encode a message as text; for a frame, followed by its image as bytes."""
     if isinstance(outgoing, connection.PoseMessage):
         return [f'{{"type":"pose","seq":{outgoing.seq},"t":{outgoing.t},{outgoing.pose[1:].decode()}']

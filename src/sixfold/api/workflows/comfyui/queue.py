@@ -75,7 +75,7 @@ class ComfyQueue:
             extras={
                 "graph": graph,
                 "prompt_id": str(body.get("prompt_id") or uuid.uuid4())[:_MAX_ID],
-                "number": self._place(body),
+                "number": self._position(body),
                 "client_id": str(client_id) if client_id else None,
                 "extra_data": mapping(body.get("extra_data")),
                 "targets": targets,
@@ -94,12 +94,12 @@ class ComfyQueue:
             ]
         return None, response
 
-    def _place(self, body: Mapping[str, Any]) -> float:
+    def _position(self, body: Mapping[str, Any]) -> float:
         """Return its position in the queue: the client's own number, before all others, or after them."""
-        place, number = next(self._numbers), body.get("number")
+        position, number = next(self._numbers), body.get("number")
         if isinstance(number, int | float) and not isinstance(number, bool) and abs(number) < _MAX_NUMBER:
             return number
-        return -place if body.get("front") is True else place
+        return -position if body.get("front") is True else position
 
     async def _missing_files(self, tenant: Tenant, verdict: ValidationResult) -> JsonObject | None:
         """Return ComfyUI's error for files that inputs name but that do not exist."""
@@ -219,7 +219,7 @@ class ComfyQueue:
         (open_ids.discard if prediction.is_terminal else open_ids.add)(prediction.id)
         if len(open_ids) != count:
             status = {"type": "status", "data": {"status": _remaining(len(open_ids))}}
-            self._workshop.hub.tell_own(tenant, None, status)
+            self._workshop.hub.send_to_tenant(tenant, None, status)
         if not open_ids:
             del self._open[tenant]
 

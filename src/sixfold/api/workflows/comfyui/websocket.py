@@ -28,7 +28,7 @@ class ComfySocket:
         """Serve the socket until the client disconnects."""
         client_id = self._websocket.query_params.get("clientId", "")[:200] or uuid.uuid4().hex
         with self._hub.open(tenant, client_id) as client:
-            client.tell({"type": "status", "data": {"status": status, "sid": client_id}})
+            client.send({"type": "status", "data": {"status": status, "sid": client_id}})
             receiving = asyncio.create_task(self._receive(client))
             sending = asyncio.create_task(self._send_messages(client))
             behind = asyncio.create_task(client.behind.wait())
@@ -57,4 +57,4 @@ class ComfySocket:
         while (event := await self._websocket.receive())["type"] != "websocket.disconnect":
             text = event.get("text") or ""
             if len(text) <= _MAX_CHARS and '"feature_flags"' in text:
-                client.tell({"type": "feature_flags", "data": self._flags})
+                client.send({"type": "feature_flags", "data": self._flags})

@@ -81,11 +81,11 @@ def flatten(document: Json, limits: GraphLimits = DEFAULT_LIMITS) -> dict[str, E
 
 def flattening(document: Json, limits: GraphLimits = DEFAULT_LIMITS) -> Steps[dict[str, EditorNode]]:
     """Compute `flatten` in steps."""
-    sheet = _Document(document, limits)
+    flat_document = _Document(document, limits)
     links = _sorted_links(document)
     yield
-    yield from sheet.open(document, links, "", ALWAYS)
-    return sheet.nodes
+    yield from flat_document.open(document, links, "", ALWAYS)
+    return flat_document.nodes
 
 
 class _Document:
@@ -148,9 +148,11 @@ class _Document:
             by_name.get(str(each.get("name"))) or EditorSlot(str(each.get("name")), "*") for each in inputs
         ]
         proxies: list[list[Any]] = _properties(row).get("proxyWidgets") or []
-        given: list[Any] = listed(host.values)
+        values: list[Any] = listed(host.values)
         if not proxies:
-            _give(given, [slot for slot, each in zip(border, inputs, strict=True) if _is_widget(each)])
+            _assign_values(
+                values, [slot for slot, each in zip(border, inputs, strict=True) if _is_widget(each)]
+            )
         self.nodes[prefix + _BORDER_IN] = EditorNode(prefix + _BORDER_IN, "", slots=border, passes=True)
         slots = [EditorSlot(str(each.get("name")), str(each.get("type"))) for each in outputs]
         for origin, slot, at in links.outgoing:
@@ -158,7 +160,7 @@ class _Document:
                 slots[at].source = _inner((origin, slot), prefix)
         self.nodes[host.id] = EditorNode(host.id, "", host.mode, slots=slots, passes=True)
         yield from self.open(definition, links, prefix, host.mode)
-        _promote(self.nodes, prefix, zip(proxies, given, strict=False))
+        _promote(self.nodes, prefix, zip(proxies, values, strict=False))
         self._path.pop()
 
     def _enter(self, definition_id: str, name: str) -> None:
@@ -208,33 +210,33 @@ def _cost(row: Json) -> tuple[int, int]:
     """Return the number of values and characters that one row adds to the graph."""
     slots = [*listed(row.get("inputs")), *listed(row.get("outputs"))]
     properties = _properties(row)
-    kept = [row.get(name) for name in ("id", "type", "title", "widgets_values", "widgets_values_named")]
-    kept += [properties.get("proxyWidgets"), properties.get("models")]
-    kept += [mapping(slot).get("name") for slot in slots]
-    return measure(kept)
+    counted = [row.get(name) for name in ("id", "type", "title", "widgets_values", "widgets_values_named")]
+    counted += [properties.get("proxyWidgets"), properties.get("models")]
+    counted += [mapping(slot).get("name") for slot in slots]
+    return measure(counted)
 
 
-def _index(told: Any) -> Any:
+def _index(item: Any) -> Any:
     """Return the index of a node in a group; some editors stored the whole node."""
-    return mapping(told).get("index", told)
+    return mapping(item).get("index", item)
 
 
-def _give(values: list[Any], slots: list[EditorSlot]) -> None:
+def _assign_values(values: list[Any], slots: list[EditorSlot]) -> None:
     """Assign the host's values to its widgets, in the order of the definition."""
     for slot, value in zip(slots, values, strict=False):
         slot.value = value
 
 
-def _promote(nodes: Mapping[str, EditorNode], prefix: str, given: Iterable[tuple[list[Any], Any]]) -> None:
+def _promote(nodes: Mapping[str, EditorNode], prefix: str, values: Iterable[tuple[list[Any], Any]]) -> None:
     """Assign the host's values of promoted widgets to the inner nodes that own the widgets."""
-    for (inner, name, *_), value in given:
+    for (inner, name, *_), value in values:
         node = nodes.get(f"{prefix}{inner}")
         if node is not None and value is not None:
             node.named[str(name)] = value
 
 
-def _is_widget(told: Json) -> bool:
-    return str(told.get("type")).split(",")[0] in WIDGET_TYPES
+def _is_widget(item: Json) -> bool:
+    return str(item.get("type")).split(",")[0] in WIDGET_TYPES
 
 
 def _properties(row: Json) -> Json:
@@ -259,9 +261,14 @@ def _links(graph: Json) -> dict[Any, tuple[str, int, str, int]]:
     """Return a graph's links by id: origin, origin slot, target, target slot; accepts both schemas."""
     found: dict[Any, tuple[str, int, str, int]] = {}
     for row in graph.get("links") or ():
-        if told := mapping(row):
-            ends = (told["origin_id"], told["origin_slot"], told["target_id"], told["target_slot"])
-            found[told["id"]] = (str(ends[0]), int(ends[1]), str(ends[2]), int(ends[3]))
+        if item := mapping(row):
+            ends = (
+                item["origin_id"],
+                item["origin_slot"],
+                item["target_id"],
+                item["target_slot"],
+            )
+            found[item["id"]] = (str(ends[0]), int(ends[1]), str(ends[2]), int(ends[3]))
         elif len(listed(row)) >= 5:
             link, origin, slot, target, at = listed(row)[:5]
             found[link] = (str(origin), int(slot), str(target), int(at))
@@ -276,13 +283,13 @@ def _inner(source: Source, prefix: str) -> Source:
 
 def _node(row: Json, prefix: str, links: Mapping[Any, tuple[str, int, str, int]]) -> EditorNode:
     slots: list[EditorSlot] = []
-    for told in listed(row.get("inputs")):
-        link = links.get(told.get("link"))
-        widget: Json = told.get("widget") or {}
+    for item in listed(row.get("inputs")):
+        link = links.get(item.get("link"))
+        widget: Json = item.get("widget") or {}
         slots.append(
             EditorSlot(
-                str(told.get("name")),
-                str(told.get("type")),
+                str(item.get("name")),
+                str(item.get("type")),
                 _inner((link[0], link[1]), prefix) if link else None,
                 str(widget.get("name") or ""),
             )

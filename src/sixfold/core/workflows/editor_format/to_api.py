@@ -116,7 +116,7 @@ class _LinkFollower:
         self._found: dict[tuple[Source, str], Source | _FixedValue | None] = {}
         self._most_steps = self._steps = most_steps
 
-    def origin(self, source: Source, wanted: str) -> Source | _FixedValue | None:
+    def origin(self, source: Source, expected: str) -> Source | _FixedValue | None:
         """Return the output or value at the origin of a link of type `wanted`, or None.
 
         Raises `GraphTooLarge` if the links of the graph take too many steps together.
@@ -125,26 +125,26 @@ class _LinkFollower:
         seen: set[Source] = set()
         at: Source | _FixedValue | None = source
         while isinstance(at, tuple):
-            if (at, wanted) in self._found:
-                at = self._found[at, wanted]
+            if (at, expected) in self._found:
+                at = self._found[at, expected]
                 break
-            following = self._next(at, wanted) if at not in seen else None
+            following = self._next(at, expected) if at not in seen else None
             seen.add(at)
-            path.append((at, wanted))
+            path.append((at, expected))
             if following == at:
                 break
             at = following
         self._found.update(dict.fromkeys(path, at))
         return at
 
-    def _next(self, at: Source, wanted: str) -> Source | _FixedValue | None:
+    def _next(self, at: Source, expected: str) -> Source | _FixedValue | None:
         """Return the origin of one link, or the link itself if it ends there."""
         node = self._nodes.get(at[0])
         if node is None or node.mode == NEVER:
             return None
         if node.mode == BYPASS:
             self._count(1 + len(node.slots))
-            return _bypassed(node, at[1], wanted)
+            return _bypassed(node, at[1], expected)
         self._count(1)
         if node.passes:
             slot = node.slots[at[1]] if at[1] < len(node.slots) else None
@@ -154,8 +154,8 @@ class _LinkFollower:
         if node.type == "Reroute":
             return node.slots[0].source if node.slots else None
         if node.type == "PrimitiveNode":
-            given = listed(node.values)
-            return _FixedValue(given[0]) if given else None
+            values = listed(node.values)
+            return _FixedValue(values[0]) if values else None
         return at
 
     def _count(self, steps: int) -> None:
@@ -167,11 +167,11 @@ class _LinkFollower:
             )
 
 
-def _bypassed(node: EditorNode, output: int, wanted: str) -> Source | None:
+def _bypassed(node: EditorNode, output: int, expected: str) -> Source | None:
     """Return the input that a bypassed node forwards: at the output's index, else the first of its type."""
     beside = node.slots[output : output + 1]
     for slot in [*beside, *node.slots]:
-        if slot.type == wanted and slot.source is not None:
+        if slot.type == expected and slot.source is not None:
             return slot.source
     return None
 

@@ -16,8 +16,8 @@ def values(node: EditorNode, spec: NodeSpec | None) -> dict[str, Any]:
     """Return a node's values by input name."""
     order = _order(node, spec)
     if known := mapping(node.values):
-        wanted = {each.name for each in order} if spec is not None else set(known)
-        found = {name: value for name, value in known.items() if name in wanted}
+        known_names = {each.name for each in order} if spec is not None else set(known)
+        found = {name: value for name, value in known.items() if name in known_names}
     else:
         found = _in_order(order, listed(node.values))
     names = {each.name for each in order}
@@ -36,17 +36,17 @@ def _order(node: EditorNode, spec: NodeSpec | None) -> list[NodeInput]:
     return listed
 
 
-def _in_order(order: Sequence[NodeInput], given: Sequence[Any]) -> dict[str, Any]:
+def _in_order(order: Sequence[NodeInput], items: Sequence[Any]) -> dict[str, Any]:
     """Pair the widgets with the values, skipping the values that control changes after a run."""
     found: dict[str, Any] = {}
     at = 0
-    for place, each in enumerate(order):
-        if at >= len(given):
+    for position, each in enumerate(order):
+        if at >= len(items):
             break
-        found[each.name] = given[at]
+        found[each.name] = items[at]
         at += 1
-        spare = len(given) - at > len(order) - place - 1
-        if at < len(given) and _is_control(given[at], each, spare=spare):
+        spare = len(items) - at > len(order) - position - 1
+        if at < len(items) and _is_control(items[at], each, spare=spare):
             at += 1
     return found
 

@@ -167,9 +167,9 @@ def _box(node_id: str, node: Mapping[str, Any], registry: Registry) -> LayoutBox
     return LayoutBox(node_id, title, lines, hue)
 
 
-def cut(text: str, most: int = _CHARS) -> str:
+def cut(text: str, limit: int = _CHARS) -> str:
     """Return the text, shortened to `most` characters."""
-    return text if len(text) <= most else text[: most - 1].rstrip() + "…"
+    return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
 
 
 def _edges(graph: Graph, registry: Registry) -> list[Edge]:
@@ -237,18 +237,18 @@ def _order(columns: list[list[LayoutBox]], routes: list[list[LayoutBox]]) -> Non
         for one, other in pairwise(route):
             near.setdefault(one.id, set()).add(other.id)
             near.setdefault(other.id, set()).add(one.id)
-    place = {box.id: float(at) for column in columns for at, box in enumerate(column)}
+    position = {box.id: float(at) for column in columns for at, box in enumerate(column)}
     for sweep in range(_SWEEPS):
         for column in columns if sweep % 2 == 0 else reversed(columns):
             means = {
-                box.id: sum(place[other] for other in near[box.id]) / len(near[box.id])
+                box.id: sum(position[other] for other in near[box.id]) / len(near[box.id])
                 if near.get(box.id)
-                else place[box.id]
+                else position[box.id]
                 for box in column
             }
             column.sort(key=lambda box: means[box.id])  # sorted at once
             middle = (len(column) - 1) / 2
-            place.update({box.id: at - middle for at, box in enumerate(column)})
+            position.update({box.id: at - middle for at, box in enumerate(column)})
 
 
 def _placed(columns: list[list[LayoutBox]]) -> tuple[float, float]:
