@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from sixfold.core import gallery
 from sixfold.core.accounts.keys import Scope
-from sixfold.core.gallery import characters, posts
 from tests.api.app_fixture import House
 from tests.fakes import fault_server
 
@@ -272,7 +272,7 @@ async def test_a_list_is_not_asked_for_too_much(home: House, query: dict[str, st
 
 
 async def test_an_account_has_room_for_so_many(home: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(characters, "MAX_CHARACTERS", 1)
-    monkeypatch.setattr(posts, "MAX_POSTS", 1)
+    monkeypatch.setattr(gallery, "MAX_CHARACTERS", 1)
+    monkeypatch.setattr(gallery, "MAX_POSTS", 1)
     assert [(await character(home)).status_code for _ in range(2)] == [200, 403]
     assert [(await post(home)).status_code for _ in range(2)] == [200, 403]

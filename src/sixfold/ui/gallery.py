@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold.core.accounts import rights
-from sixfold.core.gallery.gallery import Gallery
+from sixfold.core.gallery import Gallery
 from sixfold.core.media.media import MEDIA_PATH
 from sixfold.ui.pages import PageTemplates
 from sixfold.web.routing import RouteEntry

@@ -14,16 +14,14 @@ from starlette.responses import Response
 from sixfold import errors
 from sixfold.api.media import auth as media_auth
 from sixfold.api.media import errors as dialect
+from sixfold.core import gallery
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog import inputs
 from sixfold.core.catalog.inputs import Descriptor
 from sixfold.core.clock import rfc3339
-from sixfold.core.gallery import characters, posts
-from sixfold.core.gallery.characters import Character
-from sixfold.core.gallery.gallery import Gallery
-from sixfold.core.gallery.posts import Post
+from sixfold.core.gallery import Character, Gallery, Post
 from sixfold.core.media.media import MEDIA_PATH, MediaSource
 from sixfold.core.provenance.formats import media_types
 from sixfold.web import responses
@@ -117,7 +115,7 @@ class GalleryRoutes:
     async def _character(self, principal: Principal, given: BodyFields) -> NewCharacterSchema:
         values = inputs.check(CHARACTER, given.values)
         avatar = await self._file(principal.tenant, given, "avatar", _IMAGES)
-        draft = characters.CharacterDraft(
+        draft = gallery.CharacterDraft(
             principal.account_id, values["name"], values["description"], values["greeting"], None
         )
         made = await self._gallery.add_character(draft, avatar)
@@ -134,7 +132,7 @@ class GalleryRoutes:
         media = await self._file(principal.tenant, given, "media", _MEDIA)
         if media is None:
             raise _refused("media", "media: one of media_url, media_bytes or a file is required")
-        draft = posts.PostDraft(principal.account_id, values["text"], "", media.content_type, tags)
+        draft = gallery.PostDraft(principal.account_id, values["text"], "", media.content_type, tags)
         made = await self._gallery.add_post(draft, media)
         return {
             "id": made.id,
@@ -195,8 +193,8 @@ class GalleryRoutes:
     async def posts(self, request: Request) -> Response:
         """List all posts, or those with `tag`, newest first."""
         tag = request.query_params.get("tag", "")
-        if len(tag) > 2 * posts.MAX_TAG_CHARS:
-            raise _refused("tag", f"tag: it must be at most {posts.MAX_TAG_CHARS} characters")
+        if len(tag) > 2 * gallery.MAX_TAG_CHARS:
+            raise _refused("tag", f"tag: it must be at most {gallery.MAX_TAG_CHARS} characters")
         found = await self._gallery.posts(*_part(request), tag)
         rows = [self._shown_post(row) for row in found.rows]
         return responses.json({"posts": rows, "next_cursor": found.next_cursor})
@@ -248,11 +246,11 @@ def _tags(value: Any) -> tuple[str, ...]:
         return ()
     given: object = value.split(",") if isinstance(value, str) else value
     texts = cast("list[object]", given) if isinstance(given, list) else [None]
-    if not all(isinstance(text, str) for text in texts) or len(texts) > posts.MAX_TAGS:
-        raise _refused("tags", f"tags: it must have at most {posts.MAX_TAGS} entries")
-    folded = [posts.normalize_tag(cast("str", text)) for text in texts]
-    if any(len(tag) > posts.MAX_TAG_CHARS or _is_broken(tag) for tag in folded):
-        raise _refused("tags", f"tags: each must be at most {posts.MAX_TAG_CHARS} characters")
+    if not all(isinstance(text, str) for text in texts) or len(texts) > gallery.MAX_TAGS:
+        raise _refused("tags", f"tags: it must have at most {gallery.MAX_TAGS} entries")
+    folded = [gallery.normalize_tag(cast("str", text)) for text in texts]
+    if any(len(tag) > gallery.MAX_TAG_CHARS or _is_broken(tag) for tag in folded):
+        raise _refused("tags", f"tags: each must be at most {gallery.MAX_TAG_CHARS} characters")
     return tuple(dict.fromkeys(tag for tag in folded if tag))
 
 

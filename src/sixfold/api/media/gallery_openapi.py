@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from sixfold.api.media import gallery
 from sixfold.core.catalog.inputs import Descriptor
-from sixfold.core.gallery import posts
+from sixfold.core.gallery import MAX_TAG_CHARS, MAX_TAGS
 from sixfold.web import openapi
 from sixfold.web.openapi import Node, OperationSpec, Shape
 
-_TAG: Node = {"type": "string", "maxLength": posts.MAX_TAG_CHARS}
+_TAG: Node = {"type": "string", "maxLength": MAX_TAG_CHARS}
 _TAGS: Node = {
     "description": "An array of texts, or one text with commas",
-    "anyOf": [{"type": "array", "maxItems": posts.MAX_TAGS, "items": _TAG}, {"type": "string"}],
+    "anyOf": [{"type": "array", "maxItems": MAX_TAGS, "items": _TAG}, {"type": "string"}],
 }
 
 

@@ -1,0 +1,229 @@
+"""The public gallery: characters and posts that accounts publish."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Generic, Protocol, TypeVar
+
+from anyascii import anyascii
+
+from sixfold import errors
+from sixfold.core import ids
+from sixfold.core.database import Database, Query, Row, Transaction, one
+from sixfold.core.media.media import MediaService, MediaSource
+
+MAX_CHARACTERS = MAX_POSTS = 10_000
+MAX_TAGS, MAX_TAG_CHARS = 20, 40
+_URL_NAME_CHARS = 48
+_MAX_ATTEMPTS = 8
+# Sorts after every id.
+_LAST_ID = "~"
+
+
+class _NamedRow(Protocol):
+    @property
+    def id(self) -> str: ...
+
+
+T = TypeVar("T")
+N = TypeVar("N", bound=_NamedRow)
+
+
+@dataclass(frozen=True, slots=True)
+class GalleryPage(Generic[T]):
+    """A page of rows; `next_cursor` is None on the last page."""
+
+    rows: tuple[T, ...]
+    next_cursor: str | None
+
+
+def _page(found: Sequence[N], limit: int) -> GalleryPage[N]:
+    """Return the first `limit` rows; `found` has one more if there is another page."""
+    rows = tuple(found[:limit])
+    return GalleryPage(rows, rows[-1].id if len(found) > limit else None)
+
+
+# -- characters -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CharacterDraft:
+    """A character to create; `avatar` names a stored file."""
+
+    account_id: str
+    name: str
+    description: str
+    greeting: str
+    avatar: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Character:
+    """A published character; the time is in epoch µs."""
+
+    id: str
+    author_id: str
+    url_name: str
+    name: str
+    description: str
+    greeting: str
+    avatar: str | None
+    created_at: int
+
+    @classmethod
+    def of(cls, row: Row) -> Character:
+        """Build a character from a row."""
+        return cls(**{name: row[name] for name in cls.__slots__})
+
+
+def create_character(draft: CharacterDraft) -> Transaction[Character]:
+    """Create a character; raises `Forbidden` if the account has too many."""
+    usage = yield from one("gallery_character_count", account_id=draft.account_id)
+    if usage is not None and usage["total"] >= MAX_CHARACTERS:
+        raise errors.Forbidden(f"An account can have at most {MAX_CHARACTERS} characters")
+    url_name = yield from _unique_name(slug(draft.name))
+    rows = yield Query(
+        "gallery_character_insert",
+        {
+            "id": ids.new("char"),
+            "account_id": draft.account_id,
+            "url_name": url_name,
+            "name": draft.name,
+            "description": draft.description,
+            "greeting": draft.greeting,
+            "avatar": draft.avatar,
+        },
+    )
+    return Character.of(rows[0])
+
+
+def list_characters(limit: int, cursor: str | None) -> Transaction[GalleryPage[Character]]:
+    """Return a page of all characters, newest first."""
+    rows = yield Query("gallery_characters", {"before": cursor or _LAST_ID, "limit": limit + 1})
+    return _page([Character.of(row) for row in rows], limit)
+
+
+def slug(name: str) -> str:
+    """Return the form of a name for URLs, in Latin letters; `character` if none can be derived."""
+    text = re.sub(r"[^a-z0-9]+", "-", anyascii(name).lower())
+    return text.strip("-")[:_URL_NAME_CHARS].strip("-") or "character"
+
+
+def _unique_name(slug_text: str) -> Transaction[str]:
+    candidate = slug_text
+    for _ in range(_MAX_ATTEMPTS):
+        existing = yield from one("gallery_url_name", url_name=candidate)
+        if existing is None:
+            return candidate
+        candidate = f"{slug_text}-{secrets.token_hex(4)}"
+    raise errors.Conflict("This name is already taken: try again")
+
+
+# -- posts ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PostDraft:
+    """A post to create; `media` names a stored file."""
+
+    account_id: str
+    text: str
+    media: str
+    content_type: str
+    tags: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """A published post; the time is in epoch µs."""
+
+    id: str
+    author_id: str
+    text: str
+    media: str
+    content_type: str
+    tags: tuple[str, ...]
+    created_at: int
+
+    @classmethod
+    def of(cls, row: Row) -> Post:
+        """Build a post from a row."""
+        values: dict[str, Any] = {name: row[name] for name in cls.__slots__}
+        values["tags"] = tuple(json.loads(row["tags"]))
+        return cls(**values)
+
+
+def create_post(draft: PostDraft) -> Transaction[Post]:
+    """Create a post; raises `Forbidden` if the account has too many."""
+    usage = yield from one("gallery_post_count", account_id=draft.account_id)
+    if usage is not None and usage["total"] >= MAX_POSTS:
+        raise errors.Forbidden(f"An account can have at most {MAX_POSTS} posts")
+    rows = yield Query(
+        "gallery_post_insert",
+        {
+            "id": ids.new("post"),
+            "account_id": draft.account_id,
+            "text": draft.text,
+            "media": draft.media,
+            "content_type": draft.content_type,
+            "tags": json.dumps(draft.tags, ensure_ascii=False),
+        },
+    )
+    post = Post.of(rows[0])
+    for tag in draft.tags:
+        yield Query("gallery_tag_insert", {"tag": tag, "post_id": post.id})
+    return post
+
+
+def list_posts(limit: int, cursor: str | None, tag: str) -> Transaction[GalleryPage[Post]]:
+    """Return a page of all posts, newest first, optionally only those with a tag."""
+    name = "gallery_posts_tagged" if tag else "gallery_posts"
+    params: dict[str, str | int] = {"before": cursor or _LAST_ID, "limit": limit + 1}
+    rows = yield Query(name, {**params, "tag": tag} if tag else params)
+    return _page([Post.of(row) for row in rows], limit)
+
+
+def normalize_tag(tag: str) -> str:
+    """Return the stored form of a tag: without `#` and extra spaces, in lower case."""
+    return " ".join(tag.strip().lstrip("#").split()).casefold()
+
+
+# -- service --------------------------------------------------------------------------------------------
+
+
+class Gallery:
+    """Publishes files under new names, so that other names of the same bytes remain private."""
+
+    def __init__(self, database: Database, media: MediaService) -> None:
+        self._database = database
+        self._media = media
+
+    async def add_character(self, draft: CharacterDraft, avatar: MediaSource | None) -> Character:
+        """Publish a character; its avatar counts as an upload. Raises `TooLarge` or `Forbidden`."""
+        return await self._database.write(self._create_character(draft, avatar))
+
+    def _create_character(self, draft: CharacterDraft, avatar: MediaSource | None) -> Transaction[Character]:
+        if avatar is None:
+            return (yield from create_character(draft))
+        name = yield from self._media.name_blob(draft.account_id, avatar)
+        return (yield from create_character(replace(draft, avatar=name)))
+
+    async def add_post(self, draft: PostDraft, media: MediaSource) -> Post:
+        """Publish a post; its file counts as an upload. Raises `TooLarge` or `Forbidden`."""
+        return await self._database.write(self._create_post(draft, media))
+
+    def _create_post(self, draft: PostDraft, media: MediaSource) -> Transaction[Post]:
+        name = yield from self._media.name_blob(draft.account_id, media)
+        return (yield from create_post(replace(draft, media=name)))
+
+    async def characters(self, limit: int, cursor: str | None) -> GalleryPage[Character]:
+        """Return a page of all characters, newest first."""
+        return await self._database.read(list_characters(limit, cursor))
+
+    async def posts(self, limit: int, cursor: str | None, tag: str = "") -> GalleryPage[Post]:
+        """Return a page of all posts, newest first, optionally only those with a tag."""
+        return await self._database.read(list_posts(limit, cursor, normalize_tag(tag)))

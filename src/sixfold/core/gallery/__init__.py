@@ -1,1 +1,0 @@
-"""The public gallery: characters and posts of all accounts."""
