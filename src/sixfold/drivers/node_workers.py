@@ -320,7 +320,7 @@ class _ProcessSession:
         return NodeWorkerLost(f"the node worker {reason}; {self._workers.limit}")
 
     def _failure(self, payload: Mapping[str, Any]) -> Exception:
-        """Return the exception that a node raised, as far as it can be reconstructed."""
+        """Reconstruct the exception that a node raised."""
         text, reason = str(payload["text"]), str(payload["reason"])
         match payload["sort"]:
             case "child":

@@ -283,9 +283,8 @@ class RayWorker:
             return
         run.canceled = True
         self._actor.cancel.remote(task_id)
-        patience = 2 * max(
-            self._driver.cancel_seconds, self._spec.cancel_seconds
-        )  # the actor's own comes first
+        # Twice the actor's own timeout, so that the actor's cancellation comes first.
+        patience = 2 * max(self._driver.cancel_seconds, self._spec.cancel_seconds)
         run.deadline = asyncio.get_running_loop().call_later(
             patience, self.kill_now, "did not stop when canceled, and was killed"
         )

@@ -49,7 +49,7 @@ _FAILURES = (SpaceError, httpx.HTTPError, OSError)
 
 @dataclass(frozen=True, slots=True)
 class SpaceTarget:
-    """Where a space runs: a container image, or the folder, file and packages for a sandbox."""
+    """The location of a space: a container image, or the folder, file and packages for a sandbox."""
 
     image: str = ""
     folder: str = ""
@@ -105,7 +105,7 @@ class _SpaceEngine:
             return await self._engine.run(task, context)
         except EngineError as error:
             if why := await self._gone():
-                raise RemoteLost(f"went away: the space {why}") from error
+                raise RemoteLost(f"was lost: the space {why}") from error
             raise
 
     async def _gone(self) -> str:
@@ -189,7 +189,7 @@ class SpaceDriver:
             )
             return await self._containers.box(container), httpx.AsyncClient(trust_env=False)
         if fault := await asyncio.to_thread(bubblewrap.fault):
-            raise StartFailed(f"it runs in a sandbox only, and {fault}")
+            raise StartFailed(f"it requires a sandbox, and {fault}")
         box = await SandboxBox.start(target, memory_bytes, self._environ)
         return box, httpx.AsyncClient(transport=httpx.AsyncHTTPTransport(uds=str(box.socket)))
 

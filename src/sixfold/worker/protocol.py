@@ -29,7 +29,7 @@ Failpoint = Literal["fail", "hang", "crash"]
 
 
 class WorkerMessage(msgspec.Struct, frozen=True, array_like=True, tag_field="type"):
-    """The base class of all messages, which are told apart by their tag."""
+    """The base class of all messages; the tag identifies the message type."""
 
 
 # -- server -> worker ----------------------------------------------------------------------------

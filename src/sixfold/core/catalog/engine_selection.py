@@ -30,7 +30,7 @@ class InvalidEngineConfig(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class EngineStatus:
-    """Whether an engine can run now, with a detail: a folder, an address, or what is missing."""
+    """The status of an engine: whether it can run now, and a folder, an address or what is missing."""
 
     ready: bool
     detail: str = ""

@@ -74,7 +74,7 @@ class Templates:
         try:
             return self._templates[name]
         except KeyError:
-            raise errors.NotFound(f"There is no template {name}") from None
+            raise errors.NotFound(f"Template {name} is not found") from None
 
     def idle_seconds(self, model: str) -> float | None:
         """Return how long a worker that last ran `model` may idle; None if the template does not say."""

@@ -153,7 +153,9 @@ def create(draft: SessionDraft, lease: SessionLease) -> Transaction[OpenedSessio
     """
     rows = yield Query("session_count", {"account_id": draft.account_id})
     if rows[0]["total"] >= draft.limit:
-        raise errors.TooManyRequests(f"{draft.limit} sessions are open: close one first", retry_after=5)
+        raise errors.TooManyRequests(
+            f"An account may have at most {draft.limit} open sessions; close one first", retry_after=5
+        )
     session_id, token, resume = ids.new("sess"), ids.secret("sess"), ids.secret("sess")
     amount = usage_micros(draft.rate, SLICE_US)
     yield from ledger.hold_price(draft.account_id, hold_of(session_id, 0), amount, draft.payer)
@@ -178,7 +180,7 @@ def find(session_id: str, tenant: Tenant) -> Transaction[SessionRecord]:
     """Return a session of a tenant; raises `NotFound`."""
     row = yield from one("session_of", id=session_id, **tenant.row)
     if row is None:
-        raise errors.NotFound(f"There is no session {session_id[:80]}")
+        raise errors.NotFound(f"Session {session_id[:80]} is not found")
     return SessionRecord.of(row)
 
 
@@ -273,7 +275,7 @@ def get(session_id: str) -> Transaction[SessionRecord]:
     """Return the current record of a session; raises `NotFound`."""
     session = yield from by_id(session_id)
     if session is None:
-        raise errors.NotFound(f"There is no session {session_id[:80]}")
+        raise errors.NotFound(f"Session {session_id[:80]} is not found")
     return session
 
 

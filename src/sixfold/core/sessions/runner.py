@@ -106,9 +106,8 @@ class SessionRunner:
         self._seq = checkpoint.seq if checkpoint else 0
         # The checkpoint of one second ago: everything shown until then has reached the viewer.
         self._checkpoint = checkpoint
-        self._taken_over = (
-            session.state is not SessionState.REQUESTED
-        )  # from another server, and nobody has come yet
+        # Whether it comes from another server and its viewer has not reconnected yet.
+        self._taken_over = session.state is not SessionState.REQUESTED
         self._started_at = 0.0
         self._recent_poses: deque[PoseMessage] = deque(maxlen=session.fps * (RESUME_SECONDS + 5))
         self._inputs: list[SessionInput] = []

@@ -32,7 +32,7 @@ class SharedDatabase(Database, Protocol):
     async def join(self, boot: str, on_event: EventCallback) -> None:
         """Register this server as `boot` and listen for changes made by other servers.
 
-        `told` is called with the state, the id and the engine of each prediction that changed.
+        `on_event` is called with the state, the id and the engine of each prediction that changed.
         """
         ...
 

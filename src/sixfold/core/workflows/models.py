@@ -42,7 +42,7 @@ class ModelFileRef:
 def named(
     graph: Graph, registry: Registry, rows: Iterable[Mapping[str, Any]] = ()
 ) -> tuple[ModelFileRef, ...]:
-    """Return every model file of a graph, once; `told` are the rows that `convert` found in the workflow."""
+    """Return every model file of a graph, once; `rows` are the files listed in the source workflow."""
     sources: dict[str, tuple[str, ...]] = {}
     for row in rows:
         url = str(row.get("url") or "")

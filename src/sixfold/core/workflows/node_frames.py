@@ -31,7 +31,7 @@ class BadFrame(Exception):
 
 
 class NodeFrame:
-    """A frame to send, or one received; `told` is its JSON."""
+    """A frame to send, or one received; `payload` is its JSON."""
 
     def __init__(self, payload: dict[str, Any], data: bytes = b"") -> None:
         self.payload = payload

@@ -29,14 +29,14 @@ _LAST = 0.99
 
 @dataclass(frozen=True, slots=True)
 class EventSinks:
-    """Where events go: the sockets of ComfyUI clients, and the bus for followers of predictions."""
+    """The receivers of events: the sockets of ComfyUI clients, and the bus for followers of predictions."""
 
     hub: WebSocketHub
     bus: EventBus
 
 
 class RunEventPublisher:
-    """Publishes the events of one run; `heard` receives each of them, from here or from a ComfyUI."""
+    """Publishes the events of one run; `publish` receives each of them, from here or from a ComfyUI."""
 
     def __init__(self, parent: Prediction, graph: Graph, context: Context, sinks: EventSinks) -> None:
         inputs = parent.task.inputs
