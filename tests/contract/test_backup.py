@@ -359,7 +359,7 @@ def test_what_is_no_plain_file_is_refused(tmp_path: Path, whole: Path, kind: byt
         extra = [(member("uploads/evil", kind, "/etc/passwd"), b"")] if old == "blobs.jsonl" else []
         return [*extra, (member(old), data)]
 
-    assert "no plain file" in refused(rewritten(whole, change), tmp_path / "target")
+    assert "not a regular file" in refused(rewritten(whole, change), tmp_path / "target")
 
 
 def in_manifest(change: Callable[[dict[str, object]], None]) -> Change:

@@ -79,9 +79,9 @@ async def test_ranges(store: BlobStore) -> None:
     assert await pieces(store, "k", len(data)) == []
     assert await pieces(store, "k", len(data) + 1000, 5) == []
     assert max(map(len, await pieces(store, "k"))) <= PIECE
-    with pytest.raises(ValueError, match="range"):
+    with pytest.raises(ValueError, match="must not be negative"):
         await pieces(store, "k", -1)
-    with pytest.raises(ValueError, match="range"):
+    with pytest.raises(ValueError, match="must not be negative"):
         await pieces(store, "k", 0, -1)
 
 
@@ -258,14 +258,14 @@ async def test_no_hostile_key_reaches_anything(store: BlobStore, tmp_path: Path)
     staged = tmp_path / "staged"
     for key in corpus:
         staged.write_bytes(b"escaped")
-        with pytest.raises(ValueError, match="no object key"):
+        with pytest.raises(ValueError, match="not a valid object key"):
             await store.put(key, b"escaped")
-        with pytest.raises(ValueError, match="no object key"):
+        with pytest.raises(ValueError, match="not a valid object key"):
             await store.put_file(key, staged)
         for read in (store.stat, store.get, store.local_path, store.delete):
-            with pytest.raises(ValueError, match="no object key"):
+            with pytest.raises(ValueError, match="not a valid object key"):
                 await read(key)
-        with pytest.raises(ValueError, match="no object key"):
+        with pytest.raises(ValueError, match="not a valid object key"):
             await anext(store.stream(key))
     staged.unlink()
     assert {path: path.read_bytes() for path in _outside(tmp_path)} == outside

@@ -1,4 +1,4 @@
-"""What the command line needs of a database besides its transactions: its health, its schema, its filling."""
+"""Protocols for administering a database: schema, health check and loading of a backup."""
 
 from __future__ import annotations
 
@@ -13,53 +13,53 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class InvalidDatabase(Exception):
-    """What lies there is no database of this program, or cannot be read; the text is one sentence."""
+    """The database cannot be read, or is not one of this program; the message is one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class DatabaseHealth:
-    """A database as it is: its schema, and what is wrong with its pages and references."""
+    """Schema version of a database, and the faults of its pages and references."""
 
     schema: int
     faults: tuple[str, ...] = ()
 
 
 class DatabaseAdmin(Protocol):
-    """Looks after a database, without bringing it to this program's schema unasked."""
+    """Administers a database; only `migrate` changes its schema."""
 
     dialect: str
 
     @property
     def place(self) -> str:
-        """Where it lies, for people; never with a password."""
+        """Location of the database to show to the operator, without a password."""
         ...
 
     def schema(self) -> int | None:
-        """The number of its schema; None where Sixfold has never been."""
+        """Return the schema version, or None if the database has no Sixfold schema."""
         ...
 
     def migrate(self, target: int) -> tuple[int, int]:
-        """Bring it to a schema, forward or back; gives (before, after)."""
+        """Upgrade or downgrade to a schema version; returns (before, after)."""
         ...
 
     def health(self) -> DatabaseHealth:
-        """Look at it closely; raises `InvalidDatabase`."""
+        """Check pages and references; raises `InvalidDatabase`."""
         ...
 
 
 class LoadReport(TableWriter, Protocol):
-    """A database that a backup has filled, seen by nobody before the loader is left without an error."""
+    """A database being loaded from a backup; other sessions see it when the loader exits without an error."""
 
     def snapshot(self) -> AbstractContextManager[TableReader]:
-        """What was loaded, to compare it with the backup."""
+        """Open a reader of the loaded rows, to compare them with the backup."""
         ...
 
     def upgrade(self) -> tuple[int, int]:
-        """Bring the schema to this program's; gives (before, after)."""
+        """Upgrade to the newest schema; returns (before, after)."""
         ...
 
     def read(self, transaction: Transaction[T_co]) -> T_co:
-        """Run a reading transaction on it; for after `upgrade`."""
+        """Run a read-only transaction; to be called after `upgrade`."""
         ...
 
 

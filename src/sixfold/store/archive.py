@@ -1,13 +1,13 @@
-"""Backups in a form that no database owns: one tar with a stream of rows per table, and every file.
+"""Backup archives: one tar file with the rows of every table and all stored files, for any database.
 
-    manifest.json        the format, the schema's number, and per table its columns, rows and hash
+    manifest.json        the format, the schema version, and for each table its columns, rows and hash
     tables/<name>.jsonl  one JSON array per row, in the order of the primary key; bytes as {"base64": "…"}
-    store/<key>          what the media table names, by content
-    uploads/<key>        the image kit's own folder, where that lies in the data folder
-    blobs.jsonl          every file above with its size and BLAKE3 hash; what was missing; the end
+    store/<key>          the blobs that the media table names
+    uploads/<key>        the upload folder of the image API, if it is in the data folder
+    blobs.jsonl          size and BLAKE3 hash of each file above, and the files that were missing; last member
 
-Tables stand so that a row comes after those that it refers to. All rows are of one snapshot. Neither writing
-nor reading holds more than a row, or a piece of a file, in memory.
+A row comes after the rows that it refers to, and all rows are of one snapshot. Writing and reading hold at
+most one row or one chunk of a file in memory.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _PIECE = 1 << 20
 
 
 class ArchiveDamaged(Exception):
-    """The file is no whole backup; the text says what is wrong with it."""
+    """The file is not a complete backup; the message says why."""
 
 
 class ArchiveTable(msgspec.Struct, frozen=True):
@@ -53,7 +53,7 @@ class ArchiveTable(msgspec.Struct, frozen=True):
 
 
 class ArchiveManifest(msgspec.Struct, frozen=True):
-    """What a backup says of itself, first of all."""
+    """First member of a backup."""
 
     format: str
     schema: int
@@ -63,7 +63,7 @@ class ArchiveManifest(msgspec.Struct, frozen=True):
 
 
 class BlobLine(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One file of a backup; `missing` when its name was there and its bytes were not."""
+    """Entry of one file; `missing` if the database named it and the store did not have it."""
 
     name: str
     bytes: int = 0
@@ -72,42 +72,42 @@ class BlobLine(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class TableReader(Protocol):
-    """One snapshot of a database, whatever writes beside it."""
+    """Reader of one snapshot of a database."""
 
     @property
     def schema(self) -> int:
-        """The number of its schema."""
+        """Schema version."""
         ...
 
     def tables(self) -> Sequence[tuple[str, tuple[str, ...]]]:
-        """Names and columns; a table comes after those that it refers to."""
+        """Return names and columns; a table comes after those that it refers to."""
         ...
 
     def rows(self, table: str) -> Iterator[Row]:
-        """Every row in the order of the primary key, texts compared by code point."""
+        """Yield all rows in the order of the primary key, texts compared by code point."""
         ...
 
     def blobs(self) -> Iterator[tuple[str, int | None]]:
-        """Every key that a named file points to, with the epoch µs at which its last name expires.
+        """Yield each blob key with the time, in epoch µs, at which its last name expires.
 
-        What expires first comes first, so that it is copied before it can go.
+        Keys that expire first come first, so that they are copied before they are deleted.
         """
         ...
 
 
 class TableWriter(Protocol):
-    """An empty database that takes a backup's rows."""
+    """Writer of a backup's rows into an empty database."""
 
     def begin(self, schema: int) -> Mapping[str, tuple[str, ...]]:
-        """Make the schema of this number, without a row; gives its tables and their columns."""
+        """Create the schema of this version without rows; returns its tables and their columns."""
         ...
 
     def load(self, table: str, columns: Sequence[str], rows: Iterable[Row]) -> None:
-        """Take a table's rows; raises `ArchiveDamaged` for one that the schema refuses."""
+        """Insert the rows of a table; raises `ArchiveDamaged` for a row that does not fit the schema."""
         ...
 
     def commit(self) -> None:
-        """Keep what was loaded."""
+        """Commit the loaded rows."""
         ...
 
 
@@ -115,7 +115,7 @@ class TableWriter(Protocol):
 
 
 def encode_row(row: Row) -> bytes:
-    """One line, its end included."""
+    """Return a row as a line of JSON, with its newline."""
     return msgspec.json.encode([_plain(value) for value in row]) + b"\n"
 
 
@@ -128,11 +128,11 @@ def _plain(value: Value) -> Any:
 
 
 def decode_row(line: bytes, columns: int) -> list[Value]:
-    """The row of a line; raises `ArchiveDamaged`."""
+    """Return the row of a line; raises `ArchiveDamaged`."""
     try:
         values = msgspec.json.decode(line, type=list[Any])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise ArchiveDamaged("a row is no JSON array") from error
+        raise ArchiveDamaged("a row is not a JSON array") from error
     if len(values) != columns or not line.endswith(b"\n"):
         raise ArchiveDamaged(f"a row has {len(values)} values where its table has {columns} columns")
     return [_value(value) for value in values]
@@ -150,30 +150,29 @@ def _value(value: Any) -> Value:
             return float(text)
         case _:
             pass
-    raise ArchiveDamaged("a row has a value that no column can hold")
+    raise ArchiveDamaged("a row has a value of an unknown type")
 
 
 class HashingStream:
-    """A file whose bytes are hashed as they are read."""
+    """A file wrapper that hashes bytes as they are read."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
         self.digest = blake3.blake3()
 
     def read(self, size: int = -1) -> bytes:
-        """Some bytes."""
         piece = self._file.read(size)
         self.digest.update(piece)
         return piece
 
 
 def blob_line(line: BlobLine) -> bytes:
-    """The line that lists a file."""
+    """Return a file entry as a line of JSON."""
     return msgspec.json.encode(line) + b"\n"
 
 
 def forget_members(tar: tarfile.TarFile) -> None:
-    """Let a tar forget what it has passed: it would remember each file of the store."""
+    """Clear the list of members that a tar file keeps, which would grow with each file."""
     cast("Any", tar).members.clear()
 
 
@@ -182,7 +181,7 @@ def forget_members(tar: tarfile.TarFile) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ArchivedFile:
-    """One file of a backup while it is read: which folder of the data folder, which key, its bytes."""
+    """A file of a backup being read: its folder in the data folder, its key and its content."""
 
     folder: str
     key: str
@@ -190,20 +189,20 @@ class ArchivedFile:
     _file: HashingStream
 
     def pieces(self) -> Iterator[bytes]:
-        """Its bytes, once."""
+        """Yield the content; can be called once."""
         while piece := self._file.read(_PIECE):
             yield piece
 
     @property
     def blake3(self) -> str:
-        """The hash of what was read so far: of the whole after `pieces`."""
+        """Hash of the bytes read so far: of the whole file after `pieces`."""
         return self._file.digest.hexdigest()
 
 
 class Archive:
-    """A backup that is read from its beginning to its end: `tables`, then `files`, then `missing`.
+    """A backup read from start to end: `tables`, then `files`, then `missing`.
 
-    Names in it are never used as paths. Everything raises `ArchiveDamaged` when the file is not whole.
+    Names in it are never used as paths. All methods raise `ArchiveDamaged` for an incomplete file.
     """
 
     def __init__(self, tar: tarfile.TarFile) -> None:
@@ -212,16 +211,16 @@ class Archive:
         self._seen = blake3.blake3()
         info = self._next()
         if info is None or info.name != MANIFEST or info.size > _MAX_MANIFEST_BYTES:
-            raise ArchiveDamaged("it does not begin with a manifest")
+            raise ArchiveDamaged("it does not start with manifest.json")
         self.manifest = _manifest(self._open(info).read())
         self.missing: list[str] = []
 
     def tables(self) -> Iterator[tuple[ArchiveTable, Iterator[list[Value]]]]:
-        """Each table with its rows, which must be read to the end."""
+        """Yield each table with its rows, which must be read to the end."""
         for table in self.manifest.tables:
             info = self._next()
             if info is None or info.name != f"tables/{table.name}.jsonl" or info.size != table.bytes:
-                raise ArchiveDamaged(f"the table {table.name} is not where the manifest has it")
+                raise ArchiveDamaged(f"the table {table.name} is not where the manifest lists it")
             yield table, self._rows(table, self._open(info))
 
     def _rows(self, table: ArchiveTable, file: IO[bytes]) -> Iterator[list[Value]]:
@@ -231,20 +230,20 @@ class Archive:
             count += 1
             yield decode_row(line, len(table.columns))
         if count != table.rows or digest.hexdigest() != table.blake3:
-            raise ArchiveDamaged(f"the rows of {table.name} are not those that the manifest speaks of")
+            raise ArchiveDamaged(f"the rows of {table.name} do not match the hash in the manifest")
 
     def files(self) -> Iterator[ArchivedFile]:
-        """Each file, whose bytes must be read to the end; then `missing` is known."""
+        """Yield each file, which must be read to the end; `missing` is set afterwards."""
         while True:
             info = self._next()
             if info is None:
-                raise ArchiveDamaged("it ends too early")
+                raise ArchiveDamaged("it is truncated")
             if info.name == BLOBS:
                 self._finish(self._open(info))
                 return
             found = _FILE.fullmatch(info.name)
             if found is None:
-                raise ArchiveDamaged(f"it has a file {info.name[:80]!r} that no backup has")
+                raise ArchiveDamaged(f"it has a file {info.name[:80]!r} that does not belong in a backup")
             hashing = HashingStream(self._open(info))
             yield ArchivedFile(found[1], found[2], info.size, hashing)
             self._seen.update(blob_line(BlobLine(info.name, info.size, hashing.digest.hexdigest())))
@@ -261,59 +260,57 @@ class Archive:
             else:
                 listed.update(line)
         if listed.digest() != self._seen.digest():
-            raise ArchiveDamaged("its files are not those that its list names")
+            raise ArchiveDamaged("its files do not match the hashes in blobs.jsonl")
         if self._next() is not None:
-            raise ArchiveDamaged("something follows its end")
+            raise ArchiveDamaged("it has members after blobs.jsonl")
 
     def _next(self) -> tarfile.TarInfo | None:
         try:
             info = self._tar.next()
         except (tarfile.TarError, ValueError, EOFError, OSError, RecursionError) as error:
-            raise ArchiveDamaged(f"it cannot be read on ({error})") from error
+            raise ArchiveDamaged(f"reading failed ({error})") from error
         forget_members(self._tar)
         plain = info is None or (
             info.type in {tarfile.REGTYPE, tarfile.AREGTYPE} and cast("object", info.sparse) is None
         )
         if not plain:
-            raise ArchiveDamaged("it holds something that is no plain file")
+            raise ArchiveDamaged("it has a member that is not a regular file")
         return info
 
     def _open(self, info: tarfile.TarInfo) -> IO[bytes]:
         file = self._tar.extractfile(info)
         if file is None:
             raise ArchiveDamaged(f"{info.name} cannot be read")
-        return cast("IO[bytes]", _Whole(file))
+        return cast("IO[bytes]", _Member(file))
 
 
-class _Whole:
-    """A member's bytes; an early end of the file is `ArchiveDamaged`."""
+class _Member:
+    """Content of a member; a truncated file raises `ArchiveDamaged`."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
 
     def read(self, size: int = -1) -> bytes:
-        """Some bytes."""
         try:
             return self._file.read(size)
         except (tarfile.TarError, OSError, EOFError) as error:
-            raise ArchiveDamaged(f"it cannot be read on ({error})") from error
+            raise ArchiveDamaged(f"reading failed ({error})") from error
 
     def readline(self, size: int = -1) -> bytes:
-        """One line."""
         try:
             return self._file.readline(size)
         except (tarfile.TarError, OSError, EOFError) as error:
-            raise ArchiveDamaged(f"it cannot be read on ({error})") from error
+            raise ArchiveDamaged(f"reading failed ({error})") from error
 
 
 @contextlib.contextmanager
 def opened(path: Path) -> Generator[Archive]:
-    """A backup to read; raises `ArchiveDamaged` and `OSError`."""
+    """Open a backup for reading; raises `ArchiveDamaged` and `OSError`."""
     with path.open("rb") as file:
         try:
             tar = tarfile.open(fileobj=file, mode="r:")  # noqa: SIM115 - closed below; the error is translated
         except (tarfile.TarError, ValueError, EOFError) as error:
-            raise ArchiveDamaged("it is no tar file") from error
+            raise ArchiveDamaged("it is not a tar file") from error
         with tar:
             yield Archive(tar)
 
@@ -328,12 +325,12 @@ def _manifest(data: bytes) -> ArchiveManifest:
     names = [table.name for table in manifest.tables]
     odd = [name for name in names if not _TABLE.fullmatch(f"tables/{name}.jsonl")]
     if odd or len(set(names)) != len(names):
-        raise ArchiveDamaged("its manifest names a table that cannot be")
+        raise ArchiveDamaged("its manifest has an invalid or repeated table name")
     return manifest
 
 
 def _read_line(file: IO[bytes]) -> bytes:
     line = file.readline(_MAX_LINE_BYTES)
     if line and not line.endswith(b"\n"):
-        raise ArchiveDamaged("a line has no end")
+        raise ArchiveDamaged(f"a line is longer than {_MAX_LINE_BYTES:,} bytes or has no newline")
     return line

@@ -24,20 +24,20 @@ from sixfold.core.media.ports import BlobStore
 from sixfold.store import archive, durable
 from sixfold.store.archive import ArchiveManifest, ArchiveTable, BlobLine, TableReader
 
-_IN_MEMORY_BYTES = 8 << 20  # of a file on its way into the backup; what is larger lies beside it
+_IN_MEMORY_BYTES = 8 << 20  # larger files are buffered on disk
 
 
 def _unwatched(_size: int) -> None:
-    """Nobody looks on."""
+    pass
 
 
 class BackupBusy(Exception):
-    """Another backup is writing this file."""
+    """Another backup is being written to this path."""
 
 
 @dataclass(slots=True)
 class BackupReport:
-    """What went into a backup. `missing` are files that should have been there."""
+    """Contents of a backup; `missing` lists files that the store did not have."""
 
     schema: int = 0
     tables: dict[str, int] = field(default_factory=dict[str, int])
@@ -48,7 +48,7 @@ class BackupReport:
 
 @dataclass(frozen=True, slots=True)
 class _Spool:
-    """The rows of the snapshot, and the keys of its files, in files without a name."""
+    """Rows and blob keys of the snapshot, in unnamed temporary files."""
 
     manifest: ArchiveManifest
     tables: tuple[IO[bytes], ...]
@@ -62,9 +62,9 @@ async def write(
     uploads: BlobStore | None,
     watch: Callable[[int], None] = _unwatched,
 ) -> BackupReport:
-    """Write a backup to `path`, which appears (or is replaced) at once and whole.
+    """Write a backup to `path`, which is created or replaced atomically.
 
-    The snapshot is let go before the first file is copied; `watch` is told the size of each that is.
+    The snapshot ends before the first file is copied; `watch` is called with the size of each copied file.
     Raises `BackupBusy` and `OSError`.
     """
     temporary = path.with_name(f"{path.name}.tmp")
@@ -97,13 +97,15 @@ async def write(
 
 @contextlib.contextmanager
 def _exclusive(path: Path) -> Generator[IO[bytes]]:
-    """The temporary file, written by nobody else; it is gone afterwards unless it was renamed."""
+    """Open the temporary file under a lock; it is deleted on errors."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "w+b") as file:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise BackupBusy(f"Another backup is writing {path} right now") from None
+            raise BackupBusy(
+                f"Another backup is being written to {path}; wait for its end or use another path"
+            ) from None
         file.truncate()
         try:
             yield file
@@ -137,7 +139,6 @@ def _spool(reader: TableReader, folder: Path, stack: contextlib.ExitStack) -> _S
 
 
 def _unnamed(folder: Path) -> IO[bytes]:
-    """A file that nobody else sees and that is gone when it is closed, however that comes."""
     return tempfile.TemporaryFile(dir=folder)
 
 
@@ -152,7 +153,7 @@ def _add(tar: tarfile.TarFile, name: str, file: IO[bytes]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Files:
-    """Where copied files go: the tar, the list of its files, a folder for what is on its way, the sums."""
+    """Destination of copied files: tar, list of files, temporary folder, totals."""
 
     tar: tarfile.TarFile
     lines: IO[bytes]
@@ -166,7 +167,7 @@ async def _copy_named(files: _Files, store: BlobStore, keys: IO[bytes]) -> None:
         key, expires_at = json.loads(text)
         if not await _copy(files, store, "store", key):
             expired = expires_at is not None and expires_at <= time.time_ns() // 1000
-            if not expired:  # what has expired may be swept at any moment, and nobody can ask for it
+            if not expired:  # expired files may be swept at any time
                 files.done.missing.append(f"store/{key}")
 
 
@@ -176,7 +177,7 @@ async def _copy_all(files: _Files, uploads: BlobStore) -> None:
 
 
 async def _copy(files: _Files, store: BlobStore, folder: str, key: str) -> bool:
-    """Copy one file; False when it is not there. It may be replaced meanwhile: one version goes in, whole."""
+    """Copy one complete version of a file; returns False if there is none."""
     with tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES, dir=str(files.folder)) as spooled:
         file = cast("IO[bytes]", spooled)
         try:

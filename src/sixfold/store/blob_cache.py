@@ -1,8 +1,7 @@
-"""Files that lie elsewhere, kept at hand: bounded by bytes, and what was used longest ago goes first.
+"""Local cache of remote blobs, limited in bytes; the least recently used files are deleted first.
 
-Several processes may share a folder. Nothing in it is synced, so it is believed until the machine starts anew
-and no longer: each start of the machine has a folder of its own. What was lent lately stays, even over the
-bound, as a worker may be about to open it.
+Several processes may share a folder. Files are not synced, so each boot of the machine has a folder of its
+own. A file that was lent recently stays even above the limit, because a worker may be about to open it.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _MAX_LENT = 10_000
 
 @dataclass(frozen=True, slots=True)
 class CacheLimits:
-    """How many bytes may lie there, and for how many seconds a file that was lent stays."""
+    """Maximum bytes of the cache, and how long a file that was lent is kept."""
 
     bytes: int
     lent_seconds: float
@@ -46,11 +45,11 @@ class BlobCache:
         self._prepared = False
 
     def takes(self, size: int) -> bool:
-        """Whether a file of this size is worth keeping without having been asked for."""
+        """Return whether a file of this size may be cached when it is written."""
         return size <= self._bounds.bytes // 4
 
     def find(self, name: str) -> Path | None:
-        """The file of that name, to be opened at once; None when there is none."""
+        """Return the path of a cached file, to be opened at once, or None."""
         path = self._root / name
         try:
             os.utime(path)
@@ -59,7 +58,7 @@ class BlobCache:
         return path
 
     def lend(self, name: str) -> Path | None:
-        """The file of that name, which stays for a while now; None when there is none."""
+        """Return the path of a cached file, which is kept for `lent_seconds`, or None."""
         self._remember(name)
         return self.find(name)
 
@@ -72,7 +71,7 @@ class BlobCache:
             self._lent[name] = now
 
     def new(self) -> Path:
-        """The path of a new file, to be filled and then kept by `keep`."""
+        """Return the path for a new file, to be passed to `keep`."""
         folder = self._root / _NEW
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not self._prepared:
@@ -81,7 +80,7 @@ class BlobCache:
         return folder / uuid.uuid4().hex
 
     def keep(self, name: str, file: Path) -> Path:
-        """Take a whole file (of this filesystem) in under a name."""
+        """Move a complete file of this filesystem into the cache."""
         path = self._root / name
         file.chmod(0o600)
         os.utime(file)
@@ -91,7 +90,7 @@ class BlobCache:
         return path
 
     def write(self, name: str, data: bytes) -> None:
-        """Keep some bytes under a name."""
+        """Cache bytes under a name."""
         file = self.new()
         try:
             file.write_bytes(data)
@@ -101,7 +100,7 @@ class BlobCache:
             raise
 
     def drop(self, name: str) -> None:
-        """Forget a file."""
+        """Delete a cached file."""
         with contextlib.suppress(OSError):
             (self._root / name).unlink()
 
@@ -115,7 +114,7 @@ class BlobCache:
                 self._bytes = self._shrink()
 
     def _shrink(self) -> int:
-        """Remove what was used longest ago; gives how many bytes are left."""
+        """Delete the least recently used files; returns the bytes left."""
         since = time.monotonic() - self._bounds.lent_seconds
         files = sorted(self._files(), key=lambda item: item[1].st_mtime_ns)
         left = sum(found.st_size for _, found in files)
@@ -139,7 +138,7 @@ class BlobCache:
         return found
 
     def _tidy(self, new: Path) -> None:
-        """Remove what a power cut may have torn, and what a process that was killed never finished."""
+        """Delete the folders of earlier boots, and temporary files of killed processes."""
         with os.scandir(self._folder) as entries:
             for entry in entries:
                 if entry.name != self._root.name:
@@ -152,7 +151,7 @@ class BlobCache:
 
 
 def _this_boot() -> str:
-    """A name that this start of the machine has alone; of this process where the system tells none."""
+    """Return the id of this boot, or a random one if the system has none."""
     with contextlib.suppress(OSError):
         return _BOOT.read_text("ascii").strip()
     return uuid.uuid4().hex

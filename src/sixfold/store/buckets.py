@@ -1,12 +1,11 @@
-"""A bucket by its URL: how to reach it, how long to wait for it, and what its failures are called.
+"""Opening a bucket by its URL, with timeouts, retries and translated errors.
 
-    s3://bucket/prefix       Amazon S3, and what speaks its protocol (`endpoint`)
+    s3://bucket/prefix       Amazon S3 and compatible stores (`endpoint`)
     gs://bucket/prefix       Google Cloud Storage
     az://container/prefix    Azure Blob Storage
 
-Credentials come from the cloud's own environment variables, which obstore reads itself (`AWS_*`, `GOOGLE_*`,
-`AZURE_*`), or from the options given here. What a store says in its anger never leaves this module: it may
-hold addresses and signatures.
+Credentials come from the environment variables that obstore reads (`AWS_*`, `GOOGLE_*`, `AZURE_*`), or from
+the options. Error texts of a store stay in this module, since they may contain addresses and signatures.
 """
 
 from __future__ import annotations
@@ -27,16 +26,17 @@ from sixfold import errors
 from sixfold.store.file_store import InvalidBlobKey, segments
 
 if TYPE_CHECKING:
-    from obstore.store import RetryConfig  # it exists for the type checker alone
+    from obstore.store import RetryConfig
 
 Bucket = S3Store | GCSStore | AzureStore
 MAX_PREFIX_CHARACTERS = 400  # a key has up to 600, and the clouds take 1,024 for both
 _RETRIES = 5
-_LONGEST_SECONDS = 3600  # of one answer, body and all; what stands still ends after `seconds`
-_OWN = {"s3": {"disable_bulk_delete": "true"}}  # one at a time is all we need, and not every store knows more
+_LONGEST_SECONDS = 3600  # of a whole response; one without progress ends after `seconds`
+# Not every S3-compatible store supports bulk deletes.
+_OWN = {"s3": {"disable_bulk_delete": "true"}}
 _STORES: Mapping[str, Any] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
 _LOG = logging.getLogger("sixfold.store")
-_LOG.addHandler(logging.NullHandler())  # a command says the same in its own words
+_LOG.addHandler(logging.NullHandler())  # commands print the error themselves
 _STATUS = re.compile(r"non-2xx status code: (\d{3})")
 _CODE = re.compile(r"<Code>(\w{1,64})</Code>")
 _UNKNOWN = re.compile(r"non-2xx status code: 501")
@@ -46,31 +46,31 @@ _CREDENTIALS = re.compile(r"Error getting credentials|metadata|InvalidAccessKeyI
 
 
 class InvalidUrl(ValueError):
-    """This is no URL of a bucket; the text says what would be."""
+    """The text is not a usable URL of a bucket; the message says what is expected."""
 
 
 @dataclass(frozen=True, slots=True)
 class BucketAccess:
-    """How a bucket is reached: obstore's own options of its cloud, and the patience with one answer."""
+    """obstore's options for a bucket, and the timeout of one response in seconds."""
 
     options: Mapping[str, str] = field(default_factory=dict[str, str])
     seconds: float = 30
 
 
 def open_bucket(url: str, access: BucketAccess) -> Bucket:
-    """The bucket (and prefix) of a URL, not yet spoken to; raises `InvalidUrl`."""
+    """Return the bucket of a URL, without connecting to it; raises `InvalidUrl`."""
     parts = urlsplit(url)
     kind = _STORES.get(parts.scheme)
     prefix = parts.path.strip("/")
     if kind is None or not parts.netloc or parts.query or parts.fragment or "@" in parts.netloc:
-        raise InvalidUrl(f"{_shown(url)} is no bucket: s3://bucket/prefix, gs://… or az://… is meant")
+        raise InvalidUrl(f"{_shown(url)} is not a bucket: use s3://bucket/prefix, gs://… or az://…")
     if prefix:
         _check_prefix(prefix)
     if access.seconds <= 0:
-        raise InvalidUrl("an object store must be given more than 0 seconds")
+        raise InvalidUrl(f"the timeout of an object store must be more than 0 seconds (got {access.seconds})")
     options = {**_patience(access.seconds), **_OWN.get(parts.scheme, {}), **access.options}
     if any(value.startswith("http://") for value in access.options.values()):
-        options.setdefault("allow_http", "true")  # whoever writes such an address means it
+        options.setdefault("allow_http", "true")
     try:
         bucket: Bucket = kind(
             parts.netloc,
@@ -84,7 +84,7 @@ def open_bucket(url: str, access: BucketAccess) -> Bucket:
 
 
 def _patience(seconds: float) -> dict[str, str]:
-    """Time-outs, as options: given in obstore's other way, they would hide `AWS_ALLOW_HTTP` from it."""
+    """Return timeouts as options; as client options they would hide `AWS_ALLOW_HTTP` from obstore."""
     return {
         "connect_timeout": f"{min(5, seconds) * 1000:.0f}ms",
         "read_timeout": f"{seconds * 1000:.0f}ms",
@@ -104,13 +104,15 @@ def _check_prefix(prefix: str) -> None:
     try:
         segments(prefix)
     except InvalidBlobKey:
-        raise InvalidUrl("a bucket's prefix has segments of A-Z a-z 0-9 . _ - only") from None
+        raise InvalidUrl("the prefix of a bucket must consist of segments of A-Z a-z 0-9 . _ -") from None
     if len(prefix) > MAX_PREFIX_CHARACTERS:
-        raise InvalidUrl(f"a bucket's prefix has at most {MAX_PREFIX_CHARACTERS} characters")
+        raise InvalidUrl(
+            f"the prefix of a bucket must be at most {MAX_PREFIX_CHARACTERS} characters (got {len(prefix)})"
+        )
 
 
 def _shown(url: str) -> str:
-    """The URL without what could be a secret in it."""
+    """Return the URL without user name, password and query."""
     scheme, _, rest = url.partition("://")
     return f"{scheme}://{re.split(r'[?#]', rest.rpartition('@')[2])[0][:200]}" if rest else repr(url[:80])
 
@@ -119,19 +121,19 @@ def _first_line(error: Exception) -> str:
     return str(error).partition("\n")[0][:200]
 
 
-# -- what went wrong -------------------------------------------------------------------------------
+# -- errors ----------------------------------------------------------------------------------------
 
 
 class UnconditionalStore(Exception):
-    """The store does not know how to write only what is not there yet."""
+    """The store does not support conditional writes."""
 
 
 @contextlib.contextmanager
 def understood(key: str = "", *, creating: bool = False) -> Generator[None]:
-    """Turn a store's failures into `KeyError` (no such object) and `StoreFailed` with one sentence each.
+    """Translate errors of a store to `KeyError` (no such object) and `StoreFailed`.
 
-    Without a `key` there is no object that could be missing. Who is `creating` gets `AlreadyExistsError` as
-    it is, and `UnconditionalStore`.
+    Without a `key` a missing object is a `StoreFailed` as well. With `creating`, `AlreadyExistsError` passes
+    unchanged, and `UnconditionalStore` is raised.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""What has to survive a power cut: a file's name lies in its folder, which is flushed on its own."""
+"""Durable renames: the name of a file is stored in its folder, which needs an fsync of its own."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def sync_folder(folder: Path) -> None:
-    """Flush a folder's entries to the disk: what was made, renamed or removed in it stays so."""
+    """Flush a folder's entries to the disk, so that files created, renamed or removed in it stay so."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""Which database a URL means: SQLite's file, or a PostgreSQL; and who reads, fills and looks after it."""
+"""Opening the database of a URL: a SQLite file or PostgreSQL."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from sixfold.store.sqlite.database import SqliteDatabase
 
 
 def open_database(url: str, file: Path, clock: Clock | None = None) -> Database:
-    """The database at `url`, or in `file`, brought to this program's schema.
+    """Open the database at `url`, or in `file`, and upgrade it to the newest schema.
 
-    PostgreSQL is asked when it is first used. Raises `InvalidSetting` without the extra `postgres`.
+    PostgreSQL is connected at its first use. Raises `InvalidSetting` without the extra `postgres`.
     """
     if is_postgres(url):
         return _postgres("database").PostgresDatabase(url, clock=clock)
@@ -28,22 +28,22 @@ def open_database(url: str, file: Path, clock: Clock | None = None) -> Database:
 
 
 def open_snapshot(url: str, file: Path) -> AbstractContextManager[TableReader]:
-    """Every table as it stands now, for a backup."""
+    """Open a snapshot of all tables, for a backup."""
     return _postgres("admin").PostgresSnapshot(url) if is_postgres(url) else SqliteSnapshot(file)
 
 
 def open_loader(url: str, file: Path) -> Loader:
-    """A new database that a backup fills."""
+    """Open a new database to load a backup into."""
     return _postgres("admin").PostgresLoader(url) if is_postgres(url) else SqliteLoader(file)
 
 
 def open_keeper(url: str, file: Path) -> DatabaseAdmin:
-    """Whoever looks after the schema and the health of a database that no server needs to run on."""
+    """Open the administration of a database; no server needs to run."""
     return _postgres("admin").PostgresAdmin(url) if is_postgres(url) else SqliteAdmin(file)
 
 
 def is_postgres(url: str) -> bool:
-    """Whether a URL names a PostgreSQL."""
+    """Return whether a URL is one of PostgreSQL."""
     return url.startswith(("postgres://", "postgresql://"))
 
 

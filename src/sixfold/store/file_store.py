@@ -1,8 +1,8 @@
-"""Blobs as plain files under one folder: what a key names is what the folder shows.
+"""Blob store in a folder: each object is a file whose path is its key.
 
-Nothing is ever reached by a path that somebody else could bend: a key's segments are opened one by
-one, each relative to the one before, and a symbolic link on the way is refused. New bytes are
-written beside (`~new`, a name that no key can have), synced, and renamed into place.
+The segments of a key are opened one by one, each relative to the one before, and symbolic links are refused,
+so that no path leads out of the folder. New files are written in `~new`, which is not a valid key, synced and
+renamed.
 
 An object and a folder cannot share a name: with `a/b` stored, `a` is refused with an `OSError`.
 """
@@ -29,7 +29,7 @@ from sixfold.core.media.ports import ObjectInfo
 MAX_KEY_CHARACTERS = 1024
 MAX_SEGMENT_CHARACTERS = 255
 PIECE_BYTES = 256 << 10
-STALE_SECONDS = 24 * 3600  # a temporary file this old was left by a server that was killed
+STALE_SECONDS = 24 * 3600  # age of temporary files that a killed server has left
 _THREADS = 16
 _MAX_KNOWN_FOLDERS = 10_000
 _NEW = "~new"
@@ -44,19 +44,19 @@ T = TypeVar("T")
 
 
 class InvalidBlobKey(ValueError):
-    """This is no object key."""
+    """The text is not a valid object key."""
 
 
 def segments(key: str) -> tuple[str, ...]:
-    """The key's segments; raises `InvalidBlobKey` for what the grammar does not allow."""
+    """Return the segments of a key; raises `InvalidBlobKey`."""
     parts = tuple(key.split("/"))
     if len(key) > MAX_KEY_CHARACTERS or not all(map(is_segment, parts)):
-        raise InvalidBlobKey(f"{key[:80]!r} is no object key")
+        raise InvalidBlobKey(f"{key[:80]!r} is not a valid object key")
     return parts
 
 
 def is_segment(text: str) -> bool:
-    """Whether this can stand between two slashes of a key."""
+    """Return whether a text is a valid segment of a key."""
     fits = 0 < len(text) <= MAX_SEGMENT_CHARACTERS and text not in {".", ".."}
     return fits and _SEGMENT.fullmatch(text) is not None
 
@@ -68,7 +68,7 @@ class FileStore:
         self._root = root.absolute()
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="blobs")
         self._lock = threading.Lock()
-        self._known: set[tuple[str, ...]] = set()  # folders whose entry in their parent is on the disk
+        self._known: set[tuple[str, ...]] = set()  # folders that were synced
         self._prepared = False
 
     # -- the port ----------------------------------------------------------------------------------
@@ -84,19 +84,19 @@ class FileStore:
         return await self._threaded(self._put_file, parts, path)
 
     async def stat(self, key: str) -> ObjectInfo | None:
-        """What is known of `key`, or None."""
+        """Return size and time of an object, or None."""
         parts = segments(key)
         return await self._threaded(self._stat, parts)
 
     async def get(self, key: str) -> bytes:
-        """The whole object; raises `KeyError`."""
+        """Return the whole object; raises `KeyError`."""
         parts = segments(key)
         return await self._threaded(self._get, parts)
 
     async def stream(self, key: str, start: int = 0, length: int | None = None) -> AsyncIterator[bytes]:
-        """The object's bytes from `start`, in pieces of 256 KiB; raises `KeyError` at the first."""
+        """Yield the object from `start` in chunks of 256 KiB; raises `KeyError` at the first."""
         if start < 0 or (length is not None and length < 0):
-            raise ValueError("a range starts at 0 or later and has no negative length")
+            raise ValueError(f"start and length must not be negative (got {start} and {length})")
         parts = segments(key)
         descriptor = await self._threaded(self._open, parts)
         try:
@@ -113,22 +113,22 @@ class FileStore:
             os.close(descriptor)
 
     async def local_path(self, key: str) -> Path:
-        """The object's own file, for reading only; raises `KeyError`."""
+        """Return the path of the object's file, for reading only; raises `KeyError`."""
         parts = segments(key)
         if await self._threaded(self._stat, parts) is None:
             raise KeyError(key)
         return self._root.joinpath(*parts)
 
     async def delete(self, key: str) -> bool:
-        """Remove the object; False when it was not there."""
+        """Delete the object; returns False if there was none."""
         parts = segments(key)
         return await self._threaded(self._delete, parts)
 
     async def list(self, prefix: str = "") -> AsyncIterator[ObjectInfo]:
-        """Every object whose key starts with `prefix`, in key order."""
+        """Yield the objects whose keys start with `prefix`, in the order of keys."""
         *within, start = prefix.split("/")
         if not all(map(is_segment, within)) or not (start in {"", ".", ".."} or is_segment(start)):
-            raise InvalidBlobKey(f"{prefix[:80]!r} is no prefix of object keys")
+            raise InvalidBlobKey(f"{prefix[:80]!r} is not a valid prefix of object keys")
         pending = [await self._threaded(self._scan, tuple(within), start)]
         while pending:
             entry = next(pending[-1], None)
@@ -140,11 +140,11 @@ class FileStore:
                 pending.append(await self._threaded(self._scan, entry, ""))
 
     async def link(self, key: str) -> str | None:
-        """None: files have no address of their own."""
+        """Return None: files have no URL of their own."""
         segments(key)
 
     def close(self) -> None:
-        """Let the threads go; the store must not be used after."""
+        """Stop the threads; the store must not be used afterwards."""
         self._pool.shutdown(wait=True)
 
     async def _threaded(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -155,7 +155,6 @@ class FileStore:
 
     @contextlib.contextmanager
     def _folder(self, parts: tuple[str, ...]) -> Generator[int]:
-        """The folder `parts`, opened step by step without following any link."""
         descriptor = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             for part in parts:
@@ -194,7 +193,7 @@ class FileStore:
         return _info(parts, found) if stat.S_ISREG(found.st_mode) else None
 
     def _scan(self, parts: tuple[str, ...], start: str) -> Iterator[ObjectInfo | tuple[str, ...]]:
-        """One folder's objects and folders in the order of their keys (a folder counts as `name/`)."""
+        """Return objects and folders of one folder in the order of keys; a folder sorts as `name/`."""
         found: list[tuple[str, ObjectInfo | tuple[str, ...]]] = []
         try:
             with self._folder(parts) as folder, os.scandir(folder) as entries:
@@ -241,7 +240,8 @@ class FileStore:
                 found = self._settle(name, new)
                 os.rename(name, parts[-1], src_dir_fd=new, dst_dir_fd=folder)
             except BaseException:
-                if moved:  # a caller may try again: give it its file back
+                if moved:
+                    # The caller may retry with the same file.
                     with contextlib.suppress(OSError):
                         os.rename(name, path, src_dir_fd=new)
                 _remove(name, new)
@@ -257,7 +257,8 @@ class FileStore:
         found = path.lstat()
         if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, "only a regular file can be stored", str(path))
-        if found.st_nlink == 1:  # with another name, somebody could still write to it
+        # A file with another name could still be written to by others.
+        if found.st_nlink == 1:
             try:
                 os.rename(path, name, dst_dir_fd=new)
             except OSError as error:
@@ -273,7 +274,6 @@ class FileStore:
         return False
 
     def _copy(self, source: int, name: str, new: int) -> None:
-        """A new file with all that an open one has; none where that fails."""
         target = os.open(name, _CREATE, 0o600, dir_fd=new)
         try:
             while piece := os.read(source, PIECE_BYTES):
@@ -285,7 +285,6 @@ class FileStore:
             os.close(target)
 
     def _settle(self, name: str, new: int) -> os.stat_result:
-        """Make a file that was brought in ours: plain, private, dated now, on the disk."""
         descriptor = os.open(name, _READ, dir_fd=new)
         try:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -311,7 +310,7 @@ class FileStore:
         return True
 
     def _prepare(self) -> None:
-        """Make the root and the folder of new files; drop what killed servers left there long ago."""
+        """Create the folders; delete temporary files older than `STALE_SECONDS`."""
         if self._prepared:
             return
         (self._root / _NEW).mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -324,13 +323,13 @@ class FileStore:
 
     @contextlib.contextmanager
     def _made(self, parts: tuple[str, ...]) -> Generator[int]:
-        """The folder `parts`, made where it is missing, and surely on the disk."""
+        """Open a folder, which is created and synced if it is missing."""
         with contextlib.ExitStack() as stack:
             try:
                 if not self._is_known(parts):
                     self._make(parts)
                 folder = stack.enter_context(self._folder(parts))
-            except FileNotFoundError:  # known once, removed since by somebody's hand
+            except FileNotFoundError:  # another program has deleted the folder
                 self._make(parts)
                 folder = stack.enter_context(self._folder(parts))
             yield folder
@@ -340,7 +339,7 @@ class FileStore:
             with self._folder(parts[:depth]) as above:
                 with contextlib.suppress(FileExistsError):
                     os.mkdir(parts[depth], 0o700, dir_fd=above)
-                self._sync(above)  # also when another made it, who may not have synced it yet
+                self._sync(above)  # another process may have created it without a sync yet
         with self._lock:
             if len(self._known) >= _MAX_KNOWN_FOLDERS:
                 self._known.clear()
@@ -350,7 +349,7 @@ class FileStore:
         with self._lock:
             return parts in self._known
 
-    # -- where tests let the disk fail -------------------------------------------------------------
+    # -- replaced by tests of disk failures --------------------------------------------------------
 
     def _write(self, descriptor: int, data: memoryview) -> int:
         return os.write(descriptor, data)

@@ -1,8 +1,8 @@
 """Blobs in a bucket of S3, Google Cloud Storage or Azure, with a cache of local files before it.
 
-What is stored by content (`Content`) is never written twice: the second writer of a key finds the first one's
-bytes and leaves them, and its reads come from the cache, where they are put as they are stored. Keys that may
-be replaced are asked after each time, and cached under their version.
+Objects named by their content are written once: a second writer of a key leaves the bytes of the first.
+They are put into the cache when they are stored, and read from it. Keys whose object may be replaced are
+checked at each read, and cached under their version.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from sixfold.store.buckets import Bucket, BucketAccess, UnconditionalStore, open
 from sixfold.store.file_store import MAX_KEY_CHARACTERS, PIECE_BYTES, InvalidBlobKey, is_segment, segments
 
 if TYPE_CHECKING:
-    from obstore import GetOptions, ObjectMeta  # these exist for the type checker alone
+    from obstore import GetOptions, ObjectMeta
 
-PART_BYTES = 5 << 20  # what is larger goes up in parts of this size (the least that S3 takes)
+PART_BYTES = 5 << 20  # size of the parts of larger objects, the minimum of S3
 _PARTS_AT_ONCE = 4
 _FETCH_BYTES = 1 << 20
 _LISTED_AT_ONCE = 1000
-_REFRESH_SECONDS = 12 * 3600  # well within the day that a blob without a name is given
+_REFRESH_SECONDS = 12 * 3600  # blobs without a name are deleted after 24 hours
 
 
 @dataclass(frozen=True, slots=True)
 class RetryOptions:
-    """How a store is used: `by_content`, where blobs are named by their hash; how long links hold.
+    """Use of a store: whether keys are hashes of the content (`by_content`), and the lifetime of links.
 
-    Content of a certain age is written again when it is stored again, lest it be swept before it has a name.
+    Content older than `refresh_seconds` is written again, so that it is not swept before it has a name.
     """
 
     by_content: bool = False
@@ -54,7 +54,7 @@ class RetryOptions:
 
 @dataclass(frozen=True, slots=True)
 class StoreOptions:
-    """Where a store is and how it is used; `tables` are the options of each kind of bucket."""
+    """Location and use of a store; `tables` holds the options of each kind of bucket."""
 
     url: str
     tables: Mapping[str, Mapping[str, Any]]
@@ -64,7 +64,7 @@ class StoreOptions:
 
 
 def open_store(place: StoreOptions) -> ObjectStore:
-    """The store at a place, not yet spoken to; raises `InvalidUrl`."""
+    """Return the store, without connecting to it; raises `InvalidUrl`."""
     given = place.tables.get(place.url.partition(":")[0], {})
     options = {name: _option(value) for name, value in given.items()}
     return ObjectStore(open_bucket(place.url, BucketAccess(options, place.seconds)), place.cache, place.ways)
@@ -82,7 +82,7 @@ class ObjectStore:
         self._cache = cache
         self._ways = ways or RetryOptions()
         self._coming: dict[str, asyncio.Event] = {}
-        self._creates = True  # until the store says that it knows no conditional write
+        self._creates = True  # False once the store has refused a conditional write
 
     # -- writing -----------------------------------------------------------------------------------
 
@@ -103,9 +103,8 @@ class ObjectStore:
         return info
 
     async def _keep(self, digest: str, data: bytes) -> None:
-        """Keep bytes at hand while they are sent: whoever stores something mostly reads it soon."""
         if self._cache.takes(len(data)):
-            with contextlib.suppress(OSError):  # a full disk makes reads slower, and nothing else
+            with contextlib.suppress(OSError):  # on a full disk, reads are slower
                 await asyncio.to_thread(self._cache.write, digest, data)
 
     async def put_file(self, key: str, path: Path, *, content_type: str | None = None) -> ObjectInfo:
@@ -121,7 +120,7 @@ class ObjectStore:
         return info
 
     def _put_by(self, path: Path, digest: str | None, size: int) -> None:
-        with contextlib.suppress(OSError):  # with another name, or on another disk: it is only removed
+        with contextlib.suppress(OSError):  # on another filesystem it is only deleted
             if digest is not None and self._cache.takes(size) and path.stat().st_nlink == 1:
                 brought = self._cache.new()
                 path.rename(brought)
@@ -132,8 +131,9 @@ class ObjectStore:
     async def _send_once(
         self, key: str, body: bytes | IO[bytes], size: int, content_type: str | None
     ) -> ObjectInfo:
-        """Store what is named by its content, unless it is there and will stay for long enough."""
-        if size > PART_BYTES or not self._creates:  # parts know no condition, and cost more than the question
+        """Store an object named by its content, unless it exists and is recent enough."""
+        # A multipart upload cannot be conditional, and costs more than the check.
+        if size > PART_BYTES or not self._creates:
             there = await self._fresh(key, size)
             return there or await self._send(key, body, size, content_type)
         try:
@@ -146,7 +146,7 @@ class ObjectStore:
         return there or await self._send(key, body, size, content_type)
 
     async def _fresh(self, key: str, size: int) -> ObjectInfo | None:
-        """What is there, whole, and too young to be swept while somebody is about to name it."""
+        """Return the stored object if it is complete and not about to be swept, else None."""
         there = await self.stat(key)
         since = time.time_ns() // 1000 - int(self._ways.refresh_seconds * 1_000_000)
         return there if there and there.size == size and there.modified_at > since else None
@@ -176,7 +176,7 @@ class ObjectStore:
         return ObjectInfo(key, size, time.time_ns() // 1000, _tag(result["e_tag"]))
 
     async def delete(self, key: str) -> bool:
-        """Remove the object; False when it was not there."""
+        """Delete the object; returns False if there was none."""
         if await self.stat(key) is None:
             return False
         with understood(key), contextlib.suppress(FileNotFoundError):
@@ -189,7 +189,7 @@ class ObjectStore:
     # -- reading -----------------------------------------------------------------------------------
 
     async def stat(self, key: str) -> ObjectInfo | None:
-        """What is known of `key`, or None."""
+        """Return size, time and tag of an object, or None."""
         segments(key)
         try:
             with understood(key):
@@ -198,7 +198,7 @@ class ObjectStore:
             return None
 
     async def get(self, key: str) -> bytes:
-        """The whole object; raises `KeyError`."""
+        """Return the whole object; raises `KeyError`."""
         segments(key)
         digest = self._digest(key)
         if digest is not None:
@@ -219,9 +219,9 @@ class ObjectStore:
         return None
 
     async def stream(self, key: str, start: int = 0, length: int | None = None) -> AsyncIterator[bytes]:
-        """The object's bytes from `start`, in pieces of at most 256 KiB; raises `KeyError` at the first."""
+        """Yield the object from `start` in chunks of at most 256 KiB; raises `KeyError` at the first."""
         if start < 0 or (length is not None and length < 0):
-            raise ValueError("a range starts at 0 or later and has no negative length")
+            raise ValueError(f"start and length must not be negative (got {start} and {length})")
         segments(key)
         digest = self._digest(key)
         file = await asyncio.to_thread(self._open_cached, digest) if digest is not None else None
@@ -253,23 +253,25 @@ class ObjectStore:
                 raise
 
     async def _ends_before(self, key: str, start: int) -> bool:
-        """Whether a range was refused as nothing lies there, which each cloud says in its own way."""
+        """Return whether a range was refused because it begins behind the end; clouds differ in the error."""
         there = await self.stat(key)
         return there is not None and there.size <= start
 
     def list(self, prefix: str = "") -> AsyncIterator[ObjectInfo]:
-        """Every object whose key starts with `prefix`, in key order."""
+        """Yield the objects whose keys start with `prefix`, in the order of keys."""
         *within, start = prefix.split("/")
         if not all(map(is_segment, within)) or not (start in {"", ".", ".."} or is_segment(start)):
-            raise InvalidBlobKey(f"{prefix[:80]!r} is no prefix of object keys")
+            raise InvalidBlobKey(f"{prefix[:80]!r} is not a valid prefix of object keys")
         if len(prefix) > MAX_KEY_CHARACTERS:
-            raise InvalidBlobKey(f"{prefix[:80]!r} is longer than any key")
+            raise InvalidBlobKey(
+                f"{prefix[:80]!r} has {len(prefix)} characters; a key has at most {MAX_KEY_CHARACTERS}"
+            )
         return self._list("/".join(within), prefix)
 
     async def _list(self, folder: str, prefix: str) -> AsyncIterator[ObjectInfo]:
         before = prefix[:-1] + chr(ord(prefix[-1]) - 1) if prefix and not prefix.endswith("/") else None
         with understood():
-            found = obstore.list(  # pyright: ignore[reportUnknownMemberType] - its Arrow half is not installed
+            found = obstore.list(  # pyright: ignore[reportUnknownMemberType] - Arrow is not installed
                 self._bucket, folder or None, offset=before, chunk_size=_LISTED_AT_ONCE
             )
             async for batch in found:
@@ -283,7 +285,7 @@ class ObjectStore:
     # -- local files -------------------------------------------------------------------------------
 
     async def local_path(self, key: str) -> Path:
-        """A local file with the object's bytes, which stays for the length of a run; raises `KeyError`."""
+        """Return a local file of the object, kept for the length of a run; raises `KeyError`."""
         segments(key)
         digest = self._digest(key)
         name = digest if digest is not None else await self._version(key)
@@ -294,7 +296,7 @@ class ObjectStore:
             coming = self._coming.get(name)
             if coming is None:
                 break
-            await coming.wait()  # somebody fetches it already; if that fails, it is our turn
+            await coming.wait()  # another caller fetches it; if that fails, this one does
         coming = self._coming[name] = asyncio.Event()
         try:
             return await self._fetch(key, name, digest)
@@ -303,7 +305,6 @@ class ObjectStore:
             coming.set()
 
     async def _version(self, key: str) -> str:
-        """What an object that may be replaced is called in the cache."""
         there = await self.stat(key)
         if there is None:
             raise KeyError(key)
@@ -320,7 +321,7 @@ class ObjectStore:
                     await asyncio.to_thread(_append, file, hashed, memoryview(chunk))
             if digest is not None:
                 _check(digest, hashed.hexdigest())
-            return await asyncio.to_thread(self._cache.keep, name, temporary)  # lent by `local_path` already
+            return await asyncio.to_thread(self._cache.keep, name, temporary)  # already lent by `local_path`
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
@@ -347,7 +348,7 @@ def _opened(path: Path) -> IO[bytes]:
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise OSError(errno.EINVAL, "only a regular file can be stored", str(path))
+        raise OSError(errno.EINVAL, "only regular files can be stored", str(path))
     return os.fdopen(descriptor, "rb")
 
 
@@ -371,18 +372,17 @@ def _append(file: IO[bytes], digest: blake3.blake3, piece: memoryview) -> None:
 
 def _check(wanted: str, found: str) -> None:
     if found != wanted:
-        raise errors.StoreFailed("The object store gave other bytes than were stored")
+        raise errors.StoreFailed("The object store returned bytes that do not match the hash of the object")
 
 
 def _range(start: int, length: int | None) -> GetOptions:
-    """What is asked of the store for a part of an object; nothing for all of it."""
+    """Return the options of a ranged read, empty for the whole object."""
     if length is not None:
         return {"range": (start, start + length)}
     return {"range": {"offset": start}} if start else {}
 
 
 def _pieces(chunk: memoryview) -> Iterator[bytes]:
-    """The same bytes, at most `PIECE_BYTES` at a time."""
     for at in range(0, len(chunk), PIECE_BYTES):
         yield bytes(chunk[at : at + PIECE_BYTES])
 
@@ -401,5 +401,5 @@ def _info(meta: ObjectMeta) -> ObjectInfo:
 
 
 def _tag(e_tag: str | None) -> str:
-    """The store's own name of an object's version, fit to stand in a header."""
+    """Return the store's version tag, reduced to characters that are valid in a header."""
     return "".join(sign for sign in e_tag or "" if sign.isalnum() or sign in "-_+/=.")[:64]

@@ -1,8 +1,8 @@
-"""Providers' keys at rest: sealed one by one under a key that is derived from the server's own.
+"""Encrypted store of provider keys.
 
-Each lies in a file of its own in `DATA/providers`, which only the server's owner can read, so setting one
-never rewrites another. The seal is ChaCha20-Poly1305 under HKDF-SHA256 of `DATA/server.key`, bound to the
-key's name: a copied file opens under no other name and in no other data folder. A backup holds neither.
+Each key has a file of its own in `DATA/providers`, readable only by the server's user. It is encrypted by
+ChaCha20-Poly1305 with a key derived by HKDF-SHA256 from `DATA/server.key`, and bound to its name: a copied
+file cannot be decrypted under another name or in another data folder. Backups contain neither.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ _LOG = logging.getLogger("sixfold.secrets")
 
 
 class SecretUnreadable(Exception):
-    """A stored key cannot be opened; the text says why."""
+    """A stored key cannot be decrypted; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredSecret:
-    """What is known of a stored key beside itself. Times are ISO 8601 in UTC."""
+    """Metadata of a stored key; times are ISO 8601 in UTC."""
 
     set_at: str
 
 
 class Secrets:
-    """Keys by name, in one data folder."""
+    """Provider keys of one data folder, by name."""
 
     def __init__(self, data_dir: Path, master: bytes) -> None:
         self._folder = data_dir / FOLDER
@@ -55,13 +55,13 @@ class Secrets:
         self._seal, self._marks = ChaCha20Poly1305(derived[:32]), derived[32:]
 
     def put(self, name: str, key: str) -> None:
-        """Keep a key; it is on the disk when this returns."""
+        """Store a key; it is on the disk when this returns."""
         nonce = secrets.token_bytes(_NONCE_BYTES)
         sealed = nonce + self._seal.encrypt(nonce, key.encode(), name.encode())
         self._write(self._path(name), {"sealed": _text(sealed), "set_at": _now()})
 
     def get(self, name: str) -> str | None:
-        """A key, or None; raises `SecretUnreadable` for one that this server's key does not open."""
+        """Return a key or None; raises `SecretUnreadable` if it cannot be decrypted."""
         document = self._read(self._path(name))
         if document is None:
             return None
@@ -70,16 +70,16 @@ class Secrets:
             return self._seal.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], name.encode()).decode()
         except (InvalidTag, ValueError, KeyError, TypeError) as error:
             raise SecretUnreadable(
-                f"The stored {name} does not open: it was sealed under another {MASTER}, or is damaged"
+                f"The stored {name} cannot be decrypted: it was stored with another {MASTER}, or is damaged"
             ) from error
 
     def stored(self, name: str) -> StoredSecret | None:
-        """What is known of a stored key, whether or not it opens."""
+        """Return the metadata of a stored key, even of one that cannot be decrypted."""
         document = self._read(self._path(name))
         return None if document is None else StoredSecret(str(document.get("set_at", "")))
 
     def remove(self, name: str) -> bool:
-        """Forget a key; False where there was none."""
+        """Delete a key; returns False if there was none."""
         try:
             self._path(name).unlink()
         except FileNotFoundError:
@@ -88,12 +88,12 @@ class Secrets:
         return True
 
     def mark_checked(self, name: str, key: str) -> None:
-        """Remember that the provider has just accepted this very key."""
+        """Record that the provider has just accepted this key."""
         mark = hmac.digest(self._marks, f"{name}\0{key}".encode(), hashlib.sha256)
         self._write(self._checks(name), {"mark": _text(mark), "checked_at": _now()})
 
     def checked_at(self, name: str, key: str) -> str | None:
-        """When the provider last accepted this very key, or None."""
+        """Return when the provider last accepted this key, or None."""
         document = self._read(self._checks(name)) or {}
         mark = hmac.digest(self._marks, f"{name}\0{key}".encode(), hashlib.sha256)
         same = hmac.compare_digest(_text(mark), str(document.get("mark", "")))
@@ -101,7 +101,7 @@ class Secrets:
 
     def _path(self, name: str) -> Path:
         if name not in PROVIDER_KEYS:
-            raise ValueError(f"{name!r} names no provider's key")
+            raise ValueError(f"{name!r} is not the name of a provider key")
         return self._folder / f"{name}.json"
 
     def _checks(self, name: str) -> Path:
@@ -133,10 +133,10 @@ class Secrets:
 
 
 def provider_key(settings: Settings, name: str) -> str:
-    """The operator's key by its setting's name (`fal_key`, …), or an empty string.
+    """Return the operator's key by its setting's name (`fal_key`, …), or an empty string.
 
-    The environment and the configuration file come first, then what `sixfold provider set` stored, read
-    anew each time: a running server knows a new key with its next request.
+    The environment and the configuration file come first, then the key stored by `sixfold provider set`. The
+    files are checked at each call, so a running server uses a new key from its next request on.
     """
     if name not in PROVIDER_KEYS:
         return ""
@@ -155,7 +155,6 @@ def _stored_key(data_dir: Path, name: str) -> str:
 
 @functools.lru_cache(maxsize=16)
 def _opened(data_dir: Path, name: str, _stamp: tuple[int, ...]) -> str:
-    """A stored key, opened once for each state of the files that it lies in."""
     try:
         return Secrets(data_dir, (data_dir / MASTER).read_bytes()).get(name) or ""
     except (OSError, SecretUnreadable) as error:
@@ -164,7 +163,7 @@ def _opened(data_dir: Path, name: str, _stamp: tuple[int, ...]) -> str:
 
 
 def hint(key: str) -> str:
-    """What may be shown of a key: its last four characters, or less of a short one."""
+    """Return a displayable form of a key: its last four characters, or none of a short key."""
     return f"…{key[-4:]}" if len(key) >= 16 else "…"
 
 

@@ -1,4 +1,4 @@
-"""The folder of installed weights: `FAMILY/NAME/` with a record, each there whole or not at all."""
+"""Folder of installed weights: `FAMILY/NAME/` with a record; each set is installed atomically."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _CHUNK_BYTES = 1 << 20
 
 
 class WeightsError(Exception):
-    """It cannot be done; the text is one sentence that says why."""
+    """An operation on weights failed; the message is one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class InstalledWeights:
-    """One set of weights, with what was written down when it was added."""
+    """A set of weights with the record written at its installation."""
 
     family: str
     name: str
@@ -35,13 +35,13 @@ class InstalledWeights:
 
 
 class WeightStore:
-    """Weights under one folder."""
+    """The weights in one folder."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
 
     def installed(self) -> list[InstalledWeights]:
-        """Everything that is there, by family and name; a folder with a damaged record is left out."""
+        """Return all weights by family and name, without folders whose record is damaged."""
         found: list[InstalledWeights] = []
         for path in sorted(self._root.glob(f"*/*/{RECORD}")):
             if path.parent.name.startswith("."):
@@ -56,31 +56,33 @@ class WeightStore:
         return found
 
     def get(self, family: str, name: str) -> InstalledWeights | None:
-        """One set of weights, or None."""
+        """Return a set of weights, or None."""
         return next((one for one in self.installed() if (one.family, one.name) == (family, name)), None)
 
     def begin(self, family: str, name: str) -> Path:
-        """The folder in which weights of this name are gathered; what an earlier try left is still in it."""
+        """Return the folder in which to collect files; those of an unfinished installation are kept."""
         for word in (family, name):
             if not _NAME.fullmatch(word):
-                raise WeightsError(f"{word!r} is no name: small letters, digits, dots and dashes")
+                raise WeightsError(
+                    f"{word!r} is not a valid name: use lowercase letters, digits, dots and dashes"
+                )
         folder = self._root / family / f"{_UNFINISHED}{name}"
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
     def free_bytes(self) -> int:
-        """What the disk has left."""
+        """Return the free bytes of the disk."""
         folder = self._root
         while not folder.exists():
             folder = folder.parent
         return shutil.disk_usage(folder).free
 
     def note(self, family: str, name: str, record: Mapping[str, Any]) -> None:
-        """Write a record beside what is being gathered, where a first try looks for it."""
+        """Write the record of an unfinished installation."""
         _write(self.begin(family, name) / RECORD, json.dumps(record, ensure_ascii=False) + "\n")
 
     def finish(self, family: str, name: str, record: Mapping[str, Any]) -> InstalledWeights:
-        """Make the gathered folder the one of this name, at once; replaces an older one."""
+        """Install the collected files atomically; replaces an older set of this name."""
         gathered = self.begin(family, name)
         for stray in gathered.rglob("*.part"):
             stray.unlink()
@@ -96,13 +98,14 @@ class WeightStore:
         return InstalledWeights(family, name, target, record)
 
     def remove(self, family: str, name: str) -> None:
-        """Take weights away, with what an unfinished try left; raises `WeightsError` when there are none."""
+        """Delete weights and files of an unfinished installation; raises `WeightsError` if there are none."""
         unfinished = self._root / family / f"{_UNFINISHED}{name}"
         target = self._root / family / name
         there = self.get(family, name) is not None
         if not there and not unfinished.is_dir():
             raise WeightsError(f"There are no weights {name} of the family {family}")
-        if there:  # unseen first, then gone: a crash between leaves no half of it in sight
+        if there:
+            # Rename first, so that a crash leaves no incomplete set behind.
             away = self._root / family / f"{_UNFINISHED}old-{name}"
             shutil.rmtree(away, ignore_errors=True)
             target.rename(away)
@@ -111,7 +114,7 @@ class WeightStore:
 
 
 def sha256(path: Path) -> str:
-    """A file's hash, in hexadecimal."""
+    """Return the SHA-256 of a file in hexadecimal."""
     found = hashlib.sha256()
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK_BYTES):

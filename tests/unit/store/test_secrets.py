@@ -68,7 +68,7 @@ def test_a_damaged_file_is_no_key_and_no_crash(folder: Path, content: bytes) -> 
 
 
 def test_only_providers_have_keys_here(folder: Path) -> None:
-    with pytest.raises(ValueError, match="no provider's key"):
+    with pytest.raises(ValueError, match="not the name of a provider key"):
         Secrets(folder, MASTER).put("../server", KEY)
     assert provider_key(Settings(data_dir=folder), "../server") == ""
 

@@ -1,4 +1,4 @@
-"""PostgreSQL's side of backups and upkeep: all tables of one snapshot, an empty database that takes them.
+"""Backup, loading and administration of PostgreSQL databases.
 
 These are used from commands that wait for each answer, so each has a loop in a thread of its own.
 """
@@ -49,7 +49,7 @@ FROM media GROUP BY blob ORDER BY until NULLS LAST, blob COLLATE "C\""""
 
 
 class _Session:
-    """One connection whose every answer is waited for."""
+    """Blocking use of an asyncpg connection, in an event loop of its own."""
 
     def __init__(self, url: str, **settings: str) -> None:
         self._loop = asyncio.new_event_loop()
@@ -62,15 +62,15 @@ class _Session:
             raise
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """What it comes to."""
+        """Run a coroutine and return its result."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def fetch(self, query: str) -> list[Mapping[str, Any]]:
-        """All rows of a query."""
+        """Return all rows of a query."""
         return list(self.run(self.connection.fetch(query)))
 
     def close(self) -> None:
-        """Let go of the connection and the thread."""
+        """Close the connection and end the thread."""
         self.run(link.close(self.connection))
         self._end()
 
@@ -81,7 +81,7 @@ class _Session:
 
 
 class _Tables:
-    """A `TableReader` of what one session sees."""
+    """A `TableReader` of the rows that a session sees."""
 
     def __init__(self, session: _Session) -> None:
         self._session = session
@@ -92,15 +92,15 @@ class _Tables:
 
     @property
     def schema(self) -> int:
-        """The number of its schema."""
+        """Schema version."""
         return self._session.run(link.version(self._session.connection))
 
     def columns(self) -> dict[str, tuple[str, ...]]:
-        """Every table with the columns that a backup holds: what PostgreSQL computes by itself is none."""
+        """Return all tables with their columns, without generated ones."""
         return {name: tuple(found) for name, found in self._columns.items()}
 
     def tables(self) -> Sequence[tuple[str, tuple[str, ...]]]:
-        """Names and columns; a table comes after those that it refers to."""
+        """Return names and columns; a table comes after those that it refers to."""
         waiting: dict[str, set[str]] = {name: set() for name in self._columns}
         for row in self._session.fetch(_REFERENCES):
             if row["tab"] != row["needs"]:
@@ -116,7 +116,7 @@ class _Tables:
         return ordered
 
     def rows(self, table: str) -> Iterator[Row]:
-        """Every row in the order of the primary key, texts compared by code point."""
+        """Yield all rows in the order of the primary key, texts compared by code point."""
         kinds = self._columns[table]
         keys = [row["col"] for row in self._session.fetch(_KEYS) if row["tab"] == table] or list(kinds)
         order = ", ".join(f'"{key}" COLLATE "C"' if kinds[key] else f'"{key}"' for key in keys)
@@ -124,7 +124,7 @@ class _Tables:
         return self._stream(f'SELECT {names} FROM "{table}" ORDER BY {order}')  # noqa: S608 - our own names
 
     def blobs(self) -> Iterator[tuple[str, int | None]]:
-        """Every key that a named file points to, with the time at which its last name expires."""
+        """Yield each blob key with the time at which its last name expires."""
         return cast("Iterator[tuple[str, int | None]]", self._stream(_BLOBS))
 
     def _stream(self, query: str) -> Iterator[Row]:
@@ -138,7 +138,7 @@ async def _open(connection: PostgresConnection, query: str) -> Any:
 
 
 class PostgresSnapshot:
-    """Everything as it stood when the `with` began, while others go on writing."""
+    """A `TableReader` of the moment at which the `with` block was entered."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -155,7 +155,7 @@ class PostgresSnapshot:
 
 
 class PostgresLoader:
-    """An empty database that is filled in one transaction, which ends with the `with`."""
+    """Loads an empty database in one transaction, which ends with the `with` block."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -179,7 +179,7 @@ class PostgresLoader:
             self._session.close()
 
     def begin(self, schema: int) -> Mapping[str, tuple[str, ...]]:
-        """Make the schema of this number, and take out the rows that migrations put in."""
+        """Create the schema of this version, and delete the rows that migrations insert."""
         self._session.run(link.apply(self._connection, schema))
         self._tables = _Tables(self._session)
         for table, _ in reversed(self._tables.tables()):
@@ -187,7 +187,7 @@ class PostgresLoader:
         return self._tables.columns()
 
     def load(self, table: str, columns: Sequence[str], rows: Iterable[Row]) -> None:
-        """Take a table's rows; raises `ArchiveDamaged` for one that the schema refuses."""
+        """Insert the rows of a table; raises `ArchiveDamaged` for a row that does not fit the schema."""
         copied = self._connection.copy_records_to_table(table, records=map(_fit, rows), columns=list(columns))
         try:
             self._session.run(copied)
@@ -197,19 +197,19 @@ class PostgresLoader:
             raise ArchiveDamaged(f"a row of {table} does not fit its schema ({error})") from error
 
     def commit(self) -> None:
-        """Keep what was loaded, once the `with` ends without an error."""
+        """Commit the loaded rows when the `with` block ends without an error."""
         self._whole = True
 
     def snapshot(self) -> AbstractContextManager[TableReader]:
-        """What was loaded."""
+        """Open a reader of the loaded rows."""
         return contextlib.nullcontext(self._tables)
 
     def upgrade(self) -> tuple[int, int]:
-        """Bring the schema to this program's; gives (before, after)."""
+        """Upgrade to the newest schema; returns (before, after)."""
         return self._session.run(link.apply(self._connection))
 
     def read(self, transaction: Transaction[T]) -> T:
-        """Run a reading transaction on what was loaded."""
+        """Run a read-only transaction on the loaded rows."""
         return self._session.run(
             ReadRunner(sql.queries("postgres"), PostgresBinder()).run(
                 Snapshot(self._connection).fetch, transaction
@@ -218,12 +218,12 @@ class PostgresLoader:
 
 
 def _fit(row: Row) -> tuple[Any, ...]:
-    """PostgreSQL keeps no NUL in a text: as in a query, it becomes U+FFFD."""
+    """Replace NUL by U+FFFD, as queries do, since PostgreSQL does not store it in text."""
     return tuple(value.replace("\0", "\ufffd") if isinstance(value, str) else value for value in row)
 
 
 class PostgresAdmin:
-    """Looks after a database, without a server of ours."""
+    """Administers a database without a Sixfold server."""
 
     dialect = "postgres"
 
@@ -236,17 +236,17 @@ class PostgresAdmin:
         return link.place(self._url)
 
     def schema(self) -> int | None:
-        """The number of its schema; None where Sixfold has never been."""
+        """Return the schema version, or None without a Sixfold schema."""
         with contextlib.closing(_Session(self._url)) as session:
             return session.run(link.version(session.connection)) or None
 
     def migrate(self, target: int) -> tuple[int, int]:
-        """Bring it to a schema, forward or back; gives (before, after)."""
+        """Upgrade or downgrade to a schema version; returns (before, after)."""
         with contextlib.closing(_Session(self._url)) as session:
             return session.run(link.migrate(session.connection, target))
 
     def health(self) -> DatabaseHealth:
-        """Its schema; raises `InvalidDatabase`. References and pages are PostgreSQL's own care."""
+        """Return the schema; raises `InvalidDatabase`. PostgreSQL checks references and pages itself."""
         try:
             return DatabaseHealth(self.schema() or 0)
         except (*GONE, errors.StoreFailed) as error:

@@ -1,7 +1,7 @@
-"""`:name` becomes `$1` with the type of its value, so that one SQL text serves both databases.
+"""Translation of `:name` parameters to typed `$1` ones, so that one SQL text serves both databases.
 
-PostgreSQL wants to know each parameter's type before it sees a value. The value tells it: text, whole number,
-number or bytes; None is written as NULL. So a query is prepared once for each combination that occurs.
+PostgreSQL needs the type of each parameter when it prepares a statement. It follows from the value: text,
+bigint, double precision or bytea; None becomes NULL. So a query is prepared once per combination of types.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any
 from sixfold.core.database import Value
 from sixfold.store.postgres.connection import BEGUN
 
-# What may hold a colon that is no parameter: a text, a comment, a cast.
+# Strings, comments and casts may contain a colon that does not begin a parameter.
 _TOKEN = re.compile(r"'(?:[^']|'')*'|--[^\n]*|::|:([a-z_]\w*)")
 _TYPES = ((str, "text"), (int, "bigint"), (float, "double precision"), (bytes, "bytea"))
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedStatement:
-    """A statement in PostgreSQL's words; its arguments in order, and which are texts or switches."""
+    """A statement for PostgreSQL with the names of its arguments, and the indexes of strings and booleans."""
 
     text: str
     names: tuple[str, ...]
@@ -29,7 +29,7 @@ class PreparedStatement:
     flags: tuple[int, ...] = ()
 
     def arguments(self, params: Mapping[str, Value]) -> list[Any]:
-        """The values in order. PostgreSQL keeps no NUL in a text: it becomes U+FFFD."""
+        """Return the values in order; NUL becomes U+FFFD, since PostgreSQL does not store it in text."""
         values: list[Any] = [params[name] for name in self.names]
         for index in self.texts:
             if "\0" in values[index]:
@@ -39,18 +39,18 @@ class PreparedStatement:
         return values
 
     def counting(self) -> PreparedStatement:
-        """The same, telling of each row that it changes."""
+        """Return the statement with a row for each row that it changes."""
         return replace(self, text=f"{self.text} RETURNING 1 AS changed")
 
 
 class PostgresBinder:
-    """Prepares each statement once for each combination of types."""
+    """Translates each statement once per combination of types."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[Any, ...], PreparedStatement] = {}
 
     def __call__(self, sql: str, params: Mapping[str, Value]) -> PreparedStatement:
-        """The statement for parameters of these types; raises `KeyError` for a name without a value."""
+        """Return the statement for parameters of these types; raises `KeyError` for a missing value."""
         key = (sql, *params, *map(type, params.values()))
         found = self._known.get(key)
         if found is None:
@@ -59,7 +59,7 @@ class PostgresBinder:
 
 
 def translate(sql: str, params: Mapping[str, Value]) -> PreparedStatement:
-    """One statement, translated; a `:now` without a value is when its transaction began."""
+    """Translate a statement; a `:now` without a value is the start of the transaction."""
     names: list[str] = []
 
     def numbered(match: re.Match[str]) -> str:

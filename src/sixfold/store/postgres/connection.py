@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL: how they are opened, what may go wrong with them, and the schema behind them."""
+"""Connections to PostgreSQL: opening, errors and migrations."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from sixfold.core.database import Row
 from sixfold.store import sql
 
 GONE = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
-Migrated: type[asyncpg.PostgresError] = asyncpg.InvalidCachedStatementError  # under a statement in use
+Migrated: type[asyncpg.PostgresError] = asyncpg.InvalidCachedStatementError  # another server migrated
 _EPOCH_US = "(extract(epoch FROM {}()) * 1000000)::bigint"
-CLOCK = _EPOCH_US.format("statement_timestamp")  # one for all its servers
-BEGUN = _EPOCH_US.format("transaction_timestamp")  # by the same clock, when the transaction that asks began
+CLOCK = _EPOCH_US.format("statement_timestamp")
+BEGUN = _EPOCH_US.format("transaction_timestamp")
 
 # Advisory locks: one group of writes at a time, one migration at a time. Servers' names have the class 6.
 WRITING, MIGRATING = 6_000_001, 6_000_002
 
-PATIENCE_SECONDS = 120.0  # with a server that says nothing any more
+PATIENCE_SECONDS = 120.0  # timeout of a database server that does not respond
 _CONNECT_SECONDS = 10
 _CLOSE_SECONDS = 5.0
 READ_ONLY = {
@@ -34,7 +34,7 @@ _SESSION = {
     "timezone": "UTC",
     "jit": "off",  # every query is short
     "lock_timeout": "20s",
-    "idle_in_transaction_session_timeout": "10s",  # a client that stops in a transaction releases its locks
+    "idle_in_transaction_session_timeout": "10s",  # a hanging client releases its locks
     "tcp_keepalives_idle": "10",
     "tcp_keepalives_interval": "5",
     "tcp_keepalives_count": "3",
@@ -46,7 +46,7 @@ class DatabaseUnreachable(errors.StoreFailed):
 
 
 class PostgresConnection(Protocol):
-    """What is used of an asyncpg connection."""
+    """The part of an asyncpg connection that is used."""
 
     async def execute(self, query: str) -> str: ...
     async def fetch(self, query: str, *args: Any) -> list[Row]: ...
@@ -60,15 +60,12 @@ class PostgresConnection(Protocol):
     def add_termination_listener(self, callback: Callable[..., None]) -> None: ...
     def get_server_pid(self) -> int: ...
     def is_closed(self) -> bool: ...
-    async def close(self, *, timeout: float) -> None: ...  # noqa: ASYNC109 - asyncpg's own word
+    async def close(self, *, timeout: float) -> None: ...  # noqa: ASYNC109 - asyncpg's parameter
     def terminate(self) -> None: ...
 
 
 async def connect(url: str, **session: str) -> PostgresConnection:
-    """A connection with this store's settings and `session`'s.
-
-    Raises `DatabaseUnreachable` with one sentence.
-    """
+    """Open a connection with the settings of this store and of `session`; raises `DatabaseUnreachable`."""
     open_connection: Any = cast("Any", asyncpg).connect
     try:
         opened = await open_connection(
@@ -86,40 +83,40 @@ async def connect(url: str, **session: str) -> PostgresConnection:
 
 
 async def close(connection: PostgresConnection | None) -> None:
-    """Let a connection go, whatever state it is in."""
+    """Close a connection in any state."""
     if connection is not None and not connection.is_closed():
         with contextlib.suppress(*GONE):
             await connection.close(timeout=_CLOSE_SECONDS)
 
 
 def place(url: str) -> str:
-    """Where a URL points to, for people: without its user and password."""
+    """Return a URL without user and password, for messages."""
     try:
         parts = urlsplit(url)
         port = f":{parts.port}" if parts.port else ""
     except ValueError:
-        return "that SIXFOLD_DATABASE_URL names"
+        return "of SIXFOLD_DATABASE_URL"
     return f"{parts.scheme}://{parts.hostname or ''}{port}{parts.path}"
 
 
 def _reason(error: BaseException) -> str:
     if isinstance(error, TimeoutError) and not str(error):
-        return f"no answer within {_CONNECT_SECONDS} seconds"
-    told = error.strerror if isinstance(error, OSError) else str(error)
-    return " ".join((told or type(error).__name__).split())
+        return f"no response within {_CONNECT_SECONDS} seconds"
+    message = error.strerror if isinstance(error, OSError) else str(error)
+    return " ".join((message or type(error).__name__).split())
 
 
 async def version(connection: PostgresConnection) -> int:
-    """The schema version of a database; 0 when Sixfold has not been here."""
+    """Return the schema version of a database, 0 without a Sixfold schema."""
     if await connection.fetchval("SELECT to_regclass('schema_version')") is None:
         return 0
     return int(await connection.fetchval("SELECT number FROM schema_version"))
 
 
 async def migrate(connection: PostgresConnection, target: int | None = None) -> tuple[int, int]:
-    """Bring the schema to `target` (default: the newest), forward or back; gives (before, after).
+    """Upgrade or downgrade the schema to `target` (default: the newest); returns (before, after).
 
-    All or nothing. Of servers that start at once one migrates, and the others wait and find it done.
+    Runs in one transaction; servers that start at the same time wait for the one that migrates.
     Raises `SchemaMismatch`.
     """
     before = await version(connection)
@@ -136,7 +133,7 @@ async def migrate(connection: PostgresConnection, target: int | None = None) -> 
 
 
 async def apply(connection: PostgresConnection, target: int | None = None) -> tuple[int, int]:
-    """The same inside the caller's transaction."""
+    """Migrate as `migrate` does, inside the caller's transaction."""
     await connection.fetch("SELECT pg_advisory_xact_lock($1)", MIGRATING)
     before = after = await version(connection)
     await connection.execute("CREATE TABLE IF NOT EXISTS schema_version (number BIGINT NOT NULL)")

@@ -1,9 +1,8 @@
-"""PostgreSQL behind the Database port: groups of writes to one commit, one group at a time.
+"""PostgreSQL behind the Database port: transactions are committed in groups, one group at a time.
 
-Writes that arrive while a commit is under way share the next one; each has a savepoint, so one that fails
-leaves its neighbours alone. A group holds a lock on the whole database: it is alone as on SQLite, whichever
-server it runs on, so no transaction has to think of another. Reads have connections of their own and wait for
-nobody.
+Transactions that arrive during a commit share the next one. Each has a savepoint, so a failing one does not
+affect the others. A group holds an advisory lock of the whole database: writes of all servers are serialized
+as on SQLite. Reads use connections of their own and take no lock.
 """
 
 from __future__ import annotations
@@ -25,16 +24,16 @@ from sixfold.store import sql
 from sixfold.store.postgres import connection as link
 from sixfold.store.postgres.binding import PostgresBinder, PreparedStatement
 from sixfold.store.postgres.connection import GONE, PostgresConnection
-from sixfold.store.postgres.listener import NotificationListener, Told
+from sixfold.store.postgres.listener import NotificationListener, OnEvent
 from sixfold.store.postgres.pipelining import StatementBatcher
 from sixfold.store.postgres.readers import ReaderPool, ReadRunner
-from sixfold.store.postgres.transactions import Crowd, RunSeparately, StepResultRow, TransactionJob
+from sixfold.store.postgres.transactions import Members, RunSeparately, StepResultRow, TransactionJob
 
 T = TypeVar("T")
 
 _LOG = logging.getLogger("sixfold.store")
 _MAX_GROUP = 512
-_TRIES = 3  # of a statement that PostgreSQL gave up for another session's sake
+_TRIES = 3  # of a statement that fails by a deadlock or a serialization error
 _BEGIN = f"BEGIN; SELECT pg_advisory_xact_lock({link.WRITING}); SAVEPOINT request"
 _RELAXED = f"BEGIN; SET LOCAL synchronous_commit = off; {_BEGIN.removeprefix('BEGIN; ')}"
 _NEXT = "RELEASE SAVEPOINT request; SAVEPOINT request"
@@ -52,14 +51,14 @@ _BATCHED = frozenset(
         "prediction_succeed",
     }
 )
-_OURS = ("22", "42")  # classes of SQLSTATE: a wrong value, a wrong statement; the store is well
+_OURS = ("22", "42")  # SQLSTATE classes of invalid data and invalid statements, which are not store failures
 
 
 class PostgresDatabase:
-    """One PostgreSQL database, shared by any number of servers. Connects when it is first used.
+    """A PostgreSQL database shared by any number of servers; connects at its first use.
 
-    What cannot be done while the server is out of reach raises `StoreFailed`; at the first use that says why
-    (`DatabaseUnreachable`). For one event loop.
+    Raises `StoreFailed` while the database server cannot be reached, at the first use `DatabaseUnreachable`
+    with the reason. For one event loop.
     """
 
     dialect = "postgres"
@@ -69,7 +68,7 @@ class PostgresDatabase:
         self._clock = clock
         self._queries = sql.queries(self.dialect)
         self._bind = PostgresBinder()
-        self._folder = StatementBatcher()
+        self._batcher = StatementBatcher()
         self._opening = asyncio.Lock()
         self._writer: PostgresConnection | None = None
         self._readers = ReaderPool(url)
@@ -79,12 +78,15 @@ class PostgresDatabase:
         self._task: asyncio.Task[None] | None = None
         self._migrated = False
         self._closed = False
-        self._asked, self._ahead = -SECOND_US, 0  # when its clock was read, and how far it is ahead of ours
+        self._clock_read_at, self._ahead = (
+            -SECOND_US,
+            0,
+        )  # when its clock was read, and how far it is ahead of ours
 
     # -- the port --------------------------------------------------------------------------------
 
     async def write(self, transaction: Transaction[T], *, durable: bool = True) -> T:
-        """Hand `transaction` to the next group; returns after the commit that holds it."""
+        """Queue `transaction` for the next group; returns after its commit."""
         self._refuse_closed()
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._jobs.append(TransactionJob(transaction, durable, future))
@@ -105,18 +107,18 @@ class PostgresDatabase:
             async with self._readers.snapshot() as opened:
                 return await runner.run(opened.fetch, transaction)
         except (*GONE, link.DatabaseUnreachable) as error:
-            raise self._told(error) from error
+            raise self._error_for_caller(error) from error
 
-    async def join(self, boot: str, told: Told) -> None:
-        """Be one of the servers of this database, under the name `boot`, and hear what the others do.
+    async def join(self, boot: str, on_event: OnEvent) -> None:
+        """Register as a server of this database under the name `boot`, and subscribe to the others' events.
 
-        `told` is called with the state, the id and the engine of each prediction that another server moves.
+        `on_event` is called with state, id and engine of each prediction that another server changes.
         """
         await self._open_writer()
-        await self._listener.join(boot, told)
+        await self._listener.join(boot, on_event)
 
     async def close(self) -> None:
-        """Commit what was accepted, then let go of the connections."""
+        """Commit queued transactions, then close the connections."""
         if self._closed:
             return
         self._closed = True
@@ -127,11 +129,11 @@ class PostgresDatabase:
         await self._readers.close()
         await link.close(self._writer)
 
-    def _told(self, error: BaseException) -> BaseException:
-        """What callers are told. Where the database lies is for the log, and for whoever starts a server."""
+    def _error_for_caller(self, error: BaseException) -> BaseException:
+        """Return the error for callers, which names the database's address only at the first connection."""
         if isinstance(error, link.DatabaseUnreachable) and self._migrated:
             return _failed(error)
-        return _verdict(error)
+        return _translated(error)
 
     def _refuse_closed(self) -> None:
         if self._closed:
@@ -151,15 +153,17 @@ class PostgresDatabase:
     async def _commit_group(self, group: list[TransactionJob]) -> None:
         durable = any(job.durable for job in group)
         for job in group:
-            job.begin()
+            job.start()
         try:
             async with asyncio.timeout(link.PATIENCE_SECONDS):
                 await self._run_group(group, _BEGIN if durable else _RELAXED)
         except Exception as error:  # noqa: BLE001 - the outermost loop: it ends a group, not the writer
             self._drop_writer()
-            _LOG.warning("a group of writes failed", extra={"reason": str(error) or type(error).__name__})
+            _LOG.warning(
+                "a group of transactions failed", extra={"reason": str(error) or type(error).__name__}
+            )
             for job in group:
-                job.fail(job.error or self._told(error))
+                job.fail(job.error or self._error_for_caller(error))
 
     async def _run_group(self, group: list[TransactionJob], begin: str) -> None:
         connection = await self._begin(begin)
@@ -174,7 +178,7 @@ class PostgresDatabase:
                 await connection.execute(_NEXT)
             await self._run(connection, job)
         await connection.execute("COMMIT")
-        self._folder.kept()
+        self._batcher.committed()
 
     async def _begin(self, statement: str) -> PostgresConnection:
         connection = await self._open_writer()
@@ -183,64 +187,64 @@ class PostgresDatabase:
         except GONE:
             if not connection.is_closed():
                 raise
-            self._drop_writer()  # the server was restarted since the last group: nothing has been lost
+            self._drop_writer()  # the database server was restarted since the last group
             connection = await self._open_writer()
             await connection.execute(statement)
         return connection
 
     async def _run_together(self, connection: PostgresConnection, jobs: list[TransactionJob]) -> bool:
-        """Take each job a step at a time, all in one statement; False when that came to nothing."""
-        asking = jobs
+        """Run the jobs in lockstep; returns False if they have to be run one by one."""
+        active = jobs
         try:
-            while asking:
-                for prepared, crowd in (await self._crowds(connection, asking)).items():
-                    given = [arguments for _, arguments in crowd]
-                    told = await self._folder.run(connection, prepared, given)
-                    for (job, arguments), rows in zip(crowd, told, strict=True):
-                        job.tell(StepResultRow(prepared.text, arguments, rows))
-                        job.refuse_half()
-                for job in asking:
+            while active:
+                for prepared, members in (await self._groups(connection, active)).items():
+                    given = [arguments for _, arguments in members]
+                    results = await self._batcher.run(connection, prepared, given)
+                    for (job, arguments), rows in zip(members, results, strict=True):
+                        job.receive(StepResultRow(prepared.text, arguments, rows))
+                        job.require_unwritten()
+                for job in active:
                     if job.query is not None and job.query.each is not None:
                         await self._run_each(connection, job, job.query)
-                        job.refuse_half()
-                asking = [job for job in asking if job.query is not None]
+                        job.require_unwritten()
+                active = [job for job in active if job.query is not None]
         except (RunSeparately, asyncpg.PostgresError):
             if connection.is_closed():
                 raise
-            await self._undo(connection)
+            await self._rollback(connection)
             return False
         return True
 
-    async def _crowds(
+    async def _groups(
         self, connection: PostgresConnection, jobs: list[TransactionJob]
-    ) -> dict[PreparedStatement, Crowd]:
+    ) -> dict[PreparedStatement, Members]:
         """Group the jobs by their next statement, in their order, without those that change several rows."""
-        crowds: dict[PreparedStatement, Crowd] = {}
+        groups: dict[PreparedStatement, Members] = {}
         for job in jobs:
             query = job.query
             if query is not None and query.each is None:
                 try:
                     prepared, arguments = await self._prepared(connection, job, query.name, query.params)
-                except KeyError as error:  # no such query, or one without all of its values
+                except KeyError as error:  # unknown query or missing parameter
                     job.fail(error)
-                    job.refuse_half()
+                    job.require_unwritten()
                 else:
-                    crowds.setdefault(prepared, []).append((job, arguments))
-        return crowds
+                    groups.setdefault(prepared, []).append((job, arguments))
+        return groups
 
     async def _run(self, connection: PostgresConnection, job: TransactionJob) -> None:
         if job.error is not None:
             return
-        await _again(connection, job)
+        await _repeat(connection, job)
         while job.query is not None:
             try:
                 await self._answer(connection, job, job.query)
             except Exception as error:
-                if connection.is_closed():  # the whole group went down with it
+                if connection.is_closed():  # the whole group was rolled back
                     raise
-                job.fail(_verdict(error))
+                job.fail(_translated(error))
         if job.error is not None:
-            await self._undo(connection)
+            await self._rollback(connection)
 
     async def _answer(self, connection: PostgresConnection, job: TransactionJob, query: Query) -> None:
         for _ in range(_TRIES):
@@ -250,15 +254,15 @@ class PostgresDatabase:
                 else:
                     prepared, arguments = await self._prepared(connection, job, query.name, query.params)
                     rows = await connection.fetch(prepared.text, *arguments)
-                    job.tell(StepResultRow(prepared.text, arguments, rows))
+                    job.receive(StepResultRow(prepared.text, arguments, rows))
             except asyncpg.IntegrityConstraintViolationError as error:
-                conflict = TransactionConflict(_broken(error))
-                await self._back(connection, job)
+                conflict = TransactionConflict(_constraint(error))
+                await self._restart(connection, job)
                 if job.query is not None:
-                    job.ask(partial(job.transaction.throw, conflict))
+                    job.advance(partial(job.transaction.throw, conflict))
                 return
             except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, link.Migrated):
-                await self._back(connection, job)
+                await self._restart(connection, job)
             else:
                 return
         raise errors.StoreFailed("The database is too busy right now; nothing was changed")
@@ -273,19 +277,19 @@ class PostgresDatabase:
             StepResultRow(prepared.text, arguments, rows)
             for prepared, given in groups.items()
             for arguments, rows in zip(
-                given, await self._folder.run(connection, prepared, given), strict=True
+                given, await self._batcher.run(connection, prepared, given), strict=True
             )
         ]
-        job.count(steps)
+        job.receive_count(steps)
 
-    async def _back(self, connection: PostgresConnection, job: TransactionJob) -> None:
-        """Bring a request to where it stood before the statement that failed."""
-        await self._undo(connection)
-        await _again(connection, job)
+    async def _restart(self, connection: PostgresConnection, job: TransactionJob) -> None:
+        """Roll back to the savepoint and repeat the job's statements before the one that failed."""
+        await self._rollback(connection)
+        await _repeat(connection, job)
 
-    async def _undo(self, connection: PostgresConnection) -> None:
-        """Back to the savepoint, behind which folded statements may have been made."""
-        self._folder.undone()
+    async def _rollback(self, connection: PostgresConnection) -> None:
+        """Roll back to the savepoint; batch functions created since then are gone."""
+        self._batcher.rolled_back()
         await connection.execute(_UNDO)
 
     async def _prepared(
@@ -300,14 +304,14 @@ class PostgresDatabase:
         return prepared, prepared.arguments(params)
 
     async def _now(self, connection: PostgresConnection) -> int:
-        """The database's clock, asked once a second and carried on by the monotonic one."""
+        """Return the database's time in epoch µs, read once a second and advanced by the monotonic clock."""
         if self._clock is not None:
             return self._clock()
         here = _monotonic_us()
-        if here - self._asked > SECOND_US:
+        if here - self._clock_read_at > SECOND_US:
             clock = int(await connection.fetchval(f"SELECT {link.CLOCK}"))
             # Read after the reply, so that no moment lies ahead of the clock that readers compare with.
-            here = self._asked = _monotonic_us()
+            here = self._clock_read_at = _monotonic_us()
             self._ahead = clock - here
         return self._ahead + here
 
@@ -328,11 +332,11 @@ class PostgresDatabase:
         if self._writer is not None:
             self._writer.terminate()
         self._writer = None
-        self._asked = -SECOND_US
-        self._folder.forget()
+        self._clock_read_at = -SECOND_US
+        self._batcher.reset()
 
     def _is_own(self, pid: int) -> bool:
-        """Whether a session of the database server is this one's writer."""
+        """Return whether a session of the database server is this object's writer."""
         return (
             self._writer is not None and not self._writer.is_closed() and self._writer.get_server_pid() == pid
         )
@@ -353,10 +357,10 @@ def _batchable(group: list[TransactionJob]) -> list[TransactionJob]:
     return selected
 
 
-async def _again(connection: PostgresConnection, job: TransactionJob) -> None:
-    """Run once more what was undone; a request was told what it is told now, or nothing holds.
+async def _repeat(connection: PostgresConnection, job: TransactionJob) -> None:
+    """Repeat the statements of a job that was rolled back; fails it if their rows have changed.
 
-    Columns behind those that both have do not count: a number of what was folded, or what a migration added.
+    Only columns that both results have are compared: a batch adds a number, and a migration may add columns.
     """
     for step in job.seen:
         rows = [tuple(row) for row in await connection.fetch(step.text, *step.arguments)]
@@ -366,13 +370,13 @@ async def _again(connection: PostgresConnection, job: TransactionJob) -> None:
             return
 
 
-def _broken(error: asyncpg.PostgresError) -> str:
+def _constraint(error: asyncpg.PostgresError) -> str:
     name: Any = getattr(error, "constraint_name", None)
     return str(name or error)
 
 
-def _verdict(error: BaseException) -> BaseException:
-    """What a caller is told: `StoreFailed` unless the fault is in what was asked."""
+def _translated(error: BaseException) -> BaseException:
+    """Return the error for a caller: `StoreFailed` unless statement or data are invalid."""
     state: Any = getattr(error, "sqlstate", None)
     if not isinstance(error, GONE) or isinstance(error, asyncpg.DataError | errors.StoreFailed):
         return error

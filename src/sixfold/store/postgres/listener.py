@@ -1,7 +1,7 @@
-"""A server among others on one PostgreSQL: it is known to live, and hears what the others do.
+"""Membership of a server in a cluster on PostgreSQL, and notifications of the other servers.
 
-Every step of a prediction is told by a trigger, in the transaction that takes it (see the migrations). Who
-misses a notification while the connection is lost finds out by polling: the database is the truth.
+A trigger notifies all servers of each step of a prediction, in its transaction (see the migrations).
+Notifications missed while the connection is lost are made up for by polling.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ _LOG = logging.getLogger("sixfold.store")
 _CHANNEL = "sixfold"
 _FIRST_PAUSE, _LAST_PAUSE = 0.1, 2.0
 
-Told = Callable[[str, str, str], None]
+OnEvent = Callable[[str, str, str], None]
 
 
 class NotificationListener:
-    """One connection that listens, and holds the lock which says that this server lives."""
+    """A connection that listens, and holds the lock by which others know that this server is alive."""
 
     def __init__(self, url: str, is_own: Callable[[int], bool]) -> None:
         self._url = url
@@ -31,44 +31,44 @@ class NotificationListener:
         self._task: asyncio.Task[None] | None = None
         self._lost = asyncio.Event()
 
-    async def join(self, boot: str, told: Told) -> None:
-        """Begin; from here on the connection is made anew whenever it is lost."""
-        await self._connect(boot, told)
-        self._task = asyncio.create_task(self._stay(boot, told), name="postgres-listener")
+    async def join(self, boot: str, on_event: OnEvent) -> None:
+        """Connect, and reconnect whenever the connection is lost."""
+        await self._connect(boot, on_event)
+        self._task = asyncio.create_task(self._reconnect(boot, on_event), name="postgres-listener")
 
     async def close(self) -> None:
-        """Leave."""
+        """Stop listening and close the connection."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         await link.close(self._connection)
 
-    async def _connect(self, boot: str, told: Told) -> None:
+    async def _connect(self, boot: str, on_event: OnEvent) -> None:
         connection = await link.connect(self._url)
         self._lost.clear()
         connection.add_termination_listener(lambda *_: self._lost.set())
 
-        def heard(_connection: object, pid: int, _channel: str, payload: str) -> None:
+        def notified(_connection: object, pid: int, _channel: str, payload: str) -> None:
             words = payload.split(" ", 2)
             if len(words) == 3 and not self._is_own(pid):
-                told(*words)
+                on_event(*words)
 
         try:
-            await connection.add_listener(_CHANNEL, heard)
+            await connection.add_listener(_CHANNEL, notified)
             await connection.fetch("SELECT server_arrives($1)", boot)
         except BaseException:
             connection.terminate()
             raise
         self._connection = connection
 
-    async def _stay(self, boot: str, told: Told) -> None:
+    async def _reconnect(self, boot: str, on_event: OnEvent) -> None:
         pause = _FIRST_PAUSE
         while True:
             await self._lost.wait()
             try:
-                await self._connect(boot, told)
+                await self._connect(boot, on_event)
                 pause = _FIRST_PAUSE
             except (errors.StoreFailed, *GONE) as error:
-                _LOG.warning("the other servers are out of hearing", extra={"reason": str(error)})
+                _LOG.warning("the listener lost its database connection", extra={"reason": str(error)})
                 await asyncio.sleep(pause)
                 pause = min(_LAST_PAUSE, pause * 2)

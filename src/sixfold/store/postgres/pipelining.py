@@ -1,9 +1,9 @@
-"""Many runs of one statement in one round trip, in their order, each with its own rows.
+"""Execution of one statement for many transactions in one round trip.
 
-A round trip costs several times what a small statement does. So a statement that many transactions ask for at
-the same moment becomes a function of the session, which loops over arrays of arguments on the server.
-Each turn sees what those before it did: a balance that suffices for some is spent in order, and a poor
-request refuses nobody but itself.
+A round trip costs several times as much as a small statement. A statement that many transactions run at the
+same time becomes a temporary function, which loops over arrays of arguments in the database server. Each
+iteration sees the changes of those before it: a balance that covers some of the requests is spent in their
+order.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ _ROWS = "RETURN QUERY WITH done AS ({statement}) SELECT done.*, fold_turn::bigin
 
 
 class StatementBatcher:
-    """The folded statements of one session."""
+    """Batch functions of one session, by statement."""
 
     def __init__(self) -> None:
         self._calls: dict[str, str] = {}
-        self._fresh: list[str] = []  # texts whose functions no commit has kept yet
+        self._fresh: list[str] = []  # statements whose functions are not committed yet
         self._made = 0
 
-    def forget(self) -> None:
-        """The session is another one."""
+    def reset(self) -> None:
+        """Forget all functions, for a new session."""
         self._calls.clear()
         self._fresh.clear()
 
-    def kept(self) -> None:
-        """What was made is committed."""
+    def committed(self) -> None:
+        """Note that functions created in this transaction are permanent for the session."""
         self._fresh.clear()
 
-    def undone(self) -> None:
-        """What was made since the last commit may be gone: make it anew."""
+    def rolled_back(self) -> None:
+        """Forget the functions created since the last commit."""
         for text in self._fresh:
             self._calls.pop(text, None)
         self._fresh.clear()
@@ -50,7 +50,7 @@ class StatementBatcher:
     async def run(
         self, connection: PostgresConnection, prepared: PreparedStatement, arguments: Sequence[Sequence[Any]]
     ) -> list[list[Row]]:
-        """The rows of each turn. A row has the number of its turn behind its own columns."""
+        """Return the rows of each set of arguments; the number of the set follows a row's columns."""
         if len(arguments) == 1 or not prepared.names:
             return [await connection.fetch(prepared.text, *given) for given in arguments]
         call = self._calls.get(prepared.text) or await self._make(connection, prepared)

@@ -1,4 +1,4 @@
-"""Transactions on their way through a group: what each asks next, what it was told, and how it ended."""
+"""State of transactions in a group: next query, executed statements, result."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sixfold.core.database import Query, Row, Transaction
 
 @dataclass(frozen=True, slots=True)
 class StepResultRow:
-    """A statement that a transaction has run, and what it was told."""
+    """A statement that a transaction has executed, with its rows."""
 
     text: str
     arguments: Sequence[Any]
@@ -21,15 +21,15 @@ class StepResultRow:
 
     @property
     def wrote(self) -> bool:
-        """Whether it may have changed anything: it does, unless it tells of its rows and there were none."""
+        """Whether it may have written: all but SELECT and statements whose RETURNING gave no row."""
         return not self.text.startswith("SELECT") and (bool(self.rows) or "RETURNING" not in self.text)
 
 
 @dataclass(slots=True, eq=False)
 class TransactionJob:
-    """A transaction on its way: `query` is what it asks next, None once it has ended.
+    """A running transaction; `query` is its next one, None after its end.
 
-    `moment` (epoch µs) is its `now`, from when it first asks for it.
+    `moment` is its `now` in epoch µs, set at first use.
     """
 
     transaction: Transaction[Any]
@@ -41,42 +41,43 @@ class TransactionJob:
     value: Any = None
     error: BaseException | None = None
 
-    def ask(self, step: Callable[[], Query]) -> None:
-        """Let it come to its next question, or to its end."""
+    def advance(self, step: Callable[[], Query]) -> None:
+        """Run the transaction to its next query or to its end."""
         try:
             self.query = step()
         except StopIteration as end:
             self.query, self.value = None, end.value
-        except Exception as error:  # noqa: BLE001 - whatever a transaction raises is its caller's answer
+        except Exception as error:  # noqa: BLE001 - raised again for the caller of `write`
             self.fail(error)
 
-    def begin(self) -> None:
-        """The first question."""
-        self.ask(partial(next, self.transaction))
+    def start(self) -> None:
+        """Run the transaction to its first query."""
+        self.advance(partial(next, self.transaction))
 
-    def tell(self, seen: StepResultRow) -> None:
-        """An answer."""
+    def receive(self, seen: StepResultRow) -> None:
+        """Send the rows of a statement to the transaction."""
         self.seen.append(seen)
-        self.ask(partial(self.transaction.send, seen.rows))
+        self.advance(partial(self.transaction.send, seen.rows))
 
-    def count(self, seen: Sequence[StepResultRow]) -> None:
-        """The answer to a query with `each`."""
+    def receive_count(self, seen: Sequence[StepResultRow]) -> None:
+        """Send the number of changed rows of a query with `each`."""
         self.seen += seen
         changed = sum(len(step.rows) for step in seen)
-        self.ask(partial(self.transaction.send, [{"changed": changed}]))
+        self.advance(partial(self.transaction.send, [{"changed": changed}]))
 
-    def refuse_half(self) -> None:
-        """Raise `RunSeparately` where it failed after it had written."""
+    def require_unwritten(self) -> None:
+        """Raise `RunSeparately` if the transaction failed after it had written."""
         if self.error is not None and any(step.wrote for step in self.seen):
             raise RunSeparately
 
     def fail(self, error: BaseException) -> None:
-        """The end, without a value."""
+        """End the transaction with an error."""
         self.query, self.error = None, error
 
 
-Crowd = list[tuple[TransactionJob, list[Any]]]  # who asks for the same, and with which arguments
+# Jobs with the same next statement, and their arguments.
+Members = list[tuple[TransactionJob, list[Any]]]
 
 
 class RunSeparately(Exception):
-    """Transactions that ran together must be run one by one: one of them failed after it had written."""
+    """One of the batched transactions failed after it had written; they must be run one by one."""

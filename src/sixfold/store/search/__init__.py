@@ -1,1 +1,1 @@
-"""An account's pages in memory, for search: postings, order, links and vectors behind core's port."""
+"""In-memory search index of an account's pages: postings, order, links and vectors."""

@@ -1,4 +1,4 @@
-"""Growing columns of numbers, and packed lists of who has a word: the ground of the page index."""
+"""Growing numeric columns and packed posting lists, on which the page index is built."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ Floats: TypeAlias = NDArray[np.float32]
 Places: TypeAlias = NDArray[np.int64]
 Flags: TypeAlias = NDArray[np.bool_]
 
-MOST_PLACES = 1 << 24  # what three of a posting's four bytes can tell apart
-NOBODY = -1  # in a column of places, where there is none
-_MOST_TIMES = 255  # the fourth counts
+MOST_PLACES = 1 << 24  # a posting has three bytes for the place
+NOBODY = -1  # value of an empty entry in a column of places
+_MOST_TIMES = 255  # and one for the count
 
 
 class PackedColumn:
-    """An array that grows as it is written; `values` is a view of what there is, good until it grows."""
+    """An array that grows on writes; `values` is a view that is valid until the next growth."""
 
     def __init__(self, kind: Any) -> None:
         self._buffer: NDArray[Any] = np.zeros(64, kind)
         self._length = 0
 
     def __setitem__(self, place: int, value: float) -> None:
-        """Write one number; those between it and what there was are 0."""
+        """Set one number; skipped entries become 0."""
         if place >= self._length:
             self._length = place + 1
             if place >= len(self._buffer):
@@ -44,19 +44,19 @@ class PackedColumn:
 
     @property
     def values(self) -> NDArray[Any]:
-        """All numbers so far."""
+        """View of all numbers."""
         return self._buffer[: self._length]
 
 
 class FreeList:
-    """Places from 0 on, of which those that were given back are taken first."""
+    """Allocator of places from 0 on, which reuses released ones first."""
 
     def __init__(self) -> None:
         self._free: list[int] = []
         self._next = 0
 
     def take(self) -> int:
-        """A place that nobody has; raises `OverflowError` where a posting could not tell it from others."""
+        """Allocate a place; raises `OverflowError` above `MOST_PLACES`."""
         if self._free:
             return self._free.pop()
         if self._next == MOST_PLACES:
@@ -65,24 +65,24 @@ class FreeList:
         return self._next - 1
 
     def give_back(self, place: int) -> None:
-        """Nobody has it any more."""
+        """Release a place."""
         self._free.append(place)
 
 
 class SharedBuffer:
-    """The places of a room that each page has: as many as it asked for last."""
+    """Allocation of rows of a shared array to pages."""
 
     def __init__(self) -> None:
         self._room = FreeList()
         self._of: dict[int, list[int]] = {}
-        self.count = 0  # of places that some page has
+        self.count = 0  # allocated rows
 
     def of(self, page: int) -> Sequence[int]:
-        """What a page has."""
+        """Return the rows of a page."""
         return self._of.get(page, ())
 
     def fit(self, page: int, count: int) -> tuple[Sequence[int], Sequence[int]]:
-        """The places that a page has from now on, and those that it had too many."""
+        """Change the number of rows of a page; returns its rows and the released ones."""
         mine = self._of.pop(page, [])
         self.count += count - len(mine)
         spare = mine[count:]
@@ -97,19 +97,19 @@ class SharedBuffer:
 if TYPE_CHECKING:
     _Numbers = array[int]
 else:
-    _Numbers = array  # which takes no type at run time
+    _Numbers = array  # not generic at run time
 
 
 class _List(_Numbers):
-    """A word's places in ascending order, each with how often it stands there in its last eight bits."""
+    """Places of a word in ascending order, each with its count in the last eight bits."""
 
     __slots__ = ("number", "word")
     number: int
-    word: str  # "" where no place has it any more
+    word: str  # "" if no place has it
 
 
 class Postings:
-    """For each word the places that have it and how often, four bytes each; for each place its words so, too.
+    """Inverted index: for each word its places and counts, four bytes each, and for each place its words.
 
     A place that is written anew changes the lists of those words alone that are others now: nothing of the
     past is left in them, and an edit costs what it changes.
@@ -119,12 +119,12 @@ class Postings:
         self._lists: dict[str, _List] = {}
         self._numbered: list[_List] = []
         self._numbers = FreeList()
-        self._of: list[bytes] = []  # by place: number and times of each word
+        self._of: list[bytes] = []  # by place: number and count of each word
         self._renamed: set[int] = set()
-        self._count = 0  # of postings
+        self._count = 0  # number of postings
 
     def put(self, place: int, words: Mapping[str, int]) -> None:
-        """Let a place have these counted words, and no others."""
+        """Replace the words of a place by these counted ones."""
         self._count += len(words)
         if place == len(self._of):
             self._of.append(self._append(place << 8, words))
@@ -134,7 +134,7 @@ class Postings:
             self._of[place] = self._rewrite(place << 8, old, words)
 
     def get(self, word: str) -> tuple[Places, Floats] | None:
-        """The places that have a word, and how often each; None for an unknown word."""
+        """Return the places of a word and its counts there, or None for an unknown word."""
         found = self._lists.get(word)
         if found is None:
             return None
@@ -142,38 +142,37 @@ class Postings:
         return (packed >> 8).astype(np.int64), (packed & 255).astype(np.float32)
 
     def places(self, word: str) -> Places:
-        """The places that have a word, none for an unknown one."""
+        """Return the places of a word."""
         found = self._lists.get(word)
         return np.zeros(0, np.int64) if found is None else (_copied(found) >> 8).astype(np.int64)
 
     def among(self, places: Places, word: str) -> Flags:
-        """Which of some places have a word."""
+        """Return which of some places have a word, as flags."""
         having = self.places(word)
         if not len(having):
             return np.zeros(len(places), np.bool_)
         return having.take(np.searchsorted(having, places), mode="clip") == places
 
     def word(self, number: int) -> str:
-        """The word of a number; "" where no place has it any more."""
+        """Return the word of a number, "" if no place has it."""
         return self._numbered[number].word
 
     def words_from(self, first: int) -> Sequence[str]:
-        """The words by their numbers, without the `first` ones."""
+        """Return the words in the order of their numbers, from number `first` on."""
         return [found.word for found in self._numbered[first:]]
 
     def renamed(self) -> Sequence[tuple[int, str]]:
-        """The numbers that were given to other words since this was asked last, and their words."""
+        """Return the numbers that were reused since the last call, with their new words."""
         found = [(number, self._numbered[number].word) for number in self._renamed]
         self._renamed.clear()
         return found
 
     @property
     def size(self) -> int:
-        """About how many bytes."""
+        """Estimated bytes of memory."""
         return self._count * 9 + len(self._numbered) * 290 + len(self._of) * 48
 
     def _append(self, base: int, words: Mapping[str, int]) -> bytes:
-        """A place behind all others has these words; gives their numbers and times."""
         packed: list[int] = []
         lists = self._lists
         for word, times in words.items():
@@ -186,7 +185,6 @@ class Postings:
         return array("I", packed).tobytes()
 
     def _rewrite(self, base: int, old: Mapping[int, int], words: Mapping[str, int]) -> bytes:
-        """A place that had `old` numbers has these words now; gives their numbers and times."""
         known = [(self._lists.get(word) or self._new(word), times) for word, times in words.items()]
         new = {found.number: min(times, _MOST_TIMES) for found, times in known}
         for number, times in new.items() - old.items():
@@ -201,7 +199,6 @@ class Postings:
         return array("I", [number << 8 | times for number, times in new.items()]).tobytes()
 
     def _new(self, word: str) -> _List:
-        """An empty list for a word."""
         number = self._numbers.take()
         if number == len(self._numbered):
             self._numbered.append(cast("_List", _List("I")))
@@ -221,5 +218,5 @@ class Postings:
 
 
 def _copied(found: _List) -> NDArray[np.uint32]:
-    """A list as it is now: it may grow while it is read."""
+    """Copy a list, which may grow while it is read."""
     return np.frombuffer(found.tobytes(), np.uint32)

@@ -20,10 +20,10 @@ _NUMBERED = re.compile(r"(\D*)(\d{1,8}(?:[-_.]\d{1,8})*)")
 
 
 class FolderOrder:
-    """The neighbours of every page, kept as pages come and go."""
+    """Neighbors of every page in its folder, updated as pages are added and removed."""
 
     def __init__(self, of: Sequence[str], created: PackedColumn) -> None:
-        """`of` and `created` tell each place's slug and time, from before it is added until it is removed."""
+        """`of` and `created` return slug and time of a place, from before it is added until it is removed."""
         self.before = PackedColumn(np.int64)
         self.after = PackedColumn(np.int64)
         self._slugs = of
@@ -31,7 +31,7 @@ class FolderOrder:
         self._series: dict[str, list[int]] = {}
 
     def add(self, place: int) -> None:
-        """Put a page into its row."""
+        """Insert a page into the order of its folder."""
         row = self._series.setdefault(slugs.parent(self._slugs[place]), [])
         at = len(row)
         if row and self._key(row[-1]) > self._key(place):
@@ -41,7 +41,7 @@ class FolderOrder:
         self._join(place, row[at + 1] if at + 1 < len(row) else NOBODY)
 
     def remove(self, place: int) -> None:
-        """Take a page out of its row."""
+        """Remove a page from the order of its folder."""
         folder = slugs.parent(self._slugs[place])
         row = self._series[folder]
         del row[bisect_left(row, self._key(place), key=self._key)]
@@ -63,7 +63,7 @@ class FolderOrder:
 
 
 def folder(slug: str) -> str:
-    """The document that a page is part of: its folder, in `log/2026-05-08` with `2026-05`; "" at the top."""
+    """Return the folder that a page is part of, for `log/2026-05-08` with the month; "" at the top level."""
     head, _, name = slug.rpartition("/")
     numbered = _NUMBERED.fullmatch(name)
     if numbered is None:

@@ -21,7 +21,7 @@ from sixfold.store.search.spelling import Spellings
 DIMENSIONS = 384
 MOST_MICROS = 2**62
 Label = Literal["name", "folder", "tag", "collection"]
-_PAGE_BYTES = 920  # what the Python side of one page takes, measured
+_PAGE_BYTES = 920  # measured size of the Python objects of one page
 
 
 class IndexedPages:
@@ -33,19 +33,19 @@ class IndexedPages:
     def __init__(self) -> None:
         self.words = Postings()
         self.spellings = Spellings(self.words)
-        self.labels = Postings()  # what a page is found by beside its words
+        self.labels = Postings()  # tags, types and other properties for filters
         self.types: dict[str, int] = {}
         self.alive = PackedColumn(np.bool_)
         self.length = PackedColumn(np.float32)
         self.created = PackedColumn(np.int64)
         self.updated = PackedColumn(np.int64)
-        self.dated_from = PackedColumn(np.int64)  # what its slug tells of its time;
-        self.dated_to = PackedColumn(np.int64)  # 0 where that is nothing
+        self.dated_from = PackedColumn(np.int64)  # first moment of the date in the slug;
+        self.dated_to = PackedColumn(np.int64)  # 0 without a date
         self.type = PackedColumn(np.int32)
         self.folder = PackedColumn(np.int64)
         self.part = PackedColumn(np.bool_)
         self.states = PackedColumn(np.bool_)
-        self.several = PackedColumn(np.bool_)  # passages; a page of one has none
+        self.several = PackedColumn(np.bool_)  # whether a page has several passages
         self.passage_words = Postings()
         self.passage_page = PackedColumn(np.int64)
         self.passage_length = PackedColumn(np.float32)
@@ -63,13 +63,13 @@ class IndexedPages:
         self._targets: dict[str, tuple[str, ...]] = {}
         self._sources: dict[str, set[str]] = {}
         self._places = FreeList()
-        self._numbers = FreeList()  # of folders
+        self._numbers = FreeList()  # numbers of folders
         self._folder("")
 
     # -- writing ---------------------------------------------------------------------------------
 
     def put(self, page_id: str, entry: IndexEntry) -> None:
-        """A page as it now stands, in place of what was there of it."""
+        """Add or replace a page."""
         place = self._place.get(page_id)
         if place is None:
             place = self._settle(page_id)
@@ -88,11 +88,11 @@ class IndexedPages:
         self.link(page_id, ())
 
     def place(self, page_id: str) -> int | None:
-        """Where a page is; None for one that is not there."""
+        """Return the place of a page, or None."""
         return self._place.get(page_id)
 
     def remove(self, page_id: str) -> None:
-        """Forget a page; one that is not there is no error."""
+        """Remove a page, if it exists."""
         place = self._place.pop(page_id, None)
         if place is None:
             return
@@ -108,7 +108,7 @@ class IndexedPages:
         self._places.give_back(place)
 
     def link(self, page_id: str, targets: Collection[str]) -> None:
-        """The pages to which a page leads, in place of those that were there."""
+        """Replace the outgoing links of a page."""
         for target in self._targets.pop(page_id, ()):
             self._sources.get(target, set()).discard(page_id)
         if targets:
@@ -117,11 +117,11 @@ class IndexedPages:
                 self._sources.setdefault(target, set()).add(page_id)
 
     def linked_from(self, page_id: str, source: str) -> None:
-        """One more page that leads to a page."""
+        """Add an incoming link of a page."""
         self.link(source, {*self._targets.get(source, ()), page_id})
 
     def embed(self, page_id: str, vectors: bytes) -> None:
-        """The vectors of a page's passages, 16-bit floats one after the other; none for an unknown page."""
+        """Set the vectors of a page's passages (concatenated 16-bit floats), if the page exists."""
         place = self._place.get(page_id)
         if place is None:
             return
@@ -134,7 +134,6 @@ class IndexedPages:
         self.matrix[rows] = vectors_of
 
     def _settle(self, page_id: str) -> int:
-        """A place for a page that comes."""
         place = self._place[page_id] = self._places.take()
         if place == len(self.page_ids):
             self.page_ids.append("")
@@ -146,7 +145,6 @@ class IndexedPages:
         return place
 
     def _enter(self, place: int, entry: IndexEntry) -> None:
-        """A page comes into its folder and its row."""
         self.slugs[place] = entry.slug
         self.created[place] = entry.created_at
         first, last = time_expressions.named(dates.of_slug(entry.slug)) or (MOST_MICROS, 0)
@@ -156,7 +154,6 @@ class IndexedPages:
         self.order.add(place)
 
     def _leave(self, place: int) -> None:
-        """It goes from there; a page that has just come was nowhere."""
         slug = self.slugs[place]
         if not slug:
             return
@@ -171,7 +168,6 @@ class IndexedPages:
         self.slugs[place] = ""
 
     def _folder(self, name: str) -> int:
-        """The number of a folder; a new one has nothing yet."""
         number = self._folders.get(name)
         if number is None:
             number = self._folders[name] = self._numbers.take()
@@ -180,7 +176,6 @@ class IndexedPages:
         return number
 
     def _measure(self, place: int, words: int) -> None:
-        """A page has so many words now, and its folder so many more."""
         self.folder_words[self.folder[place]] += words - self.length[place]
         self.length[place] = words
 
@@ -198,7 +193,6 @@ class IndexedPages:
         self.passage_length[passage] = sum(words.values())
 
     def _rows_of(self, place: int, count: int) -> Sequence[int]:
-        """So many rows of the matrix for the vectors of a page."""
         mine, spare = self._rows.fit(place, count)
         for row in spare:
             self.row_page[row] = NOBODY
@@ -209,22 +203,22 @@ class IndexedPages:
     # -- reading ---------------------------------------------------------------------------------
 
     def labelled(self, kind: Label, name: str) -> Places:
-        """The places that bear a label."""
+        """Return the places that have a label."""
         return self.labels.places(f"{kind} {name}")
 
     def having(self, kind: Label, names: Iterable[str]) -> Flags:
-        """Which places bear any of the labels."""
+        """Return which places have any of the labels, as flags."""
         flags = np.zeros(len(self.alive), np.bool_)
         for name in names:
             flags[self.labelled(kind, name)] = True
         return flags
 
     def passages(self, place: int) -> Sequence[int]:
-        """The passages of a page in their order; none of a page that is one passage."""
+        """Return the passages of a page in order; empty for a page of one passage."""
         return self._passages.of(place)
 
     def neighbours(self, place: int) -> Sequence[int]:
-        """The places to which a place leads, and those that lead to it."""
+        """Return the places linked from or to a place."""
         page_id = self.page_ids[place]
         targets, sources = self._targets.get(page_id), self._sources.get(page_id)
         if not targets and not sources:
@@ -233,23 +227,22 @@ class IndexedPages:
         return [self._place[other] for other in ids if other in self._place]
 
     def __len__(self) -> int:
-        """How many pages there are."""
+        """Number of pages."""
         return len(self._place)
 
     @property
     def vectors(self) -> int:
-        """How many passages have a vector."""
+        """Number of passages with a vector."""
         return self._rows.count
 
     @property
     def size(self) -> int:
-        """About how many bytes of memory it takes."""
+        """Estimated bytes of memory."""
         words = self.words.size + self.spellings.size + self.labels.size + self.passage_words.size
         return words + len(self.alive) * _PAGE_BYTES + self.matrix.nbytes
 
 
 def _labels(entry: IndexEntry) -> Mapping[str, int]:
-    """What a page is found by beside its words, each once."""
     of: Mapping[Label, Iterable[str]] = {
         "name": entry.names,
         "folder": entry.path,

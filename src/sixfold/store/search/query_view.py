@@ -1,4 +1,4 @@
-"""One caller's sight of a page index, and the sums that ranking asks for."""
+"""View of a page index for one caller, with the numeric operations that ranking needs."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from sixfold.store.search.page_store import IndexedPages
 
 T = TypeVar("T")
 _EVERYTHING = SearchFilter()
-_LENDS = 0.4  # of the best page's number: who has less lends nothing
-_MOST_HELD = 1 << 20  # postings of words asked for lately, 12 bytes each
-_BLOCK = 128  # places of which the best one stands for all, when the best of all are sought
-_SCATTERED = 0.25  # of the pages: so many neighbours elsewhere are all read one by one
+_LENDS = 0.4  # pages below this share of the best score pass nothing to their neighbors
+_MOST_HELD = 1 << 20  # cached postings, 12 bytes each
+_BLOCK = 128  # places per block when the best scores are selected
+_SCATTERED = 0.25  # share of pages with distant neighbors from which all are looked up
 Hits = tuple[Places, Floats]
 
 
 class PageView:
-    """`signals.View` on numpy; good until the index changes. A vector is an array."""
+    """The search port's `IndexView` on numpy, valid until the index changes; a vector is an array."""
 
     def __init__(self, index: IndexedPages, visible: Flags, *, whole: bool) -> None:
-        """`visible` are the pages that the caller sees; `whole` where these are all that there are."""
+        """`visible` flags the pages that the caller may see; `whole` if these are all pages."""
         self._of = index
         self._visible = visible
         self._pages = int(np.count_nonzero(visible))
@@ -39,19 +39,19 @@ class PageView:
         self._zero.flags.writeable = False
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
-        """What `make` gives, remembered under `key` until the pages change."""
+        """Return the result of `make`, cached under `key` until the pages change."""
         if key not in self._made:
             self._made[key] = make()
         return self._made[key]
 
     def nothing(self) -> Floats:
-        """0 for each page: always the same vector, which a signal gives that has nothing to say."""
+        """Return a vector of zeros, always the same object."""
         return self._zero
 
     # -- words -----------------------------------------------------------------------------------
 
     def text(self, words: Mapping[str, float], saturation: Saturation) -> Floats:
-        """BM25 of each page for the weighted words."""
+        """Return BM25 of each page for the weighted words."""
         score = self._zero.copy()
         norm = self._norm(saturation)
         for word, weight in words.items():
@@ -63,7 +63,7 @@ class PageView:
         return score
 
     def passages(self, words: Mapping[str, float], saturation: Saturation, text: Any) -> Floats:
-        """BM25 of each page's best passage; `text`, which is the page's, where the page is one passage."""
+        """Return BM25 of each page's best passage, or its `text` score if it has one passage."""
         index = self._of
         if not len(index.passage_page):
             return text
@@ -86,7 +86,7 @@ class PageView:
         return best if self._whole else best * self._visible
 
     def folders(self, words: Mapping[str, float], saturation: Saturation, crowd: int) -> Floats:
-        """BM25 of each page's folder read as one document, less where more than `crowd` pages share it."""
+        """Return BM25 of each page's folder as one document, reduced if more than `crowd` pages share it."""
         of = self._of.folder.values
         pages, length = self._folder_sizes
         count = int(np.count_nonzero(pages))
@@ -107,7 +107,7 @@ class PageView:
         return found if self._whole else found * self._visible
 
     def rarity(self, word: str) -> float:
-        """BM25's weight of a word: how much a page says by having it; 0 when nowhere is one."""
+        """Return the inverse document frequency of a word, 0 for an unknown one."""
         hits = self._hits(word)
         if hits is not None:
             return _rarity(len(hits[0]), self._pages)
@@ -115,14 +115,14 @@ class PageView:
         return _rarity(having, self._pages) if having else 0.0
 
     def near(self, word: str, edits: int, most: int) -> Sequence[str]:
-        """Words of pages that so many edits make of one, `most` at most, the most frequent first."""
+        """Return at most `most` indexed words within `edits` edits of a word, the most frequent first."""
         found = self._of.spellings.near(word, edits)
         having = {other: len(hits[0]) for other in found if (hits := self._hits(other)) is not None}
         alike = [other for other in having if other[0] == word[0]] or having
         return sorted(alike, key=lambda other: (-having[other], other))[:most]
 
     def named(self, names: Collection[str]) -> Floats:
-        """What share of the names each page is about, 0 to 1."""
+        """Return the share of the names that each page is about, 0 to 1."""
         known = [places for name in names if len(places := self._seen(self._of.labelled("name", name)))]
         if not known:
             return self._zero
@@ -132,7 +132,7 @@ class PageView:
         return share
 
     def folder_words(self, words: Mapping[str, float]) -> Floats:
-        """What the names of each page's folders say: the weight of each word in them by its rarity."""
+        """Return the summed weight of the words in the names of each page's folders."""
         said = self._zero
         for word, weight in words.items():
             places = self._along(word)
@@ -142,36 +142,35 @@ class PageView:
         return said
 
     def parts(self) -> Floats:
-        """1 for a page that is a part of its folder, 0 for an article that is read by itself."""
+        """Return 1 for a page that is part of its folder, 0 for a self-contained article."""
         return self._of.part.values.astype(np.float32)
 
     def statements(self) -> Floats:
-        """1 for a page that states something, 0 for a short one that asks."""
+        """Return 1 for a page that makes a statement, 0 for a short question."""
         return self._of.states.values.astype(np.float32)
 
     def substance(self, half: int) -> Floats:
-        """How much a page has to say: 0.5 at `half` words that count, towards 1."""
+        """Return a measure of content that is 0.5 at `half` significant words and approaches 1."""
         length: Floats = self._of.length.values
         return np.divide(length, length + np.float32(half))
 
-    # -- where pages stand -----------------------------------------------------------------------
+    # -- positions of pages ----------------------------------------------------------------------
 
     def previous(self, vector: Any) -> Floats:
-        """For each page the number of the one before it in its folder."""
+        """Return for each page the value of the previous page of its folder."""
         return self._beside(vector, "before")
 
     def next(self, vector: Any) -> Floats:
-        """For each page the number of the one behind it in its folder."""
+        """Return for each page the value of the next page of its folder."""
         return self._beside(vector, "after")
 
     def _beside(self, vector: Any, side: Literal["before", "after"]) -> Floats:
-        """Each page's neighbour's number; 0 at the ends of folders."""
         if vector is self._zero:
             return vector
         step = -1 if side == "before" else 1
         odd, there, ends = self.once(side, lambda: _steps(getattr(self._of.order, side).values, step))
         lent = np.empty_like(vector)
-        if step < 0:  # most pages stand in the index as they stand in their folders
+        if step < 0:  # most pages follow each other in the index as in their folders
             lent[1:] = vector[:-1]
         else:
             lent[:-1] = vector[1:]
@@ -180,7 +179,7 @@ class PageView:
         return lent
 
     def linked(self, vector: Any, lenders: int) -> Floats:
-        """The best number among those of a page's neighbours by link, of the `lenders` best pages alone."""
+        """Return the best value among the linked pages of each page, of the `lenders` best pages only."""
         best = _greatest(vector, lenders)
         found = [self._of.neighbours(place) for place in best.tolist()]
         others = [place for places in found for place in places]
@@ -191,7 +190,7 @@ class PageView:
         return lent if self._whole else lent * self._visible
 
     def from_scores(self, numbers: Mapping[str, float]) -> Floats:
-        """The numbers that some pages were given, by their ids; unknown pages and unseen ones have none."""
+        """Return a vector of values by page id, without unknown and invisible pages."""
         said = self._zero.copy()
         for page_id, number in numbers.items():
             place = self._of.place(page_id)
@@ -200,7 +199,7 @@ class PageView:
         return said
 
     def recency(self, half_life_us: int) -> Floats:
-        """1 for the account's newest page, half of it for each half-life before."""
+        """Return 1 for the newest page, halved for each half-life of age."""
         updated = self._of.updated.values
         if not self._pages:
             return self._zero.copy()
@@ -208,7 +207,7 @@ class PageView:
         return np.exp2(-np.maximum(age, 0)).astype(np.float32)
 
     def when(self, since: int, until: int) -> Floats:
-        """1 for a page of that time: by the date in its slug, else by when it was made or last changed."""
+        """Return 1 for pages of a period: by the date in the slug, else by creation or last change."""
         of = self._of
         dated = (of.dated_from.values <= until) & (of.dated_to.values >= since)
         for moment in (of.created.values, of.updated.values):
@@ -216,7 +215,7 @@ class PageView:
         return (dated & self._visible).astype(np.float32)
 
     def meaning(self, question: bytes) -> Floats:
-        """Cosine of the question's vector (32-bit floats) and each page's nearest passage, at least 0."""
+        """Return the cosine of a vector (32-bit floats) and each page's nearest passage, at least 0."""
         of = self._of.row_page.values
         nearest = self._zero.copy()
         if len(of):
@@ -226,17 +225,17 @@ class PageView:
         return nearest * self._visible
 
     def greatest(self, vector: Any) -> float:
-        """The greatest number of a vector, at least 0; 0 where there are no pages."""
+        """Return the maximum of a vector, at least 0."""
         return float(np.max(vector, initial=0.0))
 
     def at_least(self, vector: Any, least: float) -> Floats:
-        """1 for each page whose number is at least `least`."""
+        """Return 1 for each page whose value is at least `least`."""
         return (vector >= least).astype(np.float32)
 
     # -- results ---------------------------------------------------------------------------------
 
     def best(self, score: Any, among: Any, keep: SearchFilter, limit: int) -> Sequence[int]:
-        """Places of the `limit` best pages that pass `keep` and are above 0 in `among`; ties by slug."""
+        """Return the places of the `limit` best pages that pass `keep` and are above 0 in `among`."""
         allowed = (among > 0) & self._visible
         if keep != _EVERYTHING:
             allowed &= self._passing(keep)
@@ -249,15 +248,15 @@ class PageView:
         return sorted(places.tolist(), key=lambda place: (-float(score[place]), slugs[place]))[:limit]
 
     def score_at(self, vector: Any, place: int) -> float:
-        """One page's number."""
+        """Return the value of one page."""
         return float(vector[place])
 
     def page_id(self, place: int) -> str:
-        """Whose place it is."""
+        """Return the id of the page at a place."""
         return self._of.page_ids[place]
 
     def best_passage(self, place: int, words: Mapping[str, float]) -> int:
-        """Which of a page's passages has most of the words."""
+        """Return the index of the passage that has most of the words."""
         passages = np.array(self._of.passages(place), np.int64)
         if not len(passages):
             return 0
@@ -266,19 +265,18 @@ class PageView:
             found[self._of.passage_words.among(passages, word)] += weight * self.rarity(word)
         return int(found.argmax())
 
-    # -- inside ----------------------------------------------------------------------------------
+    # -- internal --------------------------------------------------------------------------------
 
     def _hits(self, word: str) -> Hits | None:
-        """The visible places that have a word, and how often."""
         return self._kept((word, ""), lambda: self._seen_hits(self._of.words.get(word)))
 
     def _kept(self, key: Hashable, make: Callable[[], Hits | None]) -> Hits | None:
-        """What `make` gives, None where it is empty; remembered while words asked for since leave it room."""
+        """Return the cached result of `make`, None if empty; drops the oldest entries above `_MOST_HELD`."""
         if key not in self._known:
             hits = make()
             self._known[key] = hits if hits is not None and len(hits[0]) else None
             self._held += len(hits[0]) + 1 if hits is not None else 1
-            while self._held > _MOST_HELD and len(self._known) > 1:  # the view outlives its questions
+            while self._held > _MOST_HELD and len(self._known) > 1:
                 oldest = self._known.pop(next(iter(self._known)))
                 self._held -= len(oldest[0]) + 1 if oldest is not None else 1
         return self._known[key]
@@ -290,7 +288,6 @@ class PageView:
         return (hits[0][seen], hits[1][seen]) if seen.any() else None
 
     def _in_folders(self, hits: Hits | None) -> Hits | None:
-        """Which folders have the pages that were hit, and how often all of them together."""
         if hits is None:
             return None
         times = np.zeros(len(self._of.folder_pages), np.float32)
@@ -300,11 +297,9 @@ class PageView:
         return places, times[places]
 
     def _along(self, word: str) -> Places:
-        """The visible pages that have a word in the names of their folders."""
         return self._seen(self._of.labelled("folder", word))
 
     def _shown(self, column: NDArray[Any]) -> NDArray[Any]:
-        """What a column has of the visible places."""
         return column if self._whole else column[self._visible]
 
     def _seen(self, places: Places) -> Places:
@@ -337,7 +332,7 @@ class PageView:
 
     @cached_property
     def _folder_sizes(self) -> tuple[Places, Floats]:
-        """How many visible pages and words each folder has; number 0, which is no folder, has none."""
+        """Return the visible pages and words of each folder; number 0 stands for no folder."""
         index = self._of
         if self._whole:
             pages, length = index.folder_pages.values.copy(), index.folder_words.values.copy()
@@ -351,14 +346,13 @@ class PageView:
 
 
 def _norm(length: Floats, mean: float, saturation: Saturation) -> Floats:
-    """BM25's denominator beside the count."""
     k1, b = saturation.k1, saturation.b
-    length = np.maximum(length, 1)  # of nothing at all: what has no word is divided by no zero
+    length = np.maximum(length, 1)  # avoids a division by zero
     return np.float32(k1 * (1 - b)) + np.float32(k1 * b / mean) * length
 
 
 def _saturated(hits: Hits | None, norm: Floats) -> Hits | None:
-    """Where a word stands, with the part of BM25 that no question changes."""
+    """Return the places of a word with the part of BM25 that does not depend on the query."""
     if hits is None:
         return None
     places, times = hits
@@ -366,7 +360,7 @@ def _saturated(hits: Hits | None, norm: Floats) -> Hits | None:
 
 
 def _steps(places: Places, step: int) -> tuple[Places | slice, Places, Places]:
-    """Which places have a neighbour elsewhere than one `step` on, where that is, and which have none."""
+    """Split places into those whose neighbor is not one `step` away, these neighbors, and those without."""
     ends = np.flatnonzero(places < 0)
     odd = np.flatnonzero(places != np.arange(step, len(places) + step))
     odd = odd[places[odd] >= 0]
@@ -380,7 +374,7 @@ def _rarity(having: int, of: int) -> float:
 
 
 def _greatest(vector: Floats, count: int) -> Places:
-    """Places of the greatest numbers, at most `count`, none far below the best."""
+    """Return the places of the greatest values, at most `count`, none far below the best."""
     best = float(np.max(vector, initial=0.0))
     least = max(_LENDS * best, _reached(vector, count))
     places = np.flatnonzero(vector >= least) if best > 0 else np.zeros(0, np.int64)
@@ -390,6 +384,6 @@ def _greatest(vector: Floats, count: int) -> Places:
 
 
 def _reached(vector: Floats, count: int) -> float:
-    """A number near the `count`-th greatest which as many places reach; 0 where there is none."""
+    """Return a value near the `count`-th greatest that at least `count` places reach, else 0."""
     tops = np.maximum.reduceat(vector, np.arange(0, len(vector), _BLOCK)) if len(vector) else vector
     return float(np.partition(tops, -count)[-count]) if len(tops) > count else 0.0

@@ -1,4 +1,4 @@
-"""The words of an index that are written nearly as one which it does not have.
+"""Indexed words that are spelled similarly to an unknown word.
 
 Of each word two numbers are kept, its length and which letters it has, so that one pass of numpy leaves few
 to compare letter by letter. They are made when first asked for, and from then on for words that are new.
@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 
 from sixfold.store.search.columns import Postings
 
-_LONGEST = 24  # letters of a word that is compared
-_EXCHANGED, _LONG = 7, 8  # letters from which one may be another, and from which it may be the first
-_AT_ONCE = 1 << 14  # words whose letters are spread out together
-_WORD_BYTES = 5  # of two numbers
+_LONGEST = 24  # letters; longer words are not compared
+_EXCHANGED, _LONG = 7, 8  # minimum letters for a changed letter, and for a changed first letter
+_AT_ONCE = 1 << 14  # words per batch
+_WORD_BYTES = 5  # two numbers
 
 
 class Spellings:
-    """The words of some postings by their letters."""
+    """The words of postings with the sets of their letters."""
 
     def __init__(self, words: Postings) -> None:
         self._of = words
@@ -28,7 +28,7 @@ class Spellings:
         self._letters = np.zeros(0, np.uint32)
 
     def near(self, word: str, edits: int) -> Iterator[str]:
-        """The words that so many edits, and no fewer, make of a word.
+        """Return the words that are exactly `edits` edits away from a word.
 
         An edit is a letter more or less, two that change places, or one that is another: that alone makes a
         word of most short ones, so it counts from seven letters on. Only one edit, of a long word, may be at
@@ -47,11 +47,10 @@ class Spellings:
 
     @property
     def size(self) -> int:
-        """About how many bytes."""
+        """Estimated bytes of memory."""
         return len(self._length) * _WORD_BYTES
 
     def _catch_up(self) -> None:
-        """Take in the words that have come since."""
         for number, word in self._of.renamed():
             if number < len(self._length):
                 self._length[number], self._letters[number] = _lengths([word])[0], _letters([word])[0]
@@ -63,7 +62,7 @@ class Spellings:
 
 
 def distance(one: str, other: str, most: int) -> int:
-    """How many edits make one word of another; `most` + 1 where it takes more."""
+    """Return the edit distance of two words, `most` + 1 if it is greater."""
     same = 0
     for mine, its in zip(one, other, strict=False):
         if mine != its:
@@ -85,7 +84,7 @@ def _lengths(words: Iterable[str]) -> NDArray[np.uint8]:
 
 
 def _letters(words: Iterable[str]) -> NDArray[np.uint32]:
-    """Which letters each word has, one bit to each thirty-second part of all."""
+    """Return the letters of each word as 32-bit sets."""
     spread = np.array(list(words), f"<U{_LONGEST}")
     codes = spread.view(np.uint32).reshape(len(spread), _LONGEST)
     bits = np.where(codes > 0, np.uint32(1) << (codes & 31), np.uint32(0))

@@ -15,12 +15,12 @@ _NAME = re.compile(r"^-- name: (\w+) \| (.+)$", re.MULTILINE)
 
 
 class SchemaMismatch(Exception):
-    """The database's schema is not one that this program speaks."""
+    """The database has a newer schema than this program."""
 
 
 @dataclass(frozen=True, slots=True)
 class SqlStatement:
-    """One named query: its SQL with `:name` parameters, and the sentence that describes it."""
+    """A named query: SQL with `:name` parameters, and its description."""
 
     sql: str
     description: str
@@ -29,7 +29,7 @@ class SqlStatement:
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """One numbered step of the schema, forward and back."""
+    """A numbered step of the schema, with its reverse."""
 
     number: int
     name: str
@@ -39,7 +39,7 @@ class Migration:
 
 @cache
 def queries(dialect: str) -> dict[str, SqlStatement]:
-    """Every named query; a file in `queries/<dialect>/` replaces portable ones by name."""
+    """Return all named queries; those in `queries/<dialect>/` replace portable ones of the same name."""
     found: dict[str, SqlStatement] = {}
     folder = _HERE / "queries"
     for path in sorted(folder.glob("*.sql")) + sorted((folder / dialect).glob("*.sql")):
@@ -50,13 +50,13 @@ def queries(dialect: str) -> dict[str, SqlStatement]:
 
 
 def turns(query: Query) -> Sequence[Mapping[str, Value]]:
-    """The parameters that a query is run with, one after another."""
+    """Return the sets of parameters to run a query with."""
     return (query.params,) if query.each is None else query.each
 
 
 @cache
 def migrations(dialect: str) -> tuple[Migration, ...]:
-    """The migrations of a dialect in their order."""
+    """Return the migrations of a dialect in order."""
     steps: list[Migration] = []
     for up in sorted((_HERE / dialect).glob("*.up.sql")):
         number, _, name = up.name.removesuffix(".up.sql").partition("_")
@@ -66,13 +66,13 @@ def migrations(dialect: str) -> tuple[Migration, ...]:
 
 
 def latest(dialect: str) -> int:
-    """The newest schema version that this program knows."""
+    """Return the newest schema version of this program."""
     steps = migrations(dialect)
     return steps[-1].number if steps else 0
 
 
 def plan(dialect: str, before: int, target: int | None = None) -> list[tuple[str, int]]:
-    """The scripts from schema `before` to `target` (default: the newest), each with the number it leads to.
+    """Return the scripts from schema `before` to `target` (default: the newest), each with its version.
 
     Raises `SchemaMismatch` for a schema that is newer than this program.
     """
@@ -80,7 +80,7 @@ def plan(dialect: str, before: int, target: int | None = None) -> list[tuple[str
     goal = newest if target is None else target
     if before > newest:
         raise SchemaMismatch(
-            f"The database has schema {before}, this program knows {newest}: upgrade Sixfold."
+            f"The database has schema {before}, but this program supports up to {newest}: upgrade Sixfold."
         )
     steps = migrations(dialect)
     forward = [(step.up, step.number) for step in steps if before < step.number <= goal]

@@ -1,4 +1,4 @@
-"""SQLite's side of a backup: all tables of one snapshot, and an empty file that takes them."""
+"""Backup, loading and administration of SQLite databases."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FAULTS = 20
 
 
 class SqliteSnapshot:
-    """A `TableReader`: everything as it stood when the `with` began, while others go on writing."""
+    """A `TableReader` of the moment at which the `with` block was entered."""
 
     def __init__(self, path: Path) -> None:
         self._connection = sqlite.connect(str(path))
@@ -31,7 +31,9 @@ class SqliteSnapshot:
 
     def __enter__(self) -> SqliteSnapshot:
         self._connection.execute("BEGIN")
-        self._connection.execute("SELECT 1 FROM sqlite_master").fetchone()  # the snapshot is of here and now
+        self._connection.execute(
+            "SELECT 1 FROM sqlite_master"
+        ).fetchone()  # the first read fixes the snapshot
         return self
 
     def __exit__(
@@ -41,16 +43,16 @@ class SqliteSnapshot:
 
     @property
     def schema(self) -> int:
-        """The number of its schema."""
+        """Schema version."""
         return sqlite.version(self._connection)
 
     def tables(self) -> Sequence[tuple[str, tuple[str, ...]]]:
-        """Names and columns; a table comes after those that it refers to."""
+        """Return names and columns; a table comes after those that it refers to."""
         found = columns(self._connection)
         return [(name, found[name]) for name in _in_order(self._connection, found)]
 
     def rows(self, table: str) -> Iterator[Row]:
-        """Every row in the order of the primary key."""
+        """Yield all rows in the order of the primary key."""
         found = columns(self._connection)[table]
         order = _primary_key(self._connection, table) or ("rowid",)
         cursor = self._connection.execute(
@@ -60,7 +62,7 @@ class SqliteSnapshot:
             yield from batch
 
     def blobs(self) -> Iterator[tuple[str, int | None]]:
-        """Every key that a named file points to, with the time at which its last name expires."""
+        """Yield each blob key with the time at which its last name expires."""
         cursor = self._connection.execute(
             "SELECT blob, CASE WHEN COUNT(*) = COUNT(expires_at) AND MIN(expires_at) >= 0 "
             "THEN MAX(expires_at) END AS until FROM media GROUP BY blob ORDER BY until IS NULL, until, blob"
@@ -85,7 +87,7 @@ class SqliteLoader:
         self._connection.close()
 
     def begin(self, schema: int) -> Mapping[str, tuple[str, ...]]:
-        """Make the schema of this number, and take out the rows that migrations put in."""
+        """Create the schema of this version, and delete the rows that migrations insert."""
         sqlite.migrate(self._connection, schema)
         found = columns(self._connection)
         self._connection.execute("BEGIN IMMEDIATE")
@@ -94,7 +96,7 @@ class SqliteLoader:
         return found
 
     def load(self, table: str, columns: Sequence[str], rows: Iterable[Row]) -> None:
-        """Take a table's rows; raises `ArchiveDamaged` for one that the schema refuses."""
+        """Insert the rows of a table; raises `ArchiveDamaged` for a row that does not fit the schema."""
         marks = ", ".join("?" * len(columns))
         try:
             self._connection.executemany(
@@ -105,20 +107,20 @@ class SqliteLoader:
             raise ArchiveDamaged(f"a row of {table} does not fit its schema ({error})") from error
 
     def commit(self) -> None:
-        """Keep what was loaded, all in the one file."""
+        """Commit the loaded rows and merge the write-ahead log into the file."""
         self._connection.execute("COMMIT")
         self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def snapshot(self) -> SqliteSnapshot:
-        """What was loaded, once it is committed."""
+        """Open a reader of the committed rows."""
         return SqliteSnapshot(self._path)
 
     def upgrade(self) -> tuple[int, int]:
-        """Bring the schema to this program's; gives (before, after)."""
+        """Upgrade to the newest schema; returns (before, after)."""
         return sqlite.migrate(self._connection)
 
     def read(self, transaction: Transaction[T]) -> T:
-        """Run a reading transaction on what was loaded."""
+        """Run a read-only transaction on the loaded rows."""
         queries = sql.queries("sqlite")
         now = {"now": steady_clock()()}
         try:
@@ -131,7 +133,7 @@ class SqliteLoader:
 
 
 class SqliteAdmin:
-    """Looks after a database file, without a server."""
+    """Administers a database file without a server."""
 
     dialect = "sqlite"
 
@@ -140,41 +142,41 @@ class SqliteAdmin:
 
     @property
     def place(self) -> str:
-        """The folder of the file."""
+        """Folder of the file."""
         return str(self._path.parent)
 
     def schema(self) -> int | None:
-        """The number of its schema; None where there is no file."""
+        """Return the schema version, or None without a file."""
         if not self._path.exists():
             return None
-        with self._looking() as connection:
+        with self._open() as connection:
             return sqlite.version(connection)
 
     def migrate(self, target: int) -> tuple[int, int]:
-        """Bring it to a schema, forward or back; gives (before, after)."""
-        with _understood(), contextlib.closing(sqlite.connect(str(self._path))) as connection:
+        """Upgrade or downgrade to a schema version; returns (before, after)."""
+        with _translated_errors(), contextlib.closing(sqlite.connect(str(self._path))) as connection:
             return sqlite.migrate(connection, target)
 
     def health(self) -> DatabaseHealth:
-        """Look at every page and every reference of the file as it is; raises `InvalidDatabase`."""
-        with self._looking() as connection:
+        """Check all pages and references of the file; raises `InvalidDatabase`."""
+        with self._open() as connection:
             schema = sqlite.version(connection)
             faults = [str(row[0]) for row in connection.execute(f"PRAGMA integrity_check({_FAULTS})")]
-            loose = connection.execute("PRAGMA foreign_key_check").fetchmany(_FAULTS)
+            dangling = connection.execute("PRAGMA foreign_key_check").fetchmany(_FAULTS)
         faults = [fault for fault in faults if fault != "ok"]
-        faults += [f"a row of {row[0]} refers to a missing row of {row[2]}" for row in loose]
+        faults += [f"a row of {row[0]} refers to a missing row of {row[2]}" for row in dangling]
         return DatabaseHealth(schema, tuple(faults))
 
     @contextlib.contextmanager
-    def _looking(self) -> Generator[sqlite3.Connection]:
-        with _understood():
+    def _open(self) -> Generator[sqlite3.Connection]:
+        with _translated_errors():
             opened = sqlite3.connect(f"file:{self._path}?mode=ro", uri=True)
             with contextlib.closing(opened) as connection:
                 yield connection
 
 
 @contextlib.contextmanager
-def _understood() -> Generator[None]:
+def _translated_errors() -> Generator[None]:
     try:
         yield
     except sqlite3.Error as error:
@@ -182,7 +184,7 @@ def _understood() -> Generator[None]:
 
 
 def columns(connection: sqlite3.Connection) -> dict[str, tuple[str, ...]]:
-    """Every ordinary table with its columns; those that an index or a search keeps for itself are none."""
+    """Return all tables with their columns, without internal tables of indexes and search."""
     listed = connection.execute("SELECT name FROM pragma_table_list WHERE schema = 'main' AND type = 'table'")
     names = sorted(str(row[0]) for row in listed if not str(row[0]).startswith("sqlite_"))
     return {
@@ -200,8 +202,8 @@ def _primary_key(connection: sqlite3.Connection, table: str) -> tuple[str, ...]:
 
 
 def _in_order(connection: sqlite3.Connection, tables: Iterable[str]) -> list[str]:
-    """The tables, each after those that its foreign keys name."""
-    waiting = {
+    """Sort tables so that each comes after those that its foreign keys refer to."""
+    remaining = {
         name: {
             str(row[0])
             for row in connection.execute('SELECT "table" FROM pragma_foreign_key_list(?)', (name,))
@@ -210,13 +212,13 @@ def _in_order(connection: sqlite3.Connection, tables: Iterable[str]) -> list[str
         for name in tables
     }
     ordered: list[str] = []
-    while waiting:
-        free = sorted(name for name, needs in waiting.items() if not needs & waiting.keys())
+    while remaining:
+        free = sorted(name for name, needs in remaining.items() if not needs & remaining.keys())
         if not free:
-            raise ValueError("tables refer to each other in a circle")
+            raise ValueError("the foreign keys of the tables form a cycle")
         ordered += free
         for name in free:
-            del waiting[name]
+            del remaining[name]
     return ordered
 
 

@@ -1,7 +1,7 @@
 """SQLite behind the Database port: WAL, one writer thread, many requests to one durable commit.
 
-Every write gets a savepoint, so one that fails leaves its neighbours alone, and one fsync pays for
-all that arrived while the last one ran. Reads are short and run on the caller's thread.
+Each write has a savepoint, so a failing one does not affect the others, and one fsync serves all writes that
+arrived during the last one. Reads are short and run in the caller's thread.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 _MAX_GROUP = 512
 _BUSY_MS = 30_000
-_STATEMENTS = 512  # that stay prepared
+_STATEMENTS = 512  # prepared statements kept per connection
 
 
 @dataclass(slots=True)
@@ -40,7 +40,7 @@ class _WriteJob:
 
 
 class SqliteDatabase:
-    """One database file (or `:memory:`), opened by one server; other processes may administer it."""
+    """A database file (or `:memory:`) opened by one server; other processes may administer it."""
 
     dialect = "sqlite"
 
@@ -67,7 +67,7 @@ class SqliteDatabase:
     # -- the port --------------------------------------------------------------------------------
 
     async def write(self, transaction: Transaction[T], *, durable: bool = True) -> T:
-        """Hand `transaction` to the writer; returns after the commit that holds it."""
+        """Queue `transaction` for the writer; returns after its commit."""
         if self._closed:
             raise sqlite3.ProgrammingError("the database is closed")
         loop = asyncio.get_running_loop()
@@ -87,7 +87,7 @@ class SqliteDatabase:
             reader.execute("ROLLBACK")
 
     async def close(self) -> None:
-        """Commit what was accepted, then let go of the file."""
+        """Commit queued transactions, then close the file."""
         if self._closed:
             return
         self._closed = True
@@ -140,13 +140,12 @@ class SqliteDatabase:
                 job.error = job.error or _store_failed(error)
 
     def _run(self, writer: sqlite3.Connection, job: _WriteJob, *, alone: bool) -> None:
-        """In a savepoint, unless there is no neighbour to leave alone."""
         if not alone:
             writer.execute("SAVEPOINT request")
         try:
             job.value = self._drive(writer, job.transaction)
         except Exception as error:
-            if not writer.in_transaction:  # the whole group went down with it: disk full, I/O error
+            if not writer.in_transaction:  # the whole group was rolled back: disk full, I/O error
                 raise
             job.error = error
             writer.execute("ROLLBACK" if alone else "ROLLBACK TO request")
@@ -182,7 +181,7 @@ def _store_failed(error: sqlite3.Error) -> errors.StoreFailed:
 
 
 def connect(path: str, *, uri: bool = False) -> sqlite3.Connection:
-    """A connection with this store's settings, in autocommit: transactions are written out."""
+    """Open a connection with this store's settings, in autocommit mode."""
     connection = sqlite3.connect(
         path, isolation_level=None, check_same_thread=False, uri=uri, cached_statements=_STATEMENTS
     )
@@ -201,11 +200,11 @@ def connect(path: str, *, uri: bool = False) -> sqlite3.Connection:
 
 
 def migrate(connection: sqlite3.Connection, target: int | None = None) -> tuple[int, int]:
-    """Bring the schema to `target` (default: the newest), forward or back; gives (before, after)."""
+    """Upgrade or downgrade the schema to `target` (default: the newest); returns (before, after)."""
     before = version(connection)
     if not sql.plan("sqlite", before, target):
         return before, before
-    connection.execute("BEGIN IMMEDIATE")  # of processes that start at once one migrates, and the others wait
+    connection.execute("BEGIN IMMEDIATE")  # processes that start at once wait for one of them
     try:
         before = after = version(connection)
         for script, number in sql.plan("sqlite", before, target):
@@ -221,12 +220,12 @@ def migrate(connection: sqlite3.Connection, target: int | None = None) -> tuple[
 
 
 def version(connection: sqlite3.Connection) -> int:
-    """The schema version of a database file; 0 when it is empty."""
+    """Return the schema version of a database file, 0 for an empty one."""
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
 def _statements(script: str) -> Iterator[str]:
-    """The statements of a script; triggers are whole."""
+    """Yield the statements of a script; a trigger is one statement."""
     statement = ""
     for line in script.splitlines(keepends=True):
         statement += line
@@ -240,7 +239,7 @@ def _settle(group: list[_WriteJob]) -> None:
     for job in group:
         by_loop.setdefault(job.loop, []).append(job)
     for loop, jobs in by_loop.items():
-        with contextlib.suppress(RuntimeError):  # that loop has ended: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the event loop is closed
             loop.call_soon_threadsafe(_resolve, jobs)
 
 
