@@ -45,9 +45,7 @@ class ContainerInspector:
     async def inspect(self, image: str, hardware: str | None, name: str = "") -> Mapping[str, Any]:
         """Start the image once, read its schema, and remove the container."""
         if not self._containers.can_start:
-            raise errors.EngineUnavailable(
-                "No container can be started here: install Docker or Podman, or set SIXFOLD_CONTAINER_SOCKET"
-            )
+            raise errors.EngineUnavailable(space_images.NO_CONTAINERS)
         try:
             return await self._containers.inspect(image, self._scratch, name=name, hardware=hardware)
         except EngineError as error:

@@ -25,8 +25,10 @@ from sixfold.core.database import Database, Query, Transaction, now, one
 
 _LOG = logging.getLogger("sixfold.limits")
 _LEASE_SECONDS = 0.1
-_LEASE_PARTS = 20  # of a minute
-_LEASED_FROM = 300  # requests or tokens a minute
+# A lease is at most this fraction of a minute.
+_LEASE_PARTS = 20
+# The lowest limit, in requests or tokens per minute, that is leased.
+_LEASED_FROM = 300
 _MAX_KEYS = 100_000
 _MINUTE_US = 60 * SECOND_US
 _NO_LIMIT = 2**62

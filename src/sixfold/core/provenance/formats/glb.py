@@ -27,7 +27,7 @@ def edits(data: bytes, text: str) -> list[FileEdit]:
         asset = _object(scene["asset"])
         extras = _object(asset.get("extras", b"{}"))
     except (KeyError, ValueError, RecursionError) as error:
-        raise Unembeddable("the JSON of this GLB has no asset that takes extras") from error
+        raise Unembeddable("the JSON of this GLB must have an asset object") from error
     extras["sixfold"] = msgspec.Raw(msgspec.json.encode(text))
     asset["extras"] = msgspec.Raw(msgspec.json.encode(extras))
     scene["asset"] = msgspec.Raw(msgspec.json.encode(asset))

@@ -63,12 +63,12 @@ def edits(data: bytes, text: str) -> list[FileEdit]:
         raise Unembeddable("not an MP3")
     tag = _tag(data) if data[:3] == b"ID3" else _Id3Tag(4, 0, 0, b"")
     if tag is None:
-        raise Unembeddable("the ID3 tag of this MP3 is broken")
+        raise Unembeddable("the ID3 tag of this MP3 is malformed")
     version = _VERSIONS[tag.number]
     frames = list(_frames(tag, version))
     end = frames[-1].end if frames else 0
     if tag.body[end:].strip(b"\0"):
-        raise Unembeddable("the ID3 tag of this MP3 is broken")
+        raise Unembeddable("the ID3 tag of this MP3 is malformed")
     kept = [tag.body[frame.start : frame.end] for frame in frames if _read(tag, version, frame) is None]
     body = b"".join([*kept, _frame(version, text)])
     if len(body) >= 2**28:

@@ -13,7 +13,7 @@ def merged(comment: bytes | None, text: str) -> bytes:
     """Return the comment block (or a new one) with our field last, followed by the remaining data."""
     parsed = _parsed(_EMPTY if comment is None else comment)
     if parsed is None:
-        raise Unembeddable("the comments of this file are broken")
+        raise Unembeddable("the comments of this file are malformed")
     vendor, fields, tail = parsed
     fields = [field for field in fields if not _is_ours(field)] + [_FIELD + text.encode()]
     parts = [_counted(vendor), len(fields).to_bytes(4, "little"), *map(_counted, fields), tail]

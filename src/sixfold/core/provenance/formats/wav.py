@@ -34,7 +34,7 @@ def edits(data: bytes, text: str) -> list[FileEdit]:
     """Append the text in a chunk of its own."""
     found = riff.complete(data, _FORM)
     if not {b"fmt ", b"data"} <= {chunk.kind for chunk in found}:
-        raise Unembeddable("a WAV without format or samples")
+        raise Unembeddable("the WAV has no format or samples")
     cuts = [FileEdit(chunk.start, chunk.end, b"") for chunk in found if chunk.kind == _KIND]
     return riff.rewritten(found, cuts, riff.chunk(_KIND, text.encode()))
 

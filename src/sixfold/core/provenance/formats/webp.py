@@ -54,10 +54,10 @@ def extended_header(data: bytes, first: riff.Chunk) -> bytes:
     try:
         width, height, has_alpha = _canvas(first.kind, data[first.body : first.body + 10])
     except struct.error as error:
-        raise Unembeddable("not a WebP that is known here") from error
+        raise Unembeddable("not a supported WebP") from error
     flags = _HAS_XMP | (_HAS_ALPHA if has_alpha else 0)
     if first.kind == b"VP8X" or not (width and height):
-        raise Unembeddable("a WebP without a size")
+        raise Unembeddable("the WebP states no size")
     size = (width - 1).to_bytes(3, "little") + (height - 1).to_bytes(3, "little")
     return riff.chunk(b"VP8X", bytes([flags, 0, 0, 0]) + size)
 
@@ -73,4 +73,4 @@ def _canvas(kind: bytes, bits: bytes) -> tuple[int, int, bool]:
     if kind == b"VP8X" and len(bits) == 10:
         width, height = (int.from_bytes(bits[at : at + 3], "little") + 1 for at in (4, 7))
         return width, height, bool(bits[0] & _HAS_ALPHA)
-    raise Unembeddable("not a WebP that is known here")
+    raise Unembeddable("not a supported WebP")

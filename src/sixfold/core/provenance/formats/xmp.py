@@ -26,7 +26,7 @@ def merged(packet: bytes | None, text: str) -> bytes:
     packet = _EMPTY if packet is None else _OURS.sub(b"", packet)
     head, end, tail = packet.rpartition(_END)
     if not end:
-        raise Unembeddable("the XMP packet of this file is broken")
+        raise Unembeddable("the XMP packet of this file is malformed")
     ours = (
         b'<rdf:Description rdf:about="" xmlns:sixfold="urn:sixfold:manifest:1"><sixfold:Manifest>'
         + escaped(text).encode()
