@@ -55,7 +55,7 @@ def test_what_is_drawn_with_is_taught_and_a_lesson_has_a_limit_of_its_own(tmp_pa
         ("fal-image", {"route": "banana"}, "fal-image. has invalid options.*banana"),
         ("fal-image", {"limits": {"banana": 1}}, "fal-image. has invalid options.*banana"),
         ("weights-image", {"steps": -3}, "steps must be a number of at least 1"),
-        ("scene-painter", {"brush": 2}, "'brush'; it has none"),
+        ("scene-painter", {"brush": 2}, "'brush'; it has no options"),
     ],
 )
 def test_an_option_that_no_engine_has_stops_the_start(
