@@ -1,7 +1,7 @@
-"""Anthropic's Messages API, of which this speaks words about a picture; chat goes through the relay.
+"""Anthropic's Messages API for image descriptions; chats go through the gateway.
 
 Source: https://platform.claude.com/docs/en/api/messages (fields, usage, `x-api-key`, `anthropic-version`).
-Its errors are an `error` with a `type` and a `message`, as OpenAI's are.
+Its errors have a `type` and a `message`, as OpenAI's have.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MOST_TOKENS = 300
 
 
 class AnthropicClient:
-    """Anthropic, or a server like it, through one key."""
+    """Anthropic, or a compatible server, with one key."""
 
     def __init__(self, to: ProviderClient) -> None:
         self._to = to
@@ -29,7 +29,7 @@ class AnthropicClient:
     async def describe(
         self, model: str, prompt: str, picture: bytes, content_type: str
     ) -> tuple[str, OpenAIUsage]:
-        """`POST /messages` about a picture: what was said, and the tokens it took."""
+        """Describe an image with `POST /messages`; return the text and the tokens used."""
         data = base64.b64encode(picture).decode("ascii")
         source = {"type": "base64", "media_type": content_type, "data": data}
         content = [{"type": "image", "source": source}, {"type": "text", "text": prompt}]

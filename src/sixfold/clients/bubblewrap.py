@@ -1,8 +1,8 @@
-"""Bubblewrap: programs that see of this machine only what they run on.
+"""Bubblewrap sandboxes: programs that can access only what they need of this machine.
 
-Source: its manual, bwrap(1), and what 0.4 to 0.11 do. A cell has namespaces of its own for processes, users,
-mounts, IPC and, unless it is granted, the network; in it are the system's programs and libraries, this
-interpreter, an empty `/tmp`, and what it is shown. No file of the user's is there, and no other process.
+Source: the manual bwrap(1), for versions 0.4 to 0.11. A sandbox has its own namespaces for processes, users,
+mounts, IPC and, unless granted, the network. It contains the system's programs and libraries, this
+interpreter, an empty `/tmp`, and the given paths; no other files of the user, and no other process.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ _FACTS = (
     "/etc/mime.types",
     "/etc/nsswitch.conf",
 )
-_HOSTS = Path(sixfold.__file__).parent / "data" / "hosts"  # a server asks itself by `localhost`
+# A server in the sandbox connects to itself by `localhost`.
+_HOSTS = Path(sixfold.__file__).parent / "data" / "hosts"
 _NETWORK = (
     "/etc/resolv.conf",
     "/etc/ssl",
@@ -37,14 +38,15 @@ _NETWORK = (
 )
 _NOBODY = "65534"
 _TRY_SECONDS = 10
-_MEMORY_BYTES = 256 * 2**20  # of each disk that is in memory
+# Limit of each in-memory file system.
+_MEMORY_BYTES = 256 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
 class Sandbox:
-    """What a program is shut in with: paths that it may read, folders that it may write, the network.
+    """The permissions of a program: paths to read (`shown`), folders to write (`own`), the network.
 
-    It stands `at` a folder, or in its `/tmp`.
+    The working directory is `at`, or its `/tmp`.
     """
 
     shown: tuple[Path, ...] = ()
@@ -54,7 +56,7 @@ class Sandbox:
 
 
 def command(cell: Sandbox) -> list[str]:
-    """What stands before a program's own command line; everything in it dies with who started it."""
+    """Return the command line to prepend; all processes in the sandbox die with their starter."""
     size = ["--size", str(_MEMORY_BYTES)] if _recent() else []
     facts = (*_FACTS, *(_NETWORK if cell.network else ()), *map(str, _interpreter()))
     return [
@@ -73,14 +75,14 @@ def command(cell: Sandbox) -> list[str]:
 
 
 def _system(path: Path) -> tuple[str, ...]:
-    """How a folder of the system is shown: as the link or the folder that it is here, if it is here."""
+    """Return the arguments that mount a system folder: as a link or a folder, as it is here."""
     if path.is_symlink():
         return "--symlink", str(path.readlink()), str(path)
     return ("--ro-bind", str(path), str(path)) if path.is_dir() else ()
 
 
 def fault() -> str:
-    """Why no program can be shut in here, as a clause; nothing where one can."""
+    """Return why sandboxes do not work here, as a clause; empty if they do."""
     return _tried() if _program() else "bubblewrap is not installed"
 
 
@@ -99,7 +101,7 @@ def _program() -> str | None:
 
 
 def _interpreter() -> Iterator[Path]:
-    """This interpreter, its packages and this program, none below another; no other folder of its path."""
+    """Yield this interpreter, its packages and this program; no other folder of `sys.path`."""
     packages = [Path(entry) for entry in sys.path if entry.endswith(("site-packages", "dist-packages"))]
     wanted = [Path(sys.prefix), Path(sys.base_prefix), *packages, Path(sixfold.__file__).parents[1]]
     found = sorted({path.absolute() for path in wanted if path.is_dir()})
@@ -110,7 +112,7 @@ def _interpreter() -> Iterator[Path]:
 
 @functools.cache
 def _recent() -> bool:
-    """Whether this version can limit memory that serves as a disk, and refuse user namespaces inside."""
+    """Return whether this version can limit in-memory file systems and disable user namespaces."""
     asked = ("--unshare-user", "--disable-userns", "--unshare-pid", "--ro-bind", "/", "/")
     try:
         said = _try(

@@ -1,8 +1,8 @@
-"""Cog's HTTP API: what a container that was built with it answers, and how its inputs are written.
+"""Client of Cog's HTTP API, and the conversion of its inputs and outputs to ours.
 
-Sources: https://cog.run/http/ (routes, idempotent PUT, 409 when every slot is taken, states, health in the
-body of `/health-check`, whose status is always 200) and https://cog.run/python/ (what inputs and outputs look
-like in `/openapi.json`).
+Sources: https://cog.run/http/ (routes, idempotent PUT, 409 if every slot is taken, states, health in the body
+of `/health-check`, whose status is always 200) and https://cog.run/python/ (inputs and outputs in
+`/openapi.json`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ State = Literal["succeeded", "failed", "canceled"]
 
 
 class CogUnreachable(Exception):
-    """The server gave an answer that Cog never gives; the text says which."""
+    """The server returned something that Cog never returns; the text says what."""
 
 
 class CogBusy(Exception):
@@ -35,12 +35,12 @@ class CogBusy(Exception):
 
 
 class CogRefused(Exception):
-    """The server does not take these inputs; the text is its reason."""
+    """The server rejected the inputs; the text is its reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class CogResult:
-    """How a prediction ended: its output with files as data: URLs, and what was printed."""
+    """The result of a prediction: its output with files as data: URIs, and its log."""
 
     state: State
     output: Any
@@ -49,16 +49,16 @@ class CogResult:
 
 
 class CogClient:
-    """One server that speaks Cog, at an address of the operator's own machine."""
+    """A Cog server at an address of the operator's own machine."""
 
     def __init__(self, client: httpx.AsyncClient, address: str) -> None:
         self._client = client
         self._address = address.rstrip("/")
 
     async def ready(self) -> None:
-        """Wait until the model is loaded; raises `CogUnreachable` with what its setup said when it failed.
+        """Wait until the model is loaded; raises `CogUnreachable` with the log if its setup failed.
 
-        The caller sets the time limit; until the server listens, this polls.
+        This polls until the server listens; the caller sets the time limit.
         """
         pause = _FIRST_LOOK_SECONDS
         while True:
@@ -77,11 +77,12 @@ class CogClient:
         try:
             answer = await self._client.get(f"{self._address}/health-check", timeout=_CALL_SECONDS)
             return provider_client.mapping(answer.json())
-        except (httpx.TransportError, ValueError):  # not listening yet, or something else does
+        except (httpx.TransportError, ValueError):
+            # It does not listen yet, or another program does.
             return {}
 
     async def document(self) -> Mapping[str, Any]:
-        """The server's OpenAPI document; raises `CogUnreachable`."""
+        """Return the server's OpenAPI document; raises `CogUnreachable`."""
         try:
             answer = await self._client.get(f"{self._address}/openapi.json", timeout=_CALL_SECONDS)
             found = provider_client.mapping(answer.json())
@@ -94,9 +95,9 @@ class CogClient:
         return found
 
     async def predict(self, name: str, inputs: Mapping[str, Any]) -> CogResult:
-        """Run to the end; the same name joins a run that is under way.
+        """Run a prediction to its end; the same name joins a run in progress.
 
-        Raises `CogBusy`, `CogRefused`, `CogUnreachable`, and httpx's errors when the connection breaks.
+        Raises `CogBusy`, `CogRefused`, `CogUnreachable`, and httpx's errors if the connection fails.
         """
         answer = await self._client.put(
             f"{self._address}/predictions/{_safe(name)}", json={"input": dict(inputs)}, timeout=None
@@ -117,7 +118,7 @@ class CogClient:
         )
 
     async def cancel(self, name: str) -> None:
-        """Ask a run to stop; one that is not known is no news."""
+        """Cancel a run; an unknown one is ignored."""
         await self._client.post(f"{self._address}/predictions/{_safe(name)}/cancel", timeout=_CALL_SECONDS)
 
 
@@ -128,15 +129,13 @@ def _safe(name: str) -> str:
 
 
 def _detail(found: Mapping[str, Any]) -> str:
-    """The first problem of a 422, which names the field after `body` and `input`."""
+    """Return the first problem of a 422 response, with the name of the field."""
     detail = found.get("detail")
     first = provider_client.mapping(detail[0]) if isinstance(detail, list) and detail else {}
     location = first.get("loc")
     field = str(location[-1]) if isinstance(location, list) and location else ""
     return " ".join(part for part in (field, str(first.get("msg") or detail or "is not valid")) if part)
 
-
-# -- what a server takes and gives, in the words of our catalogue --------------------------------------
 
 _TYPES = {"string": "string", "integer": "integer", "number": "number", "boolean": "boolean"}
 _MEDIA_WORDS = (
@@ -147,9 +146,9 @@ _MEDIA_WORDS = (
 
 
 def inputs(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The inputs of a Cog model as rows of our catalogue, in its own order; raises `CogUnreachable`.
+    """Return the inputs of a Cog model as catalog rows, in the model's order; raises `CogUnreachable`.
 
-    A file of no kind that its name or description tells is a `file`; lists are lists of texts or numbers.
+    A file whose name and description do not tell its kind is a `file`; lists are lists of texts or numbers.
     """
     schemas = provider_client.mapping(provider_client.mapping(document.get("components")).get("schemas"))
     whole = provider_client.mapping(schemas.get("Input"))
@@ -163,7 +162,7 @@ def inputs(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def _resolved(row: Mapping[str, Any], schemas: Mapping[str, Any]) -> dict[str, Any]:
-    """A property with what its reference (choices) or its alternatives (optional inputs) say of it."""
+    """Return a property merged with its references (choices) and alternatives (optional inputs)."""
     found = dict(row)
     for one in (*(row.get("allOf") or ()), *(row.get("anyOf") or ())):
         part = provider_client.mapping(one)
@@ -206,7 +205,7 @@ def _media(words: str) -> str:
 
 
 def output_kind(document: Mapping[str, Any]) -> str:
-    """What comes out, as far as the document tells: `file` for files, else `text` or `json`."""
+    """Return the kind of the output: that of the file, `text` or `json`."""
     schemas = provider_client.mapping(provider_client.mapping(document.get("components")).get("schemas"))
     row = provider_client.mapping(schemas.get("Output"))
     items = provider_client.mapping(row.get("items"))
@@ -218,6 +217,6 @@ def output_kind(document: Mapping[str, Any]) -> str:
 
 
 def concatenated(document: Mapping[str, Any]) -> bool:
-    """Whether a list of texts is one text in pieces."""
+    """Return whether a list of texts is one text in pieces."""
     schemas = provider_client.mapping(provider_client.mapping(document.get("components")).get("schemas"))
     return provider_client.mapping(schemas.get("Output")).get("x-cog-array-display") == "concatenate"

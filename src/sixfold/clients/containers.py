@@ -1,6 +1,6 @@
-"""The API of Docker's engine, which Podman serves as well, over its unix socket.
+"""Client of the Docker Engine API over its Unix socket, which Podman implements as well.
 
-Source: https://docs.docker.com/reference/api/engine/version/v1.41/ (Podman 4 and 5 answer to the same).
+Source: https://docs.docker.com/reference/api/engine/version/v1.41/ (Podman 4 and 5 support the same).
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ _FRAME_HEADER_BYTES = 8
 
 
 class ContainersFailed(Exception):
-    """Docker or Podman could not do what was asked; the text is its reason."""
+    """Docker or Podman failed or rejected a request; the text is its reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerSpec:
-    """A container as it is to be; 0 is no limit.
+    """A container to start; 0 means no limit.
 
-    Its root is read-only and `/tmp` is in memory. Unless it has the `network`, it stands in a network of its
-    own that leads nowhere. `folders` are shown to it read-only, by their path there; `gpus` all or none.
-    `port` is where it listens.
+    The root is read-only and `/tmp` is in memory. Without `network`, the container is in an internal network
+    of its own. `folders` are mounted read-only, by path in the container; `gpus` gives it all GPUs. `port` is
+    the port that it listens on.
     """
 
     image: str
@@ -49,12 +49,12 @@ class ContainerSpec:
 
 
 def find_socket(wanted: Path | None = None) -> Path | None:
-    """The socket that was asked for, else the first of the usual ones that is there."""
+    """Return the given socket, else the first of the usual ones; None if it does not exist."""
     return next((path for path in ((wanted,) if wanted else SOCKETS) if path.is_socket()), None)
 
 
 class DockerClient:
-    """The engine at a socket; what it starts is labelled with `owner`, so that a later start can tidy up."""
+    """The engine at a socket; containers are labeled with `owner`, so that a later start can remove them."""
 
     def __init__(self, socket: Path, owner: str) -> None:
         self._owner = owner
@@ -65,11 +65,11 @@ class DockerClient:
         )
 
     async def close(self) -> None:
-        """Let go of the socket. Idempotent."""
+        """Close the connections. Idempotent."""
         await self._client.aclose()
 
     async def image_id(self, image: str) -> str:
-        """The content id of an image, which is fetched when it is not here; raises `ContainersFailed`."""
+        """Return the content id of an image, pulling it if needed; raises `ContainersFailed`."""
         found = await self._call("GET", f"/images/{quote(image)}/json", missing_is_none=True)
         if found is None:
             query = (
@@ -82,11 +82,11 @@ class DockerClient:
         return str(provider_client.mapping(found).get("Id") or "").removeprefix("sha256:")
 
     async def has(self, image: str) -> bool:
-        """Whether an image is here; raises `ContainersFailed`."""
+        """Return whether an image is present; raises `ContainersFailed`."""
         return await self._call("GET", f"/images/{quote(image)}/json", missing_is_none=True) is not None
 
     async def build(self, image: str, context: bytes) -> None:
-        """Build an image of a packed folder with a `Dockerfile`; raises `ContainersFailed`."""
+        """Build an image from a tar archive with a `Dockerfile`; raises `ContainersFailed`."""
         try:
             answer = await self._client.post(
                 "/build",
@@ -103,7 +103,7 @@ class DockerClient:
             raise ContainersFailed(said)
 
     async def start(self, name: str, wanted: ContainerSpec) -> RunningContainer:
-        """A running container; raises `ContainersFailed`, and then leaves nothing behind."""
+        """Start a container; raises `ContainersFailed` and then leaves nothing behind."""
         box = RunningContainer(self, name, "" if wanted.network else name)
         try:
             if box.network:
@@ -118,7 +118,9 @@ class DockerClient:
             raise
 
     async def tidy(self) -> int:
-        """Remove what an earlier server of this owner left; gives how many containers that was."""
+        """Remove the containers and networks of earlier servers of this owner; return the number of
+        containers.
+        """
         filters = f'{{"label":["{LABEL}={self._owner}"]}}'
         query = {"all": "true", "filters": filters}
         left = provider_client.texts(await self._call("GET", "/containers/json", params=query))
@@ -129,7 +131,7 @@ class DockerClient:
         return len(left)
 
     async def wait(self, name: str) -> str:
-        """Wait for a container's end, and say how it ended."""
+        """Wait for a container's end and return how it ended."""
         with contextlib.suppress(ContainersFailed):
             await self._call("POST", f"/containers/{name}/wait", timeout=None)
             state = provider_client.mapping(
@@ -141,7 +143,7 @@ class DockerClient:
         return "was removed"
 
     async def log(self, name: str, lines: int = 20) -> str:
-        """The last lines that a container printed; nothing where it is gone."""
+        """Return the last lines that a container printed; empty if it is gone."""
         query = {"stdout": "1", "stderr": "1", "tail": str(lines)}
         with contextlib.suppress(httpx.HTTPError):
             answer = await self._client.get(f"/containers/{name}/logs", params=query)
@@ -150,17 +152,16 @@ class DockerClient:
         return ""
 
     async def remove(self, name: str) -> None:
-        """Kill and forget a container; one that is gone already is no news."""
-        with contextlib.suppress(
-            ContainersFailed
-        ):  # it has ended; asked to remove it alone, Podman waits first
+        """Kill and remove a container; one that is gone is ignored."""
+        # It may have ended. Without the kill, Podman waits before it removes the container.
+        with contextlib.suppress(ContainersFailed):
             await self._call("POST", f"/containers/{name}/kill", missing_is_none=True)
         await self._call(
             "DELETE", f"/containers/{name}", params={"force": "true", "v": "true"}, missing_is_none=True
         )
 
     async def remove_network(self, name: str) -> None:
-        """Forget a network; one that is gone already is no news."""
+        """Remove a network; one that is gone is ignored."""
         await self._call("DELETE", f"/networks/{name}", missing_is_none=True)
 
     async def _address(self, name: str) -> str:
@@ -207,12 +208,13 @@ class DockerClient:
             raise ContainersFailed(_said(answer))
         try:
             return answer.json()
-        except ValueError:  # nothing, or the story of a pull
+        except ValueError:
+            # An empty body, or the progress of a pull.
             return None
 
 
 class RunningContainer:
-    """One container that runs, and the network that is its own."""
+    """A running container and its own network."""
 
     def __init__(self, containers: DockerClient, name: str, network: str) -> None:
         self.name = name
@@ -221,20 +223,20 @@ class RunningContainer:
         self._containers = containers
 
     def at(self, address: str) -> RunningContainer:
-        """Itself, with the origin by which this machine reaches it."""
+        """Set the URL by which this machine reaches it, and return itself."""
         self.address = address
         return self
 
     async def ended(self) -> str:
-        """Wait for its end, and say how it ended."""
+        """Wait for its end and return how it ended."""
         return await self._containers.wait(self.name)
 
     async def log(self) -> str:
-        """The last lines that it printed."""
+        """Return the last lines that it printed."""
         return await self._containers.log(self.name)
 
     async def remove(self) -> None:
-        """Kill it and take its network away. Idempotent."""
+        """Kill it and remove its network. Idempotent."""
         with contextlib.suppress(ContainersFailed):
             await self._containers.remove(self.name)
         if self.network:
@@ -251,7 +253,7 @@ def _said(answer: httpx.Response) -> str:
 
 
 def _build_fault(story: str) -> str:
-    """Why a build failed, by the lines that it told; nothing where it did not."""
+    """Return why a build failed, from its output lines; empty if it succeeded."""
     told: list[str] = []
     for line in story.splitlines():
         with contextlib.suppress(ValueError):
@@ -263,7 +265,7 @@ def _build_fault(story: str) -> str:
 
 
 def _unframed(data: bytes) -> bytes:
-    """What was printed, without the header of eight bytes before each piece."""
+    """Return the output without the eight-byte header of each chunk."""
     pieces: list[bytes] = []
     place = 0
     while place + _FRAME_HEADER_BYTES <= len(data):

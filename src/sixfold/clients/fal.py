@@ -1,9 +1,9 @@
-"""fal's queue: submit, look, fetch the result, cancel.
+"""Client of fal's queue: submit, poll, fetch the result, cancel.
 
-Sources: https://fal.ai/docs/documentation/model-apis/inference/queue (the life of a request),
-https://fal.ai/docs/api-reference/inference-api (its addresses are those of the answer, and are not built),
-https://fal.ai/docs/errors (what a model refuses), and
-https://fal.ai/docs/documentation/model-apis/request-errors (what fails around it).
+Sources: https://fal.ai/docs/documentation/model-apis/inference/queue (the states of a request),
+https://fal.ai/docs/api-reference/inference-api (URLs come from the response and are not built),
+https://fal.ai/docs/errors (what a model rejects), and
+https://fal.ai/docs/documentation/model-apis/request-errors (other failures).
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _STATES: Mapping[str, State] = {"IN_QUEUE": "queued", "IN_PROGRESS": "running", 
 
 
 def refusal(status: int, document: Any) -> ProviderRefusal:
-    """What fal means by an answer of failure.
+    """Parse an error response of fal.
 
-    A model's own refusals are a list under `detail`, each with the place (`loc`), the reason (`msg`) and
-    its kind (`type`); an account without credit is "locked", which is told apart only by its text.
+    Rejections by a model are a list under `detail`, each with the location (`loc`), the reason (`msg`) and
+    the `type`; an account without credit is "locked", which only the text tells.
     """
     detail = provider_client.mapping(document).get("detail")
     if isinstance(detail, str):
@@ -45,7 +45,7 @@ FAL = ProviderEndpoint("fal", "fal", "Key", "https://queue.fal.run", refusal)
 
 @dataclass(frozen=True, slots=True)
 class FalTicket:
-    """A request in fal's queue, by the addresses that fal gave it."""
+    """A request in fal's queue, with the URLs that fal returned for it."""
 
     request_id: str
     status_url: str
@@ -55,7 +55,7 @@ class FalTicket:
 
 @dataclass(frozen=True, slots=True)
 class FalStatus:
-    """How far a request is; `lines` is all that its log says by now. A failed one is `done`, too."""
+    """The state of a request; `lines` is its log so far. A failed request is `done` too."""
 
     state: State
     position: int | None
@@ -65,20 +65,20 @@ class FalStatus:
 
 @dataclass(frozen=True, slots=True)
 class FalResult:
-    """What a model gave, and how many units fal bills for it, where it says so."""
+    """The output of a model, and the billed units if fal reports them."""
 
     document: Mapping[str, Any]
     billed_units: float | None
 
 
 class FalClient:
-    """The queue through one key."""
+    """fal's queue, with one key."""
 
     def __init__(self, to: ProviderClient) -> None:
         self._to = to
 
     async def submit(self, model: str, inputs: Mapping[str, Any], *, start_seconds: float) -> FalTicket:
-        """Queue a request; fal gives it up by itself when it has not begun after `start_seconds`."""
+        """Queue a request; fal drops it if it has not started after `start_seconds`."""
         headers = {"X-Fal-Request-Timeout": f"{start_seconds:g}"}
         answer = await self._to.post(model, RequestBody(dict(inputs)), headers)
         found = provider_client.mapping(answer.document)
@@ -88,7 +88,7 @@ class FalClient:
         return FalTicket(str(found.get("request_id") or ""), *addresses)
 
     async def look(self, ticket: FalTicket) -> FalStatus:
-        """Where a request stands."""
+        """Return the state of a request."""
         found = provider_client.mapping((await self._to.get(ticket.status_url, {"logs": "1"})).document)
         state = _STATES.get(str(found.get("status")))
         if state is None:
@@ -99,7 +99,7 @@ class FalClient:
         return FalStatus(state, position if isinstance(position, int) else None, lines, failed)
 
     async def result(self, ticket: FalTicket, look: FalStatus) -> FalResult:
-        """What a finished request gave; one that failed answers with its failure, however often."""
+        """Return the output of a finished request; raises the error of a failed one."""
         answer = await self._to.get(ticket.response_url, once=look.failed)
         if not isinstance(answer.document, dict):
             raise self._unreadable()
@@ -107,7 +107,7 @@ class FalClient:
         return FalResult(answer.document, units)
 
     async def cancel(self, ticket: FalTicket) -> None:
-        """Stop a request; one that has ended stays as it is."""
+        """Cancel a request; one that has ended stays as it is."""
         await self._to.put(ticket.cancel_url)
 
     def _unreadable(self) -> EngineError:

@@ -1,4 +1,4 @@
-"""Hosts on which model servers are looked for: this machine, the host of a container, configured ones."""
+"""Hosts that are probed for model servers: this machine, the host of a container, configured ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 LOOPBACK = "127.0.0.1"
-CONTAINER_HOST = "host.docker.internal"  # Docker's name, and Podman's, for the machine outside a container
+# The name of the container's host in Docker and Podman.
+CONTAINER_HOST = "host.docker.internal"
 LOOKUP_SECONDS = 1.0
 _SELF = frozenset({LOOPBACK, "localhost", "::1"})
 _MARKERS = ("/.dockerenv", "/run/.containerenv")
@@ -20,15 +21,15 @@ _FRESH_SECONDS = 60.0
 
 
 def in_container() -> bool:
-    """Whether this process runs in a container of Docker or Podman."""
+    """Return whether this process runs in a Docker or Podman container."""
     return any(Path(marker).exists() for marker in _MARKERS)
 
 
 class ProbeHosts:
-    """Knows which hosts to probe. Each name is looked up off the event loop, for one second at most.
+    """The hosts to probe. Names are resolved off the event loop, within one second.
 
-    A result holds for a minute. Outside a container the name of its host is looked up once only, as it
-    would otherwise be asked of the network's name server again and again.
+    A result is cached for a minute. Outside a container, the name of the container host is resolved only
+    once, to spare the network's name server.
     """
 
     def __init__(self, configured: Sequence[str] = (), *, probe: bool = True) -> None:
@@ -39,7 +40,7 @@ class ProbeHosts:
         self._asking: dict[str, asyncio.Task[bool]] = {}
 
     async def resolves(self, host: str) -> bool:
-        """Whether a host has an address now."""
+        """Return whether a host has an address now."""
         if _is_address(host):
             return True
         known = self._known.get(host)
@@ -55,7 +56,7 @@ class ProbeHosts:
         return found
 
     async def reachable(self) -> tuple[str, ...]:
-        """Return the hosts that have an address now, in the order in which they are preferred."""
+        """Return the hosts that have an address now, in order of preference."""
         found = await asyncio.gather(*(self.resolves(host) for host in self.names))
         return tuple(host for host, there in zip(self.names, found, strict=True) if there)
 
@@ -82,7 +83,8 @@ async def _looked_up(host: str) -> bool:
             there = True
         except (OSError, UnicodeError):
             there = False
-        with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+        # The loop may have ended.
+        with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(tell, there)
 
     threading.Thread(target=ask, name=f"look-up-{host}", daemon=True).start()

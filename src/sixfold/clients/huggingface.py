@@ -1,7 +1,7 @@
-"""The Hugging Face Hub as a place to fetch from: what a repository holds, and a file, whole and checked.
+"""Downloads from the Hugging Face Hub: the files of a repository, resumable and verified.
 
-Every file is pinned by the commit, resumed where it was left, and checked against the hash that the Hub
-gives for it: sha256 for a large one, git's own for a small one.
+Every file is pinned to a commit, resumed after an interruption, and verified with the hash that the Hub
+states: sha256 for a large file, git's blob hash for a small one.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from urllib.parse import quote
 
 import httpx
 
-_TRIES = 6  # in a row without a single new byte
-_RESUMES = 1000  # of one file, each with some new bytes
+# Consecutive attempts without any new byte.
+_TRIES = 6
+# Resumptions of one file that each received some bytes.
+_RESUMES = 1000
 _LONGEST_WAIT_SECONDS = 60.0
 _CHUNK_BYTES = 1 << 20
 _MAX_PAGES = 50
@@ -28,16 +30,16 @@ _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 _NEXT = re.compile(r'<([^>]+)>;\s*rel="next"')
 
 Heard = Callable[[int], None]
-"""Hears how many bytes of a file are there now."""
+"""Called with the number of bytes of the file so far."""
 
 
 class HubError(Exception):
-    """The Hub cannot give it; the text is one sentence that says why and the way out."""
+    """A download failed; the text is one sentence with the reason and a remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class HubFile:
-    """One file of a repository; `sha256` is the Hub's of a large one, `blob` is git's of a small one."""
+    """A file of a repository; `sha256` is stated for large files, git's `blob` hash for small ones."""
 
     path: str
     size: int
@@ -47,7 +49,7 @@ class HubFile:
 
 @dataclass(frozen=True, slots=True)
 class RepositoryTree:
-    """A repository at one commit."""
+    """The files of a repository at one commit."""
 
     repository: str
     commit: str
@@ -55,7 +57,7 @@ class RepositoryTree:
 
 
 class HuggingFaceHub:
-    """A client of one Hub; `pause` waits between tries (a test passes its own)."""
+    """A client of one Hub; `pause` waits between attempts."""
 
     def __init__(self, url: str, *, pause: Callable[[float], None] = time.sleep) -> None:
         self._url = url.rstrip("/")
@@ -73,7 +75,7 @@ class HuggingFaceHub:
         self._client.close()
 
     def tree(self, repository: str, revision: str) -> RepositoryTree:
-        """All files of a repository at the commit that `revision` means; raises `HubError`."""
+        """Return all files of a repository at the commit of `revision`; raises `HubError`."""
         if not _REPOSITORY.fullmatch(repository):
             raise HubError(f"{repository!r} is no repository: name it as in owner/name")
         base = f"{self._url}/api/models/{repository}"
@@ -93,9 +95,9 @@ class HuggingFaceHub:
     def fetch(
         self, tree: RepositoryTree, file: HubFile, target: Path, heard: Heard = lambda _count: None
     ) -> None:
-        """Have a file at `target`, resuming what is there beside it as `.part`; raises `HubError`.
+        """Download a file to `target`, resuming a `.part` file beside it; raises `HubError`.
 
-        Nothing is ever at `target` but the whole file with the right hash.
+        `target` only ever contains the complete, verified file.
         """
         part = target.with_name(target.name + ".part")
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -108,7 +110,7 @@ class HuggingFaceHub:
         part.replace(target)
 
     def _complete(self, url: str, file: HubFile, part: Path, heard: Heard) -> None:
-        """Go on with `part` until it has the file's length; only tries that bring nothing are counted."""
+        """Download until the file is complete; only attempts without new bytes count."""
         tries = 0
         for _ in range(_RESUMES):
             there = _length(part)
@@ -122,7 +124,7 @@ class HuggingFaceHub:
                     self._bear(again, tries, f"{file.path} could not be fetched: {again}. Try again to go on")
 
     def _bear(self, again: _Retry, tries: int, sentence: str) -> None:
-        """Wait before the next try; raises `HubError` with `sentence` when there were enough."""
+        """Wait before the next attempt; raises `HubError` with `sentence` after too many."""
         if tries >= _TRIES:
             raise HubError(sentence) from again
         self._pause(again.wait_seconds or 2.0 ** (tries - 1))
@@ -132,10 +134,12 @@ class HuggingFaceHub:
         try:
             with self._client.stream("GET", url, headers=headers) as answer:
                 self._check(answer, file.path)
-                whole = answer.status_code == 200  # it may not know ranges
+                # The server may not support ranges.
+                whole = answer.status_code == 200
                 with part.open("wb" if whole else "ab") as out:
                     count = 0 if whole else there
-                    for chunk in answer.iter_raw():  # as it comes: what arrived is kept when it breaks off
+                    # Each chunk is written at once, so that it survives a broken connection.
+                    for chunk in answer.iter_raw():
                         count += len(chunk)
                         if count > file.size:
                             raise HubError(f"{file.path} is longer than the Hub said: {file.size} bytes")
@@ -147,7 +151,7 @@ class HuggingFaceHub:
             raise _Retry("the answer ended too early")
 
     def _json(self, url: str, what: str) -> tuple[Any, str | None]:
-        """An answer's document and the address of the next page."""
+        """Return the parsed document and the URL of the next page."""
         tries = 0
         while True:
             try:
@@ -165,7 +169,7 @@ class HuggingFaceHub:
             self._bear(again, tries, f"{what} could not be looked up: {again}")
 
     def _check(self, answer: httpx.Response, what: str) -> None:
-        """Refuse what is no success; raises `_Retry` for what may pass."""
+        """Raise `HubError` for an error response, `_Retry` for a temporary one."""
         if self._url.startswith("https:") and answer.url.scheme != "https":
             raise HubError(f"The Hub sends {what} by an address that is not encrypted: {answer.url.host}")
         if answer.status_code in {200, 206}:
@@ -183,7 +187,7 @@ class HuggingFaceHub:
 
 
 class _Retry(Exception):
-    """It may work in a moment; after `wait_seconds`, where the Hub said so."""
+    """A temporary failure; `wait_seconds` is the pause that the Hub requests."""
 
     def __init__(self, reason: str, wait_seconds: float = 0.0) -> None:
         super().__init__(reason)
@@ -191,7 +195,7 @@ class _Retry(Exception):
 
 
 def _length(part: Path) -> int:
-    """How many bytes are there; -1 where there is not even a file."""
+    """Return the size in bytes; -1 if the file does not exist."""
     return part.stat().st_size if part.exists() else -1
 
 
@@ -217,17 +221,17 @@ def _file(row: dict[str, Any]) -> HubFile:
 
 
 def matches(path: Path, file: HubFile) -> bool:
-    """Whether a file on disk is the described one."""
+    """Return whether a file on disk has the stated size and hash."""
     if not path.is_file() or path.stat().st_size != file.size:
         return False
     if file.sha256:
         return digest(path, hashlib.sha256()) == file.sha256
-    # git hashes a small file behind its kind and length; only that it is the same file hangs on it
+    # git's hash covers the kind and length as well. It only detects damaged downloads here.
     return not file.blob or digest(path, hashlib.sha1(b"blob %d\0" % file.size)) == file.blob  # noqa: S324 - git's
 
 
 def digest(path: Path, into: Any) -> str:
-    """The hash of a file's bytes, in hexadecimal."""
+    """Return the hash of a file in hexadecimal."""
     with path.open("rb") as file:
         for chunk in _chunks(file):
             into.update(chunk)

@@ -1,8 +1,8 @@
-"""Where a provider says whether it knows a key, without making anything: what `sixfold provider check` asks.
+"""Checks provider keys with a call that creates nothing, for `sixfold provider check`.
 
 Sources: https://developers.openai.com/api/reference/resources/models/methods/list.md,
 https://platform.claude.com/docs/en/api/models-list, https://replicate.com/docs/reference/http#account.get,
-https://fal.ai/docs/platform-apis/v1/models/pricing (the one call of fal's that needs a key and no queue).
+https://fal.ai/docs/platform-apis/v1/models/pricing (fal's only call that needs a key and no queue).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LIMITS = ProviderLimits(call_seconds=15, attempts=3, waiting_seconds=5)
 
 @dataclass(frozen=True, slots=True)
 class KeyCheck:
-    """One provider: the setting of its key, its variable, and the call that only a good key gets through."""
+    """A provider: the setting of its key, and a call that succeeds only with a valid key."""
 
     provider: ProviderEndpoint
     setting: str
@@ -44,7 +44,7 @@ DOORS: Mapping[str, KeyCheck] = {
 
 
 async def check_key(name: str, key: str, *, base_url: str = "") -> None:
-    """Ask a provider whether it takes a key; raises `EngineError` with one sentence when it does not."""
+    """Check that a provider accepts a key; raises `EngineError` if not."""
     door = DOORS[name]
     provider = dataclasses.replace(door.provider, base_url=door.base_url or door.provider.base_url)
     versions = VERSION if name == "anthropic" else {}

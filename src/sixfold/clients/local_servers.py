@@ -1,4 +1,4 @@
-"""Servers of models that may run on this machine: where each listens, and how it is recognised."""
+"""Model servers that may run on this machine: their default ports, and how to recognize them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from sixfold.clients.hosts import LOOPBACK
 
 @dataclass(frozen=True, slots=True)
 class LocalServer:
-    """A kind of server, by the port that it takes by itself and a path whose answer has `word` in it.
+    """A kind of server: its default port, and a path whose response contains `word`.
 
-    `title` is what people call it, `program` what they start (empty where no page suggests starting it);
-    `word` is in lower case. Two kinds may share a port: the path and the word tell them apart.
+    `title` is its display name, `program` the command to suggest (empty for none); `word` is in lower case.
+    Two kinds may share a port: the path and the word tell them apart.
     """
 
     kind: str
@@ -25,15 +25,15 @@ class LocalServer:
 
     @property
     def url(self) -> str:
-        """Its address on this machine."""
+        """The URL on this machine."""
         return self.url_on(LOOPBACK)
 
     def url_on(self, host: str) -> str:
-        """Its address on a host."""
+        """Return the URL on a host."""
         return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
 
     def answers_with(self, body: bytes) -> bool:
-        """Whether an answer is of this kind: a JSON object with the word in it."""
+        """Return whether a response is of this kind: a JSON object that contains the word."""
         return body.lstrip()[:1] == b"{" and self.word in body.lower()
 
 

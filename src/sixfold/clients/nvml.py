@@ -1,6 +1,6 @@
-"""NVIDIA's management library: which graphics cards there are, and how much of their memory is free.
+"""NVIDIA's management library (NVML): the GPUs and their free memory.
 
-It is the driver's own and asked at once; no process is started, and nothing of CUDA is loaded. Source:
+The library is part of the driver and called in-process, without CUDA. Source:
 https://docs.nvidia.com/deploy/nvml-api/ (version 2 of these calls, in every driver since 2012).
 """
 
@@ -15,7 +15,7 @@ _TEXT_BYTES = 96
 
 @dataclass(frozen=True, slots=True)
 class GpuDevice:
-    """One card; its `uuid` is a name that CUDA_VISIBLE_DEVICES takes."""
+    """A GPU; CUDA_VISIBLE_DEVICES accepts its `uuid`."""
 
     uuid: str
     name: str
@@ -28,7 +28,7 @@ class _Memory(ctypes.Structure):
 
 
 def cards(library: str = LIBRARY) -> tuple[GpuDevice, ...]:
-    """Every card that answers, in the library's order; none where there is no driver."""
+    """Return every GPU that responds, in the library's order; empty without a driver."""
     try:
         opened = ctypes.CDLL(library)
         if opened.nvmlInit_v2() != 0:
@@ -45,7 +45,7 @@ def cards(library: str = LIBRARY) -> tuple[GpuDevice, ...]:
 
 
 def _card(library: ctypes.CDLL, index: int) -> GpuDevice | None:
-    """One card; None for one that fell off its bus, or that another user holds."""
+    """Return a GPU, or None if it has failed or is not accessible."""
     device, memory = ctypes.c_void_p(), _Memory()
     uuid, name = (ctypes.create_string_buffer(_TEXT_BYTES) for _ in range(2))
     asked = (

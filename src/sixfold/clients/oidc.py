@@ -1,6 +1,6 @@
-"""OpenID Connect as a client: discovery, the authorization code with PKCE, and ID tokens that are checked.
+"""OpenID Connect client: discovery, authorization code flow with PKCE, validated ID tokens.
 
-The protocol is OpenID Connect Core 1.0 and Discovery 1.0; RFC 7636 (PKCE) and RFC 9207 (`iss`) are heeded.
+Implements OpenID Connect Core 1.0 and Discovery 1.0, RFC 7636 (PKCE) and RFC 9207 (`iss`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ _SCOPE = "openid email"
 _ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 _LEEWAY_SECONDS = 60
 _FRESH_SECONDS = 3600.0
-_AGAIN_SECONDS = 30.0  # an unknown key asks for the provider's keys anew, this often at most
+# An unknown key id causes a new fetch of the provider's keys at most this often.
+_AGAIN_SECONDS = 30.0
 _SECONDS = 15.0
 _MAX_BYTES = 1 << 20
 _MAX_CODE = 4096
@@ -36,7 +37,7 @@ _UNTRUE = "The sign-in provider's answer does not hold"
 
 
 class _Metadata(msgspec.Struct):
-    """What a provider says of itself."""
+    """The provider's discovery document."""
 
     issuer: str
     authorization_endpoint: str
@@ -48,7 +49,7 @@ class _Metadata(msgspec.Struct):
 
 
 class OidcClient:
-    """`identities.Provider` for the issuer that the settings name."""
+    """`identities.Provider` for the issuer in the settings."""
 
     def __init__(self, client: httpx.AsyncClient, settings: Settings) -> None:
         self._client = client
@@ -63,16 +64,16 @@ class OidcClient:
 
     @property
     def name(self) -> str:
-        """What people call it; empty where none is configured."""
+        """The display name; empty if no provider is configured."""
         return self._name if self._issuer and self._client_id else ""
 
     @property
     def issuer(self) -> str:
-        """Its identifier."""
+        """The issuer identifier."""
         return self._issuer
 
     async def begin(self, callback_url: str) -> OidcLoginAttempt:
-        """Begin to sign somebody in: the state ties the answer to this browser, the nonce the token to it."""
+        """Start a sign-in: `state` binds the response to this browser, `nonce` the ID token to it."""
         metadata = await self._known()
         kept = {name: secrets.token_urlsafe(32) for name in ("state", "nonce", "verifier")}
         digest = hashlib.sha256(kept["verifier"].encode()).digest()
@@ -90,7 +91,7 @@ class OidcClient:
         return OidcLoginAttempt(f"{metadata.authorization_endpoint}{joint}{urlencode(asked)}", kept)
 
     async def end(self, callback_url: str, params: Mapping[str, str], content: Content) -> Identity:
-        """The identity that came back; raises `Unauthenticated` for an answer that cannot be verified."""
+        """Return the identity that signed in; raises `Unauthenticated` if the response cannot be verified."""
         metadata = await self._known()
         if not hmac.compare_digest(params.get("state", "").encode(), content["state"].encode()):
             raise errors.Unauthenticated("This sign-in was begun elsewhere: begin anew")
@@ -112,8 +113,6 @@ class OidcClient:
             claims.get("email_verified") in (True, "true"),
         )
 
-    # -- the provider's endpoints ------------------------------------------------------------------
-
     async def _known(self) -> _Metadata:
         if not self.name:
             raise errors.NotConfigured("Signing in elsewhere is off here: set SIXFOLD_OIDC_ISSUER")
@@ -130,7 +129,7 @@ class OidcClient:
         return self._metadata
 
     def _is_safe(self, url: str) -> bool:
-        """https; or plain, on the machine that the issuer is on itself."""
+        """Return whether a URL uses https, or plain http on the issuer's own loopback host."""
         parts = urlsplit(url)
         plain = parts.scheme == "http" and parts.hostname == urlsplit(self._issuer).hostname
         return parts.scheme == "https" or (plain and parts.hostname in LOOPBACK_HOSTS)
@@ -165,7 +164,9 @@ class OidcClient:
         form: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> dict[str, Any]:
-        """One JSON object of the provider's; raises `EngineFailed`, or `Unauthenticated` where it refuses."""
+        """Return a JSON object from the provider; raises `EngineFailed`, or `Unauthenticated` if it
+        rejects the form.
+        """
         wanted = {"Accept": "application/json", **(headers or {})}
         try:
             answer = await self._client.request(method, url, data=form, headers=wanted, timeout=_SECONDS)
@@ -180,10 +181,8 @@ class OidcClient:
         except msgspec.MsgspecError as error:
             raise errors.EngineFailed(_AWAY) from error
 
-    # -- ID tokens ---------------------------------------------------------------------------------
-
     async def _claims(self, metadata: _Metadata, token: str, nonce: str) -> dict[str, Any]:
-        """What a token says that was made by this issuer, for this client, for this nonce, and is fresh."""
+        """Return the claims of a fresh token made by this issuer, for this client and this nonce."""
         try:
             header = jwt.get_unverified_header(token)
             key = await self._key(metadata, str(header.get("kid", "")), str(header.get("alg", "")))
@@ -208,7 +207,7 @@ class OidcClient:
         return claims
 
     async def _key(self, metadata: _Metadata, kid: str, algorithm: str) -> jwt.PyJWK:
-        """The key that a token names; one that names none is checked with the only one there is."""
+        """Return the key with this id; a token without one uses the provider's only key."""
         since = time.monotonic() - self._fetched
         if since > _FRESH_SECONDS or not self._keys or (kid not in self._keys and since > _AGAIN_SECONDS):
             document = await self._ask("GET", metadata.jwks_uri)

@@ -1,11 +1,11 @@
-"""OpenAI's API: images, speech, transcriptions, words about a picture; servers that speak it, by `base_url`.
+"""OpenAI's API: images, speech, transcriptions, image descriptions; also for compatible servers.
 
 Sources: https://developers.openai.com/api/reference/resources/images/methods/generate.md and
 …/methods/edit.md (fields, usage; `gpt-image-1` was shut down on 2026-10-23, so newer models are named
-elsewhere), https://developers.openai.com/api/docs/guides/error-codes (what fails, and that 500 and 503
-are to be tried again); for sound, …/audio/subresources/speech/methods/create.md and
-…/audio/subresources/transcriptions/methods/create.md. GPT image models always answer with `b64_json`;
-other servers may name a `url`.
+elsewhere), https://developers.openai.com/api/docs/guides/error-codes (errors; 500 and 503 may be retried);
+for audio, …/audio/subresources/speech/methods/create.md and
+…/audio/subresources/transcriptions/methods/create.md. GPT image models always return `b64_json`; other
+servers may return a `url`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _POLICY = frozenset({"moderation_blocked", "content_policy_violation", "safety_v
 
 
 def refusal(status: int, document: Any) -> ProviderRefusal:
-    """What OpenAI means by an answer of failure: `error` with a `code`, a `type` and the `param` at fault."""
+    """Parse an error response of OpenAI: `error` with `code`, `type` and the invalid `param`."""
     error = provider_client.mapping(provider_client.mapping(document).get("error"))
     codes = {str(error.get("code")), str(error.get("type"))}
     if codes & _CREDIT:
@@ -40,7 +40,7 @@ def refusal(status: int, document: Any) -> ProviderRefusal:
     return provider_client.by_status(status, str(error.get("message") or ""), str(error.get("param") or ""))
 
 
-# Its calls are answered while they are open: after an answer of failure nothing is left that could be paid.
+# The API is synchronous: after an error response, nothing is running that could be billed.
 OPENAI = ProviderEndpoint(
     "openai",
     "OpenAI",
@@ -53,7 +53,7 @@ OPENAI = ProviderEndpoint(
 
 @dataclass(frozen=True, slots=True)
 class OpenAIUsage:
-    """The tokens that are billed; 0 where a compatible server does not count."""
+    """Billed tokens; 0 if a compatible server does not report them."""
 
     text_in: int
     image_in: int
@@ -62,7 +62,7 @@ class OpenAIUsage:
 
 @dataclass(frozen=True, slots=True)
 class OpenAIImages:
-    """Pictures, each as base64 or as an address, and what they took."""
+    """Images in base64 or as URLs, and the tokens used."""
 
     encoded: tuple[str, ...]
     addresses: tuple[str, ...]
@@ -71,7 +71,7 @@ class OpenAIImages:
 
 @dataclass(frozen=True, slots=True)
 class TranscriptionResult:
-    """What was said: its parts and words as they came, each with `start` and `end` in seconds."""
+    """A transcript with its segments and words, each with `start` and `end` in seconds."""
 
     text: str
     language: str
@@ -80,7 +80,7 @@ class TranscriptionResult:
 
 
 class OpenAIClient:
-    """OpenAI, or a server like it, through one key."""
+    """OpenAI, or a compatible server, with one key."""
 
     def __init__(self, to: ProviderClient) -> None:
         self._to = to
@@ -95,7 +95,7 @@ class OpenAIClient:
     async def edit(
         self, fields: Mapping[str, Any], pictures: Sequence[tuple[str, bytes, str]], mask: bytes | None = None
     ) -> OpenAIImages:
-        """`POST /images/edits`: pictures as (name, content, type), and a PNG mask where one is given."""
+        """`POST /images/edits`: images as (name, content, type), and an optional PNG mask."""
         files = [("image[]", picture) for picture in pictures]
         if mask is not None:
             files.append(("mask", ("mask.png", mask, "image/png")))
@@ -103,7 +103,7 @@ class OpenAIClient:
         return self._images(await self._to.post("images/edits", body, seconds=self._to.limits.whole_seconds))
 
     async def speak(self, fields: Mapping[str, Any]) -> bytes:
-        """`POST /audio/speech`: a file of sound."""
+        """Return the audio file of `POST /audio/speech`."""
         seconds = self._to.limits.whole_seconds
         return (
             await self._to.post_for_file("audio/speech", RequestBody(dict(fields)), seconds=seconds)
@@ -112,7 +112,7 @@ class OpenAIClient:
     async def listen(
         self, fields: Mapping[str, str | list[str]], recording: tuple[str, bytes, str]
     ) -> TranscriptionResult:
-        """`POST /audio/transcriptions` of a recording as (name, content, type)."""
+        """`POST /audio/transcriptions` with a recording as (name, content, type)."""
         body = RequestBody(fields=fields, files=(("file", recording),))
         seconds = self._to.limits.whole_seconds
         found = provider_client.mapping(
@@ -128,7 +128,7 @@ class OpenAIClient:
         )
 
     async def describe(self, model: str, prompt: str, picture: str) -> tuple[str, OpenAIUsage]:
-        """`POST /chat/completions` about a picture (a `data:` URI): what was said, and the tokens it took."""
+        """Describe an image (a `data:` URI) with `POST /chat/completions`; return the text and tokens."""
         content = [
             {"type": "text", "text": prompt},
             {"type": "image_url", "image_url": {"url": picture}},

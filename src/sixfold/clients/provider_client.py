@@ -1,15 +1,16 @@
-"""One call to a provider: sent with care, repeated where that is safe, explained in one sentence.
+"""Calls to providers: retries where safe, error messages in one sentence.
 
 What may be repeated, and when:
 
-- a GET, a PUT that cancels and a DELETE after any break of the connection and after 408, 429 and 5xx;
-- a POST only when nothing can have come of it: the connection never stood, or the answer says so (429,
-  503, and whatever else the provider's own documentation names). None of the three providers takes a key
-  that would make a repeated POST harmless, so one that broke off is not sent again: it may be running, and
-  it would be paid for twice.
+- a GET, a PUT that cancels and a DELETE after a lost connection and after 408, 429 and 5xx;
 
-A provider's `Retry-After` is honoured; without one the pauses double, with jitter. All pauses together
-stay within a budget, and every attempt has its own time.
+- a POST only if it was certainly not accepted: the connection was never established, or the response says so
+(429, 503, and other statuses that the provider documents). None of the three providers supports an
+idempotency key, so a POST whose connection was lost is not repeated: it may be running, and would be charged
+twice.
+
+A `Retry-After` is honored; without one the pauses double, with jitter. The sum of all pauses is limited, and
+every attempt has its own timeout.
 """
 
 from __future__ import annotations
@@ -35,13 +36,14 @@ Kind = Literal["key", "credit", "policy", "input", "absent", "busy", "broken"]
 _ALWAYS_REPEATED = frozenset({408, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524})
 _NEVER_ACCEPTED = frozenset({429, 503})
 _MOST_SAID = 200
-_LARGE = 256 * 1024  # bytes of JSON that would hold the event loop up
+# Larger JSON would block the event loop.
+_LARGE = 256 * 1024
 _SECRETS = re.compile(r"\b(?:Key|Bearer)\s+\S+|\b(?:sk|r8|key)[-_]\S+|https?://\S+|\b[\w.-]*[0-9a-f]{24,}\S*")
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderLimits:
-    """What one provider may cost in time and bytes. `whole_seconds` is for a task with all its calls."""
+    """Limits of time and bytes for a provider. `whole_seconds` is for a task with all its calls."""
 
     connect_seconds: float = 10.0
     call_seconds: float = 60.0
@@ -52,14 +54,15 @@ class ProviderLimits:
     waiting_seconds: float = 60.0
     poll_seconds: float = 0.1
     longest_poll_seconds: float = 2.0
-    grace_seconds: float = 10.0  # for what has to be said to a provider when a run ends early
+    # For cancelling at the provider when a run ends early.
+    grace_seconds: float = 10.0
     answer_bytes: int = 64 * 2**20
     file_bytes: int = 64 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderRefusal:
-    """What a provider's answer of failure means; `field` is the provider's word for the input at fault."""
+    """The meaning of an error response; `field` is the provider's name of the invalid input."""
 
     kind: Kind
     field: str = ""
@@ -68,7 +71,7 @@ class ProviderRefusal:
 
 @dataclass(frozen=True, slots=True)
 class ProviderEndpoint:
-    """Who is called: `name` on our command line, `title` for people, and how it takes its key."""
+    """A provider: its `name` on the command line, its display `title`, and how it receives the key."""
 
     name: str
     title: str
@@ -76,19 +79,20 @@ class ProviderEndpoint:
     base_url: str
     read: Callable[[int, Any], ProviderRefusal]
     header: str = "Authorization"
-    also_repeated: frozenset[int] = frozenset()  # answers after which its POST may be sent again, too
+    # Further statuses after which a POST may be repeated.
+    also_repeated: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class RequestBody:
-    """What a POST carries: a JSON document, or fields and files of a form."""
+    """The body of a POST: a JSON document, or the fields and files of a form."""
 
     document: Any = None
     fields: Mapping[str, str | list[str]] = field(default_factory=dict[str, "str | list[str]"])
     files: tuple[tuple[str, tuple[str, bytes, str]], ...] = ()
 
     def arguments(self) -> dict[str, Any]:
-        """As httpx takes it."""
+        """Return the arguments for httpx."""
         if self.files:
             return {"data": dict(self.fields), "files": list(self.files)}
         return {} if self.document is None else {"json": self.document}
@@ -96,7 +100,7 @@ class RequestBody:
 
 @dataclass(frozen=True, slots=True)
 class ProviderResponse:
-    """An answer of success: its headers in lower case, and the JSON document of its body, or its bytes."""
+    """A successful response: headers in lower case, and the JSON document or the bytes of the body."""
 
     status: int
     headers: Mapping[str, str]
@@ -105,7 +109,7 @@ class ProviderResponse:
 
 
 class UpstreamError(EngineError):
-    """A provider refused or failed; the text is for the caller, `refusal` for programs."""
+    """A provider rejected a call or failed; the text is for the caller, `refusal` for programs."""
 
     def __init__(self, text: str, refusal: ProviderRefusal) -> None:
         super().__init__(text)
@@ -113,7 +117,7 @@ class UpstreamError(EngineError):
 
 
 class PolicyRefusal(UnusableInput):
-    """A provider does not want to make this: the caller's fault."""
+    """A provider's content policy rejected the inputs: the caller's fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,12 +128,13 @@ class _ProviderRequest:
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     seconds: float | None = None
     once: bool = False
-    file: bool = False  # the answer is no JSON
+    # Whether the response is a file instead of JSON.
+    file: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class _CallFailed:
-    """One attempt that led to nothing."""
+    """A failed attempt."""
 
     refusal: ProviderRefusal
     repeat: bool
@@ -137,7 +142,7 @@ class _CallFailed:
 
 
 class ProviderClient:
-    """Calls to one provider with one key. `names` turns its fields into the words of our callers."""
+    """Calls to one provider with one key. `names` maps its fields to our input names."""
 
     def __init__(
         self,
@@ -161,15 +166,14 @@ class ProviderClient:
                 f"`sixfold provider set {provider.name}`."
             )
             raise UpstreamError(text, ProviderRefusal("key"))
-        if not key.isascii() or not key.isprintable():  # no header could carry it
+        # A header cannot contain other characters.
+        if not key.isascii() or not key.isprintable():
             raise self.failed(ProviderRefusal("key"))
-
-    # -- what can be asked -------------------------------------------------------------------------
 
     async def get(
         self, path: str, params: Mapping[str, str] | None = None, *, once: bool = False
     ) -> ProviderResponse:
-        """GET a path, or a URL that the provider gave for this; `once` where failure is the answer."""
+        """GET a path, or a URL that the provider returned; `once` disables retries."""
         return await self._sent(
             _ProviderRequest("GET", path, {"params": params} if params else {}, once=once)
         )
@@ -182,13 +186,13 @@ class ProviderClient:
         *,
         seconds: float | None = None,
     ) -> ProviderResponse:
-        """POST a body; never repeated once the provider may have accepted it."""
+        """POST a body; not repeated once the provider may have accepted it."""
         return await self._sent(_ProviderRequest("POST", path, body.arguments(), headers or {}, seconds))
 
     async def post_for_file(
         self, path: str, body: RequestBody, *, seconds: float | None = None
     ) -> ProviderResponse:
-        """POST a body; the answer's `content` is a file."""
+        """POST a body; the `content` of the response is a file."""
         accept = {"Accept": "*/*"}
         return await self._sent(_ProviderRequest("POST", path, body.arguments(), accept, seconds, file=True))
 
@@ -197,14 +201,12 @@ class ProviderClient:
         return await self._sent(_ProviderRequest("PUT", path))
 
     async def delete(self, path: str) -> ProviderResponse:
-        """DELETE."""
+        """DELETE a path."""
         return await self._sent(_ProviderRequest("DELETE", path))
 
     def failed(self, refusal: ProviderRefusal) -> EngineError:
-        """The error for a failure that was read out of an answer."""
+        """Return the error for a failure that a response states."""
         return explained(self.provider, refusal, self._names)
-
-    # -- one call with its attempts ----------------------------------------------------------------
 
     async def _sent(self, request: _ProviderRequest) -> ProviderResponse:
         waited = 0.0
@@ -241,7 +243,8 @@ class ProviderClient:
     async def _exchange(self, request: _ProviderRequest) -> ProviderResponse | _CallFailed:
         ours = {
             "Accept": "application/json",
-            "Accept-Encoding": "identity",  # what a compressed body unpacks to is known only afterwards
+            # The size of a compressed body is known only after unpacking it.
+            "Accept-Encoding": "identity",
             "User-Agent": f"Sixfold/{__version__}",
             "X-Sixfold-Hop": "1",
         }
@@ -266,7 +269,7 @@ class ProviderClient:
         return self._understood(request.method, response, body, document)
 
     def url(self, path: str) -> str:
-        """Where a path lies; of a URL that an answer named, only its path counts: the key stays here."""
+        """Return the URL of a path; of a URL in a response only the path is used, so the key stays here."""
         if not path.startswith(("http://", "https://")):
             return f"{self.base_url}/{path.lstrip('/')}"
         given, base = urlsplit(path), urlsplit(self.base_url)
@@ -286,7 +289,7 @@ class ProviderClient:
                     ProviderRefusal("broken", said="returned a response above the size limit"), repeat=False
                 )
             if body.strip() and document is None:
-                # Cut off or no JSON at all; to ask again is safe only where asking does nothing.
+                # Truncated, or not JSON at all. Only a GET is safe to repeat.
                 said = "returned a response that cannot be parsed"
                 return _CallFailed(ProviderRefusal("broken", said=said), repeat=method == "GET")
             return ProviderResponse(status, headers, document)
@@ -299,11 +302,8 @@ class ProviderClient:
         return _CallFailed(refusal, repeat and not final, retry_after(headers.get("retry-after", "")))
 
 
-# -- answers -----------------------------------------------------------------------------------------
-
-
 async def _read(response: httpx.Response, most: int) -> bytes | None:
-    """The body, or None as soon as it is longer than it may be."""
+    """Return the body, or None as soon as it exceeds the limit."""
     body = bytearray()
     async for piece in response.aiter_bytes():
         body += piece
@@ -322,7 +322,7 @@ def _document(body: bytes | None) -> Any:
 
 
 def retry_after(text: str) -> float | None:
-    """The seconds of a `Retry-After` header; a date is not worth a clock's error and counts as none."""
+    """Return the seconds of a `Retry-After` header, or None; a date counts as none, as clocks differ."""
     try:
         seconds = float(text)
     except ValueError:
@@ -331,27 +331,24 @@ def retry_after(text: str) -> float | None:
 
 
 def mapping(value: Any) -> Mapping[str, Any]:
-    """A JSON object, or an empty one for anything else."""
+    """Return a JSON object, or an empty one for any other value."""
     return value if isinstance(value, dict) else {}
 
 
 def texts(value: Any) -> list[Mapping[str, Any]]:
-    """The objects of a JSON list, or none."""
+    """Return the objects of a JSON list, or an empty list for any other value."""
     return [mapping(item) for item in value] if isinstance(value, list) else []
 
 
 def count(value: Any) -> int:
-    """A number of tokens; 0 for anything else."""
+    """Return a token count; 0 for any other value."""
     return value if isinstance(value, int) and value > 0 else 0
-
-
-# -- failures in one sentence ------------------------------------------------------------------------
 
 
 def explained(
     provider: ProviderEndpoint, refusal: ProviderRefusal, names: Mapping[str, str] | None = None
 ) -> EngineError:
-    """A refusal as the sentence that a caller reads: no key, no address, no words of the machine room."""
+    """Return the error for a rejection, as a sentence for callers without keys, URLs and internals."""
     title = provider.title
     match refusal.kind:
         case "key":
@@ -382,14 +379,14 @@ def _input_sentence(title: str, refusal: ProviderRefusal, names: Mapping[str, st
 
 
 def presentable(text: str) -> str:
-    """One line of a provider's own words, without addresses, keys and long ids; empty if little is left."""
+    """Return a provider's text as one line without URLs, keys and long ids; empty if little is left."""
     line = _SECRETS.sub("", " ".join(text.split()))
     line = " ".join(line.split()).strip(" .:;,-")
     return line if len(line) <= _MOST_SAID else line[:_MOST_SAID].rsplit(" ", 1)[0] + "…"
 
 
 def by_status(status: int, said: str = "", input_field: str = "") -> ProviderRefusal:
-    """What a status means where the body does not say it better."""
+    """Return the meaning of a status if the body does not say more."""
     if status in {401, 403}:
         return ProviderRefusal("key")
     if status == 402:
@@ -403,11 +400,8 @@ def by_status(status: int, said: str = "", input_field: str = "") -> ProviderRef
     return ProviderRefusal("broken", said=f"failed with status {status}")
 
 
-# -- waiting -----------------------------------------------------------------------------------------
-
-
 async def poll_intervals(limits: ProviderLimits) -> AsyncGenerator[None, None]:
-    """Pauses between two looks at something that runs elsewhere: short at first, then longer."""
+    """Yield before each poll of something that runs elsewhere, with growing pauses."""
     pause = limits.poll_seconds
     while True:
         yield
@@ -418,7 +412,7 @@ async def poll_intervals(limits: ProviderLimits) -> AsyncGenerator[None, None]:
 async def submit_with_cancel(
     begin: Awaitable[T], undo: Callable[[T], Awaitable[object]], grace_seconds: float
 ) -> T:
-    """Begin something elsewhere; when canceled meanwhile, learn first what was begun, and undo it."""
+    """Start something elsewhere; if canceled meanwhile, wait for the start and undo it."""
     beginning = asyncio.ensure_future(begin)
     try:
         return await asyncio.shield(beginning)
@@ -432,7 +426,7 @@ async def submit_with_cancel(
 
 
 async def cancel_quietly(undo: Awaitable[object], grace_seconds: float) -> None:
-    """Tell a provider to stop while an error is being raised: a failure to do so is ignored."""
+    """Cancel at a provider while an error is being raised; failures are ignored."""
     try:
         async with asyncio.timeout(grace_seconds):
             await undo

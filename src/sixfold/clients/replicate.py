@@ -1,9 +1,9 @@
-"""Replicate's predictions: create, look, cancel; and files for inputs that are too large for a data: URI.
+"""Client of Replicate's predictions: create, poll, cancel; and of files for inputs too large for a data: URI.
 
 Sources: https://replicate.com/docs/reference/http (routes, `Prefer: wait=n`, `Cancel-After`),
 https://replicate.com/docs/topics/predictions/create-a-prediction (official models and versions),
 https://replicate.com/docs/topics/predictions/rate-limits (429), and
-https://replicate.com/docs/reference/error-codes (what a prediction fails with).
+https://replicate.com/docs/reference/error-codes (errors of predictions).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _FORBIDDEN = re.compile(r"nsfw|flagged as sensitive|content policy|\bE005\b", re
 
 
 def refusal(status: int, document: Any) -> ProviderRefusal:
-    """What Replicate means by an answer of failure: problem details (RFC 7807), with `invalid_fields`."""
+    """Parse an error response of Replicate: problem details (RFC 7807) with `invalid_fields`."""
     found = provider_client.mapping(document)
     said = str(found.get("detail") or found.get("title") or "")
     field = next(iter(provider_client.texts(found.get("invalid_fields"))), {})
@@ -45,7 +45,7 @@ REPLICATE = ProviderEndpoint("replicate", "Replicate", "Bearer", "https://api.re
 
 @dataclass(frozen=True, slots=True)
 class ReplicatePrediction:
-    """One of Replicate's predictions. `seconds` is the time that it is billed for, where that counts."""
+    """A prediction of Replicate. `seconds` is the billed time, if it is billed by time."""
 
     id: str
     state: State
@@ -56,12 +56,12 @@ class ReplicatePrediction:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more will come of it."""
+        """Whether the prediction has ended."""
         return self.state in {"done", "failed", "canceled"}
 
 
 class ReplicateClient:
-    """Replicate through one token."""
+    """Replicate, with one token."""
 
     def __init__(self, to: ProviderClient) -> None:
         self._to = to
@@ -71,8 +71,8 @@ class ReplicateClient:
     ) -> ReplicatePrediction:
         """Start a prediction of an official model (`owner/name`) or of a version (`owner/name:version`).
 
-        The answer is held back up to `wait_seconds` (0 to 60) for a prediction that is quick. Replicate
-        cancels it by itself after `cancel_after_seconds`, should nobody be there to do so.
+        The response waits up to `wait_seconds` (0 to 60) for a quick prediction. Replicate cancels the
+        prediction after `cancel_after_seconds`, even if this server is gone.
         """
         name, _, version = model.partition(":")
         document: dict[str, Any] = {"input": dict(inputs)}
@@ -88,15 +88,15 @@ class ReplicateClient:
         return self._read(answer.document)
 
     async def look(self, prediction: ReplicatePrediction) -> ReplicatePrediction:
-        """The prediction as it stands now."""
+        """Return the current state of a prediction."""
         return self._read((await self._to.get(f"predictions/{prediction.id}")).document)
 
     async def cancel(self, prediction: ReplicatePrediction) -> None:
-        """Stop a prediction; one that has ended stays as it is."""
+        """Cancel a prediction; one that has ended stays as it is."""
         await self._to.post(f"predictions/{prediction.id}/cancel", RequestBody())
 
     async def put_file(self, name: str, content: bytes, content_type: str) -> tuple[str, str]:
-        """Store an input; gives its id and the address that a model may fetch it from."""
+        """Store an input file; return its id and the URL from which a model can fetch it."""
         files = (("content", (name, content, content_type)),)
         found = provider_client.mapping((await self._to.post("files", RequestBody(files=files))).document)
         file_id, address = str(found.get("id") or ""), provider_client.mapping(found.get("urls")).get("get")
@@ -105,11 +105,11 @@ class ReplicateClient:
         return file_id, address
 
     async def delete_file(self, file_id: str) -> None:
-        """Remove an input that was stored."""
+        """Delete an input file."""
         await self._to.delete(f"files/{file_id}")
 
     def error(self, prediction: ReplicatePrediction) -> EngineError:
-        """Why a prediction came to nothing."""
+        """Return the error of a failed or canceled prediction."""
         if prediction.state == "canceled":
             return self._to.failed(ProviderRefusal("broken", said="canceled the prediction"))
         if _FORBIDDEN.search(prediction.error):

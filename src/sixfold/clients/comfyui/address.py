@@ -1,4 +1,4 @@
-"""Where the operator's ComfyUI is: at the configured address, or on the first host where one is found."""
+"""The URL of the operator's ComfyUI: the configured one, or the first host on which it is found."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from sixfold.clients.hosts import LOOPBACK, ProbeHosts
 
 
 class ComfyAddress:
-    """The address of the ComfyUI that is used; `url` is empty where none may be asked.
+    """The URL of the ComfyUI in use; `url` is empty if none may be called.
 
-    A configured address stands. Otherwise each probed host is a candidate, this machine first, unless its
-    port is this server's own; who probes the candidates sets `url` to the one that answered.
+    A configured URL is used as is. Otherwise each probed host is a candidate, this machine first, unless the
+    port is this server's own; the prober sets `url` to the candidate that responded.
     """
 
     def __init__(self, configured: str, hosts: ProbeHosts, own_ports: frozenset[int] = frozenset()) -> None:
@@ -20,7 +20,7 @@ class ComfyAddress:
         self.url = configured or self._url_on(LOOPBACK)
 
     async def candidates(self) -> tuple[str, ...]:
-        """Return the addresses to probe, the preferred one first."""
+        """Return the URLs to probe, in order of preference."""
         if self.configured:
             return (self.configured,)
         urls = [self._url_on(host) for host in await self._hosts.reachable()]

@@ -1,4 +1,4 @@
-"""Decoding of what a ComfyUI server sends: strict JSON in pieces, and smaller documents with NaN in them."""
+"""Decodes ComfyUI's JSON: large documents strictly and in a thread, smaller ones with NaN."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from sixfold import errors
 from sixfold.core import json_decoding
 from sixfold.core.json_limits import JsonLimits
 
-_LOOP_BYTES = 64 * 1024  # are decoded within a millisecond
-# `json` stops all threads while it decodes, 10 ms for each MiB.
+# This is decoded within a millisecond.
+_LOOP_BYTES = 64 * 1024
+# `json` blocks all threads while it decodes, 10 ms for each MiB.
 _LENIENT_BYTES = 8 * 2**20
 # All of `/object_info` with many custom nodes has about 300,000 arrays and objects.
 _LIMITS = JsonLimits(containers=500_000, members=1_000_000, values=3_000_000, backslashes=16_000_000)
 
 
 async def decoded(body: bytes) -> Any:
-    """The value of a JSON document; raises `ValueError` for any other, and for one over a limit.
+    """Return the value of a JSON document; raises `ValueError` if it is invalid or above a limit.
 
-    ComfyUI writes NaN where a node returns it; a document over 8 MiB must be without.
+    ComfyUI writes NaN if a node returns it; a document over 8 MiB must not contain it.
     """
     return json.loads(body) if len(body) <= _LOOP_BYTES else await asyncio.to_thread(_decode, body)
 

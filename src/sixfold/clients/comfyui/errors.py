@@ -1,4 +1,4 @@
-"""What goes wrong with ComfyUI, as one sentence that a user may read."""
+"""Errors of ComfyUI as one-sentence messages for users."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from typing import Any
 from sixfold.core.catalog.engines import EngineError
 
 _MAX_TEXT = 240
-# A folder in somebody's message: no caller needs to learn where the operator keeps files.
+# Callers must not see the operator's folders.
 _FOLDERS = re.compile(r"(?<![\w.])(?:[A-Za-z]:)?[\\/](?:[^\\/\s'\"]+[\\/])+")
 
 
 class ComfyError(EngineError):
-    """ComfyUI, or the way to it, did not do its part; the text is one sentence for the user."""
+    """ComfyUI or the connection to it failed; the text is one sentence for the user."""
 
 
 class ComfyUnreachable(ComfyError):
-    """No answer came, or the connection broke."""
+    """No response, or the connection failed."""
 
 
 class ComfyTimeout(ComfyUnreachable):
-    """It is there, and did not answer in time."""
+    """ComfyUI is there but did not respond in time."""
 
 
 class ComfyRefused(ComfyError):
-    """ComfyUI did not accept the prompt. `unknown_value`: it lacks a file or choice that was named."""
+    """ComfyUI rejected the prompt. `unknown_value`: it lacks a file or choice that was named."""
 
     def __init__(self, message: str, *, unknown_value: bool = False) -> None:
         super().__init__(message)
@@ -35,9 +35,9 @@ class ComfyRefused(ComfyError):
 
 
 class ComfyNodeFailed(ComfyError):
-    """A node raised: `class_type` says which kind, `memory` that there was too little of it.
+    """A node failed: `class_type` is its class, `memory` whether memory ran out.
 
-    `text` is why, without its name.
+    `text` is the reason without the class.
     """
 
     def __init__(self, text: str, node_id: str, class_type: str, *, memory: bool = False) -> None:
@@ -50,12 +50,12 @@ class ComfyNodeFailed(ComfyError):
 
 
 class ComfyInterrupted(ComfyError):
-    """Somebody else stopped the run on the ComfyUI server."""
+    """The run was interrupted on the ComfyUI server."""
 
 
 @contextmanager
 def understood() -> Iterator[None]:
-    """Around the reading of an answer: one of another shape than ComfyUI's becomes a sentence."""
+    """Convert the errors of parsing an unexpected response into `ComfyError`."""
     try:
         yield
     except (TypeError, AttributeError, LookupError, ValueError) as error:
@@ -63,7 +63,7 @@ def understood() -> Iterator[None]:
 
 
 def plain(text: str) -> str:
-    """Return the first line of a message, short, and without the folders of its machine."""
+    """Return the first line of a message, shortened and without folders."""
     line = next((line.strip() for line in text.splitlines() if line.strip()), "no reason given")
     line = _FOLDERS.sub("", line)
     return line if len(line) <= _MAX_TEXT else line[: _MAX_TEXT - 1] + "…"
@@ -79,7 +79,7 @@ def node_failed(data: Mapping[str, Any]) -> ComfyNodeFailed:
 
 
 def refusal(said: Any) -> ComfyRefused:
-    """One sentence of what ComfyUI found wrong: the first problem, and how many there are besides."""
+    """Return the error of a rejected prompt: the first problem, and the number of others."""
     said = said if isinstance(said, dict) else {}
     nodes = said.get("node_errors")
     problems = [

@@ -1,4 +1,4 @@
-"""What ComfyUI says while it runs a prompt, and what becomes of the run by it."""
+"""The messages that ComfyUI sends during a run, and the state of the run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sixfold.clients.comfyui import errors as comfyui_errors
 
 @dataclass(frozen=True, slots=True)
 class NodeStarted:
-    """A node is being run."""
+    """A node has started."""
 
     node: str
 
@@ -31,7 +31,7 @@ class NodeProgress:
 
 @dataclass(frozen=True, slots=True)
 class NodeFinished:
-    """An output node has given something, for instance `{"images": [...]}`."""
+    """An output node has returned something, for instance `{"images": [...]}`."""
 
     node: str
     output: Mapping[str, Any]
@@ -39,14 +39,14 @@ class NodeFinished:
 
 @dataclass(frozen=True, slots=True)
 class NodesCached:
-    """These nodes' results were kept from an earlier run."""
+    """The results of these nodes came from an earlier run."""
 
     nodes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class PreviewImage:
-    """A picture on the way: its JPEG or PNG bytes."""
+    """A preview image: its JPEG or PNG bytes."""
 
     data: bytes
 
@@ -57,7 +57,7 @@ Watch = Callable[[Event], None]
 
 @dataclass(slots=True)
 class ComfyRun:
-    """One prompt on its way, told by what is heard of it."""
+    """The state of a prompt, updated by messages."""
 
     watch: Watch
     wanted: frozenset[str]
@@ -65,18 +65,20 @@ class ComfyRun:
     client_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     outputs: dict[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
     over: bool = False
-    ended: bool = False  # there, though its outputs are not all here yet
+    # ComfyUI has ended the run, but some outputs have not arrived.
+    ended: bool = False
     socket: ClientConnection | None = None
     tries: int = 0
-    credential_key: str = ""  # by which a later ComfyUI knows a client that comes back
+    # Newer versions of ComfyUI recognize a reconnecting client by this key.
+    credential_key: str = ""
     unanswered_since: float | None = None
     missed: int = 0
     submitted: bool = False
 
     async def hear(self, message: str | bytes) -> None:
-        """Take in one message of the socket; raises what ended the run badly."""
+        """Handle a message of the websocket; raises the error that ended the run."""
         if isinstance(message, bytes):
-            # Event type (1: preview), then the picture's type; both four bytes.
+            # Event type (1: preview), then the image type; both four bytes.
             if message[:4] == b"\0\0\0\1":
                 self.watch(PreviewImage(message[8:]))
             return
@@ -88,7 +90,7 @@ class ComfyRun:
             self.take(str(said.get("type")), said["data"])
 
     def take(self, kind: str, data: Mapping[str, Any]) -> None:
-        """One event of ours; those of other prompts are passed over."""
+        """Handle an event, unless it belongs to another prompt."""
         if data.get("prompt_id", self.prompt_id) != self.prompt_id:
             return
         handler = _HEARD.get(kind)
@@ -101,7 +103,8 @@ class ComfyRun:
     def executing(self, data: Mapping[str, Any]) -> None:
         if data.get("node") is not None:
             self.watch(NodeStarted(str(data["node"])))
-        elif "prompt_id" in data:  # no node: the end, and its history is written
+        elif "prompt_id" in data:
+            # Without a node, the run has ended and its history is written.
             self.end()
 
     def progress(self, data: Mapping[str, Any]) -> None:
@@ -137,7 +140,7 @@ class ComfyRun:
         self.over = self.wanted <= self.outputs.keys()
 
     def read(self, entry: Mapping[str, Any]) -> None:
-        """The same from its history, which is written when it is over."""
+        """Update the run from its history, which ComfyUI writes at the end."""
         status = entry.get("status") or {}
         for kind, data in status.get("messages") or ():
             if kind in {"execution_error", "execution_interrupted"}:

@@ -1,10 +1,10 @@
-"""One ComfyUI server: what it has, a picture to it, a prompt to its end, the files back.
+"""Client of a ComfyUI server: object info, uploads, runs, result files.
 
-A prompt is heard over its own websocket. Where that drops, or never opens, `/history` and `/queue` are
-asked instead while it is opened anew. A run that ends for any other reason than ComfyUI's own is taken
-back there: out of the queue, or by an interrupt that names it.
+A run is followed over its own websocket. If that drops or never opens, `/history` and `/queue` are polled
+while it is reopened. A run that ends early on this side is removed from ComfyUI's queue, or interrupted by
+its id.
 
-Each call carries our hop header, which a Sixfold refuses: the address may be our own.
+Each call has our hop header, which a Sixfold server rejects, as the address may be our own.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from sixfold.clients.comfyui.events import ComfyRun, Watch
 from sixfold.core.humanize import seconds_text
 
 HOP = {"X-Sixfold-Hop": "1"}
-Graph = Mapping[str, Mapping[str, Any]]  # node id -> {"class_type", "inputs"}, ComfyUI's API format
+# ComfyUI's API format: node id -> {"class_type", "inputs"}.
+Graph = Mapping[str, Mapping[str, Any]]
 
 _HEADERS = {**HOP, "Accept-Encoding": "identity"}
 _SOCKET_TRIES = 5
@@ -37,14 +38,18 @@ _WITHDRAWALS = 4
 
 @dataclass(frozen=True, slots=True)
 class ComfyLimits:
-    """What a ComfyUI server may cost in seconds and bytes."""
+    """Limits for calls to a ComfyUI server, in seconds and bytes."""
 
     connect_seconds: float = 3.0
-    answer_seconds: float = 30.0  # for one HTTP call; a run itself is limited by whoever waits for it
-    quiet_seconds: float = 10.0  # without a message, until the history is asked
-    gone_seconds: float = 20.0  # without any answer in the middle of a run, until it is given up
+    # For one HTTP call; the caller limits the run.
+    answer_seconds: float = 30.0
+    # Without a message for this time, the history is polled.
+    quiet_seconds: float = 10.0
+    # Without a response for this time, the run is given up.
+    gone_seconds: float = 20.0
     withdraw_seconds: float = 5.0
-    answer_bytes: int = 64 * 2**20  # all of /object_info with many custom nodes is some 10 MiB
+    # All of /object_info with many custom nodes is about 10 MiB.
+    answer_bytes: int = 64 * 2**20
     message_bytes: int = 16 * 2**20
 
 
@@ -61,7 +66,7 @@ class ComfyFile:
 
     @property
     def annotated(self) -> str:
-        """How an input such as LoadImage's names it."""
+        """The value of an input such as LoadImage's."""
         name = f"{self.subfolder}/{self.filename}" if self.subfolder else self.filename
         return f"{name} [{self.type}]"
 
@@ -77,7 +82,7 @@ class ComfyStats:
 
 
 class ComfyServer:
-    """One ComfyUI server at `url`; holds nothing between calls but the client that it was given."""
+    """A ComfyUI server at `url`; it keeps no state between calls."""
 
     def __init__(self, client: httpx.AsyncClient, url: str, limits: ComfyLimits = DEFAULT_LIMITS) -> None:
         scheme, separator, rest = url.rstrip("/").partition("://")
@@ -89,29 +94,28 @@ class ComfyServer:
         self._limits = limits
         self._timeout = httpx.Timeout(limits.answer_seconds, connect=limits.connect_seconds)
 
-    # -- what it has -----------------------------------------------------------------------------
-
     async def object_info(self, class_type: str = "") -> dict[str, Any]:
-        """The schema of one node class, or of all; a class that is not there is not in the answer."""
+        """Return the schema of one node class, or of all; an unknown class is missing in the result."""
         return await self._object("/object_info" + (f"/{quote(class_type, safe='')}" if class_type else ""))
 
     async def models(self, folder: str) -> tuple[str, ...]:
-        """The files of one folder of models (`checkpoints`, `upscale_models`, …)."""
+        """Return the files of a model folder (`checkpoints`, `upscale_models`, …)."""
         status, body = await self._exchange("GET", f"/models/{quote(folder, safe='')}")
         names = await _decoded(body) if status == 200 else []
         return tuple(str(name) for name in names) if isinstance(names, list) else ()
 
     async def metadata(self, folder: str, filename: str) -> dict[str, Any]:
-        """What a safetensors file says of itself; empty where it says nothing."""
+        """Return the metadata of a safetensors file; empty if it has none."""
         path = f"/view_metadata/{quote(folder, safe='')}?filename={quote(filename, safe='')}"
         status, body = await self._exchange("GET", path)
         found = await _decoded(body) if status == 200 else {}
         return found if isinstance(found, dict) else {}
 
     async def stats(self) -> ComfyStats:
-        """Version and memory; raises `ComfyError` where something else than ComfyUI answers."""
+        """Return version and memory; raises `ComfyError` if the server is not ComfyUI."""
         status, body = await self._exchange("GET", "/system_stats")
-        if status == 403:  # what a Sixfold says to another, or to itself
+        # A Sixfold server rejects calls with the hop header.
+        if status == 403:
             raise ComfyError("ComfyUI refused /system_stats (403).")
         said = await _decoded(body) if status == 200 else {}
         system = said.get("system") if isinstance(said, dict) else None
@@ -126,10 +130,8 @@ class ComfyServer:
                 int(first.get("vram_free") or 0),
             )
 
-    # -- files -----------------------------------------------------------------------------------
-
     async def upload(self, name: str, data: bytes, content_type: str, folder: str = "temp") -> ComfyFile:
-        """Put a picture there under `name`, over what was there; `temp` is emptied when ComfyUI starts."""
+        """Upload an image under `name`, replacing an existing one; `temp` is emptied when ComfyUI starts."""
         said = await self._object(
             "/upload/image",
             files={"image": (name, data, content_type)},
@@ -140,7 +142,7 @@ class ComfyServer:
         return ComfyFile(said["name"], str(said.get("subfolder") or ""), str(said.get("type") or "input"))
 
     async def view(self, file: ComfyFile, target: BinaryIO, max_bytes: int) -> str:
-        """Write a file of the server into `target`; gives its content type. Raises past `max_bytes`."""
+        """Write a file of the server to `target` and return its content type; raises above `max_bytes`."""
         query = {"filename": file.filename, "subfolder": file.subfolder, "type": file.type}
         with _as_sentences(self._limits):
             async with self._client.stream(
@@ -151,14 +153,13 @@ class ComfyServer:
                 await _copied(response, target, max_bytes)
                 return response.headers.get("content-type", "").partition(";")[0].strip()
 
-    # -- a run -----------------------------------------------------------------------------------
-
     async def run(
         self, graph: Graph, wanted: Collection[str], watch: Watch = lambda _event: None
     ) -> Mapping[str, Mapping[str, Any]]:
-        """Run a graph and give what its output nodes said, those of `wanted` among them.
+        """Run a graph and return the outputs of its nodes, including those of `wanted`.
 
-        `watch` is told of every step; what it raises ends the run here and there, as cancelation does.
+        `watch` is called with every event; if it raises, the run is stopped here and on the server, as with
+        cancelation.
         """
         run = ComfyRun(watch, frozenset(wanted))
         try:
@@ -166,7 +167,7 @@ class ComfyServer:
             await self._submit(run, graph)
             await self._follow(run)
         finally:
-            # A socket that is closed politely waits for the other side; nothing more is wanted of it.
+            # A regular close would wait for the server.
             if run.socket is not None:
                 run.socket.transport.abort()
             if run.submitted and not run.over:
@@ -184,7 +185,8 @@ class ComfyServer:
                 proxy=None,
                 compression=None,
                 open_timeout=self._limits.connect_seconds,
-                ping_timeout=60,  # a server that loads a model may be deaf for a while
+                # A server that loads a model may not respond for a while.
+                ping_timeout=60,
                 max_size=self._limits.message_bytes,
             )
             if run.credential_key:
@@ -206,16 +208,18 @@ class ComfyServer:
         said = await _decoded(answer) if status == 200 else None
         if not isinstance(said, dict) or "prompt_id" not in said:
             raise ComfyError(f"ComfyUI did not take the prompt ({status}).")
-        run.prompt_id = str(said["prompt_id"])  # older servers choose their own
+        # Older servers choose their own id.
+        run.prompt_id = str(said["prompt_id"])
 
     async def _follow(self, run: ComfyRun) -> None:
-        """Hear the run to its end; where nothing is heard, look."""
+        """Handle messages until the run ends; poll when there are none."""
         pauses = _pauses()
         while not run.over:
             if run.socket is None:
                 await asyncio.sleep(next(pauses))
                 run.socket = await self._open(run)
-                await self._look(run)  # after opening, so that nothing falls between
+                # Check after opening, so that no event is missed.
+                await self._look(run)
                 continue
             try:
                 async with asyncio.timeout(self._limits.quiet_seconds):
@@ -230,7 +234,7 @@ class ComfyServer:
                     await self._look(run)
 
     async def _look(self, run: ComfyRun) -> None:
-        """Ask the history and the queue; a run that neither knows twice in a row is lost."""
+        """Check the history and the queue; a run that is in neither twice in a row is lost."""
         try:
             entry = (await self._object(f"/history/{run.prompt_id}")).get(run.prompt_id)
             running, pending = ((), ()) if entry is not None else await self._ours(run)
@@ -251,24 +255,28 @@ class ComfyServer:
             raise ComfyError("ComfyUI no longer knows this run: it was restarted, or its queue was cleared.")
 
     async def _withdraw(self, run: ComfyRun) -> None:
-        """Take the run back there: out of the queue, or interrupted; nobody else's."""
+        """Remove the run from the queue or interrupt it, and no other run."""
         with contextlib.suppress(ComfyError, TimeoutError):
             async with asyncio.timeout(self._limits.withdraw_seconds):
                 for attempt in range(_WITHDRAWALS):
                     running, pending = await self._ours(run)
                     if running:
-                        # Older servers know no `prompt_id` here and stop what runs, which is ours.
+                        # Older servers ignore `prompt_id` and interrupt the current run, which is ours.
                         await self._exchange("POST", "/interrupt", json={"prompt_id": running[0]})
                         return
-                    if pending:  # and once more: it may begin between the two calls
+                    # The loop repeats, as the run may start between the two calls.
+                    if pending:
                         await self._exchange("POST", "/queue", json={"delete": list(pending)})
                     elif attempt:
                         return
                     await asyncio.sleep(0.02)
 
     async def _ours(self, run: ComfyRun) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The ids of this run that are running, and that wait; found by the client's id as well, since
-        a call that was cut off may have left a prompt whose id was never learnt."""
+        """Return the ids of this run that are running and pending.
+
+        They are matched by the client id as well, since a call that was cut off may have left a prompt with
+        an unknown id.
+        """
         queue = await self._object("/queue")
         with comfyui_errors.understood():  # number, id, prompt, extra data, …
             running, pending = (
@@ -280,8 +288,6 @@ class ComfyServer:
                 for part in ("queue_running", "queue_pending")
             )
         return running, pending
-
-    # -- one call --------------------------------------------------------------------------------
 
     async def _object(self, path: str, **request: Any) -> dict[str, Any]:
         status, body = await self._exchange("POST" if request else "GET", path, **request)
@@ -303,7 +309,7 @@ class ComfyServer:
 
 
 class _UploadParts:
-    """A file that only remembers."""
+    """A file object that collects the bytes in memory."""
 
     def __init__(self) -> None:
         self.kept: list[bytes] = []
@@ -343,7 +349,7 @@ async def _decoded(body: bytes) -> Any:
 
 
 def _pauses() -> Iterator[float]:
-    """Seconds between two looks: at once, then ever longer, never more than two."""
+    """Yield the seconds between two polls: at first 0, then increasing up to 2."""
     yield 0.0
     pause = 0.1
     while True:

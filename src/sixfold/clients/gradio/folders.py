@@ -1,4 +1,4 @@
-"""A Gradio application as a folder: what its `README.md` says of it, as on the hub, and what it needs."""
+"""A folder with a Gradio application: its `README.md` metadata, as on the Hub, and its requirements."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SKIPPED = frozenset({".git", "__pycache__", ".venv", "venv", "node_modules"})
 
 @dataclass(frozen=True, slots=True)
 class SpaceFolder:
-    """One application: the file that starts it, the words for pip, and whether it says how it is built."""
+    """An application: its entry file, pip arguments, and whether it has a Dockerfile."""
 
     path: Path
     app: str
@@ -33,7 +33,7 @@ class SpaceFolder:
     title: str
 
     def dockerfile(self, base: str) -> str:
-        """How its image is built where it does not say that itself."""
+        """Return a Dockerfile for an application without one."""
         words = " ".join(self.requirements)
         lines = [
             f"FROM {base}",
@@ -46,7 +46,7 @@ class SpaceFolder:
         return "\n".join(lines) + "\n"
 
     def context(self, base: str) -> bytes:
-        """What is built, packed."""
+        """Return the build context as a tar archive."""
         packed = io.BytesIO()
         with tarfile.open(fileobj=packed, mode="w") as tar:
             for path in files(self.path):
@@ -60,7 +60,7 @@ class SpaceFolder:
 
 
 def _plain(about: tarfile.TarInfo) -> tarfile.TarInfo:
-    """A file as whoever the image runs as may read it, or start it."""
+    """Reset the owner, and make the file readable for any user of the image."""
     about.uid = about.gid = 0
     about.uname = about.gname = ""
     about.mode = 0o755 if about.mode & 0o100 else 0o644
@@ -68,7 +68,7 @@ def _plain(about: tarfile.TarInfo) -> tarfile.TarInfo:
 
 
 def read(path: Path) -> SpaceFolder:
-    """What a folder holds; raises `BadRequest` for what is no such application."""
+    """Return the application in a folder; raises `BadRequest` if there is none."""
     facts = _front_matter(path / _README)
     sdk = str(facts.get("sdk") or "gradio")
     built = (path / _DOCKERFILE).is_file()
@@ -87,9 +87,9 @@ def read(path: Path) -> SpaceFolder:
 
 
 def files(path: Path) -> Iterator[Path]:
-    """The files of a folder that belong to an application: no link, nothing that was installed or versioned.
+    """Yield the files of an application without links, installed packages and version control.
 
-    Raises `BadRequest` where they are more than a gigabyte.
+    Raises `BadRequest` above one gigabyte.
     """
     size = 0
     for one in sorted(path.rglob("*")):

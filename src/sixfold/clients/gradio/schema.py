@@ -1,4 +1,4 @@
-"""A Gradio application as a model: `/info` says what a function takes, `/config` within which limits."""
+"""Describes a Gradio application as a model, from its `/info` (parameters) and `/config` (limits)."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ _ARGUMENTS = Limit(
 
 @dataclass(frozen=True, slots=True)
 class FunctionArgument:
-    """One argument of the function as the engine fills it: an input's name ("" for a state), and its kind.
+    """An argument of a function: the input that fills it ("" for a state), and its kind.
 
-    `values` are what its choices stand for.
+    `values` maps the choices to their values.
     """
 
     name: str
@@ -57,19 +57,23 @@ class FunctionArgument:
 
 @dataclass(frozen=True, slots=True)
 class SpaceFunction:
-    """One function of an application, as a model."""
+    """A function of an application, as a model."""
 
     api_name: str
     index: int
     inputs: Mapping[str, Mapping[str, Any]]
     places: tuple[FunctionArgument, ...]
-    output: int  # which of what it gives is the output
+    # The index of the main output.
+    output: int
     output_kind: str
-    returns: tuple[str, ...]  # a name for each of what it gives; "" for what is no output
+    # The name of each returned value; "" for hidden ones.
+    returns: tuple[str, ...]
 
 
 def best(config: Mapping[str, Any], info: Mapping[str, Any]) -> SpaceFunction:
-    """The public function that makes media, and of those the one that takes most; raises `BadRequest`."""
+    """Return the public function that produces media, preferring the one with most inputs; raises
+    `BadRequest`.
+    """
     protocol = config.get("protocol")
     if "components" not in config or "dependencies" not in config:
         raise errors.BadRequest("There is no Gradio application at this space")
@@ -86,9 +90,9 @@ def best(config: Mapping[str, Any], info: Mapping[str, Any]) -> SpaceFunction:
 
 
 class _ComponentTable:
-    """The components of an application by their numbers; counts each use by a function.
+    """The components of an application by id; counts each use by a function.
 
-    A function of 200 bytes can name one component of a thousand choices a hundred times.
+    A function of 200 bytes can name a component with a thousand choices a hundred times.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
@@ -101,7 +105,7 @@ class _ComponentTable:
         self._budget = InputBudget(arguments=_ARGUMENTS)
 
     def named(self, numbers: Any) -> list[Mapping[str, Any]]:
-        """The components of a list of numbers; raises `BadRequest` where all lists are too long together."""
+        """Return the components of a list of ids; raises `BadRequest` above the limit for all lists."""
         listed = _list(numbers)
         self._budget.spend(arguments=len(listed))
         return [
@@ -110,7 +114,7 @@ class _ComponentTable:
         ]
 
     def typed(self, component: Mapping[str, Any], kind: str) -> _Typed:
-        """What a component of a kind takes; read once."""
+        """Return the type of a component, computed once."""
         key = (id(component), kind)
         if key not in self._typed:
             self._typed[key] = _typed(kind, _object(component.get("props")))
@@ -198,7 +202,7 @@ def _input(
 
 
 def _typed(kind: str, props: Mapping[str, Any]) -> _Typed:
-    """How the engine fills an argument, what its choices stand for, and the descriptor's own facts."""
+    """Return how the engine fills an argument, its choices, and the fields of the input descriptor."""
     if kind in _MEDIA and not (kind == "file" and props.get("file_count", "single") != "single"):
         media = _MEDIA[kind]
         listed = "gallery" if kind == "gallery" else "media"
@@ -220,7 +224,8 @@ def _choices(given: Any) -> dict[str, Any]:
         pair = _list(each)
         value = pair[1] if len(pair) == 2 else each
         text = str(value)
-        if len(text) > _MAX_CHOICE_CHARS:  # such an input takes any text
+        # An input with an overlong choice accepts any text.
+        if len(text) > _MAX_CHOICE_CHARS:
             return {}
         values[text] = value
     return values
@@ -256,7 +261,7 @@ _PLAIN: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
 
 
 def _shown_default(facts: Mapping[str, Any], default: Any, values: Mapping[str, Any] | None) -> Any:
-    """The default as the descriptor can say it; None where it cannot."""
+    """Return the default as a descriptor value, or None if it has no such form."""
     if values is not None:
         return str(default) if str(default) in values else None
     match facts["type"]:
@@ -273,7 +278,7 @@ def _shown_default(facts: Mapping[str, Any], default: Any, values: Mapping[str, 
 
 
 def _output(components: list[Mapping[str, Any]]) -> tuple[int, str]:
-    """Which output counts, and its kind: the first media, else the first JSON, else the first text."""
+    """Return the index and kind of the main output: the first media, else JSON, else text."""
     kinds = [str(each.get("type") or "").lower() for each in components]
     for index, kind in enumerate(kinds):
         if kind in _MEDIA:
@@ -286,11 +291,12 @@ def _output(components: list[Mapping[str, Any]]) -> tuple[int, str]:
 
 
 def _returns(components: list[Mapping[str, Any]], described: Mapping[str, Any]) -> tuple[str, ...]:
-    """Names of outputs by their labels: `Seed used` is `seed_used`."""
+    """Return names for the outputs, from their labels: `Seed used` becomes `seed_used`."""
     labels = iter(_object(each) for each in _list(described.get("returns")))
     names: list[str] = []
     used: set[str] = set()
-    counts: dict[str, int] = {}  # the last number that was tried after a name
+    # The last number that was tried for each name.
+    counts: dict[str, int] = {}
     place = 0
     for component in components:
         if _hidden(component):

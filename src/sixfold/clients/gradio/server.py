@@ -1,7 +1,7 @@
-"""One served Gradio application: its description, its files, its queue.
+"""Client of a Gradio application: its description, its files, its queue.
 
 Sources: the routes of Gradio 4.44, 5.50 and 6.31 (`/config`, `/info`, `/upload`, `/queue/join`,
-`/queue/data`, `/file=`), as their servers answer; from 5 on they lie under the prefix that `/config` names.
+`/queue/data`, `/file=`); from version 5 they are under the prefix in `/config`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FILE_SECONDS = 300.0
 
 
 class SpaceError(EngineError):
-    """The space did not do what was asked; the text is a sentence. `status` is its answer's, or 0."""
+    """The space failed or rejected a request; `status` is that of its response, or 0."""
 
     def __init__(self, sentence: str, status: int = 0) -> None:
         super().__init__(sentence)
@@ -34,7 +34,7 @@ class SpaceError(EngineError):
 
 
 class GradioServer:
-    """A Gradio application at `base`, asked with `token` where there is one; redirects are not followed."""
+    """A Gradio application at `base`, called with `token` if set; redirects are not followed."""
 
     def __init__(self, client: httpx.AsyncClient, base: str, token: str = "", prefix: str = "") -> None:
         self._client = client
@@ -44,20 +44,16 @@ class GradioServer:
             self._headers["Authorization"] = f"Bearer {token}"
         self.prefix = prefix
 
-    # -- what it is --------------------------------------------------------------------------------
-
     async def describe(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-        """Its `/config` and `/info`; what it lies under is known afterwards."""
+        """Return `/config` and `/info`, and set the prefix of all other routes."""
         config = _object(await self._json("GET", "/config"))
         prefix = config.get("api_prefix")
         if isinstance(prefix, str) and prefix.startswith("/") and ".." not in prefix:
             self.prefix = prefix.rstrip("/")
         return config, _object(await self._json("GET", f"{self.prefix}/info"))
 
-    # -- files -------------------------------------------------------------------------------------
-
     async def upload(self, path: Path, name: str) -> str:
-        """Give it a file; tells the path by which the application knows it."""
+        """Upload a file and return its path in the application."""
         content = await asyncio.to_thread(path.read_bytes)
         answer = await self._json("POST", f"{self.prefix}/upload", files={"files": (name, content)})
         if not isinstance(answer, list) or not answer or not isinstance(answer[0], str):
@@ -65,7 +61,7 @@ class GradioServer:
         return cast("str", answer[0])
 
     async def download(self, path: str, target: Path) -> str:
-        """Fetch a file that it made; gives the content type that it claims."""
+        """Download an output file and return the stated content type."""
         url = f"{self._base}{self.prefix}/file={quote(path, safe='/')}"
         async with self._opened("GET", url, _FILE_SECONDS) as answer:
             size = 0
@@ -77,10 +73,8 @@ class GradioServer:
                     await asyncio.to_thread(file.write, chunk)
             return answer.headers.get("content-type", "").partition(";")[0].strip().lower()
 
-    # -- the queue ---------------------------------------------------------------------------------
-
     async def join(self, function: int, data: list[Any], session: str) -> str:
-        """Stand in its queue; gives the event's id."""
+        """Queue a run and return the event id."""
         order = {"data": data, "fn_index": function, "session_hash": session, "event_data": None}
         answer = await self._json("POST", f"{self.prefix}/queue/join", document=order)
         event = _object(answer).get("event_id")
@@ -89,7 +83,7 @@ class GradioServer:
         return event
 
     async def events(self, session: str, event: str, seconds: float) -> AsyncGenerator[dict[str, Any], None]:
-        """What happens to a run, to its end."""
+        """Yield the messages of a run until its end."""
         url = f"{self._base}{self.prefix}/queue/data?session_hash={session}"
         async with self._opened("GET", url, seconds) as answer:
             async for found in _messages(answer.aiter_raw()):
@@ -97,11 +91,9 @@ class GradioServer:
                     yield found
 
     async def leave(self, function: int, session: str, event: str) -> None:
-        """Stop a run."""
+        """Cancel a run."""
         order = {"fn_index": function, "session_hash": session, "event_id": event}
         await self._json("POST", f"{self.prefix}/cancel", document=order)
-
-    # -- one exchange ------------------------------------------------------------------------------
 
     async def _json(self, method: str, path: str, *, document: Any = None, files: Any = None) -> Any:
         url = f"{self._base}{path}"
@@ -153,7 +145,7 @@ async def _refusal(answer: httpx.Response) -> str:
 
 
 async def _messages(chunks: AsyncIterator[bytes]) -> AsyncIterator[dict[str, Any]]:
-    """The messages of an event stream."""
+    """Yield the messages of an event stream."""
     waiting = b""
     async for chunk in chunks:
         waiting += chunk

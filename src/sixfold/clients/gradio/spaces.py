@@ -1,4 +1,4 @@
-"""Where a space is served, and what it becomes: a model whose engine calls it there."""
+"""Resolves a space to its server and describes it as a model that an engine calls there."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _FACTORY = "sixfold.engines.providers.gradio:GradioEngine"
 
 
 class GradioSpaces:
-    """Spaces (`core.catalog.gradio_spaces`) of a hub, or of the one endpoint that the operator named.
+    """Spaces (`core.catalog.gradio_spaces`) of a Hub, or of the endpoint in the settings.
 
-    The operator's endpoint is trusted, as every base URL in the settings; a URL from a hub is fetched through
-    the guard, with the operator's token only where the operator imports a private space.
+    The operator's endpoint is trusted, as all base URLs in the settings. A URL from the Hub is fetched
+    through the guard, with the operator's token only if the operator imports a private space.
     """
 
     def __init__(self, clients: HttpClients, hub: str, endpoint: str, token: Callable[[], str]) -> None:
@@ -38,7 +38,7 @@ class GradioSpaces:
         self._token = token
 
     async def read(self, space: SpaceId, *, hardware: str | None, private: bool) -> ImportedSpace:
-        """The space as a model."""
+        """Return the space as a model; raises `BadRequest` and `EngineFailed`."""
         base, trusted, token = await self._place(space, private)
         client = self._clients.upstream if trusted else self._clients.guarded
         server = GradioServer(client, base, self._token() if token else "")
@@ -63,11 +63,11 @@ class GradioSpaces:
         return ImportedSpace(space, document(space, self.home(space), title, function, engine, hardware))
 
     def home(self, space: SpaceId) -> str:
-        """Its page at the hub."""
+        """Return the space's page on the Hub."""
         return f"{self._hub}/spaces/{space}"
 
     async def image(self, space: SpaceId, template: str) -> str:
-        """Its container image: by the operator's template, else in the registry beside where it is served."""
+        """Return the container image: by the operator's template, else from the registry of its host."""
         if template:
             return template.replace("{owner}", space.owner).replace("{name}", space.name).lower()
         host = await self._hubs(f"/api/spaces/{space}/host", space, self._token())
@@ -77,7 +77,7 @@ class GradioSpaces:
         return f"registry.{domain}/{name}:latest"
 
     async def _place(self, space: SpaceId, private: bool) -> tuple[str, bool, bool]:
-        """Where it is served, whether that is the operator's word, and whether the token goes along."""
+        """Return the base URL, whether it is the operator's, and whether to send the token."""
         if self._endpoint:
             base = self._endpoint.replace("{owner}", space.owner).replace("{name}", space.name)
             return base.rstrip("/"), True, bool(self._token())
@@ -106,13 +106,13 @@ class GradioSpaces:
 
 
 def build(settings: Settings, clients: HttpClients) -> GradioSpaces:
-    """The reader of spaces for a server with these settings."""
+    """Return the reader of spaces for these settings."""
     token = functools.partial(provider_key, settings, "hf_token")
     return GradioSpaces(clients, settings.hub_url, settings.space_endpoint, token)
 
 
 def arguments(function: SpaceFunction) -> dict[str, Any]:
-    """What of an engine's options says how a function is called."""
+    """Return the engine options that describe how to call a function."""
     places = [
         {"name": each.name, "kind": each.kind, "default": each.default, "values": each.values}
         for each in function.places
@@ -134,7 +134,7 @@ def document(
     engine: Mapping[str, Any],
     hardware: str | None,
 ) -> dict[str, Any]:
-    """The catalogue's document of a space; `engine` says where it runs."""
+    """Return the catalog document of a space; `engine` describes where it runs."""
     name = space.model
     model = {
         "title": title,
