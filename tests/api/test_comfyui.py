@@ -99,7 +99,7 @@ async def test_free_words_restyle_a_picture(two: Both) -> None:
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
-        ("memory", "ComfyUI ran out of memory in KSampler: a smaller picture, or fewer at once, may fit."),
+        ("memory", "ComfyUI ran out of memory in KSampler: a smaller image, or fewer at a time, may fit."),
         ("page", "ComfyUI returned an image that cannot be read."),
         ("dead", "ComfyUI cannot be reached."),
     ],

@@ -155,7 +155,7 @@ async def test_old_and_silent_spaces_are_refused_in_a_sentence(tmp_path: Path) -
         answer = await post(home, IMPORT, {"space": "acme/paint"})
         assert (answer.status_code, answer.json()["error"]) == (
             400,
-            "The space runs Gradio 3.50.2; 4, 5 and 6 can be imported",
+            "The space runs Gradio 3.50.2; only versions 4, 5 and 6 can be imported",
         )
         space.config = {"title": "no application"}
         answer = await post(home, IMPORT, {"space": "acme/paint"})

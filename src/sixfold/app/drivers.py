@@ -182,4 +182,4 @@ def _memory_budget(settings: Settings) -> MemoryBudget:
 def _weights_bytes(spec: EngineSpec) -> int:
     """Return the size of an engine's weight files as its minimum memory, or 0 if a GPU holds them."""
     place = spec.options.get("weights") if spec.kind == "weights" else None
-    return 0 if place is None or nvml.cards() else process_memory.folder(Path(place))
+    return 0 if place is None or nvml.list_gpus() else process_memory.folder(Path(place))

@@ -24,7 +24,7 @@ _LEAST, _MOST = 8, 512
 
 def set_key(arguments: argparse.Namespace) -> None:
     """Run `provider set`: store a key read from a prompt or standard input, never from an argument."""
-    configured, door = database_access.settings_of(arguments), key_checks.DOORS[arguments.provider]
+    configured, door = database_access.settings_of(arguments), key_checks.KEY_CHECKS[arguments.provider]
     title = door.provider.title
     text = getpass.getpass(f"Key for {title}: ") if sys.stdin.isatty() else sys.stdin.readline(_MOST + 2)
     key = text.strip()
@@ -49,7 +49,7 @@ def set_key(arguments: argparse.Namespace) -> None:
 def list_keys(arguments: argparse.Namespace) -> None:
     """Run `provider list`: print the source, last four characters and last check of each key."""
     configured = database_access.settings_of(arguments)
-    rows = [_row(configured, name, door) for name, door in key_checks.DOORS.items()]
+    rows = [_row(configured, name, door) for name, door in key_checks.KEY_CHECKS.items()]
     if arguments.json:
         put_json({"providers": rows})
         return
@@ -69,7 +69,7 @@ def list_keys(arguments: argparse.Namespace) -> None:
 
 def check_key(arguments: argparse.Namespace) -> None:
     """Run `provider check`: ask the provider whether it accepts the key, without any charge."""
-    configured, door = database_access.settings_of(arguments), key_checks.DOORS[arguments.provider]
+    configured, door = database_access.settings_of(arguments), key_checks.KEY_CHECKS[arguments.provider]
     key = secrets.provider_key(configured, door.setting)
     if not key:
         raise CommandError(
@@ -90,7 +90,7 @@ def check_key(arguments: argparse.Namespace) -> None:
 
 def remove_key(arguments: argparse.Namespace) -> None:
     """Run `provider remove`: delete a stored key; environment variables are not affected."""
-    configured, door = database_access.settings_of(arguments), key_checks.DOORS[arguments.provider]
+    configured, door = database_access.settings_of(arguments), key_checks.KEY_CHECKS[arguments.provider]
     if not _secrets(configured).remove(door.setting):
         raise CommandError(f"No key for {door.provider.title} is stored")
     if arguments.json:

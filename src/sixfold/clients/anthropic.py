@@ -17,7 +17,7 @@ ANTHROPIC = ProviderEndpoint(
     "anthropic", "Anthropic", "", "https://api.anthropic.com/v1", refusal, header="x-api-key"
 )
 VERSION = {"anthropic-version": "2023-06-01"}
-_MOST_TOKENS = 300
+_MAX_TOKENS = 300
 
 
 class AnthropicClient:
@@ -27,29 +27,29 @@ class AnthropicClient:
         self._to = to
 
     async def describe(
-        self, model: str, prompt: str, picture: bytes, content_type: str
+        self, model: str, prompt: str, image: bytes, content_type: str
     ) -> tuple[str, OpenAIUsage]:
         """Describe an image with `POST /messages`; return the text and the tokens used."""
-        data = base64.b64encode(picture).decode("ascii")
+        data = base64.b64encode(image).decode("ascii")
         source = {"type": "base64", "media_type": content_type, "data": data}
         content = [{"type": "image", "source": source}, {"type": "text", "text": prompt}]
-        document: dict[str, Any] = {
+        body: dict[str, Any] = {
             "model": model,
-            "max_tokens": _MOST_TOKENS,
+            "max_tokens": _MAX_TOKENS,
             "messages": [{"role": "user", "content": content}],
         }
         seconds = self._to.limits.whole_seconds
-        found = provider_client.mapping(
-            (await self._to.post("messages", RequestBody(document), VERSION, seconds=seconds)).document
+        document = provider_client.mapping(
+            (await self._to.post("messages", RequestBody(body), VERSION, seconds=seconds)).document
         )
-        said = " ".join(
-            str(one.get("text") or "") for one in provider_client.texts(found.get("content"))
+        text = " ".join(
+            str(block.get("text") or "") for block in provider_client.texts(document.get("content"))
         ).strip()
-        if not said:
+        if not text:
             raise self._to.failed(ProviderRefusal("broken", said="returned a response without text"))
-        used = provider_client.mapping(found.get("usage"))
-        return said, OpenAIUsage(
-            provider_client.count(used.get("input_tokens")),
+        usage = provider_client.mapping(document.get("usage"))
+        return text, OpenAIUsage(
+            provider_client.count(usage.get("input_tokens")),
             0,
-            provider_client.count(used.get("output_tokens")),
+            provider_client.count(usage.get("output_tokens")),
         )

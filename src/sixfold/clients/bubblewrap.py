@@ -20,7 +20,7 @@ import sixfold
 
 UNLOCK = "install Bubblewrap (`apt install bubblewrap`)"
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64")
-_FACTS = (
+_SYSTEM_FILES = (
     "/etc/ld.so.cache",
     "/etc/alternatives",
     "/etc/fonts",
@@ -58,7 +58,7 @@ class Sandbox:
 def command(cell: Sandbox) -> list[str]:
     """Return the command line to prepend; all processes in the sandbox die with their starter."""
     size = ["--size", str(_MEMORY_BYTES)] if _recent() else []
-    facts = (*_FACTS, *(_NETWORK if cell.network else ()), *map(str, _interpreter()))
+    facts = (*_SYSTEM_FILES, *(_NETWORK if cell.network else ()), *map(str, _interpreter()))
     return [
         *(_program() or "bwrap", "--unshare-all", *(["--share-net"] if cell.network else [])),
         *("--die-with-parent", "--new-session", "--cap-drop", "ALL", "--uid", _NOBODY, "--gid", _NOBODY),
@@ -83,17 +83,17 @@ def _system(path: Path) -> tuple[str, ...]:
 
 def fault() -> str:
     """Return why sandboxes do not work here, as a clause; empty if they do."""
-    return _tried() if _program() else "bubblewrap is not installed"
+    return _probe() if _program() else "bubblewrap is not installed"
 
 
 @functools.cache
-def _tried() -> str:
+def _probe() -> str:
     try:
-        tried = _try([*command(Sandbox()), sys.executable, "-c", ""])
+        result = _try([*command(Sandbox()), sys.executable, "-c", ""])
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"bubblewrap cannot run here: {error}"
-    said = tried.stderr.decode(errors="replace").strip().removeprefix("bwrap: ")
-    return f"bubblewrap cannot run here: {said[-300:]}" if tried.returncode else ""
+    message = result.stderr.decode(errors="replace").strip().removeprefix("bwrap: ")
+    return f"bubblewrap cannot run here: {message[-300:]}" if result.returncode else ""
 
 
 def _program() -> str | None:
@@ -103,27 +103,27 @@ def _program() -> str | None:
 def _interpreter() -> Iterator[Path]:
     """Yield this interpreter, its packages and this program; no other folder of `sys.path`."""
     packages = [Path(entry) for entry in sys.path if entry.endswith(("site-packages", "dist-packages"))]
-    wanted = [Path(sys.prefix), Path(sys.base_prefix), *packages, Path(sixfold.__file__).parents[1]]
-    found = sorted({path.absolute() for path in wanted if path.is_dir()})
-    for path in found:
-        if not any(path != above and path.is_relative_to(above) for above in (Path("/usr"), *found)):
+    candidates = [Path(sys.prefix), Path(sys.base_prefix), *packages, Path(sixfold.__file__).parents[1]]
+    paths = sorted({path.absolute() for path in candidates if path.is_dir()})
+    for path in paths:
+        if not any(path != parent and path.is_relative_to(parent) for parent in (Path("/usr"), *paths)):
             yield path
 
 
 @functools.cache
 def _recent() -> bool:
     """Return whether this version can limit in-memory file systems and disable user namespaces."""
-    asked = ("--unshare-user", "--disable-userns", "--unshare-pid", "--ro-bind", "/", "/")
+    arguments = ("--unshare-user", "--disable-userns", "--unshare-pid", "--ro-bind", "/", "/")
     try:
-        said = _try(
-            [_program() or "bwrap", *asked, "--size", "4096", "--tmpfs", "/tmp", "--", "/bin/true"]  # noqa: S108 - its own
+        result = _try(
+            [_program() or "bwrap", *arguments, "--size", "4096", "--tmpfs", "/tmp", "--", "/bin/true"]  # noqa: S108 - its own
         )
     except (OSError, subprocess.TimeoutExpired):
         return False
-    return said.returncode == 0
+    return result.returncode == 0
 
 
-def _try(words: list[str]) -> subprocess.CompletedProcess[bytes]:
+def _try(arguments: list[str]) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(  # noqa: S603 - the system's program, with words of our own
-        words, stdin=subprocess.DEVNULL, capture_output=True, timeout=_TRY_SECONDS, check=False
+        arguments, stdin=subprocess.DEVNULL, capture_output=True, timeout=_TRY_SECONDS, check=False
     )

@@ -19,8 +19,8 @@ from sixfold.clients import provider_client
 
 PORT = 5000
 _CALL_SECONDS = 10.0
-_FIRST_LOOK_SECONDS = 0.02
-_LAST_LOOK_SECONDS = 0.5
+_MIN_POLL_SECONDS = 0.02
+_MAX_POLL_SECONDS = 0.5
 _PREDICTION_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
 
 State = Literal["succeeded", "failed", "canceled"]
@@ -60,23 +60,23 @@ class CogClient:
 
         This polls until the server listens; the caller sets the time limit.
         """
-        pause = _FIRST_LOOK_SECONDS
+        pause = _MIN_POLL_SECONDS
         while True:
             health = await self._health()
             match health.get("status"):
                 case "READY" | "BUSY":
                     return
                 case "SETUP_FAILED" | "DEFUNCT":
-                    said = provider_client.mapping(health.get("setup")).get("logs") or "no reason was given"
-                    raise CogUnreachable(f"its setup failed: {str(said).strip()[-2000:]}")
+                    logs = provider_client.mapping(health.get("setup")).get("logs") or "no reason was given"
+                    raise CogUnreachable(f"its setup failed: {str(logs).strip()[-2000:]}")
                 case _:
                     await asyncio.sleep(pause)
-                    pause = min(2 * pause, _LAST_LOOK_SECONDS)
+                    pause = min(2 * pause, _MAX_POLL_SECONDS)
 
     async def _health(self) -> Mapping[str, Any]:
         try:
-            answer = await self._client.get(f"{self._address}/health-check", timeout=_CALL_SECONDS)
-            return provider_client.mapping(answer.json())
+            response = await self._client.get(f"{self._address}/health-check", timeout=_CALL_SECONDS)
+            return provider_client.mapping(response.json())
         except (httpx.TransportError, ValueError):
             # It does not listen yet, or another program does.
             return {}
@@ -84,53 +84,55 @@ class CogClient:
     async def document(self) -> Mapping[str, Any]:
         """Return the server's OpenAPI document; raises `CogUnreachable`."""
         try:
-            answer = await self._client.get(f"{self._address}/openapi.json", timeout=_CALL_SECONDS)
-            found = provider_client.mapping(answer.json())
+            response = await self._client.get(f"{self._address}/openapi.json", timeout=_CALL_SECONDS)
+            document = provider_client.mapping(response.json())
         except (httpx.TransportError, ValueError) as error:
             raise CogUnreachable("it has no /openapi.json") from error
         if "Input" not in provider_client.mapping(
-            provider_client.mapping(found.get("components")).get("schemas")
+            provider_client.mapping(document.get("components")).get("schemas")
         ):
             raise CogUnreachable("its /openapi.json describes no Input")
-        return found
+        return document
 
     async def predict(self, name: str, inputs: Mapping[str, Any]) -> CogResult:
         """Run a prediction to its end; the same name joins a run in progress.
 
         Raises `CogBusy`, `CogRefused`, `CogUnreachable`, and httpx's errors if the connection fails.
         """
-        answer = await self._client.put(
-            f"{self._address}/predictions/{_safe(name)}", json={"input": dict(inputs)}, timeout=None
+        response = await self._client.put(
+            f"{self._address}/predictions/{_checked_name(name)}", json={"input": dict(inputs)}, timeout=None
         )
-        if answer.status_code == 409:
+        if response.status_code == 409:
             raise CogBusy
         try:
-            found = provider_client.mapping(answer.json())
+            result = provider_client.mapping(response.json())
         except ValueError as error:
-            raise CogUnreachable("it answered with no JSON") from error
-        if answer.status_code == 422:
-            raise CogRefused(_detail(found))
-        state = found.get("status")
+            raise CogUnreachable("it returned a response that is not JSON") from error
+        if response.status_code == 422:
+            raise CogRefused(_detail(result))
+        state = result.get("status")
         if state not in ("succeeded", "failed", "canceled"):
-            raise CogUnreachable(f"it answered {answer.status_code} with the status {state!r}")
+            raise CogUnreachable(f"it returned {response.status_code} with the status {state!r}")
         return CogResult(
-            state, found.get("output"), str(found.get("error") or ""), str(found.get("logs") or "")
+            state, result.get("output"), str(result.get("error") or ""), str(result.get("logs") or "")
         )
 
     async def cancel(self, name: str) -> None:
         """Cancel a run; an unknown one is ignored."""
-        await self._client.post(f"{self._address}/predictions/{_safe(name)}/cancel", timeout=_CALL_SECONDS)
+        await self._client.post(
+            f"{self._address}/predictions/{_checked_name(name)}/cancel", timeout=_CALL_SECONDS
+        )
 
 
-def _safe(name: str) -> str:
+def _checked_name(name: str) -> str:
     if not _PREDICTION_ID.fullmatch(name):
-        raise ValueError(f"{name!r} is no prediction's name")
+        raise ValueError(f"{name!r} is not a valid prediction name")
     return name
 
 
-def _detail(found: Mapping[str, Any]) -> str:
+def _detail(body: Mapping[str, Any]) -> str:
     """Return the first problem of a 422 response, with the name of the field."""
-    detail = found.get("detail")
+    detail = body.get("detail")
     first = provider_client.mapping(detail[0]) if isinstance(detail, list) and detail else {}
     location = first.get("loc")
     field = str(location[-1]) if isinstance(location, list) and location else ""
@@ -151,11 +153,11 @@ def inputs(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     A file whose name and description do not tell its kind is a `file`; lists are lists of texts or numbers.
     """
     schemas = provider_client.mapping(provider_client.mapping(document.get("components")).get("schemas"))
-    whole = provider_client.mapping(schemas.get("Input"))
-    required = whole.get("required") or ()
+    input_schema = provider_client.mapping(schemas.get("Input"))
+    required = input_schema.get("required") or ()
     rows = {
         str(name): _resolved(provider_client.mapping(row), schemas)
-        for name, row in provider_client.mapping(whole.get("properties")).items()
+        for name, row in provider_client.mapping(input_schema.get("properties")).items()
     }
     ordered = sorted(rows.items(), key=lambda item: item[1].get("x-order", len(rows)))
     return {name: _row(name, row, name in required) for name, row in ordered}
@@ -163,30 +165,30 @@ def inputs(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 def _resolved(row: Mapping[str, Any], schemas: Mapping[str, Any]) -> dict[str, Any]:
     """Return a property merged with its references (choices) and alternatives (optional inputs)."""
-    found = dict(row)
-    for one in (*(row.get("allOf") or ()), *(row.get("anyOf") or ())):
-        part = provider_client.mapping(one)
+    merged = dict(row)
+    for alternative in (*(row.get("allOf") or ()), *(row.get("anyOf") or ())):
+        part = provider_client.mapping(alternative)
         if "$ref" in part:
             part = provider_client.mapping(schemas.get(str(part["$ref"]).rpartition("/")[2]))
         if part.get("type") != "null":
-            found = {**part, **found}
-    return found
+            merged = {**part, **merged}
+    return merged
 
 
 def _row(name: str, row: Mapping[str, Any], required: bool) -> dict[str, Any]:
     kind = _type(name, row)
-    facts: dict[str, Any] = {"type": kind, "description": str(row.get("description") or "")}
+    descriptor: dict[str, Any] = {"type": kind, "description": str(row.get("description") or "")}
     if required:
-        facts["required"] = True
+        descriptor["required"] = True
     default = row.get("default")
     if default is not None and kind not in ("image", "audio", "video", "file"):
-        facts["default"] = default
-    for ours, theirs in (("min", "minimum"), ("max", "maximum"), ("max_chars", "maxLength")):
-        if row.get(theirs) is not None:
-            facts[ours] = row[theirs]
+        descriptor["default"] = default
+    for name_here, name_there in (("min", "minimum"), ("max", "maximum"), ("max_chars", "maxLength")):
+        if row.get(name_there) is not None:
+            descriptor[name_here] = row[name_there]
     if row.get("enum"):
-        facts["choices"] = [str(choice) for choice in row["enum"]]
-    return facts
+        descriptor["choices"] = [str(choice) for choice in row["enum"]]
+    return descriptor
 
 
 def _type(name: str, row: Mapping[str, Any]) -> str:
@@ -200,8 +202,8 @@ def _type(name: str, row: Mapping[str, Any]) -> str:
     return _TYPES.get(str(row.get("type")), "string")
 
 
-def _media(words: str) -> str:
-    return next((kind for kind, pattern in _MEDIA_WORDS if pattern.search(words)), "file")
+def _media(text: str) -> str:
+    return next((kind for kind, pattern in _MEDIA_WORDS if pattern.search(text)), "file")
 
 
 def output_kind(document: Mapping[str, Any]) -> str:

@@ -48,9 +48,9 @@ class ContainerSpec:
     folders: Mapping[str, Path] = field(default_factory=dict[str, Path])
 
 
-def find_socket(wanted: Path | None = None) -> Path | None:
+def find_socket(path: Path | None = None) -> Path | None:
     """Return the given socket, else the first of the usual ones; None if it does not exist."""
-    return next((path for path in ((wanted,) if wanted else SOCKETS) if path.is_socket()), None)
+    return next((candidate for candidate in ((path,) if path else SOCKETS) if candidate.is_socket()), None)
 
 
 class DockerClient:
@@ -70,16 +70,16 @@ class DockerClient:
 
     async def image_id(self, image: str) -> str:
         """Return the content id of an image, pulling it if needed; raises `ContainersFailed`."""
-        found = await self._call("GET", f"/images/{quote(image)}/json", missing_is_none=True)
-        if found is None:
+        details = await self._call("GET", f"/images/{quote(image)}/json", missing_is_none=True)
+        if details is None:
             query = (
                 {"fromImage": image}
                 if ":" in image.rpartition("/")[2]
                 else {"fromImage": image, "tag": "latest"}
             )
             await self._call("POST", "/images/create", params=query, timeout=_PULL_SECONDS)
-            found = await self._call("GET", f"/images/{quote(image)}/json")
-        return str(provider_client.mapping(found).get("Id") or "").removeprefix("sha256:")
+            details = await self._call("GET", f"/images/{quote(image)}/json")
+        return str(provider_client.mapping(details).get("Id") or "").removeprefix("sha256:")
 
     async def has(self, image: str) -> bool:
         """Return whether an image is present; raises `ContainersFailed`."""
@@ -88,7 +88,7 @@ class DockerClient:
     async def build(self, image: str, context: bytes) -> None:
         """Build an image from a tar archive with a `Dockerfile`; raises `ContainersFailed`."""
         try:
-            answer = await self._client.post(
+            response = await self._client.post(
                 "/build",
                 params={"t": image, "rm": "true", "forcerm": "true"},
                 content=context,
@@ -97,24 +97,24 @@ class DockerClient:
             )
         except httpx.HTTPError as error:
             raise ContainersFailed(f"Docker or Podman does not answer: {error}") from error
-        if answer.is_error:
-            raise ContainersFailed(_said(answer))
-        if said := _build_fault(answer.text):
-            raise ContainersFailed(said)
+        if response.is_error:
+            raise ContainersFailed(_error_message(response))
+        if reason := _build_error(response.text):
+            raise ContainersFailed(reason)
 
-    async def start(self, name: str, wanted: ContainerSpec) -> RunningContainer:
+    async def start(self, name: str, spec: ContainerSpec) -> RunningContainer:
         """Start a container; raises `ContainersFailed` and then leaves nothing behind."""
-        box = RunningContainer(self, name, "" if wanted.network else name)
+        container = RunningContainer(self, name, "" if spec.network else name)
         try:
-            if box.network:
-                about: dict[str, Any] = {"Name": name, "Internal": True, "Labels": {LABEL: self._owner}}
-                await self._call("POST", "/networks/create", json=about)
-            document = self._document(wanted, box.network or "bridge")
+            if container.network:
+                network: dict[str, Any] = {"Name": name, "Internal": True, "Labels": {LABEL: self._owner}}
+                await self._call("POST", "/networks/create", json=network)
+            document = self._document(spec, container.network or "bridge")
             await self._call("POST", "/containers/create", params={"name": name}, json=document)
             await self._call("POST", f"/containers/{name}/start")
-            return box.at(f"http://{await self._address(name)}:{wanted.port}")
+            return container.at(f"http://{await self._address(name)}:{spec.port}")
         except BaseException:
-            await box.remove()
+            await container.remove()
             raise
 
     async def tidy(self) -> int:
@@ -123,12 +123,12 @@ class DockerClient:
         """
         filters = f'{{"label":["{LABEL}={self._owner}"]}}'
         query = {"all": "true", "filters": filters}
-        left = provider_client.texts(await self._call("GET", "/containers/json", params=query))
-        for one in left:
-            await self.remove(str(one.get("Id")))
-        for one in provider_client.texts(await self._call("GET", "/networks", params={"filters": filters})):
-            await self._call("DELETE", f"/networks/{one.get('Name')}", missing_is_none=True)
-        return len(left)
+        containers = provider_client.texts(await self._call("GET", "/containers/json", params=query))
+        for row in containers:
+            await self.remove(str(row.get("Id")))
+        for row in provider_client.texts(await self._call("GET", "/networks", params={"filters": filters})):
+            await self._call("DELETE", f"/networks/{row.get('Name')}", missing_is_none=True)
+        return len(containers)
 
     async def wait(self, name: str) -> str:
         """Wait for a container's end and return how it ended."""
@@ -146,9 +146,9 @@ class DockerClient:
         """Return the last lines that a container printed; empty if it is gone."""
         query = {"stdout": "1", "stderr": "1", "tail": str(lines)}
         with contextlib.suppress(httpx.HTTPError):
-            answer = await self._client.get(f"/containers/{name}/logs", params=query)
-            if answer.is_success:
-                return _unframed(answer.content).decode(errors="replace").strip()
+            response = await self._client.get(f"/containers/{name}/logs", params=query)
+            if response.is_success:
+                return _strip_headers(response.content).decode(errors="replace").strip()
         return ""
 
     async def remove(self, name: str) -> None:
@@ -165,49 +165,51 @@ class DockerClient:
         await self._call("DELETE", f"/networks/{name}", missing_is_none=True)
 
     async def _address(self, name: str) -> str:
-        found = provider_client.mapping(await self._call("GET", f"/containers/{name}/json"))
+        details = provider_client.mapping(await self._call("GET", f"/containers/{name}/json"))
         networks = provider_client.mapping(
-            provider_client.mapping(found.get("NetworkSettings")).get("Networks")
+            provider_client.mapping(details.get("NetworkSettings")).get("Networks")
         )
         for network in networks.values():
             if address := provider_client.mapping(network).get("IPAddress"):
                 return str(address)
-        raise ContainersFailed("the container has no address; rootless Podman gives none that can be reached")
+        raise ContainersFailed(
+            "the container has no IP address; rootless Podman assigns none that is reachable"
+        )
 
-    def _document(self, wanted: ContainerSpec, network: str) -> dict[str, Any]:
-        host: dict[str, Any] = {
+    def _document(self, spec: ContainerSpec, network: str) -> dict[str, Any]:
+        host_config: dict[str, Any] = {
             "ReadonlyRootfs": True,
-            "Tmpfs": {"/tmp": f"rw,exec,size={wanted.temporary_bytes}"},  # noqa: S108 - the container's own
-            "Memory": wanted.memory_bytes,
-            "MemorySwap": wanted.memory_bytes,
-            "NanoCpus": round(wanted.cpus * 1e9),
+            "Tmpfs": {"/tmp": f"rw,exec,size={spec.temporary_bytes}"},  # noqa: S108 - the container's own
+            "Memory": spec.memory_bytes,
+            "MemorySwap": spec.memory_bytes,
+            "NanoCpus": round(spec.cpus * 1e9),
             "PidsLimit": 1024,
             "CapDrop": ["ALL"],
             "SecurityOpt": ["no-new-privileges"],
             "NetworkMode": network,
-            "Binds": [f"{path}:{there}:ro" for there, path in wanted.folders.items()],
+            "Binds": [f"{path}:{mount_point}:ro" for mount_point, path in spec.folders.items()],
         }
-        if wanted.gpus:
-            host["DeviceRequests"] = [{"Count": -1, "Capabilities": [["gpu"]]}]
-        environment = {"HOME": "/tmp", "XDG_CACHE_HOME": "/tmp/.cache", **wanted.environment}  # noqa: S108 - the same
+        if spec.gpus:
+            host_config["DeviceRequests"] = [{"Count": -1, "Capabilities": [["gpu"]]}]
+        environment = {"HOME": "/tmp", "XDG_CACHE_HOME": "/tmp/.cache", **spec.environment}  # noqa: S108 - the same
         return {
-            "Image": wanted.image,
+            "Image": spec.image,
             "Env": [f"{key}={value}" for key, value in environment.items()],
             "Labels": {LABEL: self._owner},
-            "HostConfig": host,
+            "HostConfig": host_config,
         }
 
     async def _call(self, method: str, path: str, *, missing_is_none: bool = False, **arguments: Any) -> Any:
         try:
-            answer = await self._client.request(method, path, **arguments)
+            response = await self._client.request(method, path, **arguments)
         except httpx.HTTPError as error:
             raise ContainersFailed(f"Docker or Podman does not answer: {error}") from error
-        if answer.status_code == 404 and missing_is_none:
+        if response.status_code == 404 and missing_is_none:
             return None
-        if answer.is_error:
-            raise ContainersFailed(_said(answer))
+        if response.is_error:
+            raise ContainersFailed(_error_message(response))
         try:
-            return answer.json()
+            return response.json()
         except ValueError:
             # An empty body, or the progress of a pull.
             return None
@@ -244,33 +246,33 @@ class RunningContainer:
                 await self._containers.remove_network(self.network)
 
 
-def _said(answer: httpx.Response) -> str:
+def _error_message(response: httpx.Response) -> str:
     try:
-        found = provider_client.mapping(answer.json())
+        error = provider_client.mapping(response.json())
     except ValueError:
-        found = {}
-    return str(found.get("message") or found.get("cause") or f"status {answer.status_code}")[:500]
+        error = {}
+    return str(error.get("message") or error.get("cause") or f"status {response.status_code}")[:500]
 
 
-def _build_fault(story: str) -> str:
+def _build_error(output: str) -> str:
     """Return why a build failed, from its output lines; empty if it succeeded."""
-    told: list[str] = []
-    for line in story.splitlines():
+    lines: list[str] = []
+    for line in output.splitlines():
         with contextlib.suppress(ValueError):
-            found = provider_client.mapping(json.loads(line))
-            told.append(str(found.get("stream") or ""))
-            if fault := found.get("error"):
-                return f"{fault}\n{''.join(told)[-1000:]}".strip()
+            entry = provider_client.mapping(json.loads(line))
+            lines.append(str(entry.get("stream") or ""))
+            if error := entry.get("error"):
+                return f"{error}\n{''.join(lines)[-1000:]}".strip()
     return ""
 
 
-def _unframed(data: bytes) -> bytes:
+def _strip_headers(data: bytes) -> bytes:
     """Return the output without the eight-byte header of each chunk."""
-    pieces: list[bytes] = []
-    place = 0
-    while place + _FRAME_HEADER_BYTES <= len(data):
-        length = int.from_bytes(data[place + 4 : place + _FRAME_HEADER_BYTES], "big")
-        place += _FRAME_HEADER_BYTES
-        pieces.append(data[place : place + length])
-        place += length
-    return b"".join(pieces)
+    chunks: list[bytes] = []
+    offset = 0
+    while offset + _FRAME_HEADER_BYTES <= len(data):
+        length = int.from_bytes(data[offset + 4 : offset + _FRAME_HEADER_BYTES], "big")
+        offset += _FRAME_HEADER_BYTES
+        chunks.append(data[offset : offset + length])
+        offset += length
+    return b"".join(chunks)

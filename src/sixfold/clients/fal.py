@@ -34,8 +34,8 @@ def refusal(status: int, document: Any) -> ProviderRefusal:
     first = next(iter(provider_client.texts(detail)), {})
     if first.get("type") == "content_policy_violation":
         return ProviderRefusal("policy")
-    place = first.get("loc")
-    names = [part for part in place if isinstance(part, str)] if isinstance(place, list) else []
+    location = first.get("loc")
+    names = [part for part in location if isinstance(part, str)] if isinstance(location, list) else []
     name = names[-1] if names and names[-1] != "body" else ""
     return provider_client.by_status(status, str(first.get("msg") or ""), name)
 
@@ -80,31 +80,35 @@ class FalClient:
     async def submit(self, model: str, inputs: Mapping[str, Any], *, start_seconds: float) -> FalTicket:
         """Queue a request; fal drops it if it has not started after `start_seconds`."""
         headers = {"X-Fal-Request-Timeout": f"{start_seconds:g}"}
-        answer = await self._to.post(model, RequestBody(dict(inputs)), headers)
-        found = provider_client.mapping(answer.document)
-        addresses = [str(found.get(name) or "") for name in ("status_url", "response_url", "cancel_url")]
-        if not all(addresses):
+        response = await self._to.post(model, RequestBody(dict(inputs)), headers)
+        document = provider_client.mapping(response.document)
+        request_urls = [
+            str(document.get(name) or "") for name in ("status_url", "response_url", "cancel_url")
+        ]
+        if not all(request_urls):
             raise self._unreadable()
-        return FalTicket(str(found.get("request_id") or ""), *addresses)
+        return FalTicket(str(document.get("request_id") or ""), *request_urls)
 
     async def look(self, ticket: FalTicket) -> FalStatus:
         """Return the state of a request."""
-        found = provider_client.mapping((await self._to.get(ticket.status_url, {"logs": "1"})).document)
-        state = _STATES.get(str(found.get("status")))
+        document = provider_client.mapping((await self._to.get(ticket.status_url, {"logs": "1"})).document)
+        state = _STATES.get(str(document.get("status")))
         if state is None:
             raise self._unreadable()
-        position = found.get("queue_position")
-        lines = tuple(str(entry.get("message") or "") for entry in provider_client.texts(found.get("logs")))
-        failed = bool(found.get("error") or found.get("error_type"))
+        position = document.get("queue_position")
+        lines = tuple(
+            str(entry.get("message") or "") for entry in provider_client.texts(document.get("logs"))
+        )
+        failed = bool(document.get("error") or document.get("error_type"))
         return FalStatus(state, position if isinstance(position, int) else None, lines, failed)
 
     async def result(self, ticket: FalTicket, look: FalStatus) -> FalResult:
         """Return the output of a finished request; raises the error of a failed one."""
-        answer = await self._to.get(ticket.response_url, once=look.failed)
-        if not isinstance(answer.document, dict):
+        response = await self._to.get(ticket.response_url, once=look.failed)
+        if not isinstance(response.document, dict):
             raise self._unreadable()
-        units = provider_client.retry_after(answer.headers.get("x-fal-billable-units", ""))
-        return FalResult(answer.document, units)
+        units = provider_client.retry_after(response.headers.get("x-fal-billable-units", ""))
+        return FalResult(response.document, units)
 
     async def cancel(self, ticket: FalTicket) -> None:
         """Cancel a request; one that has ended stays as it is."""

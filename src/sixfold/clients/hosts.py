@@ -17,7 +17,7 @@ CONTAINER_HOST = "host.docker.internal"
 LOOKUP_SECONDS = 1.0
 _SELF = frozenset({LOOPBACK, "localhost", "::1"})
 _MARKERS = ("/.dockerenv", "/run/.containerenv")
-_FRESH_SECONDS = 60.0
+_CACHE_SECONDS = 60.0
 
 
 def in_container() -> bool:
@@ -33,32 +33,32 @@ class ProbeHosts:
     """
 
     def __init__(self, configured: Sequence[str] = (), *, probe: bool = True) -> None:
-        more = dict.fromkeys(host.lower() for host in configured)
-        named = (LOOPBACK, CONTAINER_HOST, *(host for host in more if host not in _SELF))
-        self.names: tuple[str, ...] = tuple(dict.fromkeys(named)) if probe else ()
-        self._known: dict[str, tuple[float, bool]] = {}
-        self._asking: dict[str, asyncio.Task[bool]] = {}
+        configured_hosts = dict.fromkeys(host.lower() for host in configured)
+        names = (LOOPBACK, CONTAINER_HOST, *(host for host in configured_hosts if host not in _SELF))
+        self.names: tuple[str, ...] = tuple(dict.fromkeys(names)) if probe else ()
+        self._cache: dict[str, tuple[float, bool]] = {}
+        self._lookups: dict[str, asyncio.Task[bool]] = {}
 
     async def resolves(self, host: str) -> bool:
         """Return whether a host has an address now."""
         if _is_address(host):
             return True
-        known = self._known.get(host)
-        if known is not None and time.monotonic() < known[0]:
-            return known[1]
-        asking = self._asking.get(host)
-        if asking is None:
-            asking = self._asking[host] = asyncio.create_task(_looked_up(host))
-            asking.add_done_callback(lambda _done: self._asking.pop(host, None))
-        found = await asyncio.shield(asking)
-        lasting = host == CONTAINER_HOST and not found and not in_container()
-        self._known[host] = (float("inf") if lasting else time.monotonic() + _FRESH_SECONDS), found
-        return found
+        cached = self._cache.get(host)
+        if cached is not None and time.monotonic() < cached[0]:
+            return cached[1]
+        lookup = self._lookups.get(host)
+        if lookup is None:
+            lookup = self._lookups[host] = asyncio.create_task(_look_up(host))
+            lookup.add_done_callback(lambda _done: self._lookups.pop(host, None))
+        resolved = await asyncio.shield(lookup)
+        is_final = host == CONTAINER_HOST and not resolved and not in_container()
+        self._cache[host] = (float("inf") if is_final else time.monotonic() + _CACHE_SECONDS), resolved
+        return resolved
 
     async def reachable(self) -> tuple[str, ...]:
         """Return the hosts that have an address now, in order of preference."""
-        found = await asyncio.gather(*(self.resolves(host) for host in self.names))
-        return tuple(host for host, there in zip(self.names, found, strict=True) if there)
+        resolved = await asyncio.gather(*(self.resolves(host) for host in self.names))
+        return tuple(host for host, is_resolved in zip(self.names, resolved, strict=True) if is_resolved)
 
 
 def _is_address(host: str) -> bool:
@@ -69,27 +69,27 @@ def _is_address(host: str) -> bool:
     return True
 
 
-async def _looked_up(host: str) -> bool:
+async def _look_up(host: str) -> bool:
     # A daemon thread, as a resolver may take half a minute and must not hold up the end of the process.
-    loop, found = asyncio.get_running_loop(), asyncio.get_running_loop().create_future()
+    loop, result = asyncio.get_running_loop(), asyncio.get_running_loop().create_future()
 
-    def tell(there: bool) -> None:
-        if not found.done():
-            found.set_result(there)
+    def set_result(resolved: bool) -> None:
+        if not result.done():
+            result.set_result(resolved)
 
-    def ask() -> None:
+    def look_up() -> None:
         try:
             socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-            there = True
+            resolved = True
         except (OSError, UnicodeError):
-            there = False
+            resolved = False
         # The loop may have ended.
         with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(tell, there)
+            loop.call_soon_threadsafe(set_result, resolved)
 
-    threading.Thread(target=ask, name=f"look-up-{host}", daemon=True).start()
+    threading.Thread(target=look_up, name=f"look-up-{host}", daemon=True).start()
     try:
         async with asyncio.timeout(LOOKUP_SECONDS):
-            return await found
+            return await result
     except TimeoutError:
         return False

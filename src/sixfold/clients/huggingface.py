@@ -19,9 +19,9 @@ from urllib.parse import quote
 import httpx
 
 # Consecutive attempts without any new byte.
-_TRIES = 6
+_MAX_ATTEMPTS = 6
 # Resumptions of one file that each received some bytes.
-_RESUMES = 1000
+_MAX_RESUMES = 1000
 _LONGEST_WAIT_SECONDS = 60.0
 _CHUNK_BYTES = 1 << 20
 _MAX_PAGES = 50
@@ -29,7 +29,7 @@ _BUSY = frozenset({408, 425, 429, 500, 502, 503, 504})
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 _NEXT = re.compile(r'<([^>]+)>;\s*rel="next"')
 
-Heard = Callable[[int], None]
+ProgressCallback = Callable[[int], None]
 """Called with the number of bytes of the file so far."""
 
 
@@ -77,12 +77,12 @@ class HuggingFaceHub:
     def tree(self, repository: str, revision: str) -> RepositoryTree:
         """Return all files of a repository at the commit of `revision`; raises `HubError`."""
         if not _REPOSITORY.fullmatch(repository):
-            raise HubError(f"{repository!r} is no repository: name it as in owner/name")
+            raise HubError(f"{repository!r} is not a repository name such as owner/name")
         base = f"{self._url}/api/models/{repository}"
         what = f"{repository} at {revision}"
         commit = self._json(f"{base}/revision/{quote(revision, safe='')}", what)[0].get("sha")
         if not isinstance(commit, str) or not re.fullmatch(r"[0-9a-f]{7,64}", commit):
-            raise HubError(f"The Hub did not say which commit {what} is")
+            raise HubError(f"The Hub did not return the commit of {what}")
         files: list[HubFile] = []
         url: str | None = f"{base}/tree/{commit}?recursive=true"
         for _ in range(_MAX_PAGES):
@@ -90,10 +90,14 @@ class HuggingFaceHub:
             files += [_file(row) for row in rows if row.get("type") == "file"]
             if url is None:
                 return RepositoryTree(repository, commit, tuple(files))
-        raise HubError(f"{what} has more files than a model needs")
+        raise HubError(f"{what} has too many files: more than {_MAX_PAGES} pages")
 
     def fetch(
-        self, tree: RepositoryTree, file: HubFile, target: Path, heard: Heard = lambda _count: None
+        self,
+        tree: RepositoryTree,
+        file: HubFile,
+        target: Path,
+        on_progress: ProgressCallback = lambda _count: None,
     ) -> None:
         """Download a file to `target`, resuming a `.part` file beside it; raises `HubError`.
 
@@ -102,88 +106,94 @@ class HuggingFaceHub:
         part = target.with_name(target.name + ".part")
         target.parent.mkdir(parents=True, exist_ok=True)
         self._complete(
-            f"{self._url}/{tree.repository}/resolve/{tree.commit}/{quote(file.path)}", file, part, heard
+            f"{self._url}/{tree.repository}/resolve/{tree.commit}/{quote(file.path)}", file, part, on_progress
         )
         if not matches(part, file):
             part.unlink(missing_ok=True)
-            raise HubError(f"{file.path} is not what the Hub describes (its hash is another): try again")
+            raise HubError(f"{file.path} does not match the hash that the Hub states; try again")
         part.replace(target)
 
-    def _complete(self, url: str, file: HubFile, part: Path, heard: Heard) -> None:
+    def _complete(self, url: str, file: HubFile, part: Path, on_progress: ProgressCallback) -> None:
         """Download until the file is complete; only attempts without new bytes count."""
         tries = 0
-        for _ in range(_RESUMES):
-            there = _length(part)
-            if there >= file.size:
+        for _ in range(_MAX_RESUMES):
+            received = _length(part)
+            if received >= file.size:
                 return
             try:
-                self._continue(url, file, part, max(0, there), heard)
-            except _Retry as again:
-                tries = 0 if _length(part) > there else tries + 1
+                self._continue(url, file, part, max(0, received), on_progress)
+            except _Retry as retry:
+                tries = 0 if _length(part) > received else tries + 1
                 if tries:
-                    self._bear(again, tries, f"{file.path} could not be fetched: {again}. Try again to go on")
+                    self._wait_or_raise(
+                        retry, tries, f"{file.path} could not be fetched: {retry}. Try again to resume"
+                    )
 
-    def _bear(self, again: _Retry, tries: int, sentence: str) -> None:
+    def _wait_or_raise(self, retry: _Retry, tries: int, message: str) -> None:
         """Wait before the next attempt; raises `HubError` with `sentence` after too many."""
-        if tries >= _TRIES:
-            raise HubError(sentence) from again
-        self._pause(again.wait_seconds or 2.0 ** (tries - 1))
+        if tries >= _MAX_ATTEMPTS:
+            raise HubError(message) from retry
+        self._pause(retry.wait_seconds or 2.0 ** (tries - 1))
 
-    def _continue(self, url: str, file: HubFile, part: Path, there: int, heard: Heard) -> None:
-        headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={there}-"} if there else {})
+    def _continue(
+        self, url: str, file: HubFile, part: Path, received: int, on_progress: ProgressCallback
+    ) -> None:
+        headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={received}-"} if received else {})
         try:
-            with self._client.stream("GET", url, headers=headers) as answer:
-                self._check(answer, file.path)
+            with self._client.stream("GET", url, headers=headers) as response:
+                self._check(response, file.path)
                 # The server may not support ranges.
-                whole = answer.status_code == 200
-                with part.open("wb" if whole else "ab") as out:
-                    count = 0 if whole else there
+                restarts = response.status_code == 200
+                with part.open("wb" if restarts else "ab") as out:
+                    count = 0 if restarts else received
                     # Each chunk is written at once, so that it survives a broken connection.
-                    for chunk in answer.iter_raw():
+                    for chunk in response.iter_raw():
                         count += len(chunk)
                         if count > file.size:
-                            raise HubError(f"{file.path} is longer than the Hub said: {file.size} bytes")
+                            raise HubError(
+                                f"{file.path} is larger than the {file.size} bytes that the Hub states"
+                            )
                         out.write(chunk)
-                        heard(count)
+                        on_progress(count)
         except httpx.TransportError as error:
-            raise _Retry(f"the connection broke off ({type(error).__name__})") from error
+            raise _Retry(f"the connection was lost ({type(error).__name__})") from error
         if part.stat().st_size < file.size:
-            raise _Retry("the answer ended too early")
+            raise _Retry("the response was incomplete")
 
     def _json(self, url: str, what: str) -> tuple[Any, str | None]:
         """Return the parsed document and the URL of the next page."""
         tries = 0
         while True:
             try:
-                answer = self._client.get(url)
-                self._check(answer, what)
-                after = _NEXT.search(answer.headers.get("Link", ""))
-                return answer.json(), after[1] if after else None
+                response = self._client.get(url)
+                self._check(response, what)
+                next_link = _NEXT.search(response.headers.get("Link", ""))
+                return response.json(), next_link[1] if next_link else None
             except httpx.TransportError as error:
-                again = _Retry(f"{self._url} does not answer ({type(error).__name__})")
-            except _Retry as busy:
-                again = busy
+                retry = _Retry(f"{self._url} does not answer ({type(error).__name__})")
+            except _Retry as retry_error:
+                retry = retry_error
             except ValueError as error:
-                raise HubError(f"The Hub's answer about {what} is no JSON") from error
+                raise HubError(f"The Hub's response for {what} is not valid JSON") from error
             tries += 1
-            self._bear(again, tries, f"{what} could not be looked up: {again}")
+            self._wait_or_raise(retry, tries, f"{what} could not be looked up: {retry}")
 
-    def _check(self, answer: httpx.Response, what: str) -> None:
+    def _check(self, response: httpx.Response, what: str) -> None:
         """Raise `HubError` for an error response, `_Retry` for a temporary one."""
-        if self._url.startswith("https:") and answer.url.scheme != "https":
-            raise HubError(f"The Hub sends {what} by an address that is not encrypted: {answer.url.host}")
-        if answer.status_code in {200, 206}:
+        if self._url.startswith("https:") and response.url.scheme != "https":
+            raise HubError(f"The Hub redirects {what} to a URL without TLS: {response.url.host}")
+        if response.status_code in {200, 206}:
             return
-        if answer.status_code in _BUSY:
-            raise _Retry(f"the Hub answers {answer.status_code}", _wait(answer))
-        if answer.status_code == 404:
-            raise HubError(f"The Hub has no {what}")
-        if answer.status_code in {401, 403}:
+        if response.status_code in _BUSY:
+            raise _Retry(f"the Hub returned status {response.status_code}", _wait(response))
+        if response.status_code == 404:
+            raise HubError(f"{what} was not found on the Hub")
+        if response.status_code in {401, 403}:
             raise HubError(
-                f"The Hub wants a licence accepted for {what}: accept it, fetch with the Hub's own tool, "
-                "and add the folder with --from"
+                f"The Hub requires accepting a license for {what}: accept it, download the files with the "
+                "Hub's own tool, and add the folder with --from"
             )
-        raise HubError(f"The Hub answers {answer.status_code} for {what}")
+        raise HubError(f"The Hub returned status {response.status_code} for {what}")
 
 
 class _Retry(Exception):
@@ -199,9 +209,9 @@ def _length(part: Path) -> int:
     return part.stat().st_size if part.exists() else -1
 
 
-def _wait(answer: httpx.Response) -> float:
-    after = answer.headers.get("Retry-After", "")
-    return min(float(after), _LONGEST_WAIT_SECONDS) if after.isdigit() else 0.0
+def _wait(response: httpx.Response) -> float:
+    retry_after = response.headers.get("Retry-After", "")
+    return min(float(retry_after), _LONGEST_WAIT_SECONDS) if retry_after.isdigit() else 0.0
 
 
 def _file(row: dict[str, Any]) -> HubFile:
@@ -214,7 +224,7 @@ def _file(row: dict[str, Any]) -> HubFile:
         or ".." in parts
         or any(":" in part for part in parts)
     ):
-        raise HubError(f"The Hub names a file {path!r}, which cannot be written safely")
+        raise HubError(f"The Hub lists the file {path!r}, whose name is not safe to write")
     large = row.get("lfs") or {}
     size = int(large.get("size", row.get("size", 0)))
     return HubFile(path, size, str(large.get("oid", "")), "" if large else str(row.get("oid", "")))

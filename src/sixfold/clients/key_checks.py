@@ -33,7 +33,7 @@ class KeyCheck:
     base_url: str = ""
 
 
-DOORS: Mapping[str, KeyCheck] = {
+KEY_CHECKS: Mapping[str, KeyCheck] = {
     "fal": KeyCheck(
         FAL, "fal_key", "models/pricing", {"endpoint_id": "fal-ai/flux/dev"}, "https://api.fal.ai/v1"
     ),
@@ -45,9 +45,9 @@ DOORS: Mapping[str, KeyCheck] = {
 
 async def check_key(name: str, key: str, *, base_url: str = "") -> None:
     """Check that a provider accepts a key; raises `EngineError` if not."""
-    door = DOORS[name]
-    provider = dataclasses.replace(door.provider, base_url=door.base_url or door.provider.base_url)
+    check = KEY_CHECKS[name]
+    provider = dataclasses.replace(check.provider, base_url=check.base_url or check.provider.base_url)
     versions = VERSION if name == "anthropic" else {}
     async with httpx.AsyncClient(trust_env=False, headers=versions) as client:
-        to = ProviderClient(client, provider, key, base_url=base_url, limits=_LIMITS)
-        await to.get(door.path, door.params)
+        provider_client = ProviderClient(client, provider, key, base_url=base_url, limits=_LIMITS)
+        await provider_client.get(check.path, check.params)

@@ -32,7 +32,7 @@ class LocalServer:
         """Return the URL on a host."""
         return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
 
-    def answers_with(self, body: bytes) -> bool:
+    def matches(self, body: bytes) -> bool:
         """Return whether a response is of this kind: a JSON object that contains the word."""
         return body.lstrip()[:1] == b"{" and self.word in body.lower()
 

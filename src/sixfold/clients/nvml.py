@@ -27,33 +27,33 @@ class _Memory(ctypes.Structure):
     _fields_ = (("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong))
 
 
-def cards(library: str = LIBRARY) -> tuple[GpuDevice, ...]:
+def list_gpus(library: str = LIBRARY) -> tuple[GpuDevice, ...]:
     """Return every GPU that responds, in the library's order; empty without a driver."""
     try:
-        opened = ctypes.CDLL(library)
-        if opened.nvmlInit_v2() != 0:
+        nvml = ctypes.CDLL(library)
+        if nvml.nvmlInit_v2() != 0:
             return ()
     except (OSError, AttributeError):
         return ()
     try:
         count = ctypes.c_uint()
-        opened.nvmlDeviceGetCount_v2(ctypes.byref(count))
-        found = [_card(opened, index) for index in range(count.value)]
+        nvml.nvmlDeviceGetCount_v2(ctypes.byref(count))
+        devices = [_device(nvml, index) for index in range(count.value)]
     finally:
-        opened.nvmlShutdown()
-    return tuple(card for card in found if card is not None)
+        nvml.nvmlShutdown()
+    return tuple(device for device in devices if device is not None)
 
 
-def _card(library: ctypes.CDLL, index: int) -> GpuDevice | None:
+def _device(library: ctypes.CDLL, index: int) -> GpuDevice | None:
     """Return a GPU, or None if it has failed or is not accessible."""
     device, memory = ctypes.c_void_p(), _Memory()
     uuid, name = (ctypes.create_string_buffer(_TEXT_BYTES) for _ in range(2))
-    asked = (
+    statuses = (
         library.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(index), ctypes.byref(device)),
         library.nvmlDeviceGetUUID(device, uuid, ctypes.c_uint(_TEXT_BYTES)),
         library.nvmlDeviceGetName(device, name, ctypes.c_uint(_TEXT_BYTES)),
         library.nvmlDeviceGetMemoryInfo(device, ctypes.byref(memory)),
     )
-    if any(asked):
+    if any(statuses):
         return None
     return GpuDevice(uuid.value.decode(), name.value.decode(errors="replace"), memory.total, memory.free)

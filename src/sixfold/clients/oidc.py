@@ -26,14 +26,14 @@ from sixfold.settings import LOOPBACK_HOSTS, Settings
 _SCOPE = "openid email"
 _ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 _LEEWAY_SECONDS = 60
-_FRESH_SECONDS = 3600.0
+_CACHE_SECONDS = 3600.0
 # An unknown key id causes a new fetch of the provider's keys at most this often.
-_AGAIN_SECONDS = 30.0
+_REFETCH_SECONDS = 30.0
 _SECONDS = 15.0
 _MAX_BYTES = 1 << 20
 _MAX_CODE = 4096
-_AWAY = "The sign-in provider could not be reached. Try again"
-_UNTRUE = "The sign-in provider's answer does not hold"
+_UNREACHABLE = "The sign-in provider could not be reached; try again"
+_INVALID_RESPONSE = "The sign-in provider returned an invalid ID token"
 
 
 class _Metadata(msgspec.Struct):
@@ -58,9 +58,9 @@ class OidcClient:
         self._secret = settings.oidc_client_secret
         self._name = settings.oidc_name
         self._metadata: _Metadata | None = None
-        self._learnt = 0.0
+        self._discovered_at = 0.0
         self._keys: dict[str, jwt.PyJWK] = {}
-        self._fetched = 0.0
+        self._keys_fetched_at = 0.0
 
     @property
     def name(self) -> str:
@@ -74,33 +74,35 @@ class OidcClient:
 
     async def begin(self, callback_url: str) -> OidcLoginAttempt:
         """Start a sign-in: `state` binds the response to this browser, `nonce` the ID token to it."""
-        metadata = await self._known()
-        kept = {name: secrets.token_urlsafe(32) for name in ("state", "nonce", "verifier")}
-        digest = hashlib.sha256(kept["verifier"].encode()).digest()
-        asked = {
+        metadata = await self._discover()
+        attempt = {name: secrets.token_urlsafe(32) for name in ("state", "nonce", "verifier")}
+        digest = hashlib.sha256(attempt["verifier"].encode()).digest()
+        parameters = {
             "response_type": "code",
             "client_id": self._client_id,
             "redirect_uri": callback_url,
             "scope": _SCOPE,
-            "state": kept["state"],
-            "nonce": kept["nonce"],
+            "state": attempt["state"],
+            "nonce": attempt["nonce"],
             "code_challenge": base64.urlsafe_b64encode(digest).rstrip(b"=").decode(),
             "code_challenge_method": "S256",
         }
-        joint = "&" if urlsplit(metadata.authorization_endpoint).query else "?"
-        return OidcLoginAttempt(f"{metadata.authorization_endpoint}{joint}{urlencode(asked)}", kept)
+        separator = "&" if urlsplit(metadata.authorization_endpoint).query else "?"
+        return OidcLoginAttempt(
+            f"{metadata.authorization_endpoint}{separator}{urlencode(parameters)}", attempt
+        )
 
     async def end(self, callback_url: str, params: Mapping[str, str], content: Content) -> Identity:
         """Return the identity that signed in; raises `Unauthenticated` if the response cannot be verified."""
-        metadata = await self._known()
+        metadata = await self._discover()
         if not hmac.compare_digest(params.get("state", "").encode(), content["state"].encode()):
-            raise errors.Unauthenticated("This sign-in was begun elsewhere: begin anew")
-        said = params.get("iss")
-        if said != self._issuer and (said or metadata.authorization_response_iss_parameter_supported):
-            raise errors.Unauthenticated(_UNTRUE)
+            raise errors.Unauthenticated("This sign-in was started in another browser; start again")
+        issuer = params.get("iss")
+        if issuer != self._issuer and (issuer or metadata.authorization_response_iss_parameter_supported):
+            raise errors.Unauthenticated(_INVALID_RESPONSE)
         code = params.get("code", "")
         if "error" in params or not 0 < len(code) <= _MAX_CODE:
-            raise errors.Unauthenticated("The sign-in provider did not let you in")
+            raise errors.Unauthenticated("The sign-in provider rejected the sign-in")
         tokens = await self._exchange(metadata, code, callback_url, content["verifier"])
         claims = await self._claims(metadata, str(tokens.get("id_token", "")), content["nonce"])
         if "email" not in claims and metadata.userinfo_endpoint:
@@ -113,19 +115,23 @@ class OidcClient:
             claims.get("email_verified") in (True, "true"),
         )
 
-    async def _known(self) -> _Metadata:
+    async def _discover(self) -> _Metadata:
         if not self.name:
-            raise errors.NotConfigured("Signing in elsewhere is off here: set SIXFOLD_OIDC_ISSUER")
-        if self._metadata is None or time.monotonic() - self._learnt > _FRESH_SECONDS:
-            place = f"{self._issuer.rstrip('/')}/.well-known/openid-configuration"
-            document = await self._ask("GET", place)
+            raise errors.NotConfigured(
+                "Sign-in with an external provider is disabled: set SIXFOLD_OIDC_ISSUER"
+            )
+        if self._metadata is None or time.monotonic() - self._discovered_at > _CACHE_SECONDS:
+            url = f"{self._issuer.rstrip('/')}/.well-known/openid-configuration"
+            document = await self._request_json("GET", url)
             try:
                 metadata = msgspec.convert(document, _Metadata)
             except msgspec.ValidationError as error:
-                raise errors.EngineFailed(_AWAY) from error
+                raise errors.EngineFailed(_UNREACHABLE) from error
             if metadata.issuer != self._issuer or not all(map(self._is_safe, _endpoints(metadata))):
-                raise errors.EngineFailed("The sign-in provider says that it is another one")
-            self._metadata, self._learnt = metadata, time.monotonic()
+                raise errors.EngineFailed(
+                    "The discovery document has another issuer than oidc_issuer, or endpoints without https"
+                )
+            self._metadata, self._discovered_at = metadata, time.monotonic()
         return self._metadata
 
     def _is_safe(self, url: str) -> bool:
@@ -134,30 +140,32 @@ class OidcClient:
         plain = parts.scheme == "http" and parts.hostname == urlsplit(self._issuer).hostname
         return parts.scheme == "https" or (plain and parts.hostname in LOOPBACK_HOSTS)
 
-    async def _exchange(self, metadata: _Metadata, code: str, back: str, verifier: str) -> dict[str, Any]:
+    async def _exchange(
+        self, metadata: _Metadata, code: str, callback_url: str, verifier: str
+    ) -> dict[str, Any]:
         form = {
             "grant_type": "authorization_code",
             "code": code,
-            "redirect_uri": back,
+            "redirect_uri": callback_url,
             "code_verifier": verifier,
         }
         headers: dict[str, str] = {}
         methods = metadata.token_endpoint_auth_methods_supported
         if self._secret and "client_secret_basic" in methods:
-            pair = f"{quote(self._client_id, safe='')}:{quote(self._secret, safe='')}"
-            headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
+            credentials = f"{quote(self._client_id, safe='')}:{quote(self._secret, safe='')}"
+            headers["Authorization"] = f"Basic {base64.b64encode(credentials.encode()).decode()}"
         else:
             form["client_id"] = self._client_id
             if self._secret:
                 form["client_secret"] = self._secret
-        return await self._ask("POST", metadata.token_endpoint, form, headers)
+        return await self._request_json("POST", metadata.token_endpoint, form, headers)
 
     async def _userinfo(self, metadata: _Metadata, tokens: Mapping[str, Any], subject: str) -> dict[str, Any]:
         headers = {"Authorization": f"Bearer {tokens.get('access_token', '')}"}
-        found = await self._ask("GET", metadata.userinfo_endpoint, None, headers)
-        return found if found.get("sub") == subject else {}
+        userinfo = await self._request_json("GET", metadata.userinfo_endpoint, None, headers)
+        return userinfo if userinfo.get("sub") == subject else {}
 
-    async def _ask(
+    async def _request_json(
         self,
         method: str,
         url: str,
@@ -167,25 +175,27 @@ class OidcClient:
         """Return a JSON object from the provider; raises `EngineFailed`, or `Unauthenticated` if it
         rejects the form.
         """
-        wanted = {"Accept": "application/json", **(headers or {})}
+        all_headers = {"Accept": "application/json", **(headers or {})}
         try:
-            answer = await self._client.request(method, url, data=form, headers=wanted, timeout=_SECONDS)
+            response = await self._client.request(
+                method, url, data=form, headers=all_headers, timeout=_SECONDS
+            )
         except httpx.HTTPError as error:
-            raise errors.EngineFailed(_AWAY) from error
-        if form is not None and 400 <= answer.status_code < 500:
-            raise errors.Unauthenticated("The sign-in provider did not let you in")
-        if answer.status_code != 200 or len(answer.content) > _MAX_BYTES:
-            raise errors.EngineFailed(_AWAY)
+            raise errors.EngineFailed(_UNREACHABLE) from error
+        if form is not None and 400 <= response.status_code < 500:
+            raise errors.Unauthenticated("The sign-in provider rejected the sign-in")
+        if response.status_code != 200 or len(response.content) > _MAX_BYTES:
+            raise errors.EngineFailed(_UNREACHABLE)
         try:
-            return msgspec.json.decode(answer.content, type=dict[str, Any])
+            return msgspec.json.decode(response.content, type=dict[str, Any])
         except msgspec.MsgspecError as error:
-            raise errors.EngineFailed(_AWAY) from error
+            raise errors.EngineFailed(_UNREACHABLE) from error
 
     async def _claims(self, metadata: _Metadata, token: str, nonce: str) -> dict[str, Any]:
         """Return the claims of a fresh token made by this issuer, for this client and this nonce."""
         try:
             header = jwt.get_unverified_header(token)
-            key = await self._key(metadata, str(header.get("kid", "")), str(header.get("alg", "")))
+            key = await self._signing_key(metadata, str(header.get("kid", "")), str(header.get("alg", "")))
             claims: dict[str, Any] = jwt.decode(
                 token,
                 key,
@@ -196,32 +206,32 @@ class OidcClient:
                 options={"require": ["exp", "iat", "iss", "aud", "sub"]},
             )
         except (jwt.PyJWTError, ValueError, TypeError) as error:
-            raise errors.Unauthenticated(_UNTRUE) from error
-        several = isinstance(claims["aud"], list) and len(claims["aud"]) > 1
-        if claims.get("azp", "" if several else self._client_id) != self._client_id:
-            raise errors.Unauthenticated(_UNTRUE)
+            raise errors.Unauthenticated(_INVALID_RESPONSE) from error
+        has_several_audiences = isinstance(claims["aud"], list) and len(claims["aud"]) > 1
+        if claims.get("azp", "" if has_several_audiences else self._client_id) != self._client_id:
+            raise errors.Unauthenticated(_INVALID_RESPONSE)
         if not hmac.compare_digest(str(claims.get("nonce", "")).encode(), nonce.encode()):
-            raise errors.Unauthenticated(_UNTRUE)
+            raise errors.Unauthenticated(_INVALID_RESPONSE)
         if not 0 < len(claims["sub"]) <= 255:
-            raise errors.Unauthenticated(_UNTRUE)
+            raise errors.Unauthenticated(_INVALID_RESPONSE)
         return claims
 
-    async def _key(self, metadata: _Metadata, kid: str, algorithm: str) -> jwt.PyJWK:
+    async def _signing_key(self, metadata: _Metadata, kid: str, algorithm: str) -> jwt.PyJWK:
         """Return the key with this id; a token without one uses the provider's only key."""
-        since = time.monotonic() - self._fetched
-        if since > _FRESH_SECONDS or not self._keys or (kid not in self._keys and since > _AGAIN_SECONDS):
-            document = await self._ask("GET", metadata.jwks_uri)
-            known = jwt.PyJWKSet.from_dict(document).keys
-            self._keys = {key.key_id or "": key for key in known if key.public_key_use in (None, "sig")}
-            self._fetched = time.monotonic()
+        age = time.monotonic() - self._keys_fetched_at
+        if age > _CACHE_SECONDS or not self._keys or (kid not in self._keys and age > _REFETCH_SECONDS):
+            document = await self._request_json("GET", metadata.jwks_uri)
+            keys = jwt.PyJWKSet.from_dict(document).keys
+            self._keys = {key.key_id or "": key for key in keys if key.public_key_use in (None, "sig")}
+            self._keys_fetched_at = time.monotonic()
         key = self._keys.get(kid) if kid else next(iter(self._keys.values()), None)
         if key is None or (not kid and len(self._keys) > 1):
-            raise jwt.InvalidKeyError("the token names no key of the provider's")
+            raise jwt.InvalidKeyError("the token was signed with an unknown key")
         if key.key_type == "oct" or algorithm not in _ALGORITHMS:
-            raise jwt.InvalidKeyError("only signatures with a private key count")
+            raise jwt.InvalidKeyError("the token must be signed with an asymmetric key")
         return key
 
 
 def _endpoints(metadata: _Metadata) -> tuple[str, ...]:
-    named = (metadata.authorization_endpoint, metadata.token_endpoint, metadata.jwks_uri)
-    return (*named, metadata.userinfo_endpoint) if metadata.userinfo_endpoint else named
+    endpoints = (metadata.authorization_endpoint, metadata.token_endpoint, metadata.jwks_uri)
+    return (*endpoints, metadata.userinfo_endpoint) if metadata.userinfo_endpoint else endpoints

@@ -93,10 +93,10 @@ class OpenAIClient:
         )
 
     async def edit(
-        self, fields: Mapping[str, Any], pictures: Sequence[tuple[str, bytes, str]], mask: bytes | None = None
+        self, fields: Mapping[str, Any], images: Sequence[tuple[str, bytes, str]], mask: bytes | None = None
     ) -> OpenAIImages:
         """`POST /images/edits`: images as (name, content, type), and an optional PNG mask."""
-        files = [("image[]", picture) for picture in pictures]
+        files = [("image[]", image) for image in images]
         if mask is not None:
             files.append(("mask", ("mask.png", mask, "image/png")))
         body = RequestBody(fields={name: str(value) for name, value in fields.items()}, files=tuple(files))
@@ -115,58 +115,58 @@ class OpenAIClient:
         """`POST /audio/transcriptions` with a recording as (name, content, type)."""
         body = RequestBody(fields=fields, files=(("file", recording),))
         seconds = self._to.limits.whole_seconds
-        found = provider_client.mapping(
+        document = provider_client.mapping(
             (await self._to.post("audio/transcriptions", body, seconds=seconds)).document
         )
-        if not isinstance(found.get("text"), str):
+        if not isinstance(document.get("text"), str):
             raise self._to.failed(ProviderRefusal("broken", said="returned a response without text"))
         return TranscriptionResult(
-            found["text"].strip(),
-            str(found.get("language") or ""),
-            provider_client.texts(found.get("segments")),
-            provider_client.texts(found.get("words")),
+            document["text"].strip(),
+            str(document.get("language") or ""),
+            provider_client.texts(document.get("segments")),
+            provider_client.texts(document.get("words")),
         )
 
-    async def describe(self, model: str, prompt: str, picture: str) -> tuple[str, OpenAIUsage]:
+    async def describe(self, model: str, prompt: str, image_url: str) -> tuple[str, OpenAIUsage]:
         """Describe an image (a `data:` URI) with `POST /chat/completions`; return the text and tokens."""
         content = [
             {"type": "text", "text": prompt},
-            {"type": "image_url", "image_url": {"url": picture}},
+            {"type": "image_url", "image_url": {"url": image_url}},
         ]
         document = {"model": model, "messages": [{"role": "user", "content": content}]}
-        answer = await self._to.post(
+        response = await self._to.post(
             "chat/completions", RequestBody(document), seconds=self._to.limits.whole_seconds
         )
-        found = provider_client.mapping(answer.document)
-        choice = next(iter(provider_client.texts(found.get("choices"))), {})
-        said, used = (
+        body = provider_client.mapping(response.document)
+        choice = next(iter(provider_client.texts(body.get("choices"))), {})
+        text, usage = (
             provider_client.mapping(choice.get("message")).get("content"),
-            provider_client.mapping(found.get("usage")),
+            provider_client.mapping(body.get("usage")),
         )
-        if not isinstance(said, str) or not said.strip():
+        if not isinstance(text, str) or not text.strip():
             raise self._to.failed(ProviderRefusal("broken", said="returned a response without text"))
-        return said.strip(), OpenAIUsage(
-            provider_client.count(used.get("prompt_tokens")),
+        return text.strip(), OpenAIUsage(
+            provider_client.count(usage.get("prompt_tokens")),
             0,
-            provider_client.count(used.get("completion_tokens")),
+            provider_client.count(usage.get("completion_tokens")),
         )
 
-    def _images(self, answer: ProviderResponse) -> OpenAIImages:
-        found = provider_client.mapping(answer.document)
-        pictures = provider_client.texts(found.get("data"))
-        encoded = tuple(str(one["b64_json"]) for one in pictures if one.get("b64_json"))
-        addresses = tuple(str(one["url"]) for one in pictures if one.get("url") and not one.get("b64_json"))
-        if not encoded and not addresses:
+    def _images(self, response: ProviderResponse) -> OpenAIImages:
+        document = provider_client.mapping(response.document)
+        images = provider_client.texts(document.get("data"))
+        encoded = tuple(str(image["b64_json"]) for image in images if image.get("b64_json"))
+        urls = tuple(str(image["url"]) for image in images if image.get("url") and not image.get("b64_json"))
+        if not encoded and not urls:
             raise self._to.failed(ProviderRefusal("broken", said="returned a response without an image"))
-        return OpenAIImages(encoded, addresses, _usage(found.get("usage")))
+        return OpenAIImages(encoded, urls, _usage(document.get("usage")))
 
 
 def _usage(value: Any) -> OpenAIUsage | None:
-    found = provider_client.mapping(value)
-    if not found:
+    usage = provider_client.mapping(value)
+    if not usage:
         return None
-    details = provider_client.mapping(found.get("input_tokens_details"))
-    inputs = provider_client.count(found.get("input_tokens"))
+    details = provider_client.mapping(usage.get("input_tokens_details"))
+    inputs = provider_client.count(usage.get("input_tokens"))
     image_in = provider_client.count(details.get("image_tokens"))
     text_in = provider_client.count(details.get("text_tokens")) if details else inputs
-    return OpenAIUsage(text_in, image_in, provider_client.count(found.get("output_tokens")))
+    return OpenAIUsage(text_in, image_in, provider_client.count(usage.get("output_tokens")))

@@ -33,11 +33,11 @@ from sixfold.core.catalog.engines import EngineError, UnusableInput
 T = TypeVar("T")
 Kind = Literal["key", "credit", "policy", "input", "absent", "busy", "broken"]
 
-_ALWAYS_REPEATED = frozenset({408, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524})
+_RETRYABLE = frozenset({408, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524})
 _NEVER_ACCEPTED = frozenset({429, 503})
-_MOST_SAID = 200
+_MAX_TEXT_CHARS = 200
 # Larger JSON would block the event loop.
-_LARGE = 256 * 1024
+_MAX_INLINE_BYTES = 256 * 1024
 _SECRETS = re.compile(r"\b(?:Key|Bearer)\s+\S+|\b(?:sk|r8|key)[-_]\S+|https?://\S+|\b[\w.-]*[0-9a-f]{24,}\S*")
 
 
@@ -174,7 +174,7 @@ class ProviderClient:
         self, path: str, params: Mapping[str, str] | None = None, *, once: bool = False
     ) -> ProviderResponse:
         """GET a path, or a URL that the provider returned; `once` disables retries."""
-        return await self._sent(
+        return await self._send_with_retries(
             _ProviderRequest("GET", path, {"params": params} if params else {}, once=once)
         )
 
@@ -187,46 +187,50 @@ class ProviderClient:
         seconds: float | None = None,
     ) -> ProviderResponse:
         """POST a body; not repeated once the provider may have accepted it."""
-        return await self._sent(_ProviderRequest("POST", path, body.arguments(), headers or {}, seconds))
+        return await self._send_with_retries(
+            _ProviderRequest("POST", path, body.arguments(), headers or {}, seconds)
+        )
 
     async def post_for_file(
         self, path: str, body: RequestBody, *, seconds: float | None = None
     ) -> ProviderResponse:
         """POST a body; the `content` of the response is a file."""
         accept = {"Accept": "*/*"}
-        return await self._sent(_ProviderRequest("POST", path, body.arguments(), accept, seconds, file=True))
+        return await self._send_with_retries(
+            _ProviderRequest("POST", path, body.arguments(), accept, seconds, file=True)
+        )
 
     async def put(self, path: str) -> ProviderResponse:
         """PUT without a body."""
-        return await self._sent(_ProviderRequest("PUT", path))
+        return await self._send_with_retries(_ProviderRequest("PUT", path))
 
     async def delete(self, path: str) -> ProviderResponse:
         """DELETE a path."""
-        return await self._sent(_ProviderRequest("DELETE", path))
+        return await self._send_with_retries(_ProviderRequest("DELETE", path))
 
     def failed(self, refusal: ProviderRefusal) -> EngineError:
         """Return the error for a failure that a response states."""
         return explained(self.provider, refusal, self._names)
 
-    async def _sent(self, request: _ProviderRequest) -> ProviderResponse:
-        waited = 0.0
+    async def _send_with_retries(self, request: _ProviderRequest) -> ProviderResponse:
+        total_pause = 0.0
         for attempt in range(1, self.limits.attempts + 1):
-            got = await self._attempt(request)
-            if isinstance(got, ProviderResponse):
-                return got
-            pause = self._pause(attempt, got)
-            last = attempt == self.limits.attempts or waited + pause > self.limits.waiting_seconds
-            if request.once or last or not got.repeat:
-                raise self.failed(got.refusal)
-            waited += pause
+            result = await self._attempt(request)
+            if isinstance(result, ProviderResponse):
+                return result
+            pause = self._pause(attempt, result)
+            is_last = attempt == self.limits.attempts or total_pause + pause > self.limits.waiting_seconds
+            if request.once or is_last or not result.repeat:
+                raise self.failed(result.refusal)
+            total_pause += pause
             await asyncio.sleep(pause)
         raise AssertionError("the last attempt returns or raises")
 
     def _pause(self, attempt: int, failed: _CallFailed) -> float:
         if failed.after_seconds is not None:
             return failed.after_seconds
-        longest = min(self.limits.longest_pause_seconds, self.limits.pause_seconds * 2 ** (attempt - 1))
-        return longest * random.uniform(0.5, 1)  # noqa: S311 - so that many callers do not return at once
+        max_pause = min(self.limits.longest_pause_seconds, self.limits.pause_seconds * 2 ** (attempt - 1))
+        return max_pause * random.uniform(0.5, 1)  # noqa: S311 - so that many callers do not return at once
 
     async def _attempt(self, request: _ProviderRequest) -> ProviderResponse | _CallFailed:
         repeatable = request.method != "POST"
@@ -241,7 +245,7 @@ class ProviderClient:
             return _CallFailed(ProviderRefusal("broken", said="closed the connection"), repeat=repeatable)
 
     async def _exchange(self, request: _ProviderRequest) -> ProviderResponse | _CallFailed:
-        ours = {
+        headers = {
             "Accept": "application/json",
             # The size of a compressed body is known only after unpacking it.
             "Accept-Encoding": "identity",
@@ -249,36 +253,36 @@ class ProviderClient:
             "X-Sixfold-Hop": "1",
         }
         if self._key:
-            ours[self.provider.header] = f"{self.provider.scheme} {self._key}".strip()
-        connect = self.limits.connect_seconds
+            headers[self.provider.header] = f"{self.provider.scheme} {self._key}".strip()
+        connect_seconds = self.limits.connect_seconds
         async with self._client.stream(
             request.method,
             self.url(request.path),
-            headers={**ours, **request.headers},
-            timeout=httpx.Timeout(None, connect=connect, pool=connect),
+            headers={**headers, **request.headers},
+            timeout=httpx.Timeout(None, connect=connect_seconds, pool=connect_seconds),
             follow_redirects=False,
             **request.arguments,
         ) as response:
             body = await _read(response, self.limits.answer_bytes)
         if request.file and response.is_success and body:
             return ProviderResponse(response.status_code, response.headers, None, body)
-        if body is None or len(body) <= _LARGE:
+        if body is None or len(body) <= _MAX_INLINE_BYTES:
             document = _document(body)
         else:
             document = await asyncio.to_thread(_document, body)
-        return self._understood(request.method, response, body, document)
+        return self._classify(request.method, response, body, document)
 
     def url(self, path: str) -> str:
         """Return the URL of a path; of a URL in a response only the path is used, so the key stays here."""
         if not path.startswith(("http://", "https://")):
             return f"{self.base_url}/{path.lstrip('/')}"
-        given, base = urlsplit(path), urlsplit(self.base_url)
-        if (given.scheme, given.netloc) == (base.scheme, base.netloc):
+        parts, base = urlsplit(path), urlsplit(self.base_url)
+        if (parts.scheme, parts.netloc) == (base.scheme, base.netloc):
             return path
-        query = f"?{given.query}" if given.query else ""
-        return f"{base.scheme}://{base.netloc}{given.path}{query}"
+        query = f"?{parts.query}" if parts.query else ""
+        return f"{base.scheme}://{base.netloc}{parts.path}{query}"
 
-    def _understood(
+    def _classify(
         self, method: str, response: httpx.Response, body: bytes | None, document: Any
     ) -> ProviderResponse | _CallFailed:
         status = response.status_code
@@ -290,24 +294,24 @@ class ProviderClient:
                 )
             if body.strip() and document is None:
                 # Truncated, or not JSON at all. Only a GET is safe to repeat.
-                said = "returned a response that cannot be parsed"
-                return _CallFailed(ProviderRefusal("broken", said=said), repeat=method == "GET")
+                message = "returned a response that cannot be parsed"
+                return _CallFailed(ProviderRefusal("broken", said=message), repeat=method == "GET")
             return ProviderResponse(status, headers, document)
         refusal = self.provider.read(status, document)
         if method == "POST":
             repeat = status in _NEVER_ACCEPTED | self.provider.also_repeated
         else:
-            repeat = status in _ALWAYS_REPEATED
-        final = refusal.kind in {"credit", "key", "policy"}
-        return _CallFailed(refusal, repeat and not final, retry_after(headers.get("retry-after", "")))
+            repeat = status in _RETRYABLE
+        is_final = refusal.kind in {"credit", "key", "policy"}
+        return _CallFailed(refusal, repeat and not is_final, retry_after(headers.get("retry-after", "")))
 
 
-async def _read(response: httpx.Response, most: int) -> bytes | None:
+async def _read(response: httpx.Response, max_bytes: int) -> bytes | None:
     """Return the body, or None as soon as it exceeds the limit."""
     body = bytearray()
-    async for piece in response.aiter_bytes():
-        body += piece
-        if len(body) > most:
+    async for chunk in response.aiter_bytes():
+        body += chunk
+        if len(body) > max_bytes:
             return None
     return bytes(body)
 
@@ -373,19 +377,19 @@ def explained(
 
 def _input_sentence(title: str, refusal: ProviderRefusal, names: Mapping[str, str]) -> str:
     field_name = names.get(refusal.field, refusal.field)
-    said = presentable(refusal.said)
-    what = f"the input {field_name}" if field_name else "these inputs"
-    return f"{title} refused {what}: {said}." if said else f"{title} refused {what}."
+    reason = presentable(refusal.said)
+    inputs = f"the input {field_name}" if field_name else "these inputs"
+    return f"{title} refused {inputs}: {reason}." if reason else f"{title} refused {inputs}."
 
 
 def presentable(text: str) -> str:
     """Return a provider's text as one line without URLs, keys and long ids; empty if little is left."""
     line = _SECRETS.sub("", " ".join(text.split()))
     line = " ".join(line.split()).strip(" .:;,-")
-    return line if len(line) <= _MOST_SAID else line[:_MOST_SAID].rsplit(" ", 1)[0] + "…"
+    return line if len(line) <= _MAX_TEXT_CHARS else line[:_MAX_TEXT_CHARS].rsplit(" ", 1)[0] + "…"
 
 
-def by_status(status: int, said: str = "", input_field: str = "") -> ProviderRefusal:
+def by_status(status: int, message: str = "", input_field: str = "") -> ProviderRefusal:
     """Return the meaning of a status if the body does not say more."""
     if status in {401, 403}:
         return ProviderRefusal("key")
@@ -396,7 +400,7 @@ def by_status(status: int, said: str = "", input_field: str = "") -> ProviderRef
     if status == 429:
         return ProviderRefusal("busy")
     if status in {400, 413, 415, 422}:
-        return ProviderRefusal("input", input_field, said)
+        return ProviderRefusal("input", input_field, message)
     return ProviderRefusal("broken", said=f"failed with status {status}")
 
 
@@ -410,18 +414,18 @@ async def poll_intervals(limits: ProviderLimits) -> AsyncGenerator[None, None]:
 
 
 async def submit_with_cancel(
-    begin: Awaitable[T], undo: Callable[[T], Awaitable[object]], grace_seconds: float
+    start: Awaitable[T], undo: Callable[[T], Awaitable[object]], grace_seconds: float
 ) -> T:
     """Start something elsewhere; if canceled meanwhile, wait for the start and undo it."""
-    beginning = asyncio.ensure_future(begin)
+    starting = asyncio.ensure_future(start)
     try:
-        return await asyncio.shield(beginning)
+        return await asyncio.shield(starting)
     except asyncio.CancelledError:
         try:
             async with asyncio.timeout(grace_seconds):
-                await undo(await beginning)
+                await undo(await starting)
         except (EngineError, TimeoutError):
-            beginning.cancel()
+            starting.cancel()
         raise
 
 

@@ -31,13 +31,13 @@ _VERSION = re.compile(r"[0-9a-f]{64}")
 _FORBIDDEN = re.compile(r"nsfw|flagged as sensitive|content policy|\bE005\b", re.I)
 
 
-def refusal(status: int, document: Any) -> ProviderRefusal:
+def refusal(status: int, body: Any) -> ProviderRefusal:
     """Parse an error response of Replicate: problem details (RFC 7807) with `invalid_fields`."""
-    found = provider_client.mapping(document)
-    said = str(found.get("detail") or found.get("title") or "")
-    field = next(iter(provider_client.texts(found.get("invalid_fields"))), {})
+    document = provider_client.mapping(body)
+    message = str(document.get("detail") or document.get("title") or "")
+    field = next(iter(provider_client.texts(document.get("invalid_fields"))), {})
     name = str(field.get("field") or "").rpartition(".")[2]
-    return provider_client.by_status(status, str(field.get("description") or said), name)
+    return provider_client.by_status(status, str(field.get("description") or message), name)
 
 
 REPLICATE = ProviderEndpoint("replicate", "Replicate", "Bearer", "https://api.replicate.com/v1", refusal)
@@ -84,12 +84,12 @@ class ReplicateClient:
         if wait_seconds:
             headers["Prefer"] = f"wait={wait_seconds}"
         seconds = self._to.limits.call_seconds + wait_seconds
-        answer = await self._to.post(path, RequestBody(document), headers, seconds=seconds)
-        return self._read(answer.document)
+        response = await self._to.post(path, RequestBody(document), headers, seconds=seconds)
+        return self._parse(response.document)
 
     async def look(self, prediction: ReplicatePrediction) -> ReplicatePrediction:
         """Return the current state of a prediction."""
-        return self._read((await self._to.get(f"predictions/{prediction.id}")).document)
+        return self._parse((await self._to.get(f"predictions/{prediction.id}")).document)
 
     async def cancel(self, prediction: ReplicatePrediction) -> None:
         """Cancel a prediction; one that has ended stays as it is."""
@@ -98,11 +98,11 @@ class ReplicateClient:
     async def put_file(self, name: str, content: bytes, content_type: str) -> tuple[str, str]:
         """Store an input file; return its id and the URL from which a model can fetch it."""
         files = (("content", (name, content, content_type)),)
-        found = provider_client.mapping((await self._to.post("files", RequestBody(files=files))).document)
-        file_id, address = str(found.get("id") or ""), provider_client.mapping(found.get("urls")).get("get")
-        if not _ID.fullmatch(file_id) or not isinstance(address, str):
+        document = provider_client.mapping((await self._to.post("files", RequestBody(files=files))).document)
+        file_id, url = str(document.get("id") or ""), provider_client.mapping(document.get("urls")).get("get")
+        if not _ID.fullmatch(file_id) or not isinstance(url, str):
             raise self._unreadable()
-        return file_id, address
+        return file_id, url
 
     async def delete_file(self, file_id: str) -> None:
         """Delete an input file."""
@@ -114,21 +114,21 @@ class ReplicateClient:
             return self._to.failed(ProviderRefusal("broken", said="canceled the prediction"))
         if _FORBIDDEN.search(prediction.error):
             return self._to.failed(ProviderRefusal("policy"))
-        said = provider_client.presentable(prediction.error)
-        return self._to.failed(ProviderRefusal("broken", said=f"failed ({said})" if said else "failed"))
+        message = provider_client.presentable(prediction.error)
+        return self._to.failed(ProviderRefusal("broken", said=f"failed ({message})" if message else "failed"))
 
-    def _read(self, document: Any) -> ReplicatePrediction:
-        found = provider_client.mapping(document)
-        prediction_id, state = str(found.get("id") or ""), _STATES.get(str(found.get("status")))
+    def _parse(self, document: Any) -> ReplicatePrediction:
+        fields = provider_client.mapping(document)
+        prediction_id, state = str(fields.get("id") or ""), _STATES.get(str(fields.get("status")))
         if not _ID.fullmatch(prediction_id) or state is None:
             raise self._unreadable()
-        seconds = provider_client.mapping(found.get("metrics")).get("predict_time")
+        seconds = provider_client.mapping(fields.get("metrics")).get("predict_time")
         return ReplicatePrediction(
             id=prediction_id,
             state=state,
-            output=found.get("output"),
-            log=str(found.get("logs") or ""),
-            error=str(found.get("error") or ""),
+            output=fields.get("output"),
+            log=str(fields.get("logs") or ""),
+            error=str(fields.get("error") or ""),
             seconds=float(seconds) if isinstance(seconds, int | float) else None,
         )
 

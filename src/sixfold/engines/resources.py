@@ -227,7 +227,7 @@ def _gpu_in_topology(nodes: Path, name: str) -> str | None:
 
 
 def _nvidia() -> str | None:
-    return ", ".join(f"{gpu.name}, {gpu.total_bytes / _GIB:.0f} GiB" for gpu in nvml.cards()) or None
+    return ", ".join(f"{gpu.name}, {gpu.total_bytes / _GIB:.0f} GiB" for gpu in nvml.list_gpus()) or None
 
 
 def _weights(data_dir: Path) -> str | None:

@@ -303,7 +303,7 @@ async def test_a_failure_is_read_from_the_history_when_the_socket_is_gone(place:
 
 async def test_too_little_memory_is_said_with_what_helps(place: Place) -> None:
     place.comfy.raises["KSampler"] = ("OutOfMemoryError", "Allocation on device 0 would exceed")
-    with pytest.raises(comfyui_errors.ComfyNodeFailed, match=r"out of memory in KSampler: a smaller picture"):
+    with pytest.raises(comfyui_errors.ComfyNodeFailed, match=r"out of memory in KSampler: a smaller image"):
         await place.run(graph())
 
 
@@ -324,7 +324,7 @@ async def test_a_restart_in_the_middle_is_noticed(place: Place) -> None:
     run = place.begun(graph())
     await reached(hold.reached)
     await place.comfy.forget()
-    with pytest.raises(comfyui_errors.ComfyError, match="no longer knows this run"):
+    with pytest.raises(comfyui_errors.ComfyError, match="no longer has this run"):
         await run
 
 
@@ -393,7 +393,7 @@ async def test_an_answer_of_another_shape_is_a_sentence(place: Place, path: str,
     hold = place.comfy.hold("KSampler")
     place.comfy.answers[path] = answer
     if path == "/system_stats":
-        with pytest.raises(comfyui_errors.ComfyError, match="not understood"):
+        with pytest.raises(comfyui_errors.ComfyError, match="unexpected response"):
             await place.server.stats()
         return
     run = place.begun(graph())
@@ -401,7 +401,7 @@ async def test_an_answer_of_another_shape_is_a_sentence(place: Place, path: str,
     if path == "/history":
         prompt_id = place.comfy.running.prompt_id if place.comfy.running else ""
         place.comfy.answers[f"/history/{prompt_id}"] = f'{{"{prompt_id}": {answer.decode()}}}'.encode()
-    with pytest.raises(comfyui_errors.ComfyError, match="not understood"):
+    with pytest.raises(comfyui_errors.ComfyError, match="unexpected response"):
         await run
 
 
@@ -416,12 +416,12 @@ async def test_an_answer_that_has_no_end_is_cut_off(place: Place) -> None:
 
 async def test_a_file_that_breaks_off_is_no_file(place: Place) -> None:
     place.comfy.answers["/view"] = cut_off(1000, b"\x89PNG")
-    with pytest.raises(comfyui_errors.ComfyUnreachable, match="connection to ComfyUI broke"):
+    with pytest.raises(comfyui_errors.ComfyUnreachable, match="connection to ComfyUI was lost"):
         await place.server.view(ComfyFile("a.png"), io.BytesIO(), 2**20)
 
 
 async def test_a_file_that_is_gone_is_said_so(place: Place) -> None:
-    with pytest.raises(comfyui_errors.ComfyError, match=r"does not hand out its result \(404\)"):
+    with pytest.raises(comfyui_errors.ComfyError, match=r"did not return the result file \(404\)"):
         await place.server.view(ComfyFile("gone.png"), io.BytesIO(), 2**20)
 
 
@@ -442,4 +442,4 @@ def test_an_address_that_is_none_is_refused() -> None:
     ],
 )
 def test_somebodys_message_is_made_fit_to_be_read(text: str, plain: str) -> None:
-    assert comfyui_errors.plain(text) == plain
+    assert comfyui_errors.first_line(text) == plain

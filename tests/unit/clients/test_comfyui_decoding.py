@@ -14,7 +14,7 @@ from sixfold.clients.comfyui import decoding
 
 @pytest.mark.parametrize("padding", [0, 100_000])
 async def test_nan_is_read(padding: int) -> None:
-    found = await decoding.decoded(json.dumps({"a": math.nan, "b": "x" * padding}).encode())
+    found = await decoding.decode(json.dumps({"a": math.nan, "b": "x" * padding}).encode())
     assert math.isnan(found["a"])
     assert len(found["b"]) == padding
 
@@ -29,7 +29,7 @@ async def test_a_large_document_is_decoded_in_another_thread(monkeypatch: pytest
 
     monkeypatch.setattr(decoding.json_decoding, "decode", recorded)
     document = {f"node{at}": {"input": [["a", "b"], {"default": at / 7}]} for at in range(50_000)}
-    assert await decoding.decoded(json.dumps(document).encode()) == document
+    assert await decoding.decode(json.dumps(document).encode()) == document
     assert readers
     assert threading.main_thread() not in readers
 
@@ -46,4 +46,4 @@ async def test_a_large_document_is_decoded_in_another_thread(monkeypatch: pytest
 )
 async def test_what_is_no_json_or_over_a_limit_is_refused(body: bytes) -> None:
     with pytest.raises((ValueError, RecursionError)):
-        await decoding.decoded(body)
+        await decoding.decode(body)

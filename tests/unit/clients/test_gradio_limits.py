@@ -31,7 +31,7 @@ def described(*functions: tuple[list[Any], list[Any]], parameters: int = 100) ->
         ],
     }
     endpoint = {"parameters": [{"label": "x"}] * parameters, "returns": []}
-    return gradio_schema.best(config, {"named_endpoints": {"/run": endpoint}})
+    return gradio_schema.best_function(config, {"named_endpoints": {"/run": endpoint}})
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_outputs_whose_labels_collide_have_names_of_their_own(
         "dependencies": [{"api_name": "run", "inputs": [1], "outputs": [2] * len(labels)}],
     }
     endpoint = {"parameters": [{"label": "x"}], "returns": [{"label": label} for label in labels]}
-    assert gradio_schema.best(config, {"named_endpoints": {"/run": endpoint}}).returns == names
+    assert gradio_schema.best_function(config, {"named_endpoints": {"/run": endpoint}}).returns == names
 
 
 def test_many_outputs_whose_labels_collide_are_named_in_little_time() -> None:
@@ -94,7 +94,7 @@ def test_many_outputs_whose_labels_collide_are_named_in_little_time() -> None:
     }
     endpoint = {"parameters": [{"label": "x"}], "returns": [{"label": label} for label in labels]}
     started = time.thread_time()
-    found = gradio_schema.best(config, {"named_endpoints": {"/run": endpoint}})
+    found = gradio_schema.best_function(config, {"named_endpoints": {"/run": endpoint}})
     assert time.thread_time() - started < 3
     assert len(set(found.returns)) == len(labels)
 

@@ -394,9 +394,7 @@ async def test_a_probe_of_an_empty_server_tells_what_it_lacks(tmp_path: Path) ->
 
 async def test_a_probe_of_nothing_and_of_another_program_tells_so_soon(home: Kit) -> None:
     home.comfy.answers["/system_stats"] = b'{"status": "ok"}'
-    assert (
-        await probe(home.client, home.comfy.url)
-    ).problem == "What answers at this address is not ComfyUI."
+    assert (await probe(home.client, home.comfy.url)).problem == "The server at this address is not ComfyUI."
     home.comfy.silent.add("/system_stats")
     slow = await probe(home.client, home.comfy.url, seconds=0.2)
     assert slow.problem == "ComfyUI did not answer within 0.2 seconds."
@@ -426,7 +424,7 @@ async def test_a_canceled_run_ends_there_as_well(home: Kit) -> None:
         (b"<html>not a picture</html>", "an image that cannot be read"),
         (b"", "an image that cannot be read"),
         (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\1\0\0\0\1\0\x08\2\0\0\0", "an image that cannot be read"),
-        (cut_off(5000, b"\x89PNG"), "connection to ComfyUI broke"),
+        (cut_off(5000, b"\x89PNG"), "connection to ComfyUI was lost"),
         (endless(b"x" * 2**20), "larger than 64 MiB"),
     ],
     ids=["page", "empty", "half", "cut", "endless"],

@@ -31,15 +31,15 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_every_card_that_answers_is_known(library: str) -> None:
-    assert nvml.cards(library) == (
+    assert nvml.list_gpus(library) == (
         GpuDevice("GPU-0", "Test card", 24 * GIB, 8 * GIB),
         GpuDevice("GPU-1", "Test card", 80 * GIB, 70 * GIB),
     )
-    assert nvml.cards("no-such-library.so") == ()
+    assert nvml.list_gpus("no-such-library.so") == ()
 
 
 async def test_the_fullest_card_with_the_room_is_taken(library: str) -> None:
-    cards = GpuSlots(lambda: nvml.cards(library))
+    cards = GpuSlots(lambda: nvml.list_gpus(library))
     first, small = await cards.take(6 * GIB)
     assert small == "GPU-0"
     assert (await cards.take(7 * GIB))[1] == "GPU-1", "of the 8 GiB that others left, 6 are promised"
@@ -52,12 +52,12 @@ async def test_the_fullest_card_with_the_room_is_taken(library: str) -> None:
 
 
 async def test_what_is_not_known_goes_where_most_is_free(library: str) -> None:
-    assert (await GpuSlots(lambda: nvml.cards(library)).take(0))[1] == "GPU-1"
+    assert (await GpuSlots(lambda: nvml.list_gpus(library)).take(0))[1] == "GPU-1"
     assert await GpuSlots(lambda: ()).take(GIB) == (0, "")
 
 
 async def test_a_worker_of_weights_sees_its_card_only_and_gives_it_back(library: str, tmp_path: Path) -> None:
-    cards = GpuSlots(lambda: nvml.cards(library))
+    cards = GpuSlots(lambda: nvml.list_gpus(library))
     driver = ProcessDriver(environ={}, cards=cards, preload=())
     factory = "sixfold.engines.testing:ProbeEngine"
     try:

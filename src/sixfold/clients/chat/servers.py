@@ -228,7 +228,7 @@ class _Probe:
             body = await listing.read_limited(answer, _PROBE_BYTES)
         except UpstreamFailure:
             return False
-        return answer.status == 200 and self.kind.answers_with(body)
+        return answer.status == 200 and self.kind.matches(body)
 
 
 class ModelServers:

@@ -20,7 +20,7 @@ _LENIENT_BYTES = 8 * 2**20
 _LIMITS = JsonLimits(containers=500_000, members=1_000_000, values=3_000_000, backslashes=16_000_000)
 
 
-async def decoded(body: bytes) -> Any:
+async def decode(body: bytes) -> Any:
     """Return the value of a JSON document; raises `ValueError` if it is invalid or above a limit.
 
     ComfyUI writes NaN if a node returns it; a document over 8 MiB must not contain it.

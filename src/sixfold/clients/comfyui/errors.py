@@ -54,15 +54,15 @@ class ComfyInterrupted(ComfyError):
 
 
 @contextmanager
-def understood() -> Iterator[None]:
+def parse_errors() -> Iterator[None]:
     """Convert the errors of parsing an unexpected response into `ComfyError`."""
     try:
         yield
     except (TypeError, AttributeError, LookupError, ValueError) as error:
-        raise ComfyError("ComfyUI answered something that is not understood.") from error
+        raise ComfyError("ComfyUI returned an unexpected response.") from error
 
 
-def plain(text: str) -> str:
+def first_line(text: str) -> str:
     """Return the first line of a message, shortened and without folders."""
     line = next((line.strip() for line in text.splitlines() if line.strip()), "no reason given")
     line = _FOLDERS.sub("", line)
@@ -71,35 +71,37 @@ def plain(text: str) -> str:
 
 def node_failed(data: Mapping[str, Any]) -> ComfyNodeFailed:
     node_id, class_type = str(data.get("node_id") or ""), str(data.get("node_type") or "a node")
-    text = plain(str(data.get("exception_message") or ""))
+    text = first_line(str(data.get("exception_message") or ""))
     if "OutOfMemory" in str(data.get("exception_type")) or "out of memory" in text.lower():
-        short = "a smaller picture, or fewer at once, may fit."
+        short = "a smaller image, or fewer at a time, may fit."
         return ComfyNodeFailed(short, node_id, class_type, memory=True)
     return ComfyNodeFailed(f"{text.rstrip('.')}.", node_id, class_type)
 
 
-def refusal(said: Any) -> ComfyRefused:
+def rejection(body: Any) -> ComfyRefused:
     """Return the error of a rejected prompt: the first problem, and the number of others."""
-    said = said if isinstance(said, dict) else {}
-    nodes = said.get("node_errors")
+    body = body if isinstance(body, dict) else {}
+    nodes = body.get("node_errors")
     problems = [
         (str(node.get("class_type", "a node")), problem)
         for node in (nodes.values() if isinstance(nodes, dict) else ())
         for problem in node.get("errors") or ()
     ]
     if not problems:
-        error = said.get("error")
+        error = body.get("error")
         reason = str(error.get("message") or "") if isinstance(error, dict) else str(error or "")
-        return ComfyRefused(f"ComfyUI refused the graph: {plain(reason).rstrip('.')}.")
-    more = f"; and {len(problems) - 1} more" if len(problems) > 1 else ""
+        return ComfyRefused(f"ComfyUI refused the graph: {first_line(reason).rstrip('.')}.")
+    others = f"; and {len(problems) - 1} more" if len(problems) > 1 else ""
     unknown = any(problem.get("type") == "value_not_in_list" for _, problem in problems)
-    return ComfyRefused(f"ComfyUI refused the graph: {_problem(*problems[0])}{more}.", unknown_value=unknown)
+    return ComfyRefused(
+        f"ComfyUI refused the graph: {_problem(*problems[0])}{others}.", unknown_value=unknown
+    )
 
 
 def _problem(class_type: str, problem: Mapping[str, Any]) -> str:
     extra = problem.get("extra_info") or {}
     name, value = extra.get("input_name"), extra.get("received_value")
     if problem.get("type") == "value_not_in_list" and name:
-        return plain(f"{class_type} has no {name} {str(value)!r} there")
-    text = plain(str(problem.get("message") or "")).rstrip(".")
+        return first_line(f"{class_type} has no {name} {str(value)!r} there")
+    text = first_line(str(problem.get("message") or "")).rstrip(".")
     return f"{class_type}: {text} ({name})" if name else f"{class_type}: {text}"

@@ -52,15 +52,15 @@ class PreviewImage:
 
 
 Event = NodeStarted | NodeProgress | NodeFinished | NodesCached | PreviewImage
-Watch = Callable[[Event], None]
+EventCallback = Callable[[Event], None]
 
 
 @dataclass(slots=True)
 class ComfyRun:
     """The state of a prompt, updated by messages."""
 
-    watch: Watch
-    wanted: frozenset[str]
+    on_event: EventCallback
+    output_nodes: frozenset[str]
     prompt_id: str = field(default_factory=lambda: str(uuid.uuid4()))
     client_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     outputs: dict[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
@@ -75,25 +75,25 @@ class ComfyRun:
     missed: int = 0
     submitted: bool = False
 
-    async def hear(self, message: str | bytes) -> None:
+    async def handle_message(self, message: str | bytes) -> None:
         """Handle a message of the websocket; raises the error that ended the run."""
         if isinstance(message, bytes):
             # Event type (1: preview), then the image type; both four bytes.
             if message[:4] == b"\0\0\0\1":
-                self.watch(PreviewImage(message[8:]))
+                self.on_event(PreviewImage(message[8:]))
             return
         try:
-            said: Any = await decoding.decoded(message.encode())
+            document: Any = await decoding.decode(message.encode())
         except (ValueError, RecursionError):
             return
-        if isinstance(said, dict) and isinstance(said.get("data"), dict):
-            self.take(str(said.get("type")), said["data"])
+        if isinstance(document, dict) and isinstance(document.get("data"), dict):
+            self.handle_event(str(document.get("type")), document["data"])
 
-    def take(self, kind: str, data: Mapping[str, Any]) -> None:
+    def handle_event(self, kind: str, data: Mapping[str, Any]) -> None:
         """Handle an event, unless it belongs to another prompt."""
         if data.get("prompt_id", self.prompt_id) != self.prompt_id:
             return
-        handler = _HEARD.get(kind)
+        handler = _HANDLERS.get(kind)
         if handler is not None:
             handler(self, data)
 
@@ -102,30 +102,32 @@ class ComfyRun:
 
     def executing(self, data: Mapping[str, Any]) -> None:
         if data.get("node") is not None:
-            self.watch(NodeStarted(str(data["node"])))
+            self.on_event(NodeStarted(str(data["node"])))
         elif "prompt_id" in data:
             # Without a node, the run has ended and its history is written.
             self.end()
 
     def progress(self, data: Mapping[str, Any]) -> None:
         if data.get("max"):
-            self.watch(_stepped(data.get("node"), data))
+            self.on_event(_progress(data.get("node"), data))
 
     def progress_state(self, data: Mapping[str, Any]) -> None:
-        with comfyui_errors.understood():
+        with comfyui_errors.parse_errors():
             nodes = dict(data.get("nodes") or {})
-            running = [_stepped(node, at) for node, at in nodes.items() if at.get("state") == "running"]
+            running = [
+                _progress(node, state) for node, state in nodes.items() if state.get("state") == "running"
+            ]
         for event in running:
-            self.watch(event)
+            self.on_event(event)
 
     def executed(self, data: Mapping[str, Any]) -> None:
         output = data.get("output")
         if isinstance(output, dict):
             self.outputs[str(data.get("node"))] = output
-            self.watch(NodeFinished(str(data.get("node")), output))
+            self.on_event(NodeFinished(str(data.get("node")), output))
 
     def cached(self, data: Mapping[str, Any]) -> None:
-        self.watch(NodesCached(tuple(str(node) for node in data.get("nodes") or ())))
+        self.on_event(NodesCached(tuple(str(node) for node in data.get("nodes") or ())))
 
     def failed(self, data: Mapping[str, Any]) -> None:
         self.over = True
@@ -137,26 +139,26 @@ class ComfyRun:
 
     def end(self, _data: Mapping[str, Any] | None = None) -> None:
         self.ended = True
-        self.over = self.wanted <= self.outputs.keys()
+        self.over = self.output_nodes <= self.outputs.keys()
 
-    def read(self, entry: Mapping[str, Any]) -> None:
+    def read_history(self, entry: Mapping[str, Any]) -> None:
         """Update the run from its history, which ComfyUI writes at the end."""
         status = entry.get("status") or {}
         for kind, data in status.get("messages") or ():
             if kind in {"execution_error", "execution_interrupted"}:
-                self.take(kind, data)
+                self.handle_event(kind, data)
         self.over = True
         if status.get("status_str") == "error":
-            raise comfyui_errors.ComfyError("ComfyUI failed, and did not say why.")
+            raise comfyui_errors.ComfyError("ComfyUI failed without a reason.")
         self.outputs.update(entry.get("outputs") or {})
 
 
-def _stepped(node: Any, state: Mapping[str, Any]) -> NodeProgress:
-    with comfyui_errors.understood():
+def _progress(node: Any, state: Mapping[str, Any]) -> NodeProgress:
+    with comfyui_errors.parse_errors():
         return NodeProgress(str(node), float(state.get("value") or 0), float(state.get("max") or 1))
 
 
-_HEARD: dict[str, Callable[[ComfyRun, Mapping[str, Any]], None]] = {
+_HANDLERS: dict[str, Callable[[ComfyRun, Mapping[str, Any]], None]] = {
     "status": ComfyRun.status,
     "executing": ComfyRun.executing,
     "progress": ComfyRun.progress,

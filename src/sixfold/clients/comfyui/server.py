@@ -24,7 +24,7 @@ from websockets.exceptions import ConnectionClosed, WebSocketException
 from sixfold.clients.comfyui import decoding
 from sixfold.clients.comfyui import errors as comfyui_errors
 from sixfold.clients.comfyui.errors import ComfyError, ComfyUnreachable
-from sixfold.clients.comfyui.events import ComfyRun, Watch
+from sixfold.clients.comfyui.events import ComfyRun, EventCallback
 from sixfold.core.humanize import seconds_text
 
 HOP = {"X-Sixfold-Hop": "1"}
@@ -101,15 +101,15 @@ class ComfyServer:
     async def models(self, folder: str) -> tuple[str, ...]:
         """Return the files of a model folder (`checkpoints`, `upscale_models`, …)."""
         status, body = await self._exchange("GET", f"/models/{quote(folder, safe='')}")
-        names = await _decoded(body) if status == 200 else []
+        names = await _decode(body) if status == 200 else []
         return tuple(str(name) for name in names) if isinstance(names, list) else ()
 
     async def metadata(self, folder: str, filename: str) -> dict[str, Any]:
         """Return the metadata of a safetensors file; empty if it has none."""
         path = f"/view_metadata/{quote(folder, safe='')}?filename={quote(filename, safe='')}"
         status, body = await self._exchange("GET", path)
-        found = await _decoded(body) if status == 200 else {}
-        return found if isinstance(found, dict) else {}
+        metadata = await _decode(body) if status == 200 else {}
+        return metadata if isinstance(metadata, dict) else {}
 
     async def stats(self) -> ComfyStats:
         """Return version and memory; raises `ComfyError` if the server is not ComfyUI."""
@@ -117,51 +117,53 @@ class ComfyServer:
         # A Sixfold server rejects calls with the hop header.
         if status == 403:
             raise ComfyError("ComfyUI refused /system_stats (403).")
-        said = await _decoded(body) if status == 200 else {}
-        system = said.get("system") if isinstance(said, dict) else None
+        document = await _decode(body) if status == 200 else {}
+        system = document.get("system") if isinstance(document, dict) else None
         if not isinstance(system, dict) or "comfyui_version" not in system:
-            raise ComfyError("What answers at this address is not ComfyUI.")
-        with comfyui_errors.understood():
-            first: dict[str, Any] = (said.get("devices") or [{}])[0]
+            raise ComfyError("The server at this address is not ComfyUI.")
+        with comfyui_errors.parse_errors():
+            device: dict[str, Any] = (document.get("devices") or [{}])[0]
             return ComfyStats(
                 str(system["comfyui_version"]).removeprefix("v"),
-                str(first.get("name", "")).split(" : ")[0],
-                int(first.get("vram_total") or 0),
-                int(first.get("vram_free") or 0),
+                str(device.get("name", "")).split(" : ")[0],
+                int(device.get("vram_total") or 0),
+                int(device.get("vram_free") or 0),
             )
 
     async def upload(self, name: str, data: bytes, content_type: str, folder: str = "temp") -> ComfyFile:
         """Upload an image under `name`, replacing an existing one; `temp` is emptied when ComfyUI starts."""
-        said = await self._object(
+        document = await self._object(
             "/upload/image",
             files={"image": (name, data, content_type)},
             data={"type": folder, "overwrite": "true"},
         )
-        if not isinstance(said.get("name"), str):
-            raise ComfyError("ComfyUI did not take the picture.")
-        return ComfyFile(said["name"], str(said.get("subfolder") or ""), str(said.get("type") or "input"))
+        if not isinstance(document.get("name"), str):
+            raise ComfyError("ComfyUI did not accept the image.")
+        return ComfyFile(
+            document["name"], str(document.get("subfolder") or ""), str(document.get("type") or "input")
+        )
 
     async def view(self, file: ComfyFile, target: BinaryIO, max_bytes: int) -> str:
         """Write a file of the server to `target` and return its content type; raises above `max_bytes`."""
         query = {"filename": file.filename, "subfolder": file.subfolder, "type": file.type}
-        with _as_sentences(self._limits):
+        with _comfy_errors(self._limits):
             async with self._client.stream(
                 "GET", f"{self.url}/view", params=query, headers=_HEADERS, timeout=self._timeout
             ) as response:
                 if response.status_code != 200:
-                    raise ComfyError(f"ComfyUI does not hand out its result ({response.status_code}).")
-                await _copied(response, target, max_bytes)
+                    raise ComfyError(f"ComfyUI did not return the result file ({response.status_code}).")
+                await _copy(response, target, max_bytes)
                 return response.headers.get("content-type", "").partition(";")[0].strip()
 
     async def run(
-        self, graph: Graph, wanted: Collection[str], watch: Watch = lambda _event: None
+        self, graph: Graph, output_nodes: Collection[str], on_event: EventCallback = lambda _event: None
     ) -> Mapping[str, Mapping[str, Any]]:
         """Run a graph and return the outputs of its nodes, including those of `wanted`.
 
         `watch` is called with every event; if it raises, the run is stopped here and on the server, as with
         cancelation.
         """
-        run = ComfyRun(watch, frozenset(wanted))
+        run = ComfyRun(on_event, frozenset(output_nodes))
         try:
             run.socket = await self._open(run)
             await self._submit(run, graph)
@@ -190,8 +192,8 @@ class ComfyServer:
                 max_size=self._limits.message_bytes,
             )
             if run.credential_key:
-                known = {"type": "credential_auth", "data": {"credential_key": run.credential_key}}
-                await socket.send(json.dumps(known))
+                credentials = {"type": "credential_auth", "data": {"credential_key": run.credential_key}}
+                await socket.send(json.dumps(credentials))
         except (OSError, TimeoutError, WebSocketException):
             return None
         return socket
@@ -202,42 +204,42 @@ class ComfyServer:
         status, answer = await self._exchange("POST", "/prompt", json=body)
         if status == 400:
             run.over = True
-            refusal = await _decoded(answer)
-            with comfyui_errors.understood():
-                raise comfyui_errors.refusal(refusal)
-        said = await _decoded(answer) if status == 200 else None
-        if not isinstance(said, dict) or "prompt_id" not in said:
-            raise ComfyError(f"ComfyUI did not take the prompt ({status}).")
+            problem = await _decode(answer)
+            with comfyui_errors.parse_errors():
+                raise comfyui_errors.rejection(problem)
+        document = await _decode(answer) if status == 200 else None
+        if not isinstance(document, dict) or "prompt_id" not in document:
+            raise ComfyError(f"ComfyUI did not accept the prompt ({status}).")
         # Older servers choose their own id.
-        run.prompt_id = str(said["prompt_id"])
+        run.prompt_id = str(document["prompt_id"])
 
     async def _follow(self, run: ComfyRun) -> None:
         """Handle messages until the run ends; poll when there are none."""
-        pauses = _pauses()
+        pauses = _poll_seconds()
         while not run.over:
             if run.socket is None:
                 await asyncio.sleep(next(pauses))
                 run.socket = await self._open(run)
                 # Check after opening, so that no event is missed.
-                await self._look(run)
+                await self._poll(run)
                 continue
             try:
                 async with asyncio.timeout(self._limits.quiet_seconds):
                     message = await run.socket.recv()
             except TimeoutError:
-                await self._look(run)
+                await self._poll(run)
             except ConnectionClosed:
-                run.socket, pauses = None, _pauses()
+                run.socket, pauses = None, _poll_seconds()
             else:
-                await run.hear(message)
+                await run.handle_message(message)
                 if run.ended and not run.over:
-                    await self._look(run)
+                    await self._poll(run)
 
-    async def _look(self, run: ComfyRun) -> None:
+    async def _poll(self, run: ComfyRun) -> None:
         """Check the history and the queue; a run that is in neither twice in a row is lost."""
         try:
             entry = (await self._object(f"/history/{run.prompt_id}")).get(run.prompt_id)
-            running, pending = ((), ()) if entry is not None else await self._ours(run)
+            running, pending = ((), ()) if entry is not None else await self._own_prompts(run)
         except ComfyUnreachable:
             now = asyncio.get_running_loop().time()
             run.unanswered_since = run.unanswered_since or now
@@ -246,20 +248,20 @@ class ComfyServer:
             return
         run.unanswered_since = None
         if entry is not None:
-            with comfyui_errors.understood():
-                run.read(entry)
+            with comfyui_errors.parse_errors():
+                run.read_history(entry)
             return
         run.missed = 0 if running or pending else run.missed + 1
         if run.missed > 1:
             run.over = True
-            raise ComfyError("ComfyUI no longer knows this run: it was restarted, or its queue was cleared.")
+            raise ComfyError("ComfyUI no longer has this run: it was restarted, or its queue was cleared.")
 
     async def _withdraw(self, run: ComfyRun) -> None:
         """Remove the run from the queue or interrupt it, and no other run."""
         with contextlib.suppress(ComfyError, TimeoutError):
             async with asyncio.timeout(self._limits.withdraw_seconds):
                 for attempt in range(_WITHDRAWALS):
-                    running, pending = await self._ours(run)
+                    running, pending = await self._own_prompts(run)
                     if running:
                         # Older servers ignore `prompt_id` and interrupt the current run, which is ours.
                         await self._exchange("POST", "/interrupt", json={"prompt_id": running[0]})
@@ -271,14 +273,14 @@ class ComfyServer:
                         return
                     await asyncio.sleep(0.02)
 
-    async def _ours(self, run: ComfyRun) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    async def _own_prompts(self, run: ComfyRun) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the ids of this run that are running and pending.
 
         They are matched by the client id as well, since a call that was cut off may have left a prompt with
         an unknown id.
         """
         queue = await self._object("/queue")
-        with comfyui_errors.understood():  # number, id, prompt, extra data, …
+        with comfyui_errors.parse_errors():  # number, id, prompt, extra data, …
             running, pending = (
                 tuple(
                     str(item[1])
@@ -293,42 +295,42 @@ class ComfyServer:
         status, body = await self._exchange("POST" if request else "GET", path, **request)
         if status != 200:
             raise ComfyError(f"ComfyUI refused {path.partition('?')[0]} ({status}).")
-        said = await _decoded(body)
-        if not isinstance(said, dict):
-            raise ComfyError("ComfyUI answered something that is not understood.")
-        return said
+        document = await _decode(body)
+        if not isinstance(document, dict):
+            raise ComfyError("ComfyUI returned an unexpected response.")
+        return document
 
     async def _exchange(self, method: str, path: str, **request: Any) -> tuple[int, bytes]:
-        pieces = _UploadParts()
-        with _as_sentences(self._limits):
+        buffer = _MemoryBuffer()
+        with _comfy_errors(self._limits):
             async with self._client.stream(
                 method, self.url + path, headers=_HEADERS, timeout=self._timeout, **request
             ) as response:
-                await _copied(response, pieces, self._limits.answer_bytes)
-                return response.status_code, b"".join(pieces.kept)
+                await _copy(response, buffer, self._limits.answer_bytes)
+                return response.status_code, b"".join(buffer.chunks)
 
 
-class _UploadParts:
+class _MemoryBuffer:
     """A file object that collects the bytes in memory."""
 
     def __init__(self) -> None:
-        self.kept: list[bytes] = []
+        self.chunks: list[bytes] = []
 
-    def write(self, piece: bytes) -> None:
-        self.kept.append(piece)
+    def write(self, chunk: bytes) -> None:
+        self.chunks.append(chunk)
 
 
-async def _copied(response: httpx.Response, target: BinaryIO | _UploadParts, max_bytes: int) -> None:
+async def _copy(response: httpx.Response, target: BinaryIO | _MemoryBuffer, max_bytes: int) -> None:
     size = 0
-    async for piece in response.aiter_bytes():
-        size += len(piece)
+    async for chunk in response.aiter_bytes():
+        size += len(chunk)
         if size > max_bytes:
             raise ComfyError(f"ComfyUI's answer is larger than {max_bytes / 2**20:g} MiB.")
-        target.write(piece)
+        target.write(chunk)
 
 
 @contextlib.contextmanager
-def _as_sentences(limits: ComfyLimits) -> Iterator[None]:
+def _comfy_errors(limits: ComfyLimits) -> Iterator[None]:
     try:
         yield
     except (httpx.ConnectError, httpx.ConnectTimeout) as error:
@@ -338,17 +340,17 @@ def _as_sentences(limits: ComfyLimits) -> Iterator[None]:
             f"ComfyUI did not answer within {seconds_text(limits.answer_seconds)}."
         ) from error
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise ComfyUnreachable("The connection to ComfyUI broke.") from error
+        raise ComfyUnreachable("The connection to ComfyUI was lost.") from error
 
 
-async def _decoded(body: bytes) -> Any:
+async def _decode(body: bytes) -> Any:
     try:
-        return await decoding.decoded(body)
+        return await decoding.decode(body)
     except (ValueError, RecursionError) as error:
-        raise ComfyError("ComfyUI answered something that is not JSON.") from error
+        raise ComfyError("ComfyUI returned a response that is not JSON.") from error
 
 
-def _pauses() -> Iterator[float]:
+def _poll_seconds() -> Iterator[float]:
     """Yield the seconds between two polls: at first 0, then increasing up to 2."""
     yield 0.0
     pause = 0.1

@@ -34,12 +34,12 @@ class SpaceFolder:
 
     def dockerfile(self, base: str) -> str:
         """Return a Dockerfile for an application without one."""
-        words = " ".join(self.requirements)
+        arguments = " ".join(self.requirements)
         lines = [
             f"FROM {base}",
             "WORKDIR /space",
             "COPY . .",
-            *([f"RUN pip install --no-cache-dir {words}"] if words else []),
+            *([f"RUN pip install --no-cache-dir {arguments}"] if arguments else []),
             f"ENV GRADIO_SERVER_NAME=0.0.0.0 GRADIO_SERVER_PORT={PORT} GRADIO_ANALYTICS_ENABLED=False",
             f'CMD ["python", "{self.app}"]',
         ]
@@ -47,43 +47,49 @@ class SpaceFolder:
 
     def context(self, base: str) -> bytes:
         """Return the build context as a tar archive."""
-        packed = io.BytesIO()
-        with tarfile.open(fileobj=packed, mode="w") as tar:
+        archive = io.BytesIO()
+        with tarfile.open(fileobj=archive, mode="w") as tar:
             for path in files(self.path):
-                tar.add(path, str(path.relative_to(self.path)), recursive=False, filter=_plain)
+                tar.add(path, str(path.relative_to(self.path)), recursive=False, filter=_normalize_member)
             if not self.built:
                 text = self.dockerfile(base).encode()
-                about = tarfile.TarInfo(_DOCKERFILE)
-                about.size = len(text)
-                tar.addfile(about, io.BytesIO(text))
-        return packed.getvalue()
+                info = tarfile.TarInfo(_DOCKERFILE)
+                info.size = len(text)
+                tar.addfile(info, io.BytesIO(text))
+        return archive.getvalue()
 
 
-def _plain(about: tarfile.TarInfo) -> tarfile.TarInfo:
+def _normalize_member(info: tarfile.TarInfo) -> tarfile.TarInfo:
     """Reset the owner, and make the file readable for any user of the image."""
-    about.uid = about.gid = 0
-    about.uname = about.gname = ""
-    about.mode = 0o755 if about.mode & 0o100 else 0o644
-    return about
+    info.uid = info.gid = 0
+    info.uname = info.gname = ""
+    info.mode = 0o755 if info.mode & 0o100 else 0o644
+    return info
 
 
 def read(path: Path) -> SpaceFolder:
     """Return the application in a folder; raises `BadRequest` if there is none."""
-    facts = _front_matter(path / _README)
-    sdk = str(facts.get("sdk") or "gradio")
-    built = (path / _DOCKERFILE).is_file()
-    if sdk not in ("gradio", "docker") or (sdk == "docker" and not built):
-        raise errors.BadRequest(f"{path.name} is a space of {sdk}; applications of Gradio can be imported")
-    app = str(facts.get("app_file") or "app.py")
-    if not built and (Path(app).is_absolute() or ".." in Path(app).parts or not (path / app).is_file()):
-        raise errors.BadRequest(f"{path.name} has no {app} that would start it")
+    metadata = _front_matter(path / _README)
+    sdk = str(metadata.get("sdk") or "gradio")
+    has_dockerfile = (path / _DOCKERFILE).is_file()
+    if sdk not in ("gradio", "docker") or (sdk == "docker" and not has_dockerfile):
+        raise errors.BadRequest(f"{path.name} uses the SDK {sdk}; only Gradio applications can be imported")
+    app = str(metadata.get("app_file") or "app.py")
+    if not has_dockerfile and (
+        Path(app).is_absolute() or ".." in Path(app).parts or not (path / app).is_file()
+    ):
+        raise errors.BadRequest(f"{path.name} has no {app}, the file that starts it")
     if not re.fullmatch(r"[\w./-]+", app):
-        raise errors.BadRequest(f"{path.name} names a file that cannot be started")
-    version = str(facts.get("sdk_version") or "")
-    exact = f"=={version}" if _VERSION.fullmatch(version) else ""
-    needed = [f"gradio{exact}"] if facts.get("sdk") == "gradio" else []
-    needed += ["-r", _REQUIREMENTS] if (path / _REQUIREMENTS).is_file() else []
-    return SpaceFolder(path, app, tuple(needed), built, str(facts.get("title") or path.name)[:200])
+        raise errors.BadRequest(
+            f"{path.name} has an invalid app_file: use letters, digits, '.', '_', '-' and '/' only"
+        )
+    version = str(metadata.get("sdk_version") or "")
+    version_suffix = f"=={version}" if _VERSION.fullmatch(version) else ""
+    requirements = [f"gradio{version_suffix}"] if metadata.get("sdk") == "gradio" else []
+    requirements += ["-r", _REQUIREMENTS] if (path / _REQUIREMENTS).is_file() else []
+    return SpaceFolder(
+        path, app, tuple(requirements), has_dockerfile, str(metadata.get("title") or path.name)[:200]
+    )
 
 
 def files(path: Path) -> Iterator[Path]:
@@ -92,19 +98,19 @@ def files(path: Path) -> Iterator[Path]:
     Raises `BadRequest` above one gigabyte.
     """
     size = 0
-    for one in sorted(path.rglob("*")):
-        if one.is_symlink() or not one.is_file() or _SKIPPED & set(one.relative_to(path).parts):
+    for file in sorted(path.rglob("*")):
+        if file.is_symlink() or not file.is_file() or _SKIPPED & set(file.relative_to(path).parts):
             continue
-        size += one.stat().st_size
+        size += file.stat().st_size
         if size > _MAX_BYTES:
-            raise errors.BadRequest(f"{path.name} is larger than a gigabyte")
-        yield one
+            raise errors.BadRequest(f"{path.name} is larger than 1 GiB")
+        yield file
 
 
 def _front_matter(path: Path) -> dict[str, Any]:
     try:
-        found = _FRONT.match(path.read_text("utf-8", "replace"))
-        facts = yaml.safe_load(found[1]) if found else None
+        match = _FRONT.match(path.read_text("utf-8", "replace"))
+        metadata = yaml.safe_load(match[1]) if match else None
     except (OSError, yaml.YAMLError):
         return {}
-    return cast("dict[str, Any]", facts) if isinstance(facts, dict) else {}
+    return cast("dict[str, Any]", metadata) if isinstance(metadata, dict) else {}

@@ -29,7 +29,7 @@ _PROTOCOLS = frozenset({"sse_v1", "sse_v2", "sse_v2.1", "sse_v3"})
 _NO_COMPONENT: Mapping[str, Any] = {}
 _Typed = tuple[str, Mapping[str, Any] | None, dict[str, Any]]
 _NAME = re.compile(r"[A-Za-z_]\w{0,63}")
-_NO_WORD = re.compile(r"\W+")
+_NON_WORD = re.compile(r"\W+")
 _MAX_NAME_CHARS = 64
 _MAX_INPUTS = 100
 _MAX_CHOICES = 1000
@@ -70,22 +70,25 @@ class SpaceFunction:
     returns: tuple[str, ...]
 
 
-def best(config: Mapping[str, Any], info: Mapping[str, Any]) -> SpaceFunction:
+def best_function(config: Mapping[str, Any], info: Mapping[str, Any]) -> SpaceFunction:
     """Return the public function that produces media, preferring the one with most inputs; raises
     `BadRequest`.
     """
     protocol = config.get("protocol")
     if "components" not in config or "dependencies" not in config:
-        raise errors.BadRequest("There is no Gradio application at this space")
+        raise errors.BadRequest("This space does not serve a Gradio application")
     if protocol not in _PROTOCOLS:
         version = str(config.get("version", "3"))[:20]
-        raise errors.BadRequest(f"The space runs Gradio {version}; 4, 5 and 6 can be imported")
-    found = [function for function in _functions(config, info) if function is not None]
-    if not found:
+        raise errors.BadRequest(f"The space runs Gradio {version}; only versions 4, 5 and 6 can be imported")
+    functions = [function for function in _functions(config, info) if function is not None]
+    if not functions:
         raise errors.BadRequest("The space has no public function that can be called")
     return max(
-        found,
-        key=lambda one: (one.output_kind in ("image", "video", "audio", "file", "model3d"), len(one.inputs)),
+        functions,
+        key=lambda function: (
+            function.output_kind in ("image", "video", "audio", "file", "model3d"),
+            len(function.inputs),
+        ),
     )
 
 
@@ -96,46 +99,48 @@ class _ComponentTable:
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
-        self._known = {
+        self._components = {
             number: each
             for each in _objects(config.get("components"))
             if isinstance(number := each.get("id"), int | str)
         }
-        self._typed: dict[tuple[int, str], _Typed] = {}
+        self._types: dict[tuple[int, str], _Typed] = {}
         self._budget = InputBudget(arguments=_ARGUMENTS)
 
-    def named(self, numbers: Any) -> list[Mapping[str, Any]]:
+    def get_many(self, numbers: Any) -> list[Mapping[str, Any]]:
         """Return the components of a list of ids; raises `BadRequest` above the limit for all lists."""
-        listed = _list(numbers)
-        self._budget.spend(arguments=len(listed))
+        ids = _list(numbers)
+        self._budget.spend(arguments=len(ids))
         return [
-            self._known.get(number, _NO_COMPONENT) if isinstance(number, int | str) else _NO_COMPONENT
-            for number in listed
+            self._components.get(component_id, _NO_COMPONENT)
+            if isinstance(component_id, int | str)
+            else _NO_COMPONENT
+            for component_id in ids
         ]
 
-    def typed(self, component: Mapping[str, Any], kind: str) -> _Typed:
+    def type_of(self, component: Mapping[str, Any], kind: str) -> _Typed:
         """Return the type of a component, computed once."""
         key = (id(component), kind)
-        if key not in self._typed:
-            self._typed[key] = _typed(kind, _object(component.get("props")))
-        return self._typed[key]
+        if key not in self._types:
+            self._types[key] = _component_type(kind, _object(component.get("props")))
+        return self._types[key]
 
 
 def _functions(config: Mapping[str, Any], info: Mapping[str, Any]) -> Iterator[SpaceFunction | None]:
     components = _ComponentTable(config)
-    named = _object(info.get("named_endpoints"))
-    for index, each in enumerate(_objects(config.get("dependencies"))):
-        api_name = each.get("api_name")
-        if not isinstance(api_name, str) or not _public(each):
+    endpoints = _object(info.get("named_endpoints"))
+    for index, dependency in enumerate(_objects(config.get("dependencies"))):
+        api_name = dependency.get("api_name")
+        if not isinstance(api_name, str) or not _is_public(dependency):
             continue
-        described = _object(named.get(f"/{api_name}"))
-        if described:
-            number = each.get("id")
-            place = number if isinstance(number, int) else index
-            yield _function(api_name, place, each, described, components)
+        description = _object(endpoints.get(f"/{api_name}"))
+        if description:
+            function_id = dependency.get("id")
+            function_index = function_id if isinstance(function_id, int) else index
+            yield _function(api_name, function_index, dependency, description, components)
 
 
-def _public(dependency: Mapping[str, Any]) -> bool:
+def _is_public(dependency: Mapping[str, Any]) -> bool:
     if dependency.get("backend_fn") is False:
         return False
     return (
@@ -148,33 +153,35 @@ def _function(
     api_name: str,
     index: int,
     dependency: Mapping[str, Any],
-    described: Mapping[str, Any],
+    description: Mapping[str, Any],
     components: _ComponentTable,
 ) -> SpaceFunction | None:
-    asked = components.named(dependency.get("inputs"))
-    parameters = iter(_object(each) for each in _list(described.get("parameters")))
+    input_components = components.get_many(dependency.get("inputs"))
+    parameters = iter(_object(each) for each in _list(description.get("parameters")))
     choices = 0
     inputs: dict[str, dict[str, Any]] = {}
-    places: list[FunctionArgument] = []
-    for component in asked:
-        if _hidden(component):
-            places.append(FunctionArgument("", "state"))
+    arguments: list[FunctionArgument] = []
+    for component in input_components:
+        if _is_hidden(component):
+            arguments.append(FunctionArgument("", "state"))
             continue
         parameter = next(parameters, None)
         if parameter is None or len(inputs) >= _MAX_INPUTS:
             return None
-        place, facts = _input(parameter, component, components, inputs)
-        choices += len(place.values or ())
+        argument, descriptor = _input(parameter, component, components, inputs)
+        choices += len(argument.values or ())
         if choices > _MAX_FUNCTION_CHOICES:
             return None
-        places.append(place)
-        inputs[place.name] = facts
-    given = components.named(dependency.get("outputs"))
-    output, kind = _output(given)
-    return SpaceFunction(api_name, index, inputs, tuple(places), output, kind, _returns(given, described))
+        arguments.append(argument)
+        inputs[argument.name] = descriptor
+    output_components = components.get_many(dependency.get("outputs"))
+    output, kind = _output(output_components)
+    return SpaceFunction(
+        api_name, index, inputs, tuple(arguments), output, kind, _returns(output_components, description)
+    )
 
 
-def _hidden(component: Mapping[str, Any]) -> bool:
+def _is_hidden(component: Mapping[str, Any]) -> bool:
     return component.get("type") == "state" or component.get("skip_api") is True
 
 
@@ -182,47 +189,49 @@ def _input(
     parameter: Mapping[str, Any],
     component: Mapping[str, Any],
     components: _ComponentTable,
-    taken: Mapping[str, Any],
+    used_names: Mapping[str, Any],
 ) -> tuple[FunctionArgument, dict[str, Any]]:
     name = str(parameter.get("parameter_name") or "")
-    if not _NAME.fullmatch(name) or name in taken:
-        name = f"param_{len(taken)}"
+    if not _NAME.fullmatch(name) or name in used_names:
+        name = f"param_{len(used_names)}"
     kind = str(component.get("type") or parameter.get("component") or "").lower()
     default = parameter.get("parameter_default")
     has_default = parameter.get("parameter_has_default") is True
-    facts: dict[str, Any] = {"description": str(parameter.get("label") or name)[:500]}
-    kind, values, more = components.typed(component, kind)
-    facts |= more
+    descriptor: dict[str, Any] = {"description": str(parameter.get("label") or name)[:500]}
+    kind, values, type_fields = components.type_of(component, kind)
+    descriptor |= type_fields
     if kind != "media" and not has_default:
-        facts["required"] = True
-    shown = _shown_default(facts, default, values) if has_default and kind != "media" else None
-    if shown is not None:
-        facts["default"] = shown
-    return FunctionArgument(name, kind, None if kind == "media" else default, values), facts
+        descriptor["required"] = True
+    default_value = (
+        _descriptor_default(descriptor, default, values) if has_default and kind != "media" else None
+    )
+    if default_value is not None:
+        descriptor["default"] = default_value
+    return FunctionArgument(name, kind, None if kind == "media" else default, values), descriptor
 
 
-def _typed(kind: str, props: Mapping[str, Any]) -> _Typed:
+def _component_type(kind: str, props: Mapping[str, Any]) -> _Typed:
     """Return how the engine fills an argument, its choices, and the fields of the input descriptor."""
     if kind in _MEDIA and not (kind == "file" and props.get("file_count", "single") != "single"):
         media = _MEDIA[kind]
-        listed = "gallery" if kind == "gallery" else "media"
-        return listed, None, {"type": "file" if media == "model3d" else media}
+        argument_kind = "gallery" if kind == "gallery" else "media"
+        return argument_kind, None, {"type": "file" if media == "model3d" else media}
     if kind in ("dropdown", "radio") and not props.get("multiselect"):
         values = _choices(props.get("choices"))
         if values and not props.get("allow_custom_value"):
             return "choice", values, {"type": "string", "choices": list(values)}
         return "value", None, {"type": "string"}
-    found = _PLAIN.get(kind)
-    if found is not None:
-        return "value", None, found(props)
+    describe = _SIMPLE_TYPES.get(kind)
+    if describe is not None:
+        return "value", None, describe(props)
     return ("value", None, {"type": "string"}) if kind in _TEXTS else ("json", None, {"type": "string"})
 
 
-def _choices(given: Any) -> dict[str, Any]:
+def _choices(choices: Any) -> dict[str, Any]:
     values: dict[str, Any] = {}
-    for each in _list(given)[:_MAX_CHOICES]:
-        pair = _list(each)
-        value = pair[1] if len(pair) == 2 else each
+    for choice in _list(choices)[:_MAX_CHOICES]:
+        pair = _list(choice)
+        value = pair[1] if len(pair) == 2 else choice
         text = str(value)
         # An input with an overlong choice accepts any text.
         if len(text) > _MAX_CHOICE_CHARS:
@@ -233,38 +242,40 @@ def _choices(given: Any) -> dict[str, Any]:
 
 def _number(props: Mapping[str, Any]) -> dict[str, Any]:
     low, high = _finite(props.get("minimum")), _finite(props.get("maximum"))
-    facts: dict[str, Any] = {"type": "integer" if props.get("precision") == 0 else "number"}
-    return facts | {key: value for key, value in (("min", low), ("max", high)) if value is not None}
+    descriptor: dict[str, Any] = {"type": "integer" if props.get("precision") == 0 else "number"}
+    return descriptor | {key: value for key, value in (("min", low), ("max", high)) if value is not None}
 
 
 def _slider(props: Mapping[str, Any]) -> dict[str, Any]:
-    facts = _number(props)
-    step, low = _finite(props.get("step")), facts.get("min", 0)
-    whole = all(value is not None and float(value).is_integer() for value in (step, low, facts.get("max", 0)))
-    if not whole or not step:
-        return facts
-    facts["type"] = "integer"
+    descriptor = _number(props)
+    step, low = _finite(props.get("step")), descriptor.get("min", 0)
+    all_integers = all(
+        value is not None and float(value).is_integer() for value in (step, low, descriptor.get("max", 0))
+    )
+    if not all_integers or not step:
+        return descriptor
+    descriptor["type"] = "integer"
     if step > 1 and low % step == 0:
-        facts["snap"] = int(step)
-    return facts
+        descriptor["snap"] = int(step)
+    return descriptor
 
 
 def _boolean(_props: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "boolean"}
 
 
-_PLAIN: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+_SIMPLE_TYPES: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "number": _number,
     "slider": _slider,
     "checkbox": _boolean,
 }
 
 
-def _shown_default(facts: Mapping[str, Any], default: Any, values: Mapping[str, Any] | None) -> Any:
+def _descriptor_default(descriptor: Mapping[str, Any], default: Any, values: Mapping[str, Any] | None) -> Any:
     """Return the default as a descriptor value, or None if it has no such form."""
     if values is not None:
         return str(default) if str(default) in values else None
-    match facts["type"]:
+    match descriptor["type"]:
         case "integer" if isinstance(default, int | float) and not isinstance(default, bool):
             return int(default) if float(default).is_integer() else None
         case "number" if isinstance(default, int | float) and not isinstance(default, bool):
@@ -290,28 +301,28 @@ def _output(components: list[Mapping[str, Any]]) -> tuple[int, str]:
     return text, "text" if kinds and kinds[text] in _TEXTS else "json"
 
 
-def _returns(components: list[Mapping[str, Any]], described: Mapping[str, Any]) -> tuple[str, ...]:
+def _returns(components: list[Mapping[str, Any]], description: Mapping[str, Any]) -> tuple[str, ...]:
     """Return names for the outputs, from their labels: `Seed used` becomes `seed_used`."""
-    labels = iter(_object(each) for each in _list(described.get("returns")))
+    labels = iter(_object(each) for each in _list(description.get("returns")))
     names: list[str] = []
     used: set[str] = set()
     # The last number that was tried for each name.
     counts: dict[str, int] = {}
-    place = 0
+    position = 0
     for component in components:
-        if _hidden(component):
+        if _is_hidden(component):
             names.append("")
             continue
-        place += 1
+        position += 1
         label = next(labels, _NO_COMPONENT).get("label") or _object(component.get("props")).get("label")
-        word = label[:_MAX_NAME_CHARS] if isinstance(label, str) else ""
-        plain = _NO_WORD.sub("_", word).strip("_").lower() or f"output_{place}"
-        name = plain
+        text = label[:_MAX_NAME_CHARS] if isinstance(label, str) else ""
+        base_name = _NON_WORD.sub("_", text).strip("_").lower() or f"output_{position}"
+        name = base_name
         if name in used:
-            number = max(place, counts.get(plain, 0) + 1)
-            while (name := f"{plain}_{number}") in used:
+            number = max(position, counts.get(base_name, 0) + 1)
+            while (name := f"{base_name}_{number}") in used:
                 number += 1
-            counts[plain] = number
+            counts[base_name] = number
         names.append(name)
         used.add(name)
     return tuple(names)

@@ -55,61 +55,63 @@ class GradioServer:
     async def upload(self, path: Path, name: str) -> str:
         """Upload a file and return its path in the application."""
         content = await asyncio.to_thread(path.read_bytes)
-        answer = await self._json("POST", f"{self.prefix}/upload", files={"files": (name, content)})
-        if not isinstance(answer, list) or not answer or not isinstance(answer[0], str):
-            raise SpaceError("The space took a file and did not say where it is.")
-        return cast("str", answer[0])
+        paths = await self._json("POST", f"{self.prefix}/upload", files={"files": (name, content)})
+        if not isinstance(paths, list) or not paths or not isinstance(paths[0], str):
+            raise SpaceError("The space did not return the path of the uploaded file.")
+        return cast("str", paths[0])
 
     async def download(self, path: str, target: Path) -> str:
         """Download an output file and return the stated content type."""
         url = f"{self._base}{self.prefix}/file={quote(path, safe='/')}"
-        async with self._opened("GET", url, _FILE_SECONDS) as answer:
+        async with self._open("GET", url, _FILE_SECONDS) as response:
             size = 0
             with await asyncio.to_thread(target.open, "wb") as file:
-                async for chunk in answer.aiter_raw():
+                async for chunk in response.aiter_raw():
                     size += len(chunk)
                     if size > MAX_FILE_BYTES:
-                        raise SpaceError("The space made a file that is too large.")
+                        raise SpaceError(
+                            f"The space returned a file of more than {MAX_FILE_BYTES >> 20} MiB."
+                        )
                     await asyncio.to_thread(file.write, chunk)
-            return answer.headers.get("content-type", "").partition(";")[0].strip().lower()
+            return response.headers.get("content-type", "").partition(";")[0].strip().lower()
 
     async def join(self, function: int, data: list[Any], session: str) -> str:
         """Queue a run and return the event id."""
-        order = {"data": data, "fn_index": function, "session_hash": session, "event_data": None}
-        answer = await self._json("POST", f"{self.prefix}/queue/join", document=order)
-        event = _object(answer).get("event_id")
-        if not isinstance(event, str):
-            raise SpaceError("The space took the run and did not name it.")
-        return event
+        body = {"data": data, "fn_index": function, "session_hash": session, "event_data": None}
+        response = await self._json("POST", f"{self.prefix}/queue/join", document=body)
+        event_id = _object(response).get("event_id")
+        if not isinstance(event_id, str):
+            raise SpaceError("The space did not return the id of the run.")
+        return event_id
 
     async def events(self, session: str, event: str, seconds: float) -> AsyncGenerator[dict[str, Any], None]:
         """Yield the messages of a run until its end."""
         url = f"{self._base}{self.prefix}/queue/data?session_hash={session}"
-        async with self._opened("GET", url, seconds) as answer:
-            async for found in _messages(answer.aiter_raw()):
-                if found.get("event_id") in (event, None):
-                    yield found
+        async with self._open("GET", url, seconds) as response:
+            async for message in _messages(response.aiter_raw()):
+                if message.get("event_id") in (event, None):
+                    yield message
 
-    async def leave(self, function: int, session: str, event: str) -> None:
+    async def cancel(self, function: int, session: str, event: str) -> None:
         """Cancel a run."""
-        order = {"fn_index": function, "session_hash": session, "event_id": event}
-        await self._json("POST", f"{self.prefix}/cancel", document=order)
+        body = {"fn_index": function, "session_hash": session, "event_id": event}
+        await self._json("POST", f"{self.prefix}/cancel", document=body)
 
     async def _json(self, method: str, path: str, *, document: Any = None, files: Any = None) -> Any:
         url = f"{self._base}{path}"
-        async with self._opened(method, url, _CALL_SECONDS, document=document, files=files) as answer:
+        async with self._open(method, url, _CALL_SECONDS, document=document, files=files) as response:
             body = bytearray()
-            async for chunk in answer.aiter_raw():
+            async for chunk in response.aiter_raw():
                 body += chunk
                 if len(body) > MAX_DOCUMENT_BYTES:
-                    raise SpaceError("The space's answer is too long.")
+                    raise SpaceError(f"The space returned more than {MAX_DOCUMENT_BYTES >> 20} MiB.")
         try:
             return await asyncio.to_thread(json.loads, bytes(body))
         except (ValueError, RecursionError) as error:
-            raise SpaceError("The space's answer cannot be read.", 200) from error
+            raise SpaceError("The space returned a response that is not JSON.", 200) from error
 
     @asynccontextmanager
-    async def _opened(
+    async def _open(
         self, method: str, url: str, seconds: float, *, document: Any = None, files: Any = None
     ) -> AsyncIterator[httpx.Response]:
         try:
@@ -117,51 +119,51 @@ class GradioServer:
                 asyncio.timeout(seconds),
                 self._client.stream(
                     method, url, headers=self._headers, json=document, files=files, follow_redirects=False
-                ) as answer,
+                ) as response,
             ):
-                if answer.status_code != 200:
-                    raise SpaceError(await _refusal(answer), answer.status_code)
-                yield answer
+                if response.status_code != 200:
+                    raise SpaceError(await _error_message(response), response.status_code)
+                yield response
         except (TimeoutError, httpx.TimeoutException) as error:
-            raise SpaceError("The space did not answer in time.") from error
+            raise SpaceError("The space did not respond in time.") from error
         except (httpx.TransportError, OSError) as error:
             raise SpaceError("The space could not be reached.") from error
 
 
-async def _refusal(answer: httpx.Response) -> str:
-    if answer.status_code == 503:
-        return "The space is asleep, or its queue is full: try again later."
+async def _error_message(response: httpx.Response) -> str:
+    if response.status_code == 503:
+        return "The space is asleep or its queue is full; try again later."
     body = b""
-    async for chunk in answer.aiter_raw():
+    async for chunk in response.aiter_raw():
         body += chunk
         if len(body) > 4096:
             break
     try:
-        said = _object(json.loads(body)).get("detail")
+        detail = _object(json.loads(body)).get("detail")
     except (ValueError, SpaceError):
-        said = None
-    tail = f": {said[:200]}" if isinstance(said, str) and said else ""
-    return f"The space answered {answer.status_code}{tail}."
+        detail = None
+    suffix = f": {detail[:200]}" if isinstance(detail, str) and detail else ""
+    return f"The space returned status {response.status_code}{suffix}."
 
 
 async def _messages(chunks: AsyncIterator[bytes]) -> AsyncIterator[dict[str, Any]]:
     """Yield the messages of an event stream."""
-    waiting = b""
+    buffer = b""
     async for chunk in chunks:
-        waiting += chunk
-        *lines, waiting = waiting.split(b"\n")
+        buffer += chunk
+        *lines, buffer = buffer.split(b"\n")
         for line in lines:
             if not line.startswith(b"data:"):
                 continue
             try:
                 yield _object(await asyncio.to_thread(json.loads, line[5:]))
             except (ValueError, RecursionError) as error:
-                raise SpaceError("The space sent an event that cannot be read.") from error
-        if len(waiting) > MAX_EVENT_BYTES:
-            raise SpaceError("The space sent an event that is too long.")
+                raise SpaceError("The space sent an event that is not JSON.") from error
+        if len(buffer) > MAX_EVENT_BYTES:
+            raise SpaceError(f"The space sent an event of more than {MAX_EVENT_BYTES >> 20} MiB.")
 
 
 def _object(document: Any) -> dict[str, Any]:
     if not isinstance(document, dict):
-        raise SpaceError("The space's answer cannot be read.", 200)
+        raise SpaceError("The space returned an unexpected response.", 200)
     return cast("dict[str, Any]", document)

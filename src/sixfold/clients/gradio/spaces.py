@@ -39,7 +39,7 @@ class GradioSpaces:
 
     async def read(self, space: SpaceId, *, hardware: str | None, private: bool) -> ImportedSpace:
         """Return the space as a model; raises `BadRequest` and `EngineFailed`."""
-        base, trusted, token = await self._place(space, private)
+        base, trusted, token = await self._location(space, private)
         client = self._clients.upstream if trusted else self._clients.guarded
         server = GradioServer(client, base, self._token() if token else "")
         try:
@@ -50,14 +50,14 @@ class GradioSpaces:
                     f"{space} serves no Gradio application of version 4, 5 or 6"
                 ) from error
             raise errors.EngineFailed(f"{space} could not be read: {error}") from error
-        function = await asyncio.to_thread(gradio_schema.best, config, info)
-        place = {"base": base, "prefix": server.prefix, "trusted": trusted, "token": token}
+        function = await asyncio.to_thread(gradio_schema.best_function, config, info)
+        location = {"base": base, "prefix": server.prefix, "trusted": trusted, "token": token}
         engine = {
             "factory": _FACTORY,
             "kind": "space",
             "lanes": 4,
             "unlock": f"open {self.home(space)} to wake the space",
-            "options": {**place, **arguments(function)},
+            "options": {**location, **arguments(function)},
         }
         title = str(config.get("title") or space.name)[:200]
         return ImportedSpace(space, document(space, self.home(space), title, function, engine, hardware))
@@ -70,39 +70,39 @@ class GradioSpaces:
         """Return the container image: by the operator's template, else from the registry of its host."""
         if template:
             return template.replace("{owner}", space.owner).replace("{name}", space.name).lower()
-        host = await self._hubs(f"/api/spaces/{space}/host", space, self._token())
+        host = await self._get_from_hub(f"/api/spaces/{space}/host", space, self._token())
         name, _, domain = str(urlsplit(str(host.get("host") or "")).hostname or "").partition(".")
         if not domain:
             raise errors.EngineFailed(f"The hub does not say where {space} is served")
         return f"registry.{domain}/{name}:latest"
 
-    async def _place(self, space: SpaceId, private: bool) -> tuple[str, bool, bool]:
+    async def _location(self, space: SpaceId, private: bool) -> tuple[str, bool, bool]:
         """Return the base URL, whether it is the operator's, and whether to send the token."""
         if self._endpoint:
             base = self._endpoint.replace("{owner}", space.owner).replace("{name}", space.name)
             return base.rstrip("/"), True, bool(self._token())
         token = self._token() if private else ""
-        about = await self._hubs(f"/api/spaces/{space}", space, token)
-        found = await self._hubs(f"/api/spaces/{space}/host", space, token)
-        host = str(found.get("host") or "")
+        details = await self._get_from_hub(f"/api/spaces/{space}", space, token)
+        host_info = await self._get_from_hub(f"/api/spaces/{space}/host", space, token)
+        host = str(host_info.get("host") or "")
         if urlsplit(host).scheme != "https" or not urlsplit(host).hostname:
             raise errors.EngineFailed(f"The hub does not say where {space} is served")
-        return host.rstrip("/"), False, bool(token) and about.get("private") is True
+        return host.rstrip("/"), False, bool(token) and details.get("private") is True
 
-    async def _hubs(self, path: str, space: SpaceId, token: str) -> Mapping[str, Any]:
+    async def _get_from_hub(self, path: str, space: SpaceId, token: str) -> Mapping[str, Any]:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         try:
-            answer = await self._clients.upstream.get(
+            response = await self._clients.upstream.get(
                 f"{self._hub}{path}", headers=headers, timeout=_HUB_SECONDS, follow_redirects=False
             )
-            found = answer.json() if answer.status_code == 200 else None
+            document = response.json() if response.status_code == 200 else None
         except (httpx.HTTPError, ValueError) as error:
             raise errors.EngineFailed(f"The hub cannot be asked where {space} is served") from error
-        if answer.status_code in (401, 403, 404):
+        if response.status_code in (401, 403, 404):
             raise errors.BadRequest(f"The hub has no space {space} that can be seen from here")
-        if not isinstance(found, dict):
-            raise errors.EngineFailed(f"The hub answered {answer.status_code} for {space}")
-        return found
+        if not isinstance(document, dict):
+            raise errors.EngineFailed(f"The hub answered {response.status_code} for {space}")
+        return document
 
 
 def build(settings: Settings, clients: HttpClients) -> GradioSpaces:
@@ -114,8 +114,8 @@ def build(settings: Settings, clients: HttpClients) -> GradioSpaces:
 def arguments(function: SpaceFunction) -> dict[str, Any]:
     """Return the engine options that describe how to call a function."""
     places = [
-        {"name": each.name, "kind": each.kind, "default": each.default, "values": each.values}
-        for each in function.places
+        {"name": argument.name, "kind": argument.kind, "default": argument.default, "values": argument.values}
+        for argument in function.places
     ]
     return {
         "function": function.index,
@@ -159,5 +159,5 @@ def document(
             "dockerArgs": None,
         },
     }
-    usual = {"version": "1", "quality": "full", "concurrency": 1, "idle_seconds": 120}
-    return {"engines": {name: {**usual, **engine}}, "models": {name: model}, "template": template}
+    defaults = {"version": "1", "quality": "full", "concurrency": 1, "idle_seconds": 120}
+    return {"engines": {name: {**defaults, **engine}}, "models": {name: model}, "template": template}

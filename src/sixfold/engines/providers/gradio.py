@@ -87,7 +87,9 @@ class GradioEngine:
         try:
             outputs = await self._follow(gradio, session, event, context)
         except BaseException:
-            await provider_client.cancel_quietly(gradio.leave(self._function, session, event), _GRACE_SECONDS)
+            await provider_client.cancel_quietly(
+                gradio.cancel(self._function, session, event), _GRACE_SECONDS
+            )
             raise
         if self._output >= len(outputs):
             raise EngineError("The space returned fewer outputs than it declares.")

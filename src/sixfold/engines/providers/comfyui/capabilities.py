@@ -194,10 +194,10 @@ async def read(server: ComfyServer) -> InstalledModels:
     stats = await server.stats()
     responses = await asyncio.gather(*(server.object_info(name) for name in CLASSES))
     schemas = {name: schema for response in responses for name, schema in response.items() if name in CLASSES}
-    with comfyui_errors.understood():
+    with comfyui_errors.parse_errors():
         checkpoints = options(schemas, "CheckpointLoaderSimple", "ckpt_name")
     architectures = await _architectures(server, checkpoints)
-    with comfyui_errors.understood():
+    with comfyui_errors.parse_errors():
         known = {file: family_of(file, architectures.get(file, "")) for file in checkpoints}
         return _installed(stats, schemas, known)
 
