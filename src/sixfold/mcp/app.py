@@ -1,4 +1,4 @@
-"""The face at /mcp: the tools of the areas that are served, behind one address."""
+"""The MCP API at /mcp: the tools of the enabled APIs at one endpoint."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ INSTRUCTIONS = (Path(__file__).parent / "instructions.md").read_text("utf-8")
 
 
 def build(services: WebServices) -> McpServer:
-    """The server of the product: the memory where it is served, and the models where any of them is."""
+    """Return the MCP server with the memory tools and model tools of the enabled APIs."""
     areas = set(services.settings.areas)
     tools: list[McpTool] = []
     features: list[ServerFeature] = []

@@ -1,4 +1,4 @@
-"""JSON-RPC 2.0 as the tool protocol speaks it: requests in, results and errors out."""
+"""JSON-RPC 2.0 messages of MCP: parse requests, build results and errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL = (
 RESOURCE_NOT_FOUND = -32002
 HEADER_MISMATCH, UNSUPPORTED_VERSION = -32020, -32022
 
-LATEST = "2026-07-28"  # the first revision without a handshake: every request says its version itself
+# The first revision without a handshake: every request states its version.
+LATEST = "2026-07-28"
 HANDSHAKE = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 VERSIONS = (*HANDSHAKE, LATEST)
 VERSION_META = "io.modelcontextprotocol/protocolVersion"
@@ -28,7 +29,7 @@ MessageId = str | int | None
 
 
 class RpcError(Exception):
-    """A protocol error: the request itself is wrong, and no tool can be asked."""
+    """A protocol error: the request itself is invalid."""
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
         self.code = code
@@ -39,9 +40,9 @@ class RpcError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RpcMessage:
-    """One message of a client. `method` is empty for the answer to something that we asked.
+    """A message from a client. `method` is empty for the response to a request of ours.
 
-    `has_id` is false for a notification, which is not answered.
+    `has_id` is False for a notification, which gets no response.
     """
 
     method: str
@@ -52,7 +53,7 @@ class RpcMessage:
 
 
 def read(document: object) -> RpcMessage:
-    """The message that a JSON value is; raises `RpcError`."""
+    """Parse a message; raises `RpcError`."""
     said = fields(document)
     if not said:
         raise RpcError(INVALID_REQUEST, "A message is a JSON object")
@@ -70,7 +71,7 @@ def read(document: object) -> RpcMessage:
 
 
 def member(said: Plain, name: str) -> Plain:
-    """The object under a name, or an empty one where it is left out; raises `RpcError` for anything else."""
+    """Return the object under a name, empty if it is missing; raises `RpcError` for any other value."""
     value = said.get(name)
     if value is not None and not isinstance(value, dict):
         raise RpcError(INVALID_PARAMS, f"{name} must be an object")
@@ -78,17 +79,17 @@ def member(said: Plain, name: str) -> Plain:
 
 
 def fields(value: object) -> Plain:
-    """The object that a value is, or an empty one."""
+    """Return a JSON object, or an empty one for any other value."""
     return cast("Plain", value) if isinstance(value, dict) else {}
 
 
 def result(message_id: MessageId, value: Mapping[str, Any]) -> Plain:
-    """The answer to a request."""
+    """Build the response to a request."""
     return {"jsonrpc": "2.0", "id": message_id, "result": value}
 
 
 def error(message_id: MessageId, failure: RpcError) -> Plain:
-    """The answer to a request that is wrong."""
+    """Build an error response."""
     said: Plain = {"code": failure.code, "message": failure.message}
     if failure.data is not None:
         said["data"] = failure.data
@@ -96,6 +97,6 @@ def error(message_id: MessageId, failure: RpcError) -> Plain:
 
 
 def id_of(document: object) -> MessageId:
-    """The id of a message that could not be read, as far as it has one."""
+    """Return the id of an invalid message, if it has one."""
     found = fields(document).get("id")
     return found if isinstance(found, str | int) and not isinstance(found, bool) else None

@@ -1,4 +1,4 @@
-"""The memory's operations as tools, its pages as resources, and two prompts that begin well."""
+"""The memory's operations as tools, its pages as resources, and two prompts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from sixfold.mcp.tools import McpTool, ToolOutcome
 SCHEME = "memory://"
 _MARKDOWN = "text/markdown"
 _PAGE = 100
-_MOST_CHARS = 200_000  # that `read` gives at once
+# The maximum of one `read`.
+_MOST_CHARS = 200_000
 _TITLES = {
     "search": "Search the memory",
     "read": "Read a page",
@@ -35,12 +36,13 @@ _TITLES = {
     "fetch": "Fetch a result",
 }
 _DESTROYS = frozenset({"write", "edit", "delete", "restore"})
-_ONLY_WRITES = frozenset({"write", "edit", "delete", "restore"})  # the others tell something, too
+# Operations that need only the right to write; other writing operations also read.
+_ONLY_WRITES = frozenset({"write", "edit", "delete", "restore"})
 _REPEATABLE = frozenset({"tag", "link", "delete"})
 
 
 def tools(operations: Sequence[Operation]) -> list[McpTool]:
-    """Every operation as a tool."""
+    """Return every operation as a tool."""
     return [_tool(operation) for operation in operations]
 
 
@@ -68,15 +70,12 @@ def _tool(operation: Operation) -> McpTool:
 
 
 def _page_as_it_stands(values: Plain) -> ToolOutcome:
-    """A page whose text stands as it is, not as a string in JSON: shorter, and easier to read."""
+    """Return a page with its text as plain content instead of a JSON string, which is shorter."""
     body = {"type": "text", "text": values["body"]}
     return ToolOutcome(values, (body,), {name: value for name, value in values.items() if name != "body"})
 
 
 _READABLE: Mapping[str, Callable[[Plain], ToolOutcome]] = {"read": _page_as_it_stands}
-
-
-# -- resources -------------------------------------------------------------------------------------
 
 
 class MemoryPages:
@@ -86,7 +85,7 @@ class MemoryPages:
         self._do = {operation.name: operation for operation in operations}
 
     def feature(self) -> ServerFeature:
-        """The methods of the resources, and the completion of slugs."""
+        """Return the resource methods and the completion of slugs."""
         return ServerFeature(
             {"resources": {"subscribe": False, "listChanged": False}, "completions": {}},
             {
@@ -129,7 +128,7 @@ class MemoryPages:
         return {"contents": [{"uri": uri, "mimeType": _MARKDOWN, "text": text}]}
 
     async def _whole(self, caller: Caller, slug: str) -> str:
-        """The text of a page, however long."""
+        """Return the complete text of a page."""
         parts: list[str] = []
         offset: int | None = 0
         while offset is not None:
@@ -146,7 +145,8 @@ class MemoryPages:
         given = {"prefix": begun[:200], "limit": _PAGE}
         try:
             found = await self._do["list"](Caller.of(call.principal), given)
-        except errors.BadRequest:  # what was begun is no beginning of a slug
+        except errors.BadRequest:
+            # No slug can begin with this value.
             return {"completion": {"values": [], "hasMore": False}}
         values = [row["slug"] for row in found["pages"]]
         return {"completion": {"values": values, "hasMore": bool(found["next_cursor"])}}
@@ -161,8 +161,6 @@ def _resource(row: Plain) -> Plain:
         "annotations": {"lastModified": row["updated_at"]},
     }
 
-
-# -- prompts ---------------------------------------------------------------------------------------
 
 _PROMPTS: Mapping[str, tuple[str, str, str]] = {
     "recall": (
@@ -181,7 +179,7 @@ _PROMPTS: Mapping[str, tuple[str, str, str]] = {
 
 
 def prompts() -> ServerFeature:
-    """Two sentences to begin with."""
+    """Return the prompts."""
 
     async def listed(params: Plain, call: ToolInvocation) -> Plain:
         del params, call

@@ -1,4 +1,4 @@
-"""The models as tools: what there is, what it costs, a run, and how one stands. Pictures are shown."""
+"""Models as tools: list, quote, run, status. Images are included in the results."""
 
 from __future__ import annotations
 
@@ -33,8 +33,10 @@ from sixfold.web import openapi, predictions
 from sixfold.web.services import WebServices
 
 _PICTURES = frozenset({"image/png", "image/jpeg", "image/webp", "image/gif"})
-_MAX_PICTURE_BYTES = 3 * 2**20  # in base64 four: what clients still take
-_MAX_WAIT, _WAIT = 600, 45  # many clients give a call 60 s
+# 4 MiB in base64, which clients still accept.
+_MAX_PICTURE_BYTES = 3 * 2**20
+# Many clients limit a call to 60 s.
+_MAX_WAIT, _WAIT = 600, 45
 
 MODEL = OperationField("model", "string", "A model's name, from models", required=True, max_chars=100)
 INPUT = OperationField("input", "object", "Its inputs by name; a file is a URL or a data: URI", required=True)
@@ -113,14 +115,14 @@ _LOST: Mapping[str, str] = {
 
 
 class ModelTools:
-    """What each tool does."""
+    """The implementation of the tools."""
 
     def __init__(self, services: WebServices) -> None:
         self._services = services
         self._pipeline = services.pipeline
 
     def tools(self) -> list[McpTool]:
-        """All of them."""
+        """Return all tools."""
         return [self._tool(name, *row) for name, row in _TOOLS.items()]
 
     def _tool(
@@ -150,7 +152,7 @@ class ModelTools:
         )
 
     async def do_models(self, call: ToolInvocation, given: Plain) -> ToolOutcome:
-        """All models in short, the account's own among them, or one in full."""
+        """List all models briefly, including the account's own, or describe one in full."""
         account_id, name = call.principal.account_id, given["model"]
         if name is not None:
             return ToolOutcome(self._model(await self._pipeline.find(name, account_id), whole=True))
@@ -160,7 +162,7 @@ class ModelTools:
         return ToolOutcome({"models": models, **({"next_cursor": following} if following else {})})
 
     async def do_quote(self, call: ToolInvocation, given: Plain) -> ToolOutcome:
-        """The price of a run."""
+        """Return the price of a run."""
         name = given["model"]
         model = await self._pipeline.find(name, call.principal.account_id)
         await self._pipeline.prepare(model, given["input"], charged=True)
@@ -180,7 +182,7 @@ class ModelTools:
         )
 
     async def do_run(self, call: ToolInvocation, given: Plain) -> ToolOutcome:
-        """Order, wait, and show what was made."""
+        """Submit a run, wait for it, and return its output."""
         order = PredictionRequest(
             principal=call.principal,
             model=given["model"],
@@ -194,13 +196,13 @@ class ModelTools:
         return await self._outcome(await self._ended(call, prediction, given["wait_seconds"]))
 
     async def do_run_space(self, call: ToolInvocation, given: Plain) -> ToolOutcome:
-        """The same for a graph."""
+        """Run a graph; see `do_run`."""
         model = workflows.PREFIX + given["slug"].removeprefix(workflows.PREFIX)
         order: Plain = {**given, "model": model, "hardware": None}
         return await self.do_run(call, order)
 
     async def do_prediction(self, call: ToolInvocation, given: Plain) -> ToolOutcome:
-        """One prediction, or the latest."""
+        """Return one prediction, or the latest."""
         tenant = call.principal.tenant
         if given["id"] is None:
             found, _ = await self._pipeline.page(tenant, PredictionFilter(), given["limit"], None)
@@ -210,10 +212,8 @@ class ModelTools:
         prediction = await self._pipeline.get(given["id"], tenant)
         return await self._outcome(await self._ended(call, prediction, given["wait_seconds"]))
 
-    # -- what all of them need ---------------------------------------------------------------------
-
     async def _ended(self, call: ToolInvocation, prediction: Prediction, seconds: int) -> Prediction:
-        """The prediction once it has ended or the time is over; tells meanwhile how far it is."""
+        """Wait until the prediction has ended or the time is over, reporting progress."""
         if not seconds or prediction.is_terminal:
             return prediction
         if call.channel is None or call.progress_token is None:
@@ -234,7 +234,7 @@ class ModelTools:
                 pass
 
     async def _outcome(self, prediction: Prediction) -> ToolOutcome:
-        """A prediction with its pictures to look at and its files to fetch."""
+        """Return a prediction with its images and links to its files."""
         content: list[Plain] = []
         left = _MAX_PICTURE_BYTES
         for file in prediction.output.files if prediction.output is not None else ():
@@ -295,7 +295,7 @@ class ModelTools:
 
 
 def _described(names: tuple[str, str, str], kind: str, wanted: tuple[Descriptor, ...], whole: bool) -> Plain:
-    """A model: its inputs as JSON Schema, or in short as names with a star on what is needed."""
+    """Describe a model: inputs as JSON Schema, or briefly as names with a star if required."""
     name, title, description = names
     found: Plain = {"model": name, "title": title, "description": description, "makes": kind}
     if not whole:
@@ -309,7 +309,7 @@ def _described(names: tuple[str, str, str], kind: str, wanted: tuple[Descriptor,
 
 
 def _schema(descriptor: Descriptor) -> Plain:
-    """An input as JSON Schema; media are URLs."""
+    """Return an input as JSON Schema; media are URLs."""
     media = descriptor.type in inputs.MEDIA_TYPES
     if descriptor.type == "project":
         return openapi.schema_of(descriptor)
@@ -333,4 +333,5 @@ def _schema(descriptor: Descriptor) -> Plain:
 
 async def _unused(caller: Any, given: Any) -> Plain:
     del caller, given
-    raise NotImplementedError  # `ModelTools` runs its own methods: an operation here only checks arguments
+    # `Operation` only checks the arguments here; `ModelTools` runs its own methods.
+    raise NotImplementedError

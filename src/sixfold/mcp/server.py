@@ -1,4 +1,4 @@
-"""The protocol's server: a table of methods that features fill, and one way to answer a message."""
+"""The MCP server: a table of methods that features register, and the handling of messages."""
 
 from __future__ import annotations
 
@@ -20,31 +20,32 @@ _CACHEABLE = frozenset(
     {"server/discover", "tools/list", "resources/list", "resources/templates/list", "resources/read"}
     | {"prompts/list"}
 )
-_REMOVED = frozenset(  # with the handshake: the newest revision knows them no more
+# The latest revision removed these methods together with the handshake.
+_REMOVED = frozenset(
     {"initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"}
 )
 INFO: Mapping[str, str] = {"name": "sixfold", "title": "Sixfold", "version": __version__}
 
 
 class ClientChannel:
-    """What goes to the client before the answer: notifications, and questions of our own."""
+    """Messages to the client before the response: notifications and requests."""
 
     def __init__(self) -> None:
         self.queue: asyncio.Queue[Plain] = asyncio.Queue()
         self.open = True
 
     def send(self, message: Plain) -> None:
-        """Put a message on its way; nothing once the client has left."""
+        """Queue a message; ignored once the client has disconnected."""
         if self.open:
             self.queue.put_nowait(message)
 
 
 @dataclass(slots=True)
 class ToolInvocation:
-    """One request under way: the caller, and how to send it messages before the answer.
+    """A request in progress: the caller, and the channel for messages before the response.
 
-    `version` is the protocol's revision that the request names, or empty. Without a `channel` nothing but the
-    answer can be told. With an `idempotency_id` it may have been asked before.
+    `version` is the protocol revision of the request, or empty. Without a `channel`, only the response can be
+    sent. With an `idempotency_id`, the request may be a repetition.
     """
 
     principal: Principal
@@ -58,12 +59,12 @@ class ToolInvocation:
     )
 
     def notify(self, method: str, params: Mapping[str, Any]) -> None:
-        """Tell the client something, if it listens."""
+        """Send a notification, if there is a channel."""
         if self.channel is not None:
             self.channel.send({"jsonrpc": "2.0", "method": method, "params": params})
 
     def progress(self, done: float, total: float | None = None, message: str = "") -> None:
-        """Tell how far the work is, to a client that asked to be told."""
+        """Report progress, if the client has asked for it."""
         if self.progress_token is not None:
             params: Plain = {"progressToken": self.progress_token, "progress": done}
             params |= {"total": total} if total is not None else {}
@@ -71,7 +72,7 @@ class ToolInvocation:
             self.notify("notifications/progress", params)
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> Any:
-        """Ask the client something and wait for its answer; raises `RpcError` where it cannot be asked."""
+        """Send a request to the client and return its response; raises `RpcError` if that is not possible."""
         if self.channel is None or self.version == jsonrpc.LATEST:
             raise RpcError(jsonrpc.INVALID_REQUEST, "This client cannot be asked: it does not take a stream")
         key = (self.principal.account_id, f"ask_{secrets.token_urlsafe(16)}")
@@ -92,10 +93,10 @@ Method = Callable[[Plain, ToolInvocation], Awaitable[Mapping[str, Any]]]
 
 @dataclass(frozen=True, slots=True)
 class ServerFeature:
-    """Some methods, and the capability that announces them.
+    """Methods, and the capability that announces them.
 
-    `streams` tells of a request whether it may have something to say before its answer. `access` is what a
-    caller of these methods needs; a server without one for each feature does not start.
+    `streams` returns whether a request may send messages before its response. `access` is required of
+    callers; a server with a feature without access does not start.
     """
 
     capabilities: Mapping[str, Any]
@@ -105,7 +106,7 @@ class ServerFeature:
 
 
 class McpServer:
-    """Answers messages; it remembers nothing between two of them but what it has asked itself."""
+    """Handles messages; between two messages it stores only its own pending requests."""
 
     def __init__(self, features: Sequence[ServerFeature], instructions: str) -> None:
         self._features = tuple(features)
@@ -129,11 +130,11 @@ class McpServer:
         self.asked: dict[tuple[str, str], asyncio.Future[Any]] = {}
 
     def streams(self, message: RpcMessage) -> bool:
-        """Whether a request may have something to say before its answer."""
+        """Return whether a request may send messages before its response."""
         return any(feature.streams(message) for feature in self._features)
 
     async def answer(self, message: RpcMessage, call: ToolInvocation) -> Plain:
-        """The result of a request; raises `RpcError`, or what its method raises."""
+        """Return the result of a request; raises `RpcError`, or what its method raises."""
         method = self._methods.get(message.method)
         if method is None or (call.version == jsonrpc.LATEST and message.method in _REMOVED):
             raise RpcError(jsonrpc.METHOD_NOT_FOUND, f"There is no method {message.method[:100]}")
@@ -146,7 +147,7 @@ class McpServer:
         return _modern(message.method, found) if call.version == jsonrpc.LATEST else dict(found)
 
     def settle(self, message: RpcMessage, principal: Principal) -> None:
-        """Take the client's answer to something that we asked; one that nobody waits for is dropped."""
+        """Handle the client's response to a request of ours; an unexpected one is ignored."""
         future = self.asked.get((principal.account_id, str(message.id)))
         if future is not None and not future.done():
             future.set_result(message.result)
@@ -178,6 +179,6 @@ async def _nothing(params: Plain, call: ToolInvocation) -> Plain:
 
 
 def _modern(method: str, found: Mapping[str, Any]) -> Plain:
-    """A result as the revision without a handshake wants it."""
+    """Return a result in the form of the revision without a handshake."""
     cache = {"ttlMs": 0, "cacheScope": "private"} if method in _CACHEABLE else {}
     return {"resultType": "complete", **cache, "_meta": {jsonrpc.SERVER_META: INFO}, **found}

@@ -1,4 +1,4 @@
-"""Tools as the protocol lists and calls them. A refusal is an answer: one sentence, and a way on."""
+"""The methods tools/list and tools/call. Errors of a tool are results with a hint about what to do next."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from sixfold.mcp.jsonrpc import Plain, RpcError, RpcMessage
 from sixfold.mcp.server import ServerFeature, ToolInvocation
 
 PAGE = 100
-BUDGET = 250_000  # characters of one answer: more does not fit into any context
+# The maximum characters of a result; more does not fit into a model's context.
+BUDGET = 250_000
 _encode = msgspec.json.Encoder(enc_hook=str).encode
 _HINTS: Mapping[str, str] = {
     "conflict": "Read it first; then send if_version, or overwrite: true, or use edit.",
@@ -36,9 +37,9 @@ _HINTS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class ToolOutcome:
-    """What a tool gives: plain values, and content beside them (pictures, links, a text as it stands).
+    """The result of a tool: its values, and further content (images, links, plain text).
 
-    `shown` is what the text has of `values` where not all of it: the rest stands in `content`.
+    `shown` are the values of the text part, if some of `values` are in `content` instead.
     """
 
     values: Mapping[str, Any]
@@ -51,9 +52,9 @@ Run = Callable[[ToolInvocation, Plain], Awaitable[ToolOutcome]]
 
 @dataclass(frozen=True, slots=True)
 class McpTool:
-    """One tool: what an agent reads of it, its arguments as JSON Schema, what it does, what it needs.
+    """A tool: its description, its arguments as JSON Schema, its function and the required access.
 
-    `lost` tells an agent how to find what it named and what is not there.
+    `lost` tells an agent how to find a name that was not found.
     """
 
     name: str
@@ -67,11 +68,11 @@ class McpTool:
     streams: bool = False
 
     def is_for(self, principal: Principal) -> bool:
-        """Whether a principal may call it."""
+        """Return whether a principal may call the tool."""
         return self.access is not None and principal.has(self.access.right)
 
     def plain(self) -> Plain:
-        """The tool as `tools/list` gives it."""
+        """Return the tool as listed by `tools/list`."""
         return {
             "name": self.name,
             "title": self.title,
@@ -82,18 +83,19 @@ class McpTool:
 
 
 class Toolbox:
-    """Every tool of a server; a key sees those that are for it."""
+    """The tools of a server; a key sees those that it may call."""
 
     def __init__(self, tools: Sequence[McpTool], page: int = PAGE) -> None:
         for tool in tools:
             if tool.access is None:
                 raise ValueError(f"The tool {tool.name} declares no access: set one, such as ANY")
         self._tools = {tool.name: tool for tool in tools}
-        self._listed = {tool.name: msgspec.Raw(_encode(tool.plain())) for tool in tools}  # they never change
+        # Encoded once, as tools never change.
+        self._listed = {tool.name: msgspec.Raw(_encode(tool.plain())) for tool in tools}
         self._page = page
 
     def feature(self) -> ServerFeature:
-        """The methods of the tools."""
+        """Return the methods of the tools."""
         return ServerFeature(
             {"tools": {"listChanged": False}},
             {"tools/list": self._list, "tools/call": self._call},
@@ -125,7 +127,7 @@ class Toolbox:
 
 
 def _check_names(tool: McpTool, given: Mapping[str, Any]) -> None:
-    """Raise `InvalidInput` for an argument that the tool does not have: it would be lost without a word."""
+    """Raise `InvalidInput` for an unknown argument, which would otherwise be ignored."""
     known: Mapping[str, Any] = tool.schema.get("properties", {})
     unknown = [name for name in given if name not in known]
     if unknown:
@@ -136,7 +138,7 @@ def _check_names(tool: McpTool, given: Mapping[str, Any]) -> None:
 
 
 def paged(noun: str, rows: Sequence[object], cursor: object, size: int) -> Plain:
-    """One page of a complete list; raises `RpcError` for a cursor that this server did not give."""
+    """Return one page of a list; raises `RpcError` for an invalid cursor."""
     start = 0
     if cursor is not None:
         text = cursor if isinstance(cursor, str) else ""
@@ -148,7 +150,7 @@ def paged(noun: str, rows: Sequence[object], cursor: object, size: int) -> Plain
 
 
 def _told(outcome: ToolOutcome) -> Plain:
-    """An outcome as the protocol gives it: a text for every client, the values for those that take them."""
+    """Return a result: a text for every client, and the values as structured content."""
     text = _encode(outcome.values if outcome.shown is None else outcome.shown).decode()
     if len(text) > BUDGET:
         raise errors.TooLarge(
@@ -159,7 +161,7 @@ def _told(outcome: ToolOutcome) -> Plain:
 
 
 def _refused(error: errors.SixfoldError, tool: McpTool) -> Plain:
-    """A refusal as the tool's answer: what is wrong, and what to do next."""
+    """Return an error as the tool's result, with a hint about what to do next."""
     said = error.message if error.message.endswith((".", "!", "?")) else f"{error.message}."
     hint = tool.lost if isinstance(error, errors.NotFound) else _HINTS.get(error.code, "")
     text = f"{said} {hint}".strip() if hint and hint not in said else said

@@ -1,8 +1,8 @@
-"""POST /mcp: a message, or several, in a body; an answer as JSON, or as a stream where there is more to tell.
+"""The HTTP transport at POST /mcp: a message or a batch in, JSON or an event stream out.
 
-A plain POST needs nothing but its key: no handshake, no session, no `Accept`. A client that takes
-`text/event-stream` gets one only for a request that says something before its answer, and with an
-`Idempotency-Key` none: what is kept is a whole answer.
+A plain POST needs only its key: no handshake, no session, no `Accept`. A client that accepts
+`text/event-stream` gets a stream only for a request that sends messages before its response, and never with
+an `Idempotency-Key`, under which complete responses are stored.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from sixfold.web.services import WebServices
 
 _LOG = logging.getLogger("sixfold.mcp")
 _MAX_BATCH = 50
-PING_SECONDS = 15.0  # of silence, after which a stream shows that it lives
+# A stream without messages sends a comment at this interval.
+PING_SECONDS = 15.0
 _STREAM = "text/event-stream"
 _STREAM_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 _NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
@@ -40,7 +41,7 @@ _encode = msgspec.json.Encoder(enc_hook=str).encode
 
 
 class McpEndpoint:
-    """The one address at which agents call."""
+    """The endpoint for agents."""
 
     def __init__(self, services: WebServices, server: McpServer, ping_seconds: float = PING_SECONDS) -> None:
         self._services = services
@@ -49,7 +50,7 @@ class McpEndpoint:
         self._dialect = dialect(services.settings.base_url)
 
     async def post(self, request: Request) -> Response:
-        """Answer what a body asks."""
+        """Handle the messages of a body."""
         self._check_origin(request)
         principal = await self._services.authenticator.bearer(request)
         raw = await request.body()
@@ -80,12 +81,12 @@ class McpEndpoint:
         return await self._single(document, request, call)
 
     async def get(self, request: Request) -> Response:
-        """There is nothing to listen to: the server keeps no session."""
+        """Raise `MethodNotAllowed`: the server has no sessions to listen to."""
         del request
         raise errors.MethodNotAllowed("This endpoint takes POST only: it keeps no session to listen to")
 
     def _check_origin(self, request: Request) -> None:
-        """Refuse a browser's page that is not ours: a name may point here that is somebody else's."""
+        """Reject pages of other origins, as a foreign name may resolve to this server."""
         if "origin" in request.headers and not self._services.trusted_hosts.trusts(request):
             raise errors.Forbidden("This page may not call the tools of this server")
 
@@ -111,9 +112,9 @@ class McpEndpoint:
         return _whole(answer, [answer], status)
 
     async def _batch(self, documents: list[Any], call: ToolInvocation) -> Response:
-        """Several messages, answered one after the other in their order.
+        """Handle several messages in their order.
 
-        Each message after the first counts as a request of its own: the POST is the first.
+        Each message after the first counts as a request of its own, the POST as the first.
         """
         if not 0 < len(documents) <= _MAX_BATCH:
             text = f"A batch has 1 to {_MAX_BATCH} messages, not {len(documents):,}: send several batches"
@@ -122,7 +123,8 @@ class McpEndpoint:
         found: list[Plain] = []
         for number, document in enumerate(documents):
             if number:
-                await asyncio.sleep(0)  # most methods never suspend, and other requests wait
+                # Most methods never suspend; let other requests run.
+                await asyncio.sleep(0)
             try:
                 message = jsonrpc.read(document)
             except RpcError as failure:
@@ -130,7 +132,8 @@ class McpEndpoint:
                 continue
             if not message.method:
                 self._server.settle(message, call.principal)
-            elif message.has_id:  # the id of the whole would make one run of several
+            elif message.has_id:
+                # Under the batch's idempotency id, all messages would share one run.
                 part = replace(call, idempotency_id=None)
                 found.append(await self._answer(message, part, counted=not number))
         if not found:
@@ -153,10 +156,8 @@ class McpEndpoint:
                 message.id, RpcError(jsonrpc.INTERNAL, "Something went wrong inside the server")
             )
 
-    # -- streams -----------------------------------------------------------------------------------
-
     async def _streamed(self, message: RpcMessage, call: ToolInvocation) -> Response:
-        """JSON where the answer comes first, else a stream that begins with what came before it."""
+        """Return JSON if the response comes first, else a stream that begins with the first message."""
         channel = call.channel = ClientChannel()
         answer = asyncio.create_task(self._answer(message, call))
         first = asyncio.create_task(channel.queue.get())
@@ -170,16 +171,17 @@ class McpEndpoint:
     async def _events(
         self, following: asyncio.Task[Plain], channel: ClientChannel, answer: asyncio.Task[Plain]
     ) -> AsyncIterator[bytes]:
-        """What is told on the way, then the answer; a client that leaves ends the waiting for it.
+        """Yield the messages and then the response; if the client disconnects, the request is canceled.
 
-        What has nothing to tell for a while says so, lest somebody on the way takes the line for dead.
+        Comments keep idle streams alive, so that proxies do not close them.
         """
         try:
             while not answer.done() or following.done():
                 if following.done():
                     yield _event(following.result())
                     following = asyncio.create_task(channel.queue.get())
-                    await asyncio.sleep(0)  # what is in the queue already comes before the answer
+                    # Queued messages come before the response.
+                    await asyncio.sleep(0)
                     continue
                 done, _ = await asyncio.wait(
                     {following, answer}, timeout=self._ping_seconds, return_when=asyncio.FIRST_COMPLETED
@@ -198,7 +200,7 @@ def _event(message: Plain) -> bytes:
 
 
 def _whole(document: Any, told: Sequence[Plain], status: int = 200) -> Response:
-    """An answer that is no stream; it is not kept for its Idempotency-Key where a refusal in it may pass."""
+    """Return a JSON response, which is not stored for its Idempotency-Key if it has a temporary error."""
     kind = UncachedResponse if any(map(_may_pass, told)) else Response
     return kind(_encode(document), status, _HEADERS, "application/json")
 
@@ -211,17 +213,14 @@ def _may_pass(answer: Plain) -> bool:
     return refusal.get("status", 400) in NOT_STORED
 
 
-# -- refusals --------------------------------------------------------------------------------------
-
-
 def _failed(message_id: jsonrpc.MessageId, failure: RpcError, status: int) -> Response:
     return Response(_encode(jsonrpc.error(message_id, failure)), status, _HEADERS, "application/json")
 
 
 def dialect(base_url: str) -> ErrorFormat:
-    """What the doors refuse, as a JSON-RPC error with the status of the refusal.
+    """Return the error format: a JSON-RPC error with the HTTP status.
 
-    A program without a key is told where it gets one (RFC 9728).
+    A client without a key is told where to get one (RFC 9728).
     """
     door = f'Bearer resource_metadata="{base_url}/.well-known/oauth-protected-resource/mcp"'
 
@@ -244,7 +243,7 @@ def _told(error: errors.SixfoldError, request_id: str) -> Response:
 
 
 def _check_envelope(message: RpcMessage, request: Request) -> None:
-    """What the revision without a handshake wants of every request; raises `RpcError`."""
+    """Check what the revision without a handshake requires; raises `RpcError`."""
     if not message.has_id or not message.method:
         return
     meta: Any = message.params.get("_meta")
@@ -263,7 +262,7 @@ def _check_envelope(message: RpcMessage, request: Request) -> None:
 
 
 def _plain(header: str | None) -> str | None:
-    """A header's text, which is `=?base64?…?=` where it is more than ASCII."""
+    """Decode a header, which is `=?base64?…?=` if it is not ASCII."""
     if header is None or not (header.startswith("=?base64?") and header.endswith("?=")):
         return header
     try:

@@ -1,8 +1,8 @@
-"""Which addresses a user's URL may reach: the public internet, and what the operator adds.
+"""Addresses that a URL from a request may reach: the public internet and the operator's allowlist.
 
-`ipaddress.is_global` is not the question asked here: on Python 3.11 it passes NAT64, 6to4, site-local
-and multicast addresses and the host agent of one cloud. The tables below are the whole answer: IPv4
-is public unless listed, IPv6 is public only inside 2000::/3 and there unless listed.
+`ipaddress.is_global` is not sufficient: on Python 3.11 it accepts NAT64, 6to4, site-local and multicast
+addresses, and the host agent of one cloud. The tables below are complete: IPv4 is public unless listed, IPv6
+is public only inside 2000::/3 and unless listed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _DENIED_V4 = tuple(
     )
 )
 
-# Everything outside is unicast to nobody we want: loopback, mapped and compatible IPv4, NAT64, ULA
+# Everything outside is excluded: loopback, mapped and compatible IPv4, NAT64, ULA
 # (with the metadata services fd00:ec2::254 and fd20:ce::254), link-local, site-local, multicast.
 _GLOBAL_V6 = ipaddress.IPv6Network("2000::/3")
 
@@ -62,7 +62,7 @@ _ISATAP = frozenset((0x00005EFE, 0x02005EFE))
 
 
 def is_public(address: Address) -> bool:
-    """Whether an address belongs to the public internet, and so does every address inside it."""
+    """Return whether an address, and any IPv4 address embedded in it, is public."""
     if isinstance(address, ipaddress.IPv4Address):
         return not any(address in network for network in _DENIED_V4)
     if address.scope_id is not None or address not in _GLOBAL_V6:
@@ -74,7 +74,7 @@ def is_public(address: Address) -> bool:
 
 
 def embedded(address: Address) -> ipaddress.IPv4Address | None:
-    """The IPv4 address that a gateway on the way would take out of an IPv6 address, if there is one."""
+    """Return the IPv4 address that a gateway would extract from an IPv6 address, or None."""
     if isinstance(address, ipaddress.IPv4Address):
         return None
     if address.ipv4_mapped is not None:
@@ -93,20 +93,20 @@ def embedded(address: Address) -> ipaddress.IPv4Address | None:
 
 @dataclass(frozen=True, slots=True)
 class AllowList:
-    """Networks that the operator opens beyond the public internet, there with any port."""
+    """Networks that the operator allows beyond the public internet, with any port."""
 
     networks: tuple[Network, ...] = ()
 
     @classmethod
     def parse(cls, text: str) -> AllowList:
-        """Read networks separated by commas or spaces; `ValueError` names the first that is not a network."""
+        """Parse networks separated by commas or spaces; raises `ValueError` for an invalid one."""
         return cls(tuple(_network(part) for part in text.replace(",", " ").split()))
 
     def permits(self, address: Address) -> bool:
-        """Whether an address lies in an allowed network.
+        """Return whether an address is in an allowed network.
 
-        An allowed translation network (64:ff9b::/96, say) opens the public addresses inside it and
-        those that are allowed themselves, never the loopback of the gateway behind it.
+        An allowed translation network (for example 64:ff9b::/96) allows the public addresses inside it and
+        those that are allowed themselves, never the loopback address of the gateway.
         """
         if isinstance(address, ipaddress.IPv6Address) and address.scope_id is not None:
             return False
@@ -116,7 +116,7 @@ class AllowList:
         return inner is None or is_public(inner) or self.permits(inner)
 
     def admits(self, addresses: Iterable[Address], port: int) -> bool:
-        """Whether every one of a host's addresses may be reached on a port; False for none at all."""
+        """Return whether all addresses of a host may be reached on a port; False for none."""
         found = tuple(addresses)
         return bool(found) and all(
             self.permits(address) or (port in PUBLIC_PORTS and is_public(address)) for address in found

@@ -1,8 +1,8 @@
-"""The outgoing clients of one server, opened and closed with it.
+"""The HTTP clients of a server, opened and closed with it.
 
-`fetcher` is for every URL that a request can set. `guarded` is the same guard under httpx, for a
-library that takes an httpx client. `upstream` is unguarded, for the bases that the operator wrote into
-the configuration, which no request can set.
+`fetcher` is for every URL that a request can set. `guarded` is the same guard under httpx, for a library that
+takes an httpx client. `upstream` is unguarded, for the URLs that the operator has configured, which no
+request can set.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sixfold.net.guard import GuardedBackend
 
 @dataclass(frozen=True, slots=True)
 class UpstreamOptions:
-    """How trusted upstreams are reached; a proxy is set here and never taken from the environment."""
+    """Options for trusted servers; a proxy is set here and never taken from the environment."""
 
     connect_seconds: float = 10.0
     timeout_seconds: float = 600.0
@@ -32,7 +32,7 @@ class UpstreamOptions:
 
 
 class HttpClients:
-    """Holds the clients; each is made at its first use, and all are closed together."""
+    """The clients; each is created at its first use, and all are closed together."""
 
     def __init__(self, fetcher: Fetcher, upstream: UpstreamOptions | None = None) -> None:
         self.fetcher = fetcher
@@ -41,7 +41,7 @@ class HttpClients:
 
     @cached_property
     def upstream(self) -> httpx.AsyncClient:
-        """For the operator's own upstreams, keeping connections alive."""
+        """The client for configured servers, with keep-alive connections."""
         options = self._options
         client = httpx.AsyncClient(
             timeout=httpx.Timeout(options.timeout_seconds, connect=options.connect_seconds),
@@ -57,7 +57,7 @@ class HttpClients:
 
     @cached_property
     def guarded(self) -> httpx.AsyncClient:
-        """For a library that brings its own requests to an address somebody else named."""
+        """The client for libraries that call URLs from requests."""
         client = httpx.AsyncClient(
             transport=GuardedTransport(self.fetcher.backend),
             timeout=httpx.Timeout(self._options.timeout_seconds, connect=self._options.connect_seconds),
@@ -75,21 +75,22 @@ class HttpClients:
 
 @cache
 def _authorities() -> ssl.SSLContext:
-    """The certificate authorities, which take long to read: once in a process."""
+    """Return the certificate authorities, which take long to load, once per process."""
     return httpx.create_ssl_context(trust_env=False)
 
 
 class GuardedTransport(httpx.AsyncBaseTransport):
-    """httpx over the guard: whatever the client is told to do, each connection is checked.
+    """An httpx transport that checks every connection with the guard.
 
-    Only addresses and ports are guarded; sizes, times and compressed bodies are the caller's here.
+    Only addresses and ports are guarded; the caller limits sizes, times and compressed bodies.
     """
 
     def __init__(self, backend: GuardedBackend) -> None:
         self._pool = httpcore.AsyncConnectionPool(
             ssl_context=httpx.create_ssl_context(trust_env=False),
             max_connections=64,
-            max_keepalive_connections=0,  # one a request: a stranger's server may hang up between two
+            # A foreign server may close an idle connection at any time.
+            max_keepalive_connections=0,
             network_backend=backend,
         )
 

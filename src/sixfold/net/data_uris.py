@@ -1,4 +1,4 @@
-"""`data:` URIs, which carry their content with them and fetch nothing."""
+"""`data:` URIs, which contain their content."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BLANKS = bytes.maketrans(b"", b""), b" \t\r\n\f"
 
 @dataclass(frozen=True, slots=True)
 class InlineData:
-    """What a data: URI holds; the type is its own claim."""
+    """The content of a data: URI; the content type is not verified."""
 
     body: bytes
     content_type: str
@@ -29,7 +29,7 @@ def is_data_uri(text: str) -> bool:
 
 
 def parse_data_uri(text: str, max_bytes: int) -> InlineData:
-    """Decode a data: URI; `FetchFailed` if malformed, `TooLarge` before anything large is decoded."""
+    """Decode a data: URI; raises `FetchFailed` if invalid, `TooLarge` before decoding large content."""
     comma = text.find(",", 0, _MAX_HEADER)
     match = _HEADER.fullmatch(text, 0, comma) if comma >= 0 else None
     if match is None:

@@ -1,11 +1,10 @@
-"""The guarded fetcher: every URL that a request can set goes through here.
+"""The guarded fetcher for every URL that a request can set.
 
-It speaks HTTP through httpcore alone. A client library above it would bring what is not wanted here
-(proxies and passwords from the environment, cookies, decoding of compressed bodies) and cost the
-server's start several times what httpcore does.
+It uses httpcore directly. A higher-level client would add unwanted features (proxies and passwords from the
+environment, cookies, decompression), and take several times as long to import.
 
-Each exchange has a connection of its own, so one account's slow server holds up nobody else's, and a
-webhook never meets a connection that the other side has just closed.
+Each exchange has its own connection, so that a slow server of one account does not delay others, and a
+webhook never uses a connection that the other side has just closed.
 """
 
 from __future__ import annotations
@@ -48,16 +47,20 @@ _BLOCK_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class FetchLimits:
-    """What a stranger's server may cost; the size and the whole time are each call's own."""
+    """Limits for foreign servers; each call sets its own size and total time."""
 
     redirects: int = 5
     resolve_seconds: float = 5.0
     connect_seconds: float = 10.0
-    head_seconds: float = 30.0  # until a fetched answer's headers are complete
-    idle_seconds: float = 15.0  # between two pieces of a fetched body
-    grace_seconds: float = 10.0  # of waiting, before the next limit counts
+    # Until the response headers are complete.
+    head_seconds: float = 30.0
+    # Between two chunks of a body.
+    idle_seconds: float = 15.0
+    # After this time of waiting for chunks, the minimum rate applies.
+    grace_seconds: float = 10.0
     floor_bytes_per_second: int = 1024
-    concurrent: int = 64  # fetches and sends at once; the others wait within their time
+    # Concurrent exchanges; others wait within their time limit.
+    concurrent: int = 64
 
 
 DEFAULT_LIMITS = FetchLimits()
@@ -65,7 +68,7 @@ DEFAULT_LIMITS = FetchLimits()
 
 @dataclass(frozen=True, slots=True)
 class FetchResult:
-    """What a URL gave: `body`, or `path` where a file was asked for. The type is the server's claim."""
+    """A fetched resource: `body`, or `path` if it was saved to a file. `content_type` is not verified."""
 
     body: bytes
     path: Path | None
@@ -76,7 +79,7 @@ class FetchResult:
 
 @dataclass(frozen=True, slots=True)
 class FetchResponse:
-    """What a server said to `send`: any status, header names in lower case."""
+    """The response to `send`: any status, header names in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -85,7 +88,7 @@ class FetchResponse:
 
 @dataclass(frozen=True, slots=True)
 class FetchStream:
-    """An answer whose body is still arriving."""
+    """A response whose body is still arriving."""
 
     status: int
     headers: Mapping[str, str]
@@ -139,10 +142,10 @@ class Fetcher:
         timeout_seconds: float,
         accept: str = "*/*",
     ) -> FetchResult:
-        """GET a URL, into memory or into a file, which is removed again where the body fails.
+        """GET a URL, into memory or into a file, which is removed if the fetch fails.
 
-        `timeout_seconds` covers everything: waiting for a turn, every redirect, the whole body.
-        Raises FetchRefused, FetchFailed or TooLarge.
+        `timeout_seconds` includes the wait for a slot, redirects and the whole body. Raises FetchRefused,
+        FetchFailed or TooLarge.
         """
         target = urls.parse(url)
         request = _FetchRequest(
@@ -161,7 +164,7 @@ class Fetcher:
     async def fetch_bytes(
         self, url: str, *, max_bytes: int, timeout_seconds: float
     ) -> media_ports.FetchedFile:
-        """GET a URL into memory, or decode a `data:` URI, in the shape that core asks for."""
+        """GET a URL into memory, or decode a `data:` URI, as core's port requires."""
         if data_uris.is_data_uri(url):
             inline = await asyncio.to_thread(data_uris.parse_data_uri, url, max_bytes)
             return media_ports.FetchedFile(inline.body, inline.content_type, "")
@@ -169,7 +172,7 @@ class Fetcher:
         return media_ports.FetchedFile(got.body, got.content_type, got.final_url)
 
     async def fetch_file(self, url: str, into: Path, *, max_bytes: int, timeout_seconds: float) -> str:
-        """GET a URL, or decode a `data:` URI, into a file; gives the type that was claimed."""
+        """GET a URL, or decode a `data:` URI, into a file; return the stated content type."""
         if data_uris.is_data_uri(url):
             inline = await asyncio.to_thread(data_uris.parse_data_uri, url, max_bytes)
             await asyncio.to_thread(into.write_bytes, inline.body)
@@ -188,9 +191,9 @@ class Fetcher:
         timeout_seconds: float,
         max_bytes: int,
     ) -> FetchResponse:
-        """Make one request and return the answer, whatever its status; redirects are not followed.
+        """Send one request and return the response, whatever its status; redirects are not followed.
 
-        `max_bytes=0` asks for the status alone and leaves the body unread.
+        With `max_bytes=0` the body is not read.
         """
         opened = self.stream(method, url, headers=headers, content=content, timeout_seconds=timeout_seconds)
         async with _deadline(timeout_seconds), self._slots, opened as answer:
@@ -210,9 +213,9 @@ class Fetcher:
         content: bytes = b"",
         timeout_seconds: float,
     ) -> AsyncGenerator[FetchStream, None]:
-        """Make one request and read its answer piece by piece, as for server-sent events.
+        """Send one request and stream the response, as for server-sent events.
 
-        `timeout_seconds` covers the whole of it; sizes are the reader's to count.
+        `timeout_seconds` is for the whole exchange; the caller limits the size.
         """
         if method not in _METHODS:
             raise ValueError(f"{method!r} is not a method that is sent")
@@ -225,7 +228,7 @@ class Fetcher:
                 yield FetchStream(response.status, _headers(response), chunks)
 
     async def aclose(self) -> None:
-        """Let go of the resolver's threads; connections end with their exchanges."""
+        """Stop the resolver's threads; connections end with their exchanges."""
         self._resolver.close()
 
     @asynccontextmanager
@@ -298,7 +301,7 @@ class Fetcher:
 
 
 def _default_tls() -> ssl.SSLContext:
-    """The system's certificate authorities, for a slim container without any also the usual ones."""
+    """Return the system's certificate authorities and certifi's, as slim containers have none."""
     context = ssl.create_default_context()
     context.load_verify_locations(certifi.where())
     return context
@@ -320,7 +323,7 @@ async def _deadline(seconds: float) -> AsyncGenerator[None, None]:
 
 @contextmanager
 def _explained() -> Generator[None, None, None]:
-    """Say in one sentence what went wrong on the network, and nothing about who was there."""
+    """Convert network errors to `FetchFailed`, with messages that reveal nothing about the host."""
     try:
         yield
     except httpcore.TimeoutException as error:
@@ -339,7 +342,10 @@ def _explained() -> Generator[None, None, None]:
 async def _chunks(
     response: httpcore.Response, limits: FetchLimits | None = None
 ) -> AsyncGenerator[bytes, None]:
-    """The body as it arrives. With limits, a server that drips is cut off; our own pauses are not its."""
+    """Yield the body as it arrives. With limits, a server that sends too slowly is cut off.
+
+    Only the time spent waiting for the server counts.
+    """
     now = asyncio.get_running_loop().time
     waited, received = 0.0, 0
     with _explained():
@@ -375,7 +381,7 @@ async def _gather(chunks: AsyncIterator[bytes]) -> bytes:
 
 
 async def _save(chunks: AsyncIterator[bytes], path: Path) -> int:
-    """Write a body to a file in large blocks, off the event loop; a body that fails leaves no file."""
+    """Write a body to a file in large blocks, off the event loop; a failed body leaves no file."""
     file = _open(path)
     size, block = 0, bytearray()
     try:

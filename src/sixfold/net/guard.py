@@ -1,6 +1,6 @@
-"""The guard itself: a network backend that connects only to addresses it has checked.
+"""The guard: a network backend that connects only to addresses that it has checked.
 
-It sits below HTTP, so that no client, redirect, retry or setting above it can go around it.
+It is below HTTP, so that no client, redirect, retry or setting can bypass it.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from sixfold.net.addresses import Address
 from sixfold.net.resolver import Resolver
 
 MAX_ATTEMPTS = 4
-"""Addresses of one host that are tried in turn; all of them are checked."""
+"""Addresses of one host that are tried in turn; every address is checked first."""
 
 
 class GuardedBackend(httpcore.AsyncNetworkBackend):
-    """Resolves a host once, checks every address, and connects to one of them by number.
+    """Resolves a host once, checks every address, and connects to one of them by its number.
 
     TLS still verifies the name: httpcore passes it to `start_tls` from the URL.
     """

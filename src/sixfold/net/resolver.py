@@ -1,4 +1,4 @@
-"""Names to addresses: asked once, answered once, in threads of its own."""
+"""Resolves names to addresses once per connection, in dedicated threads."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from sixfold.net import urls
 from sixfold.net.addresses import Address, AllowList
 
 Lookup = Callable[[str, int], Awaitable[Sequence[str]]]
-"""Asks for the addresses of a name and a port; [] where there are none, OSError where asking failed."""
+"""Returns the addresses of a name and port, [] if there are none; raises OSError if the lookup failed."""
 
-# One sentence for a name that does not exist and for one that exists only on our own network: two
-# would let a stranger ask which internal names there are.
+# The same message for unknown names and for names of our own network: two messages would tell a caller which
+# internal names exist.
 _NOT_PUBLIC = "This URL may not be fetched: its host has no public address, or its port is not 80 or 443."
 
 _LOOPBACK = ipaddress.IPv4Address("127.0.0.1")
@@ -24,8 +24,10 @@ _ABSENT = frozenset((socket.EAI_NONAME, socket.EAI_NODATA))
 
 
 class SystemLookup:
-    """The C library's getaddrinfo. Its threads are its own: names that a stranger's name server
-    answers slowly must not fill the pool in which the rest of the server works."""
+    """The C library's getaddrinfo, in its own threads.
+
+    Slow foreign name servers must not occupy the thread pool of the rest of the server.
+    """
 
     def __init__(self, *, threads: int = 16) -> None:
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="sixfold-resolver")
@@ -38,7 +40,7 @@ class SystemLookup:
 
 
 class Resolver:
-    """Gives the addresses that a connection may be made to, or refuses the whole host."""
+    """Returns the addresses that a connection may use, or rejects the host."""
 
     def __init__(
         self, allow: AllowList, lookup: Lookup | None = None, *, timeout_seconds: float = 5.0
@@ -51,7 +53,7 @@ class Resolver:
         self._timeout_seconds = timeout_seconds
 
     async def resolve(self, host: str, port: int) -> tuple[Address, ...]:
-        """Every address of a host, all of them allowed on this port; FetchRefused if one is not."""
+        """Return every address of a host; raises FetchRefused unless all are allowed on this port."""
         spelled = urls.literal(host)
         addresses = (spelled,) if spelled is not None else await self._ask(host, port)
         if not self._allow.admits(addresses, port):
@@ -59,8 +61,10 @@ class Resolver:
         return addresses
 
     def look(self, host: str, port: int) -> None:
-        """FetchRefused for a host that spells out where no connection may be made to; no name is asked for,
-        since the answer would tell which internal names there are."""
+        """Raise FetchRefused for a host that is a forbidden address itself; names are not looked up.
+
+        The result of a lookup would tell which internal names exist.
+        """
         own = host.rstrip(".").lower().rpartition(".")[2] == "localhost"
         spelled = _LOOPBACK if own else urls.literal(host)
         if spelled is not None and not self._allow.admits((spelled,), port):

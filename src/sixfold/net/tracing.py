@@ -1,7 +1,7 @@
-"""OpenTelemetry: spans of requests, of every try of a model server, and of every run, told to a collector.
+"""OpenTelemetry spans of requests, of each attempt at a model server, and of each run.
 
-Only imported where a collector is named (`sixfold[otel]`); without one nothing of this is on any road. Names
-are those of OpenTelemetry's conventions for HTTP and for generative AI, ours begin with `sixfold.`.
+Imported only if an endpoint is configured (`sixfold[otel]`); otherwise it costs nothing. Names follow
+OpenTelemetry's conventions for HTTP and generative AI; our own begin with `sixfold.`.
 """
 
 from __future__ import annotations
@@ -40,27 +40,28 @@ _OPERATIONS = {
     "/audio/speech": "speech",
     "/audio/transcriptions": "transcription",
 }
-_RECENT = 4096  # requests whose runs may still come
+# Ended requests whose runs may end later.
+_RECENT = 4096
 _ID = "sixfold.request_id"
 Scope = MutableMapping[str, Any]
 App = Callable[[Scope, Callable[[], Awaitable[Any]], Callable[[Any], Awaitable[None]]], Awaitable[None]]
 
 
 class TraceRoute(Protocol):
-    """The way to model servers."""
+    """A transport to model servers."""
 
     def post(
         self, url: str, headers: Mapping[str, str], body: bytes, *, stream: bool
     ) -> Coroutine[Any, Any, UpstreamStream]:
-        """POST."""
+        """POST a body."""
         ...
 
     async def get(self, url: str, headers: Mapping[str, str]) -> UpstreamStream:
-        """GET."""
+        """GET a URL."""
         ...
 
     async def aclose(self) -> None:
-        """Let go."""
+        """Close the connections."""
         ...
 
 
@@ -73,14 +74,14 @@ _named = msgspec.json.Decoder(_NamedSpan).decode
 
 @dataclass(slots=True)
 class _Attempt:
-    """A try of a model server, whose span waits for what its answer used; `ended` in epoch ns."""
+    """An attempt at a model server, whose span waits for the usage; `ended` in epoch ns."""
 
     span: Span
     ended: int | None = None
 
 
 class Tracing:
-    """The spans of one running server."""
+    """The spans of one server process."""
 
     def __init__(self, provider: TracerProvider) -> None:
         self._provider = provider
@@ -91,13 +92,11 @@ class Tracing:
         self._tries: dict[int, _Attempt] = {}
 
     def close(self) -> None:
-        """Tell the collector what it has not heard yet."""
+        """Export the remaining spans."""
         self._provider.shutdown()
 
-    # -- requests ------------------------------------------------------------------------------------
-
     def serve(self, app: App) -> App:
-        """The application with a span for each request, the caller's `traceparent` above it."""
+        """Wrap the application with a span for each request, below the caller's `traceparent`."""
 
         async def traced(scope: Scope, receive: Callable[[], Awaitable[Any]], send: Any) -> None:
             if scope["type"] != "http":
@@ -138,14 +137,12 @@ class Tracing:
             self._recent.popitem(last=False)
         span.end()
 
-    # -- model servers -------------------------------------------------------------------------------
-
     def way(self, inner: TraceRoute) -> TraceRoute:
-        """The way to model servers with a span for each try, whose `traceparent` goes along."""
+        """Wrap a transport with a span for each attempt, and send its `traceparent`."""
         return _TracedRequest(self, inner)
 
     def begin(self, url: str, headers: Mapping[str, str], body: bytes) -> tuple[_Attempt, dict[str, str]]:
-        """A try begins; gives the headers that it is made with."""
+        """Start the span of an attempt; return it with the headers to send."""
         parts = urlsplit(url)
         path = next((path for path in _OPERATIONS if parts.path.endswith(path)), "")
         operation, model = _OPERATIONS.get(path, "other"), _model(body)
@@ -168,13 +165,13 @@ class Tracing:
         return found, carried
 
     def ended(self, found: _Attempt) -> None:
-        """The connection of a try was released: its span ends now, unless its usage is still to come."""
+        """End the span of an attempt whose connection was released, unless its usage is pending."""
         found.ended = found.ended or time.time_ns()
         if all(other is not found for other in self._tries.values()):
             found.span.end(found.ended)
 
     def settled(self, call: CallRecord, ending: CallOutcome) -> None:
-        """A call is paid: its last try is told what it used and cost."""
+        """Add usage and cost to the span of a call's last attempt."""
         found = self._tries.get(trace.get_current_span().get_span_context().span_id)
         if found is None:
             return
@@ -199,10 +196,8 @@ class Tracing:
         if found is not None:
             found.span.end(found.ended)
 
-    # -- runs ----------------------------------------------------------------------------------------
-
     def moved(self, _prediction_id: str, event: Event) -> None:
-        """A run that has ended here becomes a span, below its request where that is known."""
+        """Export a span for a run that has ended, below its request if that is known."""
         if not isinstance(event, StateChanged) or not event.prediction.is_terminal:
             return
         run = event.prediction
@@ -224,7 +219,7 @@ class Tracing:
 
 
 class _TracedRequest:
-    """A way with spans."""
+    """A transport with spans."""
 
     def __init__(self, tracing: Tracing, inner: TraceRoute) -> None:
         self._tracing = tracing
@@ -233,7 +228,7 @@ class _TracedRequest:
     async def post(
         self, url: str, headers: Mapping[str, str], body: bytes, *, stream: bool
     ) -> UpstreamStream:
-        """POST, in a span that ends with its answer."""
+        """POST in a span that ends with its response."""
         found, carried = self._tracing.begin(url, headers, body)
         try:
             answer = await self._inner.post(url, carried, body, stream=stream)
@@ -250,16 +245,15 @@ class _TracedRequest:
         return _TracedResponse(self._tracing, found, answer)
 
     async def get(self, url: str, headers: Mapping[str, str]) -> UpstreamStream:
-        """GET: a look at what is there, of which no span is made."""
+        """GET without a span: only model lists are fetched."""
         return await self._inner.get(url, headers)
 
     async def aclose(self) -> None:
-        """Let go of the connections."""
         await self._inner.aclose()
 
 
 class _TracedResponse:
-    """An answer that tells when it is whole."""
+    """A response that ends its span when it is closed."""
 
     def __init__(self, tracing: Tracing, found: _Attempt, answer: UpstreamStream) -> None:
         self._tracing = tracing
@@ -270,7 +264,6 @@ class _TracedResponse:
         self.retry_after = answer.retry_after
 
     async def read(self) -> bytes:
-        """The next bytes."""
         block = await self._answer.read()
         if self._first:
             self._found.span.add_event("gen_ai.first_chunk")
@@ -278,11 +271,10 @@ class _TracedResponse:
         return block
 
     async def read_all(self) -> bytes:
-        """All that is left."""
         return await self._answer.read_all()
 
     async def aclose(self) -> None:
-        """Let go of the connection."""
+        """Release the connection and end the span."""
         await self._answer.aclose()
         self._tracing.ended(self._found)
 
@@ -312,7 +304,7 @@ def _facts(run: Prediction) -> dict[str, str | int]:
 
 
 def open_tracing(endpoint: str) -> Tracing:
-    """Spans for the collector at an OTLP address; batching, sampling and headers are as `OTEL_…` say."""
+    """Return the exporter for an OTLP endpoint; `OTEL_…` variables set batching, sampling and headers."""
     resource = Resource({"service.name": "sixfold", "service.version": __version__})
     provider = TracerProvider(resource=resource.merge(OTELResourceDetector().detect()))
     exporter = OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}/v1/traces")

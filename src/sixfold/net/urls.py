@@ -1,7 +1,7 @@
-"""One strict reading of a user's URL, so that what is checked is what is connected to.
+"""A strict URL parser, whose result is what is checked and what is connected to.
 
-Parsers that disagree are how guards are passed. There is one here, it repairs nothing, and what it
-does not understand it refuses: the parts it gives back are what goes into the connection.
+Guards are bypassed where two parsers disagree. This one repairs nothing and rejects what it does not
+understand; its parts are used for the connection.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _KEPT = "%/:?@!$&'()*+,;=~-._[]"
 
 @dataclass(frozen=True, slots=True)
 class UrlTarget:
-    """A URL taken apart: `host` is an address or an ASCII name, `path` what goes on the request line."""
+    """A parsed URL: `host` is an address or an ASCII name, `path` is sent on the request line."""
 
     scheme: str
     host: str
@@ -37,7 +37,7 @@ class UrlTarget:
 
     @property
     def netloc(self) -> str:
-        """The Host header: brackets around IPv6, no port where it is the scheme's own."""
+        """The Host header: brackets around IPv6, no default port."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
 
@@ -47,7 +47,7 @@ class UrlTarget:
 
 
 def parse(text: str) -> UrlTarget:
-    """Take a URL apart, or refuse it in one sentence."""
+    """Parse a URL; raises `FetchRefused` with a one-sentence message."""
     if len(text) > MAX_CHARACTERS:
         raise FetchRefused(f"This URL may not be fetched: it is longer than {MAX_CHARACTERS} characters.")
     if any(character in text for character in "\\\ufffd") or not _is_plain(text):
@@ -62,7 +62,7 @@ def parse(text: str) -> UrlTarget:
 
 
 def follow(origin: UrlTarget, location: str) -> UrlTarget:
-    """Where a redirect leads; it may change anything but fall back from https to http."""
+    """Return the target of a redirect; only a fallback from https to http is rejected."""
     if not _is_plain(location) or "\\" in location:
         raise FetchRefused("This URL may not be fetched: it redirects to something that is not a URL.")
     try:
@@ -76,10 +76,10 @@ def follow(origin: UrlTarget, location: str) -> UrlTarget:
 
 
 def literal(host: str) -> Address | None:
-    """The address that a host spells out, None for a name, FetchRefused for anything between.
+    """Return the address if the host is one, None for a name; raises FetchRefused for ambiguous forms.
 
-    `127.1`, `0x7f.0.0.1`, `017700000001` and `2130706433` are addresses to the C library and names to
-    others; nobody needs them.
+    `127.1`, `0x7f.0.0.1`, `017700000001` and `2130706433` are addresses for the C library and names for
+    others.
     """
     if ":" in host:
         return _address_v6(host)
@@ -93,7 +93,7 @@ def literal(host: str) -> Address | None:
 
 
 def _is_plain(text: str) -> bool:
-    """No space of any script, no control, no invisible or unpaired character."""
+    """Return whether a text has no whitespace, control, invisible or unpaired characters."""
     return text.isprintable() and not any(character.isspace() for character in text)
 
 
@@ -124,7 +124,7 @@ def _address_v6(text: str) -> ipaddress.IPv6Address:
 
 
 def _name(text: str) -> str:
-    """A host name in its ASCII form; an address may not hide behind another script's digits and dots."""
+    """Return a host name in ASCII; digits and dots of other scripts must not form an address."""
     host = text.lower()
     if not text.isascii():
         try:
