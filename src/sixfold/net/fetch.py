@@ -129,7 +129,7 @@ class Fetcher:
         return self._backend
 
     def check_url(self, url: str) -> None:
-        """FetchRefused for a URL that says by itself that it may not be opened; a name is not asked for."""
+        """Raise FetchRefused for a URL that is forbidden without a name lookup."""
         target = urls.parse(url)
         self._resolver.look(target.host, target.port)
 
