@@ -35,7 +35,7 @@ def test_a_model_comes_from_the_hub_as_one_file_of_many(sixfold: Commands, tmp_p
 
 def test_what_says_nothing_that_can_be_read_is_not_added(sixfold: Commands, tmp_path: Path) -> None:
     noise = tiny_gguf.write(tmp_path / "noise.gguf")
-    assert "nothing that can be read" in sixfold.refused("engines", "add", "chat", "--from", str(noise))
+    assert "no readable text" in sixfold.refused("engines", "add", "chat", "--from", str(noise))
     plain = tiny_gguf.write(tmp_path / "My Plain.gguf", letters=True)
     added = sixfold.ok("engines", "add", "chat", "--from", str(plain))
     assert added["name"] == "my-plain"

@@ -60,8 +60,8 @@ def test_without_a_version_the_newest_is_installed_as_the_hub_does(tmp_path: Pat
 @pytest.mark.parametrize(
     ("readme", "sentence"),
     [
-        ("---\nsdk: streamlit\n---\n", "a space of streamlit"),
-        ("---\nsdk: docker\n---\n", "a space of docker"),
+        ("---\nsdk: streamlit\n---\n", "uses the SDK streamlit"),
+        ("---\nsdk: docker\n---\n", "uses the SDK docker"),
         ("---\napp_file: ../app.py\n---\n", "no ../app.py"),
         ("---\napp_file: /etc/passwd\n---\n", "no /etc/passwd"),
         ("", "no app.py"),

@@ -59,7 +59,7 @@ async def test_a_name_is_looked_up_once_a_minute_and_an_address_never(names: Nam
 async def test_the_containers_host_is_looked_up_again_in_a_container_only(
     names: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hosts, "_FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(hosts, "_CACHE_SECONDS", 0.0)
     found = ProbeHosts()
     await found.reachable()
     await found.reachable()
