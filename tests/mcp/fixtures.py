@@ -15,12 +15,12 @@ from PIL import Image
 from sixfold import errors
 from sixfold.core.accounts.rights import ANY
 from sixfold.mcp import jsonrpc
-from sixfold.mcp.jsonrpc import Plain, RpcError
+from sixfold.mcp.jsonrpc import JsonObject, RpcError
 from sixfold.mcp.server import McpServer, ServerFeature, ToolInvocation
 from sixfold.mcp.tools import McpTool, Toolbox, ToolOutcome
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
-NO_ARGUMENTS: Plain = {"type": "object", "properties": {}}
+NO_ARGUMENTS: JsonObject = {"type": "object", "properties": {}}
 
 
 def picture() -> str:
@@ -39,7 +39,7 @@ def sound() -> str:
     return base64.b64encode(out.getvalue()).decode()
 
 
-def text(said: str) -> Plain:
+def text(said: str) -> JsonObject:
     """A text as content."""
     return {"type": "text", "text": said}
 
@@ -64,17 +64,17 @@ MIXED = {
 }
 
 
-def showing(name: str, *content: Plain) -> McpTool:
+def showing(name: str, *content: JsonObject) -> McpTool:
     """A tool that always gives the same content."""
 
-    async def run(call: ToolInvocation, given: Plain) -> ToolOutcome:
+    async def run(call: ToolInvocation, given: JsonObject) -> ToolOutcome:
         del call, given
         return ToolOutcome({}, content)
 
     return McpTool(name, name, f"Gives fixed content: {name}.", NO_ARGUMENTS, run, access=ANY)
 
 
-async def log(call: ToolInvocation, given: Plain) -> ToolOutcome:
+async def log(call: ToolInvocation, given: JsonObject) -> ToolOutcome:
     """Three lines of a log on the way."""
     del given
     for line in ("Tool execution started", "Tool processing data", "Tool execution completed"):
@@ -83,7 +83,7 @@ async def log(call: ToolInvocation, given: Plain) -> ToolOutcome:
     return ToolOutcome({}, (text("Logged three times."),))
 
 
-async def progress(call: ToolInvocation, given: Plain) -> ToolOutcome:
+async def progress(call: ToolInvocation, given: JsonObject) -> ToolOutcome:
     """Three steps on the way."""
     del given
     for done in (0, 50, 100):
@@ -92,23 +92,23 @@ async def progress(call: ToolInvocation, given: Plain) -> ToolOutcome:
     return ToolOutcome({}, (text("Done."),))
 
 
-async def fail(call: ToolInvocation, given: Plain) -> ToolOutcome:
+async def fail(call: ToolInvocation, given: JsonObject) -> ToolOutcome:
     """A refusal."""
     del call, given
     raise errors.BadRequest("This tool intentionally returns an error for testing")
 
 
-async def sample(call: ToolInvocation, given: Plain) -> ToolOutcome:
+async def sample(call: ToolInvocation, given: JsonObject) -> ToolOutcome:
     """Ask the client's model."""
     question = {"role": "user", "content": text(given["prompt"])}
     answer = await call.ask("sampling/createMessage", {"messages": [question], "maxTokens": 100})
     return ToolOutcome({}, (text(f"LLM response: {answer['content']['text']}"),))
 
 
-def eliciting(name: str, schema: Plain, arguments: Plain = NO_ARGUMENTS) -> McpTool:
+def eliciting(name: str, schema: JsonObject, arguments: JsonObject = NO_ARGUMENTS) -> McpTool:
     """A tool that asks the person."""
 
-    async def run(call: ToolInvocation, given: Plain) -> ToolOutcome:
+    async def run(call: ToolInvocation, given: JsonObject) -> ToolOutcome:
         asked = {"message": given.get("message", "Please tell"), "requestedSchema": schema}
         answer = await call.ask("elicitation/create", asked)
         said = (
@@ -119,7 +119,7 @@ def eliciting(name: str, schema: Plain, arguments: Plain = NO_ARGUMENTS) -> McpT
     return McpTool(name, name, "Asks the person.", arguments, run, access=ANY, streams=True)
 
 
-def _object(**properties: Any) -> Plain:
+def _object(**properties: Any) -> JsonObject:
     return {"type": "object", "properties": properties, "required": []}
 
 
@@ -206,7 +206,7 @@ def tools() -> list[McpTool]:
 
 # -- resources and prompts -------------------------------------------------------------------------
 
-STATIC: Mapping[str, Plain] = {
+STATIC: Mapping[str, JsonObject] = {
     "test://static-text": {
         "mimeType": "text/plain",
         "text": "This is the content of the static text resource.",
@@ -216,7 +216,7 @@ STATIC: Mapping[str, Plain] = {
 }
 
 
-async def list_resources(params: Plain, call: ToolInvocation) -> Plain:
+async def list_resources(params: JsonObject, call: ToolInvocation) -> JsonObject:
     """The fixed resources."""
     del params, call
     return {
@@ -227,13 +227,13 @@ async def list_resources(params: Plain, call: ToolInvocation) -> Plain:
     }
 
 
-async def list_templates(params: Plain, call: ToolInvocation) -> Plain:
+async def list_templates(params: JsonObject, call: ToolInvocation) -> JsonObject:
     """The one template."""
     del params, call
     return {"resourceTemplates": [{"uriTemplate": "test://template/{id}/data", "name": "template"}]}
 
 
-async def read_resource(params: Plain, call: ToolInvocation) -> Plain:
+async def read_resource(params: JsonObject, call: ToolInvocation) -> JsonObject:
     """A fixed resource, or one of the template."""
     del call
     uri = str(params.get("uri"))
@@ -246,7 +246,7 @@ async def read_resource(params: Plain, call: ToolInvocation) -> Plain:
     return {"contents": [{"uri": uri, **STATIC[uri]}]}
 
 
-async def nothing(params: Plain, call: ToolInvocation) -> Plain:
+async def nothing(params: JsonObject, call: ToolInvocation) -> JsonObject:
     """Taken, without more."""
     del params, call
     return {}
@@ -260,7 +260,7 @@ PROMPTS: Mapping[str, Sequence[str]] = {
 }
 
 
-async def list_prompts(params: Plain, call: ToolInvocation) -> Plain:
+async def list_prompts(params: JsonObject, call: ToolInvocation) -> JsonObject:
     """The fixed prompts."""
     del params, call
     rows = [
@@ -274,7 +274,7 @@ async def list_prompts(params: Plain, call: ToolInvocation) -> Plain:
     return {"prompts": rows}
 
 
-async def get_prompt(params: Plain, call: ToolInvocation) -> Plain:
+async def get_prompt(params: JsonObject, call: ToolInvocation) -> JsonObject:
     """One of them, filled in."""
     del call
     given: Mapping[str, str] = params.get("arguments") or {}
@@ -300,7 +300,7 @@ async def get_prompt(params: Plain, call: ToolInvocation) -> Plain:
     return {"messages": [{"role": "user", "content": part} for part in content]}
 
 
-async def complete(params: Plain, call: ToolInvocation) -> Plain:
+async def complete(params: JsonObject, call: ToolInvocation) -> JsonObject:
     """Nothing to complete."""
     del params, call
     return {"completion": {"values": [], "hasMore": False}}

@@ -13,7 +13,7 @@ import httpx
 from sixfold.app import asgi
 from sixfold.core.accounts.rights import ANY
 from sixfold.mcp import app as mcp_app
-from sixfold.mcp.jsonrpc import Plain
+from sixfold.mcp.jsonrpc import JsonObject
 from sixfold.mcp.server import McpServer, ToolInvocation
 from sixfold.mcp.tools import McpTool, Toolbox, ToolOutcome
 from sixfold.web.app import WebApp
@@ -40,7 +40,7 @@ async def serving(home: House, tools: Sequence[McpTool], ping_seconds: float = 1
         yield f"{origin}/mcp"
 
 
-def asking(name: str) -> Plain:
+def asking(name: str) -> JsonObject:
     """The request that calls a tool."""
     return {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": name, "arguments": {}}}
 
@@ -54,7 +54,7 @@ def data(line: str) -> Any:
 async def test_a_silent_tool_shows_that_it_lives_and_answers_in_the_end(home: House) -> None:
     go_on = asyncio.Event()
 
-    async def wait(call: ToolInvocation, given: Plain) -> ToolOutcome:
+    async def wait(call: ToolInvocation, given: JsonObject) -> ToolOutcome:
         del call, given
         await go_on.wait()
         return ToolOutcome({"done": True})
@@ -72,7 +72,7 @@ async def test_a_silent_tool_shows_that_it_lives_and_answers_in_the_end(home: Ho
 
 
 async def test_what_is_told_comes_in_its_order_and_before_the_answer(home: House) -> None:
-    async def tell(call: ToolInvocation, given: Plain) -> ToolOutcome:
+    async def tell(call: ToolInvocation, given: JsonObject) -> ToolOutcome:
         del given
         for number in range(100):
             call.notify("notifications/message", {"level": "info", "data": number})
@@ -91,7 +91,7 @@ async def test_what_is_told_comes_in_its_order_and_before_the_answer(home: House
 
 
 async def test_only_whoever_was_asked_can_answer(home: House) -> None:
-    async def ask(call: ToolInvocation, given: Plain) -> ToolOutcome:
+    async def ask(call: ToolInvocation, given: JsonObject) -> ToolOutcome:
         del given
         return ToolOutcome({"answer": await call.ask("elicitation/create", {"message": "Well?"})})
 
@@ -111,7 +111,7 @@ async def test_only_whoever_was_asked_can_answer(home: House) -> None:
 
 
 async def test_a_client_that_takes_no_stream_cannot_be_asked_and_is_told_so(home: House) -> None:
-    async def ask(call: ToolInvocation, given: Plain) -> ToolOutcome:
+    async def ask(call: ToolInvocation, given: JsonObject) -> ToolOutcome:
         del given
         return ToolOutcome({"answer": await call.ask("sampling/createMessage", {})})
 
@@ -120,13 +120,13 @@ async def test_a_client_that_takes_no_stream_cannot_be_asked_and_is_told_so(home
         httpx.AsyncClient(headers=home.bearer) as client,
     ):
         answer = (await client.post(url, json=asking("ask"))).json()
-    assert "does not take a stream" in answer["error"]["message"]
+    assert "has no event stream" in answer["error"]["message"]
 
 
 async def test_a_client_that_leaves_ends_the_work_for_it(home: House) -> None:
     begun, ended = asyncio.Event(), asyncio.Event()
 
-    async def wait(call: ToolInvocation, given: Plain) -> ToolOutcome:
+    async def wait(call: ToolInvocation, given: JsonObject) -> ToolOutcome:
         del given
         call.notify("notifications/message", {"level": "info", "data": "begun"})
         begun.set()

@@ -10,7 +10,7 @@ from typing import Any
 from sixfold.core.accounts import keys
 from sixfold.core.accounts.keys import Scope
 from sixfold.mcp import jsonrpc
-from sixfold.mcp.tools import paged
+from sixfold.mcp.tools import paginate
 from tests.api.app_fixture import House, house
 from tests.mcp.agent import MAKING, MEMORY, Agent
 
@@ -182,9 +182,9 @@ async def test_what_cannot_be_asked_is_a_protocol_error(agent: Agent) -> None:
 
 async def test_lists_come_in_pages() -> None:
     rows = [{"n": number} for number in range(5)]
-    first = paged("rows", rows, None, 2)
+    first = paginate("rows", rows, None, 2)
     assert (first["rows"], first["nextCursor"]) == (rows[:2], "2")
-    last = paged("rows", rows, "4", 2)
+    last = paginate("rows", rows, "4", 2)
     assert last == {"rows": rows[4:]}
 
 

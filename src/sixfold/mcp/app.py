@@ -24,9 +24,9 @@ def build(services: WebServices) -> McpServer:
     tools: list[McpTool] = []
     features: list[ServerFeature] = []
     if "memory" in areas:
-        known = list(operations.operations(services.memory).values())
-        tools += memory_tools.tools(known)
-        features += [memory_tools.MemoryPages(known).feature(), memory_tools.prompts()]
+        memory_operations = list(operations.operations(services.memory).values())
+        tools += memory_tools.tools(memory_operations)
+        features += [memory_tools.MemoryPages(memory_operations).feature(), memory_tools.prompts()]
     if areas - {"memory"}:
         tools += ModelTools(services).tools()
     return McpServer([Toolbox(tools).feature(), *features], INSTRUCTIONS.format(name="Sixfold").strip())

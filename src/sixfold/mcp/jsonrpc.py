@@ -24,7 +24,7 @@ VERSION_META = "io.modelcontextprotocol/protocolVersion"
 CAPABILITIES_META = "io.modelcontextprotocol/clientCapabilities"
 SERVER_META = "io.modelcontextprotocol/serverInfo"
 
-Plain = dict[str, Any]
+JsonObject = dict[str, Any]
 MessageId = str | int | None
 
 
@@ -46,7 +46,7 @@ class RpcMessage:
     """
 
     method: str
-    params: Plain
+    params: JsonObject
     id: MessageId = None
     has_id: bool = False
     result: Any = None
@@ -54,49 +54,49 @@ class RpcMessage:
 
 def read(document: object) -> RpcMessage:
     """Parse a message; raises `RpcError`."""
-    said = fields(document)
-    if not said:
-        raise RpcError(INVALID_REQUEST, "A message is a JSON object")
-    if said.get("jsonrpc") != "2.0":
-        raise RpcError(INVALID_REQUEST, 'A message has "jsonrpc": "2.0"')
-    message_id: Any = said.get("id")
+    message = fields(document)
+    if not message:
+        raise RpcError(INVALID_REQUEST, "A message must be a JSON object")
+    if message.get("jsonrpc") != "2.0":
+        raise RpcError(INVALID_REQUEST, 'A message must have "jsonrpc": "2.0"')
+    message_id: Any = message.get("id")
     if message_id is not None and (isinstance(message_id, bool) or not isinstance(message_id, str | int)):
-        raise RpcError(INVALID_REQUEST, "id must be a text or a whole number")
-    method = said.get("method")
-    if method is None and ("result" in said or "error" in said):
-        return RpcMessage("", {}, message_id, has_id=True, result=said.get("result"))
+        raise RpcError(INVALID_REQUEST, "id must be a string or an integer")
+    method = message.get("method")
+    if method is None and ("result" in message or "error" in message):
+        return RpcMessage("", {}, message_id, has_id=True, result=message.get("result"))
     if not isinstance(method, str) or not method:
-        raise RpcError(INVALID_REQUEST, "method must be a text")
-    return RpcMessage(method, member(said, "params"), message_id, has_id="id" in said)
+        raise RpcError(INVALID_REQUEST, "method must be a non-empty string")
+    return RpcMessage(method, member(message, "params"), message_id, has_id="id" in message)
 
 
-def member(said: Plain, name: str) -> Plain:
+def member(container: JsonObject, name: str) -> JsonObject:
     """Return the object under a name, empty if it is missing; raises `RpcError` for any other value."""
-    value = said.get(name)
+    value = container.get(name)
     if value is not None and not isinstance(value, dict):
         raise RpcError(INVALID_PARAMS, f"{name} must be an object")
-    return cast("Plain", value or {})
+    return cast("JsonObject", value or {})
 
 
-def fields(value: object) -> Plain:
+def fields(value: object) -> JsonObject:
     """Return a JSON object, or an empty one for any other value."""
-    return cast("Plain", value) if isinstance(value, dict) else {}
+    return cast("JsonObject", value) if isinstance(value, dict) else {}
 
 
-def result(message_id: MessageId, value: Mapping[str, Any]) -> Plain:
+def result(message_id: MessageId, value: Mapping[str, Any]) -> JsonObject:
     """Build the response to a request."""
     return {"jsonrpc": "2.0", "id": message_id, "result": value}
 
 
-def error(message_id: MessageId, failure: RpcError) -> Plain:
+def error(message_id: MessageId, failure: RpcError) -> JsonObject:
     """Build an error response."""
-    said: Plain = {"code": failure.code, "message": failure.message}
+    body: JsonObject = {"code": failure.code, "message": failure.message}
     if failure.data is not None:
-        said["data"] = failure.data
-    return {"jsonrpc": "2.0", "id": message_id, "error": said}
+        body["data"] = failure.data
+    return {"jsonrpc": "2.0", "id": message_id, "error": body}
 
 
 def id_of(document: object) -> MessageId:
     """Return the id of an invalid message, if it has one."""
-    found = fields(document).get("id")
-    return found if isinstance(found, str | int) and not isinstance(found, bool) else None
+    message_id = fields(document).get("id")
+    return message_id if isinstance(message_id, str | int) and not isinstance(message_id, bool) else None

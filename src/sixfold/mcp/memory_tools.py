@@ -10,7 +10,7 @@ from sixfold.core.accounts import rights
 from sixfold.core.memory.models import Caller
 from sixfold.core.memory.operation_schema import Operation
 from sixfold.mcp import jsonrpc
-from sixfold.mcp.jsonrpc import Plain, RpcError
+from sixfold.mcp.jsonrpc import JsonObject, RpcError
 from sixfold.mcp.server import ServerFeature, ToolInvocation
 from sixfold.mcp.tools import McpTool, ToolOutcome
 
@@ -18,7 +18,7 @@ SCHEME = "memory://"
 _MARKDOWN = "text/markdown"
 _PAGE = 100
 # The maximum of one `read`.
-_MOST_CHARS = 200_000
+_MAX_CHARS = 200_000
 _TITLES = {
     "search": "Search the memory",
     "read": "Read a page",
@@ -47,9 +47,9 @@ def tools(operations: Sequence[Operation]) -> list[McpTool]:
 
 
 def _tool(operation: Operation) -> McpTool:
-    async def run(call: ToolInvocation, given: Plain) -> ToolOutcome:
-        values = await operation(Caller.of(call.principal), given)
-        return _READABLE.get(operation.name, ToolOutcome)(values)
+    async def run(call: ToolInvocation, arguments: JsonObject) -> ToolOutcome:
+        values = await operation(Caller.of(call.principal), arguments)
+        return _OUTCOMES.get(operation.name, ToolOutcome)(values)
 
     name = operation.name
     return McpTool(
@@ -69,20 +69,20 @@ def _tool(operation: Operation) -> McpTool:
     )
 
 
-def _page_as_it_stands(values: Plain) -> ToolOutcome:
+def _page_outcome(values: JsonObject) -> ToolOutcome:
     """Return a page with its text as plain content instead of a JSON string, which is shorter."""
     body = {"type": "text", "text": values["body"]}
     return ToolOutcome(values, (body,), {name: value for name, value in values.items() if name != "body"})
 
 
-_READABLE: Mapping[str, Callable[[Plain], ToolOutcome]] = {"read": _page_as_it_stands}
+_OUTCOMES: Mapping[str, Callable[[JsonObject], ToolOutcome]] = {"read": _page_outcome}
 
 
 class MemoryPages:
     """Pages as resources: `memory://people/ann`."""
 
     def __init__(self, operations: Sequence[Operation]) -> None:
-        self._do = {operation.name: operation for operation in operations}
+        self._operations = {operation.name: operation for operation in operations}
 
     def feature(self) -> ServerFeature:
         """Return the resource methods and the completion of slugs."""
@@ -97,16 +97,16 @@ class MemoryPages:
             access=rights.MEMORY_READ,
         )
 
-    async def _list(self, params: Plain, call: ToolInvocation) -> Plain:
+    async def _list(self, params: JsonObject, call: ToolInvocation) -> JsonObject:
         cursor = params.get("cursor")
         if cursor is not None and not isinstance(cursor, str):
             raise RpcError(jsonrpc.INVALID_PARAMS, "Invalid cursor")
-        given = {"limit": _PAGE, "cursor": cursor}
-        found = await self._do["list"](Caller.of(call.principal), given)
-        listed: Plain = {"resources": [_resource(row) for row in found["pages"]]}
-        return listed | ({"nextCursor": found["next_cursor"]} if found["next_cursor"] else {})
+        arguments = {"limit": _PAGE, "cursor": cursor}
+        page = await self._operations["list"](Caller.of(call.principal), arguments)
+        result: JsonObject = {"resources": [_resource(row) for row in page["pages"]]}
+        return result | ({"nextCursor": page["next_cursor"]} if page["next_cursor"] else {})
 
-    async def _templates(self, params: Plain, call: ToolInvocation) -> Plain:
+    async def _templates(self, params: JsonObject, call: ToolInvocation) -> JsonObject:
         del params, call
         template = {
             "uriTemplate": SCHEME + "{slug}",
@@ -116,43 +116,43 @@ class MemoryPages:
         }
         return {"resourceTemplates": [template]}
 
-    async def _read(self, params: Plain, call: ToolInvocation) -> Plain:
+    async def _read(self, params: JsonObject, call: ToolInvocation) -> JsonObject:
         uri = params.get("uri")
         if not isinstance(uri, str) or not uri.startswith(SCHEME):
             raise RpcError(jsonrpc.INVALID_PARAMS, f"uri must begin with {SCHEME}")
         slug = unquote(uri.removeprefix(SCHEME))
         try:
-            text = await self._whole(Caller.of(call.principal), slug)
+            text = await self._page_text(Caller.of(call.principal), slug)
         except errors.NotFound as error:
             raise RpcError(jsonrpc.RESOURCE_NOT_FOUND, error.message, {"uri": uri[:400]}) from error
         return {"contents": [{"uri": uri, "mimeType": _MARKDOWN, "text": text}]}
 
-    async def _whole(self, caller: Caller, slug: str) -> str:
+    async def _page_text(self, caller: Caller, slug: str) -> str:
         """Return the complete text of a page."""
         parts: list[str] = []
         offset: int | None = 0
         while offset is not None:
-            given = {"slug": slug, "offset": offset, "max_chars": _MOST_CHARS}
-            found = await self._do["read"](caller, given)
-            parts.append(found["body"])
-            offset = found.get("next_offset")
+            arguments = {"slug": slug, "offset": offset, "max_chars": _MAX_CHARS}
+            page = await self._operations["read"](caller, arguments)
+            parts.append(page["body"])
+            offset = page.get("next_offset")
         return "".join(parts)
 
-    async def _complete(self, params: Plain, call: ToolInvocation) -> Plain:
-        begun = jsonrpc.fields(params.get("argument")).get("value", "")
-        if not isinstance(begun, str):
-            raise RpcError(jsonrpc.INVALID_PARAMS, "argument.value must be a text")
-        given = {"prefix": begun[:200], "limit": _PAGE}
+    async def _complete(self, params: JsonObject, call: ToolInvocation) -> JsonObject:
+        prefix = jsonrpc.fields(params.get("argument")).get("value", "")
+        if not isinstance(prefix, str):
+            raise RpcError(jsonrpc.INVALID_PARAMS, "argument.value must be a string")
+        arguments = {"prefix": prefix[:200], "limit": _PAGE}
         try:
-            found = await self._do["list"](Caller.of(call.principal), given)
+            page = await self._operations["list"](Caller.of(call.principal), arguments)
         except errors.BadRequest:
             # No slug can begin with this value.
             return {"completion": {"values": [], "hasMore": False}}
-        values = [row["slug"] for row in found["pages"]]
-        return {"completion": {"values": values, "hasMore": bool(found["next_cursor"])}}
+        values = [row["slug"] for row in page["pages"]]
+        return {"completion": {"values": values, "hasMore": bool(page["next_cursor"])}}
 
 
-def _resource(row: Plain) -> Plain:
+def _resource(row: JsonObject) -> JsonObject:
     return {
         "uri": SCHEME + quote(row["slug"]),
         "name": row["slug"],
@@ -181,7 +181,7 @@ _PROMPTS: Mapping[str, tuple[str, str, str]] = {
 def prompts() -> ServerFeature:
     """Return the prompts."""
 
-    async def listed(params: Plain, call: ToolInvocation) -> Plain:
+    async def list_prompts(params: JsonObject, call: ToolInvocation) -> JsonObject:
         del params, call
         return {
             "prompts": [
@@ -189,22 +189,24 @@ def prompts() -> ServerFeature:
                     "name": name,
                     "title": title,
                     "description": title,
-                    "arguments": [{"name": "topic", "description": about, "required": True}],
+                    "arguments": [{"name": "topic", "description": argument_description, "required": True}],
                 }
-                for name, (title, about, _text) in _PROMPTS.items()
+                for name, (title, argument_description, _text) in _PROMPTS.items()
             ]
         }
 
-    async def given(params: Plain, call: ToolInvocation) -> Plain:
+    async def get_prompt(params: JsonObject, call: ToolInvocation) -> JsonObject:
         del call
         name, arguments = params.get("name"), params.get("arguments")
         topic = jsonrpc.fields(arguments).get("topic")
         if not isinstance(name, str) or name not in _PROMPTS or not isinstance(topic, str):
             raise RpcError(jsonrpc.INVALID_PARAMS, f"name must be one of {', '.join(_PROMPTS)}, with a topic")
-        title, _about, text = _PROMPTS[name]
+        title, _argument_description, text = _PROMPTS[name]
         content = {"type": "text", "text": text.format(topic=topic)}
         return {"description": title, "messages": [{"role": "user", "content": content}]}
 
     return ServerFeature(
-        {"prompts": {"listChanged": False}}, {"prompts/list": listed, "prompts/get": given}, access=rights.ANY
+        {"prompts": {"listChanged": False}},
+        {"prompts/list": list_prompts, "prompts/get": get_prompt},
+        access=rights.ANY,
     )

@@ -26,15 +26,15 @@ from sixfold.core.predictions.queries import PredictionFilter
 from sixfold.core.predictions.requests import PredictionRequest
 from sixfold.core.predictions.states import PredictionState
 from sixfold.core.workflows import workflows
-from sixfold.mcp.jsonrpc import Plain
+from sixfold.mcp.jsonrpc import JsonObject
 from sixfold.mcp.server import ToolInvocation
 from sixfold.mcp.tools import McpTool, ToolOutcome
 from sixfold.web import openapi, predictions
 from sixfold.web.services import WebServices
 
-_PICTURES = frozenset({"image/png", "image/jpeg", "image/webp", "image/gif"})
+_IMAGE_TYPES = frozenset({"image/png", "image/jpeg", "image/webp", "image/gif"})
 # 4 MiB in base64, which clients still accept.
-_MAX_PICTURE_BYTES = 3 * 2**20
+_MAX_IMAGE_BYTES = 3 * 2**20
 # Many clients limit a call to 60 s.
 _MAX_WAIT, _WAIT = 600, 45
 
@@ -107,7 +107,7 @@ _TOOLS: Mapping[str, tuple[str, str, tuple[OperationField, ...], Mapping[str, bo
         _SPENDS,
     ),
 }
-_LOST: Mapping[str, str] = {
+_NOT_FOUND_HINTS: Mapping[str, str] = {
     **dict.fromkeys(("models", "quote", "run"), "models without an argument lists what there is."),
     "run_space": "models lists each space as space:<slug>.",
     "prediction": "prediction without an id lists the latest.",
@@ -133,40 +133,44 @@ class ModelTools:
         fields: tuple[OperationField, ...],
         hints: Mapping[str, bool],
     ) -> McpTool:
-        checked = Operation(name, description, fields, False, _unused)
-        work = getattr(self, f"do_{name}")
+        operation = Operation(name, description, fields, False, _unused)
+        method = getattr(self, f"do_{name}")
 
-        async def run(call: ToolInvocation, given: Plain) -> ToolOutcome:
-            return await work(call, checked.read(given))
+        async def run(call: ToolInvocation, arguments: JsonObject) -> ToolOutcome:
+            return await method(call, operation.read(arguments))
 
         return McpTool(
             name,
             title,
             description,
-            checked.schema(),
+            operation.schema(),
             run,
-            _LOST[name],
+            _NOT_FOUND_HINTS[name],
             hints,
             rights.RUN,
             streams=name in {"run", "run_space", "prediction"},
         )
 
-    async def do_models(self, call: ToolInvocation, given: Plain) -> ToolOutcome:
+    async def do_models(self, call: ToolInvocation, arguments: JsonObject) -> ToolOutcome:
         """List all models briefly, including the account's own, or describe one in full."""
-        account_id, name = call.principal.account_id, given["model"]
+        account_id, name = call.principal.account_id, arguments["model"]
         if name is not None:
-            return ToolOutcome(self._model(await self._pipeline.find(name, account_id), whole=True))
-        own, following = await self._pipeline.custom_models.page(account_id, cursor=given["cursor"])
-        built_in = () if given["cursor"] else self._services.catalog.models()
-        models = [self._model(model, whole=False) for model in (*built_in, *(each.model for each in own))]
-        return ToolOutcome({"models": models, **({"next_cursor": following} if following else {})})
+            return ToolOutcome(self._model(await self._pipeline.find(name, account_id), full=True))
+        custom_models, next_cursor = await self._pipeline.custom_models.page(
+            account_id, cursor=arguments["cursor"]
+        )
+        built_in = () if arguments["cursor"] else self._services.catalog.models()
+        models = [
+            self._model(model, full=False) for model in (*built_in, *(each.model for each in custom_models))
+        ]
+        return ToolOutcome({"models": models, **({"next_cursor": next_cursor} if next_cursor else {})})
 
-    async def do_quote(self, call: ToolInvocation, given: Plain) -> ToolOutcome:
+    async def do_quote(self, call: ToolInvocation, arguments: JsonObject) -> ToolOutcome:
         """Return the price of a run."""
-        name = given["model"]
+        name = arguments["model"]
         model = await self._pipeline.find(name, call.principal.account_id)
-        await self._pipeline.prepare(model, given["input"], charged=True)
-        quote = self._pipeline.quote(model, given["input"], hardware=given["hardware"])
+        await self._pipeline.prepare(model, arguments["input"], charged=True)
+        quote = self._pipeline.quote(model, arguments["input"], hardware=arguments["hardware"])
         price = self._price_of(model)
         return ToolOutcome(
             {
@@ -181,38 +185,38 @@ class ModelTools:
             }
         )
 
-    async def do_run(self, call: ToolInvocation, given: Plain) -> ToolOutcome:
+    async def do_run(self, call: ToolInvocation, arguments: JsonObject) -> ToolOutcome:
         """Submit a run, wait for it, and return its output."""
-        order = PredictionRequest(
+        prediction_request = PredictionRequest(
             principal=call.principal,
-            model=given["model"],
-            inputs=given["input"],
+            model=arguments["model"],
+            inputs=arguments["input"],
             face="mcp",
             request_id=call.request_id,
             idempotency_id=call.idempotency_id,
-            hardware=given["hardware"],
+            hardware=arguments["hardware"],
         )
-        prediction = await self._pipeline.submit(order)
-        return await self._outcome(await self._ended(call, prediction, given["wait_seconds"]))
+        prediction = await self._pipeline.submit(prediction_request)
+        return await self._outcome(await self._wait(call, prediction, arguments["wait_seconds"]))
 
-    async def do_run_space(self, call: ToolInvocation, given: Plain) -> ToolOutcome:
+    async def do_run_space(self, call: ToolInvocation, arguments: JsonObject) -> ToolOutcome:
         """Run a graph; see `do_run`."""
-        model = workflows.PREFIX + given["slug"].removeprefix(workflows.PREFIX)
-        order: Plain = {**given, "model": model, "hardware": None}
-        return await self.do_run(call, order)
+        model = workflows.PREFIX + arguments["slug"].removeprefix(workflows.PREFIX)
+        run_arguments: JsonObject = {**arguments, "model": model, "hardware": None}
+        return await self.do_run(call, run_arguments)
 
-    async def do_prediction(self, call: ToolInvocation, given: Plain) -> ToolOutcome:
+    async def do_prediction(self, call: ToolInvocation, arguments: JsonObject) -> ToolOutcome:
         """Return one prediction, or the latest."""
         tenant = call.principal.tenant
-        if given["id"] is None:
-            found, _ = await self._pipeline.page(tenant, PredictionFilter(), given["limit"], None)
-            return ToolOutcome({"predictions": [self._plain(prediction) for prediction in found]})
-        if given["cancel"]:
-            return await self._outcome(await self._pipeline.cancel(given["id"], tenant))
-        prediction = await self._pipeline.get(given["id"], tenant)
-        return await self._outcome(await self._ended(call, prediction, given["wait_seconds"]))
+        if arguments["id"] is None:
+            page, _ = await self._pipeline.page(tenant, PredictionFilter(), arguments["limit"], None)
+            return ToolOutcome({"predictions": [self._document(prediction) for prediction in page]})
+        if arguments["cancel"]:
+            return await self._outcome(await self._pipeline.cancel(arguments["id"], tenant))
+        prediction = await self._pipeline.get(arguments["id"], tenant)
+        return await self._outcome(await self._wait(call, prediction, arguments["wait_seconds"]))
 
-    async def _ended(self, call: ToolInvocation, prediction: Prediction, seconds: int) -> Prediction:
+    async def _wait(self, call: ToolInvocation, prediction: Prediction, seconds: int) -> Prediction:
         """Wait until the prediction has ended or the time is over, reporting progress."""
         if not seconds or prediction.is_terminal:
             return prediction
@@ -221,10 +225,10 @@ class ModelTools:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 async for event in self._pipeline.events(prediction):
-                    self._tell(call, event)
+                    self._report(call, event)
         return await self._pipeline.get(prediction.id, Tenant.of(prediction))
 
-    def _tell(self, call: ToolInvocation, event: Event) -> None:
+    def _report(self, call: ToolInvocation, event: Event) -> None:
         match event:
             case ProgressEvent(fraction):
                 call.progress(fraction, 1.0)
@@ -235,17 +239,17 @@ class ModelTools:
 
     async def _outcome(self, prediction: Prediction) -> ToolOutcome:
         """Return a prediction with its images and links to its files."""
-        content: list[Plain] = []
-        left = _MAX_PICTURE_BYTES
+        content: list[JsonObject] = []
+        remaining_bytes = _MAX_IMAGE_BYTES
         for file in prediction.output.files if prediction.output is not None else ():
-            if file.content_type in _PICTURES and file.size <= left:
-                left -= file.size
+            if file.content_type in _IMAGE_TYPES and file.size <= remaining_bytes:
+                remaining_bytes -= file.size
                 data = base64.b64encode(await self._services.blobs.get(file.blob)).decode()
                 content.append({"type": "image", "data": data, "mimeType": file.content_type})
             content.append(self._link(file))
-        return ToolOutcome(self._plain(prediction), content)
+        return ToolOutcome(self._document(prediction), content)
 
-    def _link(self, file: OutputFile) -> Plain:
+    def _link(self, file: OutputFile) -> JsonObject:
         return {
             "type": "resource_link",
             "uri": self._services.media_url(file),
@@ -254,7 +258,7 @@ class ModelTools:
             "size": file.size,
         }
 
-    def _plain(self, prediction: Prediction) -> Plain:
+    def _document(self, prediction: Prediction) -> JsonObject:
         running = prediction.state is PredictionState.CANCELING
         output = prediction.output.first if prediction.output is not None else None
         files = output.files if output is not None else ()
@@ -286,29 +290,31 @@ class ModelTools:
     def _price_of(self, model: Model) -> str:
         return pricing.in_words(self._services.catalog, self._pipeline.terms, model)[0]
 
-    def _model(self, model: Model, *, whole: bool) -> Plain:
-        found = _described(
-            (model.name, model.title, model.description), model.output_kind, model.inputs, whole
+    def _model(self, model: Model, *, full: bool) -> JsonObject:
+        description = _description(
+            (model.name, model.title, model.description), model.output_kind, model.inputs, full
         )
         price = self._price_of(model)
-        return found | ({"sizes": list(model.sizes), "price": price} if whole else {})
+        return description | ({"sizes": list(model.sizes), "price": price} if full else {})
 
 
-def _described(names: tuple[str, str, str], kind: str, wanted: tuple[Descriptor, ...], whole: bool) -> Plain:
+def _description(
+    names: tuple[str, str, str], kind: str, descriptors: tuple[Descriptor, ...], full: bool
+) -> JsonObject:
     """Describe a model: inputs as JSON Schema, or briefly as names with a star if required."""
     name, title, description = names
-    found: Plain = {"model": name, "title": title, "description": description, "makes": kind}
-    if not whole:
-        return found | {"inputs": [f"{row.name}*" if row.required else row.name for row in wanted]}
+    summary: JsonObject = {"model": name, "title": title, "description": description, "makes": kind}
+    if not full:
+        return summary | {"inputs": [f"{row.name}*" if row.required else row.name for row in descriptors]}
     schema = {
         "type": "object",
-        "properties": {row.name: _schema(row) for row in wanted},
-        "required": [row.name for row in wanted if row.required],
+        "properties": {row.name: _schema(row) for row in descriptors},
+        "required": [row.name for row in descriptors if row.required],
     }
-    return found | {"input_schema": schema}
+    return summary | {"input_schema": schema}
 
 
-def _schema(descriptor: Descriptor) -> Plain:
+def _schema(descriptor: Descriptor) -> JsonObject:
     """Return an input as JSON Schema; media are URLs."""
     media = descriptor.type in inputs.MEDIA_TYPES
     if descriptor.type == "project":
@@ -319,7 +325,10 @@ def _schema(descriptor: Descriptor) -> Plain:
     if descriptor.type in openapi.LIST_ITEMS:
         items = openapi.LIST_ITEMS[descriptor.type]
         return {"type": "array", "items": items, "description": descriptor.description}
-    found: Plain = {"type": "string" if media else descriptor.type, "description": descriptor.description}
+    schema: JsonObject = {
+        "type": "string" if media else descriptor.type,
+        "description": descriptor.description,
+    }
     limits = {
         "default": descriptor.default,
         "minimum": descriptor.min,
@@ -328,10 +337,10 @@ def _schema(descriptor: Descriptor) -> Plain:
         "enum": list(descriptor.choices) or None,
         "format": "uri" if media else None,
     }
-    return found | {name: limit for name, limit in limits.items() if limit is not None}
+    return schema | {name: limit for name, limit in limits.items() if limit is not None}
 
 
-async def _unused(caller: Any, given: Any) -> Plain:
+async def _unused(caller: Any, given: Any) -> JsonObject:
     del caller, given
     # `Operation` only checks the arguments here; `ModelTools` runs its own methods.
     raise NotImplementedError

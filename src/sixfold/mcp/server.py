@@ -13,7 +13,7 @@ from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.rights import Access
 from sixfold.mcp import jsonrpc
-from sixfold.mcp.jsonrpc import Plain, RpcError, RpcMessage
+from sixfold.mcp.jsonrpc import JsonObject, RpcError, RpcMessage
 
 _ASK_SECONDS = 300
 _CACHEABLE = frozenset(
@@ -31,10 +31,10 @@ class ClientChannel:
     """Messages to the client before the response: notifications and requests."""
 
     def __init__(self) -> None:
-        self.queue: asyncio.Queue[Plain] = asyncio.Queue()
+        self.queue: asyncio.Queue[JsonObject] = asyncio.Queue()
         self.open = True
 
-    def send(self, message: Plain) -> None:
+    def send(self, message: JsonObject) -> None:
         """Queue a message; ignored once the client has disconnected."""
         if self.open:
             self.queue.put_nowait(message)
@@ -54,7 +54,7 @@ class ToolInvocation:
     idempotency_id: str | None = None
     progress_token: str | int | None = None
     channel: ClientChannel | None = None
-    asked: dict[tuple[str, str], asyncio.Future[Any]] = field(
+    pending_requests: dict[tuple[str, str], asyncio.Future[Any]] = field(
         default_factory=dict[tuple[str, str], "asyncio.Future[Any]"]
     )
 
@@ -66,7 +66,7 @@ class ToolInvocation:
     def progress(self, done: float, total: float | None = None, message: str = "") -> None:
         """Report progress, if the client has asked for it."""
         if self.progress_token is not None:
-            params: Plain = {"progressToken": self.progress_token, "progress": done}
+            params: JsonObject = {"progressToken": self.progress_token, "progress": done}
             params |= {"total": total} if total is not None else {}
             params |= {"message": message} if message else {}
             self.notify("notifications/progress", params)
@@ -74,21 +74,23 @@ class ToolInvocation:
     async def ask(self, method: str, params: Mapping[str, Any]) -> Any:
         """Send a request to the client and return its response; raises `RpcError` if that is not possible."""
         if self.channel is None or self.version == jsonrpc.LATEST:
-            raise RpcError(jsonrpc.INVALID_REQUEST, "This client cannot be asked: it does not take a stream")
+            raise RpcError(
+                jsonrpc.INVALID_REQUEST, "This client does not accept requests: it has no event stream"
+            )
         key = (self.principal.account_id, f"ask_{secrets.token_urlsafe(16)}")
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.asked[key] = future
+        self.pending_requests[key] = future
         self.channel.send({"jsonrpc": "2.0", "id": key[1], "method": method, "params": params})
         try:
             async with asyncio.timeout(_ASK_SECONDS):
                 return await future
         except TimeoutError as error:
-            raise RpcError(jsonrpc.INTERNAL, "The client did not answer") from error
+            raise RpcError(jsonrpc.INTERNAL, f"The client did not respond within {_ASK_SECONDS} s") from error
         finally:
-            del self.asked[key]
+            del self.pending_requests[key]
 
 
-Method = Callable[[Plain, ToolInvocation], Awaitable[Mapping[str, Any]]]
+Method = Callable[[JsonObject, ToolInvocation], Awaitable[Mapping[str, Any]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,60 +113,58 @@ class McpServer:
     def __init__(self, features: Sequence[ServerFeature], instructions: str) -> None:
         self._features = tuple(features)
         self._instructions = instructions
-        self._capabilities: Plain = {}
+        self._capabilities: JsonObject = {}
         self._methods: dict[str, Method] = {
             "initialize": self._initialize,
             "server/discover": self._discover,
-            "ping": _nothing,
-            "logging/setLevel": _nothing,
+            "ping": _empty_result,
+            "logging/setLevel": _empty_result,
         }
         self._access = dict.fromkeys(self._methods, rights.ANY)
         for feature in features:
             if feature.access is None:
-                raise ValueError(
-                    f"The methods {', '.join(feature.methods)} declare no right: give them an access"
-                )
+                raise ValueError(f"The methods {', '.join(feature.methods)} must declare an access")
             self._access |= dict.fromkeys(feature.methods, feature.access)
             self._capabilities |= feature.capabilities
             self._methods |= feature.methods
-        self.asked: dict[tuple[str, str], asyncio.Future[Any]] = {}
+        self.pending_requests: dict[tuple[str, str], asyncio.Future[Any]] = {}
 
     def streams(self, message: RpcMessage) -> bool:
         """Return whether a request may send messages before its response."""
         return any(feature.streams(message) for feature in self._features)
 
-    async def answer(self, message: RpcMessage, call: ToolInvocation) -> Plain:
+    async def answer(self, message: RpcMessage, call: ToolInvocation) -> JsonObject:
         """Return the result of a request; raises `RpcError`, or what its method raises."""
         method = self._methods.get(message.method)
         if method is None or (call.version == jsonrpc.LATEST and message.method in _REMOVED):
-            raise RpcError(jsonrpc.METHOD_NOT_FOUND, f"There is no method {message.method[:100]}")
+            raise RpcError(jsonrpc.METHOD_NOT_FOUND, f"The method {message.method[:100]} was not found")
         call.principal.require(self._access[message.method])
         token = jsonrpc.fields(message.params.get("_meta")).get("progressToken")
         if isinstance(token, str | int) and not isinstance(token, bool):
             call.progress_token = token
-        call.asked = self.asked
-        found = await method(message.params, call)
-        return _modern(message.method, found) if call.version == jsonrpc.LATEST else dict(found)
+        call.pending_requests = self.pending_requests
+        result = await method(message.params, call)
+        return _latest_result(message.method, result) if call.version == jsonrpc.LATEST else dict(result)
 
     def settle(self, message: RpcMessage, principal: Principal) -> None:
         """Handle the client's response to a request of ours; an unexpected one is ignored."""
-        future = self.asked.get((principal.account_id, str(message.id)))
+        future = self.pending_requests.get((principal.account_id, str(message.id)))
         if future is not None and not future.done():
             future.set_result(message.result)
 
-    async def _initialize(self, params: Plain, call: ToolInvocation) -> Plain:
+    async def _initialize(self, params: JsonObject, call: ToolInvocation) -> JsonObject:
         del call
-        wanted = params.get("protocolVersion")
-        if not isinstance(wanted, str):
-            raise RpcError(jsonrpc.INVALID_PARAMS, "protocolVersion must be a text")
+        version = params.get("protocolVersion")
+        if not isinstance(version, str):
+            raise RpcError(jsonrpc.INVALID_PARAMS, "protocolVersion must be a string")
         return {
-            "protocolVersion": wanted if wanted in jsonrpc.HANDSHAKE else jsonrpc.HANDSHAKE[-1],
+            "protocolVersion": version if version in jsonrpc.HANDSHAKE else jsonrpc.HANDSHAKE[-1],
             "capabilities": {**self._capabilities, "logging": {}},
             "serverInfo": INFO,
             "instructions": self._instructions,
         }
 
-    async def _discover(self, params: Plain, call: ToolInvocation) -> Plain:
+    async def _discover(self, params: JsonObject, call: ToolInvocation) -> JsonObject:
         del params, call
         return {
             "supportedVersions": list(jsonrpc.VERSIONS),
@@ -173,12 +173,12 @@ class McpServer:
         }
 
 
-async def _nothing(params: Plain, call: ToolInvocation) -> Plain:
+async def _empty_result(params: JsonObject, call: ToolInvocation) -> JsonObject:
     del params, call
     return {}
 
 
-def _modern(method: str, found: Mapping[str, Any]) -> Plain:
+def _latest_result(method: str, result: Mapping[str, Any]) -> JsonObject:
     """Return a result in the form of the revision without a handshake."""
     cache = {"ttlMs": 0, "cacheScope": "private"} if method in _CACHEABLE else {}
-    return {"resultType": "complete", **cache, "_meta": {jsonrpc.SERVER_META: INFO}, **found}
+    return {"resultType": "complete", **cache, "_meta": {jsonrpc.SERVER_META: INFO}, **result}

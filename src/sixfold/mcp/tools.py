@@ -13,7 +13,7 @@ from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.rights import Access
 from sixfold.mcp import jsonrpc
-from sixfold.mcp.jsonrpc import Plain, RpcError, RpcMessage
+from sixfold.mcp.jsonrpc import JsonObject, RpcError, RpcMessage
 from sixfold.mcp.server import ServerFeature, ToolInvocation
 
 PAGE = 100
@@ -47,7 +47,7 @@ class ToolOutcome:
     shown: Mapping[str, Any] | None = None
 
 
-Run = Callable[[ToolInvocation, Plain], Awaitable[ToolOutcome]]
+Run = Callable[[ToolInvocation, JsonObject], Awaitable[ToolOutcome]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +67,11 @@ class McpTool:
     access: Access | None = None
     streams: bool = False
 
-    def is_for(self, principal: Principal) -> bool:
+    def allows(self, principal: Principal) -> bool:
         """Return whether a principal may call the tool."""
         return self.access is not None and principal.has(self.access.right)
 
-    def plain(self) -> Plain:
+    def to_json(self) -> JsonObject:
         """Return the tool as listed by `tools/list`."""
         return {
             "name": self.name,
@@ -91,7 +91,7 @@ class Toolbox:
                 raise ValueError(f"The tool {tool.name} declares no access: set one, such as ANY")
         self._tools = {tool.name: tool for tool in tools}
         # Encoded once, as tools never change.
-        self._listed = {tool.name: msgspec.Raw(_encode(tool.plain())) for tool in tools}
+        self._listed = {tool.name: msgspec.Raw(_encode(tool.to_json())) for tool in tools}
         self._page = page
 
     def feature(self) -> ServerFeature:
@@ -107,37 +107,41 @@ class Toolbox:
         tool = self._tools.get(str(message.params.get("name"))) if message.method == "tools/call" else None
         return tool is not None and tool.streams
 
-    async def _list(self, params: Plain, call: ToolInvocation) -> Plain:
-        seen = [self._listed[tool.name] for tool in self._tools.values() if tool.is_for(call.principal)]
-        return paged("tools", seen, params.get("cursor"), self._page)
+    async def _list(self, params: JsonObject, call: ToolInvocation) -> JsonObject:
+        visible = [self._listed[tool.name] for tool in self._tools.values() if tool.allows(call.principal)]
+        return paginate("tools", visible, params.get("cursor"), self._page)
 
-    async def _call(self, params: Plain, call: ToolInvocation) -> Plain:
+    async def _call(self, params: JsonObject, call: ToolInvocation) -> JsonObject:
         name, arguments = params.get("name"), jsonrpc.member(params, "arguments")
         if not isinstance(name, str):
-            raise RpcError(jsonrpc.INVALID_PARAMS, "name must be a text: the name of a tool")
+            raise RpcError(jsonrpc.INVALID_PARAMS, "name must be a string: the name of a tool")
         tool = self._tools.get(name)
         if tool is None or tool.access is None:
-            raise RpcError(jsonrpc.INVALID_PARAMS, f"There is no tool {name[:100]}")
+            raise RpcError(jsonrpc.INVALID_PARAMS, f"The tool {name[:100]} was not found")
         call.principal.require(tool.access)
         try:
             _check_names(tool, arguments)
-            return _told(await tool.run(call, arguments))
+            return _result(await tool.run(call, arguments))
         except errors.SixfoldError as error:
-            return _refused(error, tool)
+            return _error_result(error, tool)
 
 
-def _check_names(tool: McpTool, given: Mapping[str, Any]) -> None:
+def _check_names(tool: McpTool, arguments: Mapping[str, Any]) -> None:
     """Raise `InvalidInput` for an unknown argument, which would otherwise be ignored."""
-    known: Mapping[str, Any] = tool.schema.get("properties", {})
-    unknown = [name for name in given if name not in known]
+    properties: Mapping[str, Any] = tool.schema.get("properties", {})
+    unknown = [name for name in arguments if name not in properties]
     if unknown:
         names = ", ".join(str(name)[:60] for name in unknown[:5])
         raise errors.InvalidInput(
-            [errors.Problem(unknown[0], f"{tool.name} has no argument {names}; it has {', '.join(known)}")]
+            [
+                errors.Problem(
+                    unknown[0], f"{tool.name} has no argument {names}; it has {', '.join(properties)}"
+                )
+            ]
         )
 
 
-def paged(noun: str, rows: Sequence[object], cursor: object, size: int) -> Plain:
+def paginate(noun: str, rows: Sequence[object], cursor: object, size: int) -> JsonObject:
     """Return one page of a list; raises `RpcError` for an invalid cursor."""
     start = 0
     if cursor is not None:
@@ -145,26 +149,26 @@ def paged(noun: str, rows: Sequence[object], cursor: object, size: int) -> Plain
         if not (text.isascii() and text.isdigit() and len(text) < 9):
             raise RpcError(jsonrpc.INVALID_PARAMS, "Invalid cursor")
         start = int(text)
-    found: Plain = {noun: list(rows[start : start + size])}
-    return found | ({"nextCursor": str(start + size)} if start + size < len(rows) else {})
+    page: JsonObject = {noun: list(rows[start : start + size])}
+    return page | ({"nextCursor": str(start + size)} if start + size < len(rows) else {})
 
 
-def _told(outcome: ToolOutcome) -> Plain:
+def _result(outcome: ToolOutcome) -> JsonObject:
     """Return a result: a text for every client, and the values as structured content."""
     text = _encode(outcome.values if outcome.shown is None else outcome.shown).decode()
     if len(text) > BUDGET:
         raise errors.TooLarge(
-            f"The answer would have {len(text)} characters: ask for less, with limit or max_chars"
+            f"The result has {len(text)} characters, {BUDGET} are allowed: use limit or max_chars"
         )
     content = [*outcome.content, {"type": "text", "text": text}]
     return {"content": content, "structuredContent": outcome.values, "isError": False}
 
 
-def _refused(error: errors.SixfoldError, tool: McpTool) -> Plain:
+def _error_result(error: errors.SixfoldError, tool: McpTool) -> JsonObject:
     """Return an error as the tool's result, with a hint about what to do next."""
-    said = error.message if error.message.endswith((".", "!", "?")) else f"{error.message}."
+    message = error.message if error.message.endswith((".", "!", "?")) else f"{error.message}."
     hint = tool.lost if isinstance(error, errors.NotFound) else _HINTS.get(error.code, "")
-    text = f"{said} {hint}".strip() if hint and hint not in said else said
+    text = f"{message} {hint}".strip() if hint and hint not in message else message
     return {
         "content": [{"type": "text", "text": text}],
         "structuredContent": {"error": error.message, "code": error.code, "status": error.status},

@@ -117,9 +117,10 @@ class AllowList:
 
     def admits(self, addresses: Iterable[Address], port: int) -> bool:
         """Return whether all addresses of a host may be reached on a port; False for none."""
-        found = tuple(addresses)
-        return bool(found) and all(
-            self.permits(address) or (port in PUBLIC_PORTS and is_public(address)) for address in found
+        all_addresses = tuple(addresses)
+        return bool(all_addresses) and all(
+            self.permits(address) or (port in PUBLIC_PORTS and is_public(address))
+            for address in all_addresses
         )
 
 

@@ -33,10 +33,10 @@ def parse_data_uri(text: str, max_bytes: int) -> InlineData:
     comma = text.find(",", 0, _MAX_HEADER)
     match = _HEADER.fullmatch(text, 0, comma) if comma >= 0 else None
     if match is None:
-        raise FetchFailed("This data: URI is not valid: it needs data:<type>;base64,<content>.")
+        raise FetchFailed("This data: URI is not valid: it must be data:<type>;base64,<content>.")
     content_type = match["type"].strip().lower() or "text/plain"
     if not _MEDIA_TYPE.fullmatch(content_type):
-        raise FetchFailed("This data: URI is not valid: its media type is not proper.")
+        raise FetchFailed("This data: URI is not valid: its media type is invalid.")
     # A byte takes at most three characters (%41), in base64 the more so when those are escaped too.
     if len(text) - comma - 1 > max_bytes * (6 if match["base64"] else 3) + 1024:
         raise _too_large(max_bytes)
@@ -51,7 +51,7 @@ def _percent(content: str) -> bytes:
     try:
         return unquote_to_bytes(content)
     except UnicodeEncodeError as error:
-        raise FetchFailed("This data: URI is not valid: its content is not proper text.") from error
+        raise FetchFailed("This data: URI is not valid: its content is not valid text.") from error
 
 
 def _base64(content: str, max_bytes: int) -> bytes:

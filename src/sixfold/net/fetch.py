@@ -30,7 +30,7 @@ from sixfold.net.resolver import Lookup, Resolver
 
 _REDIRECTS = frozenset((301, 302, 303, 307, 308))
 _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"))
-_OURS = frozenset(
+_OWN_HEADERS = frozenset(
     (
         "accept-encoding",
         "connection",
@@ -131,7 +131,7 @@ class Fetcher:
     def check_url(self, url: str) -> None:
         """Raise FetchRefused for a URL that is forbidden without a name lookup."""
         target = urls.parse(url)
-        self._resolver.look(target.host, target.port)
+        self._resolver.check_literal(target.host, target.port)
 
     async def fetch(
         self,
@@ -155,7 +155,7 @@ class Fetcher:
             for _ in range(self._limits.redirects + 1):
                 async with self._exchange(request, target) as response:
                     if response.status not in _REDIRECTS:
-                        return await self._take(response, target, into, max_bytes)
+                        return await self._read(response, target, into, max_bytes)
                     target = _next(target, response)
         raise FetchFailed(
             f"This URL could not be fetched: it redirects more than {self._limits.redirects} times."
@@ -168,8 +168,8 @@ class Fetcher:
         if data_uris.is_data_uri(url):
             inline = await asyncio.to_thread(data_uris.parse_data_uri, url, max_bytes)
             return media_ports.FetchedFile(inline.body, inline.content_type, "")
-        got = await self.fetch(url, max_bytes=max_bytes, timeout_seconds=timeout_seconds)
-        return media_ports.FetchedFile(got.body, got.content_type, got.final_url)
+        result = await self.fetch(url, max_bytes=max_bytes, timeout_seconds=timeout_seconds)
+        return media_ports.FetchedFile(result.body, result.content_type, result.final_url)
 
     async def fetch_file(self, url: str, into: Path, *, max_bytes: int, timeout_seconds: float) -> str:
         """GET a URL, or decode a `data:` URI, into a file; return the stated content type."""
@@ -195,13 +195,13 @@ class Fetcher:
 
         With `max_bytes=0` the body is not read.
         """
-        opened = self.stream(method, url, headers=headers, content=content, timeout_seconds=timeout_seconds)
-        async with _deadline(timeout_seconds), self._slots, opened as answer:
+        exchange = self.stream(method, url, headers=headers, content=content, timeout_seconds=timeout_seconds)
+        async with _deadline(timeout_seconds), self._slots, exchange as response:
             body = b""
             if max_bytes > 0:
-                _check_length(answer.headers, max_bytes)
-                body = await _gather(_capped(answer.chunks, max_bytes))
-            return FetchResponse(answer.status, answer.headers, body)
+                _check_length(response.headers, max_bytes)
+                body = await _gather(_capped(response.chunks, max_bytes))
+            return FetchResponse(response.status, response.headers, body)
 
     @asynccontextmanager
     async def stream(
@@ -218,7 +218,7 @@ class Fetcher:
         `timeout_seconds` is for the whole exchange; the caller limits the size.
         """
         if method not in _METHODS:
-            raise ValueError(f"{method!r} is not a method that is sent")
+            raise ValueError(f"{method!r} is not a supported method")
         target = urls.parse(url)
         request = _FetchRequest(method, headers or {}, content, timeout_seconds, timeout_seconds)
         async with _deadline(timeout_seconds), self._exchange(request, target) as response:
@@ -241,7 +241,7 @@ class Fetcher:
             network_backend=self._backend,
         )
         try:
-            with _explained():
+            with _fetch_errors():
                 async with _deadline(request.head_seconds):
                     response = await connection.handle_async_request(self._outgoing(request, target))
             yield response
@@ -249,18 +249,25 @@ class Fetcher:
             await connection.aclose()
 
     def _outgoing(self, request: _FetchRequest, target: urls.UrlTarget) -> httpcore.Request:
-        given = [(name, value) for name, value in request.headers.items() if name.lower() not in _OURS]
-        names = {name.lower() for name, _ in given}
-        ours = [("Host", target.netloc), ("Connection", "close"), ("Accept-Encoding", "identity")]
+        custom_headers = [
+            (name, value) for name, value in request.headers.items() if name.lower() not in _OWN_HEADERS
+        ]
+        names = {name.lower() for name, _ in custom_headers}
+        own_headers = [("Host", target.netloc), ("Connection", "close"), ("Accept-Encoding", "identity")]
         if "user-agent" not in names:
-            ours.append(("User-Agent", self._user_agent))
+            own_headers.append(("User-Agent", self._user_agent))
         if request.content or request.method in ("POST", "PUT", "PATCH"):
-            ours.append(("Content-Length", str(len(request.content))))
+            own_headers.append(("Content-Length", str(len(request.content))))
         try:
-            headers = [(name.encode("ascii"), value.encode("latin-1")) for name, value in ours + given]
+            headers = [
+                (name.encode("ascii"), value.encode("latin-1"))
+                for name, value in own_headers + custom_headers
+            ]
         except UnicodeEncodeError as error:
-            raise FetchFailed("This URL could not be fetched: a header for it is not plain text.") from error
-        idle = request.idle_seconds
+            raise FetchFailed(
+                "This URL could not be fetched: a header has characters that HTTP does not allow."
+            ) from error
+        idle_seconds = request.idle_seconds
         return httpcore.Request(
             method=request.method.encode(),
             url=httpcore.URL(
@@ -272,15 +279,19 @@ class Fetcher:
             headers=headers,
             content=request.content,
             extensions={
-                "timeout": {"connect": self._limits.connect_seconds, "read": idle, "write": idle},
+                "timeout": {
+                    "connect": self._limits.connect_seconds,
+                    "read": idle_seconds,
+                    "write": idle_seconds,
+                },
             },
         )
 
-    async def _take(
+    async def _read(
         self, response: httpcore.Response, target: urls.UrlTarget, into: Path | None, max_bytes: int
     ) -> FetchResult:
         if response.status != 200:
-            raise FetchFailed(f"This URL could not be fetched: its server answered {response.status}.")
+            raise FetchFailed(f"This URL could not be fetched: its server returned status {response.status}.")
         headers = _headers(response)
         _check_encoding(headers)
         _check_length(headers, max_bytes)
@@ -322,7 +333,7 @@ async def _deadline(seconds: float) -> AsyncGenerator[None, None]:
 
 
 @contextmanager
-def _explained() -> Generator[None, None, None]:
+def _fetch_errors() -> Generator[None, None, None]:
     """Convert network errors to `FetchFailed`, with messages that reveal nothing about the host."""
     try:
         yield
@@ -330,7 +341,7 @@ def _explained() -> Generator[None, None, None]:
         raise FetchFailed("This URL could not be fetched: its server did not answer in time.") from error
     except httpcore.ProtocolError as error:
         raise FetchFailed(
-            "This URL could not be fetched: its answer broke off or is not proper HTTP."
+            "This URL could not be fetched: its response was cut off or is not valid HTTP."
         ) from error
     except (httpcore.NetworkError, OSError) as error:
         reason = "could not be reached"
@@ -348,19 +359,19 @@ async def _chunks(
     """
     now = asyncio.get_running_loop().time
     waited, received = 0.0, 0
-    with _explained():
+    with _fetch_errors():
         async with aclosing(cast("AsyncGenerator[bytes, None]", response.aiter_stream())) as stream:
-            before = now()
+            last_time = now()
             async for chunk in stream:
-                waited += now() - before
+                waited += now() - last_time
                 received += len(chunk)
-                if limits and _drips(waited, received, limits):
+                if limits and _is_too_slow(waited, received, limits):
                     raise FetchFailed("This URL could not be fetched: its server sends too slowly.")
                 yield chunk
-                before = now()
+                last_time = now()
 
 
-def _drips(waited: float, received: int, limits: FetchLimits) -> bool:
+def _is_too_slow(waited: float, received: int, limits: FetchLimits) -> bool:
     return waited > limits.grace_seconds and received < waited * limits.floor_bytes_per_second
 
 
@@ -442,7 +453,7 @@ def _too_large(max_bytes: int) -> TooLarge:
 def _next(target: urls.UrlTarget, response: httpcore.Response) -> urls.UrlTarget:
     locations = [value for name, value in response.headers if name.lower() == b"location"]
     if len(locations) != 1:
-        raise FetchFailed("This URL could not be fetched: it redirects without saying where to.")
+        raise FetchFailed("This URL could not be fetched: it redirects without a Location header.")
     try:
         return urls.follow(target, locations[0].decode("utf-8"))
     except UnicodeDecodeError as error:

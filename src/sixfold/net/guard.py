@@ -65,7 +65,7 @@ class GuardedBackend(httpcore.AsyncNetworkBackend):
         timeout: float | None = None,  # noqa: ASYNC109  httpcore's signature
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> NoReturn:
-        raise FetchRefused("This URL may not be fetched: local sockets are closed to it.")
+        raise FetchRefused("This URL may not be fetched: Unix sockets are not allowed.")
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

@@ -54,29 +54,29 @@ class Resolver:
 
     async def resolve(self, host: str, port: int) -> tuple[Address, ...]:
         """Return every address of a host; raises FetchRefused unless all are allowed on this port."""
-        spelled = urls.literal(host)
-        addresses = (spelled,) if spelled is not None else await self._ask(host, port)
+        literal_address = urls.literal(host)
+        addresses = (literal_address,) if literal_address is not None else await self._look_up(host, port)
         if not self._allow.admits(addresses, port):
             raise FetchRefused(_NOT_PUBLIC)
         return addresses
 
-    def look(self, host: str, port: int) -> None:
+    def check_literal(self, host: str, port: int) -> None:
         """Raise FetchRefused for a host that is a forbidden address itself; names are not looked up.
 
         The result of a lookup would tell which internal names exist.
         """
-        own = host.rstrip(".").lower().rpartition(".")[2] == "localhost"
-        spelled = _LOOPBACK if own else urls.literal(host)
-        if spelled is not None and not self._allow.admits((spelled,), port):
+        is_localhost = host.rstrip(".").lower().rpartition(".")[2] == "localhost"
+        literal_address = _LOOPBACK if is_localhost else urls.literal(host)
+        if literal_address is not None and not self._allow.admits((literal_address,), port):
             raise FetchRefused(_NOT_PUBLIC)
 
-    async def _ask(self, host: str, port: int) -> tuple[Address, ...]:
+    async def _look_up(self, host: str, port: int) -> tuple[Address, ...]:
         try:
             async with asyncio.timeout(self._timeout_seconds):
-                found = await self._lookup(host, port)
+                addresses = await self._lookup(host, port)
         except (OSError, UnicodeError) as error:  # TimeoutError is an OSError
             raise FetchFailed("This URL could not be fetched: its host could not be looked up.") from error
-        return tuple(dict.fromkeys(ipaddress.ip_address(text) for text in found))
+        return tuple(dict.fromkeys(ipaddress.ip_address(text) for text in addresses))
 
     def close(self) -> None:
         if self._system is not None:

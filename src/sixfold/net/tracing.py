@@ -47,7 +47,7 @@ Scope = MutableMapping[str, Any]
 App = Callable[[Scope, Callable[[], Awaitable[Any]], Callable[[Any], Awaitable[None]]], Awaitable[None]]
 
 
-class TraceRoute(Protocol):
+class TracedTransport(Protocol):
     """A transport to model servers."""
 
     def post(
@@ -65,11 +65,11 @@ class TraceRoute(Protocol):
         ...
 
 
-class _NamedSpan(msgspec.Struct):
+class _RequestHead(msgspec.Struct):
     model: str = ""
 
 
-_named = msgspec.json.Decoder(_NamedSpan).decode
+_decode_head = msgspec.json.Decoder(_RequestHead).decode
 
 
 @dataclass(slots=True)
@@ -87,9 +87,9 @@ class Tracing:
         self._provider = provider
         self._tracer = provider.get_tracer("sixfold", __version__)
         self._carrier = TraceContextTextMapPropagator()
-        self._now: dict[int, tuple[Scope, SpanContext]] = {}
+        self._open_requests: dict[int, tuple[Scope, SpanContext]] = {}
         self._recent: OrderedDict[str, SpanContext] = OrderedDict()
-        self._tries: dict[int, _Attempt] = {}
+        self._attempts: dict[int, _Attempt] = {}
 
     def close(self) -> None:
         """Export the remaining spans."""
@@ -98,18 +98,18 @@ class Tracing:
     def serve(self, app: App) -> App:
         """Wrap the application with a span for each request, below the caller's `traceparent`."""
 
-        async def traced(scope: Scope, receive: Callable[[], Awaitable[Any]], send: Any) -> None:
+        async def traced_app(scope: Scope, receive: Callable[[], Awaitable[Any]], send: Any) -> None:
             if scope["type"] != "http":
                 await app(scope, receive, send)
                 return
-            sent = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-            facts = {"http.request.method": scope["method"], "url.path": scope["path"][:200]}
-            above = self._carrier.extract(sent)
-            span = self._tracer.start_span(scope["method"], above, SpanKind.SERVER, facts)
-            token = contexts.attach(trace.set_span_in_context(span, above))
-            self._now[id(scope)] = (scope, span.get_span_context())
+            headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+            attributes = {"http.request.method": scope["method"], "url.path": scope["path"][:200]}
+            parent = self._carrier.extract(headers)
+            span = self._tracer.start_span(scope["method"], parent, SpanKind.SERVER, attributes)
+            token = contexts.attach(trace.set_span_in_context(span, parent))
+            self._open_requests[id(scope)] = (scope, span.get_span_context())
 
-            async def told(message: Any) -> None:
+            async def traced_send(message: Any) -> None:
                 if message["type"] == "http.response.start":
                     span.set_attribute("http.response.status_code", message["status"])
                     if message["status"] >= 500:
@@ -117,15 +117,15 @@ class Tracing:
                 await send(message)
 
             try:
-                await app(scope, receive, told)
+                await app(scope, receive, traced_send)
             finally:
                 contexts.detach(token)
-                self._leave(scope, span)
+                self._end_request(scope, span)
 
-        return traced
+        return traced_app
 
-    def _leave(self, scope: Scope, span: Span) -> None:
-        del self._now[id(scope)]
+    def _end_request(self, scope: Scope, span: Span) -> None:
+        del self._open_requests[id(scope)]
         self._close(span)
         request_id = str(scope.get(_ID, ""))
         span.set_attribute(_ID, request_id)
@@ -137,7 +137,7 @@ class Tracing:
             self._recent.popitem(last=False)
         span.end()
 
-    def way(self, inner: TraceRoute) -> TraceRoute:
+    def wrap_transport(self, inner: TracedTransport) -> TracedTransport:
         """Wrap a transport with a span for each attempt, and send its `traceparent`."""
         return _TracedRequest(self, inner)
 
@@ -146,82 +146,82 @@ class Tracing:
         parts = urlsplit(url)
         path = next((path for path in _OPERATIONS if parts.path.endswith(path)), "")
         operation, model = _OPERATIONS.get(path, "other"), _model(body)
-        facts: dict[str, str | int] = {
+        attributes: dict[str, str | int] = {
             "gen_ai.operation.name": operation,
             "http.request.method": "POST",
             "server.address": parts.hostname or "",
             "server.port": parts.port or (443 if parts.scheme == "https" else 80),
         }
         if model:
-            facts["gen_ai.request.model"] = model
-        above = trace.get_current_span()
-        self._close(above)
-        span = self._tracer.start_span(f"{operation} {model}".strip(), None, SpanKind.CLIENT, facts)
-        found = _Attempt(span)
-        if above.get_span_context().is_valid:
-            self._tries[above.get_span_context().span_id] = found
-        carried = dict(headers)
-        self._carrier.inject(carried, trace.set_span_in_context(span))
-        return found, carried
+            attributes["gen_ai.request.model"] = model
+        parent = trace.get_current_span()
+        self._close(parent)
+        span = self._tracer.start_span(f"{operation} {model}".strip(), None, SpanKind.CLIENT, attributes)
+        attempt = _Attempt(span)
+        if parent.get_span_context().is_valid:
+            self._attempts[parent.get_span_context().span_id] = attempt
+        trace_headers = dict(headers)
+        self._carrier.inject(trace_headers, trace.set_span_in_context(span))
+        return attempt, trace_headers
 
-    def ended(self, found: _Attempt) -> None:
+    def ended(self, attempt: _Attempt) -> None:
         """End the span of an attempt whose connection was released, unless its usage is pending."""
-        found.ended = found.ended or time.time_ns()
-        if all(other is not found for other in self._tries.values()):
-            found.span.end(found.ended)
+        attempt.ended = attempt.ended or time.time_ns()
+        if all(other is not attempt for other in self._attempts.values()):
+            attempt.span.end(attempt.ended)
 
-    def settled(self, call: CallRecord, ending: CallOutcome) -> None:
+    def record_call(self, call: CallRecord, outcome: CallOutcome) -> None:
         """Add usage and cost to the span of a call's last attempt."""
-        found = self._tries.get(trace.get_current_span().get_span_context().span_id)
-        if found is None:
+        attempt = self._attempts.get(trace.get_current_span().get_span_context().span_id)
+        if attempt is None:
             return
         provider, _, model = call.target.partition("/")
-        found.span.set_attributes(
+        attempt.span.set_attributes(
             {
                 "gen_ai.provider.name": provider,
                 "gen_ai.response.model": model,
-                "gen_ai.usage.input_tokens": ending.usage.input,
-                "gen_ai.usage.output_tokens": ending.usage.output,
-                "sixfold.cost_usd": format_usd(ending.cost),
+                "gen_ai.usage.input_tokens": outcome.usage.input,
+                "gen_ai.usage.output_tokens": outcome.usage.output,
+                "sixfold.cost_usd": format_usd(outcome.cost),
                 "sixfold.attempts": call.attempts,
-                "sixfold.state": ending.state,
+                "sixfold.state": outcome.state,
             }
         )
-        if ending.state == "failed":
-            found.span.set_status(Status(StatusCode.ERROR, ending.error))
+        if outcome.state == "failed":
+            attempt.span.set_status(Status(StatusCode.ERROR, outcome.error))
         self._close(trace.get_current_span())
 
-    def _close(self, above: Span) -> None:
-        found = self._tries.pop(above.get_span_context().span_id, None)
-        if found is not None:
-            found.span.end(found.ended)
+    def _close(self, parent: Span) -> None:
+        attempt = self._attempts.pop(parent.get_span_context().span_id, None)
+        if attempt is not None:
+            attempt.span.end(attempt.ended)
 
-    def moved(self, _prediction_id: str, event: Event) -> None:
+    def record_run(self, _prediction_id: str, event: Event) -> None:
         """Export a span for a run that has ended, below its request if that is known."""
         if not isinstance(event, StateChanged) or not event.prediction.is_terminal:
             return
         run = event.prediction
-        above = self._request(run.request_id)
-        context = trace.set_span_in_context(trace.NonRecordingSpan(above)) if above else contexts.Context()
-        began = (run.started_at or run.created_at) * 1000
+        parent = self._request(run.request_id)
+        context = trace.set_span_in_context(trace.NonRecordingSpan(parent)) if parent else contexts.Context()
+        start_ns = (run.started_at or run.created_at) * 1000
         span = self._tracer.start_span(
-            f"run {run.model}", context, SpanKind.INTERNAL, _facts(run), start_time=began
+            f"run {run.model}", context, SpanKind.INTERNAL, _attributes(run), start_time=start_ns
         )
         if run.error is not None:
             span.set_status(Status(StatusCode.ERROR, run.error))
         span.end((run.completed_at or run.created_at) * 1000)
 
     def _request(self, request_id: str) -> SpanContext | None:
-        for scope, found in self._now.values():
+        for scope, span_context in self._open_requests.values():
             if scope.get(_ID) == request_id:
-                return found
+                return span_context
         return self._recent.get(request_id)
 
 
 class _TracedRequest:
     """A transport with spans."""
 
-    def __init__(self, tracing: Tracing, inner: TraceRoute) -> None:
+    def __init__(self, tracing: Tracing, inner: TracedTransport) -> None:
         self._tracing = tracing
         self._inner = inner
 
@@ -229,20 +229,20 @@ class _TracedRequest:
         self, url: str, headers: Mapping[str, str], body: bytes, *, stream: bool
     ) -> UpstreamStream:
         """POST in a span that ends with its response."""
-        found, carried = self._tracing.begin(url, headers, body)
+        attempt, trace_headers = self._tracing.begin(url, headers, body)
         try:
-            answer = await self._inner.post(url, carried, body, stream=stream)
+            response = await self._inner.post(url, trace_headers, body, stream=stream)
         except BaseException as error:
-            found.span.set_attribute("error.type", type(error).__name__)
-            found.span.set_status(
+            attempt.span.set_attribute("error.type", type(error).__name__)
+            attempt.span.set_status(
                 Status(StatusCode.ERROR, str(error) if isinstance(error, UpstreamFailure) else None)
             )
-            self._tracing.ended(found)
+            self._tracing.ended(attempt)
             raise
-        found.span.set_attribute("http.response.status_code", answer.status)
-        if answer.status >= 400:
-            found.span.set_status(Status(StatusCode.ERROR))
-        return _TracedResponse(self._tracing, found, answer)
+        attempt.span.set_attribute("http.response.status_code", response.status)
+        if response.status >= 400:
+            attempt.span.set_status(Status(StatusCode.ERROR))
+        return _TracedResponse(self._tracing, attempt, response)
 
     async def get(self, url: str, headers: Mapping[str, str]) -> UpstreamStream:
         """GET without a span: only model lists are fetched."""
@@ -255,38 +255,38 @@ class _TracedRequest:
 class _TracedResponse:
     """A response that ends its span when it is closed."""
 
-    def __init__(self, tracing: Tracing, found: _Attempt, answer: UpstreamStream) -> None:
+    def __init__(self, tracing: Tracing, attempt: _Attempt, response: UpstreamStream) -> None:
         self._tracing = tracing
-        self._found = found
-        self._answer = answer
+        self._attempt = attempt
+        self._response = response
         self._first = True
-        self.status = answer.status
-        self.retry_after = answer.retry_after
+        self.status = response.status
+        self.retry_after = response.retry_after
 
     async def read(self) -> bytes:
-        block = await self._answer.read()
+        block = await self._response.read()
         if self._first:
-            self._found.span.add_event("gen_ai.first_chunk")
+            self._attempt.span.add_event("gen_ai.first_chunk")
             self._first = False
         return block
 
     async def read_all(self) -> bytes:
-        return await self._answer.read_all()
+        return await self._response.read_all()
 
     async def aclose(self) -> None:
         """Release the connection and end the span."""
-        await self._answer.aclose()
-        self._tracing.ended(self._found)
+        await self._response.aclose()
+        self._tracing.ended(self._attempt)
 
 
 def _model(body: bytes) -> str:
     try:
-        return _named(body).model
+        return _decode_head(body).model
     except (msgspec.MsgspecError, UnicodeError):
         return ""
 
 
-def _facts(run: Prediction) -> dict[str, str | int]:
+def _attributes(run: Prediction) -> dict[str, str | int]:
     waited = (run.started_at or run.created_at) - run.created_at
     return {
         "gen_ai.operation.name": "generate_content",

@@ -23,7 +23,7 @@ _URL = re.compile(r"(?P<scheme>https?)://(?P<authority>[^/?#]*)(?P<target>[^#]*)
 _AUTHORITY = re.compile(r"(?:\[(?P<six>[0-9A-Fa-f:.]+)\]|(?P<name>[^\[\]:%@]+))(?::(?P<port>[0-9]{1,5}))?")
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 _NUMERIC = re.compile(r"[0-9]+|0x[0-9a-f]*", re.I)
-_KEPT = "%/:?@!$&'()*+,;=~-._[]"
+_UNQUOTED = "%/:?@!$&'()*+,;=~-._[]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +51,15 @@ def parse(text: str) -> UrlTarget:
     if len(text) > MAX_CHARACTERS:
         raise FetchRefused(f"This URL may not be fetched: it is longer than {MAX_CHARACTERS} characters.")
     if any(character in text for character in "\\\ufffd") or not _is_plain(text):
-        raise FetchRefused("This URL may not be fetched: it contains a blank, a backslash or a control.")
+        raise FetchRefused(
+            "This URL may not be fetched: it contains a space, a backslash or a control character."
+        )
     match = _URL.fullmatch(text)
     if match is None:
         raise FetchRefused("This URL may not be fetched: it must begin with http:// or https://.")
     scheme = match["scheme"].lower()
     host, port = _authority(match["authority"], scheme)
-    path = quote(match["target"], safe=_KEPT)
+    path = quote(match["target"], safe=_UNQUOTED)
     return UrlTarget(scheme, host, port, path if path.startswith("/") else "/" + path)
 
 
@@ -102,10 +104,10 @@ def _authority(text: str, scheme: str) -> tuple[str, int]:
         raise FetchRefused("This URL may not be fetched: it contains a user name or a password.")
     match = _AUTHORITY.fullmatch(text)
     if match is None:
-        raise FetchRefused("This URL may not be fetched: its host or its port is not proper.")
+        raise FetchRefused("This URL may not be fetched: its host or port is invalid.")
     port = int(match["port"]) if match["port"] else DEFAULT_PORTS[scheme]
     if not 0 < port < 65536:
-        raise FetchRefused("This URL may not be fetched: its port is not proper.")
+        raise FetchRefused("This URL may not be fetched: its port must be from 1 to 65535.")
     if match["six"]:
         return str(_address_v6(match["six"])), port
     host = _name(match["name"])

@@ -51,12 +51,12 @@ def test_a_url_that_is_too_long_or_holds_a_lone_surrogate_is_refused() -> None:
     ("text", "reason"),
     [
         ("http://user:secret@example.com/", "a user name or a password"),
-        ("http://example.com/a\\b", "a blank, a backslash or a control"),
-        ("http://example.com/a b", "a blank, a backslash or a control"),
+        ("http://example.com/a\\b", "a space, a backslash or a control character"),
+        ("http://example.com/a b", "a space, a backslash or a control character"),
         ("ftp://example.com/", "must begin with http:// or https://"),
         ("http://127.1/", "its host is not a proper address"),
         ("http://example..com/", "its host is not a proper name"),
-        ("http://example.com:70000/", "its port is not proper"),
+        ("http://example.com:70000/", "its port must be from 1 to 65535"),
     ],
 )
 def test_a_refusal_says_what_is_wrong_and_repeats_nothing(text: str, reason: str) -> None:

@@ -57,7 +57,7 @@ class GatewayRuntime:
         self.relay = relay
         self.shelf = shelf
         self.tracing = tracing
-        self.watchers = [] if tracing is None else [tracing.moved]
+        self.watchers = [] if tracing is None else [tracing.record_run]
         self._open_servers = open_servers
         self._servers = open_servers(relay.policy)
         relay.router.reconfigure(self._servers, relay.policy.aliases)
@@ -147,7 +147,7 @@ def build(settings: Settings, database: Database, media: MediaService) -> Gatewa
     limiter = limits.rates(database, "tokens", shared=settings.on_postgres)
     attempts = FailoverClient(policy, health, MediaInliner(_media_fetcher(media)))
     gateway = Gateway(database, router, attempts, prices, policy, limiter)
-    gateway.on_call_end = tracing.settled if tracing is not None else None
+    gateway.on_call_end = tracing.record_call if tracing is not None else None
     return GatewayRuntime(gateway, open_servers, ResponseStore(database, policy), tracing)
 
 
@@ -223,7 +223,7 @@ def _opener(
     """Return a function that opens the servers of a policy; they share connections and loaded models."""
     transport = open_transport(policy.connect_seconds, policy.timeout_seconds)
     if tracing is not None:
-        transport = tracing.way(transport)
+        transport = tracing.wrap_transport(transport)
     own = llama.build(policy.servers, settings.data_dir / "weights", transport)
     return lambda current: ModelServers(
         [row for row in current.servers if row.kind != llama.KIND],
