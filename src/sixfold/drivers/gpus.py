@@ -13,7 +13,7 @@ from sixfold.clients.nvml import GpuDevice
 class GpuSlots:
     """The cards of this machine and the memory reserved on each. `look` returns the present cards."""
 
-    def __init__(self, list_cards: Callable[[], Sequence[GpuDevice]] = nvml.cards) -> None:
+    def __init__(self, list_cards: Callable[[], Sequence[GpuDevice]] = nvml.list_gpus) -> None:
         self._list_cards = list_cards
         self._promised: dict[int, tuple[str, int]] = {}
         self._others: dict[str, int] = {}

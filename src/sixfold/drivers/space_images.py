@@ -66,7 +66,7 @@ class HostedSpaces:
             config, info, prefix = await self._driver.inspect(target)
         except StartFailed as failed:
             raise errors.BadRequest(_why(space, target, str(failed))) from failed
-        function = await asyncio.to_thread(gradio_schema.best, config, info)
+        function = await asyncio.to_thread(gradio_schema.best_function, config, info)
         title = str(config.get("title") or space.name)[:200]
         engine = _engine(target, {"prefix": prefix, **gradio.arguments(function)})
         home = "" if folder else self._hub.home(space)
