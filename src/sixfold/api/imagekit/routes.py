@@ -94,8 +94,8 @@ class ImageKitRoutes:
         principal = await self._services.authenticator.image_kit(request)
         inputs = schemas.picture(request, self._services.catalog[PICTURE])
         inputs["format"] = _format(request)
-        asked = _ImageKitRequest(principal, PICTURE, inputs, requests.request_id(request))
-        return await self._bytes(await self._made("query", asked))
+        request_spec = _ImageKitRequest(principal, PICTURE, inputs, requests.request_id(request))
+        return await self._bytes(await self._made("query", request_spec))
 
     def uploader(self, model: str) -> Handler:
         """Return the handler that stores a model's image at the caller's path."""
@@ -105,8 +105,10 @@ class ImageKitRoutes:
             inputs, place = schemas.upload(request, self._services.catalog[model], principal)
             key = save_paths.key(place.path) or ""
             await self._require_free(key)
-            asked = _ImageKitRequest(principal, model, inputs, requests.request_id(request), upload_path=key)
-            prediction = await self._made("query", asked)
+            request_spec = _ImageKitRequest(
+                principal, model, inputs, requests.request_id(request), upload_path=key
+            )
+            prediction = await self._made("query", request_spec)
             return await self._put(prediction, place, key, request.query_params["save_path"])
 
         return upload
@@ -125,23 +127,25 @@ class ImageKitRoutes:
         once = IdempotentRequest(owner, wants + await request.body(), dialect.answer)
 
         async def work(idempotency_id: str | None) -> Response:
-            asked = _ImageKitRequest(principal, STYLE, inputs, requests.request_id(request), idempotency_id)
-            prediction = await self._made("body", asked)
+            request_spec = _ImageKitRequest(
+                principal, STYLE, inputs, requests.request_id(request), idempotency_id
+            )
+            prediction = await self._made("body", request_spec)
             return await self._bytes(prediction) if wants_bytes else self._told(prediction)
 
         return await self._services.idempotency.run(request, once, work)
 
-    async def _made(self, part: dialect.Part, asked: _ImageKitRequest) -> Prediction:
+    async def _made(self, part: dialect.Part, request_spec: _ImageKitRequest) -> Prediction:
         """Return the finished prediction, or cancel it on a timeout; raise the error of a failed one."""
         order = PredictionRequest(
-            principal=asked.principal,
-            model=asked.model,
-            inputs=asked.inputs,
+            principal=request_spec.principal,
+            model=request_spec.model,
+            inputs=request_spec.inputs,
             face="imagekit",
-            request_id=asked.request_id,
-            idempotency_id=asked.idempotency_id,
-            charged=not asked.principal.keyless,
-            upload_path=asked.upload_path,
+            request_id=request_spec.request_id,
+            idempotency_id=request_spec.idempotency_id,
+            charged=not request_spec.principal.keyless,
+            upload_path=request_spec.upload_path,
         )
         pipeline = self._services.pipeline
         try:
@@ -150,7 +154,7 @@ class ImageKitRoutes:
             raise dialect.of_inputs(part, error) from error
         prediction = await pipeline.wait(prediction, self._services.settings.inline_seconds, patient=True)
         if not prediction.is_terminal:
-            if pipeline.draining and asked.idempotency_id is not None:
+            if pipeline.draining and request_spec.idempotency_id is not None:
                 raise errors.ShuttingDown(_ASK_AGAIN)
             # The response has no id, so the client could not poll for the result.
             with contextlib.suppress(errors.StoreFailed):

@@ -45,11 +45,11 @@ class MediaEndpoint:
         return error if own is None else BadRequest(own)
 
 
-def _film(name: str, summary: str, present: Presenter) -> MediaEndpoint:
+def _video(name: str, summary: str, present: Presenter) -> MediaEndpoint:
     return MediaEndpoint((f"/api/{name}",), name, summary, present, VideoFailed, video_serializers.FAILED)
 
 
-def _picture(
+def _image(
     summary: str, present: Presenter, model: str, *more: str, noun: str = "Image generation"
 ) -> MediaEndpoint:
     failed = f"{noun} failed. Please try again."
@@ -58,15 +58,18 @@ def _picture(
 
 ENDPOINTS = (
     replace(
-        _picture("A painted scene", serializers.picture, "ra1", "/api/ra1-art-generator"), failure=Ra1Failed
+        _image("A painted scene", serializers.picture, "ra1", "/api/ra1-art-generator"), failure=Ra1Failed
     ),
-    _picture("Anime pictures from a prompt", serializers.pictures, "anime", "/api/anime-art-generator"),
-    _picture("A photograph from a prompt", serializers.photograph, "photoreal"),
-    _picture(
-        "A picture at exact sizes, its subject kept", serializers.resized, "smart-resize", noun="Resizing"
+    _image("Anime images from a prompt", serializers.pictures, "anime", "/api/anime-art-generator"),
+    _image("A photograph from a prompt", serializers.photograph, "photoreal"),
+    _image(
+        "Resize an image to exact sizes around its subject",
+        serializers.resized,
+        "smart-resize",
+        noun="Resizing",
     ),
-    _picture(
-        "The subject of a picture, on nothing",
+    _image(
+        "Remove the background of an image",
         serializers.cut_out,
         "remove-background",
         "/alt/api/remove-background",
@@ -75,7 +78,7 @@ ENDPOINTS = (
     MediaEndpoint(
         ("/api/video-a",),
         "video-a",
-        "A picture that moves as the prompt says",
+        "Animate an image by a prompt",
         video_serializers.wrapped,
         VideoFailed,
         video_serializers.FAILED,
@@ -85,19 +88,19 @@ ENDPOINTS = (
             "prompt": video_serializers.BAD_PICTURE_OR_PROMPT,
         },
     ),
-    _film("video-b", "A picture, simply animated", video_serializers.address),
-    _film("video-c", "A film from a picture or from words alone", video_serializers.whole),
-    _film("video-text", "A film with sound from words", video_serializers.whole),
-    _film("video-image", "A film with sound from a picture", video_serializers.whole),
-    _film(
+    _video("video-b", "Animate an image", video_serializers.address),
+    _video("video-c", "A video from an image or a prompt alone", video_serializers.whole),
+    _video("video-text", "A video with sound from a prompt", video_serializers.whole),
+    _video("video-image", "A video with sound from an image", video_serializers.whole),
+    _video(
         "ra2v",
-        "A film by the service that fits, chosen from prompt, picture and load",
+        "A video by a service chosen by prompt, image and load",
         video_serializers.chosen,
     ),
     MediaEndpoint(
         ("/api/remove-background-video", "/alt/api/remove-background-video"),
         "remove-background-video",
-        "The subject of a film, on nothing",
+        "Remove the background of a video",
         video_serializers.cut_out,
         VideoFailed,
         video_serializers.FAILED,
@@ -105,7 +108,7 @@ ENDPOINTS = (
     MediaEndpoint(
         ("/api/video-editor/render",),
         "render",
-        "A timeline's project as a film",
+        "Render the project of a timeline as a video",
         video_serializers.whole,
         VideoFailed,
         video_serializers.FAILED,

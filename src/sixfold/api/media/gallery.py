@@ -36,7 +36,7 @@ CHARACTER = (
     Descriptor("description", "string", "Who it is", default="", max_chars=2000),
     Descriptor("greeting", "string", "What it says first", default="", max_chars=500),
 )
-POST = (Descriptor("text", "string", "What goes with the picture or film", default="", max_chars=2000),)
+POST = (Descriptor("text", "string", "Text for the image or video", default="", max_chars=2000),)
 PAGE, MAX_PAGE = 50, 100
 _CURSOR = re.compile(r"[a-z]+_[0-9a-z]{36}")
 _IMAGES = frozenset(kind for kind in media_types.INLINE if kind.startswith("image/"))
@@ -176,8 +176,8 @@ class GalleryRoutes:
             head += piece
         kind = media_types.sniff(head)
         if kind not in allowed:
-            films = "" if allowed is _IMAGES else ", or an MP4, WebM or MOV film"
-            raise _refused(at, f"{at}: it must be a PNG, JPEG, WebP, GIF, AVIF or BMP image{films}")
+            videos = "" if allowed is _IMAGES else ", or an MP4, WebM or MOV video"
+            raise _refused(at, f"{at}: it must be a PNG, JPEG, WebP, GIF, AVIF or BMP image{videos}")
         typed = MediaSource(source.blob, kind, source.size)
         if kind in _IMAGES:
             await self._services.media.check_image(typed)
@@ -186,18 +186,18 @@ class GalleryRoutes:
 
     async def characters(self, request: Request) -> Response:
         """List all characters, newest first."""
-        found = await self._gallery.characters(*_part(request))
-        rows = [self._shown_character(row) for row in found.rows]
-        return responses.json({"characters": rows, "next_cursor": found.next_cursor})
+        listed = await self._gallery.characters(*_part(request))
+        rows = [self._shown_character(row) for row in listed.rows]
+        return responses.json({"characters": rows, "next_cursor": listed.next_cursor})
 
     async def posts(self, request: Request) -> Response:
         """List all posts, or those with `tag`, newest first."""
         tag = request.query_params.get("tag", "")
         if len(tag) > 2 * gallery.MAX_TAG_CHARS:
             raise _refused("tag", f"tag: it must be at most {gallery.MAX_TAG_CHARS} characters")
-        found = await self._gallery.posts(*_part(request), tag)
-        rows = [self._shown_post(row) for row in found.rows]
-        return responses.json({"posts": rows, "next_cursor": found.next_cursor})
+        listed = await self._gallery.posts(*_part(request), tag)
+        rows = [self._shown_post(row) for row in listed.rows]
+        return responses.json({"posts": rows, "next_cursor": listed.next_cursor})
 
     def _shown_character(self, row: Character) -> CharacterSchema:
         return {

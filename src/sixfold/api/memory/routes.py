@@ -60,23 +60,25 @@ class PageRoutes:
         return handle
 
     async def search(self, request: Request, caller: Caller) -> Response:
-        given = await schemas.from_body(schemas.SEARCH, request)
-        found = await self._memory.search(caller, operations.wanted_search(given))
-        return responses.json(memory_serializers.answer(found, self._base), headers=_NO_STORE)
+        arguments = await schemas.from_body(schemas.SEARCH, request)
+        result = await self._memory.search(caller, operations.wanted_search(arguments))
+        return responses.json(memory_serializers.answer(result, self._base), headers=_NO_STORE)
 
     async def list(self, request: Request, caller: Caller) -> Response:
         """List pages by slug."""
-        given = schemas.from_query(schemas.LIST, request)
-        found = await self._memory.list(
-            caller, operations.wanted_filter(given), given["limit"], given["cursor"] or ""
+        arguments = schemas.from_query(schemas.LIST, request)
+        result = await self._memory.list(
+            caller, operations.wanted_filter(arguments), arguments["limit"], arguments["cursor"] or ""
         )
-        rows = [memory_serializers.row(row, self._base) for row in found.rows]
-        return _part("pages", rows, found.next_cursor)
+        rows = [memory_serializers.row(row, self._base) for row in result.rows]
+        return _part("pages", rows, result.next_cursor)
 
     async def create(self, request: Request, caller: Caller) -> Response:
         """Create a page, or with `overwrite` replace one; a new version is 201 as well."""
-        given = await schemas.from_body(schemas.NEW_PAGE, request)
-        saved = await self._memory.write(caller, operations.wanted_page(given), schemas.terms(request, given))
+        arguments = await schemas.from_body(schemas.NEW_PAGE, request)
+        saved = await self._memory.write(
+            caller, operations.wanted_page(arguments), schemas.terms(request, arguments)
+        )
         return await self._written(caller, replace(saved, created=True))
 
     async def show(self, request: Request, caller: Caller) -> Response:
@@ -94,25 +96,25 @@ class PageRoutes:
         """Create or replace a page."""
         slug = slugs.normalize(_slug(request))
         if bodies.media_type(request) == MARKDOWN:
-            given: dict[str, Any] = {}
+            arguments: dict[str, Any] = {}
             wanted = PageWrite(slug, _text(await request.body()), whole=True, path=_origin(request, slug))
         else:
-            given = await schemas.from_body(schemas.PAGE, request)
-            wanted = operations.wanted_page({**given, "slug": slug})
-        terms = replace(schemas.terms(request, given), overwrite=True)
+            arguments = await schemas.from_body(schemas.PAGE, request)
+            wanted = operations.wanted_page({**arguments, "slug": slug})
+        terms = replace(schemas.terms(request, arguments), overwrite=True)
         return await self._written(caller, await self._memory.write(caller, wanted, terms))
 
     async def patch(self, request: Request, caller: Caller) -> Response:
         """Change a part of a page."""
-        given = await schemas.from_body(schemas.PATCH, request)
-        slug, terms = _slug(request), schemas.terms(request, given)
-        if given["operation"] == "rename":
-            if given["slug"] is None:
+        arguments = await schemas.from_body(schemas.PATCH, request)
+        slug, terms = _slug(request), schemas.terms(request, arguments)
+        if arguments["operation"] == "rename":
+            if arguments["slug"] is None:
                 raise errors.InvalidInput([errors.Problem("slug", "rename needs slug", "missing")])
-            origin = _origin(request, given["slug"])
-            saved = await self._memory.rename(caller, slug, given["slug"], terms, origin)
+            origin = _origin(request, arguments["slug"])
+            saved = await self._memory.rename(caller, slug, arguments["slug"], terms, origin)
         else:
-            saved = await self._memory.edit(caller, slug, operations.wanted_edit(given), terms)
+            saved = await self._memory.edit(caller, slug, operations.wanted_edit(arguments), terms)
         return await self._written(caller, replace(saved, created=False))
 
     async def delete(self, request: Request, caller: Caller) -> Response:
@@ -136,89 +138,91 @@ class PageRoutes:
 
     async def versions(self, request: Request, caller: Caller) -> Response:
         """List the versions of a page, return one, or return the diff of two."""
-        given = schemas.from_query(schemas.VERSIONS, request)
+        arguments = schemas.from_query(schemas.VERSIONS, request)
         slug = _slug(request)
-        if given["version"] is not None:
+        if arguments["version"] is not None:
             if _wants_file(request):
-                text = await self._memory.version_file(caller, slug, given["version"])
+                text = await self._memory.version_file(caller, slug, arguments["version"])
                 return Response(text.encode(), 200, _NO_STORE, MARKDOWN)
-            page = await self._memory.version(caller, slug, given["version"])
+            page = await self._memory.version(caller, slug, arguments["version"])
             return responses.json(
                 memory_serializers.brief(page, self._base) | {"body": page.body}, headers=_NO_STORE
             )
-        if given["from"] is not None and given["to"] is not None:
-            change = await self._memory.diff(caller, slug, given["from"], given["to"])
+        if arguments["from"] is not None and arguments["to"] is not None:
+            change = await self._memory.diff(caller, slug, arguments["from"], arguments["to"])
             return responses.json(memory_serializers.change(change, limits.DIFF_CHARS), headers=_NO_STORE)
-        _, found = await self._memory.history(
-            caller, slug, given["limit"], operations.before(given["cursor"])
+        _, result = await self._memory.history(
+            caller, slug, arguments["limit"], operations.before(arguments["cursor"])
         )
-        return _part("versions", [memory_serializers.version(row) for row in found.rows], found.next_cursor)
+        return _part("versions", [memory_serializers.version(row) for row in result.rows], result.next_cursor)
 
     async def restore(self, request: Request, caller: Caller) -> Response:
         """Make an older version the newest."""
-        given = await schemas.from_body(schemas.RESTORE, request)
-        terms = schemas.terms(request, given)
-        saved = await self._memory.restore(caller, _slug(request), given["version"], terms)
+        arguments = await schemas.from_body(schemas.RESTORE, request)
+        terms = schemas.terms(request, arguments)
+        saved = await self._memory.restore(caller, _slug(request), arguments["version"], terms)
         return await self._written(caller, replace(saved, created=False))
 
     async def links(self, request: Request, caller: Caller) -> Response:
         """List the links of a page."""
-        found = await self._memory.links(caller, _slug(request), schemas.moment(request))
-        return _part("links", [memory_serializers.link(link) for link in found])
+        result = await self._memory.links(caller, _slug(request), schemas.moment(request))
+        return _part("links", [memory_serializers.link(link) for link in result])
 
     async def link(self, request: Request, caller: Caller) -> Response:
         """Add a link, or confirm or dismiss an inferred one."""
-        given = await schemas.from_body(schemas.LINK, request)
-        wanted = Link("", given["to"], given["type"] or "", given["context"] or "")
-        change = (given["action"], wanted)
-        page = await self._memory.relink(caller, _slug(request), change, schemas.terms(request, given))
-        found = await self._memory.links(caller, page.slug)
-        return _part("links", [memory_serializers.link(link) for link in found], status=201)
+        arguments = await schemas.from_body(schemas.LINK, request)
+        wanted = Link("", arguments["to"], arguments["type"] or "", arguments["context"] or "")
+        change = (arguments["action"], wanted)
+        page = await self._memory.relink(caller, _slug(request), change, schemas.terms(request, arguments))
+        result = await self._memory.links(caller, page.slug)
+        return _part("links", [memory_serializers.link(link) for link in result], status=201)
 
     async def unlink(self, request: Request, caller: Caller) -> Response:
-        given = await schemas.from_either(schemas.UNLINK, request)
-        wanted = ("remove", Link("", given["to"], given["type"] or ""))
-        page = await self._memory.relink(caller, _slug(request), wanted, schemas.terms(request, given))
+        arguments = await schemas.from_either(schemas.UNLINK, request)
+        wanted = ("remove", Link("", arguments["to"], arguments["type"] or ""))
+        page = await self._memory.relink(caller, _slug(request), wanted, schemas.terms(request, arguments))
         return _part(
             "links", [memory_serializers.link(link) for link in await self._memory.links(caller, page.slug)]
         )
 
     async def backlinks(self, request: Request, caller: Caller) -> Response:
         """List the links to a page."""
-        given = schemas.from_query(schemas.PARTS, request)
-        found, following = await self._memory.backlinks(
-            caller, _slug(request), given["limit"], given["cursor"] or "", schemas.moment(request)
+        arguments = schemas.from_query(schemas.PARTS, request)
+        result, following = await self._memory.backlinks(
+            caller, _slug(request), arguments["limit"], arguments["cursor"] or "", schemas.moment(request)
         )
-        return _part("backlinks", [memory_serializers.backlink(link) for link in found], following)
+        return _part("backlinks", [memory_serializers.backlink(link) for link in result], following)
 
     async def traverse(self, request: Request, caller: Caller) -> Response:
         """Return the pages around a page in the link graph."""
-        given = schemas.from_query(schemas.TRAVERSE, request)
+        arguments = schemas.from_query(schemas.TRAVERSE, request)
         # The graph of the past is not stored, and the present one would be wrong.
         if schemas.moment(request) is not None:
             raise errors.BadRequest("traverse does not support as_of: use the links and backlinks of a page")
-        route = Walking(given["depth"], given["type"] or "", given["direction"])
-        found = await self._memory.traverse(caller, _slug(request), route)
-        return responses.json(memory_serializers.walk(found), headers=_NO_STORE)
+        route = Walking(arguments["depth"], arguments["type"] or "", arguments["direction"])
+        result = await self._memory.traverse(caller, _slug(request), route)
+        return responses.json(memory_serializers.walk(result), headers=_NO_STORE)
 
     async def timeline(self, request: Request, caller: Caller) -> Response:
         """Return the timeline of a page."""
-        given = schemas.from_query(schemas.PARTS, request)
-        found = await self._memory.timeline(
-            caller, _slug(request), given["limit"], given["cursor"], schemas.moment(request)
+        arguments = schemas.from_query(schemas.PARTS, request)
+        result = await self._memory.timeline(
+            caller, _slug(request), arguments["limit"], arguments["cursor"], schemas.moment(request)
         )
         return _part(
-            "timeline", [memory_serializers.entry(entry) for entry in found.entries], found.next_cursor
+            "timeline", [memory_serializers.entry(entry) for entry in result.entries], result.next_cursor
         )
 
     async def note(self, request: Request, caller: Caller) -> Response:
         """Add a timeline entry."""
-        given = await schemas.from_body(schemas.ENTRY, request)
-        entry = TimelineEntry(given["date"], given["summary"], given["detail"] or "", given["source"] or "")
-        page = await self._memory.note(caller, _slug(request), entry, schemas.terms(request, given))
-        found = await self._memory.timeline(caller, page.slug, limits.PAGE_SIZE)
+        arguments = await schemas.from_body(schemas.ENTRY, request)
+        entry = TimelineEntry(
+            arguments["date"], arguments["summary"], arguments["detail"] or "", arguments["source"] or ""
+        )
+        page = await self._memory.note(caller, _slug(request), entry, schemas.terms(request, arguments))
+        result = await self._memory.timeline(caller, page.slug, limits.PAGE_SIZE)
         return _part(
-            "timeline", [memory_serializers.entry(entry) for entry in found.entries], found.next_cursor, 201
+            "timeline", [memory_serializers.entry(entry) for entry in result.entries], result.next_cursor, 201
         )
 
     async def tags(self, request: Request, caller: Caller) -> Response:
@@ -228,18 +232,18 @@ class PageRoutes:
 
     async def tag(self, request: Request, caller: Caller) -> Response:
         """Add tags."""
-        given = await schemas.from_body(schemas.TAGS, request)
-        return await self._tagged(request, caller, given, TagChange(add=given["tags"]))
+        arguments = await schemas.from_body(schemas.TAGS, request)
+        return await self._tagged(request, caller, arguments, TagChange(add=arguments["tags"]))
 
     async def untag(self, request: Request, caller: Caller) -> Response:
         """Remove tags."""
-        given = await schemas.from_either(schemas.TAGS, request)
-        return await self._tagged(request, caller, given, TagChange(remove=given["tags"]))
+        arguments = await schemas.from_either(schemas.TAGS, request)
+        return await self._tagged(request, caller, arguments, TagChange(remove=arguments["tags"]))
 
     async def _tagged(
-        self, request: Request, caller: Caller, given: dict[str, Any], change: TagChange
+        self, request: Request, caller: Caller, arguments: dict[str, Any], change: TagChange
     ) -> Response:
-        terms = schemas.terms(request, given)
+        terms = schemas.terms(request, arguments)
         saved = await self._memory.tag(caller, _slug(request), change, terms)
         headers = {"ETag": f'"{saved.page.version}"'}
         return _part("tags", list(saved.page.tags), headers=headers)
@@ -248,9 +252,9 @@ class PageRoutes:
         """Return the handler that counts `tags`, `collections` or `types`."""
 
         async def handle(request: Request, caller: Caller) -> Response:
-            given = schemas.from_query(schemas.COUNTS, request)
-            found = await self._memory.counted(caller, noun, given["limit"], given["cursor"] or "")
-            return _part(noun, [memory_serializers.count(row) for row in found.rows], found.next_cursor)
+            arguments = schemas.from_query(schemas.COUNTS, request)
+            result = await self._memory.counted(caller, noun, arguments["limit"], arguments["cursor"] or "")
+            return _part(noun, [memory_serializers.count(row) for row in result.rows], result.next_cursor)
 
         return handle
 

@@ -90,14 +90,14 @@ async def caller_of(services: WebServices, request: Request) -> Caller:
 
 def from_query(operation: Operation, request: Request) -> dict[str, Any]:
     """Return the arguments of a query string; a list is a repeated parameter or a text with commas."""
-    given: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     if len(request.query_params) > MAX_PARAMETERS:
         raise errors.BadRequest(f"The query must have at most {MAX_PARAMETERS} parameters")
     for field in operation.fields:
         values = request.query_params.getlist(field.name)
         if values:
-            given[field.name] = _typed(field, values)
-    return operation.read(given)
+            arguments[field.name] = _typed(field, values)
+    return operation.read(arguments)
 
 
 def _typed(field: OperationField, values: list[str]) -> Any:
@@ -125,9 +125,9 @@ async def from_either(operation: Operation, request: Request) -> dict[str, Any]:
     return operation.read(await bodies.parse(bodies.parse_object, raw))
 
 
-def terms(request: Request, given: Mapping[str, Any] | None = None) -> WriteTerms:
+def terms(request: Request, arguments: Mapping[str, Any] | None = None) -> WriteTerms:
     """Return the conditions of a change: `If-Match`, `If-None-Match: *`, or `if_version` of the body."""
-    wanted = given or {}
+    wanted = arguments or {}
     version = wanted.get("if_version")
     only_new = (request.headers.get("if-none-match") or "").strip() == "*"
     header = request.headers.get("if-match")

@@ -39,18 +39,18 @@ class MediaFileRoutes:
         name = requests.path_value(request, "name")
         if len(name) > _MAX_NAME:
             raise errors.NotFound
-        found = await self._services.media.find(name)
+        file = await self._services.media.find(name)
         store = self._services.blobs
-        kind = found.content_type or media_types.UNKNOWN
-        tag = digest_of(found.blob)[:_TAG_CHARS]
-        if request.method == "HEAD" and await store.stat(found.blob) is None:
+        kind = file.content_type or media_types.UNKNOWN
+        tag = digest_of(file.blob)[:_TAG_CHARS]
+        if request.method == "HEAD" and await store.stat(file.blob) is None:
             raise errors.NotFound("The file was not found")
         if request.method == "GET" and _is_inert(kind) and not files.is_known(request, tag):
-            link = await store.link(found.blob)
+            link = await store.link(file.blob)
             if link is not None:
                 return self._elsewhere(link)
         return await files.serve(
-            request, files.ServedFile(store, found.blob, found.size, kind, tag, files.FOREVER)
+            request, files.ServedFile(store, file.blob, file.size, kind, tag, files.FOREVER)
         )
 
     def _elsewhere(self, link: str) -> Response:

@@ -43,11 +43,11 @@ class HeadingBlock:
 
 def headings(body: str) -> Iterator[HeadingBlock]:
     """Return all headings in order, both `# ATX` and underlined ones, except in fenced code."""
-    for found in _HEADING.finditer(without_fences(body)):
-        level = len(found["marks"]) if found["marks"] else 1 + found["rule"].startswith("-")
-        text = _CLOSING.sub("", (found["over"] or found["text"])[:MAX_HEADING].strip())
+    for match in _HEADING.finditer(without_fences(body)):
+        level = len(match["marks"]) if match["marks"] else 1 + match["rule"].startswith("-")
+        text = _CLOSING.sub("", (match["over"] or match["text"])[:MAX_HEADING].strip())
         if text:
-            yield HeadingBlock(level, text, found.start(), found.end())
+            yield HeadingBlock(level, text, match.start(), match.end())
 
 
 def read_aloud(text: str) -> str:
@@ -59,8 +59,8 @@ def read_aloud(text: str) -> str:
     return _TICKED.sub(r"\2", text).strip()
 
 
-def _within(found: re.Match[str]) -> str:
-    return found[found.lastgroup or 0]
+def _within(match: re.Match[str]) -> str:
+    return match[match.lastgroup or 0]
 
 
 def without_code(body: str) -> str:
@@ -102,8 +102,8 @@ def _is_inside(lead: str) -> bool:
     return len(lead.expandtabs(4)) > 3 or bool(lead.strip())
 
 
-def _blank(found: re.Match[str]) -> str:
-    return _blanked(found[0])
+def _blank(match: re.Match[str]) -> str:
+    return _blanked(match[0])
 
 
 def _blanked(text: str) -> str:

@@ -52,13 +52,15 @@ class PageWriter:
         if not self.caller.may_write:
             raise errors.Forbidden("The key lacks the right memory.write")
 
-    def check_page(self, slug: str, found: FoundPage | None) -> None:
+    def check_page(self, slug: str, existing: FoundPage | None) -> None:
         """Raise `Forbidden` unless the caller may change the page at a slug, even if it was deleted.
 
         For a key limited to collections, the error does not reveal whether a page exists.
         """
         self.check()
-        if self.caller.collections and (found is None or not self.caller.may_change(found.page.collections)):
+        if self.caller.collections and (
+            existing is None or not self.caller.may_change(existing.page.collections)
+        ):
             raise errors.Forbidden(
                 f"This key may only change pages in its collections ({self._allowed}); "
                 f"{slug} is not such a page"
@@ -78,17 +80,17 @@ class PageWriter:
         return ", ".join(self.caller.collections)
 
 
-def check_version(found: FoundPage | None, slug: str, terms: WriteTerms) -> None:
+def check_version(existing: FoundPage | None, slug: str, terms: WriteTerms) -> None:
     """Raise `PreconditionFailed` unless the page is at the version that the caller has seen."""
-    there = found is not None and not found.deleted
-    if found is None or not there:
+    there = existing is not None and not existing.deleted
+    if existing is None or not there:
         if terms.if_version is not None or terms.must_exist:
             raise errors.PreconditionFailed(f"The page {slug} does not exist, so no version matches")
     elif terms.only_new:
         raise errors.PreconditionFailed(f"The page {slug} already exists")
-    elif terms.if_version is not None and terms.if_version != found.page.version:
+    elif terms.if_version is not None and terms.if_version != existing.page.version:
         raise errors.PreconditionFailed(
-            f"{found.page.slug} is at version {found.page.version}, not {terms.if_version}: "
+            f"{existing.page.slug} is at version {existing.page.version}, not {terms.if_version}: "
             "read it again, and merge your change into it"
         )
 
@@ -99,30 +101,30 @@ def write(writer: PageWriter, wanted: PageWrite, terms: WriteTerms) -> Transacti
     Raises `Conflict` for an existing page unless `terms` allow it.
     """
     writer.check()
-    found = yield from _at(writer, wanted.slug)
-    check_version(found, wanted.slug, terms)
-    there = found is not None and not found.deleted
+    existing = yield from _at(writer, wanted.slug)
+    check_version(existing, wanted.slug, terms)
+    there = existing is not None and not existing.deleted
     if there and not terms.overwrite and terms.if_version is None:
         raise errors.Conflict(
             f"The page {wanted.slug} already exists: send overwrite: true to replace it, or edit it"
         )
-    current = found.page if found is not None else None
+    current = existing.page if existing is not None else None
     home = writer.caller.home(current.collections if current is not None and there else ())
     draft = page_edits.compose(current if there else None, wanted, writer.limits, home)
     writer.check_collections(wanted.slug, draft.collections)
     if current is not None and there and not (yield from differs(draft, current)):
         return SavedPage(current, changed=False)
     page = yield from _save(
-        writer, "write", PageWritePlan(current, draft, deleted=found is not None and found.deleted)
+        writer, "write", PageWritePlan(current, draft, deleted=existing is not None and existing.deleted)
     )
     return SavedPage(page, created=not there)
 
 
 def edit(writer: PageWriter, slug: str, change: PageEdit, terms: WriteTerms) -> Transaction[SavedPage]:
     """Change a part of a page; raise `NotFound`, or `BadRequest` if the edit does not fit the text."""
-    found = yield from _open(writer, slug, terms)
-    draft = page_edits.edited(found.page, change, writer.limits)
-    return (yield from _changed(writer, change.operation, found.page, draft))
+    existing = yield from _open(writer, slug, terms)
+    draft = page_edits.edited(existing.page, change, writer.limits)
+    return (yield from _changed(writer, change.operation, existing.page, draft))
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,11 +137,13 @@ class TagChange:
 
 def tag(writer: PageWriter, slug: str, change: TagChange, terms: WriteTerms) -> Transaction[SavedPage]:
     """Add tags to a page, or remove some."""
-    found = yield from _open(writer, slug, terms)
+    existing = yield from _open(writer, slug, terms)
     gone = page_edits.texts("tags", list(change.remove))
-    kept = [name for name in found.page.tags if name not in gone]
+    kept = [name for name in existing.page.tags if name not in gone]
     tags = page_edits.texts("tags", [*kept, *page_edits.texts("tags", list(change.add))])
-    return (yield from _changed(writer, "tag", found.page, replace(page_edits.of(found.page), tags=tags)))
+    return (
+        yield from _changed(writer, "tag", existing.page, replace(page_edits.of(existing.page), tags=tags))
+    )
 
 
 def rename(
@@ -149,120 +153,122 @@ def rename(
 
     Raises `Conflict` if the new slug is taken.
     """
-    found = yield from _open(writer, slug, terms)
-    if to == found.page.slug:
-        return SavedPage(found.page, changed=False)
+    existing = yield from _open(writer, slug, terms)
+    if to == existing.page.slug:
+        return SavedPage(existing.page, changed=False)
     other = yield from _at(writer, to)
     if other is not None:
         state = "deleted page, which its versions can bring back" if other.deleted else "page"
         raise errors.Conflict(f"{to} is already the slug of another {state}")
-    title = to if found.page.title == found.page.slug else found.page.title
-    path = path or (f"{to}.md" if found.page.path else "")
-    draft = replace(page_edits.of(found.page), slug=to, title=title, path=path)
+    title = to if existing.page.title == existing.page.slug else existing.page.title
+    path = path or (f"{to}.md" if existing.page.path else "")
+    draft = replace(page_edits.of(existing.page), slug=to, title=title, path=path)
     return SavedPage(
-        (yield from _save(writer, "rename", PageWritePlan(found.page, draft, reads_links=False)))
+        (yield from _save(writer, "rename", PageWritePlan(existing.page, draft, reads_links=False)))
     )
 
 
 def delete(writer: PageWriter, slug: str, terms: WriteTerms) -> Transaction[MemoryPage]:
     """Delete a page; each of its versions can restore it."""
-    found = yield from _open(writer, slug, terms)
-    yield from pages.delete(found.page)
-    return found.page
+    existing = yield from _open(writer, slug, terms)
+    yield from pages.delete(existing.page)
+    return existing.page
 
 
 def restore(writer: PageWriter, slug: str, version: int, terms: WriteTerms) -> Transaction[SavedPage]:
     """Make an older version the newest, also for a deleted page; raise `NotFound`."""
     writer.check()
     account_id = writer.caller.account_id
-    found = yield from pages.locate(account_id, slug)
-    writer.check_page(slug, found)
-    if found is None:
+    existing = yield from pages.locate(account_id, slug)
+    writer.check_page(slug, existing)
+    if existing is None:
         raise pages.missing(slug)
-    if not found.deleted:
-        check_version(found, slug, terms)
-    row = yield from one("version_by_number", account_id=account_id, page_id=found.page.id, version=version)
+    if not existing.deleted:
+        check_version(existing, slug, terms)
+    row = yield from one(
+        "version_by_number", account_id=account_id, page_id=existing.page.id, version=version
+    )
     if row is None:
-        raise errors.NotFound(f"{found.page.slug} has no version {version}")
+        raise errors.NotFound(f"{existing.page.slug} has no version {version}")
     old = pages.of({**row, "id": row["page_id"], "updated_at": row["created_at"]})
-    title = found.page.slug if old.title == old.slug else old.title
-    path = found.page.path or old.path
-    draft = replace(page_edits.of(old), slug=found.page.slug, title=title, path=path)
-    writer.check_collections(found.page.slug, draft.collections)
-    page = yield from _save(writer, "restore", PageWritePlan(found.page, draft, deleted=found.deleted))
-    return SavedPage(page, created=found.deleted)
+    title = existing.page.slug if old.title == old.slug else old.title
+    path = existing.page.path or old.path
+    draft = replace(page_edits.of(old), slug=existing.page.slug, title=title, path=path)
+    writer.check_collections(existing.page.slug, draft.collections)
+    page = yield from _save(writer, "restore", PageWritePlan(existing.page, draft, deleted=existing.deleted))
+    return SavedPage(page, created=existing.deleted)
 
 
 def link(
     writer: PageWriter, slug: str, wanted: tuple[str, str, str], terms: WriteTerms
 ) -> Transaction[MemoryPage]:
     """Store a typed link (target, type, context) of a page; this confirms an inferred link."""
-    found = yield from _open(writer, slug, terms)
+    existing = yield from _open(writer, slug, terms)
     yield from usage.spend(writer.caller.account_id, writer.limits, usage.Growth.of_texts(wanted))
-    moment = max((yield from now()), found.page.updated_at)
-    yield from links.add(found.page, wanted, moment)
-    yield from pages.reindex(found.page)
-    return found.page
+    moment = max((yield from now()), existing.page.updated_at)
+    yield from links.add(existing.page, wanted, moment)
+    yield from pages.reindex(existing.page)
+    return existing.page
 
 
 def unlink(
     writer: PageWriter, slug: str, link: tuple[str, str], terms: WriteTerms
 ) -> Transaction[MemoryPage]:
     """Remove a link (target, type or ""); an inferred link is dismissed. Raises as `links.remove` does."""
-    found = yield from _open(writer, slug, terms)
-    moment = max((yield from now()), found.page.updated_at)
-    yield from links.remove(found.page, link, moment)
-    yield from pages.reindex(found.page)
-    return found.page
+    existing = yield from _open(writer, slug, terms)
+    moment = max((yield from now()), existing.page.updated_at)
+    yield from links.remove(existing.page, link, moment)
+    yield from pages.reindex(existing.page)
+    return existing.page
 
 
 def judge(
     writer: PageWriter, slug: str, wanted: tuple[str, str, links.Verdict], terms: WriteTerms
 ) -> Transaction[MemoryPage]:
     """Confirm or dismiss the inferred links (target, type or ""); raise `NotFound` if there is none."""
-    found = yield from _open(writer, slug, terms)
-    yield from links.judge_all(found.page, wanted)
-    yield from pages.reindex(found.page)
-    return found.page
+    existing = yield from _open(writer, slug, terms)
+    yield from links.judge_all(existing.page, wanted)
+    yield from pages.reindex(existing.page)
+    return existing.page
 
 
 def note(writer: PageWriter, slug: str, entry: TimelineEntry, terms: WriteTerms) -> Transaction[MemoryPage]:
     """Add an entry to the timeline of a page."""
-    found = yield from _open(writer, slug, terms)
+    existing = yield from _open(writer, slug, terms)
     texts = (entry.date, entry.summary, entry.detail, entry.source)
     yield from usage.spend(writer.caller.account_id, writer.limits, usage.Growth.of_texts(texts))
-    moment = max((yield from now()), found.page.updated_at)
-    yield from timeline.add(writer.caller, found.page, [entry], moment)
-    return found.page
+    moment = max((yield from now()), existing.page.updated_at)
+    yield from timeline.add(writer.caller, existing.page, [entry], moment)
+    return existing.page
 
 
 def _open(writer: PageWriter, slug: str, terms: WriteTerms) -> Transaction[FoundPage]:
     """Return the page to change, by its current or an old slug."""
-    found = yield from pages.locate(writer.caller.account_id, slug)
-    writer.check_page(slug, found)
-    if found is None or found.deleted:
+    existing = yield from pages.locate(writer.caller.account_id, slug)
+    writer.check_page(slug, existing)
+    if existing is None or existing.deleted:
         raise pages.missing(slug)
-    check_version(found, slug, terms)
-    return found
+    check_version(existing, slug, terms)
+    return existing
 
 
 def _at(writer: PageWriter, slug: str) -> Transaction[FoundPage | None]:
     """Return the page at exactly this slug; raise `Forbidden` if the caller may not change it."""
-    found = yield from pages.at(writer.caller.account_id, slug)
-    yield from check_slug(writer, slug, found)
-    return found
+    existing = yield from pages.at(writer.caller.account_id, slug)
+    yield from check_slug(writer, slug, existing)
+    return existing
 
 
-def check_slug(writer: PageWriter, slug: str, found: FoundPage | None) -> Transaction[None]:
+def check_slug(writer: PageWriter, slug: str, existing: FoundPage | None) -> Transaction[None]:
     """Raise `Forbidden` if using a slug would take it from a page that the caller may not change.
 
-    `found` is the page at the slug; without one, the slug may still redirect to the page that had it before.
+    `existing` is the page at the slug; without one, the slug may still redirect to the page that had it.
     """
     writer.check()
-    if found is None and writer.caller.collections:
-        found = yield from pages.locate(writer.caller.account_id, slug)
-    if found is not None:
-        writer.check_page(slug, found)
+    if existing is None and writer.caller.collections:
+        existing = yield from pages.locate(writer.caller.account_id, slug)
+    if existing is not None:
+        writer.check_page(slug, existing)
 
 
 def differs(draft: PageDraft, page: MemoryPage) -> Transaction[bool]:

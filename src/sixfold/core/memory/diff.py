@@ -39,12 +39,12 @@ def blocks(old: Sequence[str], new: Sequence[str]) -> list[DiffBlock]:
     first = _common(old, new)
     last = _common(old[first:][::-1], new[first:][::-1])
     a, b = old[first : len(old) - last], new[first : len(new) - last]
-    found: list[DiffBlock] = [DiffBlock(True, (0, first), (0, first))] if first else []
+    result: list[DiffBlock] = [DiffBlock(True, (0, first), (0, first))] if first else []
     for same, (i, j), (k, m) in _inner(a, b):
-        found.append(DiffBlock(same, (first + i, first + j), (first + k, first + m)))
+        result.append(DiffBlock(same, (first + i, first + j), (first + k, first + m)))
     if last:
-        found.append(DiffBlock(True, (len(old) - last, len(old)), (len(new) - last, len(new))))
-    return found
+        result.append(DiffBlock(True, (len(old) - last, len(old)), (len(new) - last, len(new))))
+    return result
 
 
 def _common(a: Sequence[str], b: Sequence[str]) -> int:
@@ -97,7 +97,7 @@ def hunks(before: str, after: str, context: int = 3) -> tuple[Hunk, ...]:
         if line.kind != "same":
             for place in range(max(0, number - context), min(len(shown), number + context + 1)):
                 near[place] = True
-    found: list[Hunk] = []
+    result: list[Hunk] = []
     part: list[DiffLine] = []
     skipped = 0
     for line, kept in zip(shown, near, strict=True):
@@ -105,26 +105,26 @@ def hunks(before: str, after: str, context: int = 3) -> tuple[Hunk, ...]:
             part.append(line)
             continue
         if part:
-            found.append(Hunk(skipped, tuple(part)))
+            result.append(Hunk(skipped, tuple(part)))
             part, skipped = [], 0
         skipped += 1
     if part:
-        found.append(Hunk(skipped, tuple(part)))
-    return tuple(found)
+        result.append(Hunk(skipped, tuple(part)))
+    return tuple(result)
 
 
 def _shown(old: Sequence[str], new: Sequence[str]) -> list[DiffLine]:
-    found: list[DiffLine] = []
+    result: list[DiffLine] = []
     for same, (i, j), (k, m) in blocks(old, new):
         if same:
-            found += [DiffLine("same", i + at + 1, k + at + 1, _whole(old[i + at])) for at in range(j - i)]
+            result += [DiffLine("same", i + at + 1, k + at + 1, _whole(old[i + at])) for at in range(j - i)]
             continue
         paired = [words(_bare(left), _bare(right)) for left, right in zip(old[i:j], new[k:m], strict=False)]
         gone = [left for left, _ in paired] + [_whole(text) for text in old[i:j][len(paired) :]]
         come = [right for _, right in paired] + [_whole(text) for text in new[k:m][len(paired) :]]
-        found += [DiffLine("gone", i + at + 1, 0, pieces) for at, pieces in enumerate(gone)]
-        found += [DiffLine("new", 0, k + at + 1, pieces) for at, pieces in enumerate(come)]
-    return found
+        result += [DiffLine("gone", i + at + 1, 0, pieces) for at, pieces in enumerate(gone)]
+        result += [DiffLine("new", 0, k + at + 1, pieces) for at, pieces in enumerate(come)]
+    return result
 
 
 def _whole(line: str) -> tuple[DiffPiece, ...]:

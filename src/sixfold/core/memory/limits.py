@@ -62,34 +62,34 @@ def text(name: str, value: str) -> str:
     return value
 
 
-def line(name: str, value: str, most: int) -> str:
-    """Return a text of one line with 1 to `most` characters, in NFC and stripped; raise `BadRequest`."""
-    found = text(name, value).strip()
-    if len(found) <= most * MAX_DECOMPOSED:
-        found = normalized("NFC", found).strip()
-    if not found:
+def line(name: str, value: str, max_chars: int) -> str:
+    """Return a text of one line with 1 to `max_chars` characters, in NFC and stripped; raise `BadRequest`."""
+    cleaned = text(name, value).strip()
+    if len(cleaned) <= max_chars * MAX_DECOMPOSED:
+        cleaned = normalized("NFC", cleaned).strip()
+    if not cleaned:
         raise errors.BadRequest(f"{name} must not be empty")
-    if len(found) > most:
-        raise errors.BadRequest(f"{name} must have at most {most} characters (got {len(found)})")
-    for char in found:
+    if len(cleaned) > max_chars:
+        raise errors.BadRequest(f"{name} must have at most {max_chars} characters (got {len(cleaned)})")
+    for char in cleaned:
         if unicodedata.category(char) == "Cc":
             raise errors.BadRequest(f"{name} must not contain the control character U+{ord(char):04X}")
-    return found
+    return cleaned
 
 
-def loose_line(value: str, most: int) -> str:
+def loose_line(value: str, max_chars: int) -> str:
     """Return the valid line nearest to a text of a file, or ""."""
     if value.isascii() and value.isprintable():
-        return value.strip()[:most].strip()
-    begin = value[: most * MAX_DECOMPOSED]
-    kept = "".join(" " if unicodedata.category(char) in {"Cc", "Cs"} else char for char in begin)
-    return normalized("NFC", kept).strip()[:most].strip()
+        return value.strip()[:max_chars].strip()
+    begin = value[: max_chars * MAX_DECOMPOSED]
+    valid = "".join(" " if unicodedata.category(char) in {"Cc", "Cs"} else char for char in begin)
+    return normalized("NFC", valid).strip()[:max_chars].strip()
 
 
-def long_text(name: str, value: str, most: int) -> str:
-    """Return a text of several lines with at most `most` characters; raise `BadRequest`."""
-    if len(value) > most:
-        raise errors.BadRequest(f"{name} must have at most {most} characters (got {len(value)})")
+def long_text(name: str, value: str, max_chars: int) -> str:
+    """Return a text of several lines with at most `max_chars` characters; raise `BadRequest`."""
+    if len(value) > max_chars:
+        raise errors.BadRequest(f"{name} must have at most {max_chars} characters (got {len(value)})")
     return text(name, value)
 
 
@@ -103,22 +103,22 @@ def names(name: str, values: Sequence[str]) -> tuple[str, ...]:
 
 def loose_names(values: Sequence[str]) -> tuple[str, ...]:
     """Return the valid tags or collections of a file; invalid ones are skipped."""
-    found = (loose_line(value.strip().lstrip("# "), TAG_CHARS) for value in values)
-    return tuple(dict.fromkeys(value for value in found if value))[:TAGS]
+    cleaned = (loose_line(value.strip().lstrip("# "), TAG_CHARS) for value in values)
+    return tuple(dict.fromkeys(value for value in cleaned if value))[:TAGS]
 
 
 def link_type(value: str) -> str:
     """Return a link type: one word in lower case with `_` for spaces; raise `BadRequest`."""
-    found = line("type", value, TYPE_CHARS)
-    if not _TYPE.fullmatch(found):
+    cleaned = line("type", value, TYPE_CHARS)
+    if not _TYPE.fullmatch(cleaned):
         raise errors.BadRequest("type must be a word of letters, digits, _ and -, as in works_at")
-    return found.lower().replace(" ", "_")
+    return cleaned.lower().replace(" ", "_")
 
 
 def loose_link_type(value: str) -> str:
     """Return the link type of a file, or "" if it is invalid."""
-    found = loose_line(value, TYPE_CHARS)
-    return found.lower().replace(" ", "_") if _TYPE.fullmatch(found) else ""
+    cleaned = loose_line(value, TYPE_CHARS)
+    return cleaned.lower().replace(" ", "_") if _TYPE.fullmatch(cleaned) else ""
 
 
 def body(value: str, most_bytes: int) -> str:
@@ -136,10 +136,10 @@ def check_size(size: int, most_bytes: int) -> None:
 def date(value: str) -> str:
     """Return a year, month, day or time of the calendar; raise `BadRequest`."""
     value = value.strip()
-    found = _DATE.fullmatch(value)
+    match = _DATE.fullmatch(value)
     try:
-        if found is not None:
-            datetime.date(int(found[1]), int(found[2] or 1), int(found[3] or 1))
+        if match is not None:
+            datetime.date(int(match[1]), int(match[2] or 1), int(match[3] or 1))
             return value
         if _MOMENT.fullmatch(value):
             datetime.datetime.fromisoformat(value.upper())

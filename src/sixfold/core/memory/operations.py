@@ -238,71 +238,73 @@ def operations(memory: MemoryService) -> Mapping[str, Operation]:
     }
 
 
-def terms(given: Arguments) -> WriteTerms:
+def terms(arguments: Arguments) -> WriteTerms:
     """Return the conditions of a change."""
-    return WriteTerms(if_version=given.get("if_version"), overwrite=bool(given.get("overwrite")))
+    return WriteTerms(if_version=arguments.get("if_version"), overwrite=bool(arguments.get("overwrite")))
 
 
-def moment(given: Arguments, name: str) -> int | None:
+def moment(arguments: Arguments, name: str) -> int | None:
     """Return a time argument in epoch µs."""
-    text = given.get(name)
+    text = arguments.get(name)
     return None if text is None else limits.moment(name, text)
 
 
-def past(given: Arguments) -> int | None:
+def past(arguments: Arguments) -> int | None:
     """Return the time to read at, in epoch µs."""
-    text = given.get("as_of")
+    text = arguments.get("as_of")
     return None if text is None else limits.past(text)
 
 
-def wanted_search(given: Arguments) -> SearchRequest:
+def wanted_search(arguments: Arguments) -> SearchRequest:
     """Return the search request of the arguments of `search`."""
     return SearchRequest(
-        query=given["query"],
-        limit=given["limit"],
-        offset=given["offset"],
-        types=tuple(given["types"] or ()),
-        tags=tuple(given["tags"] or ()),
-        collections=tuple(given["collections"] or ()),
-        since=moment(given, "since"),
-        until=moment(given, "until"),
-        mode=cast("Mode", given["mode"]),
-        snippet_chars=given["snippet_chars"],
-        explain=given["explain"],
+        query=arguments["query"],
+        limit=arguments["limit"],
+        offset=arguments["offset"],
+        types=tuple(arguments["types"] or ()),
+        tags=tuple(arguments["tags"] or ()),
+        collections=tuple(arguments["collections"] or ()),
+        since=moment(arguments, "since"),
+        until=moment(arguments, "until"),
+        mode=cast("Mode", arguments["mode"]),
+        snippet_chars=arguments["snippet_chars"],
+        explain=arguments["explain"],
     )
 
 
-def wanted_page(given: Arguments) -> PageWrite:
+def wanted_page(arguments: Arguments) -> PageWrite:
     """Return the page of the arguments of `write`."""
     return PageWrite(
-        slug=slugs.normalize(given["slug"]),
-        body=given["body"],
-        title=given["title"],
-        type=given["type"],
-        tags=None if given["tags"] is None else page_edits.texts("tags", given["tags"]),
+        slug=slugs.normalize(arguments["slug"]),
+        body=arguments["body"],
+        title=arguments["title"],
+        type=arguments["type"],
+        tags=None if arguments["tags"] is None else page_edits.texts("tags", arguments["tags"]),
         collections=None
-        if given["collections"] is None
-        else page_edits.texts("collections", given["collections"]),
+        if arguments["collections"] is None
+        else page_edits.texts("collections", arguments["collections"]),
     )
 
 
-def wanted_filter(given: Arguments) -> PageFilter:
+def wanted_filter(arguments: Arguments) -> PageFilter:
     """Return the filter of the arguments of `list`."""
-    after = moment(given, "updated_after")
-    found = PageFilter(
-        tag=given["tag"] or "",
-        type=given["type"] or "",
-        collection=given["collection"] or "",
-        prefix=slugs.beginning(given["prefix"] or ""),
+    after = moment(arguments, "updated_after")
+    result = PageFilter(
+        tag=arguments["tag"] or "",
+        type=arguments["type"] or "",
+        collection=arguments["collection"] or "",
+        prefix=slugs.beginning(arguments["prefix"] or ""),
     )
     return (
-        found if after is None else PageFilter(found.tag, found.type, found.collection, found.prefix, after)
+        result
+        if after is None
+        else PageFilter(result.tag, result.type, result.collection, result.prefix, after)
     )
 
 
-def wanted_edit(given: Arguments) -> PageEdit:
+def wanted_edit(arguments: Arguments) -> PageEdit:
     """Return the edit of the arguments; raise `InvalidInput` if a required argument is missing."""
-    operation = given["operation"]
+    operation = arguments["operation"]
     needed = {
         "append": ("content",),
         "prepend": ("content",),
@@ -313,17 +315,17 @@ def wanted_edit(given: Arguments) -> PageEdit:
     problems = [
         errors.Problem(name, f"{operation} needs {name}", "missing")
         for name in needed
-        if given.get(name) is None
+        if arguments.get(name) is None
     ]
     if problems:
         raise errors.InvalidInput(problems)
     return PageEdit(
         operation=operation,
-        content=given["replace"] if operation == "replace_text" else given.get("content") or "",
-        find=given.get("find") or "",
-        section=given.get("section") or "",
-        every=bool(given.get("all")),
-        fields=given.get("fields"),
+        content=arguments["replace"] if operation == "replace_text" else arguments.get("content") or "",
+        find=arguments.get("find") or "",
+        section=arguments.get("section") or "",
+        every=bool(arguments.get("all")),
+        fields=arguments.get("fields"),
     )
 
 
@@ -332,95 +334,108 @@ class _MemoryOperations:
         self._memory = memory
         self._base = memory.base_url
 
-    async def do_search(self, caller: Caller, given: Arguments) -> Plain:
-        return memory_serializers.answer(await self._memory.search(caller, wanted_search(given)), self._base)
+    async def do_search(self, caller: Caller, arguments: Arguments) -> Plain:
+        return memory_serializers.answer(
+            await self._memory.search(caller, wanted_search(arguments)), self._base
+        )
 
-    async def do_read(self, caller: Caller, given: Arguments) -> Plain:
-        view = await self._memory.read(caller, given["slug"], past(given))
+    async def do_read(self, caller: Caller, arguments: Arguments) -> Plain:
+        view = await self._memory.read(caller, arguments["slug"], past(arguments))
         return {
             **memory_serializers.page(view, self._base),
-            **cut(view.page.body, given["offset"], given["max_chars"]),
+            **cut(view.page.body, arguments["offset"], arguments["max_chars"]),
         }
 
-    async def do_write(self, caller: Caller, given: Arguments) -> Plain:
-        return self._saved(await self._memory.write(caller, wanted_page(given), terms(given)))
+    async def do_write(self, caller: Caller, arguments: Arguments) -> Plain:
+        return self._saved(await self._memory.write(caller, wanted_page(arguments), terms(arguments)))
 
-    async def do_edit(self, caller: Caller, given: Arguments) -> Plain:
-        slug, on = given["slug"], terms(given)
-        if given["operation"] == "rename":
-            if given["to"] is None:
+    async def do_edit(self, caller: Caller, arguments: Arguments) -> Plain:
+        slug, on = arguments["slug"], terms(arguments)
+        if arguments["operation"] == "rename":
+            if arguments["to"] is None:
                 raise errors.InvalidInput([errors.Problem("to", "rename needs to", "missing")])
-            return self._saved(await self._memory.rename(caller, slug, given["to"], on))
-        return self._saved(await self._memory.edit(caller, slug, wanted_edit(given), on))
+            return self._saved(await self._memory.rename(caller, slug, arguments["to"], on))
+        return self._saved(await self._memory.edit(caller, slug, wanted_edit(arguments), on))
 
-    async def do_list(self, caller: Caller, given: Arguments) -> Plain:
-        found = await self._memory.list(caller, wanted_filter(given), given["limit"], given["cursor"] or "")
-        rows = [memory_serializers.row(row, self._base) for row in found.rows]
-        return {"pages": rows, "next_cursor": found.next_cursor}
+    async def do_list(self, caller: Caller, arguments: Arguments) -> Plain:
+        result = await self._memory.list(
+            caller, wanted_filter(arguments), arguments["limit"], arguments["cursor"] or ""
+        )
+        rows = [memory_serializers.row(row, self._base) for row in result.rows]
+        return {"pages": rows, "next_cursor": result.next_cursor}
 
-    async def do_tag(self, caller: Caller, given: Arguments) -> Plain:
-        slug, change = given["slug"], TagChange(given["tags"] or (), given["remove"] or ())
+    async def do_tag(self, caller: Caller, arguments: Arguments) -> Plain:
+        slug, change = arguments["slug"], TagChange(arguments["tags"] or (), arguments["remove"] or ())
         if change.add or change.remove:
-            page = (await self._memory.tag(caller, slug, change, terms(given))).page
+            page = (await self._memory.tag(caller, slug, change, terms(arguments))).page
         else:
             page = (await self._memory.read(caller, slug)).page
         return {"slug": page.slug, "tags": list(page.tags), "version": page.version}
 
-    async def do_link(self, caller: Caller, given: Arguments) -> Plain:
-        slug, action = given["slug"], given["action"]
-        if given["to"] is not None:
-            wanted = Link(slug, given["to"], given["type"] or "", given["context"] or "")
-            await self._memory.relink(caller, slug, (action, wanted), terms(given))
+    async def do_link(self, caller: Caller, arguments: Arguments) -> Plain:
+        slug, action = arguments["slug"], arguments["action"]
+        if arguments["to"] is not None:
+            wanted = Link(slug, arguments["to"], arguments["type"] or "", arguments["context"] or "")
+            await self._memory.relink(caller, slug, (action, wanted), terms(arguments))
         view = await self._memory.read(caller, slug)
         return {
             "slug": view.page.slug,
-            "links": [memory_serializers.link(found) for found in view.links],
-            "backlinks": [memory_serializers.backlink(found) for found in view.backlinks],
+            "links": [memory_serializers.link(link) for link in view.links],
+            "backlinks": [memory_serializers.backlink(link) for link in view.backlinks],
         }
 
-    async def do_timeline(self, caller: Caller, given: Arguments) -> Plain:
-        slug = given["slug"]
-        if given["date"] is not None or given["summary"] is not None:
+    async def do_timeline(self, caller: Caller, arguments: Arguments) -> Plain:
+        slug = arguments["slug"]
+        if arguments["date"] is not None or arguments["summary"] is not None:
             entry = TimelineEntry(
-                given["date"] or "", given["summary"] or "", given["detail"] or "", given["source"] or ""
+                arguments["date"] or "",
+                arguments["summary"] or "",
+                arguments["detail"] or "",
+                arguments["source"] or "",
             )
-            await self._memory.note(caller, slug, entry, terms(given))
-        found = await self._memory.timeline(caller, slug, given["limit"], given["cursor"], past(given))
+            await self._memory.note(caller, slug, entry, terms(arguments))
+        result = await self._memory.timeline(
+            caller, slug, arguments["limit"], arguments["cursor"], past(arguments)
+        )
         return {
-            "timeline": [memory_serializers.entry(entry) for entry in found.entries],
-            "next_cursor": found.next_cursor,
+            "timeline": [memory_serializers.entry(entry) for entry in result.entries],
+            "next_cursor": result.next_cursor,
         }
 
-    async def do_traverse(self, caller: Caller, given: Arguments) -> Plain:
-        route = LinkPath(given["depth"], given["type"] or "", given["direction"])
-        return memory_serializers.walk(await self._memory.traverse(caller, given["slug"], route))
+    async def do_traverse(self, caller: Caller, arguments: Arguments) -> Plain:
+        route = LinkPath(arguments["depth"], arguments["type"] or "", arguments["direction"])
+        return memory_serializers.walk(await self._memory.traverse(caller, arguments["slug"], route))
 
-    async def do_history(self, caller: Caller, given: Arguments) -> Plain:
-        slug = given["slug"]
-        if given["version"] is not None:
-            page = await self._memory.version(caller, slug, given["version"])
+    async def do_history(self, caller: Caller, arguments: Arguments) -> Plain:
+        slug = arguments["slug"]
+        if arguments["version"] is not None:
+            page = await self._memory.version(caller, slug, arguments["version"])
             return {**memory_serializers.brief(page, self._base), **cut(page.body, 0, BUDGET)}
-        if given["from"] is not None and given["to"] is not None:
-            change = await self._memory.diff(caller, slug, given["from"], given["to"])
+        if arguments["from"] is not None and arguments["to"] is not None:
+            change = await self._memory.diff(caller, slug, arguments["from"], arguments["to"])
             return memory_serializers.change(change, BUDGET)
-        page, found = await self._memory.history(caller, slug, given["limit"], before(given["cursor"]))
-        rows = [memory_serializers.version(row) for row in found.rows]
-        return {"slug": page.slug, "versions": rows, "next_cursor": found.next_cursor}
+        page, result = await self._memory.history(
+            caller, slug, arguments["limit"], before(arguments["cursor"])
+        )
+        rows = [memory_serializers.version(row) for row in result.rows]
+        return {"slug": page.slug, "versions": rows, "next_cursor": result.next_cursor}
 
-    async def do_delete(self, caller: Caller, given: Arguments) -> Plain:
-        page = await self._memory.delete(caller, given["slug"], terms(given))
+    async def do_delete(self, caller: Caller, arguments: Arguments) -> Plain:
+        page = await self._memory.delete(caller, arguments["slug"], terms(arguments))
         return {"slug": page.slug, "deleted": True, "version": page.version}
 
-    async def do_restore(self, caller: Caller, given: Arguments) -> Plain:
-        return self._saved(await self._memory.restore(caller, given["slug"], given["version"], terms(given)))
+    async def do_restore(self, caller: Caller, arguments: Arguments) -> Plain:
+        return self._saved(
+            await self._memory.restore(caller, arguments["slug"], arguments["version"], terms(arguments))
+        )
 
-    async def do_inspect(self, caller: Caller, given: Arguments) -> Plain:
-        limit = given["limit"]
+    async def do_inspect(self, caller: Caller, arguments: Arguments) -> Plain:
+        limit = arguments["limit"]
         seen = await self._memory.overview(caller, min(limit, _AT_A_GLANCE))
         counts: dict[str, Any] = {}
         for noun in ("types", "tags", "collections"):
-            found = await self._memory.counted(caller, noun, limit)
-            counts[noun] = [memory_serializers.count(row) for row in found.rows]
+            result = await self._memory.counted(caller, noun, limit)
+            counts[noun] = [memory_serializers.count(row) for row in result.rows]
         left = (await self._memory.usage(caller)).left
         return {
             "pages": seen.pages,
@@ -430,8 +445,8 @@ class _MemoryOperations:
             "memory_credits_left": left if self._memory.limits.plans_enforced else None,
         }
 
-    async def do_fetch(self, caller: Caller, given: Arguments) -> Plain:
-        page = await self._memory.fetch(caller, given["id"])
+    async def do_fetch(self, caller: Caller, arguments: Arguments) -> Plain:
+        page = await self._memory.fetch(caller, arguments["id"])
         shown = memory_serializers.brief(page, self._base)
         text = page.body[:_FETCH_CHARS]
         metadata: dict[str, Any] = {

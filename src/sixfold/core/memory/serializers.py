@@ -158,161 +158,161 @@ def page(view: PageGraphView, base_url: str) -> PageSchema:
     return {
         **brief(view.page, base_url),
         "body": view.page.body,
-        "links": [link(found) for found in view.links],
-        "backlinks": [backlink(found) for found in view.backlinks],
-        "timeline": [entry(found) for found in view.timeline],
+        "links": [link(result) for result in view.links],
+        "backlinks": [backlink(result) for result in view.backlinks],
+        "timeline": [entry(result) for result in view.timeline],
     }
 
 
-def brief(found: MemoryPage, base_url: str) -> PageOfListSchema:
+def brief(result: MemoryPage, base_url: str) -> PageOfListSchema:
     """Return a page without its text."""
     return {
-        "id": found.id,
-        "slug": found.slug,
-        "title": found.title,
-        "url": url(base_url, found.slug),
-        "type": found.type,
-        "tags": list(found.tags),
-        "collections": list(found.collections),
-        "version": found.version,
-        "created_at": rfc3339(found.created_at),
-        "updated_at": rfc3339(found.updated_at),
-        "created_by": found.created_by,
+        "id": result.id,
+        "slug": result.slug,
+        "title": result.title,
+        "url": url(base_url, result.slug),
+        "type": result.type,
+        "tags": list(result.tags),
+        "collections": list(result.collections),
+        "version": result.version,
+        "created_at": rfc3339(result.created_at),
+        "updated_at": rfc3339(result.updated_at),
+        "created_by": result.created_by,
     }
 
 
-def row(found: Row, base_url: str) -> PageOfListSchema:
+def row(result: Row, base_url: str) -> PageOfListSchema:
     """Return a page of a list."""
     return {
-        "id": found["id"],
-        "slug": found["slug"],
-        "title": found["title"],
-        "url": url(base_url, found["slug"]),
-        "type": found["type"],
-        "tags": pages.names_of(found["tags"]),
-        "collections": pages.names_of(found["collections"]),
-        "version": found["version"],
-        "created_at": rfc3339(found["created_at"]),
-        "updated_at": rfc3339(found["updated_at"]),
-        "created_by": found["created_by"],
+        "id": result["id"],
+        "slug": result["slug"],
+        "title": result["title"],
+        "url": url(base_url, result["slug"]),
+        "type": result["type"],
+        "tags": pages.names_of(result["tags"]),
+        "collections": pages.names_of(result["collections"]),
+        "version": result["version"],
+        "created_at": rfc3339(result["created_at"]),
+        "updated_at": rfc3339(result["updated_at"]),
+        "created_by": result["created_by"],
     }
 
 
-def glance(found: Row) -> dict[str, Any]:
+def glance(result: Row) -> dict[str, Any]:
     """Return a page of an overview."""
     return {
-        "slug": found["slug"],
-        "title": found["title"],
-        "type": found["type"],
-        "version": found["version"],
-        "updated_at": rfc3339(found["updated_at"]),
+        "slug": result["slug"],
+        "title": result["title"],
+        "type": result["type"],
+        "version": result["version"],
+        "updated_at": rfc3339(result["updated_at"]),
     }
 
 
-def link(found: Link) -> LinkSchema:
+def link(result: Link) -> LinkSchema:
     """Return a link."""
     return {
-        "to": found.target,
-        "type": found.type,
-        "context": found.context,
-        "origin": found.origin,
-        "evidence": _evidence(found),
-        "resolved": found.resolved,
+        "to": result.target,
+        "type": result.type,
+        "context": result.context,
+        "origin": result.origin,
+        "evidence": _evidence(result),
+        "resolved": result.resolved,
     }
 
 
-def backlink(found: Backlink) -> BacklinkSchema:
+def backlink(result: Backlink) -> BacklinkSchema:
     """Return a link from another page."""
     return {
-        "from": found.source,
-        "title": found.title,
-        "type": found.type,
-        "context": found.context,
-        "origin": found.origin,
-        "evidence": _evidence(found),
+        "from": result.source,
+        "title": result.title,
+        "type": result.type,
+        "context": result.context,
+        "origin": result.origin,
+        "evidence": _evidence(result),
     }
 
 
-def _evidence(found: Link | Backlink) -> str | None:
+def _evidence(result: Link | Backlink) -> str | None:
     """Return the sentence of an inferred link, or None for an explicit one."""
-    return None if found.origin == "explicit" else found.context
+    return None if result.origin == "explicit" else result.context
 
 
-def entry(found: TimelineEntry) -> TimelineEntrySchema:
+def entry(result: TimelineEntry) -> TimelineEntrySchema:
     """Return an entry of a timeline."""
     return {
-        "date": found.date,
-        "summary": found.summary,
-        "detail": found.detail,
-        "source": found.source,
-        "created_at": rfc3339(found.created_at),
+        "date": result.date,
+        "summary": result.summary,
+        "detail": result.detail,
+        "source": result.source,
+        "created_at": rfc3339(result.created_at),
     }
 
 
-def version(found: Row) -> VersionSchema:
+def version(result: Row) -> VersionSchema:
     """Return a version without its text."""
     return {
-        "version": found["version"],
-        "slug": found["slug"],
-        "title": found["title"],
-        "type": found["type"],
-        "tags": pages.names_of(found["tags"]),
-        "collections": pages.names_of(found["collections"]),
-        "operation": found["operation"],
-        "chars": found["chars"],
-        "created_by": found["created_by"],
-        "created_at": rfc3339(found["created_at"]),
-        "ended_at": rfc3339(found["ended_at"]),
+        "version": result["version"],
+        "slug": result["slug"],
+        "title": result["title"],
+        "type": result["type"],
+        "tags": pages.names_of(result["tags"]),
+        "collections": pages.names_of(result["collections"]),
+        "operation": result["operation"],
+        "chars": result["chars"],
+        "created_by": result["created_by"],
+        "created_at": rfc3339(result["created_at"]),
+        "ended_at": rfc3339(result["ended_at"]),
     }
 
 
-def change(found: Change, most: int) -> ChangeSchema:
+def change(result: Change, most: int) -> ChangeSchema:
     """Return the difference of two versions; a long diff is cut."""
     return {
-        "slug": found.slug,
-        "from": found.older,
-        "to": found.newer,
-        "diff": found.diff[:most],
-        "truncated": len(found.diff) > most,
-        "fields": {name: {"from": old, "to": new} for name, (old, new) in found.fields.items()},
+        "slug": result.slug,
+        "from": result.older,
+        "to": result.newer,
+        "diff": result.diff[:most],
+        "truncated": len(result.diff) > most,
+        "fields": {name: {"from": old, "to": new} for name, (old, new) in result.fields.items()},
     }
 
 
-def walk(found: GraphWalk) -> WalkSchema:
+def walk(result: GraphWalk) -> WalkSchema:
     """Return a neighbourhood with its links."""
     return {
-        "nodes": [{"slug": slug, "title": title, "depth": depth} for slug, title, depth in found.nodes],
-        "edges": [{"from": source, "to": target, "type": kind} for source, target, kind in found.edges],
-        "truncated": found.cut,
+        "nodes": [{"slug": slug, "title": title, "depth": depth} for slug, title, depth in result.nodes],
+        "edges": [{"from": source, "to": target, "type": kind} for source, target, kind in result.edges],
+        "truncated": result.cut,
     }
 
 
-def answer(found: SearchResult, base_url: str) -> FoundSchema:
+def answer(result: SearchResult, base_url: str) -> FoundSchema:
     """Return the result of a search."""
     return {
-        "results": [_hit(hit, base_url) for hit in found.hits],
-        "mode": found.mode,
-        "took_ms": round(found.took_ms, 3),
+        "results": [_hit(hit, base_url) for hit in result.hits],
+        "mode": result.mode,
+        "took_ms": round(result.took_ms, 3),
     }
 
 
-def _hit(found: Hit, base_url: str) -> HitSchema:
+def _hit(result: Hit, base_url: str) -> HitSchema:
     shown: HitSchema = {
-        "id": found.id,
-        "slug": found.slug,
-        "title": found.title,
-        "url": url(base_url, found.slug),
-        "type": found.type,
-        "tags": list(found.tags),
-        "collections": list(found.collections),
-        "score": found.score,
-        "snippet": found.snippet,
-        "updated_at": rfc3339(found.updated_at),
+        "id": result.id,
+        "slug": result.slug,
+        "title": result.title,
+        "url": url(base_url, result.slug),
+        "type": result.type,
+        "tags": list(result.tags),
+        "collections": list(result.collections),
+        "score": result.score,
+        "snippet": result.snippet,
+        "updated_at": rfc3339(result.updated_at),
     }
-    if found.explain is not None:
-        shown["explain"] = dict(found.explain)
+    if result.explain is not None:
+        shown["explain"] = dict(result.explain)
     return shown
 
 
-def count(found: Row) -> CountSchema:
-    return {"name": found["name"], "count": found["count"]}
+def count(result: Row) -> CountSchema:
+    return {"name": result["name"], "count": result["count"]}

@@ -200,10 +200,10 @@ class _BoundedDirectory:
         return data
 
 
-def _unzipped(opened: zipfile.ZipFile, info: zipfile.ZipInfo, most: int) -> bytes | None:
+def _unzipped(opened: zipfile.ZipFile, info: zipfile.ZipInfo, limit: int) -> bytes | None:
     """Return the first bytes of a member, or None for a damaged one, which does not affect the others."""
     with contextlib.suppress(*_DAMAGE), opened.open(info) as member:
-        return member.read(most)
+        return member.read(limit)
     return None
 
 
@@ -277,12 +277,12 @@ class _Members:
     """The members of a tar except folders, each counted before its data is read."""
 
     def __init__(
-        self, opened: tarfile.TarFile, stream: _BoundedStream, budget: InputBudget, most: int
+        self, opened: tarfile.TarFile, stream: _BoundedStream, budget: InputBudget, limit: int
     ) -> None:
         self._opened = opened
         self._stream = stream
         self._budget = budget
-        self._most = most
+        self._most = limit
 
     def __iter__(self) -> Iterator[tarfile.TarInfo]:
         for member in self._opened:

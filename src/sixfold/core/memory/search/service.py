@@ -104,37 +104,37 @@ class SearchService:
         """Return the number of pages that wait for their vectors, 0 without a model."""
         return await self._embedder.waiting() if self._embedder is not None else 0
 
-    async def search(self, caller: Caller, wanted: SearchRequest) -> SearchResult:
+    async def search(self, caller: Caller, request: SearchRequest) -> SearchResult:
         """Return the best pages.
 
         Every text is a valid query without operators. Raises `BadRequest`, and `EngineUnavailable` if a
         required model is missing.
         """
         began = time.perf_counter()
-        _check(wanted)
-        wanted = replace(
-            wanted,
-            query=wanted.query.replace("\0", " "),
+        _check(request)
+        request = replace(
+            request,
+            query=request.query.replace("\0", " "),
             # No page contains it, and no database accepts it.
         )
-        if wanted.mode in ("semantic", "hybrid") and self._questions is None:
+        if request.mode in ("semantic", "hybrid") and self._questions is None:
             raise errors.EngineUnavailable(UNLOCK)
         await self._shelf.index(caller.account_id)
         vector = None
-        if self._questions is not None and wanted.mode != "lexical":
-            vector = await self._questions.vector(wanted.query)
+        if self._questions is not None and request.mode != "lexical":
+            vector = await self._questions.vector(request.query)
         while True:
             try:
-                found, mode = await self._database.read(self._results(caller, wanted, vector))
+                found, mode = await self._database.read(self._results(caller, request, vector))
                 break
             except IndexStale:
                 await self._shelf.index(caller.account_id)
         chars = sum(row["chars"] for row, _ in found)
-        hits = _hits(found, wanted) if chars <= _LOOP_CHARS else await self._large(caller, found, wanted)
+        hits = _hits(found, request) if chars <= _LOOP_CHARS else await self._large(caller, found, request)
         return SearchResult(hits, mode, round((time.perf_counter() - began) * 1000, 3))
 
     async def _large(
-        self, caller: Caller, found: Sequence[tuple[Row, _HitPosition]], wanted: SearchRequest
+        self, caller: Caller, found: Sequence[tuple[Row, _HitPosition]], request: SearchRequest
     ) -> tuple[Hit, ...]:
         """Create snippets in a thread, reading pages one by one whose long texts were not fetched."""
         hits: list[Hit] = []
@@ -143,30 +143,30 @@ class SearchService:
             if row["body"] is not None:
                 short.append((row, place))
                 continue
-            hits += await asyncio.to_thread(_hits, short, wanted)
+            hits += await asyncio.to_thread(_hits, short, request)
             short.clear()
             rows = await self._database.read(_pages(caller, [place], _ANY_CHARS))
             # The page may have changed since.
             if rows and caller.sees(_texts(rows[0]["collections"])):
-                hits += await asyncio.to_thread(_hits, [(rows[0], place)], wanted)
-        return (*hits, *await asyncio.to_thread(_hits, short, wanted))
+                hits += await asyncio.to_thread(_hits, [(rows[0], place)], request)
+        return (*hits, *await asyncio.to_thread(_hits, short, request))
 
     def _results(
-        self, caller: Caller, wanted: SearchRequest, vector: bytes | None
+        self, caller: Caller, request: SearchRequest, vector: bytes | None
     ) -> Transaction[tuple[Sequence[tuple[Row, _HitPosition]], Mode]]:
         """Update the index, rank, and fetch the results, all from one snapshot."""
         related: dict[str, float] = {}
-        if wanted.mode != "semantic":
-            told = yield from inference.answers(caller.account_id, wanted.query, caller.collections)
+        if request.mode != "semantic":
+            told = yield from inference.answers(caller.account_id, request.query, caller.collections)
             related = {answer.page_id: answer.score for answer in told}
         span: TimeSpan | None = None
-        if time_expressions.mentioned(wanted.query):
-            span = time_expressions.parse(wanted.query, (yield from now()))
+        if time_expressions.mentioned(request.query):
+            span = time_expressions.parse(request.query, (yield from now()))
         index = yield from self._shelf.catch_up(caller.account_id)
         places, mode = _found(
             index,
             caller,
-            wanted,
+            request,
             _KnownPages(vector, related, span),
             # No other request runs in between.
         )
@@ -177,10 +177,10 @@ class SearchService:
         return [(by_id[place.page_id], place) for place in places if place.page_id in by_id], mode
 
 
-def _pages(caller: Caller, places: Sequence[_HitPosition], most: int) -> Transaction[Rows]:
+def _pages(caller: Caller, places: Sequence[_HitPosition], limit: int) -> Transaction[Rows]:
     """Return the pages, and the texts of those with at most so many characters."""
     ids = msgspec.json.encode([place.page_id for place in places]).decode()
-    return (yield Query("memory_results", {"account_id": caller.account_id, "ids": ids, "most": most}))
+    return (yield Query("memory_results", {"account_id": caller.account_id, "ids": ids, "most": limit}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,32 +204,32 @@ class _KnownPages:
 
 
 def _found(
-    index: Index, caller: Caller, wanted: SearchRequest, known: _KnownPages
+    index: Index, caller: Caller, request: SearchRequest, known: _KnownPages
 ) -> tuple[list[_HitPosition], Mode]:
     """Return the best pages in order, and the search mode."""
-    mode = wanted.mode
+    mode = request.mode
     # There may be no vectors yet.
     if mode == "auto":
         mode = "hybrid" if known.vector is not None and index.vectors else "lexical"
     view = index.view(caller.collections)
-    worded = parse_query(view, wanted.query, span=known.span)
+    worded = parse_query(view, request.query, span=known.span)
     if mode == "semantic":
         question = RankedQuery({}, vector=known.vector, span=worded.span, timed=worded.timed)
     else:
         vector = known.vector if mode == "hybrid" else None
         question = replace(worded, vector=vector, answers=known.related)
     ranked = ranking.rank(view, question)
-    keep = SearchFilter(wanted.types, wanted.tags, wanted.collections, wanted.since, wanted.until)
-    best = view.best(ranked.score, ranked.among, keep, wanted.offset + wanted.limit)
+    keep = SearchFilter(request.types, request.tags, request.collections, request.since, request.until)
+    best = view.best(ranked.score, ranked.among, keep, request.offset + request.limit)
     return [
         _HitPosition(
             page_id=view.page_id(place),
             score=view.score_at(ranked.score, place),
             passage=view.best_passage(place, worded.words),
             words=worded.words,
-            explain=_explained(view, place, worded, ranked) if wanted.explain else None,
+            explain=_explained(view, place, worded, ranked) if request.explain else None,
         )
-        for place in best[wanted.offset :]
+        for place in best[request.offset :]
     ], mode
 
 
@@ -273,29 +273,29 @@ def _spelling(view: IndexView, text: str, known: Mapping[str, float]) -> dict[st
     written: Mapping[str, str] = tokens.written(text) if long else {}
     found: dict[str, Sequence[str]] = {}
     for word in long[:_MOST_GUESSED]:
-        most = 2 if len(word) >= _MANY_LETTERS and word not in capital else 1
-        near = _near(view, word, written.get(word, word), most)
+        limit = 2 if len(word) >= _MANY_LETTERS and word not in capital else 1
+        near = _near(view, word, written.get(word, word), limit)
         found[word] = [other for other in near if other not in known]
     return {word: near for word, near in found.items() if near}
 
 
-def _near(view: IndexView, word: str, written: str, most: int) -> Sequence[str]:
-    """Return replacements for a word: one edit away, then with another ending, then `most` edits away."""
+def _near(view: IndexView, word: str, written: str, limit: int) -> Sequence[str]:
+    """Return replacements for a word: one edit away, then with another ending, then `limit` edits away."""
     if near := view.near(word, 1, _CANDIDATES):
         return near
     ended = {stem: view.rarity(stem) for stem in suffix_typos.stems(written)}
     if near := sorted((stem for stem in ended if ended[stem]), key=lambda stem: (ended[stem], stem)):
         return near[:_CANDIDATES]
-    return view.near(word, most, _CANDIDATES) if most > 1 else ()
+    return view.near(word, limit, _CANDIDATES) if limit > 1 else ()
 
 
 def _guessed(
     view: IndexView, words: Mapping[str, float], spelling: Mapping[str, Sequence[str]]
 ) -> dict[str, float]:
     """Return replacements, none with more weight than the best word of the query."""
-    most = max((weight * view.rarity(word) for word, weight in words.items()), default=math.inf)
+    limit = max((weight * view.rarity(word) for word, weight in words.items()), default=math.inf)
     near = {word for candidates in spelling.values() for word in candidates}
-    return {word: min(1.0, most / view.rarity(word)) for word in sorted(near)}
+    return {word: min(1.0, limit / view.rarity(word)) for word in sorted(near)}
 
 
 def names(text: str, words: Collection[str]) -> tuple[str, ...]:
@@ -311,25 +311,25 @@ def _names(text: str) -> Iterator[str]:
             yield from tokens.words(match[0])
 
 
-def _check(wanted: SearchRequest) -> None:
-    if not wanted.query.strip():
+def _check(request: SearchRequest) -> None:
+    if not request.query.strip():
         raise errors.BadRequest("query must not be empty")
-    for name, value, least, most in (
-        ("query", len(wanted.query), 1, MAX_CHARS),
-        ("limit", wanted.limit, 1, MAX_LIMIT),
-        ("offset", wanted.offset, 0, MAX_OFFSET),
-        ("snippet_chars", wanted.snippet_chars, snippets.MIN_CHARS, snippets.MAX_CHARS),
+    for name, value, minimum, limit in (
+        ("query", len(request.query), 1, MAX_CHARS),
+        ("limit", request.limit, 1, MAX_LIMIT),
+        ("offset", request.offset, 0, MAX_OFFSET),
+        ("snippet_chars", request.snippet_chars, snippets.MIN_CHARS, snippets.MAX_CHARS),
     ):
-        if not least <= value <= most:
+        if not minimum <= value <= limit:
             unit = " characters" if name == "query" else ""
-            raise errors.BadRequest(f"{name} must be {least} to {most:,}{unit} (got {value:,})")
+            raise errors.BadRequest(f"{name} must be {minimum} to {limit:,}{unit} (got {value:,})")
 
 
-def _hits(found: Sequence[tuple[Row, _HitPosition]], wanted: SearchRequest) -> tuple[Hit, ...]:
-    return tuple(_hit(row, place, wanted) for row, place in found)
+def _hits(found: Sequence[tuple[Row, _HitPosition]], request: SearchRequest) -> tuple[Hit, ...]:
+    return tuple(_hit(row, place, request) for row, place in found)
 
 
-def _hit(row: Row, place: _HitPosition, wanted: SearchRequest) -> Hit:
+def _hit(row: Row, place: _HitPosition, request: SearchRequest) -> Hit:
     return Hit(
         id=row["id"],
         slug=row["slug"],
@@ -338,7 +338,7 @@ def _hit(row: Row, place: _HitPosition, wanted: SearchRequest) -> Hit:
         tags=_texts(row["tags"]),
         collections=_texts(row["collections"]),
         score=place.score,
-        snippet=snippets.of_body(row["body"], place.passage, place.words, wanted.snippet_chars),
+        snippet=snippets.of_body(row["body"], place.passage, place.words, request.snippet_chars),
         updated_at=row["updated_at"],
         explain=place.explain,
     )

@@ -44,43 +44,43 @@ def of_body(body: str, passage: int, words: Collection[str], chars: int) -> str:
 
 def matches(body: str, start: int, end: int, words: Collection[str]) -> list[tuple[int, int, str]]:
     """Return the positions of the words between two offsets: start, end, and the word."""
-    wanted = frozenset(words)
+    query_words = frozenset(words)
     if body.isascii():
-        return sorted({*_plainly(body[start:end], start, wanted)})
-    initials = tokens.initials(wanted)
+        return sorted({*_plainly(body[start:end], start, query_words)})
+    initials = tokens.initials(query_words)
     found: list[tuple[int, int, str]] = []
     for match in _WORD.finditer(body, start, end):
         text = match[0]
         if text[0] not in initials and text[0] < "\x80":
             continue
         word = tokens.word(text)
-        if word in wanted:
+        if word in query_words:
             found.append((*match.span(), word))
         elif word is None:
-            found += _pairs(text, match.start(), wanted)
+            found += _pairs(text, match.start(), query_words)
     return found
 
 
-def _plainly(text: str, start: int, wanted: frozenset[str]) -> Iterator[tuple[int, int, str]]:
+def _plainly(text: str, start: int, query_words: frozenset[str]) -> Iterator[tuple[int, int, str]]:
     """Return the matching words of an ASCII text; words with other first letters are skipped quickly."""
     flat = f" {text.translate(_FLAT)} "
     if "'" in flat:
         flat = _QUOTE.sub(" ", flat)
-    for sign in (*tokens.beginnings(wanted), "'"):
+    for sign in (*tokens.beginnings(query_words), "'"):
         at = flat.find(sign)
         while at >= 0:
             begin, end = flat.rfind(" ", 0, at + 1) + 1, flat.index(" ", at + 1)
             word = tokens.word(flat[begin:end])
-            if word in wanted:
+            if word in query_words:
                 yield start + begin - 1, start + end - 1, word
             at = flat.find(sign, end)
 
 
-def _pairs(text: str, start: int, wanted: frozenset[str]) -> list[tuple[int, int, str]]:
+def _pairs(text: str, start: int, query_words: frozenset[str]) -> list[tuple[int, int, str]]:
     found: list[tuple[int, int, str]] = []
     for at in range(len(text)):
         pair = tokens.fold(text[at : at + 2])
-        if pair in wanted or (len(text) == 1 and tokens.fold(text) in wanted):
+        if pair in query_words or (len(text) == 1 and tokens.fold(text) in query_words):
             begin, end = start + at, start + at + min(2, len(text) - at)
             if found and begin <= found[-1][1]:
                 found[-1] = (found[-1][0], end, pair)
