@@ -26,7 +26,7 @@ def run(folder: Path, report: Callable[[float], None] = lambda _fraction: None) 
     parts = engine.parts(mix, report)
     residual = float(((parts.sum(0) - mix) ** 2).mean() / (mix**2).mean())
     if not residual < _MAX_RESIDUAL:
-        raise EngineError("The weights do not separate a mix: the sum of the stems differs from it.")
+        raise EngineError("Self-check failed: the sum of the stems differs from the mix.")
     rows = np.concatenate([_row(part) for part in parts])
     data = encode.encode(np.dstack([rows] * 3), None, format="png")
     return data, f"{engine.version[2:]}: {len(SOURCES)} stems add up to {1 - residual:.0%} of the mix"
