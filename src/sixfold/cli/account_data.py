@@ -23,7 +23,7 @@ from sixfold.core.humanize import size
 from sixfold.settings import Settings
 
 
-def take_out(arguments: argparse.Namespace) -> None:
+def export_account(arguments: argparse.Namespace) -> None:
     """Run `account export`: write the zip that the account page offers; the file appears when complete."""
     configured = database_access.settings_of(arguments)
     account = database_access.read(configured, accounts.by_email(arguments.email))
@@ -60,7 +60,7 @@ def delete(arguments: argparse.Namespace) -> None:
     configured = database_access.settings_of(arguments)
     account = database_access.read(configured, accounts.by_email(arguments.email))
     if not arguments.yes:
-        _ask(account)
+        _confirm(account)
     days = 0.0 if arguments.now else configured.deletion_days
     moment = database_access.write(configured, _close(account, days))
     erased = not days and not server_lock.running(configured.data_dir) and _erase(configured)
@@ -77,7 +77,7 @@ def delete(arguments: argparse.Namespace) -> None:
         TerminalStyle().line(f"  {account.email} is closed and will be erased {when}")
 
 
-def _ask(account: Account) -> None:
+def _confirm(account: Account) -> None:
     if not sys.stdin.isatty():
         raise CommandError("Pass --yes to erase an account without confirmation")
     sys.stderr.write(f"All data of {account.email} will be erased. Type the email address to continue: ")
@@ -110,7 +110,7 @@ async def _sweep(configured: Settings) -> int:
         await database.close()
 
 
-def keep(arguments: argparse.Namespace) -> None:
+def cancel_deletion(arguments: argparse.Namespace) -> None:
     """Run `account keep`: cancel the deletion of an account."""
     configured = database_access.settings_of(arguments)
     account = database_access.read(configured, accounts.by_email(arguments.email))

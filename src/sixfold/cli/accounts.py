@@ -18,8 +18,8 @@ from sixfold.core.accounts.keys import NewKey, Scope
 from sixfold.core.accounts.rights import Rights
 from sixfold.core.database import Row, Transaction, now
 
-_LEAST_PASSWORD = 8
-_MOST_PASSWORD = 1024
+_MIN_PASSWORD = 8
+_MAX_PASSWORD = 1024
 
 
 # -- account -------------------------------------------------------------------------------------
@@ -48,9 +48,9 @@ def create(arguments: argparse.Namespace) -> None:
 
 
 def _create(email: str, credit_micros: int, *, operator: bool) -> Transaction[tuple[Account, NewKey]]:
-    there = (yield from accounts.operator()) if operator else None
-    if there is not None:
-        raise errors.Conflict(f"The operator's account is {there.email}; a server can have only one")
+    existing = (yield from accounts.operator()) if operator else None
+    if existing is not None:
+        raise errors.Conflict(f"The operator's account is {existing.email}; a server can have only one")
     account = yield from accounts.create(email, credit=credit_micros, operator=operator)
     key = yield from keys.create(account.id, granted=rights.ALL if operator else None)
     return account, key
@@ -60,16 +60,16 @@ def credit(arguments: argparse.Namespace) -> None:
     """Run `account credit`: add to a balance, or subtract from its available part."""
     amount = _usd(arguments.usd, "USD")
     configured = database_access.settings_of(arguments)
-    _show(arguments, database_access.write(configured, accounts.credit(arguments.email, amount)))
+    _print_account(arguments, database_access.write(configured, accounts.credit(arguments.email, amount)))
 
 
 def show(arguments: argparse.Namespace) -> None:
     """Run `account show`: print the balance of an account and the amount held."""
     configured = database_access.settings_of(arguments)
-    _show(arguments, database_access.read(configured, accounts.by_email(arguments.email)))
+    _print_account(arguments, database_access.read(configured, accounts.by_email(arguments.email)))
 
 
-def _show(arguments: argparse.Namespace, account: Account) -> None:
+def _print_account(arguments: argparse.Namespace, account: Account) -> None:
     if arguments.json:
         put_json(
             {
@@ -103,9 +103,9 @@ def password(arguments: argparse.Namespace) -> None:
 
     configured = database_access.settings_of(arguments)
     account = database_access.read(configured, accounts.by_email(arguments.email))
-    secret = sys.stdin.readline().rstrip("\r\n") if arguments.stdin else _ask_twice(account.email)
-    if not _LEAST_PASSWORD <= len(secret) <= _MOST_PASSWORD:
-        raise CommandError(f"The password must have {_LEAST_PASSWORD} to {_MOST_PASSWORD} characters")
+    secret = sys.stdin.readline().rstrip("\r\n") if arguments.stdin else _prompt_password(account.email)
+    if not _MIN_PASSWORD <= len(secret) <= _MAX_PASSWORD:
+        raise CommandError(f"The password must have {_MIN_PASSWORD} to {_MAX_PASSWORD} characters")
     hashed = PasswordHash.recommended().hash(secret)
     database_access.write(configured, credentials.change_password(account.id, hashed))
     if arguments.json:
@@ -116,7 +116,7 @@ def password(arguments: argparse.Namespace) -> None:
         )
 
 
-def _ask_twice(email: str) -> str:
+def _prompt_password(email: str) -> str:
     first = getpass.getpass(f"New password of {email}: ")
     if getpass.getpass("Repeat the password: ") != first:
         raise CommandError("The two passwords differ; nothing was changed")
@@ -184,8 +184,8 @@ def create_key(arguments: argparse.Namespace) -> None:
         tpm=_rate(arguments.tpm, "--tpm"),
     )
     expires_at = None if arguments.expires is None else _moment(arguments.expires)
-    named = _names(arguments.rights, "--rights")
-    granted = rights.of_names(named) if named else None
+    requested = _names(arguments.rights, "--rights")
+    granted = rights.of_names(requested) if requested else None
     configured = database_access.settings_of(arguments)
     key = database_access.write(configured, _create_key(arguments.email, scope, expires_at, granted))
     if arguments.json:
@@ -207,12 +207,12 @@ def _create_key(
 def list_keys(arguments: argparse.Namespace) -> None:
     """Run `key list`: print the keys, newest first; of each secret only the last four characters."""
     configured = database_access.settings_of(arguments)
-    found = [_key_record(row) for row in database_access.read(configured, _keys_of(arguments.email))]
+    records = [_key_record(row) for row in database_access.read(configured, _keys_of(arguments.email))]
     if arguments.json:
-        put_json({"keys": found})
+        put_json({"keys": records})
         return
     paint = TerminalStyle()
-    if not found:
+    if not records:
         paint.line(f"  {arguments.email} has no key: `sixfold key create {arguments.email}` makes one")
         return
     rows = [
@@ -224,7 +224,7 @@ def list_keys(arguments: argparse.Namespace) -> None:
             ", ".join(key["rights"]),
             _limits(key),
         )
-        for key in found
+        for key in records
     ]
     paint.table(("id", "ends in", "created", "state", "rights", "limits"), rows)
 
@@ -258,8 +258,8 @@ def _state(key: dict[str, Any]) -> str:
     if key["revoked_at"]:
         return "revoked"
     if key["expires_at"]:
-        gone = datetime.fromisoformat(key["expires_at"]) <= datetime.now(UTC)
-        return "expired" if gone else f"until {key['expires_at'][:10]}"
+        expired = datetime.fromisoformat(key["expires_at"]) <= datetime.now(UTC)
+        return "expired" if expired else f"until {key['expires_at'][:10]}"
     return "live"
 
 

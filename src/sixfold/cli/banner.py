@@ -28,7 +28,7 @@ def start(
     `price` is the price of an image, or None if no engine can generate one. Secrets are printed to a
     terminal only, because other output may be stored, for example in a journal.
     """
-    shown = welcome if paint.is_terminal else None
+    visible = welcome if paint.is_terminal else None
     paint.line()
     paint.line(f"  {paint.mark()}  {paint.bold('Sixfold')} {paint.dim(__version__)}")
     paint.line()
@@ -37,13 +37,13 @@ def start(
         rows.append(("ComfyUI's port", str(configured.comfyui_port)))
     if welcome is not None:
         rows.append(("account", f"{welcome.email}, requests are never refused for lack of credit"))
-    if shown is not None:
-        rows += _owner(paint, configured, shown)
+    if visible is not None:
+        rows += _owner(paint, configured, visible)
     else:
         rows.append(("key", _where_the_key_is(configured)))
         rows.append(("sign in", "`sixfold open` signs in your browser"))
     paint.rows(rows)
-    line = curl(configured, shown, pictures=price is not None)
+    line = curl(configured, visible, pictures=price is not None)
     if line:
         paint.line()
         what = "to see the account" if price is None else f"to generate an image ({price})"
@@ -55,19 +55,19 @@ def start(
 
 
 def _owner(paint: TerminalStyle, configured: Settings, welcome: FirstRunInfo) -> list[tuple[str, str]]:
-    kept = configured.data_dir / local_key.FILE
+    key_file = configured.data_dir / local_key.FILE
     return [
         ("key", f"{paint.accent(welcome.api_key)}  {paint.dim('shown this once')}"),
-        ("", paint.dim(f"stored in {kept}")),
+        ("", paint.dim(f"stored in {key_file}")),
         ("sign in", f"{configured.base_url}/signin?token={welcome.link_token}"),
         ("", paint.dim("valid once, within one hour; `sixfold open` creates another")),
     ]
 
 
 def _where_the_key_is(configured: Settings) -> str:
-    kept = configured.data_dir / local_key.FILE
-    if kept.exists():
-        return f"in {kept}"
+    key_file = configured.data_dir / local_key.FILE
+    if key_file.exists():
+        return f"in {key_file}"
     return "none is stored here; create one with `sixfold key create EMAIL`"
 
 
@@ -76,22 +76,22 @@ def curl(configured: Settings, welcome: FirstRunInfo | None, *, pictures: bool) 
 
     Returns an empty string if no key is available.
     """
-    kept = configured.data_dir / local_key.FILE
-    if welcome is None and not kept.exists():
+    key_file = configured.data_dir / local_key.FILE
+    if welcome is None and not key_file.exists():
         return ""
     # Quoting starts afresh inside `$( )`, even between double quotes.
-    key = welcome.api_key if welcome is not None else f"$(cat {shlex.quote(str(kept))})"
+    key = welcome.api_key if welcome is not None else f"$(cat {shlex.quote(str(key_file))})"
     bearer = f'-H "Authorization: Bearer {key}"'
     if not pictures:
         return f"curl -s {shlex.quote(f'{configured.base_url}/api/account')} {bearer}"
     line = f"curl -s {shlex.quote(f'{configured.base_url}/api/ra1')} -H 'Content-Type: application/json'"
-    order = {"prompt": _PROMPT, "size": "1024x1024"}
+    body = {"prompt": _PROMPT, "size": "1024x1024"}
     if welcome is not None:
-        return f"{line} -d {shlex.quote(json.dumps({'api_key': welcome.api_key, **order}))}"
-    return f"{line} {bearer} -d {shlex.quote(json.dumps(order))}"
+        return f"{line} -d {shlex.quote(json.dumps({'api_key': welcome.api_key, **body}))}"
+    return f"{line} {bearer} -d {shlex.quote(json.dumps(body))}"
 
 
-def found(paint: TerminalStyle, resources: Sequence[Resource], *, container: bool = False) -> None:
+def print_found(paint: TerminalStyle, resources: Sequence[Resource], *, container: bool = False) -> None:
     """Print the resources that were found and how to unlock the rest.
 
     `container` adds a note on how to reach programs on the host, unless one was found there.

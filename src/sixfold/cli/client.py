@@ -88,11 +88,11 @@ class ServerClient:
             host = urlsplit(arguments.api_url).hostname
             # The local key is never sent to another machine.
             if api_key is None and host in settings.LOOPBACK_HOSTS:
-                api_key = local_key.kept(configured.data_dir)
+                api_key = local_key.read(configured.data_dir)
             return cls(arguments.api_url, api_key)
         running = server_lock.running(configured.data_dir)
         origin = running.url if running is not None and running.url else configured.base_url
-        api_key = api_key or local_key.kept(configured.data_dir)
+        api_key = api_key or local_key.read(configured.data_dir)
         path = configured.data_dir / SOCKET
         return cls(origin, api_key, path if api_key is None and path.is_socket() else None)
 
@@ -137,15 +137,15 @@ class ServerClient:
             ) from error
         finally:
             response.close()
-        named = {name.lower(): value for name, value in response.getheaders()}
-        found = CliResponse(response.status, named, data)
+        headers_by_name = {name.lower(): value for name, value in response.getheaders()}
+        result = CliResponse(response.status, headers_by_name, data)
         if response.status == http.client.UNAUTHORIZED:
-            raise KeyRefused(self.reason(found, path))
-        return found
+            raise KeyRefused(self.reason(result, path))
+        return result
 
-    def reason(self, answer: CliResponse, path: str) -> str:
+    def reason(self, response: CliResponse, path: str) -> str:
         """Return the reason for an error response, as one sentence."""
-        return self._reason(answer.status, path, answer.document)
+        return self._reason(response.status, path, response.document)
 
     def upload(self, path: Path) -> str:
         """Upload a file and return its URL on the server."""
@@ -202,9 +202,9 @@ class ServerClient:
             if self._api_key is None:
                 return f"{self.origin} requires a key: set SIXFOLD_API_KEY or --data-dir"
             return f"{self.origin} does not accept this key: set SIXFOLD_API_KEY to one of its keys"
-        said = document.get("error") if isinstance(document, dict) else None
-        if isinstance(said, str):
-            return said
+        message = document.get("error") if isinstance(document, dict) else None
+        if isinstance(message, str):
+            return message
         return f"{self.origin} returned {status} for {path}: is it a Sixfold server with this API?"
 
     def _open(
@@ -241,7 +241,7 @@ class ServerClient:
         watch(current)
         while current.get("status") not in TERMINAL:
             for event in self.events(str(current["id"])):
-                current |= {name: event[name] for name in _SHOWN if event.get(name) is not None}
+                current |= {name: event[name] for name in _EVENT_FIELDS if event.get(name) is not None}
                 watch(current)
                 if current.get("status") in TERMINAL:
                     break
@@ -273,13 +273,13 @@ class ServerClient:
             response.close()
 
 
-_SHOWN = ("status", "progress", "queue_position")
+_EVENT_FIELDS = ("status", "progress", "queue_position")
 
 
 def _documents(text: str) -> Iterator[Document]:
     try:
-        found = json.loads(text)
+        document = json.loads(text)
     except ValueError:
         return
-    if isinstance(found, dict):
-        yield found
+    if isinstance(document, dict):
+        yield document

@@ -27,33 +27,33 @@ class CompletionContext:
 
 def completion(arguments: argparse.Namespace) -> None:
     """Run `completion`: print the script for a shell."""
-    sys.stdout.write(_SHELLS[arguments.shell](tuple(places(build_parser()))))
+    sys.stdout.write(_SHELLS[arguments.shell](tuple(positions(build_parser()))))
 
 
-def places(parser: argparse.ArgumentParser, path: str = "") -> Iterator[CompletionContext]:
+def positions(parser: argparse.ArgumentParser, path: str = "") -> Iterator[CompletionContext]:
     """Yield every position in a parser's command line, the parser's own first."""
     following: dict[str, str] = {}
     options: dict[str, str] = {}
     children: dict[str, argparse.ArgumentParser] = {}
     # argparse has no public way to list actions.
     for action in parser._actions:
-        told = (action.help or "").partition(" (")[0]
+        help_text = (action.help or "").partition(" (")[0]
         if isinstance(action, argparse._SubParsersAction):
             children = action.choices
             following |= {row.dest: row.help or "" for row in action._choices_actions}
         elif action.option_strings:
-            options |= {name: told for name in action.option_strings if name.startswith("--")}
+            options |= {name: help_text for name in action.option_strings if name.startswith("--")}
         elif action.choices:
             following |= {str(choice): "" for choice in action.choices}
     yield CompletionContext(path, {**following, **_names(path)}, options)
     for name, child in children.items():
-        yield from places(child, f"{path} {name}")
+        yield from positions(child, f"{path} {name}")
 
 
 def _names(path: str) -> Mapping[str, str]:
     """Return the built-in names that a command accepts."""
     if path in _SPACES:
-        return {found.stem: "" for found in sorted((_DATA / "spaces").glob("*.json"))}
+        return {positions.stem: "" for positions in sorted((_DATA / "spaces").glob("*.json"))}
     if path not in _MODELS:
         return {}
     tables = (tomllib.loads(file.read_text("utf-8")) for file in sorted((_DATA / "models").glob("*.toml")))
@@ -63,11 +63,11 @@ def _names(path: str) -> Mapping[str, str]:
 # -- the shells ------------------------------------------------------------------------------------
 
 
-def _bash(found: tuple[CompletionContext, ...]) -> str:
-    known = "|".join(f'"{place.path}"' for place in found if place.path)
+def _bash(positions: tuple[CompletionContext, ...]) -> str:
+    known = "|".join(f'"{place.path}"' for place in positions if place.path)
     cases = "\n".join(
         f'    "{place.path}") next="{" ".join(place.next)}" options="{" ".join(place.options)}" ;;'
-        for place in found
+        for place in positions
     )
     return f"""# Completion of sixfold for bash: eval "$(sixfold completion bash)"
 _sixfold() {{
@@ -86,11 +86,11 @@ complete -o default -F _sixfold sixfold
 """
 
 
-def _zsh(found: tuple[CompletionContext, ...]) -> str:
-    known = "|".join(f'"{place.path}"' for place in found if place.path)
+def _zsh(positions: tuple[CompletionContext, ...]) -> str:
+    known = "|".join(f'"{place.path}"' for place in positions if place.path)
     cases = "\n".join(
         f"    {_quoted(place.path)}) next=({_described(place.next)}) options=({_described(place.options)}) ;;"
-        for place in found
+        for place in positions
     )
     return f"""#compdef sixfold
 # Completion of sixfold for zsh: eval "$(sixfold completion zsh)", behind compinit
@@ -115,12 +115,12 @@ compdef _sixfold sixfold
 """
 
 
-def _fish(found: tuple[CompletionContext, ...]) -> str:
-    known = " ".join(_quoted(place.path) for place in found if place.path)
+def _fish(positions: tuple[CompletionContext, ...]) -> str:
+    known = " ".join(_quoted(place.path) for place in positions if place.path)
     lines = [
-        f"complete -c sixfold -n '__sixfold_at {_quoted(place.path, inner=True)}' {_fish_word(word, told)}"
-        for place in found
-        for word, told in {**place.next, **place.options}.items()
+        f"complete -c sixfold -n '__sixfold_at {_quoted(place.path, inner=True)}' {_fish_word(word, text)}"
+        for place in positions
+        for word, text in {**place.next, **place.options}.items()
     ]
     script = "\n".join(lines)
     return f"""# Completion of sixfold for fish: sixfold completion fish | source
@@ -137,13 +137,15 @@ end
 """
 
 
-def _fish_word(word: str, told: str) -> str:
+def _fish_word(word: str, help_text: str) -> str:
     what = f"-l {word[2:]}" if word.startswith("--") else f"-a {_quoted(word)}"
-    return f"{what} -d {_quoted(told)}" if told else what
+    return f"{what} -d {_quoted(help_text)}" if help_text else what
 
 
 def _described(words: Mapping[str, str]) -> str:
-    return " ".join(_quoted(f"{word}:{told}" if told else word) for word, told in words.items())
+    return " ".join(
+        _quoted(f"{word}:{help_text}" if help_text else word) for word, help_text in words.items()
+    )
 
 
 def _quoted(text: str, *, inner: bool = False) -> str:

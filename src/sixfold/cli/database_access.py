@@ -23,24 +23,24 @@ T = TypeVar("T")
 PRIVATE = 0o077
 
 
-def settings_of(arguments: argparse.Namespace, **given: Any) -> Settings:
+def settings_of(arguments: argparse.Namespace, **overrides: Any) -> Settings:
     """Return the settings for a command, with `--data-dir` applied."""
-    return settings.load(data_dir=arguments.data_dir, **given)
+    return settings.load(data_dir=arguments.data_dir, **overrides)
 
 
 def require_data(configured: Settings) -> None:
     """Raise `CommandError` when there is no database in the data folder."""
     with understood():
-        keeper = storage.open_keeper(configured)
-        there = keeper.schema() is not None
-    if not there and configured.on_postgres:
+        admin = storage.open_keeper(configured)
+        exists = admin.schema() is not None
+    if not exists and configured.on_postgres:
         raise CommandError(
-            f"There is no Sixfold data in {keeper.place}: check SIXFOLD_DATABASE_URL, "
+            f"There is no Sixfold data in {admin.place}: check SIXFOLD_DATABASE_URL, "
             "or start `sixfold serve` with it first"
         )
-    if not there:
+    if not exists:
         raise CommandError(
-            f"There is no Sixfold data in {keeper.place}: set --data-dir to its folder, "
+            f"There is no Sixfold data in {admin.place}: set --data-dir to its folder, "
             "or start `sixfold serve` there first"
         )
 

@@ -32,8 +32,8 @@ def doctor(arguments: argparse.Namespace) -> int:
     current = report.read(configured, running)
     disk = _free_bytes(configured)
     database = _database(configured)
-    stores = asyncio.run(storage_checks.look(configured))
-    problems = [*_problems(database, disk), *filter(None, (place.problem() for place in stores))]
+    stores = asyncio.run(storage_checks.check_stores(configured))
+    problems = [*_problems(database, disk), *filter(None, (store.problem() for store in stores))]
     document: dict[str, Any] = {
         "ok": not problems,
         "problems": problems,
@@ -47,7 +47,7 @@ def doctor(arguments: argparse.Namespace) -> int:
         "database": database,
         "disk": {"free_bytes": disk},
         "prices": _prices(),
-        "stores": [place.record() for place in stores],
+        "stores": [store.record() for store in stores],
         "found": current.found,
         "models": current.models,
     }
@@ -96,21 +96,21 @@ def _free_bytes(configured: Settings) -> int:
 
 def _database(configured: Settings) -> dict[str, Any] | None:
     """Return the state of the database, without migrating it."""
-    keeper = storage.open_keeper(configured)
-    newest = sql.latest(keeper.dialect)
+    admin = storage.open_keeper(configured)
+    newest = sql.latest(admin.dialect)
     try:
-        if keeper.schema() is None:
+        if admin.schema() is None:
             return None
-        health = keeper.health()
+        health = admin.health()
     except (InvalidDatabase, errors.StoreFailed) as error:
         return {"schema": None, "latest": newest, "faults": [str(error)], "ledger_faults": []}
-    whole = health.schema == newest and not health.faults
-    sums = database_access.read(configured, ledger_queries.verify()) if whole else ()
+    healthy = health.schema == newest and not health.faults
+    ledger_faults = database_access.read(configured, ledger_queries.verify()) if healthy else ()
     return {
         "schema": health.schema,
         "latest": newest,
         "faults": list(health.faults),
-        "ledger_faults": list(sums),
+        "ledger_faults": list(ledger_faults),
     }
 
 

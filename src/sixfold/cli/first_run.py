@@ -50,5 +50,5 @@ def _make(path: Path) -> Transaction[FirstRunInfo | None]:
     account = yield from accounts.create(LOCAL_EMAIL, credit=_CREDIT, operator=True)
     key = yield from keys.create(account.id, granted=rights.ALL)
     token = yield from login_sessions.new_link(account.id, (yield from now()))
-    local_key.keep(path, key.api_key)
+    local_key.write(path, key.api_key)
     return FirstRunInfo(account.email, key.api_key, token)

@@ -17,7 +17,7 @@ from sixfold.core.provenance.manifest import Manifest
 
 SERVER_KEY = "server.key"
 _MAX_BYTES = 4 << 30
-_IN_WORDS = {
+_SIGNATURE_TEXTS = {
     "ours": "valid, signed by this server",
     "foreign": "valid, signed by another server",
     "invalid": "invalid: the manifest was changed after it was signed",
@@ -38,26 +38,26 @@ class FileProvenance:
 
 def inspect(arguments: argparse.Namespace) -> None:
     """Run `inspect`: print the manifest of a file and who signed it."""
-    found = read(Path(arguments.file), settings.load(data_dir=arguments.data_dir).data_dir)
+    provenance = read(Path(arguments.file), settings.load(data_dir=arguments.data_dir).data_dir)
     if arguments.json:
         put_json(
             {
                 "file": arguments.file,
-                "signature": found.signature,
-                "signed_by": found.signed_by,
-                "manifest": msgspec.to_builtins(found.manifest),
+                "signature": provenance.signature,
+                "signed_by": provenance.signed_by,
+                "manifest": msgspec.to_builtins(provenance.manifest),
             }
         )
         return
     paint = TerminalStyle()
-    manifest = found.manifest
+    manifest = provenance.manifest
     rows = [
         ("file", paint.bold(arguments.file)),
         ("model", manifest.model),
         ("engine", f"{manifest.engine} {manifest.engine_version}, {manifest.quality}"),
         ("prediction", f"{manifest.prediction_id}, output {manifest.index}"),
-        ("signature", _IN_WORDS[found.signature]),
-        ("", paint.dim(found.signed_by)),
+        ("signature", _SIGNATURE_TEXTS[provenance.signature]),
+        ("", paint.dim(provenance.signed_by)),
         ("software", manifest.software),
     ]
     if manifest.seed is not None:
@@ -66,10 +66,10 @@ def inspect(arguments: argparse.Namespace) -> None:
     paint.rows(rows)
     if manifest.inputs:
         paint.line()
-        paint.rows([(name, _in_short(value)) for name, value in sorted(manifest.inputs.items())], indent=4)
+        paint.rows([(name, _printable(value)) for name, value in sorted(manifest.inputs.items())], indent=4)
 
 
-def _in_short(value: Any) -> str:
+def _printable(value: Any) -> str:
     text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
     return "".join(char if char.isprintable() else "�" for char in text)
 

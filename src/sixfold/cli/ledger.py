@@ -73,16 +73,18 @@ def costs(arguments: argparse.Namespace) -> None:
     """Run `ledger costs`: print earnings and provider costs by engine; accounts never see the costs."""
     if not 1 <= arguments.days <= MAX_DAYS:
         raise CommandError(f"--days must be from 1 to {MAX_DAYS} (got {arguments.days})")
-    found = database_access.read(
+    rows_by_engine = database_access.read(
         database_access.settings_of(arguments), prediction_queries.by_engine(arguments.days * DAY_US)
     )
     if arguments.json:
-        put_json({"days": arguments.days, "engines": [_cost(cost) for cost in found]})
+        put_json({"days": arguments.days, "engines": [_cost(cost) for cost in rows_by_engine]})
         return
-    if not found:
+    if not rows_by_engine:
         TerminalStyle().line(f"  No runs in the last {arguments.days} days")
         return
-    rows = [(cost.engine, str(cost.runs), money.format_usd(cost.earned), _spent(cost)) for cost in found]
+    rows = [
+        (cost.engine, str(cost.runs), money.format_usd(cost.earned), _spent(cost)) for cost in rows_by_engine
+    ]
     TerminalStyle().table(("engine", "runs", "earned USD", "spent USD"), rows)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 FILE = "local.key"
 
 
-def keep(path: Path, api_key: str) -> None:
+def write(path: Path, api_key: str) -> None:
     """Write a key to a new file that only the owner can read."""
     with contextlib.suppress(FileNotFoundError):
         path.unlink()
@@ -20,7 +20,7 @@ def keep(path: Path, api_key: str) -> None:
         os.fsync(file.fileno())
 
 
-def kept(data_dir: Path) -> str | None:
+def read(data_dir: Path) -> str | None:
     """Return the key that the first start stored, or None."""
     try:
         return (data_dir / FILE).read_text("ascii").strip() or None

@@ -73,7 +73,9 @@ def _command(group: Group, name: str, target: str, summary: str, detail: str = "
     return parser
 
 
-def _asking(group: Group, name: str, target: str, summary: str, detail: str = "") -> argparse.ArgumentParser:
+def _json_command(
+    group: Group, name: str, target: str, summary: str, detail: str = ""
+) -> argparse.ArgumentParser:
     parser = _command(group, name, target, summary, detail)
     parser.add_argument("--json", action="store_true", help="print one JSON document instead of text")
     return parser
@@ -113,7 +115,7 @@ def _serve(commands: Group) -> None:
 
 
 def _open(commands: Group) -> None:
-    parser = _asking(
+    parser = _json_command(
         commands,
         "open",
         "accounts:open_pages",
@@ -157,7 +159,7 @@ def _client(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(commands: Group) -> None:
-    parser = _asking(
+    parser = _json_command(
         commands,
         "run",
         "run:run",
@@ -187,7 +189,7 @@ def _run(commands: Group) -> None:
 
 
 def _predictions(commands: Group) -> None:
-    parser = _asking(
+    parser = _json_command(
         commands,
         "predictions",
         "predictions:predictions",
@@ -203,23 +205,23 @@ def _predictions(commands: Group) -> None:
 
 def _workflow(commands: Group) -> None:
     group = _group(commands, "workflow", "list, run, import and check workflows")
-    _client(_asking(group, "list", "workflow:list_spaces", "list the workflows and their inputs"))
-    show = _asking(group, "show", "workflow:show", "show a workflow and its inputs")
+    _client(_json_command(group, "list", "workflow:list_spaces", "list the workflows and their inputs"))
+    show = _json_command(group, "show", "workflow:show", "show a workflow and its inputs")
     show.add_argument("slug", metavar="SLUG")
-    run = _asking(group, "run", "workflow:run", "run a workflow, by slug or file, and save its outputs")
+    run = _json_command(group, "run", "workflow:run", "run a workflow, by slug or file, and save its outputs")
     run.add_argument("slug", metavar="SLUG", help="a slug, or a file: JSON, PNG or WebP")
     run.add_argument("inputs", nargs="*", metavar="NAME=VALUE", help="an input; NAME=@FILE sends a file")
     run.add_argument("-o", "--output", metavar="OUT", help="the file or folder for the outputs")
-    bring = _asking(group, "import", "workflow:import_file", "import a workflow file")
-    bring.add_argument(
+    import_ = _json_command(group, "import", "workflow:import_file", "import a workflow file")
+    import_.add_argument(
         "file", metavar="FILE", help="JSON in either format, or an image that contains a workflow"
     )
-    bring.add_argument("--name", default="", metavar="NAME", help="its name (default: the file's)")
-    check = _asking(group, "validate", "workflow:validate", "list all errors in a workflow file")
+    import_.add_argument("--name", default="", metavar="NAME", help="its name (default: the file's)")
+    check = _json_command(group, "validate", "workflow:validate", "list all errors in a workflow file")
     check.add_argument("file", metavar="FILE")
-    for parser in (show, run, bring, check):
+    for parser in (show, run, import_, check):
         _client(parser)
-    verify = _asking(
+    verify = _json_command(
         group, "verify", "workflow:verify", "check the built-in workflows against their node classes"
     )
     verify.add_argument("slugs", nargs="*", metavar="SLUG", help="only these workflows")
@@ -227,21 +229,21 @@ def _workflow(commands: Group) -> None:
 
 def _memory(commands: Group) -> None:
     group = _group(commands, "memory", "search, read, write and link pages of the memory")
-    memory_parser.add(group, _asking, _client)
+    memory_parser.add(group, _json_command, _client)
 
 
 # -- files made by Sixfold -----------------------------------------------------------------------
 
 
 def _inspect(commands: Group) -> None:
-    parser = _asking(
+    parser = _json_command(
         commands, "inspect", "inspect_file:inspect", "show the manifest of a file and verify its signature"
     )
     parser.add_argument("file", metavar="FILE", help="an image, video, audio or 3D file")
 
 
 def _replay(commands: Group) -> None:
-    parser = _asking(
+    parser = _json_command(
         commands,
         "replay",
         "replay:replay",
@@ -265,24 +267,26 @@ def _replay(commands: Group) -> None:
 
 def _account(commands: Group) -> None:
     group = _group(commands, "account", "create and manage accounts")
-    create = _asking(group, "create", "accounts:create", "create an account with a key")
+    create = _json_command(group, "create", "accounts:create", "create an account with a key")
     create.add_argument("email", metavar="EMAIL")
     create.add_argument("--credit", default="0", metavar="USD", help="the initial balance (default: 0)")
     create.add_argument("--operator", action="store_true", help="make it the operator's account")
-    credit = _asking(group, "credit", "accounts:credit", "add to a balance, or subtract from it")
+    credit = _json_command(group, "credit", "accounts:credit", "add to a balance, or subtract from it")
     credit.add_argument("email", metavar="EMAIL")
     credit.add_argument("usd", metavar="USD", help="an amount such as 25 or -0.50")
-    show = _asking(group, "show", "accounts:show", "show an account's balance")
+    show = _json_command(group, "show", "accounts:show", "show an account's balance")
     show.add_argument("email", metavar="EMAIL")
-    password = _asking(group, "password", "accounts:password", "set the password for the web pages")
+    password = _json_command(group, "password", "accounts:password", "set the password for the web pages")
     password.add_argument("email", metavar="EMAIL")
     password.add_argument(
         "--stdin", action="store_true", help="read the password from standard input instead of a prompt"
     )
-    take = _asking(group, "export", "account_data:take_out", "export all data of an account to a zip")
-    take.add_argument("email", metavar="EMAIL")
-    take.add_argument("file", metavar="FILE")
-    delete = _asking(
+    export = _json_command(
+        group, "export", "account_data:export_account", "export all data of an account to a zip"
+    )
+    export.add_argument("email", metavar="EMAIL")
+    export.add_argument("file", metavar="FILE")
+    delete = _json_command(
         group,
         "delete",
         "account_data:delete",
@@ -292,15 +296,15 @@ def _account(commands: Group) -> None:
     delete.add_argument("email", metavar="EMAIL")
     delete.add_argument("--now", action="store_true", help="erase it at once, without the waiting period")
     delete.add_argument("--yes", action="store_true", help="do not ask for confirmation")
-    stay = _asking(group, "keep", "account_data:keep", "cancel the deletion of an account")
-    stay.add_argument("email", metavar="EMAIL")
-    link = _asking(group, "link", "accounts:link", "create a one-time sign-in link, valid for one hour")
+    keep = _json_command(group, "keep", "account_data:cancel_deletion", "cancel the deletion of an account")
+    keep.add_argument("email", metavar="EMAIL")
+    link = _json_command(group, "link", "accounts:link", "create a one-time sign-in link, valid for one hour")
     link.add_argument("email", metavar="EMAIL")
 
 
 def _key(commands: Group) -> None:
     group = _group(commands, "key", "create, list and revoke API keys")
-    create = _asking(group, "create", "accounts:create_key", "create a key, which is shown once")
+    create = _json_command(group, "create", "accounts:create_key", "create a key, which is shown once")
     create.add_argument("email", metavar="EMAIL")
     create.add_argument(
         "--rights",
@@ -317,36 +321,36 @@ def _key(commands: Group) -> None:
     create.add_argument("--rpm", type=int, metavar="N", help="maximum requests per minute")
     create.add_argument("--tpm", type=int, metavar="N", help="maximum tokens per minute")
     create.add_argument("--expires", metavar="DATE", help="last day or time of validity: 2027-01-31[T12:00Z]")
-    listing = _asking(
+    listing = _json_command(
         group, "list", "accounts:list_keys", "list the keys of an account, without their secrets"
     )
     listing.add_argument("email", metavar="EMAIL")
-    revoke = _asking(group, "revoke", "accounts:revoke_key", "revoke a key at once")
+    revoke = _json_command(group, "revoke", "accounts:revoke_key", "revoke a key at once")
     revoke.add_argument("id", metavar="ID", help="the ID of the key, such as key_06g…")
 
 
 def _provider(commands: Group) -> None:
     group = _group(commands, "provider", "manage the keys of providers")
     names = ("fal", "replicate", "openai", "anthropic")
-    put = _asking(
+    set_ = _json_command(
         group,
         "set",
         "providers:set_key",
         "store a provider's key, encrypted",
         "The key is read from a prompt, or from standard input without a terminal.",
     )
-    put.add_argument("provider", choices=names)
-    _asking(group, "list", "providers:list_keys", "list the keys and where each comes from")
-    check = _asking(group, "check", "providers:check_key", "ask a provider whether it accepts the key")
+    set_.add_argument("provider", choices=names)
+    _json_command(group, "list", "providers:list_keys", "list the keys and where each comes from")
+    check = _json_command(group, "check", "providers:check_key", "ask a provider whether it accepts the key")
     check.add_argument("provider", choices=names)
     check.add_argument("--base-url", metavar="URL", help="check against a compatible server at this URL")
-    remove = _asking(group, "remove", "providers:remove_key", "remove a stored key")
+    remove = _json_command(group, "remove", "providers:remove_key", "remove a stored key")
     remove.add_argument("provider", choices=names)
 
 
 def _model(commands: Group) -> None:
     group = _group(commands, "model", "manage custom models: typed Python functions and container images")
-    add = _asking(
+    add = _json_command(
         group,
         "add",
         "model.commands:add",
@@ -359,8 +363,8 @@ def _model(commands: Group) -> None:
         "--hardware", metavar="ID", help="the hardware whose price applies (default: gpu-24gb-b)"
     )
     _client(add)
-    _asking(group, "list", "model.commands:list_", "list custom models, and errors in their files")
-    logs = _asking(
+    _json_command(group, "list", "model.commands:list_", "list custom models, and errors in their files")
+    logs = _json_command(
         group,
         "logs",
         "model.logs:logs",
@@ -373,36 +377,36 @@ def _model(commands: Group) -> None:
         "--limit", type=int, default=20, metavar="N", help="number of recent runs to show (default: 20)"
     )
     _client(logs)
-    remove = _asking(group, "remove", "model.commands:remove", "remove a custom model")
+    remove = _json_command(group, "remove", "model.commands:remove", "remove a custom model")
     remove.add_argument("name", metavar="NAME")
 
 
 def _space(commands: Group) -> None:
     group = _group(commands, "space", "import Gradio applications as models")
-    bring = _asking(
+    import_ = _json_command(
         group,
         "import",
         "space:import_",
         "import a Gradio application as a model",
         "A folder runs on this machine in a container, or in a sandbox without Docker or Podman.",
     )
-    bring.add_argument("space", metavar="OWNER/NAME | URL | FOLDER")
-    bring.add_argument(
+    import_.add_argument("space", metavar="OWNER/NAME | URL | FOLDER")
+    import_.add_argument(
         "--run",
         choices=("remote", "container", "process"),
         help="where to run it (default: the first that works)",
     )
-    bring.add_argument("--name", metavar="NAME", help="the name for a folder (default: the folder's name)")
-    bring.add_argument(
+    import_.add_argument("--name", metavar="NAME", help="the name for a folder (default: the folder's name)")
+    import_.add_argument(
         "--hardware", metavar="ID", help="the hardware whose price applies (default: gpu-24gb-b)"
     )
-    _client(bring)
+    _client(import_)
 
 
 def _ledger(commands: Group) -> None:
     group = _group(commands, "ledger", "check and list ledger entries and costs")
-    _asking(group, "verify", "ledger:verify", "check that the ledger is consistent")
-    entries = _asking(
+    _json_command(group, "verify", "ledger:verify", "check that the ledger is consistent")
+    entries = _json_command(
         group,
         "entries",
         "ledger:entries",
@@ -413,7 +417,7 @@ def _ledger(commands: Group) -> None:
         "--limit", type=int, default=25, metavar="N", help="maximum number of entries (default: 25)"
     )
     entries.add_argument("--cursor", metavar="CURSOR", help="continue a previous list")
-    costs = _asking(
+    costs = _json_command(
         group,
         "costs",
         "ledger:costs",
@@ -434,7 +438,7 @@ def _completion(commands: Group) -> None:
 
 
 def _upkeep(commands: Group) -> None:
-    doctor = _asking(
+    doctor = _json_command(
         commands,
         "doctor",
         "doctor:doctor",
@@ -443,18 +447,20 @@ def _upkeep(commands: Group) -> None:
     )
     doctor.add_argument("--all", action="store_true", help="show every model and every way to unlock more")
     engines = _group(commands, "engines", "list engines, and add or remove weights")
-    listing = _asking(
+    listing = _json_command(
         engines, "list", "doctor:list_engines", "list the engines in use and the installed weights"
     )
     listing.add_argument("--all", action="store_true", help="list every engine and what it needs")
     _weights(engines)
-    migrate = _asking(commands, "migrate", "maintenance:migrate", "migrate the database to another schema")
+    migrate = _json_command(
+        commands, "migrate", "maintenance:migrate", "migrate the database to another schema"
+    )
     migrate.add_argument("--to", type=int, metavar="N", help="the schema version (default: the newest)")
     migrate.add_argument("--drop", action="store_true", help="allow a downgrade that deletes data")
 
 
 def _weights(engines: Group) -> None:
-    add = _asking(
+    add = _json_command(
         engines,
         "add",
         "engines:add",
@@ -469,13 +475,13 @@ def _weights(engines: Group) -> None:
     )
     add.add_argument("--name", metavar="NAME", help="the name of the weights (default: the model's name)")
     add.add_argument("--no-check", dest="check", action="store_false", help="skip the self-check")
-    remove = _asking(engines, "remove", "engines:remove", "delete installed weights")
+    remove = _json_command(engines, "remove", "engines:remove", "delete installed weights")
     remove.add_argument("family", metavar="FAMILY")
     remove.add_argument("name", metavar="NAME", help="as `engines list` shows it")
 
 
 def _backup(commands: Group) -> None:
-    backup = _asking(
+    backup = _json_command(
         commands,
         "backup",
         "maintenance:backup",
@@ -483,7 +489,7 @@ def _backup(commands: Group) -> None:
         "server.key, local.key, sixfold.toml and the keys of providers are not included.",
     )
     backup.add_argument("file", metavar="FILE")
-    restore = _asking(
+    restore = _json_command(
         commands,
         "restore",
         "maintenance:restore",

@@ -19,20 +19,20 @@ from sixfold.store import backup as backups
 from sixfold.store import sql
 from sixfold.store.admin import DatabaseAdmin
 
-_SHOWN = 20
+_MAX_LISTED = 20
 
 
 def migrate(arguments: argparse.Namespace) -> None:
     """Run `migrate`: change the schema to the newest or to `--to`; downgrade only without a server."""
     configured = database_access.settings_of(arguments)
     database_access.require_data(configured)
-    keeper = storage.open_keeper(configured)
-    newest = sql.latest(keeper.dialect)
+    admin = storage.open_keeper(configured)
+    newest = sql.latest(admin.dialect)
     goal = newest if arguments.to is None else arguments.to
     if not 0 <= goal <= newest:
         raise CommandError(f"--to must be a schema from 0 to {newest} (got {goal})")
     with database_access.understood():
-        before, after = _migrate(keeper, configured, goal, drop=arguments.drop)
+        before, after = _migrate(admin, configured, goal, drop=arguments.drop)
     if arguments.json:
         put_json({"before": before, "after": after, "latest": newest})
     elif before == after:
@@ -41,11 +41,11 @@ def migrate(arguments: argparse.Namespace) -> None:
         TerminalStyle().line(f"  The database was migrated from schema {before} to {after}")
 
 
-def _migrate(keeper: DatabaseAdmin, configured: Settings, goal: int, *, drop: bool) -> tuple[int, int]:
-    present = keeper.schema() or 0
-    if present <= goal or present > sql.latest(keeper.dialect):
+def _migrate(admin: DatabaseAdmin, configured: Settings, goal: int, *, drop: bool) -> tuple[int, int]:
+    present = admin.schema() or 0
+    if present <= goal or present > sql.latest(admin.dialect):
         # `migrate` refuses the schema of a later version.
-        return keeper.migrate(goal)
+        return admin.migrate(goal)
     if not drop:
         raise CommandError(
             f"Going from schema {present} back to {goal} deletes what only newer schemas hold: stop every "
@@ -53,7 +53,7 @@ def _migrate(keeper: DatabaseAdmin, configured: Settings, goal: int, *, drop: bo
         )
     # A running server cannot use an older schema.
     with server_lock.hold(configured.data_dir):
-        return keeper.migrate(goal)
+        return admin.migrate(goal)
 
 
 def backup(arguments: argparse.Namespace) -> int:
@@ -72,18 +72,18 @@ def backup(arguments: argparse.Namespace) -> int:
         blobs = storage.open_blobs(configured)
         try:
             with Spinner("backup") as waiting:
-                done = asyncio.run(backups.write(path, snapshot, blobs, uploads, waiting.count))
+                result = asyncio.run(backups.write(path, snapshot, blobs, uploads, waiting.count))
         except backups.BackupBusy as busy:
             raise CommandError(f"{busy}: wait until it ends, or choose another file") from busy
     document = {
         "file": str(path),
         "bytes": path.stat().st_size,
-        "schema": done.schema,
-        "tables": done.tables,
-        "blobs": done.files,
-        "blob_bytes": done.file_bytes,
-        "missing_blobs": len(done.missing),
-        "missing": done.missing[:_SHOWN],
+        "schema": result.schema,
+        "tables": result.tables,
+        "blobs": result.files,
+        "blob_bytes": result.file_bytes,
+        "missing_blobs": len(result.missing),
+        "missing": result.missing[:_MAX_LISTED],
     }
     if arguments.json:
         put_json(document)
@@ -92,64 +92,67 @@ def backup(arguments: argparse.Namespace) -> int:
         paint.rows(
             [
                 ("backup", f"{paint.bold(str(path))}, {size(document['bytes'])}"),
-                ("rows", f"{sum(done.tables.values())} in {len(done.tables)} tables, schema {done.schema}"),
-                ("files", f"{done.files}, {size(done.file_bytes)}"),
+                (
+                    "rows",
+                    f"{sum(result.tables.values())} in {len(result.tables)} tables, schema {result.schema}",
+                ),
+                ("files", f"{result.files}, {size(result.file_bytes)}"),
                 (
                     "not included",
                     f"server.key and sixfold.toml of {configured.data_dir}: store them separately",
                 ),
             ]
         )
-    _complain(f"{name} is missing from the store" for name in done.missing[:_SHOWN])
-    return 1 if done.missing else 0
+    _print_problems(f"{name} is missing from the store" for name in result.missing[:_MAX_LISTED])
+    return 1 if result.missing else 0
 
 
 def restore(arguments: argparse.Namespace) -> int:
     """Run `restore`; return 1 when something is missing or damaged, or differs under `--verify`."""
     configured = database_access.settings_of(arguments)
     os.umask(database_access.PRIVATE)
-    done = cli_restore.restore(Path(arguments.file), configured, verify=arguments.verify)
-    sound = not (done.missing or done.damaged or done.drift or done.missing_blobs or done.faults)
+    result = cli_restore.restore(Path(arguments.file), configured, verify=arguments.verify)
+    sound = not (result.missing or result.damaged or result.drift or result.missing_blobs or result.faults)
     if arguments.json:
         document = {
             "data_dir": str(configured.data_dir),
-            "schema": done.schema,
-            "tables": done.tables,
-            "blobs": done.files,
-            "blob_bytes": done.file_bytes,
-            "missing": done.missing[:_SHOWN],
-            "damaged": done.damaged[:_SHOWN],
-            "verified": done.verified,
+            "schema": result.schema,
+            "tables": result.tables,
+            "blobs": result.files,
+            "blob_bytes": result.file_bytes,
+            "missing": result.missing[:_MAX_LISTED],
+            "damaged": result.damaged[:_MAX_LISTED],
+            "verified": result.verified,
         }
-        if done.verified:
+        if result.verified:
             document |= {
-                "drift": done.drift,
-                "missing_blobs": done.missing_blobs,
-                "ledger_faults": list(done.faults),
+                "drift": result.drift,
+                "missing_blobs": result.missing_blobs,
+                "ledger_faults": list(result.faults),
             }
         put_json(document)
     else:
         paint = TerminalStyle()
         rows = [
             ("restored", paint.bold(str(configured.data_dir))),
-            ("rows", f"{sum(done.tables.values())} in {len(done.tables)} tables, schema {done.schema}"),
-            ("files", f"{done.files}, {size(done.file_bytes)}"),
+            ("rows", f"{sum(result.tables.values())} in {len(result.tables)} tables, schema {result.schema}"),
+            ("files", f"{result.files}, {size(result.file_bytes)}"),
         ]
-        if done.verified and sound:
+        if result.verified and sound:
             rows.append(("verified", "all rows and files match the backup, and the ledger is consistent"))
         paint.rows(rows)
-    _complain(f"{name} was missing when the backup was made" for name in done.missing[:_SHOWN])
-    _complain(f"The content of {name} does not match its hash" for name in done.damaged[:_SHOWN])
-    _complain([f"{done.drift} rows or files differ from the backup"] if done.drift else [])
-    _complain(
-        [f"{done.missing_blobs} files in the database are missing from the store"]
-        if done.missing_blobs
+    _print_problems(f"{name} was missing when the backup was made" for name in result.missing[:_MAX_LISTED])
+    _print_problems(f"The content of {name} does not match its hash" for name in result.damaged[:_MAX_LISTED])
+    _print_problems([f"{result.drift} rows or files differ from the backup"] if result.drift else [])
+    _print_problems(
+        [f"{result.missing_blobs} files in the database are missing from the store"]
+        if result.missing_blobs
         else []
     )
-    _complain(done.faults)
+    _print_problems(result.faults)
     return 0 if sound else 1
 
 
-def _complain(sentences: Iterable[str]) -> None:
+def _print_problems(sentences: Iterable[str]) -> None:
     for sentence in sentences:
         sys.stderr.write(f"sixfold: {sentence}\n")

@@ -23,15 +23,15 @@ from urllib.parse import urlsplit
 from sixfold.cli.client import ServerClient
 from sixfold.cli.terminal import CommandError
 
-_AT_ONCE = 16
+_MAX_CONCURRENT = 16
 # Longer than a tool may wait for a run.
 _TIMEOUT_SECONDS = 660
 # Limit on the time to wait for a server that restarts.
-_PATIENCE_SECONDS = 30.0
-_KEPT_SECONDS = 4.0
+_RETRY_SECONDS = 30.0
+_KEEP_ALIVE_SECONDS = 4.0
 _MAX_LINE = 64 * 2**20
 _UNREACHABLE = -32000
-_NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+_NAME_PARAMS = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 _VERSION_META = "io.modelcontextprotocol/protocolVersion"
 Document = dict[str, Any]
 
@@ -61,12 +61,12 @@ class StdioProxy:
         self._target = target
         self._writing = threading.Lock()
         self._version = ""
-        self._dropped: set[str] = set()
+        self._canceled: set[str] = set()
         self._local = threading.local()
 
     def serve(self) -> None:
         """Forward lines until the source ends, then wait for pending requests."""
-        with ThreadPoolExecutor(_AT_ONCE, "mcp") as pool:
+        with ThreadPoolExecutor(_MAX_CONCURRENT, "mcp") as pool:
             for line in iter(lambda: self._source.readline(_MAX_LINE), b""):
                 if not line.strip():
                     continue
@@ -75,9 +75,9 @@ class StdioProxy:
                     continue
                 if message.get("method") == "initialize":
                     # Later requests send the protocol version that this one negotiates.
-                    self._pass_on(message)
+                    self._forward(message)
                 else:
-                    pool.submit(self._pass_on, message)
+                    pool.submit(self._forward, message)
 
     def _read(self, line: bytes) -> Any:
         try:
@@ -88,7 +88,7 @@ class StdioProxy:
         if isinstance(message, dict):
             if message.get("method") == "notifications/cancelled":
                 params = message.get("params")
-                self._dropped.add(json.dumps(params.get("requestId") if isinstance(params, dict) else None))
+                self._canceled.add(json.dumps(params.get("requestId") if isinstance(params, dict) else None))
             return message
         if isinstance(message, list):
             return {"batch": message}
@@ -97,39 +97,39 @@ class StdioProxy:
 
     # -- to the server -------------------------------------------------------------------------------
 
-    def _pass_on(self, message: Document) -> None:
+    def _forward(self, message: Document) -> None:
         """Send one message and write the responses."""
-        asked = "id" in message and "method" in message
+        expects_response = "id" in message and "method" in message
         try:
-            for answer in self._answers(message):
-                self._note(message, answer)
-                if not asked:
-                    self._write(answer)
-                elif json.dumps(message["id"]) not in self._dropped:
-                    self._write(_named(message["id"], answer))
+            for response in self._responses(message):
+                self._store_version(message, response)
+                if not expects_response:
+                    self._write(response)
+                elif json.dumps(message["id"]) not in self._canceled:
+                    self._write(_with_id(message["id"], response))
         except (_ServerUnavailable, CommandError) as error:
-            if asked:
+            if expects_response:
                 self._fail(message["id"], str(error))
             else:
                 sys.stderr.write(f"sixfold mcp: {error}\n")
 
-    def _note(self, message: Document, answer: Any) -> None:
+    def _store_version(self, message: Document, response: Any) -> None:
         """Store the protocol version that a handshake has negotiated."""
-        if message.get("method") == "initialize" and isinstance(answer, dict):
-            result = answer.get("result")
+        if message.get("method") == "initialize" and isinstance(response, dict):
+            result = response.get("result")
             if isinstance(result, dict):
                 self._version = str(result.get("protocolVersion", ""))
 
-    def _answers(self, message: Document) -> Iterator[Any]:
+    def _responses(self, message: Document) -> Iterator[Any]:
         body = json.dumps(message.get("batch", message), ensure_ascii=False).encode("utf-8", "surrogatepass")
         headers = self._headers(message)
-        patience = time.monotonic() + _PATIENCE_SECONDS
+        deadline = time.monotonic() + _RETRY_SECONDS
         pause = 0.1
         while True:
             try:
                 yield from self._exchange(body, headers)
-            except _ServerUnavailable as away:
-                if away.sent or time.monotonic() + pause > patience:
+            except _ServerUnavailable as unavailable:
+                if unavailable.sent or time.monotonic() + pause > deadline:
                     raise
                 time.sleep(pause)
                 pause = min(2 * pause, 2.0)
@@ -173,7 +173,7 @@ class StdioProxy:
         """Return this thread's connection; a new one if the server has closed it or soon will."""
         connection: http.client.HTTPConnection | None = getattr(self._local, "connection", None)
         if connection is not None and connection.sock is not None:
-            old = time.monotonic() - getattr(self._local, "used", 0.0) > _KEPT_SECONDS
+            old = time.monotonic() - getattr(self._local, "used", 0.0) > _KEEP_ALIVE_SECONDS
             # A readable idle connection has been closed by the server.
             if old or select.select([connection.sock], [], [], 0)[0]:
                 self._forget()
@@ -193,8 +193,8 @@ class StdioProxy:
     def _read_response(self, response: http.client.HTTPResponse) -> Iterator[Any]:
         if response.status == http.client.UNAUTHORIZED:
             response.read()
-            known = "does not accept this key" if self._client.api_key else "requires a key"
-            raise CommandError(f"{self._client.origin} {known}: set SIXFOLD_API_KEY")
+            problem = "does not accept this key" if self._client.api_key else "requires a key"
+            raise CommandError(f"{self._client.origin} {problem}: set SIXFOLD_API_KEY")
         if response.getheader("Content-Type", "").startswith("text/event-stream"):
             yield from _events(response)
             self._forget()
@@ -203,12 +203,12 @@ class StdioProxy:
         if response.status == http.client.ACCEPTED or not text:
             return
         try:
-            answer = json.loads(text)
+            message = json.loads(text)
         except ValueError:
-            answer = None
-        if not isinstance(answer, dict | list):
+            message = None
+        if not isinstance(message, dict | list):
             raise CommandError(f"{self._client.origin}/mcp returned {response.status} without a message")
-        yield answer
+        yield message
 
     # -- to the agent --------------------------------------------------------------------------------
 
@@ -222,16 +222,16 @@ class StdioProxy:
         self._write({"jsonrpc": "2.0", "id": message_id, "error": {"code": code, "message": reason}})
 
 
-def _named(message_id: Any, answer: Any) -> Any:
+def _with_id(message_id: Any, response: Any) -> Any:
     """Return a response with the ID of its request, which is null where the server did not parse it."""
-    refused = isinstance(answer, dict) and "error" in answer and answer.get("id") is None
-    return {**answer, "id": message_id} if refused else answer
+    unparsed = isinstance(response, dict) and "error" in response and response.get("id") is None
+    return {**response, "id": message_id} if unparsed else response
 
 
 def _name_of(message: Document) -> dict[str, str]:
     """Return the `Mcp-Name` header, which protocol revisions without a handshake require."""
     params = message.get("params")
-    name = params.get(_NAMED.get(str(message.get("method")), "")) if isinstance(params, dict) else None
+    name = params.get(_NAME_PARAMS.get(str(message.get("method")), "")) if isinstance(params, dict) else None
     if not isinstance(name, str):
         return {}
     if name.isascii() and name.isprintable() and name == name.strip():

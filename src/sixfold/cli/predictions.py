@@ -14,7 +14,7 @@ from sixfold.cli.client import Document, ServerClient
 from sixfold.cli.terminal import CommandError, TerminalStyle, put_json
 from sixfold.core.humanize import duration
 
-_MOST = 200
+_MAX_LISTED = 200
 
 
 def predictions(arguments: argparse.Namespace) -> int:
@@ -34,8 +34,8 @@ def predictions(arguments: argparse.Namespace) -> int:
 
 
 def _list(client: ServerClient, arguments: argparse.Namespace) -> int:
-    if not 1 <= arguments.limit <= _MOST:
-        raise CommandError(f"--limit must be from 1 to {_MOST} (got {arguments.limit})")
+    if not 1 <= arguments.limit <= _MAX_LISTED:
+        raise CommandError(f"--limit must be from 1 to {_MAX_LISTED} (got {arguments.limit})")
     document = client.get(f"/api/containers/predictions?limit={arguments.limit}")
     if arguments.json:
         put_json(document)

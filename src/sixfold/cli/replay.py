@@ -65,9 +65,9 @@ def replay(arguments: argparse.Namespace) -> int:
     source = Path(arguments.file)
     origin = origins.read(source, configured.data_dir)
     plan = _plan(origin, configured)
-    given = {_digest(Path(name).read_bytes()): Path(name) for name in arguments.parent}
+    parents = {_digest(Path(name).read_bytes()): Path(name) for name in arguments.parent}
     with tempfile.TemporaryDirectory(prefix="sixfold-replay-") as scratch:
-        data = asyncio.run(_make(origin, plan, configured, given, Path(scratch)))
+        data = asyncio.run(_recreate(origin, plan, configured, parents, Path(scratch)))
     identical = data == origin.data
     target = None
     if not arguments.check:
@@ -86,11 +86,11 @@ def replay(arguments: argparse.Namespace) -> int:
         )
     else:
         why = _EDITED if plan.engine.kind != workflows.ENGINE else f"{_EDITED}, or {replay_graph.OTHERWISE}"
-        _tell(source, target, len(data), "" if identical else why)
+        _print_result(source, target, len(data), "" if identical else why)
     return 0 if identical else 1
 
 
-def _tell(source: Path, target: Path | None, count: int, why: str) -> None:
+def _print_result(source: Path, target: Path | None, count: int, why: str) -> None:
     paint = TerminalStyle()
     if target is not None:
         paint.line(f"  {paint.bold(str(target))}  {paint.dim(size(count))}")
@@ -113,7 +113,7 @@ def _plan(origin: FileProvenance, configured: Settings) -> ReplayPlan:
     if engine.kind == workflows.ENGINE and (
         manifest.model == workflows.PROMPT or manifest.model not in catalog
     ):
-        return _carried(origin, catalog[workflows.PROMPT], engine, configured)
+        return _graph_plan(origin, catalog[workflows.PROMPT], engine, configured)
     if manifest.model not in catalog:
         raise CommandError(
             f"This version has no model {manifest.model}; the file was made by {manifest.software}"
@@ -157,13 +157,13 @@ def _engine(catalog: Catalog, manifest: Manifest) -> EngineSpec:
     return engine
 
 
-def _carried(origin: FileProvenance, model: Model, engine: EngineSpec, configured: Settings) -> ReplayPlan:
+def _graph_plan(origin: FileProvenance, model: Model, engine: EngineSpec, configured: Settings) -> ReplayPlan:
     """Return the run of a graph from the file itself, or from the data folder where it ran."""
-    beside, wanted = replay_graph.carried(origin, configured)
+    beside, names = replay_graph.carried(origin, configured)
     # The order of several inputs is not recorded anywhere.
-    if len(wanted) != len(origin.manifest.parents) or len(wanted) > 1:
+    if len(names) != len(origin.manifest.parents) or len(names) > 1:
         raise CommandError("Its manifest does not record which content each of its inputs had")
-    return ReplayPlan(model, engine, {}, wanted, beside)
+    return ReplayPlan(model, engine, {}, names, beside)
 
 
 def _clips(model: Model, inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -179,13 +179,13 @@ def _clips(model: Model, inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def _parents(
-    origin: FileProvenance, plan: ReplayPlan, configured: Settings, given: Mapping[str, Path], scratch: Path
+    origin: FileProvenance, plan: ReplayPlan, configured: Settings, parents: Mapping[str, Path], scratch: Path
 ) -> dict[str, Path]:
     store = storage.open_blobs(configured)
     files: dict[str, Path] = {}
     urls = {**origin.manifest.inputs, **_clips(plan.model, origin.manifest.inputs)}
     for name, digest in zip(plan.media, origin.manifest.parents, strict=True):
-        path = given.get(digest) or await _stored(store, digest)
+        path = parents.get(digest) or await _stored(store, digest)
         if path is None:
             path = await _fetched(urls.get(name), digest, configured, scratch / name)
         if path is None:
@@ -230,11 +230,11 @@ def _digest(data: bytes) -> str:
 # -- the run ---------------------------------------------------------------------------------------
 
 
-async def _make(
-    origin: FileProvenance, plan: ReplayPlan, configured: Settings, given: Mapping[str, Path], scratch: Path
+async def _recreate(
+    origin: FileProvenance, plan: ReplayPlan, configured: Settings, parents: Mapping[str, Path], scratch: Path
 ) -> bytes:
     """Run the engine as a server would and embed the original manifest in the output."""
-    files = await _parents(origin, plan, configured, given, scratch)
+    files = await _parents(origin, plan, configured, parents, scratch)
     if plan.engine.kind == workflows.ENGINE:
         work = replay_graph.GraphReplay(plan.model.name, plan.values, plan.beside)
         return await replay_graph.make(origin, work, files, configured, scratch)
@@ -269,8 +269,8 @@ async def _make(
         raise CommandError(
             f"The run returned {len(outcome.files)} files, but the original is number {index + 1}"
         )
-    made = outcome.files[index]
-    return embed.embed(made.path.read_bytes(), made.content_type, origin.text)
+    output = outcome.files[index]
+    return embed.embed(output.path.read_bytes(), output.content_type, origin.text)
 
 
 def _ignore(_line: str) -> None:

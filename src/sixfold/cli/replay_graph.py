@@ -29,7 +29,7 @@ from sixfold.core.workflows.storage import GIVEN
 from sixfold.settings import PROVIDER_KEYS, Settings
 
 _KINDS: Final = frozenset({"embedded", workflows.ENGINE})
-_LOOK_SECONDS = 60.0
+_POLL_SECONDS = 60.0
 OTHERWISE: Final = "its nodes used other engines, another version of the graph or a random seed"
 
 
@@ -55,19 +55,19 @@ def carried(origin: FileProvenance, configured: Settings) -> tuple[dict[str, Any
         )
     nodes = beside["graph"].values()
     texts = [value for node in nodes for value in mapping(mapping(node).get("inputs")).values()]
-    given = [text.removeprefix(GIVEN) for text in texts if isinstance(text, str) and text.startswith(GIVEN)]
-    return beside, tuple(dict.fromkeys(given))
+    names = [text.removeprefix(GIVEN) for text in texts if isinstance(text, str) and text.startswith(GIVEN)]
+    return beside, tuple(dict.fromkeys(names))
 
 
 def _in_file(data: bytes) -> dict[str, Any] | None:
     try:
-        found = image_metadata.embedded(data)
+        metadata = image_metadata.embedded(data)
     except errors.BadRequest:
         return None
-    if "prompt" not in found:
+    if "prompt" not in metadata:
         return None
-    told = {"extra_pnginfo": {"workflow": found["workflow"]}} if "workflow" in found else {}
-    return {"graph": found["prompt"], "extra_data": told, "targets": None}
+    extra_data = {"extra_pnginfo": {"workflow": metadata["workflow"]}} if "workflow" in metadata else {}
+    return {"graph": metadata["prompt"], "extra_data": extra_data, "targets": None}
 
 
 def _in_store(configured: Settings, prediction_id: str) -> dict[str, Any] | None:
@@ -85,17 +85,17 @@ async def make(
 ) -> bytes:
     """Run the graph and return the matching output with the original manifest embedded."""
     try:
-        product = bootstrap.build(_alone(configured, scratch / "server"), _embedded())
+        product = bootstrap.build(_isolated(configured, scratch / "server"), _embedded())
         async with bootstrap.running(product):
-            ended = await _run(product, work, files)
-            file = _counterpart(origin, ended)
+            prediction = await _run(product, work, files)
+            file = _counterpart(origin, prediction)
             data = await product.blobs.get(file.blob)
     except errors.SixfoldError as error:
         raise CommandError(f"Its graph cannot run on embedded engines: {error.message}") from error
     return embed.embed(data, file.content_type, origin.text)
 
 
-def _alone(configured: Settings, folder: Path) -> Settings:
+def _isolated(configured: Settings, folder: Path) -> Settings:
     """Return the settings without the data, servers and keys of the installation."""
     folder.mkdir()
     return dataclasses.replace(
@@ -133,7 +133,7 @@ async def _run(product: Application, work: GraphReplay, files: Mapping[str, Path
             product.workflows.raise_errors(verdict)
         product.workflows.require_runnable(verdict)
         product.workflows.estimate(verdict, charged=False)
-    order = PredictionRequest(
+    request = PredictionRequest(
         principal=account.owner,
         model=work.model,
         inputs={**work.values, **{name: source.blob for name, source in sources.items()}},
@@ -143,22 +143,22 @@ async def _run(product: Application, work: GraphReplay, files: Mapping[str, Path
         extras=work.extras,
         sources=sources,
     )
-    ended = await product.pipeline.submit(order)
-    while not ended.is_terminal:
-        ended = await product.pipeline.wait(ended, _LOOK_SECONDS)
-    return ended
+    prediction = await product.pipeline.submit(request)
+    while not prediction.is_terminal:
+        prediction = await product.pipeline.wait(prediction, _POLL_SECONDS)
+    return prediction
 
 
-def _counterpart(origin: FileProvenance, ended: Prediction) -> OutputFile:
+def _counterpart(origin: FileProvenance, prediction: Prediction) -> OutputFile:
     """Return the output file that corresponds to the original file."""
-    if ended.state is not PredictionState.SUCCEEDED or ended.output is None:
-        raise CommandError(f"Its graph failed: {ended.error or ended.state}")
-    if ended.quality != origin.manifest.quality:
+    if prediction.state is not PredictionState.SUCCEEDED or prediction.output is None:
+        raise CommandError(f"Its graph failed: {prediction.error or prediction.state}")
+    if prediction.quality != origin.manifest.quality:
         raise CommandError(
-            f"It was made in {origin.manifest.quality} quality; embedded engines give {ended.quality}: "
+            f"It was made in {origin.manifest.quality} quality; embedded engines give {prediction.quality}: "
             "its nodes ran on another kind of engine, whose output is not reproducible"
         )
-    found, index = ended.output.files, origin.manifest.index
-    if index >= len(found):
-        raise CommandError(f"The run returned {len(found)} files, but the original is number {index + 1}")
-    return found[index]
+    files, index = prediction.output.files, origin.manifest.index
+    if index >= len(files):
+        raise CommandError(f"The run returned {len(files)} files, but the original is number {index + 1}")
+    return files[index]

@@ -25,7 +25,7 @@ SERVER_SECONDS = 5
 # A server that accepts a connection may be busy loading a model; one that does not run refuses at once.
 PROBE_SECONDS = 3.0
 _PATH = "/api/engines?refresh=true"
-_FOUND_HERE = "; showing what this command found itself"
+_PROBED_NOTE = "; showing what this command found itself"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class CheckReport:
     warnings: tuple[str, ...] = ()
 
 
-class _NoAnswer(Exception):
+class _NoReport(Exception):
     """Raised when the running server gives no report; the message is the reason."""
 
 
@@ -53,9 +53,9 @@ def read(configured: Settings, running: RunningServer | None) -> CheckReport:
     note = ""
     if running is not None and running.url:
         try:
-            return _report(_ask(configured, running.url), "server")
-        except _NoAnswer as reason:
-            note = f"{reason}{_FOUND_HERE}"
+            return _report(_request_report(configured, running.url), "server")
+        except _NoReport as reason:
+            note = f"{reason}{_PROBED_NOTE}"
     catalog = app_catalog.catalog(configured, app_catalog.price_table(configured))
     return _report(asyncio.run(_probe(configured, catalog)), "probe", note)
 
@@ -68,9 +68,9 @@ def _report(document: dict[str, Any], source: Literal["server", "probe"], note: 
 # -- the running server ----------------------------------------------------------------------------
 
 
-def _ask(configured: Settings, url: str) -> dict[str, Any]:
+def _request_report(configured: Settings, url: str) -> dict[str, Any]:
     """Try the key in the environment, then the key of the first start, then the local socket."""
-    keys = [settings.api_key(), local_key.kept(configured.data_dir)]
+    keys = [settings.api_key(), local_key.read(configured.data_dir)]
     path = configured.data_dir / SOCKET
     clients = [ServerClient(url, api_key) for api_key in dict.fromkeys(key for key in keys if key)]
     for client in [*clients, *([ServerClient(url, None, path)] if path.is_socket() else [])]:
@@ -79,21 +79,21 @@ def _ask(configured: Settings, url: str) -> dict[str, Any]:
             return document
         if status not in {http.client.UNAUTHORIZED, http.client.FORBIDDEN}:
             older = ": it may be older than this program" if status == http.client.NOT_FOUND else ""
-            raise _NoAnswer(f"The server at {url} returned {status} for GET /api/engines{older}")
-    raise _NoAnswer(f"The server at {url} requires an operator's key: set SIXFOLD_API_KEY")
+            raise _NoReport(f"The server at {url} returned {status} for GET /api/engines{older}")
+    raise _NoReport(f"The server at {url} requires an operator's key: set SIXFOLD_API_KEY")
 
 
 def _get(client: ServerClient, url: str) -> tuple[int, Any]:
     client.patience_seconds = SERVER_SECONDS
     try:
-        answer = client.ask("GET", _PATH)
+        response = client.ask("GET", _PATH)
     except KeyRefused:
         return http.client.UNAUTHORIZED, None
-    except CommandError as refused:
-        if isinstance(refused.__cause__, TimeoutError):
-            raise _NoAnswer(f"The server at {url} did not respond within {SERVER_SECONDS} s") from refused
-        raise _NoAnswer(f"The server at {url} cannot be reached ({refused.__cause__})") from refused
-    return answer.status, answer.document
+    except CommandError as error:
+        if isinstance(error.__cause__, TimeoutError):
+            raise _NoReport(f"The server at {url} did not respond within {SERVER_SECONDS} s") from error
+        raise _NoReport(f"The server at {url} cannot be reached ({error.__cause__})") from error
+    return response.status, response.document
 
 
 def _is_report(document: Any) -> bool:

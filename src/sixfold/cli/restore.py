@@ -56,18 +56,18 @@ def restore(file: Path, configured: Settings, *, verify: bool) -> RestoreReport:
     the folder as it was.
     """
     target = configured.data_dir
-    _refuse_content(target)
-    _refuse_rows(configured)
+    _require_empty_folder(target)
+    _require_empty_database(configured)
     was_there = target.exists()
     try:
         with database_access.understood(), server_lock.hold(target):
-            _refuse_content(target)
+            _require_empty_folder(target)
             staged = configured.replace(data_dir=target / _STAGING)
             # A restore that was killed leaves its staging folder.
             shutil.rmtree(staged.data_dir, ignore_errors=True)
             staged.data_dir.mkdir(mode=0o700)
             try:
-                done = asyncio.run(_stage(file, staged, target, verify=verify))
+                result = asyncio.run(_stage(file, staged, target, verify=verify))
                 _reveal(staged.data_dir, target, (storage.DATABASE,))
             finally:
                 shutil.rmtree(staged.data_dir, ignore_errors=True)
@@ -76,23 +76,23 @@ def restore(file: Path, configured: Settings, *, verify: bool) -> RestoreReport:
     finally:
         if not was_there and not any((target / name).exists() for name in (storage.DATABASE, *_CONTENT)):
             shutil.rmtree(target, ignore_errors=True)
-    return done
+    return result
 
 
-def _refuse_content(target: Path) -> None:
-    there = [name for name in (storage.DATABASE, *_CONTENT) if _has_content(target / name)]
-    if there:
+def _require_empty_folder(target: Path) -> None:
+    present = [name for name in (storage.DATABASE, *_CONTENT) if _has_content(target / name)]
+    if present:
         raise CommandError(
-            f"{target} is not empty (it has {there[0]}): set --data-dir to an empty folder, "
+            f"{target} is not empty (it has {present[0]}): set --data-dir to an empty folder, "
             "and keep this one until you have checked the result"
         )
 
 
-def _refuse_rows(configured: Settings) -> None:
-    keeper = storage.open_keeper(configured)
-    if configured.on_postgres and keeper.schema() is not None:
+def _require_empty_database(configured: Settings) -> None:
+    admin = storage.open_keeper(configured)
+    if configured.on_postgres and admin.schema() is not None:
         raise CommandError(
-            f"{keeper.place} is not empty: restore into a new database, "
+            f"{admin.place} is not empty: restore into a new database, "
             "and keep this one until you have checked the result"
         )
 
@@ -116,7 +116,7 @@ def _reveal(staging: Path, target: Path, names: Iterable[str]) -> None:
 
 async def _stage(file: Path, staged: Settings, target: Path, *, verify: bool) -> RestoreReport:
     """Load a backup into the staging folder, then move its files into place, ahead of the database."""
-    done = RestoreReport()
+    result = RestoreReport()
     stores = _stores(staged)
     with storage.open_loader(staged) as loader:
         with archive.opened(file) as backup:
@@ -127,19 +127,19 @@ async def _stage(file: Path, staged: Settings, target: Path, *, verify: bool) ->
                     f"{file} has schema {schema}, but this version supports 1 to {newest}: "
                     "upgrade Sixfold, then restore"
                 )
-            done.schema = schema
-            _load(backup, loader, done)
+            result.schema = schema
+            _load(backup, loader, result)
             for stored in backup.files():
-                await _keep(stored, stores[stored.folder], staged.data_dir, done)
-            done.missing = backup.missing
+                await _store_file(stored, stores[stored.folder], staged.data_dir, result)
+            result.missing = backup.missing
         loader.commit()
         if verify:
-            await _verify(file, loader, stores, done)
+            await _verify(file, loader, stores, result)
         loader.upgrade()
         if verify:
-            done.faults = loader.read(ledger_queries.verify())
+            result.faults = loader.read(ledger_queries.verify())
         _reveal(staged.data_dir, target, _CONTENT)
-    return done
+    return result
 
 
 def _stores(staged: Settings) -> dict[str, BlobStore]:
@@ -152,19 +152,19 @@ def _stores(staged: Settings) -> dict[str, BlobStore]:
     return {"store": storage.open_blobs(here), "uploads": storage.open_uploads(here)}
 
 
-def _load(backup: Archive, loader: archive.TableWriter, done: RestoreReport) -> None:
+def _load(backup: Archive, loader: archive.TableWriter, result: RestoreReport) -> None:
     expected = loader.begin(backup.manifest.schema)
     for table, rows in backup.tables():
         if set(expected.get(table.name, ())) != set(table.columns):
             raise ArchiveDamaged(f"table {table.name} does not belong to schema {backup.manifest.schema}")
         loader.load(table.name, table.columns, rows)
-        done.tables[table.name] = table.rows
-    lacking = sorted(expected.keys() - done.tables.keys())
+        result.tables[table.name] = table.rows
+    lacking = sorted(expected.keys() - result.tables.keys())
     if lacking:
         raise ArchiveDamaged(f"table {lacking[0]} is missing")
 
 
-async def _keep(stored: ArchivedFile, store: BlobStore, folder: Path, done: RestoreReport) -> None:
+async def _store_file(stored: ArchivedFile, store: BlobStore, folder: Path, result: RestoreReport) -> None:
     """Store one file of the backup and count it."""
     temporary = folder / "incoming"
     with temporary.open("wb") as out:
@@ -177,9 +177,9 @@ async def _keep(stored: ArchivedFile, store: BlobStore, folder: Path, done: Rest
             raise
         raise ArchiveDamaged(f"file {stored.key[:80]!r} cannot be stored ({error})") from error
     if stored.folder == "store" and _digest_in(stored.key) not in {"", stored.blake3}:
-        done.damaged.append(stored.key)
-    done.files += 1
-    done.file_bytes += stored.size
+        result.damaged.append(stored.key)
+    result.files += 1
+    result.file_bytes += stored.size
 
 
 def _digest_in(key: str) -> str:
@@ -189,25 +189,27 @@ def _digest_in(key: str) -> str:
 # -- verification ----------------------------------------------------------------------------------
 
 
-async def _verify(file: Path, loader: LoadReport, stores: dict[str, BlobStore], done: RestoreReport) -> None:
+async def _verify(
+    file: Path, loader: LoadReport, stores: dict[str, BlobStore], result: RestoreReport
+) -> None:
     """Read the backup again and compare every row and file with the restored data."""
     with archive.opened(file) as backup, loader.snapshot() as snapshot:
         for table, rows in backup.tables():
             restored = snapshot.rows(table.name)
-            order = _order(table.columns, dict(snapshot.tables())[table.name])
+            order = _column_order(table.columns, dict(snapshot.tables())[table.name])
             for before, after in zip_longest(rows, restored):
                 same = before is not None and after is not None and [before[i] for i in order] == list(after)
-                done.drift += not same
+                result.drift += not same
         for stored in backup.files():
             for _ in stored.pieces():
                 pass
-            done.drift += await _hash(stores[stored.folder], stored.key) != stored.blake3
+            result.drift += await _hash(stores[stored.folder], stored.key) != stored.blake3
         for key, _expires_at in snapshot.blobs():
-            done.missing_blobs += await stores["store"].stat(key) is None
-    done.verified = True
+            result.missing_blobs += await stores["store"].stat(key) is None
+    result.verified = True
 
 
-def _order(theirs: tuple[str, ...], ours: tuple[str, ...]) -> list[int]:
+def _column_order(theirs: tuple[str, ...], ours: tuple[str, ...]) -> list[int]:
     return [theirs.index(column) for column in ours]
 
 

@@ -40,22 +40,22 @@ def run(arguments: argparse.Namespace) -> int:
     model = next((model for model in catalog.models() if model.name == arguments.model), None)
     _prepare_folder(arguments.output)
     inputs = _inputs(client, model, arguments.inputs)
-    order = {"input": inputs, **_terms(client, arguments)}
+    body = {"input": inputs, **_terms(client, arguments)}
     if arguments.quote:
-        return _quote(client, arguments, order)
+        return _quote(client, arguments, body)
     began = time.monotonic()
-    prediction = client.post("/api/containers/run", {"model": arguments.model, "wait": 0, **order})
+    prediction = client.post("/api/containers/run", {"model": arguments.model, "wait": 0, **body})
     try:
-        ended = follow(client, prediction, began)
+        result = follow(client, prediction, began)
     except KeyboardInterrupt:
         sys.stderr.write(
             f"\nThe run continues: follow it with `sixfold predictions {prediction['id']}`, "
             f"or cancel it with `sixfold predictions cancel {prediction['id']}`.\n"
         )
         raise
-    paths = [path for path, _ in save(client, ended, arguments.output)]
-    tell(ended, paths, as_json=arguments.json)
-    return 0 if ended["status"] == "succeeded" else 1
+    paths = [path for path, _ in save(client, result, arguments.output)]
+    print_result(result, paths, as_json=arguments.json)
+    return 0 if result["status"] == "succeeded" else 1
 
 
 def _terms(client: ServerClient, arguments: argparse.Namespace) -> dict[str, Any]:
@@ -68,28 +68,28 @@ def _terms(client: ServerClient, arguments: argparse.Namespace) -> dict[str, Any
                 f"{text!r} must be NAME=FILE with an existing file, such as score.mid=./score.mid"
             )
         mounts[name] = client.upload(Path(path))
-    wanted = {"hardware": arguments.hardware, "variant": arguments.variant, _MOUNTS: mounts}
-    return {name: value for name, value in wanted.items() if value}
+    options = {"hardware": arguments.hardware, "variant": arguments.variant, _MOUNTS: mounts}
+    return {name: value for name, value in options.items() if value}
 
 
-def _quote(client: ServerClient, arguments: argparse.Namespace, order: Mapping[str, Any]) -> int:
-    told = client.post(f"/api/containers/{quote(arguments.model, safe='')}/quote", order)
+def _quote(client: ServerClient, arguments: argparse.Namespace, body: Mapping[str, Any]) -> int:
+    price = client.post(f"/api/containers/{quote(arguments.model, safe='')}/quote", body)
     if arguments.json:
-        put_json(told)
+        put_json(price)
         return 0
-    start = ", including the start of a worker" if told["cold"] else ""
+    start = ", including the start of a worker" if price["cold"] else ""
     TerminalStyle().rows(
         [
-            ("cost", f"about {_cost(told)}"),
-            ("held", f"{told['hold_usd']} USD"),
-            ("time", f"about {told['eta_seconds']:g} s{start}"),
+            ("cost", f"about {_cost(price)}"),
+            ("held", f"{price['hold_usd']} USD"),
+            ("time", f"about {price['eta_seconds']:g} s{start}"),
         ]
     )
     return 0
 
 
-def _cost(told: Mapping[str, Any]) -> str:
-    cost, listed = f"{told['price_usd']} USD", told.get("list_price")
+def _cost(price: Mapping[str, Any]) -> str:
+    cost, listed = f"{price['price_usd']} USD", price.get("list_price")
     return f"{cost} (list price {listed} USD)" if listed else cost
 
 
@@ -121,7 +121,7 @@ def _list(catalog: Catalog, *, as_json: bool) -> None:
     paint = TerminalStyle()
     for model in models:
         paint.line(f"  {paint.bold(model.name)}  {model.description}")
-        paint.rows([(item.name, _input_in_words(item)) for item in model.inputs], indent=4)
+        paint.rows([(item.name, _describe_input(item)) for item in model.inputs], indent=4)
         paint.line()
 
 
@@ -146,7 +146,7 @@ def _model_record(model: Model) -> dict[str, Any]:
     }
 
 
-def _input_in_words(item: Any) -> str:
+def _describe_input(item: Any) -> str:
     facts = [item.public_type if item.type not in MEDIA_TYPES else f"{item.public_type}: @FILE or a URL"]
     if item.required:
         facts.append("required")
@@ -167,10 +167,10 @@ def _plain(value: Any) -> str:
     return ",".join(map(str, cast("list[Any]", value))) if isinstance(value, list) else str(value)
 
 
-def _inputs(client: ServerClient, model: Model | None, given: list[str]) -> dict[str, Any]:
+def _inputs(client: ServerClient, model: Model | None, arguments: list[str]) -> dict[str, Any]:
     types = {item.name: item.type for item in model.inputs} if model is not None else {}
     inputs: dict[str, Any] = {}
-    for text in given:
+    for text in arguments:
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise CommandError(f"{text!r} must be NAME=VALUE, such as prompt='a lighthouse'")
@@ -200,7 +200,7 @@ def _value(client: ServerClient, kind: str | None, name: str, text: str) -> Any:
             case _:
                 return text
     except ValueError:
-        raise CommandError(f"{name} must be {_article(kind)} (got {text!r})") from None
+        raise CommandError(f"{name} must be {_type_name(kind)} (got {text!r})") from None
 
 
 def _boolean(text: str) -> bool:
@@ -209,7 +209,7 @@ def _boolean(text: str) -> bool:
     return text in _TRUE
 
 
-def _article(kind: str | None) -> str:
+def _type_name(kind: str | None) -> str:
     return {"integer": "a whole number", "number": "a number"}.get(kind or "", "true or false")
 
 
@@ -225,31 +225,31 @@ def _guess(text: str) -> Any:
 # -- outputs ---------------------------------------------------------------------------------------
 
 
-def _prepare_folder(wanted: str | None) -> None:
+def _prepare_folder(output: str | None) -> None:
     """Create or check the output folder before the run is charged."""
-    if wanted and wanted.endswith("/"):
-        Path(wanted).mkdir(parents=True, exist_ok=True)
-    elif wanted and not Path(wanted).parent.is_dir():
-        raise CommandError(f"Folder {Path(wanted).parent} for the output does not exist: create it first")
+    if output and output.endswith("/"):
+        Path(output).mkdir(parents=True, exist_ok=True)
+    elif output and not Path(output).parent.is_dir():
+        raise CommandError(f"Folder {Path(output).parent} for the output does not exist: create it first")
 
 
-def save(client: ServerClient, prediction: Document, wanted: str | None) -> list[tuple[Path, int]]:
+def save(client: ServerClient, prediction: Document, output_path: str | None) -> list[tuple[Path, int]]:
     """Save the output files, and text or JSON only with `-o`; return the paths and sizes in bytes."""
     output = prediction.get("output")
     files = list(outputs([output, prediction.get("outputs")]))
-    if output is not None and wanted and not files:
-        return [_written(prediction, wanted)]
+    if output is not None and output_path and not files:
+        return [_save_data(prediction, output_path)]
     saved: list[tuple[Path, int]] = []
     for index, file in enumerate(files):
-        path = _target(prediction, _suffix(file), wanted, (index, len(files)))
+        path = _target(prediction, _suffix(file), output_path, (index, len(files)))
         saved.append((path, client.download(str(file["url"]), path)))
     return saved
 
 
-def _written(prediction: Document, wanted: str) -> tuple[Path, int]:
+def _save_data(prediction: Document, output_path: str) -> tuple[Path, int]:
     output = prediction["output"]
     text, suffix = (output, ".txt") if isinstance(output, str) else (json_text(output), ".json")
-    path = _target(prediction, suffix, wanted, (0, 1))
+    path = _target(prediction, suffix, output_path, (0, 1))
     return path, path.write_bytes(text.encode())
 
 
@@ -271,18 +271,18 @@ def outputs(output: Any) -> Iterator[Mapping[str, Any]]:
             yield from outputs(item)
 
 
-def _target(prediction: Document, suffix: str, wanted: str | None, place: tuple[int, int]) -> Path:
+def _target(prediction: Document, suffix: str, output_path: str | None, position: tuple[int, int]) -> Path:
     """Return the path for a file: that of `-o`, numbered if there are several, or one named after its run."""
-    index, count = place
+    index, count = position
     number = f"-{index + 1}" if count > 1 else ""
-    if wanted and not Path(wanted).is_dir() and not wanted.endswith("/"):
-        path = Path(wanted)
+    if output_path and not Path(output_path).is_dir() and not output_path.endswith("/"):
+        path = Path(output_path)
         return path.with_name(f"{path.stem}{number}{path.suffix or suffix}")
     name = f"{prediction['model']}-{str(prediction['id'])[-_ID_TAIL:]}{number}{suffix}"
-    return Path(wanted or ".") / name.replace("/", "-").replace(":", "-")
+    return Path(output_path or ".") / name.replace("/", "-").replace(":", "-")
 
 
-def tell(prediction: Document, paths: list[Path], *, as_json: bool) -> None:
+def print_result(prediction: Document, paths: list[Path], *, as_json: bool) -> None:
     if as_json:
         put_json({**prediction, "files": [str(path) for path in paths]})
         return
@@ -303,9 +303,9 @@ def show(paint: TerminalStyle, prediction: Document, *, output: bool = True) -> 
     paint.line()
     if prediction.get("error"):
         paint.line(f"  {prediction['error']}")
-    made = prediction.get("output")
-    if output and made and not any(outputs(made)):
-        put_json(made)
+    data = prediction.get("output")
+    if output and data and not any(outputs(data)):
+        put_json(data)
     others: Document = prediction.get("outputs") or {}
     if values := {name: value for name, value in others.items() if not any(outputs(value))}:
         put_json(values)

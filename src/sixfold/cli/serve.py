@@ -65,17 +65,17 @@ def serve(arguments: argparse.Namespace) -> int:
     configured = load()
     _configure_logs(configured)
     open_files.raise_limit()
-    _refuse_idleness(configured)
-    _refuse_exposure(configured)
+    _require_workers(configured)
+    _require_public_account(configured)
     os.umask(database_access.PRIVATE)
     with contextlib.ExitStack() as stack:
         lock = stack.enter_context(server_lock.hold(configured.data_dir))
-        doors = [stack.enter_context(contextlib.closing(door)) for door in _bind_all(configured)]
+        listeners = [stack.enter_context(contextlib.closing(listener)) for listener in _bind_all(configured)]
         local = _local_listener(configured, stack)
-        ready = configured.replace(port=doors[0].getsockname()[1])
+        ready = configured.replace(port=listeners[0].getsockname()[1])
         stack.enter_context(database_access.understood())
         runner = stack.enter_context(asyncio.Runner(loop_factory=uvloop.new_event_loop))
-        runner.run(_serve(ready, WatchedFile(load, configured), doors, local, lock))
+        runner.run(_serve(ready, WatchedFile(load, configured), listeners, local, lock))
     return 0
 
 
@@ -96,7 +96,7 @@ def _configure_logs(configured: Settings) -> None:
 # -- checks before the start -----------------------------------------------------------------------
 
 
-def _refuse_idleness(configured: Settings) -> None:
+def _require_workers(configured: Settings) -> None:
     """Refuse to start without workers, unless `sixfold worker` processes can share the database."""
     if not configured.workers and not configured.on_postgres:
         raise CommandError(
@@ -105,15 +105,15 @@ def _refuse_idleness(configured: Settings) -> None:
         )
 
 
-def _refuse_exposure(configured: Settings) -> None:
+def _require_public_account(configured: Settings) -> None:
     """Refuse to listen on a public address without a public URL and an account."""
     if configured.on_loopback:
         return
     where = f"{configured.host} can be reached from other machines"
     if not configured.public_url:
         raise CommandError(f"{where}: set --public-url to the URL that they use, https://…")
-    there = storage.open_keeper(configured).schema() is not None
-    people = database_access.read(configured, accounts.people()) if there else ()
+    exists = storage.open_keeper(configured).schema() is not None
+    people = database_access.read(configured, accounts.people()) if exists else ()
     if not any(account.email != LOCAL_EMAIL for account in people):
         raise CommandError(
             f"{where}, but there is only the local account: "
@@ -149,18 +149,18 @@ def _bind(host: str, port: int, option: str) -> socket.socket:
         )[0]
     except socket.gaierror as error:
         raise CommandError(f"{host} is not a valid address ({error.strerror})") from None
-    door = socket.socket(family, kind, protocol)
+    listener = socket.socket(family, kind, protocol)
     try:
-        door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        door.bind(address)
-        door.listen(_BACKLOG)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(_BACKLOG)
     except OSError as error:
-        door.close()
-        raise CommandError(_why_not(error, host, port, option)) from None
-    return door
+        listener.close()
+        raise CommandError(_bind_error(error, host, port, option)) from None
+    return listener
 
 
-def _why_not(error: OSError, host: str, port: int, option: str) -> str:
+def _bind_error(error: OSError, host: str, port: int, option: str) -> str:
     match error.errno:
         case errno.EADDRINUSE:
             free = f"{option} 0 chooses a free port" if option == "--port" else "choose another"
@@ -215,14 +215,14 @@ class _Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Do nothing: `_Ending` handles the signals."""
+        """Do nothing: `_Shutdown` handles the signals."""
         yield
 
 
 async def _serve(
     configured: Settings,
     source: WatchedFile,
-    doors: list[socket.socket],
+    listeners: list[socket.socket],
     local: socket.socket | None,
     lock: ServerLock,
 ) -> None:
@@ -245,15 +245,15 @@ async def _serve(
             welcome = await first_run.prepare(product.database, configured.data_dir)
         elif configured.open_image_service:
             await product.database.write(first_run.operator())
-        ending = _Ending(server, product, paint)
-        ending.listen()
-        showing = asyncio.create_task(_show(product, server, lock, welcome), name="banner")
+        shutdown = _Shutdown(server, product, paint)
+        shutdown.listen()
+        banner_task = asyncio.create_task(_show(product, server, lock, welcome), name="banner")
         try:
-            await server.serve(sockets=doors)
+            await server.serve(sockets=listeners)
         finally:
-            showing.cancel()
-            await asyncio.gather(showing, return_exceptions=True)
-            await ending.finished()
+            banner_task.cancel()
+            await asyncio.gather(banner_task, return_exceptions=True)
+            await shutdown.finished()
 
 
 def _config(app: ASGIApp, protocol: type[HttpProtocol]) -> uvicorn.Config:
@@ -281,11 +281,11 @@ async def _show(
     welcome: first_run.FirstRunInfo | None,
 ) -> None:
     await server.up.wait()
-    lock.tell(product.settings.base_url)
+    lock.write_url(product.settings.base_url)
     paint = TerminalStyle()
     banner.start(paint, product.settings, welcome, price=_image_price(product))
     await product.gateway_runtime.looked()
-    banner.found(paint, await product.resources.resources(), container=hosts.in_container())
+    banner.print_found(paint, await product.resources.resources(), container=hosts.in_container())
 
 
 def _image_price(product: Application) -> str | None:
@@ -308,7 +308,7 @@ def _has_terminal() -> bool:
     return True
 
 
-class _Ending:
+class _Shutdown:
     """Graceful shutdown: stop accepting runs, wait for the active ones, then close the server."""
 
     def __init__(self, server: _Server, product: Application, paint: TerminalStyle) -> None:
@@ -321,17 +321,17 @@ class _Ending:
     def listen(self) -> None:
         """Handle SIGTERM and SIGINT, which stop the server, and SIGHUP, which reloads the configuration."""
         for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, self._hear, number)
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._hear_hangup)
+            asyncio.get_running_loop().add_signal_handler(number, self._handle_stop, number)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._handle_hangup)
 
-    def _hear_hangup(self) -> None:
+    def _handle_hangup(self) -> None:
         """Reload the configuration, or stop if the signal was sent because the terminal was closed."""
         if self._had_terminal and not _has_terminal():
-            self._hear(signal.SIGTERM)
+            self._handle_stop(signal.SIGTERM)
         else:
             self._product.config_reloader.request()
 
-    def _hear(self, number: int) -> None:
+    def _handle_stop(self, number: int) -> None:
         if self._drain is not None:
             # A second signal exits at once; the next start resumes from the database.
             os._exit(128 + number)
@@ -343,8 +343,8 @@ class _Ending:
         if busy:
             seconds = self._product.settings.drain_seconds
             runs = "one run" if busy == 1 else f"{busy} runs"
-            again = self._paint.dim("press Control-C again to stop at once")
-            self._paint.line(f"  Stopping: {runs} may finish within {seconds:g} s; {again}")
+            hint = self._paint.dim("press Control-C again to stop at once")
+            self._paint.line(f"  Stopping: {runs} may finish within {seconds:g} s; {hint}")
         try:
             await self._product.sessions.drain()
             await bootstrap.drain(self._product)

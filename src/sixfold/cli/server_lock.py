@@ -14,7 +14,7 @@ from sixfold.cli import file_lock
 from sixfold.cli.terminal import CommandError
 
 _NAME = "server.lock"
-_RECEIVED = "tmp"
+_UPLOADS = "tmp"
 _TRIES, _PAUSE_SECONDS = 5, 0.02
 
 
@@ -32,14 +32,14 @@ class ServerLock:
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
-    def tell(self, url: str) -> None:
+    def write_url(self, url: str) -> None:
         """Write the URL of this server to the lock file, for other commands."""
         text = json.dumps({"pid": os.getpid(), "url": url}).encode()
         os.ftruncate(self._descriptor, 0)
         os.pwrite(self._descriptor, text, 0)
 
 
-def _clear(folder: Path) -> None:
+def _delete_uploads(folder: Path) -> None:
     """Delete incomplete uploads left by a server that was killed."""
     for path in folder.glob("*") if folder.is_dir() else ():
         if path.is_file():
@@ -52,17 +52,17 @@ def hold(data_dir: Path) -> Iterator[ServerLock]:
     data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(data_dir / _NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        if not _take_soon(descriptor):
-            other = _read(descriptor)
-            where = f" at {other.url}" if other.url else ""
-            who = f" (process {other.pid})" if other.pid else ""
+        if not _take_with_retries(descriptor):
+            running_server = _read(descriptor)
+            where = f" at {running_server.url}" if running_server.url else ""
+            process = f" (process {running_server.pid})" if running_server.pid else ""
             raise CommandError(
-                f"A server{who} is already running{where} on {data_dir}: stop it first, "
+                f"A server{process} is already running{where} on {data_dir}: stop it first, "
                 "or use another --data-dir"
             )
         lock = ServerLock(descriptor)
-        lock.tell("")
-        _clear(data_dir / _RECEIVED)
+        lock.write_url("")
+        _delete_uploads(data_dir / _UPLOADS)
         yield lock
         os.ftruncate(descriptor, 0)
     finally:
@@ -85,7 +85,7 @@ def running(data_dir: Path) -> RunningServer | None:
         os.close(descriptor)
 
 
-def _take_soon(descriptor: int) -> bool:
+def _take_with_retries(descriptor: int) -> bool:
     """Take the lock, with retries: a command that checks for a server holds it for an instant."""
     for _ in range(_TRIES):
         if file_lock.take(descriptor):
@@ -96,7 +96,7 @@ def _take_soon(descriptor: int) -> bool:
 
 def _read(descriptor: int) -> RunningServer:
     try:
-        found = json.loads(os.pread(descriptor, 4096, 0))
-        return RunningServer(int(found["pid"]), str(found["url"]))
+        data = json.loads(os.pread(descriptor, 4096, 0))
+        return RunningServer(int(data["pid"]), str(data["url"]))
     except (ValueError, KeyError, TypeError):
         return RunningServer(0, "")

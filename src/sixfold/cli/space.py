@@ -28,38 +28,42 @@ def import_(arguments: argparse.Namespace) -> None:
         raise CommandError(f"Folder {source} does not exist")
     client = ServerClient.of(arguments)
     client.patience_seconds = _SECONDS
-    named = {"folder": keep(arguments, source)} if source.is_dir() else {"space": arguments.space}
-    order = {**named, "run": arguments.run, "hardware": arguments.hardware}
-    shown = client.post(_IMPORT, {name: value for name, value in order.items() if value})
-    model_commands.tell(model_commands.of_template(shown, shown["image"]), as_json=arguments.json)
+    source_field = (
+        {"folder": store_copy(arguments, source)} if source.is_dir() else {"space": arguments.space}
+    )
+    body = {**source_field, "run": arguments.run, "hardware": arguments.hardware}
+    template = client.post(_IMPORT, {name: value for name, value in body.items() if value})
+    model_commands.print_model(
+        model_commands.of_template(template, template["image"]), as_json=arguments.json
+    )
 
 
-def keep(arguments: argparse.Namespace, source: Path) -> str:
+def store_copy(arguments: argparse.Namespace, source: Path) -> str:
     """Copy a folder into the data folder, where the server finds it; return its name with a content hash."""
     folders.read(source.absolute())
     name = arguments.name or re.sub(r"[^a-z0-9]+", "-", source.absolute().name.lower()).strip("-")
     if not NAME.fullmatch(name):
         raise CommandError(f"{name!r} is not a valid name: pass --name with a to z, digits and -")
     paths = list(folders.files(source))
-    kept = f"{name}-{_digest(source, paths)}"
-    target = database_access.settings_of(arguments).data_dir / "spaces" / kept
+    stored_name = f"{name}-{_digest(source, paths)}"
+    target = database_access.settings_of(arguments).data_dir / "spaces" / stored_name
     if not target.is_dir():
-        part = target.with_name(f"{kept}.part")
+        part = target.with_name(f"{stored_name}.part")
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(mode=0o700, parents=True)
         for path in paths:
-            there = part / path.relative_to(source)
-            there.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            shutil.copy(path, there)
+            target_file = part / path.relative_to(source)
+            target_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            shutil.copy(path, target_file)
         part.replace(target)
-    return kept
+    return stored_name
 
 
 def _digest(source: Path, paths: Iterable[Path]) -> str:
     """Return a hash of the names and content of files."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for path in paths:
-        found.update(f"{path.relative_to(source)}\0{path.stat().st_size}\0".encode())
+        digest.update(f"{path.relative_to(source)}\0{path.stat().st_size}\0".encode())
         with path.open("rb") as file:
-            found.update(hashlib.file_digest(file, "sha256").digest())
-    return found.hexdigest()[:16]
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()[:16]

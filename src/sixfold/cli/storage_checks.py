@@ -41,14 +41,14 @@ class StoreStatus:
         )
 
 
-async def look(configured: Settings) -> tuple[StoreStatus, ...]:
+async def check_stores(configured: Settings) -> tuple[StoreStatus, ...]:
     """Write, read and delete an object in each bucket; for a folder, only check its permissions."""
-    hasty = configured.replace(blob_seconds=min(_SECONDS, configured.blob_seconds), blob_cache_bytes=0)
+    limited = configured.replace(blob_seconds=min(_SECONDS, configured.blob_seconds), blob_cache_bytes=0)
     blobs = configured.blob_url or _folder(configured, "store")
     uploads = configured.upload_url or _folder(configured, "uploads")
     return (
-        await _place("results", blobs, hasty, storage.open_blobs),
-        await _place("image kit's uploads", uploads, hasty, storage.open_uploads),
+        await _check_store("results", blobs, limited, storage.open_blobs),
+        await _check_store("image kit's uploads", uploads, limited, storage.open_uploads),
     )
 
 
@@ -56,19 +56,19 @@ def _folder(configured: Settings, name: str) -> str:
     return f"{_FILE}{configured.data_dir / name}"
 
 
-async def _place(name: str, url: str, configured: Settings, open_store: Opener) -> StoreStatus:
+async def _check_store(name: str, url: str, configured: Settings, open_store: Opener) -> StoreStatus:
     if url.startswith(_FILE):
         folder = Path(url.removeprefix(_FILE))
         return StoreStatus(
             name, str(folder), "" if _may_write(folder) else "this user has no write permission"
         )
     # The query of a URL may hold a signature, which must not be printed.
-    shown = re.split(r"[?#]", url)[0]
+    location = re.split(r"[?#]", url)[0]
     try:
-        await _try(open_store(configured))
+        await _write_and_read(open_store(configured))
     except (InvalidSetting, errors.StoreFailed, KeyError) as error:
-        return StoreStatus(name, shown, str(error))
-    return StoreStatus(name, shown, "")
+        return StoreStatus(name, location, str(error))
+    return StoreStatus(name, location, "")
 
 
 def _may_write(folder: Path) -> bool:
@@ -77,7 +77,7 @@ def _may_write(folder: Path) -> bool:
     return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
 
 
-async def _try(store: BlobStore) -> None:
+async def _write_and_read(store: BlobStore) -> None:
     """Write, read and delete a test object; it is deleted also after an error."""
     key = f"doctor/{secrets.token_hex(8)}"
     await store.put(key, _WORD)

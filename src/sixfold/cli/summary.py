@@ -14,7 +14,7 @@ from sixfold.app import catalog as app_catalog
 LINES = 40
 OTHERS = "other models"
 _GAP = "  "
-_MOST_ENGINE_COLUMNS, _COMMAND_COLUMNS = 28, 44
+_MAX_ENGINE_COLUMNS, _COMMAND_COLUMNS = 28, 44
 _LONG_COMMAND = 60
 _INSTALL = re.compile(r"install `([^`]+)`(?: and run `([^`]+)`)?(?: \(.*\))?")
 _RUN = re.compile(r"run `([^`]+)`(?: and `([^`]+)`)?")
@@ -31,19 +31,19 @@ _CHAT_PROVIDERS = ("openai", "anthropic")
 Row = Mapping[str, Any]
 
 
-def fitted(names: Sequence[str], room: int) -> str:
+def fitted(names: Sequence[str], width: int) -> str:
     """Join as many names as fit into `room` columns, at least one, and count the others."""
     for count in range(len(names), 0, -1):
         left = len(names) - count
         text = ", ".join([*names[:count], *([f"+{left}"] if left else [])])
-        if len(text) <= room or count == 1:
+        if len(text) <= width or count == 1:
             return text
     return ""
 
 
-def cut(text: str, room: int) -> str:
+def cut(text: str, width: int) -> str:
     """Shorten a text to `room` columns."""
-    return text if len(text) <= room else f"{text[: max(1, room - 1)]}…"
+    return text if len(text) <= width else f"{text[: max(1, width - 1)]}…"
 
 
 # -- models by task --------------------------------------------------------------------------------
@@ -69,11 +69,11 @@ def by_task(models: Iterable[Row]) -> dict[str, list[Row]]:
     for model in models:
         groups[task_of(model["model"])].append(model)
     for task, names in _tasks().items():
-        groups[task].sort(key=lambda model: _place(model["model"], names))
+        groups[task].sort(key=lambda model: _position(model["model"], names))
     return {task: rows for task, rows in groups.items() if rows}
 
 
-def _place(model: str, names: Sequence[str]) -> int:
+def _position(model: str, names: Sequence[str]) -> int:
     return next(place for place, name in enumerate(names) if fnmatchcase(model, name))
 
 
@@ -85,18 +85,18 @@ def served(models: Iterable[Row], width: int) -> list[str]:
             good = [row for row in rows if row["quality"] == quality]
             engines = list(dict.fromkeys(str(row["engine"]) for row in good))
             if good:
-                by = f"{fitted(engines, _MOST_ENGINE_COLUMNS - len(quality) - 3)} ({quality})"
+                by = f"{fitted(engines, _MAX_ENGINE_COLUMNS - len(quality) - 3)} ({quality})"
                 cells.append((task, [str(row["model"]) for row in good], by))
     first = max((len(task) for task, _, _ in cells), default=0)
     last = max((len(by) for _, _, by in cells), default=0)
-    room = width - first - last - 3 * len(_GAP)
+    columns = width - first - last - 3 * len(_GAP)
     lines: list[str] = []
     last_task = ""
     for task, names, by in cells:
         shown = "" if task == last_task else task
         last_task = task
-        models_text = cut(fitted(names, room), room)
-        lines.append(f"{_GAP}{shown.ljust(first)}{_GAP}{models_text.ljust(room)}{_GAP}{by}")
+        models_text = cut(fitted(names, columns), columns)
+        lines.append(f"{_GAP}{shown.ljust(first)}{_GAP}{models_text.ljust(columns)}{_GAP}{by}")
     return lines
 
 
@@ -141,9 +141,9 @@ def _of_engine(engine: Row, found: Sequence[Row]) -> Iterator[tuple[str, bool]]:
         yield _KEYS[unlock], True
     elif engine["kind"] == "comfyui":
         comfyui = next((row for row in found if row["kind"] == "comfyui"), None)
-        there = comfyui is not None and comfyui["found"]
+        is_found = comfyui is not None and comfyui["found"]
         model = _COMFYUI.fullmatch(unlock)
-        yield (f"add {model[1]} to ComfyUI" if there and model else "start ComfyUI"), False
+        yield (f"add {model[1]} to ComfyUI" if is_found and model else "start ComfyUI"), False
     elif unlock:
         yield _as_command(unlock), False
 
@@ -185,10 +185,10 @@ def unlocking(all_ways: Mapping[str, list[str]], width: int, lines: int) -> list
     """Return at most `lines` lines of a command and its tasks; the last command is always included."""
     pairs = list(all_ways.items())
     short = pairs if len(pairs) <= lines else [*pairs[: lines - 1], *pairs[-1:]]
-    room = min(max((len(command) for command, _ in short), default=0), _COMMAND_COLUMNS)
-    found: list[str] = []
+    columns = min(max((len(command) for command, _ in short), default=0), _COMMAND_COLUMNS)
+    result: list[str] = []
     for command, tasks in short:
-        lead = f"{_GAP}{command.ljust(room)}{_GAP}"
+        lead = f"{_GAP}{command.ljust(columns)}{_GAP}"
         left = max(width - len(lead), 1)
-        found.append(cut(lead + cut(fitted(tasks, left), left), width))
-    return found
+        result.append(cut(lead + cut(fitted(tasks, left), left), width))
+    return result

@@ -19,7 +19,7 @@ HUES = (173, 136, 71, 67, 97, 132)
 _ACCENT = HUES[0]
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 # Text is not wrapped to fewer columns than this.
-_LEAST_COLUMNS = 24
+_MIN_COLUMNS = 24
 
 
 class CommandError(Exception):
@@ -68,9 +68,9 @@ class TerminalStyle:
 
     def rows(self, pairs: Sequence[tuple[str, str]], indent: int = 2) -> None:
         """Write pairs of label and value in two columns."""
-        room = max((len(word) for word, _ in pairs), default=0) + 2
+        width = max((len(word) for word, _ in pairs), default=0) + 2
         for word, meaning in pairs:
-            self.line(f"{' ' * indent}{self.dim(word.ljust(room))}{meaning}")
+            self.line(f"{' ' * indent}{self.dim(word.ljust(width))}{meaning}")
 
     def table(self, heads: Sequence[str], rows: Sequence[Sequence[str]], indent: int = 2) -> None:
         """Write a table; the last column is wrapped where the terminal is too narrow."""
@@ -80,7 +80,7 @@ class TerminalStyle:
             padded = [
                 cell + " " * (width - _columns(cell)) for cell, width in zip(cells, widths, strict=False)
             ]
-            return self._folded(" " * indent + "".join(f"{cell}  " for cell in padded), cells[-1])
+            return self._wrapped(" " * indent + "".join(f"{cell}  " for cell in padded), cells[-1])
 
         self.line(self.dim(joined(heads)))
         for row in rows:
@@ -88,15 +88,15 @@ class TerminalStyle:
 
     def paragraph(self, text: str, indent: int = 2) -> None:
         """Write `text`, wrapped between words where the terminal is too narrow."""
-        self.line(self._folded(" " * indent, text))
+        self.line(self._wrapped(" " * indent, text))
 
-    def _folded(self, lead: str, text: str) -> str:
+    def _wrapped(self, lead: str, text: str) -> str:
         """Return `lead` and `text`; on a terminal, wrapped with a hanging indent."""
         start = _columns(lead)
-        room = max(self.width() - start, _LEAST_COLUMNS)
-        if not self.is_terminal or _columns(text) <= room:
+        width = max(self.width() - start, _MIN_COLUMNS)
+        if not self.is_terminal or _columns(text) <= width:
             return f"{lead}{text}".rstrip()
-        lines = textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False)
+        lines = textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
         return lead + f"\n{' ' * start}".join(lines)
 
 

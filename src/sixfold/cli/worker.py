@@ -25,7 +25,7 @@ def work(arguments: argparse.Namespace) -> int:
     logs.configure(configured.log_level)
     logging.getLogger("asyncio").setLevel(logging.WARNING)
     open_files.raise_limit()
-    _refuse_solitude(configured)
+    _require_shared_stores(configured)
     os.umask(database_access.PRIVATE)
     with contextlib.ExitStack() as stack:
         stack.enter_context(server_lock.hold(configured.data_dir))
@@ -35,7 +35,7 @@ def work(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _refuse_solitude(configured: Settings) -> None:
+def _require_shared_stores(configured: Settings) -> None:
     """Refuse to start without the database and file store that the servers share."""
     if not configured.on_postgres:
         raise CommandError(
@@ -51,19 +51,19 @@ def _refuse_solitude(configured: Settings) -> None:
 
 
 async def _work(configured: Settings) -> None:
-    paint, ending = TerminalStyle(), asyncio.Event()
+    paint, stopping = TerminalStyle(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, _hear, number, ending)
+        asyncio.get_running_loop().add_signal_handler(number, _handle_signal, number, stopping)
     product = bootstrap.build(configured)
     async with bootstrap.running(product):
         runs = "one run" if configured.workers == 1 else f"{configured.workers} runs"
         paint.line(f"  Running up to {runs} at a time; press Control-C to stop")
-        await ending.wait()
+        await stopping.wait()
         paint.line(f"  Stopping: active runs have {configured.drain_seconds:g} s to finish")
 
 
-def _hear(number: int, ending: asyncio.Event) -> None:
-    if ending.is_set():
+def _handle_signal(number: int, stopping: asyncio.Event) -> None:
+    if stopping.is_set():
         # A second signal exits at once; other workers claim the runs when their leases expire.
         os._exit(128 + number)
-    ending.set()
+    stopping.set()

@@ -44,7 +44,7 @@ def show(arguments: argparse.Namespace) -> int:
     paint.line(f"  {paint.bold(space['name'])}  {space['description']}")
     checked = space["verification"]
     facts = [("kind", space["kind"]), ("nodes", str(space["nodeCount"])), ("checked", checked["status"])]
-    paint.rows([*facts, *((each["name"], _in_words(each)) for each in space["apiInputs"] or ())])
+    paint.rows([*facts, *((each["name"], _describe(each)) for each in space["apiInputs"] or ())])
     return 0
 
 
@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     slug, temporary = _slug(client, arguments.slug)
     space = _space(client, slug)
     types = {each["name"]: each["type"] for each in space["apiInputs"] or ()}
-    inputs = dict(_given(client, types, text) for text in arguments.inputs)
+    inputs = dict(_parse_input(client, types, text) for text in arguments.inputs)
     began = time.monotonic()
     try:
         order = {"input": inputs, "wait": 0}
@@ -64,18 +64,18 @@ def run(arguments: argparse.Namespace) -> int:
         if temporary:
             client.ask("DELETE", f"{_PATH}/{quote(slug, safe='')}")
     paths = [path for path, _ in runs.save(client, ended, arguments.output)]
-    runs.tell(ended, paths, as_json=arguments.json)
+    runs.print_result(ended, paths, as_json=arguments.json)
     return 0 if ended["status"] == "succeeded" else 1
 
 
 def import_file(arguments: argparse.Namespace) -> int:
     """Run `workflow import`: create a workflow from a file."""
-    space = _imported(ServerClient.of(arguments), Path(arguments.file), arguments.name)
+    workflow = _import(ServerClient.of(arguments), Path(arguments.file), arguments.name)
     if arguments.json:
-        put_json(space)
+        put_json(workflow)
         return 0
     TerminalStyle().rows(
-        [("workflow", space["slug"]), ("nodes", str(space["nodeCount"])), ("inputs", _inputs(space))]
+        [("workflow", workflow["slug"]), ("nodes", str(workflow["nodeCount"])), ("inputs", _inputs(workflow))]
     )
     return 0
 
@@ -90,14 +90,14 @@ def validate(arguments: argparse.Namespace) -> int:
         workflow = image_metadata.read(path.read_bytes())
     except (OSError, BadRequest) as error:
         raise CommandError(f"{path} is not a workflow ({error})") from None
-    told = ServerClient.of(arguments).post("/api/graph/validate", {"workflow": workflow})
+    result = ServerClient.of(arguments).post("/api/graph/validate", {"workflow": workflow})
     if arguments.json:
-        put_json(told)
+        put_json(result)
     else:
         paint = TerminalStyle()
-        for line in (*_faults(told["errors"]), *_orders(told), _verdict(told)):
+        for line in (*_faults(result["errors"]), *_orders(result), _verdict(result)):
             paint.line(f"  {line}")
-    return 0 if told["valid"] else 1
+    return 0 if result["valid"] else 1
 
 
 def _faults(errors: list[Document]) -> list[str]:
@@ -115,18 +115,18 @@ def _where(kind: str, nodes: list[str]) -> str:
     return f"node {nodes[0]} ({kind}): " if len(nodes) == 1 else f"{len(nodes)} nodes of {kind}: "
 
 
-def _orders(told: Document) -> list[str]:
+def _orders(result: Document) -> list[str]:
     """Return the model runs of the workflow with their prices; none if it is a single run."""
-    orders = (told["estimate"] or {}).get("orders", [])
+    orders = (result["estimate"] or {}).get("orders", [])
     if len(orders) == 1 and orders[0]["count"] == 1:
         return []
     return [f"{each['count']} of {each['model']}: {each['price_usd']} USD" for each in orders]
 
 
-def _verdict(told: Document) -> str:
-    if not told["valid"]:
+def _verdict(result: Document) -> str:
+    if not result["valid"]:
         return "It cannot run"
-    estimate = told["estimate"]
+    estimate = result["estimate"]
     if "unavailable" in estimate:
         return f"It cannot run here: {estimate['unavailable']}"
     files = f"; its models need {estimate['vram_gb']:g} GB in ComfyUI" if estimate["vram_gb"] else ""
@@ -143,8 +143,8 @@ def verify(arguments: argparse.Namespace) -> int:
     if unknown := [slug for slug in arguments.slugs if slug not in known]:
         raise CommandError(f"There is no built-in workflow {unknown[0]}")
     day = time.strftime("%Y-%m-%d", time.gmtime())
-    wanted = [known[slug] for slug in arguments.slugs or known]
-    records = {space.slug: workflows.verified(space, registry, day) for space in wanted}
+    slugs = [known[slug] for slug in arguments.slugs or known]
+    records = {space.slug: workflows.verified(space, registry, day) for space in slugs}
     if arguments.json:
         put_json(records)
     else:
@@ -163,11 +163,11 @@ def _slug(client: ServerClient, text: str) -> tuple[str, bool]:
     """Return the slug and whether it is temporary: a file is imported for the duration of its run."""
     path = Path(text)
     if path.suffix.lower() in (".json", ".png", ".webp") and path.is_file():
-        return str(_imported(client, path, "")["slug"]), True
+        return str(_import(client, path, "")["slug"]), True
     return text, False
 
 
-def _imported(client: ServerClient, path: Path, name: str) -> Document:
+def _import(client: ServerClient, path: Path, name: str) -> Document:
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -179,7 +179,7 @@ def _imported(client: ServerClient, path: Path, name: str) -> Document:
     return dict(answer.document)
 
 
-def _given(client: ServerClient, types: dict[str, str], text: str) -> tuple[str, Any]:
+def _parse_input(client: ServerClient, types: dict[str, str], text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise CommandError(f"{text!r} must be NAME=VALUE, such as prompt='a lighthouse'")
@@ -202,7 +202,7 @@ def _inputs(space: Document) -> str:
     return ", ".join(each["name"] + ("*" if each["required"] else "") for each in rows) or "none"
 
 
-def _in_words(each: Document) -> str:
+def _describe(each: Document) -> str:
     facts = [f"{each['type']}: @FILE or a URL" if each["type"] in _FILES else each["type"]]
     if each["required"]:
         facts.append("required")

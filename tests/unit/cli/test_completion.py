@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sixfold.cli.completion import places
+from sixfold.cli.completion import positions
 from sixfold.cli.main import build_parser
 from tests.unit.cli.conftest import Commands
 
@@ -58,14 +58,14 @@ def test_bash_ends_commands_options_choices_names_and_files(sixfold: Commands, t
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
 def test_the_other_shells_know_every_command_and_option(sixfold: Commands, shell: str) -> None:
     text = script(sixfold, shell)
-    for place in places(build_parser()):
+    for place in positions(build_parser()):
         for word in (*place.next, *place.options):
             assert (word if shell == "zsh" else word.removeprefix("--")) in text
         assert place.path in text
 
 
 def test_every_command_answers_programs_but_those_that_serve_or_print_for_a_shell() -> None:
-    known = tuple(places(build_parser()))
+    known = tuple(positions(build_parser()))
     groups = {place.path.rpartition(" ")[0] for place in known}
     mute = {place.path for place in known if "--json" not in place.options and place.path not in groups}
     assert mute == {" serve", " worker", " mcp", " completion"}

@@ -161,7 +161,7 @@ def test_a_folder_and_the_memory_are_kept_alike(server: Server, tmp_path: Path) 
     assert memory(server, "sync", str(folder)).out == "  → odd-name → odder-name\n  ↓ odder-name\n"
     (folder / "Odder: Name.md").unlink()
     memory(server, "sync", str(folder))
-    client = ServerClient(server.url, local_key.kept(server.folder))
+    client = ServerClient(server.url, local_key.read(server.folder))
     assert client.post("/api/versions/odder-name", {"version": 1})["version"] > 1
     memory(server, "sync", str(folder))
     assert (folder / "Odder: Name.md").read_text() == "odd"

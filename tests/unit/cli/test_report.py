@@ -201,7 +201,7 @@ async def test_embedded_engines_that_are_not_installed_are_said_to_be_missing(
     monkeypatch.setitem(sys.modules, "cv2", None)
     things = await installed(configured)
     assert things["embedded"].how == "install `sixfold[embedded]`"
-    banner.found(TerminalStyle(), [things["embedded"]])
+    banner.print_found(TerminalStyle(), [things["embedded"]])
     printed = capsys.readouterr().out
     assert "and no embedded engines" in printed
     assert "install `sixfold[embedded]` for images, videos and audio without weights" in printed
@@ -209,7 +209,7 @@ async def test_embedded_engines_that_are_not_installed_are_said_to_be_missing(
 
 def test_the_banner_shows_a_slow_server_as_such(capsys: pytest.CaptureFixture[str]) -> None:
     how = "wait for ComfyUI: http://127.0.0.1:8188 did not answer within 1 second"
-    banner.found(
+    banner.print_found(
         TerminalStyle(), [Resource("ComfyUI", "comfyui", None, "images", how, used=True, state="slow")]
     )
     printed = capsys.readouterr().out
@@ -253,14 +253,14 @@ def test_the_banner_in_a_container_says_nothing_of_a_host_where_a_server_was_fou
 ) -> None:
     url = "http://host.docker.internal:11434"
     there = Resource("Ollama", "chat", f"at {url}", "chat", "", used=True, state="found", url=url)
-    banner.found(TerminalStyle(), [there], container=True)
+    banner.print_found(TerminalStyle(), [there], container=True)
     assert "In this container" not in capsys.readouterr().out
 
 
 def test_the_banner_in_a_container_says_how_to_reach_the_host(capsys: pytest.CaptureFixture[str]) -> None:
-    banner.found(TerminalStyle(), [], container=True)
+    banner.print_found(TerminalStyle(), [], container=True)
     assert "host.docker.internal" in capsys.readouterr().out
-    banner.found(TerminalStyle(), [])
+    banner.print_found(TerminalStyle(), [])
     assert "host.docker.internal" not in capsys.readouterr().out
 
 

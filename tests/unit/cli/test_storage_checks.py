@@ -19,7 +19,7 @@ needed = pytest.mark.skipif(bool(s3.LACKING), reason=s3.LACKING)
 def look(folder: Path, **changes: Any) -> tuple[StoreStatus, ...]:
     tables = {"buckets": {"s3": s3.server().options}} if changes else {}
     configured = Settings(data_dir=folder / "data", tables=tables, blob_seconds=1, **changes)
-    return asyncio.run(storage_checks.look(configured))
+    return asyncio.run(storage_checks.check_stores(configured))
 
 
 def test_folders_are_asked_and_not_made(tmp_path: Path) -> None:

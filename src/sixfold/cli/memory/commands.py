@@ -43,7 +43,7 @@ _VERBS = {
 def search(arguments: argparse.Namespace) -> int:
     """Run `memory search`: print the pages that match a query."""
     client = ServerClient.of(arguments)
-    wanted = {
+    body = {
         "query": " ".join(arguments.query),
         "limit": arguments.limit,
         "tags": arguments.tag,
@@ -52,18 +52,18 @@ def search(arguments: argparse.Namespace) -> int:
         "mode": arguments.mode,
         "explain": arguments.explain,
     }
-    found = client.post("/api/search", wanted)
+    response = client.post("/api/search", body)
     if arguments.json:
-        put_json(found)
+        put_json(response)
         return 0
     paint = TerminalStyle()
-    for hit in found["results"]:
+    for hit in response["results"]:
         paint.line(f"  {paint.bold(hit['slug'])}  {hit['title']}  {paint.dim(format(hit['score'], '.3f'))}")
         if hit["snippet"]:
             paint.line(f"    {' '.join(hit['snippet'].split())}")
         if hit.get("explain"):
             paint.line(paint.dim(f"    {hit['explain']}"))
-    if not found["results"]:
+    if not response["results"]:
         paint.line("  No pages found")
     return 0
 
@@ -74,13 +74,13 @@ def read(arguments: argparse.Namespace) -> int:
     query = f"?{urlencode({'as_of': arguments.as_of})}" if arguments.as_of else ""
     path = f"/api/pages/{quote(arguments.slug)}{query}"
     if arguments.json:
-        put_json(_taken(client, client.ask("GET", path), path))
+        put_json(_document(client, client.ask("GET", path), path))
         return 0
-    answer = client.ask("GET", path, headers={"Accept": "text/markdown"})
-    if answer.status >= 400:
-        raise CommandError(client.reason(answer, path))
-    sys.stdout.buffer.write(answer.data)
-    if sys.stdout.isatty() and not answer.data.endswith(b"\n"):
+    response = client.ask("GET", path, headers={"Accept": "text/markdown"})
+    if response.status >= 400:
+        raise CommandError(client.reason(response, path))
+    sys.stdout.buffer.write(response.data)
+    if sys.stdout.isatty() and not response.data.endswith(b"\n"):
         sys.stdout.write("\n")
     return 0
 
@@ -105,49 +105,49 @@ def edit(arguments: argparse.Namespace) -> int:
     """Run `memory edit`: apply one change to a page."""
     client = ServerClient.of(arguments)
     change = {**_edit(arguments), "if_version": arguments.if_version}
-    return _show(_sent(client, "PATCH", f"/api/pages/{quote(arguments.slug)}", change), arguments)
+    return _show(_send_json(client, "PATCH", f"/api/pages/{quote(arguments.slug)}", change), arguments)
 
 
 def _edit(arguments: argparse.Namespace) -> Document:
     """Return the PATCH body for the options."""
-    asked: list[Document] = []
+    changes: list[Document] = []
     for name in ("append", "prepend"):
         text = getattr(arguments, name)
         if text is not None:
-            asked.append({"operation": name, "content": _inline(text)})
+            changes.append({"operation": name, "content": _inline(text)})
     if arguments.find is not None:
         replaced = {"find": arguments.find, "replace": arguments.replace or "", "all": arguments.all}
-        asked.append({"operation": "replace_text", **replaced})
+        changes.append({"operation": "replace_text", **replaced})
     if arguments.section is not None:
         content = _inline(arguments.content or "")
-        asked.append({"operation": "replace_section", "section": arguments.section, "content": content})
+        changes.append({"operation": "replace_section", "section": arguments.section, "content": content})
     named = {name: getattr(arguments, name) for name in ("title", "type")}
     fields = {name: value for name, value in named.items() if value is not None}
     if fields:
-        asked.append({"operation": "set_fields", "fields": fields})
+        changes.append({"operation": "set_fields", "fields": fields})
     if arguments.rename is not None:
-        asked.append({"operation": "rename", "slug": arguments.rename})
-    if len(asked) != 1:
+        changes.append({"operation": "rename", "slug": arguments.rename})
+    if len(changes) != 1:
         raise CommandError("Give exactly one change, such as --append TEXT or --find OLD --replace NEW")
-    return asked[0]
+    return changes[0]
 
 
 def tag(arguments: argparse.Namespace) -> int:
     """Run `memory tag`: add, remove or print the tags of a page."""
     client = ServerClient.of(arguments)
     path = f"/api/tags/{quote(arguments.slug)}"
-    found = client.get(path) if not arguments.tags and not arguments.remove else {}
-    seen = arguments.if_version
+    tags = client.get(path) if not arguments.tags and not arguments.remove else {}
+    version = arguments.if_version
     if arguments.tags:
-        found = client.post(path, {"tags": arguments.tags, "if_version": seen})
+        tags = client.post(path, {"tags": arguments.tags, "if_version": version})
         # The version was checked, and has changed by this request.
-        seen = None
+        version = None
     if arguments.remove:
-        found = _sent(client, "DELETE", path, {"tags": arguments.remove, "if_version": seen})
+        tags = _send_json(client, "DELETE", path, {"tags": arguments.remove, "if_version": version})
     if arguments.json:
-        put_json(found)
+        put_json(tags)
     else:
-        TerminalStyle().line(f"  {' '.join(found['tags']) or 'no tags'}")
+        TerminalStyle().line(f"  {' '.join(tags['tags']) or 'no tags'}")
     return 0
 
 
@@ -157,18 +157,19 @@ def link(arguments: argparse.Namespace) -> int:
     path = f"/api/links/{quote(arguments.slug)}"
     end = {"to": arguments.to, "type": arguments.type, "if_version": arguments.if_version}
     if arguments.to is None:
-        found = client.get(path) | client.get(f"/api/backlinks/{quote(arguments.slug)}")
+        response = client.get(path) | client.get(f"/api/backlinks/{quote(arguments.slug)}")
     elif arguments.remove:
-        found = _sent(client, "DELETE", path, end)
+        response = _send_json(client, "DELETE", path, end)
     else:
-        found = client.post(path, {**end, "context": arguments.context})
+        response = client.post(path, {**end, "context": arguments.context})
     if arguments.json:
-        put_json(found)
+        put_json(response)
         return 0
     paint = TerminalStyle()
-    rows = [(f"{row['type']} →", row["to"], _state(row), row["context"]) for row in found["links"]]
+    rows = [(f"{row['type']} →", row["to"], _state(row), row["context"]) for row in response["links"]]
     rows += [
-        (f"← {row['type']}", row["from"], _state(row), row["context"]) for row in found.get("backlinks", [])
+        (f"← {row['type']}", row["from"], _state(row), row["context"])
+        for row in response.get("backlinks", [])
     ]
     if rows:
         paint.table(("link", "page", "", "context"), rows)
@@ -192,9 +193,9 @@ def list_pages(arguments: argparse.Namespace) -> int:
     client = ServerClient.of(arguments)
     if arguments.limit < 1:
         raise CommandError("--limit must be at least 1 (got {arguments.limit})")
-    wanted = {name: getattr(arguments, name) for name in ("prefix", "tag", "type", "collection")}
+    filters = {name: getattr(arguments, name) for name in ("prefix", "tag", "type", "collection")}
     rows: list[Document] = []
-    for page in _pages(client, {name: value for name, value in wanted.items() if value}):
+    for page in _pages(client, {name: value for name, value in filters.items() if value}):
         rows.append(page)
         if len(rows) >= arguments.limit:
             break
@@ -210,23 +211,23 @@ def list_pages(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _pages(client: ServerClient, wanted: Document) -> Iterator[Document]:
+def _pages(client: ServerClient, filters: Document) -> Iterator[Document]:
     cursor = ""
     while cursor is not None:
-        query = urlencode({**wanted, "limit": _PAGE, "cursor": cursor})
-        found = client.get(f"/api/pages?{query}")
-        yield from found["pages"]
-        cursor = found["next_cursor"]
+        query = urlencode({**filters, "limit": _PAGE, "cursor": cursor})
+        response = client.get(f"/api/pages?{query}")
+        yield from response["pages"]
+        cursor = response["next_cursor"]
 
 
 def import_files(arguments: argparse.Namespace) -> int:
     """Run `memory import`; return 1 when a file was rejected."""
     client = ServerClient.of(arguments)
     source = Path(arguments.source)
-    with _archive(source) as (file, size), Spinner("import", size) as waiting:
+    with _archive(source) as (file, size), Spinner("import", size) as progress:
         headers = {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
-        body = cast("IO[bytes]", CountedProgress(file, waiting))
-        report = _taken(client, client.ask("POST", "/api/import", body, headers), "/api/import")
+        body = cast("IO[bytes]", CountedProgress(file, progress))
+        report = _document(client, client.ask("POST", "/api/import", body, headers), "/api/import")
     if arguments.json:
         put_json(report)
     else:
@@ -285,33 +286,33 @@ def sync(arguments: argparse.Namespace) -> int:
     def tell(verb: str, what: str) -> None:
         paint.line(f"  {_VERBS[verb]} {what}")
 
-    with _alone(folder):
-        work = FolderSync(folder, MemoryCommands(client), client.origin, None if arguments.json else tell)
+    with _locked(folder):
+        work = FolderSync(folder, ServerMemory(client), client.origin, None if arguments.json else tell)
         done = work.run()
         if arguments.json:
             put_json(done.plain())
         elif not done:
             paint.line("  Both sides are equal")
-        took, refusal = 0.0, ""
+        duration, problem = 0.0, ""
         while arguments.watch:
-            time.sleep(max(0.2, arguments.interval, took * _REST))
+            time.sleep(max(0.2, arguments.interval, duration * _REST))
             began = time.monotonic()
             try:
                 done = work.run()
-            except CommandError as refused:
+            except CommandError as error:
                 # The server may be unavailable for a while; report it once.
-                if refusal != str(refused):
-                    refusal = str(refused)
-                    paint.line(f"  {refusal}")
+                if problem != str(error):
+                    problem = str(error)
+                    paint.line(f"  {problem}")
                 continue
-            took, refusal = time.monotonic() - began, ""
+            duration, problem = time.monotonic() - began, ""
             if arguments.json and (news := work.news()):
                 put_json(news.plain())
     return 1 if done.problems else 0
 
 
 @contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def _locked(folder: Path) -> Iterator[None]:
     """Lock the folder: two concurrent syncs would see each other's unfinished steps."""
     own = folder / sync_engine.FOLDER
     own.mkdir(mode=0o700, exist_ok=True)
@@ -321,7 +322,7 @@ def _alone(folder: Path) -> Iterator[None]:
         yield
 
 
-class MemoryCommands:
+class ServerMemory:
     """The memory of a server as the remote side of a sync."""
 
     def __init__(self, client: ServerClient) -> None:
@@ -333,48 +334,50 @@ class MemoryCommands:
 
     def fetch(self, slug: str) -> RemoteFile | None:
         """Return a page as a file, or None if it does not exist."""
-        answer = self._ask("GET", slug, None, {"Accept": "text/markdown"})
+        response = self._request("GET", slug, None, {"Accept": "text/markdown"})
         # The page was deleted or renamed.
-        if answer.status != 200:
+        if response.status != 200:
             return None
-        return RemoteFile(_version(answer), answer.data, unquote(answer.headers.get("x-sixfold-path", "")))
+        return RemoteFile(
+            _version(response), response.data, unquote(response.headers.get("x-sixfold-path", ""))
+        )
 
     def version(self, slug: str, number: int) -> bytes | None:
         """Return a page as a file at an earlier version, or None if that is not available."""
         path = f"/api/versions/{quote(slug)}?version={number}"
-        answer = self._client.ask("GET", path, None, {"Accept": "text/markdown"})
-        return answer.data if answer.status == 200 else None
+        response = self._client.ask("GET", path, None, {"Accept": "text/markdown"})
+        return response.data if response.status == 200 else None
 
     def store(self, slug: str, data: bytes, version: int | None, path: str) -> int:
         """Write a page and return its new version."""
         guard = {"If-None-Match": "*"} if version is None else {"If-Match": f'"{version}"'}
-        return _version(self._ask("PUT", slug, data, {**_FILE, **guard, **_origin(path)}))
+        return _version(self._request("PUT", slug, data, {**_FILE, **guard, **_origin(path)}))
 
     def remove(self, slug: str, version: int) -> None:
         """Delete a page that is at `version`."""
-        answer = self._ask("DELETE", slug, None, {"If-Match": f'"{version}"'})
-        if answer.status == 404:
+        response = self._request("DELETE", slug, None, {"If-Match": f'"{version}"'})
+        if response.status == 404:
             raise SyncConflict
 
     def rename(self, slug: str, to: str, version: int, path: str) -> int:
         """Rename a page and return its new version."""
         change = json.dumps({"operation": "rename", "slug": to}).encode()
         guard = {"If-Match": f'"{version}"'}
-        answer = self._ask("PATCH", slug, change, {**_JSON, **guard, **_origin(path)})
-        if answer.status == 404:
+        response = self._request("PATCH", slug, change, {**_JSON, **guard, **_origin(path)})
+        if response.status == 404:
             raise SyncConflict
-        return _version(answer)
+        return _version(response)
 
-    def _ask(self, method: str, slug: str, body: bytes | None, headers: dict[str, str]) -> CliResponse:
+    def _request(self, method: str, slug: str, body: bytes | None, headers: dict[str, str]) -> CliResponse:
         path = f"/api/pages/{quote(slug)}"
-        answer = self._client.ask(method, path, body, headers)
-        if answer.status in {409, 412}:
+        response = self._client.ask(method, path, body, headers)
+        if response.status in {409, 412}:
             raise SyncConflict
-        if answer.status >= 500 or answer.status in {402, 429}:
-            raise CommandError(self._client.reason(answer, path))
-        if answer.status >= 400 and answer.status != 404:
-            raise SyncRefusal(self._client.reason(answer, path))
-        return answer
+        if response.status >= 500 or response.status in {402, 429}:
+            raise CommandError(self._client.reason(response, path))
+        if response.status >= 400 and response.status != 404:
+            raise SyncRefusal(self._client.reason(response, path))
+        return response
 
 
 def _origin(path: str) -> dict[str, str]:
@@ -382,8 +385,8 @@ def _origin(path: str) -> dict[str, str]:
     return {"X-Sixfold-Path": quote(path)}
 
 
-def _version(answer: CliResponse) -> int:
-    return int(answer.headers["etag"].strip('W/"'))
+def _version(response: CliResponse) -> int:
+    return int(response.headers["etag"].strip('W/"'))
 
 
 # -- shared by the commands ----------------------------------------------------------------------
@@ -402,16 +405,16 @@ def _inline(text: str) -> str:
     return _text("-") if text == "-" else text
 
 
-def _sent(client: ServerClient, method: str, path: str, document: Document) -> Document:
+def _send_json(client: ServerClient, method: str, path: str, document: Document) -> Document:
     body = json.dumps(document).encode()
-    return _taken(client, client.ask(method, path, body, _JSON), path)
+    return _document(client, client.ask(method, path, body, _JSON), path)
 
 
-def _taken(client: ServerClient, answer: CliResponse, path: str) -> Document:
+def _document(client: ServerClient, response: CliResponse, path: str) -> Document:
     """Return the JSON document of a response; raises `CommandError` for an error response."""
-    document: Any = answer.document
-    if answer.status >= 400 or not isinstance(document, dict):
-        raise CommandError(client.reason(answer, path))
+    document: Any = response.document
+    if response.status >= 400 or not isinstance(document, dict):
+        raise CommandError(client.reason(response, path))
     return document
 
 

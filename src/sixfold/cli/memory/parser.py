@@ -6,19 +6,19 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-Asking = Callable[..., argparse.ArgumentParser]
+CommandFactory = Callable[..., argparse.ArgumentParser]
 # argparse's class for a set of commands is private.
 Group = Any
 
 
-def add(group: Group, asking: Asking, client: Callable[[argparse.ArgumentParser], None]) -> None:
+def add(group: Group, command: CommandFactory, client: Callable[[argparse.ArgumentParser], None]) -> None:
     """Add the commands of the `memory` group."""
     for add_one in (_search, _read, _write, _edit, _tag, _link, _list, _import, _export, _sync):
-        client(add_one(group, asking))
+        client(add_one(group, command))
 
 
-def _search(group: Group, asking: Asking) -> argparse.ArgumentParser:
-    parser = asking(group, "search", "memory.commands:search", "find pages by a question or words")
+def _search(group: Group, command: CommandFactory) -> argparse.ArgumentParser:
+    parser = command(group, "search", "memory.commands:search", "find pages by a question or words")
     parser.add_argument("query", nargs="+", metavar="WORD")
     parser.add_argument(
         "--limit", type=int, default=10, metavar="N", help="maximum number of results (default: 10)"
@@ -33,8 +33,8 @@ def _search(group: Group, asking: Asking) -> argparse.ArgumentParser:
     return parser
 
 
-def _read(group: Group, asking: Asking) -> argparse.ArgumentParser:
-    parser = asking(
+def _read(group: Group, command: CommandFactory) -> argparse.ArgumentParser:
+    parser = command(
         group,
         "read",
         "memory.commands:read",
@@ -47,8 +47,8 @@ def _read(group: Group, asking: Asking) -> argparse.ArgumentParser:
     return parser
 
 
-def _write(group: Group, asking: Asking) -> argparse.ArgumentParser:
-    parser = asking(
+def _write(group: Group, command: CommandFactory) -> argparse.ArgumentParser:
+    parser = command(
         group,
         "write",
         "memory.commands:write",
@@ -66,8 +66,8 @@ def _write(group: Group, asking: Asking) -> argparse.ArgumentParser:
     return parser
 
 
-def _edit(group: Group, asking: Asking) -> argparse.ArgumentParser:
-    parser = asking(
+def _edit(group: Group, command: CommandFactory) -> argparse.ArgumentParser:
+    parser = command(
         group, "edit", "memory.commands:edit", "change a part of a page", "Give one change at a time."
     )
     parser.add_argument("slug", metavar="SLUG")
@@ -85,8 +85,8 @@ def _edit(group: Group, asking: Asking) -> argparse.ArgumentParser:
     return parser
 
 
-def _tag(group: Group, asking: Asking) -> argparse.ArgumentParser:
-    parser = asking(group, "tag", "memory.commands:tag", "add, remove or show the tags of a page")
+def _tag(group: Group, command: CommandFactory) -> argparse.ArgumentParser:
+    parser = command(group, "tag", "memory.commands:tag", "add, remove or show the tags of a page")
     parser.add_argument("slug", metavar="SLUG")
     parser.add_argument("tags", nargs="*", metavar="TAG")
     parser.add_argument(
@@ -96,8 +96,8 @@ def _tag(group: Group, asking: Asking) -> argparse.ArgumentParser:
     return parser
 
 
-def _link(group: Group, asking: Asking) -> argparse.ArgumentParser:
-    parser = asking(group, "link", "memory.commands:link", "link a page to another, or show its links")
+def _link(group: Group, command: CommandFactory) -> argparse.ArgumentParser:
+    parser = command(group, "link", "memory.commands:link", "link a page to another, or show its links")
     parser.add_argument("slug", metavar="SLUG")
     parser.add_argument("to", nargs="?", metavar="TO")
     parser.add_argument("--type", help="a link type such as works_at (default: links_to)")
@@ -107,8 +107,8 @@ def _link(group: Group, asking: Asking) -> argparse.ArgumentParser:
     return parser
 
 
-def _list(group: Group, asking: Asking) -> argparse.ArgumentParser:
-    parser = asking(group, "list", "memory.commands:list_pages", "list pages by slug")
+def _list(group: Group, command: CommandFactory) -> argparse.ArgumentParser:
+    parser = command(group, "list", "memory.commands:list_pages", "list pages by slug")
     parser.add_argument(
         "prefix", nargs="?", default="", metavar="PREFIX", help="a slug prefix such as people/"
     )
@@ -121,22 +121,22 @@ def _list(group: Group, asking: Asking) -> argparse.ArgumentParser:
     return parser
 
 
-def _import(group: Group, asking: Asking) -> argparse.ArgumentParser:
-    parser = asking(
+def _import(group: Group, command: CommandFactory) -> argparse.ArgumentParser:
+    parser = command(
         group, "import", "memory.commands:import_files", "import a folder, a zip or a tar of Markdown files"
     )
     parser.add_argument("source", metavar="FILE")
     return parser
 
 
-def _export(group: Group, asking: Asking) -> argparse.ArgumentParser:
-    parser = asking(group, "export", "memory.commands:export", "export all pages as a zip of Markdown files")
+def _export(group: Group, command: CommandFactory) -> argparse.ArgumentParser:
+    parser = command(group, "export", "memory.commands:export", "export all pages as a zip of Markdown files")
     parser.add_argument("file", metavar="FILE")
     return parser
 
 
-def _sync(group: Group, asking: Asking) -> argparse.ArgumentParser:
-    parser = asking(
+def _sync(group: Group, command: CommandFactory) -> argparse.ArgumentParser:
+    parser = command(
         group,
         "sync",
         "memory.commands:sync",

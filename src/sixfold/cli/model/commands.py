@@ -47,11 +47,11 @@ def add(arguments: argparse.Namespace) -> None:
 def _add_file(arguments: argparse.Namespace, source: Path) -> None:
     configured = database_access.settings_of(arguments)
     rules = VisibilityRules(sandbox=configured.sandbox)
-    vouched = {"sha256": hashlib.sha256(source.read_bytes()).hexdigest()}
-    found = watcher.inspect(source.absolute(), watcher.environment(), rules, vouched)
-    if found.fault:
-        raise CommandError(f"{source.name} is not a model: {found.fault}")
-    name = _name(arguments.name, found)
+    trusted = {"sha256": hashlib.sha256(source.read_bytes()).hexdigest()}
+    described = watcher.inspect(source.absolute(), watcher.environment(), rules, trusted)
+    if described.fault:
+        raise CommandError(f"{source.name} is not a model: {described.fault}")
+    name = _name(arguments.name, described)
     if arguments.hardware:
         app_catalog.templates().hardware_rate(name, arguments.hardware)
     folder = configured.data_dir / "models"
@@ -62,18 +62,18 @@ def _add_file(arguments: argparse.Namespace, source: Path) -> None:
         shutil.copyfile(source, part)
         part.replace(target)
     known = watcher.added(folder)
-    known[target.name] = {"sha256": found.sha256, "hardware": arguments.hardware or "", "name": name}
+    known[target.name] = {"sha256": described.sha256, "hardware": arguments.hardware or "", "name": name}
     _write(folder, known)
-    tell({**_told(found, name), "file": str(target)}, as_json=arguments.json)
+    print_model({**_as_record(described, name), "file": str(target)}, as_json=arguments.json)
 
 
 def _add_image(arguments: argparse.Namespace) -> None:
     client = ServerClient.of(arguments)
     client.patience_seconds = _IMAGE_SECONDS
-    given = {"image": arguments.source, "name": arguments.name, "hardware": arguments.hardware}
-    order = {name: value for name, value in given.items() if value}
-    shown = client.post("/api/containers/templates", order)
-    tell(of_template(shown, arguments.source), as_json=arguments.json)
+    options = {"image": arguments.source, "name": arguments.name, "hardware": arguments.hardware}
+    body = {name: value for name, value in options.items() if value}
+    template = client.post("/api/containers/templates", body)
+    print_model(of_template(template, arguments.source), as_json=arguments.json)
 
 
 def list_(arguments: argparse.Namespace) -> None:
@@ -84,20 +84,20 @@ def list_(arguments: argparse.Namespace) -> None:
     rules = VisibilityRules(configured.on_loopback and not configured.public_url, configured.sandbox)
     rows: list[dict[str, Any]] = []
     for path in sorted(folder.glob("*.py")) if folder.is_dir() else ():
-        chosen = known.get(path.name, {})
-        found = watcher.inspect(path, watcher.environment(), rules, chosen)
-        if found.fault:
-            rows.append({"name": path.stem, "file": path.name, "fault": found.fault})
+        options = known.get(path.name, {})
+        described = watcher.inspect(path, watcher.environment(), rules, options)
+        if described.fault:
+            rows.append({"name": path.stem, "file": path.name, "fault": described.fault})
         else:
-            name = chosen.get("name") or str(found.facts["name"])
-            facts = {"sandbox": found.sandboxed, "note": found.note or None}
-            rows.append({**_told(found, name), "file": path.name, **facts, "fault": None})
-    rows += [_of_row(row) for row in _kept(configured)]
+            name = options.get("name") or str(described.facts["name"])
+            facts = {"sandbox": described.sandboxed, "note": described.note or None}
+            rows.append({**_as_record(described, name), "file": path.name, **facts, "fault": None})
+    rows += [_of_row(row) for row in _stored_models(configured)]
     if arguments.json:
         put_json({"models": rows})
         return
     paint = TerminalStyle()
-    paint.rows([(row["file"] or row["image"], _in_words(row)) for row in rows])
+    paint.rows([(row["file"] or row["image"], _describe(row)) for row in rows])
 
 
 def remove(arguments: argparse.Namespace) -> None:
@@ -111,7 +111,7 @@ def remove(arguments: argparse.Namespace) -> None:
         known = watcher.added(folder)
         if known.pop(target.name, None) is not None:
             _write(folder, known)
-    elif not any(row["name"] == arguments.name for row in _kept(configured)):
+    elif not any(row["name"] == arguments.name for row in _stored_models(configured)):
         raise CommandError(f"There is no model {arguments.name} in {folder} or from an image")
     else:
         database_access.write(configured, _forget(arguments.name))
@@ -122,7 +122,7 @@ def remove(arguments: argparse.Namespace) -> None:
 # -- models in the database --------------------------------------------------------------------------
 
 
-def _kept(configured: Settings) -> tuple[Row, ...]:
+def _stored_models(configured: Settings) -> tuple[Row, ...]:
     """Return the rows of the operator's models that were imported from images and spaces."""
     with database_access.understood():
         if storage.open_keeper(configured).schema() is None:
@@ -147,7 +147,7 @@ def _forget(name: str) -> Transaction[None]:
 def _of_row(row: Row) -> dict[str, Any]:
     document = json.loads(str(row["document"]))
     model = document["models"][row["name"]]
-    said = document.get("template", {}).get("image")
+    image = document.get("template", {}).get("image")
     images = [facts.get("options", {}).get("image") for facts in document.get("engines", {}).values()]
     return {
         "name": row["name"],
@@ -156,20 +156,20 @@ def _of_row(row: Row) -> dict[str, Any]:
         "output_kind": model["output_kind"],
         "version": str(row["version"]),
         "file": None,
-        "image": said or next(iter(images), None),
+        "image": image or next(iter(images), None),
         "fault": None,
     }
 
 
-def of_template(shown: Mapping[str, Any], image: str) -> dict[str, Any]:
+def of_template(template: Mapping[str, Any], image: str) -> dict[str, Any]:
     """Return the record that `model add` prints for a template returned by the server."""
-    schema = shown["schema"]
+    schema = template["schema"]
     return {
-        "name": shown["name"],
-        "description": shown["description"],
+        "name": template["name"],
+        "description": template["description"],
         "inputs": {each["name"]: each for each in schema["inputs"]},
         "output_kind": schema["outputKind"],
-        "version": str(shown["version"]),
+        "version": str(template["version"]),
         "image": image,
     }
 
@@ -177,8 +177,8 @@ def of_template(shown: Mapping[str, Any], image: str) -> dict[str, Any]:
 # -- output ------------------------------------------------------------------------------------------
 
 
-def _name(wanted: str | None, found: DescribedModel) -> str:
-    name = str(wanted or found.facts["name"])
+def _name(requested: str | None, described: DescribedModel) -> str:
+    name = str(requested or described.facts["name"])
     if not files.NAME.fullmatch(name):
         raise CommandError(f"{name!r} is not a valid model name: use a to z, digits and -")
     if name in app_catalog.models_document()["models"]:
@@ -186,28 +186,28 @@ def _name(wanted: str | None, found: DescribedModel) -> str:
     return name
 
 
-def _told(found: DescribedModel, name: str) -> dict[str, Any]:
-    facts = found.facts
+def _as_record(described: DescribedModel, name: str) -> dict[str, Any]:
+    facts = described.facts
     return {
         "name": name,
         "description": facts["description"],
         "inputs": facts["inputs"],
         "output_kind": facts["output_kind"],
-        "version": found.sha256[:16],
+        "version": described.sha256[:16],
     }
 
 
-def tell(told: Mapping[str, Any], *, as_json: bool) -> None:
+def print_model(record: Mapping[str, Any], *, as_json: bool) -> None:
     """Print a model that was added."""
     if as_json:
-        put_json(told)
+        put_json(record)
         return
-    takes = ", ".join(f"{name} ({row['type']})" for name, row in told["inputs"].items()) or "nothing"
+    takes = ", ".join(f"{name} ({row['type']})" for name, row in record["inputs"].items()) or "nothing"
     paint = TerminalStyle()
-    paint.rows([("model", paint.bold(told["name"])), ("inputs", takes), ("output", told["output_kind"])])
+    paint.rows([("model", paint.bold(record["name"])), ("inputs", takes), ("output", record["output_kind"])])
 
 
-def _in_words(row: Mapping[str, Any]) -> str:
+def _describe(row: Mapping[str, Any]) -> str:
     noted = f" ({row['note']})" if row.get("note") else ""
     return row["fault"] or f"{row['name']}: {row['description']}{noted}"
 

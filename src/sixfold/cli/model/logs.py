@@ -17,31 +17,31 @@ from sixfold.cli.client import TERMINAL, Document, ServerClient
 from sixfold.cli.terminal import CommandError, TerminalStyle, put_json
 from sixfold.core.humanize import duration
 
-_MOST = 200
-_LOOK_SECONDS = 0.5
+_MAX_RUNS = 200
+_POLL_SECONDS = 0.5
 _FILE = "file:"
 
 
 def logs(arguments: argparse.Namespace) -> None:
     """Run `model logs`: print the last runs, oldest first; `--follow` goes on with new lines."""
-    if not 1 <= arguments.limit <= _MOST:
-        raise CommandError(f"--limit must be from 1 to {_MOST} (got {arguments.limit})")
+    if not 1 <= arguments.limit <= _MAX_RUNS:
+        raise CommandError(f"--limit must be from 1 to {_MAX_RUNS} (got {arguments.limit})")
     log = _LogFile(
         ServerClient.of(arguments), arguments.name, settings.load(data_dir=arguments.data_dir).data_dir
     )
     if not arguments.follow:
         _show(log, arguments)
         return
-    teller = _LogLines(log) if arguments.json else _LogText(log)
-    teller.fault(log.fault())
-    for run in log.follow(arguments.limit, teller):
-        teller.ended(run)
+    output = _LogLines(log) if arguments.json else _LogText(log)
+    output.fault(log.fault())
+    for run in log.follow(arguments.limit, output):
+        output.ended(run)
 
 
 def _show(log: _LogFile, arguments: argparse.Namespace) -> None:
     fault, runs = log.fault(), log.runs(arguments.limit)
     if not runs and not fault:
-        log.must_be()
+        log.require()
     if arguments.json:
         put_json({"model": log.name, "fault": fault or None, "runs": [_run(run) for run in runs]})
         return
@@ -65,25 +65,25 @@ class _LogFile:
         self._folder = data_dir / "models"
         self._file = ""
 
-    def must_be(self) -> None:
+    def require(self) -> None:
         """Raise `CommandError` if the server has no such model."""
         self.client.get(f"/api/containers/templates/{quote(self.name, safe='')}")
 
     def fault(self) -> str:
         """Return the error that the server wrote beside the model's file, or an empty string."""
-        said = self._folder / f"{self._named()}.error"
+        path = self._folder / f"{self._file_name()}.error"
         try:
-            return said.read_text("utf-8").strip()
+            return path.read_text("utf-8").strip()
         except OSError:
             return ""
 
-    def _named(self) -> str:
+    def _file_name(self) -> str:
         """Return the name of the model's file, which may differ from the name of the model."""
         if not self._file:
             answer = self.client.ask("GET", f"/api/containers/templates/{quote(self.name, safe='')}")
             image = answer.document.get("image") if isinstance(answer.document, dict) else None
-            known = isinstance(image, str) and image.startswith(_FILE)
-            self._file = str(image).removeprefix(_FILE) if known else f"{self.name}.py"
+            has_file = isinstance(image, str) and image.startswith(_FILE)
+            self._file = str(image).removeprefix(_FILE) if has_file else f"{self.name}.py"
         return Path(self._file).name
 
     def runs(self, limit: int) -> list[Document]:
@@ -91,29 +91,29 @@ class _LogFile:
         path = f"/api/containers/predictions?model={quote(self.name, safe='')}&limit={limit}"
         return list(reversed(self.client.get(path)["predictions"]))
 
-    def follow(self, limit: int, teller: _LogLines | _LogText) -> Iterator[Document]:
+    def follow(self, limit: int, output: _LogLines | _LogText) -> Iterator[Document]:
         """Yield each run after its end, forever; its lines are printed while it runs."""
-        told: set[str] = set()
+        seen: set[str] = set()
         while True:
             for run in self.runs(limit):
-                if run["id"] not in told:
-                    told.add(run["id"])
-                    teller.began(run)
-                    yield self._to_its_end(run, teller)
-            limit = _MOST
-            time.sleep(_LOOK_SECONDS)
-            teller.fault(self.fault())
+                if run["id"] not in seen:
+                    seen.add(run["id"])
+                    output.began(run)
+                    yield self._follow_run(run, output)
+            limit = _MAX_RUNS
+            time.sleep(_POLL_SECONDS)
+            output.fault(self.fault())
 
-    def _to_its_end(self, run: Document, teller: _LogLines | _LogText) -> Document:
-        heard = 0
+    def _follow_run(self, run: Document, output: _LogLines | _LogText) -> Document:
+        printed = 0
         while run["status"] not in TERMINAL:
             for event in self.client.events(str(run["id"])):
                 if isinstance(line := event.get("line"), str):
-                    heard += 1
-                    teller.line(line)
+                    printed += 1
+                    output.line(line)
             run = self.client.prediction(str(run["id"]))
-        for line in _printed(run)[heard:]:
-            teller.line(line)
+        for line in _printed(run)[printed:]:
+            output.line(line)
         return run
 
 
@@ -178,8 +178,8 @@ def _printed(run: Document) -> list[str]:
 
 
 def _run(run: Document) -> dict[str, Any]:
-    kept = ("id", "status", "error", "attempt", "created_at", "started_at", "completed_at")
-    return {**{name: run.get(name) for name in kept}, "logs": _printed(run)}
+    fields = ("id", "status", "error", "attempt", "created_at", "started_at", "completed_at")
+    return {**{name: run.get(name) for name in fields}, "logs": _printed(run)}
 
 
 def _put(document: dict[str, Any]) -> None:

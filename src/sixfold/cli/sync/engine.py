@@ -44,42 +44,48 @@ class FolderSync:
     """The synchronization of one folder with one memory. A state file of another `server` is ignored."""
 
     def __init__(
-        self, folder: Path, remote: RemoteSide, server: str, watch: Callable[[str, str], None] | None = None
+        self,
+        folder: Path,
+        remote: RemoteSide,
+        server: str,
+        on_change: Callable[[str, str], None] | None = None,
     ) -> None:
         self._folder = folder
         self._remote = remote
         self._server = server
-        self._tell = watch or (lambda _verb, _what: None)
+        self._report = on_change or (lambda _verb, _what: None)
         self._outliner: str | None = None
         self._known: dict[str, SyncedFile] = {}
         self._unsaved = 0
-        self._told: list[str] = []
+        self._reported: list[str] = []
         self.done = SyncResult()
 
     def run(self) -> SyncResult:
         """Synchronize once and return what was done."""
-        self._told, self.done = self.done.problems, SyncResult()
+        self._reported, self.done = self.done.problems, SyncResult()
         self._load()
         here = self._scan()
         there = self._remote.listed()
-        self._learn(there)
+        self._store_ids(there)
         try:
             self._follow_pages(here, there)
             self._follow_files(here, there)
             for slug in sorted(here.keys() | there.keys() | self._known.keys()):
                 page = there.get(slug)
-                self._bring_together(slug, here.get(slug), page.version if page is not None else None)
+                self._sync_page(slug, here.get(slug), page.version if page is not None else None)
             if not all(known.id for known in self._known.values()):
-                self._learn(self._remote.listed())
+                self._store_ids(self._remote.listed())
         finally:
             self._save()
         return self.done
 
     def news(self) -> SyncResult:
         """Return the result of the last run without the problems that the run before it reported."""
-        return replace(self.done, problems=[said for said in self.done.problems if said not in self._told])
+        return replace(
+            self.done, problems=[problem for problem in self.done.problems if problem not in self._reported]
+        )
 
-    def _learn(self, there: dict[str, RemoteListing]) -> None:
+    def _store_ids(self, there: dict[str, RemoteListing]) -> None:
         """Store the IDs of pages that have not changed."""
         for slug, known in self._known.items():
             page = there.get(slug)
@@ -88,7 +94,7 @@ class FolderSync:
 
     # -- one page --------------------------------------------------------------------------------
 
-    def _bring_together(self, slug: str, file: LocalSide | None, version: int | None) -> None:
+    def _sync_page(self, slug: str, file: LocalSide | None, version: int | None) -> None:
         known = self._known.get(slug)
         digest = file.digest if file is not None else None
         changed_here = digest != (known.digest if known is not None else None)
@@ -98,9 +104,9 @@ class FolderSync:
                 try:
                     self._send(slug, file, known)
                 except SyncConflict:
-                    self._both(slug, file)
+                    self._sync_both(slug, file)
             elif changed_here:
-                self._both(slug, file)
+                self._sync_both(slug, file)
             elif changed_there:
                 self._receive(slug, file)
         except SyncConflict:
@@ -120,58 +126,58 @@ class FolderSync:
                 self._note("removed_there", slug)
             return
         version = self._remote.store(slug, file.data, known.version if known is not None else None, file.path)
-        self._agree(slug, file, version)
+        self._record(slug, file, version)
         self._note("sent", slug)
 
     def _receive(self, slug: str, file: LocalSide | None) -> None:
         """Apply a change of the memory to the folder."""
-        found = self._remote.fetch(slug)
-        if found is None:
-            if file is not None and not self._take_away(file):
+        page = self._remote.fetch(slug)
+        if page is None:
+            if file is not None and not self._remove_file(file):
                 return
             self._forget(slug)
             self._note("removed_here", slug)
             return
         # The version is new but the text is the same.
-        if file is not None and file.digest == _digest(found.data):
-            self._agree(slug, file, found.version)
+        if file is not None and file.digest == _digest(page.data):
+            self._record(slug, file, page.version)
             return
-        self._put(slug, file, found)
+        self._write_page(slug, file, page)
         self._note("received", slug)
 
-    def _both(self, slug: str, file: LocalSide | None) -> None:
+    def _sync_both(self, slug: str, file: LocalSide | None) -> None:
         """Handle a page that changed on both sides, or on one while the other was being written."""
-        found = self._remote.fetch(slug)
-        if found is None and file is None:
+        page = self._remote.fetch(slug)
+        if page is None and file is None:
             self._forget(slug)
-        elif file is None and found is not None:
-            self._put(slug, None, found)
+        elif file is None and page is not None:
+            self._write_page(slug, None, page)
             self._note("received", slug)
-        elif file is not None and found is None:
+        elif file is not None and page is None:
             try:
                 version = self._remote.store(slug, file.data, None, file.path)
             except SyncConflict:
                 # The page was created again meanwhile; the next sync handles it.
                 return
-            self._agree(slug, file, version)
+            self._record(slug, file, version)
             self._note("sent", slug)
-        elif file is not None and found is not None:
-            if found.data == file.data:
-                self._agree(slug, file, found.version)
+        elif file is not None and page is not None:
+            if page.data == file.data:
+                self._record(slug, file, page.version)
                 return
-            self._reconcile(slug, file, found)
+            self._reconcile(slug, file, page)
 
-    def _reconcile(self, slug: str, file: LocalSide, found: RemoteFile) -> None:
+    def _reconcile(self, slug: str, file: LocalSide, page: RemoteFile) -> None:
         """Merge two texts of one page; if the changes overlap, keep both."""
-        text = self._merged(slug, file.data, found.data)
+        text = self._merged(slug, file.data, page.data)
         if text is not None:
-            same = text == found.data
-            version = found.version if same else self._remote.store(slug, text, found.version, file.path)
-            self._put(slug, file, RemoteFile(version, text, found.path))
+            same = text == page.data
+            version = page.version if same else self._remote.store(slug, text, page.version, file.path)
+            self._write_page(slug, file, RemoteFile(version, text, page.path))
             self._note("merged", slug)
             return
-        copy = self._keep_aside(file)
-        self._put(slug, file, found)
+        copy = self._save_conflict(file)
+        self._write_page(slug, file, page)
         self._note("conflicts", copy)
 
     def _merged(self, slug: str, ours: bytes, theirs: bytes) -> bytes | None:
@@ -180,10 +186,10 @@ class FolderSync:
         if known is None or base is None or _digest(base) != known.digest:
             return None
         try:
-            made = merge.texts(base.decode(), ours.decode(), theirs.decode())
+            merged = merge.texts(base.decode(), ours.decode(), theirs.decode())
         except UnicodeDecodeError:
             return None
-        return None if made.conflicts else made.text.encode()
+        return None if merged.conflicts else merged.text.encode()
 
     # -- renames ---------------------------------------------------------------------------------
 
@@ -192,7 +198,7 @@ class FolderSync:
         now = {page.id: slug for slug, page in there.items() if page.id}
         for old, known in sorted(self._known.items()):
             slug = now.get(known.id, old)
-            at = old if old in here else self._stray(known, here, there)
+            at = old if old in here else self._moved_to(known, here, there)
             if slug == old or slug in here or slug in self._known or at is None:
                 continue
             try:
@@ -206,7 +212,7 @@ class FolderSync:
                 self._known[slug] = replace(self._known.pop(old), path=file.path)
                 self._note("renamed", f"{old} → {slug}")
 
-    def _stray(
+    def _moved_to(
         self, known: SyncedFile, here: dict[str, LocalSide], there: dict[str, RemoteListing]
     ) -> str | None:
         """Return the slug to which an unchanged file was moved, if any."""
@@ -233,13 +239,13 @@ class FolderSync:
             there[slug] = replace(page, version=version)
             self._known[slug] = replace(self._known.pop(old), path=file.path)
             if page.version == known.version:
-                self._agree(slug, file, version)
+                self._record(slug, file, version)
             self._note("renamed", f"{old} → {slug}")
 
     def _move(self, file: LocalSide, slug: str, origin: str) -> LocalSide | None:
         """Move a file to the path of another slug; return None if it is gone or the path is in use."""
         path = self._path_for(slug, origin)
-        target, aside = self._target(slug, path), self._own(f"old-{file.digest[:16]}")
+        target, aside = self._target(slug, path), self._state_path(f"old-{file.digest[:16]}")
         try:
             (self._folder / file.path).rename(aside)
         except FileNotFoundError:
@@ -247,7 +253,7 @@ class FolderSync:
         try:
             os.link(aside, target)
         except FileExistsError:
-            self._put_back(aside, file.path)
+            self._restore_file(aside, file.path)
             return None
         aside.unlink()
         return self._read(path)
@@ -256,7 +262,7 @@ class FolderSync:
 
     def _scan(self) -> dict[str, LocalSide]:
         """Return the files of the folder by slug."""
-        found: dict[str, LocalSide] = {}
+        files: dict[str, LocalSide] = {}
         settings = itertools.chain(
             self._folder.glob(paths.SETTINGS), sorted(self._folder.glob(f"*/{paths.SETTINGS}"))
         )
@@ -267,26 +273,26 @@ class FolderSync:
             slug = slug or paths.slug(path, self._outliner)
             if slug is None:
                 self._problem(f"{path}: its name has no letter or digit")
-            elif slug in found:
-                self._problem(f"{path}: page {slug} is already in {found[slug].path}")
+            elif slug in files:
+                self._problem(f"{path}: page {slug} is already in {files[slug].path}")
             else:
-                file = self._look(path, known)
+                file = self._inspect(path, known)
                 if file is not None:
-                    found[slug] = file
-        return found
+                    files[slug] = file
+        return files
 
-    def _look(self, path: str, known: SyncedFile | None) -> LocalSide | None:
+    def _inspect(self, path: str, known: SyncedFile | None) -> LocalSide | None:
         """Return a file; its data is read only if its time or size may hide a change."""
         try:
             stat = (self._folder / path).stat()
         except FileNotFoundError:
             return None
-        if known is not None and known.stands(stat):
+        if known is not None and known.is_unchanged(stat):
             return LocalSide(path, known.digest, b"", stat.st_mtime_ns, stat.st_size)
-        seen = time.time_ns()
+        now = time.time_ns()
         file = self._read(path)
         if file is not None and known is not None and file.digest == known.digest:
-            known.mtime_ns, known.size, known.seen_ns = file.mtime_ns, file.size, seen
+            known.mtime_ns, known.size, known.seen_ns = file.mtime_ns, file.size, now
         return file
 
     def _read(self, path: str) -> LocalSide | None:
@@ -298,13 +304,13 @@ class FolderSync:
             return None
         return LocalSide(path, _digest(data), data, stat.st_mtime_ns, stat.st_size)
 
-    def _put(self, slug: str, file: LocalSide | None, found: RemoteFile) -> None:
+    def _write_page(self, slug: str, file: LocalSide | None, page: RemoteFile) -> None:
         """Write a page to its file, unless the file has changed meanwhile."""
-        path = file.path if file is not None else self._path_for(slug, found.path)
+        path = file.path if file is not None else self._path_for(slug, page.path)
         target = self._target(slug, path)
-        fresh = self._write_aside(found.data)
+        fresh = self._write_temporary(page.data)
         try:
-            if file is not None and not self._take_away(file):
+            if file is not None and not self._remove_file(file):
                 return
             # A link never overwrites a file that was created meanwhile.
             os.link(fresh, target)
@@ -313,8 +319,8 @@ class FolderSync:
         finally:
             fresh.unlink(missing_ok=True)
         written = self._read(path)
-        if written is not None and written.data == found.data:
-            self._agree(slug, written, found.version)
+        if written is not None and written.data == page.data:
+            self._record(slug, written, page.version)
 
     def _target(self, slug: str, path: str) -> Path:
         """Return a file's path and create its folder; raises `SyncRefusal` for an invalid path."""
@@ -336,10 +342,10 @@ class FolderSync:
         """Return whether a file at `path` maps to the page `slug`."""
         return _is_pages(path) and paths.slug(path, self._outliner) == slug
 
-    def _take_away(self, file: LocalSide) -> bool:
+    def _remove_file(self, file: LocalSide) -> bool:
         """Remove a file unless it has changed since it was read; return whether it is removed."""
         source = self._folder / file.path
-        aside = self._own(f"old-{file.digest[:16]}")
+        aside = self._state_path(f"old-{file.digest[:16]}")
         try:
             source.rename(aside)
         except FileNotFoundError:
@@ -347,35 +353,35 @@ class FolderSync:
         if _digest(aside.read_bytes()) == file.digest:
             aside.unlink()
             return True
-        self._put_back(aside, file.path)
+        self._restore_file(aside, file.path)
         return False
 
-    def _put_back(self, aside: Path, path: str) -> None:
+    def _restore_file(self, aside: Path, path: str) -> None:
         """Restore a file that was set aside; if its path is in use again, save it as a conflict copy."""
         try:
             os.link(aside, self._folder / path)
         except FileExistsError:
             data = aside.read_bytes()
-            self._keep_aside(LocalSide(path, _digest(data), data, 0, 0))
+            self._save_conflict(LocalSide(path, _digest(data), data, 0, 0))
         aside.unlink()
 
-    def _keep_aside(self, file: LocalSide) -> str:
+    def _save_conflict(self, file: LocalSide) -> str:
         """Save a conflict copy beside a file, named by its hash, and return its path."""
         path = f"{_stem(file.path)}{CONFLICT}{file.digest[:8]}.md"
-        fresh = self._write_aside(file.data)
+        fresh = self._write_temporary(file.data)
         fresh.replace(self._folder / path)
         return path
 
-    def _write_aside(self, data: bytes) -> Path:
+    def _write_temporary(self, data: bytes) -> Path:
         """Write a temporary file on the same disk, with fsync, and return its path."""
-        path = self._own(f"new-{os.getpid()}-{_digest(data)[:16]}")
+        path = self._state_path(f"new-{os.getpid()}-{_digest(data)[:16]}")
         with path.open("wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
         return path
 
-    def _own(self, name: str) -> Path:
+    def _state_path(self, name: str) -> Path:
         folder = self._folder / FOLDER
         folder.mkdir(mode=0o700, exist_ok=True)
         return folder / name
@@ -385,7 +391,7 @@ class FolderSync:
     def _load(self) -> None:
         self._recover()
         try:
-            document: Any = json.loads(self._own(STATE).read_text("utf-8"))
+            document: Any = json.loads(self._state_path(STATE).read_text("utf-8"))
             rows = document["pages"] if document["server"] == self._server else {}
             self._known = {slug: SyncedFile(**row) for slug, row in rows.items()}
         except FileNotFoundError:
@@ -396,20 +402,20 @@ class FolderSync:
 
     def _recover(self) -> None:
         """Restore files that an interrupted sync had set aside and that the memory does not have."""
-        for old in self._own("").glob("old-*"):
+        for old in self._state_path("").glob("old-*"):
             digest = _digest(old.read_bytes())
-            kept = self._folder / f"recovered{CONFLICT}{digest[:8]}.md"
+            target = self._folder / f"recovered{CONFLICT}{digest[:8]}.md"
             if not any(known.digest == digest for known in self._saved().values()):
-                old.replace(kept)
-                self._note("conflicts", kept.name)
+                old.replace(target)
+                self._note("conflicts", target.name)
             else:
                 old.unlink()
-        for new in self._own("").glob("new-*"):
+        for new in self._state_path("").glob("new-*"):
             new.unlink()
 
     def _saved(self) -> dict[str, SyncedFile]:
         try:
-            rows = json.loads(self._own(STATE).read_text("utf-8"))["pages"]
+            rows = json.loads(self._state_path(STATE).read_text("utf-8"))["pages"]
             return {slug: SyncedFile(**row) for slug, row in rows.items()}
         except (OSError, ValueError, TypeError, KeyError):
             return {}
@@ -419,12 +425,12 @@ class FolderSync:
             slug: {spec.name: getattr(known, spec.name) for spec in fields(known)}
             for slug, known in sorted(self._known.items())
         }
-        fresh = self._own(f"{STATE}.new")
+        fresh = self._state_path(f"{STATE}.new")
         fresh.write_text(json.dumps({"server": self._server, "pages": pages}, ensure_ascii=False), "utf-8")
-        fresh.replace(self._own(STATE))
+        fresh.replace(self._state_path(STATE))
         self._unsaved = 0
 
-    def _agree(self, slug: str, file: LocalSide, version: int) -> None:
+    def _record(self, slug: str, file: LocalSide, version: int) -> None:
         page_id = self._known[slug].id if slug in self._known else ""
         times = (file.mtime_ns, file.size, time.time_ns())
         self._known[slug] = SyncedFile(file.path, version, file.digest, *times, page_id)
@@ -441,13 +447,13 @@ class FolderSync:
 
     def _note(self, verb: str, what: str) -> None:
         getattr(self.done, verb).append(what)
-        self._tell(verb, what)
+        self._report(verb, what)
 
     def _problem(self, sentence: str) -> None:
         self.done.problems.append(sentence)
         # With --watch, a problem is reported once, not in every round.
-        if sentence not in self._told:
-            self._tell("problems", sentence)
+        if sentence not in self._reported:
+            self._report("problems", sentence)
 
 
 def _pages(folder: Path) -> Iterator[str]:
@@ -456,9 +462,9 @@ def _pages(folder: Path) -> Iterator[str]:
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(names):
             path = Path(base) / name
-            found = path.relative_to(folder).as_posix()
-            if _is_pages(found) and not path.is_symlink():
-                yield found
+            relative = path.relative_to(folder).as_posix()
+            if _is_pages(relative) and not path.is_symlink():
+                yield relative
 
 
 def _is_pages(path: str) -> bool:

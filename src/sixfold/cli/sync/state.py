@@ -86,7 +86,7 @@ class SyncedFile:
         """Return whether a listed page is the one of this record."""
         return page.id == self.id if self.id else page.version == self.version
 
-    def stands(self, stat: os.stat_result) -> bool:
+    def is_unchanged(self, stat: os.stat_result) -> bool:
         """Return whether time and size prove that the file still has this content."""
         same = (stat.st_mtime_ns, stat.st_size) == (self.mtime_ns, self.size)
         return same and self.mtime_ns + SETTLED_NS < self.seen_ns
