@@ -34,7 +34,7 @@ def test_a_file_where_a_folder_should_be_is_a_problem(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("a file")
     results, _ = look(tmp_path)
     assert results.record()["writable"] is False
-    assert str(results.problem()).startswith("The results in ")
+    assert str(results.problem()).startswith("The store for results at ")
 
 
 @needed
