@@ -73,9 +73,7 @@ def _command(group: Group, name: str, target: str, summary: str, detail: str = "
     return parser
 
 
-def _json_command(
-    group: Group, name: str, target: str, summary: str, detail: str = ""
-) -> argparse.ArgumentParser:
+def _report(group: Group, name: str, target: str, summary: str, detail: str = "") -> argparse.ArgumentParser:
     parser = _command(group, name, target, summary, detail)
     parser.add_argument("--json", action="store_true", help="print one JSON document instead of text")
     return parser
@@ -115,7 +113,7 @@ def _serve(commands: Group) -> None:
 
 
 def _open(commands: Group) -> None:
-    parser = _json_command(
+    parser = _report(
         commands,
         "open",
         "accounts:open_pages",
@@ -159,7 +157,7 @@ def _client(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(commands: Group) -> None:
-    parser = _json_command(
+    parser = _report(
         commands,
         "run",
         "run:run",
@@ -189,7 +187,7 @@ def _run(commands: Group) -> None:
 
 
 def _predictions(commands: Group) -> None:
-    parser = _json_command(
+    parser = _report(
         commands,
         "predictions",
         "predictions:predictions",
@@ -205,23 +203,23 @@ def _predictions(commands: Group) -> None:
 
 def _workflow(commands: Group) -> None:
     group = _group(commands, "workflow", "list, run, import and check workflows")
-    _client(_json_command(group, "list", "workflow:list_spaces", "list the workflows and their inputs"))
-    show = _json_command(group, "show", "workflow:show", "show a workflow and its inputs")
+    _client(_report(group, "list", "workflow:list_spaces", "list the workflows and their inputs"))
+    show = _report(group, "show", "workflow:show", "show a workflow and its inputs")
     show.add_argument("slug", metavar="SLUG")
-    run = _json_command(group, "run", "workflow:run", "run a workflow, by slug or file, and save its outputs")
+    run = _report(group, "run", "workflow:run", "run a workflow, by slug or file, and save its outputs")
     run.add_argument("slug", metavar="SLUG", help="a slug, or a file: JSON, PNG or WebP")
     run.add_argument("inputs", nargs="*", metavar="NAME=VALUE", help="an input; NAME=@FILE sends a file")
     run.add_argument("-o", "--output", metavar="OUT", help="the file or folder for the outputs")
-    import_ = _json_command(group, "import", "workflow:import_file", "import a workflow file")
+    import_ = _report(group, "import", "workflow:import_file", "import a workflow file")
     import_.add_argument(
         "file", metavar="FILE", help="JSON in either format, or an image that contains a workflow"
     )
     import_.add_argument("--name", default="", metavar="NAME", help="its name (default: the file's)")
-    check = _json_command(group, "validate", "workflow:validate", "list all errors in a workflow file")
+    check = _report(group, "validate", "workflow:validate", "list all errors in a workflow file")
     check.add_argument("file", metavar="FILE")
     for parser in (show, run, import_, check):
         _client(parser)
-    verify = _json_command(
+    verify = _report(
         group, "verify", "workflow:verify", "check the built-in workflows against their node classes"
     )
     verify.add_argument("slugs", nargs="*", metavar="SLUG", help="only these workflows")
@@ -229,21 +227,21 @@ def _workflow(commands: Group) -> None:
 
 def _memory(commands: Group) -> None:
     group = _group(commands, "memory", "search, read, write and link pages of the memory")
-    memory_parser.add(group, _json_command, _client)
+    memory_parser.add(group, _report, _client)
 
 
 # -- files made by Sixfold -----------------------------------------------------------------------
 
 
 def _inspect(commands: Group) -> None:
-    parser = _json_command(
+    parser = _report(
         commands, "inspect", "inspect_file:inspect", "show the manifest of a file and verify its signature"
     )
     parser.add_argument("file", metavar="FILE", help="an image, video, audio or 3D file")
 
 
 def _replay(commands: Group) -> None:
-    parser = _json_command(
+    parser = _report(
         commands,
         "replay",
         "replay:replay",
@@ -267,26 +265,24 @@ def _replay(commands: Group) -> None:
 
 def _account(commands: Group) -> None:
     group = _group(commands, "account", "create and manage accounts")
-    create = _json_command(group, "create", "accounts:create", "create an account with a key")
+    create = _report(group, "create", "accounts:create", "create an account with a key")
     create.add_argument("email", metavar="EMAIL")
     create.add_argument("--credit", default="0", metavar="USD", help="the initial balance (default: 0)")
     create.add_argument("--operator", action="store_true", help="make it the operator's account")
-    credit = _json_command(group, "credit", "accounts:credit", "add to a balance, or subtract from it")
+    credit = _report(group, "credit", "accounts:credit", "add to a balance, or subtract from it")
     credit.add_argument("email", metavar="EMAIL")
     credit.add_argument("usd", metavar="USD", help="an amount such as 25 or -0.50")
-    show = _json_command(group, "show", "accounts:show", "show an account's balance")
+    show = _report(group, "show", "accounts:show", "show an account's balance")
     show.add_argument("email", metavar="EMAIL")
-    password = _json_command(group, "password", "accounts:password", "set the password for the web pages")
+    password = _report(group, "password", "accounts:password", "set the password for the web pages")
     password.add_argument("email", metavar="EMAIL")
     password.add_argument(
         "--stdin", action="store_true", help="read the password from standard input instead of a prompt"
     )
-    export = _json_command(
-        group, "export", "account_data:export_account", "export all data of an account to a zip"
-    )
+    export = _report(group, "export", "account_data:export_account", "export all data of an account to a zip")
     export.add_argument("email", metavar="EMAIL")
     export.add_argument("file", metavar="FILE")
-    delete = _json_command(
+    delete = _report(
         group,
         "delete",
         "account_data:delete",
@@ -296,15 +292,15 @@ def _account(commands: Group) -> None:
     delete.add_argument("email", metavar="EMAIL")
     delete.add_argument("--now", action="store_true", help="erase it at once, without the waiting period")
     delete.add_argument("--yes", action="store_true", help="do not ask for confirmation")
-    keep = _json_command(group, "keep", "account_data:cancel_deletion", "cancel the deletion of an account")
+    keep = _report(group, "keep", "account_data:cancel_deletion", "cancel the deletion of an account")
     keep.add_argument("email", metavar="EMAIL")
-    link = _json_command(group, "link", "accounts:link", "create a one-time sign-in link, valid for one hour")
+    link = _report(group, "link", "accounts:link", "create a one-time sign-in link, valid for one hour")
     link.add_argument("email", metavar="EMAIL")
 
 
 def _key(commands: Group) -> None:
     group = _group(commands, "key", "create, list and revoke API keys")
-    create = _json_command(group, "create", "accounts:create_key", "create a key, which is shown once")
+    create = _report(group, "create", "accounts:create_key", "create a key, which is shown once")
     create.add_argument("email", metavar="EMAIL")
     create.add_argument(
         "--rights",
@@ -321,18 +317,18 @@ def _key(commands: Group) -> None:
     create.add_argument("--rpm", type=int, metavar="N", help="maximum requests per minute")
     create.add_argument("--tpm", type=int, metavar="N", help="maximum tokens per minute")
     create.add_argument("--expires", metavar="DATE", help="last day or time of validity: 2027-01-31[T12:00Z]")
-    listing = _json_command(
+    listing = _report(
         group, "list", "accounts:list_keys", "list the keys of an account, without their secrets"
     )
     listing.add_argument("email", metavar="EMAIL")
-    revoke = _json_command(group, "revoke", "accounts:revoke_key", "revoke a key at once")
+    revoke = _report(group, "revoke", "accounts:revoke_key", "revoke a key at once")
     revoke.add_argument("id", metavar="ID", help="the ID of the key, such as key_06g…")
 
 
 def _provider(commands: Group) -> None:
     group = _group(commands, "provider", "manage the keys of providers")
     names = ("fal", "replicate", "openai", "anthropic")
-    set_ = _json_command(
+    set_ = _report(
         group,
         "set",
         "providers:set_key",
@@ -340,17 +336,17 @@ def _provider(commands: Group) -> None:
         "The key is read from a prompt, or from standard input without a terminal.",
     )
     set_.add_argument("provider", choices=names)
-    _json_command(group, "list", "providers:list_keys", "list the keys and where each comes from")
-    check = _json_command(group, "check", "providers:check_key", "ask a provider whether it accepts the key")
+    _report(group, "list", "providers:list_keys", "list the keys and where each comes from")
+    check = _report(group, "check", "providers:check_key", "ask a provider whether it accepts the key")
     check.add_argument("provider", choices=names)
     check.add_argument("--base-url", metavar="URL", help="check against a compatible server at this URL")
-    remove = _json_command(group, "remove", "providers:remove_key", "remove a stored key")
+    remove = _report(group, "remove", "providers:remove_key", "remove a stored key")
     remove.add_argument("provider", choices=names)
 
 
 def _model(commands: Group) -> None:
     group = _group(commands, "model", "manage custom models: typed Python functions and container images")
-    add = _json_command(
+    add = _report(
         group,
         "add",
         "model.commands:add",
@@ -363,8 +359,8 @@ def _model(commands: Group) -> None:
         "--hardware", metavar="ID", help="the hardware whose price applies (default: gpu-24gb-b)"
     )
     _client(add)
-    _json_command(group, "list", "model.commands:list_", "list custom models, and errors in their files")
-    logs = _json_command(
+    _report(group, "list", "model.commands:list_", "list custom models, and errors in their files")
+    logs = _report(
         group,
         "logs",
         "model.logs:logs",
@@ -377,13 +373,13 @@ def _model(commands: Group) -> None:
         "--limit", type=int, default=20, metavar="N", help="number of recent runs to show (default: 20)"
     )
     _client(logs)
-    remove = _json_command(group, "remove", "model.commands:remove", "remove a custom model")
+    remove = _report(group, "remove", "model.commands:remove", "remove a custom model")
     remove.add_argument("name", metavar="NAME")
 
 
 def _space(commands: Group) -> None:
     group = _group(commands, "space", "import Gradio applications as models")
-    import_ = _json_command(
+    import_ = _report(
         group,
         "import",
         "space:import_",
@@ -405,8 +401,8 @@ def _space(commands: Group) -> None:
 
 def _ledger(commands: Group) -> None:
     group = _group(commands, "ledger", "check and list ledger entries and costs")
-    _json_command(group, "verify", "ledger:verify", "check that the ledger is consistent")
-    entries = _json_command(
+    _report(group, "verify", "ledger:verify", "check that the ledger is consistent")
+    entries = _report(
         group,
         "entries",
         "ledger:entries",
@@ -417,7 +413,7 @@ def _ledger(commands: Group) -> None:
         "--limit", type=int, default=25, metavar="N", help="maximum number of entries (default: 25)"
     )
     entries.add_argument("--cursor", metavar="CURSOR", help="continue a previous list")
-    costs = _json_command(
+    costs = _report(
         group,
         "costs",
         "ledger:costs",
@@ -438,7 +434,7 @@ def _completion(commands: Group) -> None:
 
 
 def _upkeep(commands: Group) -> None:
-    doctor = _json_command(
+    doctor = _report(
         commands,
         "doctor",
         "doctor:doctor",
@@ -447,20 +443,18 @@ def _upkeep(commands: Group) -> None:
     )
     doctor.add_argument("--all", action="store_true", help="show every model and every way to unlock more")
     engines = _group(commands, "engines", "list engines, and add or remove weights")
-    listing = _json_command(
+    listing = _report(
         engines, "list", "doctor:list_engines", "list the engines in use and the installed weights"
     )
     listing.add_argument("--all", action="store_true", help="list every engine and what it needs")
     _weights(engines)
-    migrate = _json_command(
-        commands, "migrate", "maintenance:migrate", "migrate the database to another schema"
-    )
+    migrate = _report(commands, "migrate", "maintenance:migrate", "migrate the database to another schema")
     migrate.add_argument("--to", type=int, metavar="N", help="the schema version (default: the newest)")
     migrate.add_argument("--drop", action="store_true", help="allow a downgrade that deletes data")
 
 
 def _weights(engines: Group) -> None:
-    add = _json_command(
+    add = _report(
         engines,
         "add",
         "engines:add",
@@ -475,13 +469,13 @@ def _weights(engines: Group) -> None:
     )
     add.add_argument("--name", metavar="NAME", help="the name of the weights (default: the model's name)")
     add.add_argument("--no-check", dest="check", action="store_false", help="skip the self-check")
-    remove = _json_command(engines, "remove", "engines:remove", "delete installed weights")
+    remove = _report(engines, "remove", "engines:remove", "delete installed weights")
     remove.add_argument("family", metavar="FAMILY")
     remove.add_argument("name", metavar="NAME", help="as `engines list` shows it")
 
 
 def _backup(commands: Group) -> None:
-    backup = _json_command(
+    backup = _report(
         commands,
         "backup",
         "maintenance:backup",
@@ -489,7 +483,7 @@ def _backup(commands: Group) -> None:
         "server.key, local.key, sixfold.toml and the keys of providers are not included.",
     )
     backup.add_argument("file", metavar="FILE")
-    restore = _json_command(
+    restore = _report(
         commands,
         "restore",
         "maintenance:restore",
