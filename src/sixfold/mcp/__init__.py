@@ -1,1 +1,1 @@
-"""The hosted tool protocol: what agents call at POST /mcp. See docs/reference/mcp.md."""
+"""The Model Context Protocol (MCP) server at POST /mcp. See docs/reference/mcp.md."""

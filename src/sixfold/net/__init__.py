@@ -1,1 +1,1 @@
-"""Outgoing requests to addresses that a caller has named."""
+"""Outgoing requests to URLs that callers can set."""

@@ -1,1 +1,1 @@
-"""Area B: one key for every model, in the dialects that clients speak."""
+"""The Gateway API: services by name, and the APIs of OpenAI and Anthropic, with one key."""

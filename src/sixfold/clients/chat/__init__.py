@@ -1,1 +1,1 @@
-"""Model servers that hold a conversation: three protocols, and how they are reached."""
+"""Clients of chat model servers: three protocols and their transports."""

@@ -1,1 +1,1 @@
-"""Gradio 4, 5 and 6 as an upstream: what an application takes, and runs of it through its queue."""
+"""Client of Gradio 4, 5 and 6: describes applications and runs their functions through the queue."""

@@ -1,1 +1,1 @@
-"""The relay: calls of model servers that stream; held, passed on, captured, without a queue or a worker."""
+"""The gateway: routes, prices, holds and forwards calls to model servers, and charges for them."""

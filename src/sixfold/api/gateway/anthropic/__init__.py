@@ -1,1 +1,1 @@
-"""Anthropic's dialect: messages and their count."""
+"""The Anthropic API: messages and token counts."""

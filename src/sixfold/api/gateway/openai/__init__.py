@@ -1,1 +1,1 @@
-"""OpenAI's dialect: chat completions, responses, pictures, sound, vectors, the list of models."""
+"""The OpenAI API: chat completions, responses, images, audio, embeddings and the list of models."""

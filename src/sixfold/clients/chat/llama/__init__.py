@@ -1,1 +1,1 @@
-"""llama.cpp on this machine: models from GGUF files, each in a process of its own."""
+"""llama.cpp on this machine: serves GGUF models, each in its own process."""
