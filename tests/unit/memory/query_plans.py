@@ -24,7 +24,7 @@ class Explained:
         self._queries = sql.queries("postgres")
         self._bind = PostgresBinder()
 
-    async def read(self, transaction: Transaction[T]) -> T:
+    async def read(self, transaction: Transaction[T], *, snapshot: bool = True) -> T:
         """Drive it."""
         found: Sequence[Mapping[str, Any]] | None = None
         while True:
