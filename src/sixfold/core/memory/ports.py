@@ -60,7 +60,7 @@ class SearchResult:
 class Searcher(Protocol):
     """Finds pages, including those of the last committed write."""
 
-    async def search(self, caller: Caller, wanted: SearchRequest) -> SearchResult:
+    async def search(self, caller: Caller, request: SearchRequest) -> SearchResult:
         """Return the best pages that `caller` can see.
 
         Raises `EngineUnavailable` for a mode that needs an embedding model if there is none.
