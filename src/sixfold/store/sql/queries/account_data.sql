@@ -1,190 +1,190 @@
--- name: export_predictions | An account's predictions, oldest first.
+-- name: export_predictions | Return a page of an account's predictions, oldest first.
 SELECT id, parent_id, face, model, engine, engine_version, quality, state,
        CASE WHEN withheld = 1 THEN '{}' ELSE inputs END AS inputs, CASE WHEN withheld = 0 THEN output END AS output,
        error, cost, charge,
        created_at, started_at, completed_at
 FROM prediction WHERE account_id = :account_id AND id > :after ORDER BY id LIMIT :limit;
 
--- name: export_calls | What an account asked of model servers.
+-- name: export_calls | Return a page of an account's gateway calls, oldest first.
 SELECT id, key_id, face, model, target, state, input_tokens, cached_tokens, output_tokens, cost, error,
        request, response, created_at, ended_at,
        (SELECT ended.charge FROM relay_call ended WHERE ended.id = relay_known.id) AS charge
 FROM relay_known WHERE account_id = :account_id AND id > :after ORDER BY id LIMIT :limit;
 
--- name: export_responses | Responses that an account keeps.
+-- name: export_responses | Return a page of an account's stored responses, ordered by id.
 SELECT id, previous, server, input, response, created_at FROM relay_response
 WHERE account_id = :account_id AND id > :after ORDER BY id LIMIT :limit;
 
--- name: export_live_sessions | An account's live sessions.
+-- name: export_live_sessions | Return a page of an account's live sessions, oldest first.
 SELECT id, model, engine, quality, hardware, inputs, state, reason, cost, created_at, ready_at, closed_at
 FROM session WHERE account_id = :account_id AND id > :after ORDER BY id LIMIT :limit;
 
--- name: export_posts | An account's posts.
+-- name: export_posts | Return a page of an account's gallery posts, oldest first.
 SELECT id, text, media, content_type, tags, created_at FROM gallery_post
 WHERE account_id = :account_id AND id > :after ORDER BY id LIMIT :limit;
 
--- name: export_characters | An account's characters.
+-- name: export_characters | Return a page of an account's gallery characters, oldest first.
 SELECT id, url_name, name, description, greeting, avatar, created_at FROM gallery_character
 WHERE account_id = :account_id AND id > :after ORDER BY id LIMIT :limit;
 
--- name: export_models | An account's models, with all of their versions.
+-- name: export_models | Return a page of an account's custom models in all versions, including removed ones.
 SELECT name || ':' || version AS id, name, version, kind, document, created_at, removed_at FROM own_model
 WHERE account_id = :account_id AND name || ':' || version > :after ORDER BY id LIMIT :limit;
 
--- name: export_audit | What was done to an account.
+-- name: export_audit | Return a page of an account's audit log, oldest first.
 SELECT id, action, detail, created_at FROM audit
 WHERE account_id = :account_id AND id > :after ORDER BY id LIMIT :limit;
 
--- name: export_media | An account's files.
+-- name: export_media | Return a page of an account's unexpired media files, ordered by name.
 SELECT name AS id, kind, content_type, size, prediction_id, created_at, expires_at, blob FROM media
 WHERE account_id = :account_id AND name > :after AND (expires_at IS NULL OR expires_at > :now)
 ORDER BY name LIMIT :limit;
 
--- name: account_deletion_set | When an account is to be erased; NULL keeps it.
+-- name: account_deletion_set | Set or clear (NULL) the time at which a customer's account is to be erased.
 UPDATE account SET closing_at = :closing_at WHERE id = :id AND kind = 'customer' AND email IS NOT NULL
 RETURNING id;
 
--- name: account_deletion_due | Accounts whose time has come.
+-- name: account_deletion_due | Return accounts whose scheduled erasure is due, at most a limit.
 SELECT id FROM account WHERE closing_at <= :now ORDER BY closing_at LIMIT :limit;
 
--- name: account_deletion_plans | Plans that are paid by card, of accounts that leave.
+-- name: account_deletion_plans | Return accounts scheduled for erasure that still have a subscription, at most a limit.
 SELECT id, subscription FROM account
 WHERE closing_at IS NOT NULL AND subscription IS NOT NULL ORDER BY closing_at LIMIT :limit;
 
--- name: account_deletion_predictions | What still runs for an account.
+-- name: account_deletion_predictions | Return the ids of an account's unfinished predictions.
 SELECT id FROM prediction
 WHERE account_id = :account_id AND state IN ('queued', 'starting', 'running', 'canceling') ORDER BY id;
 
--- name: account_deletion_sessions | Live sessions of an account that are still open.
+-- name: account_deletion_sessions | Return the ids of an account's open live sessions.
 SELECT id FROM session WHERE account_id = :account_id AND closed_at IS NULL ORDER BY id;
 
--- name: account_deletion_held | Money of an account that is still held, and a plan that it still pays.
+-- name: account_deletion_held | Return one pending hold of an account, or the account itself if it has a subscription.
 SELECT id FROM hold WHERE account_id = :account_id AND state = 'pending'
 UNION ALL SELECT id FROM account WHERE id = :account_id AND subscription IS NOT NULL
 LIMIT 1;
 
--- name: erase_outbox | Messages about predictions.
+-- name: erase_outbox | Delete webhook deliveries about an account's predictions.
 DELETE FROM webhook_outbox WHERE prediction_id IN (SELECT id FROM prediction WHERE account_id = :account_id);
 
--- name: erase_gallery_tags | Tags of posts.
+-- name: erase_gallery_tags | Delete the tags of an account's gallery posts.
 DELETE FROM gallery_tag WHERE post_id IN (SELECT id FROM gallery_post WHERE account_id = :account_id);
 
--- name: erase_posts | Posts.
+-- name: erase_posts | Delete an account's gallery posts.
 DELETE FROM gallery_post WHERE account_id = :account_id;
 
--- name: erase_characters | Characters.
+-- name: erase_characters | Delete an account's gallery characters.
 DELETE FROM gallery_character WHERE account_id = :account_id;
 
--- name: erase_upload_folders | Names of folders for uploads.
+-- name: erase_upload_folders | Delete the names of an account's upload folders.
 DELETE FROM upload_folder WHERE account_id = :account_id;
 
--- name: erase_credential_folders | Names of the folders of keys for uploads.
+-- name: erase_credential_folders | Delete the names of the upload folders of an account's credentials.
 DELETE FROM credential_folder WHERE account_id = :account_id;
 
--- name: erase_graph_files | Names of files in graphs.
+-- name: erase_graph_files | Delete the names of files in an account's workflows.
 DELETE FROM graph_file WHERE account_id = :account_id;
 
--- name: erase_graph_outcomes | Outcomes of nodes.
+-- name: erase_graph_outcomes | Delete an account's cached node outputs.
 DELETE FROM graph_outcome WHERE account_id = :account_id;
 
--- name: erase_graph_forgotten | What was taken out of a graph's history.
+-- name: erase_graph_forgotten | Delete the record of predictions removed from an account's workflow history.
 DELETE FROM graph_forgotten WHERE account_id = :account_id;
 
--- name: erase_models | Own models.
+-- name: erase_models | Delete an account's custom models.
 DELETE FROM own_model WHERE account_id = :account_id;
 
--- name: erase_calls | What was asked of model servers.
+-- name: erase_calls | Delete an account's gateway calls.
 DELETE FROM relay_call WHERE account_id = :account_id;
 
--- name: erase_responses | Responses that were kept.
+-- name: erase_responses | Delete an account's stored responses.
 DELETE FROM relay_response WHERE account_id = :account_id;
 
--- name: erase_standings | Where live sessions stand.
+-- name: erase_standings | Delete the saved states of an account's live sessions.
 DELETE FROM session_standing WHERE session_id IN (SELECT id FROM session WHERE account_id = :account_id);
 
--- name: erase_live_sessions | Live sessions.
+-- name: erase_live_sessions | Delete an account's live sessions.
 DELETE FROM session WHERE account_id = :account_id;
 
--- name: erase_predictions | Predictions.
+-- name: erase_predictions | Delete an account's predictions.
 DELETE FROM prediction WHERE account_id = :account_id;
 
--- name: erase_statements | Statements of pages.
+-- name: erase_statements | Delete statements extracted from an account's pages.
 DELETE FROM memory_statement WHERE account_id = :account_id;
 
--- name: erase_names | Names of pages.
+-- name: erase_names | Delete the names by which an account's pages are recognized.
 DELETE FROM memory_name WHERE account_id = :account_id;
 
--- name: erase_vectors | Vectors of pages.
+-- name: erase_vectors | Delete the embedding vectors of an account's pages.
 DELETE FROM memory_vector WHERE account_id = :account_id;
 
--- name: erase_index | What search knows of pages.
+-- name: erase_index | Delete the search index entries of an account's pages.
 DELETE FROM memory_index WHERE account_id = :account_id;
 
--- name: erase_changes | The count of changes to the memory.
+-- name: erase_changes | Delete the change counter of an account's memory.
 DELETE FROM memory_change WHERE account_id = :account_id;
 
--- name: erase_timelines | Entries of timelines.
+-- name: erase_timelines | Delete the timeline entries of an account's pages.
 DELETE FROM timeline_entry WHERE page_id IN (SELECT id FROM page WHERE account_id = :account_id);
 
--- name: erase_links | Links between pages.
+-- name: erase_links | Delete the links of an account's pages.
 DELETE FROM page_link WHERE page_id IN (SELECT id FROM page WHERE account_id = :account_id);
 
--- name: erase_collections | Pages in collections.
+-- name: erase_collections | Delete the collection memberships of an account's pages.
 DELETE FROM page_collection WHERE account_id = :account_id;
 
--- name: erase_tags | Tags of pages.
+-- name: erase_tags | Delete the tags of an account's pages.
 DELETE FROM page_tag WHERE account_id = :account_id;
 
--- name: erase_redirects | Former slugs of pages.
+-- name: erase_redirects | Delete the redirects from former slugs of an account's pages.
 DELETE FROM page_redirect WHERE account_id = :account_id;
 
--- name: erase_versions | What pages said.
+-- name: erase_versions | Delete all versions of an account's pages.
 DELETE FROM page_version WHERE account_id = :account_id;
 
--- name: erase_pages | Pages.
+-- name: erase_pages | Delete an account's pages.
 DELETE FROM page WHERE account_id = :account_id;
 
--- name: erase_folders | Folders of pages.
+-- name: erase_folders | Delete the folders of an account's memory.
 DELETE FROM memory_folder WHERE account_id = :account_id;
 
--- name: erase_usage | How much of the memory was used.
+-- name: erase_usage | Delete the usage counters of an account's memory.
 DELETE FROM memory_usage WHERE account_id = :account_id;
 
--- name: erase_spent_tokens | Refresh tokens that were used up.
+-- name: erase_spent_tokens | Delete the used refresh tokens of an account's OAuth grants.
 DELETE FROM oauth_spent WHERE grant_id IN (SELECT id FROM oauth_grant WHERE account_id = :account_id);
 
--- name: erase_grants | What programs were granted.
+-- name: erase_grants | Delete an account's OAuth grants.
 DELETE FROM oauth_grant WHERE account_id = :account_id;
 
--- name: erase_spending | What keys have spent.
+-- name: erase_spending | Delete the spending counters of an account's keys.
 DELETE FROM key_spend WHERE key_id IN (SELECT id FROM api_key WHERE account_id = :account_id);
 
--- name: erase_rates | How much of their rates keys have used.
+-- name: erase_rates | Delete the rate limit counters of an account's keys.
 DELETE FROM key_rate WHERE key_id IN (SELECT id FROM api_key WHERE account_id = :account_id);
 
--- name: erase_keys | Keys.
+-- name: erase_keys | Delete an account's keys.
 DELETE FROM api_key WHERE account_id = :account_id;
 
--- name: erase_passkeys | Passkeys.
+-- name: erase_passkeys | Delete an account's passkeys.
 DELETE FROM passkey WHERE account_id = :account_id;
 
--- name: erase_identities | Identities at a provider.
+-- name: erase_identities | Delete an account's OpenID identities.
 DELETE FROM identity WHERE account_id = :account_id;
 
--- name: erase_signins | Sessions and links.
+-- name: erase_signins | Delete an account's login sessions and links.
 DELETE FROM signin WHERE account_id = :account_id;
 
--- name: erase_audit | What was done to the account.
+-- name: erase_audit | Delete an account's audit log.
 DELETE FROM audit WHERE account_id = :account_id;
 
--- name: erase_media | Nobody finds these files any more, and the sweep takes them and their bytes away.
+-- name: erase_media | Mark all media files of an account as expired, so that the sweep deletes them and their bytes.
 UPDATE media SET expires_at = :now, prediction_id = NULL, upload_id = NULL WHERE account_id = :account_id;
 
--- name: erase_descriptions | Entries of the ledger keep their kind and their amount.
+-- name: erase_descriptions | Clear the descriptions and references of an account's ledger transfers; kind and amount remain.
 UPDATE transfer SET description = kind, request_id = NULL, charge = NULL
 WHERE debit = :account_id OR credit = :account_id;
 
--- name: erase_account | The account is nobody's; its id and its sums stay.
+-- name: erase_account | Clear an account's personal data; its id and balances remain.
 UPDATE account SET email = NULL, password_hash = NULL, webhook_secret = NULL, webhook_sealed = NULL,
                    subscription = NULL, plan = 'free', closing_at = NULL
 WHERE id = :account_id;

@@ -1,7 +1,7 @@
--- name: servers_living | Which of some servers still live; `boots` is a JSON array. Here there is but this one.
+-- name: servers_living | Return the ids in `boots` (a JSON array) that are this server's own; SQLite has only one server.
 SELECT value AS boot FROM json_each(:boots) WHERE value = :own;
 
--- name: prediction_claim_on | Lease the oldest waiting predictions of an engine that want some hardware.
+-- name: prediction_claim_on | Lease the oldest queued predictions of an engine for one hardware.
 UPDATE prediction
 SET state = :state, attempt = attempt + 1, holder = :holder, lease_until = :now + :lease,
     started_at = COALESCE(started_at, :now)
@@ -10,56 +10,56 @@ WHERE id IN (SELECT id FROM prediction
              ORDER BY created_at, id LIMIT :limit)
 RETURNING *;
 
--- name: key_rate_spend | Count a cost against a key's minute, all servers together; nothing when it does not fit.
+-- name: key_rate_spend | Add a cost to a key's shared rate limit; return no row if the limit would be exceeded.
 INSERT INTO key_rate (key_id, kind, due) SELECT :key_id, :kind, :now + :cost WHERE :cost <= :most
 ON CONFLICT (key_id, kind) DO UPDATE
 SET due = CASE WHEN key_rate.due > :now THEN key_rate.due ELSE :now END + :cost
 WHERE CASE WHEN key_rate.due > :now THEN key_rate.due ELSE :now END + :cost - :now <= :most
 RETURNING due;
 
--- name: key_rate_add | Count what was only known afterwards.
+-- name: key_rate_add | Add a cost to a key's rate limit without checking it, for costs known only after a request.
 INSERT INTO key_rate (key_id, kind, due) VALUES (:key_id, :kind, :now + :cost)
 ON CONFLICT (key_id, kind) DO UPDATE
 SET due = CASE WHEN key_rate.due > :now THEN key_rate.due ELSE :now END + :cost;
 
--- name: key_rate_return | Take back a cost that was counted and not used.
+-- name: key_rate_return | Subtract an unused cost from a key's rate limit.
 UPDATE key_rate SET due = due - :cost WHERE key_id = :key_id AND kind = :kind;
 
--- name: key_rate_ahead | How far ahead of its rate a key is, in µs.
+-- name: key_rate_ahead | Return how far a key is ahead of its rate limit, in µs.
 SELECT CASE WHEN due > :now THEN due - :now ELSE 0 END AS ahead FROM key_rate
 WHERE key_id = :key_id AND kind = :kind;
 
--- name: key_rate_sweep | Forget what has long been earned.
+-- name: key_rate_sweep | Delete rate limit counters that have been fully refilled for longer than `life`.
 DELETE FROM key_rate WHERE due < :now - :life;
 
--- name: session_note | Where a session stands, told by the server that has it.
+-- name: session_note | Insert or update the saved state of an open session held by this server.
 INSERT INTO session_standing (session_id, seq, standing)
 SELECT id, :seq, :standing FROM session WHERE id = :id AND holder = :holder AND closed_at IS NULL
 ON CONFLICT (session_id) DO UPDATE SET seq = excluded.seq, standing = excluded.standing
 RETURNING seq;
 
--- name: session_standing | Where a session stood when it was last told.
+-- name: session_standing | Return the last saved state of a session.
 SELECT seq, standing FROM session_standing WHERE session_id = :id;
 
--- name: session_forget | Nobody goes on from there.
+-- name: session_forget | Delete the saved state of a session.
 DELETE FROM session_standing WHERE session_id = :id;
 
--- name: session_take | A session is another server's from here on.
+-- name: session_take | Lease an open session to another server.
 UPDATE session SET holder = :holder, lease_until = :now + :lease WHERE id = :id AND closed_at IS NULL
 RETURNING id;
 
--- name: session_key | The key whose budget a hold counts against.
+-- name: session_key | Return the key whose budget a hold counts against.
 SELECT k.id AS key_id, k.scope FROM hold h JOIN api_key k ON k.id = h.key_id WHERE h.id = :hold;
 
--- name: gateway_call_once_get | The call that a request with the same key made before, and how that stands.
+-- name: gateway_call_once_get | Return the call made earlier with an Idempotency-Key, with its state and cost.
 SELECT o.call_id, COALESCE(c.state, CASE WHEN h.id IS NOT NULL THEN 'running' END) AS state, c.cost
 FROM relay_once o LEFT JOIN relay_call c ON c.id = o.call_id
 LEFT JOIN hold h ON h.id = o.call_id AND h.state = 'pending'
 WHERE o.id = :id AND o.created_at > :now - :life;
 
--- name: gateway_call_once_put | A request with a key makes a call.
+-- name: gateway_call_once_put | Record the call made with an Idempotency-Key.
 INSERT INTO relay_once (id, call_id, created_at) VALUES (:id, :call_id, :now)
 ON CONFLICT (id) DO UPDATE SET call_id = excluded.call_id, created_at = excluded.created_at;
 
--- name: gateway_call_once_sweep | Keys are forgotten after a day.
+-- name: gateway_call_once_sweep | Delete Idempotency-Key records of gateway calls that are older than `life`.
 DELETE FROM relay_once WHERE created_at <= :now - :life;

@@ -1,37 +1,37 @@
--- name: prompts_under_way | What an account has of a model that has not ended: one look, so that what moves meanwhile is not missed.
+-- name: prompts_under_way | Return unfinished predictions of a model in one snapshot, so that a state change hides none of them.
 SELECT * FROM prediction
 WHERE account_id = :account_id AND keyless = :keyless AND (:credential_id = '' OR credential_id = :credential_id)
   AND model = :model AND state IN ('queued', 'starting', 'running', 'canceling')
 ORDER BY id LIMIT :limit;
 
--- name: prompts_under_way_sizes | The characters of what has not ended.
+-- name: prompts_under_way_sizes | Return the sizes in characters of the rows of `prompts_under_way`.
 SELECT LENGTH(inputs) + LENGTH(task) + COALESCE(LENGTH(output), 0) + COALESCE(LENGTH(logs), 0) AS size FROM prediction
 WHERE account_id = :account_id AND keyless = :keyless AND (:credential_id = '' OR credential_id = :credential_id)
   AND model = :model AND state IN ('queued', 'starting', 'running', 'canceling')
 ORDER BY id LIMIT :limit;
 
--- name: prompts_ended | What has ended and is not forgotten, newest first.
+-- name: prompts_ended | Return finished predictions of a model that are not removed from the history, newest first.
 SELECT * FROM prediction AS p
 WHERE account_id = :account_id AND keyless = :keyless AND (:credential_id = '' OR credential_id = :credential_id)
   AND model = :model AND completed_at IS NOT NULL
   AND NOT EXISTS (SELECT 1 FROM graph_forgotten f WHERE f.account_id = p.account_id AND f.prediction_id = p.id)
 ORDER BY id DESC LIMIT :limit;
 
--- name: prompts_ended_sizes | The characters of what has ended, newest first.
+-- name: prompts_ended_sizes | Return the sizes in characters of the rows of `prompts_ended`.
 SELECT LENGTH(inputs) + LENGTH(task) + COALESCE(LENGTH(output), 0) + COALESCE(LENGTH(logs), 0) AS size FROM prediction AS p
 WHERE account_id = :account_id AND keyless = :keyless AND (:credential_id = '' OR credential_id = :credential_id)
   AND model = :model AND completed_at IS NOT NULL
   AND NOT EXISTS (SELECT 1 FROM graph_forgotten f WHERE f.account_id = p.account_id AND f.prediction_id = p.id)
 ORDER BY id DESC LIMIT :limit;
 
--- name: prompt_named | The last prompt that a client called so.
+-- name: prompt_named | Return the newest prediction of a model with the prompt id of a client.
 SELECT * FROM prediction AS p
 WHERE account_id = :account_id AND keyless = :keyless AND (:credential_id = '' OR credential_id = :credential_id)
   AND model = :model AND json_extract(task, '$.inputs.prompt_id') = :prompt_id
   AND NOT EXISTS (SELECT 1 FROM graph_forgotten f WHERE f.account_id = p.account_id AND f.prediction_id = p.id)
 ORDER BY id DESC LIMIT 1;
 
--- name: prompts_forget | Leave out of the history what has ended: all, or what is called so.
+-- name: prompts_forget | Remove finished predictions from the history: all of them, or those with given prompt ids.
 INSERT INTO graph_forgotten (account_id, prediction_id)
 SELECT account_id, id FROM prediction
 WHERE account_id = :account_id AND keyless = :keyless AND (:credential_id = '' OR credential_id = :credential_id)

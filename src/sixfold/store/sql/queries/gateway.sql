@@ -1,4 +1,4 @@
--- name: gateway_call_insert | A call that has ended, among others.
+-- name: gateway_call_insert | Insert a finished gateway call; used in batches.
 INSERT INTO relay_call (id, account_id, key_id, face, model, target, state, holder, streamed, attempts,
     input_tokens, cached_tokens, output_tokens, counted_by, held, cost, first_us, total_us, error, request,
     response, words, charge, created_at, ended_at)
@@ -6,7 +6,7 @@ VALUES (:id, :account_id, :key_id, :face, :model, :target, :state, :holder, :str
     :input_tokens, :cached_tokens, :output_tokens, :counted_by, :held, :cost, :first_us, :total_us, :error,
     :request, :response, :words, :charge, COALESCE(NULLIF(:held_at, 0), :now), :now);
 
--- name: gateway_call_finish | A call that has ended; nothing when a sweep ended it before.
+-- name: gateway_call_finish | Insert a finished gateway call; return no row if a sweep has already ended it.
 INSERT INTO relay_call (id, account_id, key_id, face, model, target, state, holder, streamed, attempts,
     input_tokens, cached_tokens, output_tokens, counted_by, held, cost, first_us, total_us, error, request,
     response, words, charge, created_at, ended_at)
@@ -16,14 +16,14 @@ VALUES (:id, :account_id, :key_id, :face, :model, :target, :state, :holder, :str
 ON CONFLICT (id) DO NOTHING
 RETURNING id;
 
--- name: find_orphaned_holds | Calls under way of servers that are gone, all but `holder`, and those that are too old.
+-- name: find_orphaned_holds | Return running gateway calls of other servers than `holder`, and those created before `before`.
 SELECT id, holder, CASE WHEN created_at < :before THEN 1 ELSE 0 END AS late FROM (
     SELECT h.id, h.created_at, COALESCE(h.about ->> 'holder', c.holder) AS holder
     FROM hold h LEFT JOIN relay_call c ON c.id = h.id AND c.state = 'running' WHERE h.state = 'pending') AS held
 WHERE holder IS NOT NULL AND (holder <> :holder OR created_at < :before)
 LIMIT 1000;
 
--- name: gateway_call_abandon | A call that was under way failed, and was free.
+-- name: gateway_call_abandon | Mark a running gateway call as failed, without a charge.
 INSERT INTO relay_call (id, account_id, key_id, face, model, target, state, holder, streamed, held, error, charge,
     created_at, ended_at)
 SELECT id, account_id, key_id, face, model, target, 'failed', holder, streamed, held, :error, :charge, created_at,
@@ -34,10 +34,10 @@ ON CONFLICT (id) DO UPDATE SET state = excluded.state, error = excluded.error, c
 WHERE relay_call.state = 'running'
 RETURNING id;
 
--- name: gateway_call_forget | Forget calls that ended long ago; their ids come before those that are made since.
+-- name: gateway_call_forget | Delete finished gateway calls created before `before`; the bound on the id limits the scan.
 DELETE FROM relay_call WHERE id < :id AND created_at < :before AND state <> 'running' RETURNING id;
 
--- name: gateway_call_page | An account's calls, newest first, from before a position; an empty filter takes all.
+-- name: gateway_call_page | Return a page of an account's gateway calls, newest first; an empty filter matches all.
 SELECT id, key_id, face, model, target, state, streamed, attempts, input_tokens, cached_tokens, output_tokens,
        counted_by, held, cost, first_us, total_us, error, request, response, created_at, ended_at,
        (SELECT ended.charge FROM relay_call ended WHERE ended.id = relay_known.id) AS charge
@@ -49,7 +49,7 @@ WHERE account_id = :account_id AND id < :before
 ORDER BY id DESC
 LIMIT :limit;
 
--- name: key_spend_add | Count an amount against a key's day and month; gives those whose budget it fits.
+-- name: key_spend_add | Add an amount to a key's spending of the day and month; return the periods within budget.
 INSERT INTO key_spend (key_id, period, amount)
 VALUES (:key_id, strftime('%Y-%m-%d', :now / 1000000, 'unixepoch'), :amount),
        (:key_id, strftime('%Y-%m', :now / 1000000, 'unixepoch'), :amount)
@@ -57,8 +57,8 @@ ON CONFLICT (key_id, period) DO UPDATE SET amount = key_spend.amount + excluded.
 WHERE key_spend.amount + excluded.amount <= CASE length(key_spend.period) WHEN 10 THEN :day ELSE :month END
 RETURNING period;
 
--- name: key_spent | What a key has spent in a day or a month.
+-- name: key_spent | Return the amount that a key has spent in a day or month.
 SELECT amount FROM key_spend WHERE key_id = :key_id AND period = :period;
 
--- name: key_spend_return | Give back what was counted and not charged.
+-- name: key_spend_return | Subtract an uncharged amount from a key's spending.
 UPDATE key_spend SET amount = amount - :amount WHERE key_id = :key_id AND period IN (:day, :month);

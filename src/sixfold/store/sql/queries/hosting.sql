@@ -1,28 +1,28 @@
--- name: outbox_insert | What is to be told of a prediction's step; once for each step.
+-- name: outbox_insert | Insert a webhook delivery for an event of a prediction, once for each event.
 INSERT INTO webhook_outbox (id, prediction_id, event, prediction, due_at, created_at)
 VALUES (:id, :prediction_id, :event, :prediction, :now, :now)
 ON CONFLICT DO NOTHING;
 
--- name: outbox_delete | Forget a message about a prediction's step.
+-- name: outbox_delete | Delete the webhook delivery for an event of a prediction.
 DELETE FROM webhook_outbox WHERE prediction_id = :prediction_id AND event = :event;
 
--- name: outbox_due | Whether anything is to be told now.
+-- name: outbox_due | Return one webhook delivery if any is due.
 SELECT id FROM webhook_outbox WHERE ended_at IS NULL AND due_at <= :now LIMIT 1;
 
--- name: outbox_claim | Take what is due, for a while; nobody else takes it meanwhile.
+-- name: outbox_claim | Lease due webhook deliveries, oldest first.
 UPDATE webhook_outbox SET attempts = attempts + 1, due_at = :now + :lease
 WHERE id IN (SELECT id FROM webhook_outbox WHERE ended_at IS NULL AND due_at <= :now
              ORDER BY due_at, id LIMIT :limit)
 RETURNING *, CAST(:now AS BIGINT) AS now;
 
--- name: outbox_again | It was not heard: say it again later.
+-- name: outbox_again | Reschedule a failed webhook delivery.
 UPDATE webhook_outbox SET due_at = :now + :delay, error = :error WHERE id = :id AND ended_at IS NULL;
 
--- name: outbox_end | It was heard, or will never be.
+-- name: outbox_end | Mark a webhook delivery as delivered or given up.
 UPDATE webhook_outbox SET ended_at = :now, error = :error WHERE id = :id;
 
--- name: outbox_sweep | Forget what ended long ago.
+-- name: outbox_sweep | Delete webhook deliveries that ended before `before`.
 DELETE FROM webhook_outbox WHERE ended_at < :before RETURNING id;
 
--- name: outbox_of_prediction | What was told of a prediction, and how it went.
+-- name: outbox_of_prediction | Return the webhook deliveries of a prediction with their results, oldest first.
 SELECT * FROM webhook_outbox WHERE prediction_id = :prediction_id ORDER BY created_at, id;

@@ -1,40 +1,40 @@
--- name: memory_spend | Count pages that an account creates or edits, and what its memory grows by.
+-- name: memory_spend | Add written pages, the change in pages and the growth in bytes to an account's memory usage.
 INSERT INTO memory_usage (account_id, used, pages, bytes) VALUES (:account_id, :cost, :pages, :bytes)
 ON CONFLICT (account_id) DO UPDATE SET
     used = memory_usage.used + :cost, pages = memory_usage.pages + :pages, bytes = memory_usage.bytes + :bytes
 RETURNING used, pages, bytes, (SELECT CASE WHEN kind <> 'customer' THEN 'unlimited' ELSE plan END
                  FROM account WHERE id = :account_id) AS plan;
 
--- name: memory_page_left | An account has one page less.
+-- name: memory_page_left | Decrement the page count of an account's memory.
 UPDATE memory_usage SET pages = pages - 1 WHERE account_id = :account_id;
 
--- name: memory_used | What an account has written, and its plan.
+-- name: memory_used | Return an account's plan and memory usage.
 SELECT CASE WHEN a.kind <> 'customer' THEN 'unlimited' ELSE a.plan END AS plan, COALESCE(u.used, 0) AS used,
        COALESCE(u.pages, 0) AS pages, COALESCE(u.bytes, 0) AS bytes
 FROM account a LEFT JOIN memory_usage u ON u.account_id = a.id WHERE a.id = :account_id;
 
--- name: page_by_slug | One page, deleted or not, as its newest version has it.
+-- name: page_by_slug | Return the current version of a page by its slug, including deleted pages.
 SELECT p.*, v.head, v.body, v.path FROM page p
 JOIN page_version v ON v.page_id = p.id AND v.version = p.version
 WHERE p.account_id = :account_id AND p.slug = :slug;
 
--- name: page_by_id | One page, deleted or not, by its id.
+-- name: page_by_id | Return the current version of a page by its id, including deleted pages.
 SELECT p.*, v.head, v.body, v.path FROM page p
 JOIN page_version v ON v.page_id = p.id AND v.version = p.version
 WHERE p.account_id = :account_id AND p.id = :id;
 
--- name: page_redirected | The page that an old slug leads to.
+-- name: page_redirected | Return the page to which a former slug redirects.
 SELECT p.*, v.head, v.body, v.path FROM page_redirect r
 JOIN page p ON p.id = r.page_id
 JOIN page_version v ON v.page_id = p.id AND v.version = p.version
 WHERE r.account_id = :account_id AND r.slug = :slug;
 
--- name: pages_by_slugs | Some pages, deleted or not.
+-- name: pages_by_slugs | Return pages by their slugs, including deleted pages.
 SELECT p.*, v.head, v.body, v.path FROM page p
 JOIN page_version v ON v.page_id = p.id AND v.version = p.version
 WHERE p.account_id = :account_id AND p.slug IN (SELECT value FROM json_each(:slugs));
 
--- name: pages_list | An account's pages in the order of their slugs, filtered.
+-- name: pages_list | Return an account's pages after a slug, filtered and ordered by slug.
 SELECT p.id, p.slug, p.title, p.type, p.tags, p.collections, p.version, p.created_at, p.updated_at, p.created_by
 FROM page p
 WHERE p.account_id = :account_id AND p.deleted_at IS NULL
@@ -49,14 +49,14 @@ WHERE p.account_id = :account_id AND p.deleted_at IS NULL
        AND REPLACE(:scope, :sep || s.collection || :sep, '') <> :scope))
 ORDER BY p.slug LIMIT :limit;
 
--- name: pages_recent | An account's pages, the last changed first.
+-- name: pages_recent | Return an account's pages, most recently updated first.
 SELECT p.slug, p.title, p.type, p.version, p.updated_at FROM page p
 WHERE p.account_id = :account_id AND p.deleted_at IS NULL
   AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection s WHERE s.page_id = p.id
        AND REPLACE(:scope, :sep || s.collection || :sep, '') <> :scope))
 ORDER BY p.updated_at DESC, p.slug LIMIT :limit;
 
--- name: pages_orphans | Pages to which no other page leads, and that lead to none.
+-- name: pages_orphans | Return pages without links to or from other pages, ordered by slug.
 SELECT p.slug, p.title, p.type, p.version, p.updated_at FROM page p
 WHERE p.account_id = :account_id AND p.deleted_at IS NULL
   AND NOT EXISTS (SELECT 1 FROM page_link l WHERE l.page_id = p.id AND l.ended_at IS NULL
@@ -67,33 +67,33 @@ WHERE p.account_id = :account_id AND p.deleted_at IS NULL
        AND REPLACE(:scope, :sep || s.collection || :sep, '') <> :scope))
 ORDER BY p.slug LIMIT :limit;
 
--- name: pages_total | How many pages and links an account has.
+-- name: pages_total | Count an account's pages.
 SELECT COUNT(*) AS pages FROM page p
 WHERE p.account_id = :account_id AND p.deleted_at IS NULL
   AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection s WHERE s.page_id = p.id
        AND REPLACE(:scope, :sep || s.collection || :sep, '') <> :scope));
 
--- name: types_counted | The types of an account's pages, with how many have each.
+-- name: types_counted | Count an account's pages by type.
 SELECT p.type AS name, COUNT(*) AS count FROM page p
 WHERE p.account_id = :account_id AND p.deleted_at IS NULL AND p.type > :after
   AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection s WHERE s.page_id = p.id
        AND REPLACE(:scope, :sep || s.collection || :sep, '') <> :scope))
 GROUP BY p.type ORDER BY p.type LIMIT :limit;
 
--- name: tags_counted | The tags of an account's pages, with how many have each.
+-- name: tags_counted | Count an account's pages by tag.
 SELECT t.tag AS name, COUNT(*) AS count FROM page_tag t
 WHERE t.account_id = :account_id AND t.tag > :after
   AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection s WHERE s.page_id = t.page_id
        AND REPLACE(:scope, :sep || s.collection || :sep, '') <> :scope))
 GROUP BY t.tag ORDER BY t.tag LIMIT :limit;
 
--- name: collections_counted | The collections of an account's pages, with how many are in each.
+-- name: collections_counted | Count an account's pages by collection.
 SELECT c.collection AS name, COUNT(*) AS count FROM page_collection c
 WHERE c.account_id = :account_id AND c.collection > :after
   AND (:scope = '' OR REPLACE(:scope, :sep || c.collection || :sep, '') <> :scope)
 GROUP BY c.collection ORDER BY c.collection LIMIT :limit;
 
--- name: pages_put | Pages as they now are, new or changed.
+-- name: pages_put | Insert or update pages.
 INSERT INTO page (id, account_id, slug, name, title, type, tags, collections, version, created_at, updated_at,
                   created_by, deleted_at)
 SELECT json_extract(value, '$.id'), :account_id, json_extract(value, '$.slug'), json_extract(value, '$.name'),
@@ -106,11 +106,11 @@ ON CONFLICT (id) DO UPDATE SET
     tags = excluded.tags, collections = excluded.collections, version = excluded.version,
     updated_at = excluded.updated_at, deleted_at = NULL;
 
--- name: versions_end | The versions that are no longer the newest.
+-- name: versions_end | Set the end time of the current versions of pages.
 UPDATE page_version SET ended_at = :ended_at
 WHERE page_id IN (SELECT value FROM json_each(:ids)) AND ended_at IS NULL;
 
--- name: versions_put | New versions.
+-- name: versions_put | Insert page versions.
 INSERT INTO page_version (page_id, version, account_id, slug, title, type, tags, collections, head, body, path,
                           operation, created_by, created_at, chars)
 SELECT json_extract(value, '$.id'), json_extract(value, '$.version'), :account_id, json_extract(value, '$.slug'),
@@ -120,94 +120,94 @@ SELECT json_extract(value, '$.id'), json_extract(value, '$.version'), :account_i
        json_extract(value, '$.updated_at'), json_extract(value, '$.chars')
 FROM json_each(:rows);
 
--- name: page_delete | A page is no longer there.
+-- name: page_delete | Mark a page as deleted.
 UPDATE page SET deleted_at = :deleted_at, updated_at = :deleted_at
 WHERE account_id = :account_id AND id = :id RETURNING id;
 
--- name: page_tags_clear | Forget the tags of some pages.
+-- name: page_tags_clear | Delete the tags of pages.
 DELETE FROM page_tag WHERE page_id IN (SELECT value FROM json_each(:ids));
 
--- name: page_collections_clear | Forget the collections of some pages.
+-- name: page_collections_clear | Delete the collection memberships of pages.
 DELETE FROM page_collection WHERE page_id IN (SELECT value FROM json_each(:ids));
 
--- name: page_tags_put | Tags of pages.
+-- name: page_tags_put | Insert tags of pages.
 INSERT INTO page_tag (account_id, tag, page_id)
 SELECT :account_id, json_extract(value, '$.name'), json_extract(value, '$.id') FROM json_each(:rows);
 
--- name: page_collections_put | Collections of pages.
+-- name: page_collections_put | Insert collection memberships of pages.
 INSERT INTO page_collection (account_id, collection, page_id)
 SELECT :account_id, json_extract(value, '$.name'), json_extract(value, '$.id') FROM json_each(:rows);
 
--- name: redirect_put | An old slug leads to a page.
+-- name: redirect_put | Insert or replace the redirect from a former slug to a page.
 INSERT INTO page_redirect (account_id, slug, page_id, created_at)
 VALUES (:account_id, :slug, :page_id, :now)
 ON CONFLICT (account_id, slug) DO UPDATE SET page_id = excluded.page_id, created_at = excluded.created_at;
 
--- name: redirects_put | Slugs that pages had elsewhere lead to them, where nothing else has these.
+-- name: redirects_put | Insert redirects from former slugs to pages, unless a page or redirect already has the slug.
 INSERT INTO page_redirect (account_id, slug, page_id, created_at)
 SELECT :account_id, json_extract(j.value, '$.slug'), json_extract(j.value, '$.id'), :now FROM json_each(:rows) AS j
 WHERE NOT EXISTS (
     SELECT 1 FROM page p WHERE p.account_id = :account_id AND p.slug = json_extract(j.value, '$.slug'))
 ON CONFLICT (account_id, slug) DO NOTHING;
 
--- name: redirects_of | The slugs that some pages had before.
+-- name: redirects_of | Return the former slugs of pages.
 SELECT page_id, slug FROM page_redirect
 WHERE account_id = :account_id AND page_id IN (SELECT value FROM json_each(:ids)) ORDER BY slug;
 
--- name: links_redirected | Links that waited for slugs that lead to pages now find these.
+-- name: links_redirected | Resolve unresolved links and links by name through the redirects of their target slugs.
 UPDATE page_link SET by_name = 0, target_id = (
     SELECT r.page_id FROM page_redirect r WHERE r.account_id = :account_id AND r.slug = page_link.target)
 WHERE account_id = :account_id AND ended_at IS NULL AND (target_id IS NULL OR by_name = 1) AND target IN (
     SELECT r.slug FROM json_each(:rows) AS j
     JOIN page_redirect r ON r.account_id = :account_id AND r.slug = json_extract(j.value, '$.slug'));
 
--- name: redirects_clear | Slugs that pages have taken lead nowhere else.
+-- name: redirects_clear | Delete redirects whose slugs are used by pages again.
 DELETE FROM page_redirect
 WHERE account_id = :account_id AND slug IN (SELECT value FROM json_each(:slugs));
 
--- name: versions_list | The versions of a page that stood in one of some collections, newest first.
+-- name: versions_list | Return a page's versions before a number within the allowed collections, newest first.
 SELECT version, slug, title, type, tags, collections, operation, created_by, created_at, ended_at, chars
 FROM page_version WHERE account_id = :account_id AND page_id = :page_id AND version < :before
   AND (:scope = '' OR EXISTS (SELECT 1 FROM json_each(collections) AS c
        WHERE REPLACE(:scope, :sep || c.value || :sep, '') <> :scope))
 ORDER BY version DESC LIMIT :limit;
 
--- name: version_by_number | One version of a page.
+-- name: version_by_number | Return a version of a page by its number.
 SELECT * FROM page_version WHERE account_id = :account_id AND page_id = :page_id AND version = :version;
 
--- name: version_of_slug_at | What stood under a slug at a moment.
+-- name: version_of_slug_at | Return the page version that had a slug at a point in time.
 SELECT v.*, p.created_at AS page_created_at, p.created_by AS page_created_by FROM page_version v
 JOIN page p ON p.id = v.page_id
 WHERE v.account_id = :account_id AND v.slug = :slug AND v.created_at <= :at
   AND (v.ended_at IS NULL OR v.ended_at > :at)
 ORDER BY v.created_at DESC, v.version DESC LIMIT 1;
 
--- name: version_of_page_at | What a page said at a moment.
+-- name: version_of_page_at | Return the version of a page at a point in time.
 SELECT v.*, p.created_at AS page_created_at, p.created_by AS page_created_by FROM page_version v
 JOIN page p ON p.id = v.page_id
 WHERE v.account_id = :account_id AND v.page_id = :page_id AND v.created_at <= :at
   AND (v.ended_at IS NULL OR v.ended_at > :at)
 ORDER BY v.created_at DESC, v.version DESC LIMIT 1;
 
--- name: link_targets | The pages that some slugs name: their own, or one that they had.
+-- name: link_targets | Return the pages whose current or former slug is in a list.
 SELECT p.slug AS target, p.id, p.slug, 0 AS rank FROM page p
 WHERE p.account_id = :account_id AND p.slug IN (SELECT value FROM json_each(:targets))
 UNION ALL
 SELECT r.slug, p.id, p.slug, 1 FROM page_redirect r JOIN page p ON p.id = r.page_id
 WHERE r.account_id = :account_id AND r.slug IN (SELECT value FROM json_each(:targets));
 
--- name: link_names | Of the pages with some last segments, each time the one with the shortest slug.
+-- name: link_names | Return for each last slug segment the page with the shortest slug.
 SELECT name AS target, id, slug, 2 AS rank FROM (
     SELECT p.name, p.id, p.slug, ROW_NUMBER() OVER (PARTITION BY p.name ORDER BY LENGTH(p.slug), p.slug) AS place
     FROM page p
     WHERE p.account_id = :account_id AND p.name IN (SELECT value FROM json_each(:names)) AND p.deleted_at IS NULL
 ) AS named WHERE place = 1;
 
--- name: links_kept | The links of some pages that one maker keeps.
+-- name: links_kept | Return the current links of pages by one maker.
 SELECT page_id, type, target, created_at, target_id, by_name, origin, context FROM page_link
 WHERE page_id IN (SELECT value FROM json_each(:ids)) AND maker = :maker AND ended_at IS NULL;
 
--- name: links_put | New links of pages.
+-- name: links_put | Insert links of pages; on a conflict, update and reopen the link.
 INSERT INTO page_link (page_id, type, target, maker, created_at, account_id, target_id, by_name, origin, context)
 SELECT json_extract(value, '$.id'), json_extract(value, '$.type'), json_extract(value, '$.target'),
        json_extract(value, '$.maker'), :at, :account_id, json_extract(value, '$.target_id'),
@@ -217,32 +217,32 @@ ON CONFLICT (page_id, type, target, maker, created_at) DO UPDATE SET
     ended_at = NULL, target_id = excluded.target_id, by_name = excluded.by_name, context = excluded.context,
     origin = excluded.origin;
 
--- name: links_end | Links that are no longer there.
+-- name: links_end | Set the end time of removed links.
 UPDATE page_link SET ended_at = :ended_at
 WHERE ended_at IS NULL AND maker = :maker AND (page_id, type, target) IN (
     SELECT json_extract(value, '$.id'), json_extract(value, '$.type'), json_extract(value, '$.target')
     FROM json_each(:rows));
 
--- name: links_context | The lines that links stand in, where only those have changed.
+-- name: links_context | Update the context lines of current links from page bodies.
 UPDATE page_link SET context = json_extract(j.value, '$.context') FROM json_each(:rows) AS j
 WHERE page_link.page_id = json_extract(j.value, '$.id') AND page_link.type = json_extract(j.value, '$.type')
   AND page_link.target = json_extract(j.value, '$.target') AND page_link.maker = 'body'
   AND page_link.ended_at IS NULL;
 
--- name: links_arrive | Links that waited for some slugs find their pages.
+-- name: links_arrive | Resolve unresolved links and links by name whose target is the slug of a new page.
 UPDATE page_link SET by_name = 0, target_id = (
     SELECT p.id FROM page p WHERE p.account_id = :account_id AND p.slug = page_link.target)
 WHERE account_id = :account_id AND ended_at IS NULL AND (target_id IS NULL OR by_name = 1)
   AND target IN (SELECT value FROM json_each(:slugs));
 
--- name: links_arrive_by_name | Links that waited for the last segments of some slugs find their pages.
+-- name: links_arrive_by_name | Resolve unresolved links whose target is the last slug segment of a new page.
 UPDATE page_link SET by_name = 1, target_id = (
     SELECT json_extract(j.value, '$.id') FROM json_each(:rows) AS j
     WHERE json_extract(j.value, '$.name') = page_link.target LIMIT 1)
 WHERE account_id = :account_id AND ended_at IS NULL AND (target_id IS NULL OR by_name = 1) AND target_id IS NULL
   AND target IN (SELECT json_extract(value, '$.name') FROM json_each(:rows));
 
--- name: links_arrive_within | Links that waited for paths find the pages which have these in a folder around them.
+-- name: links_arrive_within | Resolve unresolved links whose target is a new page's path relative to the nearest shared folder.
 UPDATE page_link SET by_name = 1, target_id = w.id
 FROM (
     SELECT json_extract(j.value, '$.id') AS id, l.page_id, l.type, l.target, l.maker, l.created_at, ROW_NUMBER() OVER (
@@ -257,7 +257,7 @@ FROM (
 WHERE w.place = 1 AND page_link.page_id = w.page_id AND page_link.type = w.type AND page_link.target = w.target
   AND page_link.maker = w.maker AND page_link.created_at = w.created_at;
 
--- name: links_out | The links of a page, at a moment, each where it leads.
+-- name: links_out | Return the links of a page at a point in time with their target pages.
 SELECT l.type, l.target, l.maker, l.origin, l.context, l.created_at, t.slug AS to_slug, t.title AS to_title,
        t.collections AS to_collections, (t.id IS NOT NULL AND t.deleted_at IS NULL) AS resolved
 FROM page_link l LEFT JOIN page t ON t.id = l.target_id
@@ -265,7 +265,7 @@ WHERE l.page_id = :page_id AND l.account_id = :account_id AND l.origin <> 'dismi
   AND l.created_at <= :at AND (l.ended_at IS NULL OR l.ended_at > :at)
 ORDER BY l.created_at, l.target, l.type;
 
--- name: links_out_of | The links of some pages, each where it leads.
+-- name: links_out_of | Return the current links of pages with their target pages.
 SELECT l.page_id, l.type, l.target, l.maker, l.origin, l.context, l.created_at, t.slug AS to_slug,
        t.collections AS to_collections, (t.id IS NOT NULL AND t.deleted_at IS NULL) AS resolved
 FROM page_link l LEFT JOIN page t ON t.id = l.target_id
@@ -273,7 +273,7 @@ WHERE l.page_id IN (SELECT value FROM json_each(:ids)) AND l.account_id = :accou
   AND l.origin <> 'dismissed'
 ORDER BY l.page_id, l.created_at, l.target, l.type;
 
--- name: links_in | The links that lead to a page, each with the page that it stands on.
+-- name: links_in | Return the current links to a page with their source pages, after a slug and type.
 SELECT l.type, l.origin, l.context, l.created_at, s.slug AS from_slug, s.title AS from_title
 FROM page_link l JOIN page s ON s.id = l.page_id
 WHERE l.target_id = :page_id AND l.account_id = :account_id AND l.ended_at IS NULL
@@ -283,7 +283,7 @@ WHERE l.target_id = :page_id AND l.account_id = :account_id AND l.ended_at IS NU
        AND REPLACE(:scope, :sep || c.collection || :sep, '') <> :scope))
 ORDER BY s.slug, l.type, l.maker, l.target LIMIT :limit;
 
--- name: links_in_at | The links that led to a page at a moment, with what stood there then.
+-- name: links_in_at | Return the links to a page at a point in time with the source page versions of that time.
 SELECT l.type, l.origin, l.context, l.created_at, v.slug AS from_slug, v.title AS from_title,
        v.collections AS from_collections
 FROM page_link l JOIN page_version v ON v.page_id = l.page_id
@@ -292,85 +292,85 @@ WHERE l.target_id = :page_id AND l.account_id = :account_id AND l.origin <> 'dis
   AND v.created_at <= :at AND (v.ended_at IS NULL OR v.ended_at > :at)
 ORDER BY v.slug, l.type, l.maker, l.target LIMIT :limit;
 
--- name: link_between | The links of a page to one target, whoever keeps them.
+-- name: link_between | Return the current links of a page to one target, by any maker.
 SELECT l.type, l.target, l.maker, l.origin, l.created_at FROM page_link l LEFT JOIN page t ON t.id = l.target_id
 WHERE l.page_id = :page_id AND l.account_id = :account_id AND l.ended_at IS NULL AND l.origin <> 'dismissed'
   AND (l.target = :target OR t.slug = :target) AND (:type = '' OR l.type = :type);
 
--- name: link_origin | What is thought of a link that inference drew.
+-- name: link_origin | Set the origin of an inferred link, such as confirmed or dismissed.
 UPDATE page_link SET origin = :origin
 WHERE page_id = :page_id AND account_id = :account_id AND maker = 'inference' AND ended_at IS NULL
   AND type = :type AND target = :target RETURNING page_id;
 
--- name: edges_out | What some pages lead to.
+-- name: edges_out | Return the links of pages with their target pages for graph traversal.
 SELECT l.page_id AS from_id, l.target_id AS to_id, l.type, t.slug, t.title, t.collections
 FROM page_link l JOIN page t ON t.id = l.target_id
 WHERE l.page_id IN (SELECT value FROM json_each(:ids)) AND l.account_id = :account_id AND l.ended_at IS NULL
   AND l.origin <> 'dismissed' AND t.deleted_at IS NULL AND (:type = '' OR l.type = :type)
 ORDER BY l.page_id, t.slug, l.type LIMIT :limit;
 
--- name: edges_in | What leads to some pages.
+-- name: edges_in | Return the links to pages with their source pages for graph traversal.
 SELECT l.target_id AS from_id, l.page_id AS to_id, l.type, s.slug, s.title, s.collections
 FROM page_link l JOIN page s ON s.id = l.page_id
 WHERE l.target_id IN (SELECT value FROM json_each(:ids)) AND l.account_id = :account_id AND l.ended_at IS NULL
   AND l.origin <> 'dismissed' AND s.deleted_at IS NULL AND (:type = '' OR l.type = :type)
 ORDER BY l.target_id, s.slug, l.type LIMIT :limit;
 
--- name: timeline_kept | The timeline lines of some pages that their bodies have.
+-- name: timeline_kept | Return the current timeline entries of pages that come from their bodies.
 SELECT id, page_id, date, summary, detail, source FROM timeline_entry
 WHERE page_id IN (SELECT value FROM json_each(:ids)) AND maker = 'body' AND ended_at IS NULL;
 
--- name: timeline_put | New entries of timelines.
+-- name: timeline_put | Insert timeline entries.
 INSERT INTO timeline_entry (id, account_id, page_id, maker, date, summary, detail, source, created_by, created_at)
 SELECT json_extract(value, '$.id'), :account_id, json_extract(value, '$.page_id'), json_extract(value, '$.maker'),
        json_extract(value, '$.date'), json_extract(value, '$.summary'), json_extract(value, '$.detail'),
        json_extract(value, '$.source'), :created_by, :at
 FROM json_each(:rows);
 
--- name: timeline_end | Entries that are no longer in a body.
+-- name: timeline_end | Set the end time of timeline entries removed from a body.
 UPDATE timeline_entry SET ended_at = :ended_at WHERE id IN (SELECT value FROM json_each(:ids));
 
--- name: timeline_list | A page's timeline at a moment, newest date first.
+-- name: timeline_list | Return a page's timeline at a point in time before a position, newest date first.
 SELECT id, maker, date, summary, detail, source, created_by, created_at FROM timeline_entry
 WHERE page_id = :page_id AND account_id = :account_id
   AND created_at <= :at AND (ended_at IS NULL OR ended_at > :at)
   AND (date < :before_date OR (date = :before_date AND id < :before_id))
 ORDER BY date DESC, id DESC LIMIT :limit;
 
--- name: timeline_of_calls | Every entry of some pages that no body has, oldest first: for the export.
+-- name: timeline_of_calls | Return the current timeline entries of pages that were added by API, oldest first, for the export.
 SELECT page_id, date, summary, detail, source FROM timeline_entry
 WHERE page_id IN (SELECT value FROM json_each(:ids)) AND account_id = :account_id AND maker = 'api'
   AND ended_at IS NULL
 ORDER BY page_id, date, id;
 
--- name: pages_exported | Pages in the order of their slugs, whole.
+-- name: pages_exported | Return an account's pages with their full text after a slug, ordered by slug.
 SELECT p.*, v.head, v.body, v.path FROM page p JOIN page_version v ON v.page_id = p.id AND v.version = p.version
 WHERE p.account_id = :account_id AND p.deleted_at IS NULL AND p.slug > :after
   AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection s WHERE s.page_id = p.id
        AND REPLACE(:scope, :sep || s.collection || :sep, '') <> :scope))
 ORDER BY p.slug LIMIT :limit;
 
--- name: pages_exported_sizes | The sizes of the next pages' bodies, in the order of their slugs.
+-- name: pages_exported_sizes | Return the sizes in characters of the rows of `pages_exported`.
 SELECT v.chars FROM page p JOIN page_version v ON v.page_id = p.id AND v.version = p.version
 WHERE p.account_id = :account_id AND p.deleted_at IS NULL AND p.slug > :after
   AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection s WHERE s.page_id = p.id
        AND REPLACE(:scope, :sep || s.collection || :sep, '') <> :scope))
 ORDER BY p.slug LIMIT :limit;
 
--- name: folders_changed | Some folders have so many pages more, or less.
+-- name: folders_changed | Add differences to the page counts of folders.
 INSERT INTO memory_folder (account_id, parent, name, pages)
 SELECT :account_id, value ->> 0, value ->> 1, value ->> 2 FROM json_each(:rows) WHERE 1
 ON CONFLICT (account_id, parent, name) DO UPDATE SET pages = memory_folder.pages + excluded.pages;
 
--- name: folders_emptied | Of some folders, those without a page are none.
+-- name: folders_emptied | Delete the folders of a list that contain no pages.
 DELETE FROM memory_folder WHERE account_id = :account_id AND pages = 0
   AND (parent, name) IN (SELECT value ->> 0, value ->> 1 FROM json_each(:rows));
 
--- name: folders_counted | The folders in a folder, with how many pages are below each.
+-- name: folders_counted | Return the subfolders of a folder with their page counts.
 SELECT name, pages AS count FROM memory_folder
 WHERE account_id = :account_id AND parent = :prefix ORDER BY name LIMIT :limit;
 
--- name: folders_counted_in | The same of the pages that stand in some collections, page by page.
+-- name: folders_counted_in | Count pages by subfolder within a list of collections, from the pages themselves.
 SELECT SUBSTR(p.slug, LENGTH(:prefix) + 1, INSTR(SUBSTR(p.slug, LENGTH(:prefix) + 1), '/') - 1) AS name,
        COUNT(*) AS count
 FROM page p
@@ -380,7 +380,7 @@ WHERE p.account_id = :account_id AND p.deleted_at IS NULL AND p.slug >= :prefix 
                AND c.collection IN (SELECT value FROM json_each(:collections)))
 GROUP BY 1 ORDER BY 1 LIMIT :limit;
 
--- name: pages_in_folder | The pages whose slugs have one segment behind a prefix.
+-- name: pages_in_folder | Return the pages directly in a folder after a slug, ordered by slug.
 SELECT p.slug, p.title, p.type, p.version, p.updated_at FROM page p
 WHERE p.account_id = :account_id AND p.deleted_at IS NULL
   AND SUBSTR(p.slug, 1, LENGTH(p.slug) - LENGTH(p.name)) = :prefix AND p.slug > :after
@@ -388,6 +388,6 @@ WHERE p.account_id = :account_id AND p.deleted_at IS NULL
        AND REPLACE(:scope, :sep || s.collection || :sep, '') <> :scope))
 ORDER BY p.slug LIMIT :limit;
 
--- name: pages_titled | Some pages as links show them.
+-- name: pages_titled | Return the slugs, titles and collections of pages by id.
 SELECT p.id, p.slug, p.title, p.collections FROM page p
 WHERE p.account_id = :account_id AND p.deleted_at IS NULL AND p.id IN (SELECT value FROM json_each(:ids));

@@ -1,30 +1,30 @@
--- name: names_of | The names that some pages answer to.
+-- name: names_of | Return the names by which pages are recognized.
 SELECT page_id, name, rank FROM memory_name
 WHERE page_id IN (SELECT value FROM json_each(:ids));
 
--- name: names_clear | Some pages answer to no name any more.
+-- name: names_clear | Delete the names of pages.
 DELETE FROM memory_name WHERE page_id IN (SELECT value FROM json_each(:ids));
 
--- name: names_put | Names that pages answer to.
+-- name: names_put | Insert names of pages.
 INSERT INTO memory_name (account_id, name, page_id, rank)
 SELECT :account_id, value ->> 0, value ->> 1, value ->> 2 FROM json_each(:rows);
 
--- name: names_find | The pages that some names may mean.
+-- name: names_find | Return the pages that may be meant by names, ordered by rank within each name.
 SELECT n.name, n.rank, p.id, p.slug, p.type, p.collections FROM memory_name n JOIN page p ON p.id = n.page_id
 WHERE n.account_id = :account_id AND n.name IN (SELECT value FROM json_each(:names)) AND p.deleted_at IS NULL
 ORDER BY n.name, n.rank, p.slug LIMIT :limit;
 
--- name: statements_clear | Take back what some pages stated; gives what links rested on it.
+-- name: statements_clear | Delete the statements of pages; return the links inferred from them.
 DELETE FROM memory_statement WHERE page_id IN (SELECT value FROM json_each(:ids))
 RETURNING subject_id, relation, object_id;
 
--- name: statements_put | What pages state.
+-- name: statements_put | Insert statements extracted from pages.
 INSERT INTO memory_statement (page_id, number, account_id, relation, pattern, subject, subject_id, object,
                               object_id, said, sentence, start, moment)
 SELECT value ->> 0, value ->> 1, :account_id, value ->> 2, value ->> 3, value ->> 4, value ->> 5, value ->> 6,
        value ->> 7, value ->> 8, value ->> 9, value ->> 10, value ->> 11 FROM json_each(:rows);
 
--- name: statements_naming | What was stated of some names, by whatever page, with that page.
+-- name: statements_naming | Return statements with a subject or object name in a list, with their source pages.
 SELECT s.*, p.slug, p.collections FROM memory_statement s JOIN page p ON p.id = s.page_id
 WHERE s.account_id = :account_id AND s.subject IN (SELECT value FROM json_each(:names)) AND p.deleted_at IS NULL
 UNION
@@ -32,7 +32,7 @@ SELECT s.*, p.slug, p.collections FROM memory_statement s JOIN page p ON p.id = 
 WHERE s.account_id = :account_id AND s.object IN (SELECT value FROM json_each(:names)) AND p.deleted_at IS NULL
 LIMIT :limit;
 
--- name: statements_meaning | What was stated of some pages, by whatever page, with that page.
+-- name: statements_meaning | Return statements with a subject or object page in a list, with their source pages.
 SELECT s.*, p.slug, p.collections FROM memory_statement s JOIN page p ON p.id = s.page_id
 WHERE s.subject_id IN (SELECT value FROM json_each(:ids)) AND p.deleted_at IS NULL
 UNION
@@ -40,7 +40,7 @@ SELECT s.*, p.slug, p.collections FROM memory_statement s JOIN page p ON p.id = 
 WHERE s.object_id IN (SELECT value FROM json_each(:ids)) AND p.deleted_at IS NULL
 LIMIT :limit;
 
--- name: statements_settle | Whom statements mean, now that other pages are there.
+-- name: statements_settle | Update the subject page, object page and relation of statements after pages have changed.
 UPDATE memory_statement SET
     subject_id = (SELECT j.value ->> 2 FROM json_each(:rows) AS j
         WHERE j.value ->> 0 = memory_statement.page_id AND j.value ->> 1 = memory_statement.number),
@@ -52,7 +52,7 @@ WHERE page_id IN (SELECT value ->> 0 FROM json_each(:rows))
   AND EXISTS (SELECT 1 FROM json_each(:rows) AS j
         WHERE j.value ->> 0 = memory_statement.page_id AND j.value ->> 1 = memory_statement.number);
 
--- name: statements_between | What is stated of some pairs of pages, with the collections of those that it is about.
+-- name: statements_between | Return statements between subject and object pages, with the pages' collections.
 SELECT s.page_id, s.subject_id, s.relation, s.object_id, s.sentence, o.slug AS object_slug,
        a.collections AS subject_collections, p.collections AS collections
 FROM memory_statement s
@@ -63,11 +63,11 @@ WHERE s.subject_id IN (SELECT value FROM json_each(:subjects)) AND +s.object_id 
   AND a.deleted_at IS NULL AND o.deleted_at IS NULL AND p.deleted_at IS NULL
 ORDER BY s.subject_id, s.relation, s.object_id, s.page_id, s.number LIMIT :limit;
 
--- name: statements_kept | The live links of some pages that inference drew.
+-- name: statements_kept | Return the current inferred links of pages.
 SELECT page_id, type, target, target_id, origin, context FROM page_link
 WHERE page_id IN (SELECT value FROM json_each(:ids)) AND maker = 'inference' AND ended_at IS NULL;
 
--- name: statements_of_page | What a page states, in the order of its text, with the pages that it means.
+-- name: statements_of_page | Return the statements of a page in text order, with their subject and object pages.
 SELECT s.relation, s.pattern, s.subject, s.object, s.said, s.sentence, s.start, s.moment,
        a.slug AS subject_slug, a.collections AS subject_collections,
        o.slug AS object_slug, o.collections AS object_collections, l.origin
@@ -78,7 +78,7 @@ LEFT JOIN page_link l ON l.page_id = s.subject_id AND l.type = s.relation AND l.
     AND l.maker = 'inference' AND l.ended_at IS NULL
 WHERE s.page_id = :page_id AND s.account_id = :account_id ORDER BY s.number LIMIT :limit;
 
--- name: statements_of_subject | What is stated of a page as the subject of some relations, unless it was dismissed.
+-- name: statements_of_subject | Return statements with a page as subject of given relations, except dismissed ones.
 SELECT s.page_id, s.subject_id, s.object_id, s.relation, s.sentence, s.moment, p.slug
 FROM memory_statement s JOIN page p ON p.id = s.page_id
 WHERE s.subject_id = :id AND p.account_id = :account_id AND p.deleted_at IS NULL
@@ -89,7 +89,7 @@ WHERE s.subject_id = :id AND p.account_id = :account_id AND p.deleted_at IS NULL
        AND l.target_id = s.object_id AND l.maker = 'inference' AND l.ended_at IS NULL AND l.origin = 'dismissed')
 ORDER BY s.page_id DESC LIMIT :limit;
 
--- name: statements_of_object | What is stated of a page as the object of some relations, unless it was dismissed.
+-- name: statements_of_object | Return statements with a page as object of given relations, except dismissed ones.
 SELECT s.page_id, s.subject_id, s.object_id, s.relation, s.sentence, s.moment, p.slug
 FROM memory_statement s JOIN page p ON p.id = s.page_id
 WHERE s.object_id = :id AND p.account_id = :account_id AND p.deleted_at IS NULL
@@ -100,7 +100,7 @@ WHERE s.object_id = :id AND p.account_id = :account_id AND p.deleted_at IS NULL
        AND l.target_id = s.object_id AND l.maker = 'inference' AND l.ended_at IS NULL AND l.origin = 'dismissed')
 ORDER BY s.page_id DESC LIMIT :limit;
 
--- name: links_of_subject | Links of some relations that were written or confirmed, with a page as their subject.
+-- name: links_of_subject | Return explicit and confirmed links with a page as subject of given relations.
 SELECT l.page_id AS subject_id, l.target_id AS object_id, l.type AS relation, l.context AS sentence
 FROM page_link l JOIN page p ON p.id = l.page_id
 WHERE l.page_id = :id AND l.account_id = :account_id AND l.target_id IS NOT NULL AND l.ended_at IS NULL
@@ -110,7 +110,7 @@ WHERE l.page_id = :id AND l.account_id = :account_id AND l.target_id IS NOT NULL
        AND REPLACE(:scope, :sep || c.collection || :sep, '') <> :scope))
 ORDER BY l.page_id, l.type LIMIT :limit;
 
--- name: links_of_object | Links of some relations that were written or confirmed, with a page as their object.
+-- name: links_of_object | Return explicit and confirmed links with a page as object of given relations.
 SELECT l.page_id AS subject_id, l.target_id AS object_id, l.type AS relation, l.context AS sentence
 FROM page_link l JOIN page p ON p.id = l.page_id
 WHERE l.target_id = :id AND l.account_id = :account_id AND l.target_id IS NOT NULL AND l.ended_at IS NULL
@@ -120,11 +120,11 @@ WHERE l.target_id = :id AND l.account_id = :account_id AND l.target_id IS NOT NU
        AND REPLACE(:scope, :sep || c.collection || :sep, '') <> :scope))
 ORDER BY l.page_id, l.type LIMIT :limit;
 
--- name: pages_within | Which of some pages a caller sees.
+-- name: pages_within | Return the pages of a list of ids within the allowed collections.
 SELECT p.id, p.slug, p.title FROM page p
 WHERE p.account_id = :account_id AND p.deleted_at IS NULL AND p.id IN (SELECT value FROM json_each(:ids))
   AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection c WHERE c.page_id = p.id
        AND REPLACE(:scope, :sep || c.collection || :sep, '') <> :scope));
 
--- name: statements_touch | The links of some pages have changed: search reads them anew.
+-- name: statements_touch | Set the change number of index entries so that search reloads pages whose links have changed.
 UPDATE memory_index SET change = :change WHERE page_id IN (SELECT value FROM json_each(:ids)) AND entry <> '';

@@ -1,33 +1,33 @@
--- name: memory_change_next | The number of an account's next change; holds back its other writers until the commit.
+-- name: memory_change_next | Increment an account's change number; the row lock blocks its other writers until the commit.
 INSERT INTO memory_change (account_id, change) VALUES (:account_id, 1)
 ON CONFLICT (account_id) DO UPDATE SET change = memory_change.change + 1
 RETURNING change;
 
--- name: memory_change_last | The number of an account's last change; nothing before the first.
+-- name: memory_change_last | Return an account's last change number; no row before the first change.
 SELECT change FROM memory_change WHERE account_id = :account_id;
 
--- name: memory_in_use | One row where any account has written a page.
+-- name: memory_in_use | Return one row if any account has a search index entry.
 SELECT 1 AS found FROM memory_index LIMIT 1;
 
--- name: memory_index_put | Pages as search reads them, in place of what was there of them.
+-- name: memory_index_put | Insert or replace the search index entries of pages.
 INSERT INTO memory_index (page_id, account_id, change, entry)
 SELECT value ->> 0, :account_id, :change, value ->> 1 FROM json_each(:rows) WHERE 1
 ON CONFLICT (page_id) DO UPDATE SET
     change = excluded.change, entry = excluded.entry, embedded = '';
 
--- name: memory_index_remove | Search forgets a page.
+-- name: memory_index_remove | Clear the search index entry of a page and set its change number.
 UPDATE memory_index SET change = :change, entry = ''
 WHERE account_id = :account_id AND page_id = :page_id;
 
--- name: memory_vector_remove | Forget a page's vectors.
+-- name: memory_vector_remove | Delete the embedding vectors of a page.
 DELETE FROM memory_vector WHERE page_id = :page_id;
 
--- name: memory_index_changed | What has changed in an account since a change and a page, in that order.
+-- name: memory_index_changed | Return an account's index entries after a change and page id, in that order.
 SELECT page_id, change, entry FROM memory_index
 WHERE account_id = :account_id AND (change, page_id) > (:change, :page_id)
 ORDER BY change, page_id LIMIT :limit;
 
--- name: memory_index_sizes | The next changes of an account without their entries, with the size of each page's body.
+-- name: memory_index_sizes | Return page ids and body sizes of the rows of `memory_index_changed`.
 SELECT i.page_id, i.change, COALESCE(
     (SELECT v.chars FROM page p JOIN page_version v ON v.page_id = p.id AND v.version = p.version
      WHERE p.id = i.page_id), 0) AS chars
@@ -35,18 +35,18 @@ FROM memory_index i
 WHERE i.account_id = :account_id AND (i.change, i.page_id) > (:change, :page_id)
 ORDER BY i.change, i.page_id LIMIT :limit;
 
--- name: memory_index_batch | The last page of the next batch of entries; NULL after the last entry.
+-- name: memory_index_batch | Return the last page id of the next batch of index entries; NULL after the last entry.
 SELECT MAX(page_id) AS last FROM (
     SELECT page_id FROM memory_index WHERE page_id > :after ORDER BY page_id LIMIT :limit) AS batch;
 
--- name: memory_index_outdated | Pages of a batch whose entries are of another form than this program's.
+-- name: memory_index_outdated | Return pages of a batch whose index entries have another format version.
 SELECT p.*, v.head, v.body, v.path FROM memory_index i
 JOIN page p ON p.id = i.page_id
 JOIN page_version v ON v.page_id = p.id AND v.version = p.version
 WHERE i.page_id > :after AND i.page_id <= :last
   AND i.entry <> '' AND SUBSTR(i.entry, 1, CAST(:length AS INTEGER)) <> :prefix AND p.deleted_at IS NULL;
 
--- name: memory_links_changed | The links that lead from or to pages which have changed in between.
+-- name: memory_links_changed | Return links from or to pages changed between two positions.
 SELECT l.page_id, l.target_id, i.page_id AS changed FROM memory_index i
 JOIN page_link l ON l.page_id = i.page_id
 WHERE i.account_id = :account_id AND (i.change, i.page_id) > (:change, :page_id)
@@ -59,47 +59,47 @@ WHERE i.account_id = :account_id AND (i.change, i.page_id) > (:change, :page_id)
   AND (i.change, i.page_id) <= (:last_change, :last_page_id)
   AND l.ended_at IS NULL AND l.origin <> 'dismissed';
 
--- name: memory_vectors_sizes | The bytes of the vectors that `memory_vectors_changed` gives.
+-- name: memory_vectors_sizes | Return the sizes in bytes of the rows of `memory_vectors_changed`.
 SELECT LENGTH(v.vectors) AS chars FROM memory_vector v
 JOIN memory_index i ON i.page_id = v.page_id AND i.change = v.of_change
 WHERE v.account_id = :account_id AND v.model = :model AND (v.change, v.page_id) > (:change, :page_id)
 ORDER BY v.change, v.page_id LIMIT :limit;
 
--- name: memory_vectors_changed | Vectors of one model that came since a change and a page, unless the page has moved on.
+-- name: memory_vectors_changed | Return vectors of a model added after a change and page id, if they match the page's current text.
 SELECT v.page_id, v.change, v.vectors FROM memory_vector v
 JOIN memory_index i ON i.page_id = v.page_id AND i.change = v.of_change
 WHERE v.account_id = :account_id AND v.model = :model AND (v.change, v.page_id) > (:change, :page_id)
 ORDER BY v.change, v.page_id LIMIT :limit;
 
--- name: memory_results | The pages of a result list, with texts of at most so many characters; CROSS JOIN: the ids first, never the account.
+-- name: memory_results | Return result pages with bodies up to a length; `CROSS JOIN` makes SQLite look up pages by id.
 SELECT p.id, p.slug, p.title, p.type, p.tags, p.collections, p.updated_at, v.chars,
        CASE WHEN v.chars <= :most THEN v.body END AS body
 FROM json_each(:ids) AS wanted CROSS JOIN page p ON p.id = wanted.value
 JOIN page_version v ON v.page_id = p.id AND v.version = p.version
 WHERE p.account_id = :account_id AND p.deleted_at IS NULL;
 
--- name: memory_waiting | Pages whose vectors are still to be made, with their text, the newest first.
+-- name: memory_waiting | Return pages that need vectors, with their text, newest first.
 SELECT i.page_id, i.account_id, i.change, p.slug, p.title, v.body FROM memory_index i
 JOIN page p ON p.id = i.page_id
 JOIN page_version v ON v.page_id = p.id AND v.version = p.version
 WHERE i.embedded = '' AND i.entry <> ''
 ORDER BY i.page_id DESC LIMIT :limit;
 
--- name: memory_waiting_count | How many pages still wait for vectors.
+-- name: memory_waiting_count | Count pages that need vectors.
 SELECT COUNT(*) AS count FROM memory_index WHERE embedded = '' AND entry <> '';
 
--- name: memory_embedded | A page has its vectors, unless it was written anew meanwhile.
+-- name: memory_embedded | Record the model of a page's vectors, unless the page has changed in the meantime.
 UPDATE memory_index SET embedded = :model
 WHERE page_id = :page_id AND change = :of_change AND entry <> '' RETURNING page_id;
 
--- name: memory_vector_put | The vectors of a page's passages.
+-- name: memory_vector_put | Insert or replace the vectors of a page's passages.
 INSERT INTO memory_vector (page_id, account_id, change, of_change, model, vectors)
 VALUES (:page_id, :account_id, :change, :of_change, :model, :vectors)
 ON CONFLICT (page_id) DO UPDATE SET
     change = excluded.change, of_change = excluded.of_change, model = excluded.model,
     vectors = excluded.vectors;
 
--- name: memory_embed_anew | What another model has embedded waits again; at most so many pages at once.
+-- name: memory_embed_anew | Mark pages embedded by another model as needing vectors, at most a limit.
 UPDATE memory_index SET embedded = '' WHERE page_id IN (
     SELECT page_id FROM memory_index WHERE embedded <> '' AND embedded < :model
     UNION ALL

@@ -1,4 +1,4 @@
--- name: prediction_insert | Add a prediction to its model's queue; nothing where the queue or the account's share is full.
+-- name: prediction_insert | Insert a queued prediction; return no row if the queue or the account's share of it is full.
 INSERT INTO prediction (
     id, account_id, job_id, request_id, idempotency_id, parent_id, face, model, engine, quality,
     output_kind, inputs, task, fingerprint, origin_id, state, price, credits, meter, rate, hardware,
@@ -22,57 +22,57 @@ WHERE (SELECT COUNT(*) FROM (SELECT 1 FROM prediction w WHERE w.state = 'queued'
                  AND f.price = 0 AND f.parent_id IS NULL LIMIT :free_queue_limit) AS q) < :free_queue_limit)
 RETURNING *;
 
--- name: prediction_by_id | One prediction.
+-- name: prediction_by_id | Return a prediction by its id.
 SELECT * FROM prediction WHERE id = :id;
 
--- name: predictions_by_id | Several predictions; `ids` is a JSON array.
+-- name: predictions_by_id | Return predictions by their ids; `ids` is a JSON array.
 SELECT * FROM prediction WHERE id IN (SELECT value FROM json_each(:ids));
 
--- name: predictions_ended | Those of several that ended or shall end; `ids` is a JSON array.
+-- name: predictions_ended | Return the ended and canceling predictions of `ids`, a JSON array.
 SELECT * FROM prediction WHERE id IN (SELECT value FROM json_each(:ids))
   AND state IN ('canceling', 'succeeded', 'failed', 'canceled', 'expired');
 
--- name: prediction_by_job | One prediction by its capability.
+-- name: prediction_by_job | Return a prediction by its job id.
 SELECT * FROM prediction WHERE job_id = :job_id;
 
--- name: prediction_by_idempotency | The prediction that an Idempotency-Key made before.
+-- name: prediction_by_idempotency | Return the prediction made earlier with an Idempotency-Key.
 SELECT * FROM prediction WHERE idempotency_id = :idempotency_id;
 
--- name: prediction_page | An account's predictions, newest first.
+-- name: prediction_page | Return a page of an account's predictions, newest first.
 SELECT * FROM prediction
 WHERE account_id = :account_id AND id < :before
   AND (:model = '' OR model = :model) AND (:state = '' OR state = :state)
 ORDER BY id DESC LIMIT :limit;
 
--- name: prediction_page_sizes | The characters of an account's predictions, newest first.
+-- name: prediction_page_sizes | Return the sizes in characters of the rows of `prediction_page`.
 SELECT LENGTH(inputs) + LENGTH(task) + COALESCE(LENGTH(output), 0) + COALESCE(LENGTH(logs), 0) AS size FROM prediction
 WHERE account_id = :account_id AND id < :before
   AND (:model = '' OR model = :model) AND (:state = '' OR state = :state)
 ORDER BY id DESC LIMIT :limit;
 
--- name: prediction_page_of_credential | The predictions of a key without account.read, or of a grant, newest first.
+-- name: prediction_page_of_credential | Return a page of the predictions of one credential, newest first.
 SELECT * FROM prediction
 WHERE credential_id = :credential_id AND id < :before
   AND (:model = '' OR model = :model) AND (:state = '' OR state = :state)
 ORDER BY id DESC LIMIT :limit;
 
--- name: prediction_page_of_credential_sizes | The characters of such predictions, newest first.
+-- name: prediction_page_of_credential_sizes | Return the sizes in characters of the rows of `prediction_page_of_credential`.
 SELECT LENGTH(inputs) + LENGTH(task) + COALESCE(LENGTH(output), 0) + COALESCE(LENGTH(logs), 0) AS size FROM prediction
 WHERE credential_id = :credential_id AND id < :before
   AND (:model = '' OR model = :model) AND (:state = '' OR state = :state)
 ORDER BY id DESC LIMIT :limit;
 
--- name: prediction_waiting_free | How many free predictions of an account wait for a model, counted up to a limit.
+-- name: prediction_waiting_free | Count an account's queued free predictions of a model, up to a limit.
 SELECT COUNT(*) AS waiting FROM (
     SELECT 1 FROM prediction WHERE state = 'queued' AND model = :model AND account_id = :account_id
       AND price = 0 AND parent_id IS NULL LIMIT :limit) AS q;
 
--- name: prediction_position | How many stand before one in its queue.
+-- name: prediction_position | Count the queued predictions of an engine ahead of one.
 SELECT COUNT(*) AS ahead FROM prediction
 WHERE state = 'queued' AND engine = :engine
   AND (created_at < :created_at OR (created_at = :created_at AND id < :id));
 
--- name: prediction_claim | Lease the oldest waiting predictions of an engine to this server.
+-- name: prediction_claim | Lease the oldest queued predictions of an engine to this server.
 UPDATE prediction
 SET state = :state, attempt = attempt + 1, holder = :holder, lease_until = :now + :lease,
     started_at = COALESCE(started_at, :now)
@@ -80,12 +80,12 @@ WHERE id IN (SELECT id FROM prediction WHERE state = 'queued' AND engine = :engi
              ORDER BY created_at, id LIMIT :limit)
 RETURNING *;
 
--- name: prediction_claim_shared | Lease the oldest waiting predictions, free ones within their account's share.
+-- name: prediction_claim_shared | Lease the oldest queued predictions; limit free ones to each account's share.
 WITH busy AS (
     SELECT account_id, COUNT(*) AS runs FROM prediction
     WHERE state IN ('starting', 'running', 'canceling') AND engine = :engine
       AND price = 0 AND COALESCE(list_price, 0) = 0
-    GROUP BY +account_id  -- the sign keeps SQLite from reading an index of the whole table for the order
+    GROUP BY +account_id  -- The unary plus prevents SQLite from scanning an index of the whole table to sort.
 ), waiting AS (
     SELECT id, account_id, created_at, price > 0 OR COALESCE(list_price, 0) > 0 AS is_priced,
            ROW_NUMBER() OVER (PARTITION BY account_id, price > 0 OR COALESCE(list_price, 0) > 0
@@ -102,11 +102,11 @@ WHERE id IN (SELECT waiting.id FROM waiting LEFT JOIN busy USING (account_id)
              ORDER BY waiting.created_at, waiting.id LIMIT :limit)
 RETURNING *;
 
--- name: prediction_move | One guarded step of the state machine.
+-- name: prediction_move | Change the state of a prediction if its state and attempt are as expected.
 UPDATE prediction SET state = :to_state WHERE id = :id AND state = :from_state AND attempt = :attempt
 RETURNING id;
 
--- name: prediction_succeed | The last step: the output is written with the state.
+-- name: prediction_succeed | Mark a prediction as succeeded and store its output in the same statement.
 UPDATE prediction
 SET state = 'succeeded', output = :output, quality = :quality,
     cost = COALESCE(CAST(:cost AS BIGINT), price), credits = COALESCE(CAST(:credits AS BIGINT), credits),
@@ -118,7 +118,7 @@ SET state = 'succeeded', output = :output, quality = :quality,
 WHERE id = :id AND state IN (:from_state, :or_state) AND attempt = :attempt
 RETURNING *, EXISTS (SELECT 1 FROM prediction c WHERE c.parent_id = prediction.id) AS has_children;
 
--- name: prediction_end | Any other ending.
+-- name: prediction_end | Mark a prediction as failed, canceled or expired.
 UPDATE prediction
 SET state = :to_state, error = :error, error_kind = :error_kind, logs = :logs,
     cold_start_us = :cold_start_us, run_us = :run_us, completed_at = :now,
@@ -126,94 +126,94 @@ SET state = :to_state, error = :error, error_kind = :error_kind, logs = :logs,
 WHERE id = :id AND state = :from_state AND attempt = :attempt
 RETURNING *;
 
--- name: prediction_requeue | Back to the queue: the lease was lost.
+-- name: prediction_requeue | Put a prediction back into the queue after its lease was lost.
 UPDATE prediction SET state = 'queued', holder = NULL, lease_until = NULL
 WHERE id = :id AND state = :from_state AND attempt = :attempt
 RETURNING *;
 
--- name: prediction_put_back | Back to the queue: its claim came to nothing, and was no attempt.
+-- name: prediction_put_back | Put a claimed prediction back into the queue without counting the attempt.
 UPDATE prediction
 SET state = 'queued', attempt = attempt - 1, holder = NULL, lease_until = NULL,
     started_at = CASE WHEN attempt = 1 THEN NULL ELSE started_at END
 WHERE id = :id AND state = 'running' AND attempt = :attempt
 RETURNING *;
 
--- name: prediction_heartbeat | Extend every lease that this server holds.
+-- name: prediction_heartbeat | Extend all prediction leases of this server.
 UPDATE prediction SET lease_until = :now + :lease
 WHERE holder = :holder AND state IN ('starting', 'running', 'canceling')
 RETURNING id;
 
--- name: prediction_lapsed | Leases that ran out.
+-- name: prediction_lapsed | Return predictions whose lease has expired, at most a limit.
 SELECT * FROM prediction
 WHERE state IN ('starting', 'running', 'canceling') AND lease_until < :now
 ORDER BY lease_until LIMIT :limit;
 
--- name: prediction_orphans | What servers other than this one hold.
+-- name: prediction_orphans | Return predictions leased to other servers than this one, at most a limit.
 SELECT * FROM prediction
 WHERE state IN ('starting', 'running', 'canceling') AND holder <> :holder
 ORDER BY lease_until, id LIMIT :limit;
 
--- name: prediction_stale | What has waited longer than the queue's time to live.
+-- name: prediction_stale | Return predictions queued before `before`, oldest first, at most a limit.
 SELECT * FROM prediction WHERE state = 'queued' AND created_at < :before ORDER BY created_at, id LIMIT :limit;
 
--- name: prediction_engines_waiting | Which engines have work.
+-- name: prediction_engines_waiting | Count queued predictions by engine.
 SELECT engine, COUNT(*) AS waiting FROM prediction WHERE state = 'queued' GROUP BY engine;
 
--- name: prediction_states | How many predictions are in each living state.
+-- name: prediction_states | Count unfinished predictions by state.
 SELECT 'queued' AS state, COUNT(*) AS total FROM prediction WHERE state = 'queued'
 UNION ALL
 SELECT state, COUNT(*) AS total FROM prediction
 WHERE state IN ('starting', 'running', 'canceling') GROUP BY state;
 
--- name: prediction_upstream_costs | What engines took in, and what other services took for them.
+-- name: prediction_upstream_costs | Return revenue and provider costs of succeeded predictions by engine since a point in time.
 SELECT engine, COUNT(*) AS runs, CAST(SUM(cost) AS BIGINT) AS earned,
        CAST(COALESCE(SUM(upstream_cost), 0) AS BIGINT) AS spent, COUNT(upstream_cost) AS told
 FROM prediction WHERE state = 'succeeded' AND completed_at >= :since AND meter <> 'children'
 GROUP BY engine ORDER BY engine;
 
--- name: prediction_children | What runs for another prediction and has not ended.
+-- name: prediction_children | Return the unfinished child predictions of a prediction.
 SELECT * FROM prediction
 WHERE parent_id = :parent_id AND state NOT IN ('succeeded', 'failed', 'canceled', 'expired')
 ORDER BY id;
 
--- name: prediction_children_costs | What the children of a prediction cost, those alike together, and what was held.
+-- name: prediction_children_costs | Return the costs of a prediction's succeeded children, grouped, with the prediction's price.
 SELECT p.price, p.list_price AS parent_list_price, c.model, c.cost, c.list_price, COUNT(c.id) AS runs
 FROM prediction p LEFT JOIN prediction c ON c.parent_id = p.id AND c.state = 'succeeded'
 WHERE p.id = :id GROUP BY p.price, p.list_price, c.model, c.cost, c.list_price ORDER BY c.model, c.cost;
 
--- name: prediction_forget_key | Its Idempotency-Key may be used anew.
+-- name: prediction_forget_key | Clear the Idempotency-Key of a prediction so that the key can be used again.
 UPDATE prediction SET idempotency_id = NULL WHERE idempotency_id = :idempotency_id RETURNING id;
 
--- name: media_insert | One named file of an account.
+-- name: media_insert | Insert a media file of an account.
 INSERT INTO media (name, account_id, blob, kind, content_type, size, sha256, prediction_id, upload_id,
                    credential_id, created_at, expires_at)
 VALUES (:name, :account_id, :blob, :kind, :content_type, :size, :sha256, :prediction_id, :upload_id,
         :credential_id, :now, :expires_at);
 
--- name: media_by_name | One named file.
+-- name: media_by_name | Return an unexpired media file by its name.
 SELECT * FROM media WHERE name = :name AND (expires_at IS NULL OR expires_at > :now);
 
--- name: media_by_upload | One upload of a tenant by its id.
+-- name: media_by_upload | Return an unexpired upload by its id and account.
 SELECT * FROM media WHERE upload_id = :upload_id AND account_id = :account_id
   AND (:credential_id = '' OR credential_id = :credential_id)
   AND (expires_at IS NULL OR expires_at > :now);
 
--- name: media_usage | Bytes of uploads that count against an account's quota.
+-- name: media_usage | Return the bytes of unexpired uploads that count against an account's quota.
 SELECT CAST(COALESCE(SUM(size), 0) AS BIGINT) AS used FROM media
 WHERE account_id = :account_id AND kind = 'upload' AND (expires_at IS NULL OR expires_at > :now);
 
--- name: media_keep | An upload that was used lives on.
+-- name: media_keep | Clear the expiry of an upload that is in use.
 UPDATE media SET expires_at = NULL WHERE name = :name RETURNING name;
 
--- name: media_expired | Files whose time is up, and whose bytes are old enough to be deleted with them.
+-- name: media_expired | Return expired media files that are at least 24 hours old, at most a limit.
 SELECT name, blob, CAST(:now AS BIGINT) AS now FROM media
 WHERE expires_at <= :now AND created_at <= :now - 86400000000 ORDER BY expires_at LIMIT :limit;
 
--- name: media_delete | Forget one named file.
+-- name: media_delete | Delete a media file and return its blob.
 DELETE FROM media WHERE name = :name RETURNING blob;
 
--- name: media_blob_names | Whether any name still points to a blob.
+-- name: media_blob_names | Return one media file that refers to a blob, if any.
 SELECT name FROM media WHERE blob = :blob LIMIT 1;
 
--- name: clock | The database's clock, in epoch µs.
+-- name: clock | Return the database's clock in epoch µs.
 SELECT CAST(:now AS BIGINT) AS now;

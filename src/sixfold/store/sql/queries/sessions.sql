@@ -1,4 +1,4 @@
--- name: session_insert | A session that was asked for.
+-- name: session_insert | Insert a session.
 INSERT INTO session (id, account_id, request_id, model, engine, quality, hardware, inputs, fps, rate, list_rate,
                      idle_us, token_hash, resume_hash, state, holder, lease_until, slice_amount, credential, credential_id,
                      created_at)
@@ -7,46 +7,46 @@ VALUES (:id, :account_id, :request_id, :model, :engine, :quality, :hardware, :in
         :now)
 RETURNING *;
 
--- name: session_by_id | One session.
+-- name: session_by_id | Return a session by its id.
 SELECT * FROM session WHERE id = :id;
 
--- name: session_of | One session of a tenant.
+-- name: session_of | Return a session by its id and account.
 SELECT * FROM session WHERE id = :id AND account_id = :account_id
   AND (:credential_id = '' OR credential_id = :credential_id);
 
--- name: session_move | One step of a session's life, if it still stands where the step begins.
+-- name: session_move | Change the state of a session if its state is as expected, and extend its lease.
 UPDATE session SET state = :state, reason = COALESCE(:reason, reason), lease_until = :now + :lease
 WHERE id = :id AND state = :from_state
 RETURNING *;
 
--- name: session_ready | From here on the first slice is paid for.
+-- name: session_ready | Mark a session as ready and start its first billing slice.
 UPDATE session SET ready_at = :now, slice_at = :now WHERE id = :id RETURNING *;
 
--- name: session_slice | The next slice, which begins where the one before it ended.
+-- name: session_slice | Start the next billing slice at the end of the previous one and add the captured cost.
 UPDATE session
 SET slice = slice + 1, slice_amount = :amount, slice_at = slice_at + :life, cost = cost + :captured
 WHERE id = :id AND slice = :slice
 RETURNING *;
 
--- name: session_settle | No slice is pending any more.
+-- name: session_settle | Clear the pending billing slice of a session and add the captured cost.
 UPDATE session SET slice_amount = 0, cost = cost + :captured WHERE id = :id RETURNING *;
 
--- name: session_end | The moment at which a session ended.
+-- name: session_end | Set the end time of a session.
 UPDATE session SET closed_at = :now WHERE id = :id RETURNING *;
 
--- name: session_heartbeat | Extend the lease of every open session of this server.
+-- name: session_heartbeat | Extend the leases of this server's open sessions.
 UPDATE session SET lease_until = :now + :lease WHERE holder = :holder AND closed_at IS NULL
 RETURNING id;
 
--- name: session_lost | Open sessions of servers that let them lapse.
+-- name: session_lost | Return open sessions of other servers whose lease expired before `before`.
 SELECT * FROM session
 WHERE closed_at IS NULL AND holder <> :holder AND lease_until < :before
 ORDER BY lease_until, id LIMIT :limit;
 
--- name: session_count | How many open sessions an account has.
+-- name: session_count | Count an account's open sessions.
 SELECT COUNT(*) AS total FROM session WHERE account_id = :account_id AND closed_at IS NULL;
 
--- name: ledger_sessions_unsettled | Sessions whose slices and holds tell different stories.
+-- name: ledger_sessions_unsettled | Return sessions whose billing slices or cost do not match their holds.
 SELECT s.id FROM session s
 WHERE (s.closed_at IS NOT NULL AND s.slice_amount > 0)
    OR (s.slice_amount > 0) <> EXISTS (SELECT 1 FROM hold h WHERE h.id = s.id || ':' || s.slice

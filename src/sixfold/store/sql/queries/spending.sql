@@ -1,4 +1,4 @@
--- name: spending | What an account paid since a moment, less what it got back, by day and by what it was for.
+-- name: spending | Return an account's spending less refunds since a point in time, by day, kind and description.
 SELECT created_at / 86400000000 AS day, kind, description, CAST(SUM(amount) AS BIGINT) AS micros
 FROM (SELECT created_at, kind, description, amount FROM transfer
       WHERE debit = :account_id AND created_at >= :since

@@ -1,4 +1,4 @@
--- name: trainings_to_adopt | An account's trainings that succeeded and of which no service was made, in order.
+-- name: trainings_to_adopt | Return an account's succeeded trainings without a custom model, oldest first.
 SELECT p.* FROM prediction p
 WHERE p.account_id = :account_id AND p.model = 'training' AND p.state = 'succeeded'
   AND NOT EXISTS (

@@ -1,40 +1,40 @@
--- name: graph_file_put | A file of an account's graphs, by its name; one of the same name is replaced.
+-- name: graph_file_put | Insert or replace a file of an account's workflows by its name.
 INSERT INTO graph_file (account_id, kind, subfolder, name, media, credential_id, created_at)
 VALUES (:account_id, :kind, :subfolder, :name, :media, :credential_id, :now)
 ON CONFLICT (account_id, kind, subfolder, name)
 DO UPDATE SET media = excluded.media, credential_id = excluded.credential_id, created_at = excluded.created_at
 WHERE excluded.credential_id = '' OR excluded.credential_id = graph_file.credential_id;
 
--- name: graph_file | One file by its name, with where it lies.
+-- name: graph_file | Return an unexpired file of a workflow by its name, with its blob.
 SELECT f.name, m.blob, m.content_type, m.size FROM graph_file f JOIN media m ON m.name = f.media
 WHERE f.account_id = :account_id AND f.kind = :kind AND f.subfolder = :subfolder AND f.name = :name
   AND (:credential_id = '' OR f.credential_id = :credential_id) AND (m.expires_at IS NULL OR m.expires_at > :now);
 
--- name: graph_files_named | How many files of a kind have names of an account's that begin alike.
+-- name: graph_files_named | Count an account's workflow files with names in a range.
 SELECT COUNT(*) AS count FROM graph_file
 WHERE account_id = :account_id AND kind = :kind AND subfolder = :subfolder
   AND name >= :least AND name < :below;
 
--- name: graph_files_of_media | Delete the names of one file.
+-- name: graph_files_of_media | Delete all workflow names of a media file.
 DELETE FROM graph_file WHERE media = :media;
 
--- name: graph_outcome_put | What a node gave, under its key.
+-- name: graph_outcome_put | Insert or replace the cached output of a node.
 INSERT INTO graph_outcome (account_id, key, media, shown, expires_at, prediction_id)
 VALUES (:account_id, :key, :media, :shown, :expires_at, :prediction_id)
 ON CONFLICT (account_id, key)
 DO UPDATE SET media = excluded.media, shown = excluded.shown, expires_at = excluded.expires_at,
     prediction_id = excluded.prediction_id;
 
--- name: graph_outcomes | What is known of these keys.
+-- name: graph_outcomes | Return unexpired node outputs for a list of keys, unless their prediction has not succeeded.
 SELECT o.key, o.shown, o.media, o.prediction_id, m.blob FROM graph_outcome o LEFT JOIN media m ON m.name = o.media
 WHERE o.account_id = :account_id AND o.expires_at > :now
   AND (o.prediction_id = ''
        OR EXISTS (SELECT 1 FROM prediction p WHERE p.id = o.prediction_id AND p.state = 'succeeded'))
   AND o.key IN (SELECT value FROM json_each(:keys));
 
--- name: graph_outcomes_clear | Forget an account's outcomes: those of orders without a key, or the others.
+-- name: graph_outcomes_clear | Delete an account's cached node outputs, either of keyless predictions or of all others.
 DELETE FROM graph_outcome
 WHERE account_id = :account_id AND (CASE WHEN key LIKE '/keyless/%' THEN 1 ELSE 0 END) = :keyless;
 
--- name: graph_outcomes_sweep | Forget outcomes whose time is up.
+-- name: graph_outcomes_sweep | Delete expired node outputs.
 DELETE FROM graph_outcome WHERE expires_at <= :now;

@@ -1,11 +1,11 @@
--- name: prompt_named | The last prompt that a client called so.
+-- name: prompt_named | Return the newest prediction of a model with the prompt id of a client.
 SELECT * FROM prediction AS p
 WHERE account_id = :account_id AND keyless = :keyless AND (:credential_id = '' OR credential_id = :credential_id)
   AND model = :model AND task::json #>> '{inputs,prompt_id}' = :prompt_id
   AND NOT EXISTS (SELECT 1 FROM graph_forgotten f WHERE f.account_id = p.account_id AND f.prediction_id = p.id)
 ORDER BY id DESC LIMIT 1;
 
--- name: prompts_forget | Leave out of the history what has ended: all, or what is called so.
+-- name: prompts_forget | Remove finished predictions from the history: all of them, or those with given prompt ids.
 INSERT INTO graph_forgotten (account_id, prediction_id)
 SELECT account_id, id FROM prediction
 WHERE account_id = :account_id AND keyless = :keyless AND (:credential_id = '' OR credential_id = :credential_id)

@@ -1,4 +1,4 @@
--- name: find_orphaned_holds | Calls under way of servers that are gone, and those that are too old.
+-- name: find_orphaned_holds | Return running gateway calls of stopped servers, and those created before `before`.
 WITH held AS MATERIALIZED (
     SELECT h.id, COALESCE(h.about::json ->> 'holder', c.holder) AS holder, h.created_at < :before AS late
     FROM hold h LEFT JOIN relay_call c ON c.id = h.id AND c.state = 'running'
@@ -8,7 +8,7 @@ gone AS MATERIALIZED (
     WHERE NOT server_lives(holder))
 SELECT id, holder, late::int AS late FROM held WHERE late OR holder IN (SELECT holder FROM gone) LIMIT 1000;
 
--- name: gateway_call_page | An account's calls, newest first; each half of the view is read from its index.
+-- name: gateway_call_page | Return a page of an account's gateway calls, newest first; each half of the union uses its own index.
 SELECT id, key_id, face, model, target, state, streamed, attempts, input_tokens, cached_tokens, output_tokens,
        counted_by, held, cost, first_us, total_us, error, request, response, created_at, ended_at, charge
 FROM (
@@ -37,7 +37,7 @@ FROM (
 ) AS calls
 ORDER BY id DESC LIMIT :limit;
 
--- name: key_spend_add | Count an amount against a key's day and month; gives those whose budget it fits.
+-- name: key_spend_add | Add an amount to a key's spending of the day and month; return the periods within budget.
 INSERT INTO key_spend (key_id, period, amount)
 VALUES (:key_id, to_char(to_timestamp(:now / 1000000) AT TIME ZONE 'UTC', 'YYYY-MM-DD'), :amount),
        (:key_id, to_char(to_timestamp(:now / 1000000) AT TIME ZONE 'UTC', 'YYYY-MM'), :amount)

@@ -1,9 +1,9 @@
--- name: pages_by_slugs | Some pages, deleted or not.
+-- name: pages_by_slugs | Return pages by their slugs, including deleted pages.
 SELECT p.*, v.head, v.body, v.path FROM page p
 JOIN page_version v ON v.page_id = p.id AND v.version = p.version
 WHERE p.account_id = :account_id AND p.slug = ANY (ARRAY(SELECT json_array_elements_text(:slugs::json)));
 
--- name: pages_list | An account's pages in the order of their slugs, filtered; COALESCE: by that order, never all.
+-- name: pages_list | Return an account's pages after a slug, filtered and ordered by slug; `COALESCE` forces the slug index.
 SELECT p.id, p.slug, p.title, p.type, p.tags, p.collections, p.version, p.created_at, p.updated_at, p.created_by
 FROM page p
 WHERE p.account_id = :account_id AND COALESCE(p.deleted_at, 0) = 0
@@ -18,7 +18,7 @@ WHERE p.account_id = :account_id AND COALESCE(p.deleted_at, 0) = 0
        AND REPLACE(:scope, :sep || s.collection || :sep, '') <> :scope))
 ORDER BY p.slug LIMIT :limit;
 
--- name: pages_put | Pages as they now are, new or changed.
+-- name: pages_put | Insert or update pages.
 INSERT INTO page (id, account_id, slug, name, title, type, tags, collections, version, created_at, updated_at,
                   created_by, deleted_at)
 SELECT (j.value ->> 'id'), :account_id, (j.value ->> 'slug'), (j.value ->> 'name'),
@@ -31,11 +31,11 @@ ON CONFLICT (id) DO UPDATE SET
     tags = excluded.tags, collections = excluded.collections, version = excluded.version,
     updated_at = excluded.updated_at, deleted_at = NULL;
 
--- name: versions_end | The versions that are no longer the newest.
+-- name: versions_end | Set the end time of the current versions of pages.
 UPDATE page_version SET ended_at = :ended_at
 WHERE page_id = ANY (ARRAY(SELECT json_array_elements_text(:ids::json))) AND ended_at IS NULL;
 
--- name: versions_put | New versions.
+-- name: versions_put | Insert page versions.
 INSERT INTO page_version (page_id, version, account_id, slug, title, type, tags, collections, head, body, path,
                           operation, created_by, created_at, chars)
 SELECT (j.value ->> 'id'), (j.value ->> 'version')::bigint, :account_id, (j.value ->> 'slug'),
@@ -45,60 +45,60 @@ SELECT (j.value ->> 'id'), (j.value ->> 'version')::bigint, :account_id, (j.valu
        (j.value ->> 'chars')::bigint
 FROM json_array_elements(:rows::json) AS j (value);
 
--- name: page_tags_clear | Forget the tags of some pages.
+-- name: page_tags_clear | Delete the tags of pages.
 DELETE FROM page_tag WHERE page_id = ANY (ARRAY(SELECT json_array_elements_text(:ids::json)));
 
--- name: page_collections_clear | Forget the collections of some pages.
+-- name: page_collections_clear | Delete the collection memberships of pages.
 DELETE FROM page_collection WHERE page_id = ANY (ARRAY(SELECT json_array_elements_text(:ids::json)));
 
--- name: page_tags_put | Tags of pages.
+-- name: page_tags_put | Insert tags of pages.
 INSERT INTO page_tag (account_id, tag, page_id)
 SELECT :account_id, (j.value ->> 'name'), (j.value ->> 'id') FROM json_array_elements(:rows::json) AS j (value);
 
--- name: page_collections_put | Collections of pages.
+-- name: page_collections_put | Insert collection memberships of pages.
 INSERT INTO page_collection (account_id, collection, page_id)
 SELECT :account_id, (j.value ->> 'name'), (j.value ->> 'id') FROM json_array_elements(:rows::json) AS j (value);
 
--- name: redirects_put | Slugs that pages had elsewhere lead to them, where nothing else has these.
+-- name: redirects_put | Insert redirects from former slugs to pages, unless a page or redirect already has the slug.
 INSERT INTO page_redirect (account_id, slug, page_id, created_at)
 SELECT :account_id, (j.value ->> 'slug'), (j.value ->> 'id'), :now FROM json_array_elements(:rows::json) AS j (value)
 WHERE NOT EXISTS (SELECT 1 FROM page p WHERE p.account_id = :account_id AND p.slug = (j.value ->> 'slug'))
 ON CONFLICT (account_id, slug) DO NOTHING;
 
--- name: redirects_of | The slugs that some pages had before.
+-- name: redirects_of | Return the former slugs of pages.
 SELECT page_id, slug FROM page_redirect
 WHERE account_id = :account_id AND page_id = ANY (ARRAY(SELECT json_array_elements_text(:ids::json))) ORDER BY slug;
 
--- name: links_redirected | Links that waited for slugs that lead to pages now find these.
+-- name: links_redirected | Resolve unresolved links and links by name through the redirects of their target slugs.
 UPDATE page_link SET by_name = 0, target_id = (
     SELECT r.page_id FROM page_redirect r WHERE r.account_id = :account_id AND r.slug = page_link.target)
 WHERE account_id = :account_id AND ended_at IS NULL AND (target_id IS NULL OR by_name = 1) AND target IN (
     SELECT r.slug FROM json_array_elements(:rows::json) AS j (value)
     JOIN page_redirect r ON r.account_id = :account_id AND r.slug = (j.value ->> 'slug'));
 
--- name: redirects_clear | Slugs that pages have taken lead nowhere else.
+-- name: redirects_clear | Delete redirects whose slugs are used by pages again.
 DELETE FROM page_redirect
 WHERE account_id = :account_id AND slug = ANY (ARRAY(SELECT json_array_elements_text(:slugs::json)));
 
--- name: link_targets | The pages that some slugs name: their own, or one that they had.
+-- name: link_targets | Return the pages whose current or former slug is in a list.
 SELECT p.slug AS target, p.id, p.slug, 0 AS rank FROM page p
 WHERE p.account_id = :account_id AND p.slug = ANY (ARRAY(SELECT json_array_elements_text(:targets::json)))
 UNION ALL
 SELECT r.slug, p.id, p.slug, 1 FROM page_redirect r JOIN page p ON p.id = r.page_id
 WHERE r.account_id = :account_id AND r.slug = ANY (ARRAY(SELECT json_array_elements_text(:targets::json)));
 
--- name: link_names | Of the pages with some last segments, each time the one with the shortest slug; OFFSET 0: by name, never all.
+-- name: link_names | Return for each last slug segment the page with the shortest slug; `OFFSET 0` forces a lookup by name.
 SELECT DISTINCT ON (p.name) p.name AS target, p.id, p.slug, 2 AS rank
 FROM json_array_elements_text(:names::json) AS wanted (name)
 CROSS JOIN LATERAL (SELECT * FROM page WHERE account_id = :account_id AND page.name = wanted.name OFFSET 0) AS p
 WHERE p.deleted_at IS NULL
 ORDER BY p.name, LENGTH(p.slug), p.slug;
 
--- name: links_kept | The links of some pages that one maker keeps.
+-- name: links_kept | Return the current links of pages by one maker.
 SELECT page_id, type, target, created_at, target_id, by_name, origin, context FROM page_link
 WHERE page_id = ANY (ARRAY(SELECT json_array_elements_text(:ids::json))) AND maker = :maker AND ended_at IS NULL;
 
--- name: links_put | New links of pages.
+-- name: links_put | Insert links of pages; on a conflict, update and reopen the link.
 INSERT INTO page_link (page_id, type, target, maker, created_at, account_id, target_id, by_name, origin, context)
 SELECT (j.value ->> 'id'), (j.value ->> 'type'), (j.value ->> 'target'),
        (j.value ->> 'maker'), :at, :account_id, (j.value ->> 'target_id'),
@@ -108,7 +108,7 @@ ON CONFLICT (page_id, type, target, maker, created_at) DO UPDATE SET
     ended_at = NULL, target_id = excluded.target_id, by_name = excluded.by_name, context = excluded.context,
     origin = excluded.origin;
 
--- name: links_end | Links that are no longer there.
+-- name: links_end | Set the end time of removed links.
 UPDATE page_link SET ended_at = :ended_at
 WHERE ended_at IS NULL AND maker = :maker
   AND page_id = ANY (ARRAY(SELECT (j.value ->> 'id') FROM json_array_elements(:rows::json) AS j (value)))
@@ -116,27 +116,27 @@ WHERE ended_at IS NULL AND maker = :maker
     SELECT (j.value ->> 'id'), (j.value ->> 'type'), (j.value ->> 'target')
     FROM json_array_elements(:rows::json) AS j (value));
 
--- name: links_context | The lines that links stand in, where only those have changed.
+-- name: links_context | Update the context lines of current links from page bodies.
 UPDATE page_link SET context = (j.value ->> 'context') FROM json_array_elements(:rows::json) AS j (value)
 WHERE page_link.page_id = (j.value ->> 'id') AND page_link.type = (j.value ->> 'type')
   AND page_link.target = (j.value ->> 'target') AND page_link.maker = 'body'
   AND page_link.ended_at IS NULL
   AND page_link.page_id = ANY (ARRAY(SELECT (k.value ->> 'id') FROM json_array_elements(:rows::json) AS k (value)));
 
--- name: links_arrive | Links that waited for some slugs find their pages.
+-- name: links_arrive | Resolve unresolved links and links by name whose target is the slug of a new page.
 UPDATE page_link SET by_name = 0, target_id = (
     SELECT p.id FROM page p WHERE p.account_id = :account_id AND p.slug = page_link.target)
 WHERE account_id = :account_id AND ended_at IS NULL AND (target_id IS NULL OR by_name = 1)
   AND target = ANY (ARRAY(SELECT json_array_elements_text(:slugs::json)));
 
--- name: links_arrive_by_name | Links that waited for the last segments of some slugs find their pages.
+-- name: links_arrive_by_name | Resolve unresolved links whose target is the last slug segment of a new page.
 UPDATE page_link SET by_name = 1, target_id = (
     SELECT (j.value ->> 'id') FROM json_array_elements(:rows::json) AS j (value)
     WHERE (j.value ->> 'name') = page_link.target LIMIT 1)
 WHERE account_id = :account_id AND ended_at IS NULL AND (target_id IS NULL OR by_name = 1) AND target_id IS NULL
   AND target = ANY (ARRAY(SELECT (j.value ->> 'name') FROM json_array_elements(:rows::json) AS j (value)));
 
--- name: links_arrive_within | Links that waited for paths find the pages which have these in a folder around them.
+-- name: links_arrive_within | Resolve unresolved links whose target is a new page's path relative to the nearest shared folder.
 UPDATE page_link SET by_name = 1, target_id = w.id
 FROM (
     SELECT DISTINCT ON (l.page_id, l.type, l.target, l.maker, l.created_at)
@@ -152,7 +152,7 @@ FROM (
 WHERE page_link.page_id = w.page_id AND page_link.type = w.type AND page_link.target = w.target
   AND page_link.maker = w.maker AND page_link.created_at = w.created_at;
 
--- name: links_out_of | The links of some pages, each where it leads; OFFSET 0: page by page.
+-- name: links_out_of | Return the current links of pages with their target pages; `OFFSET 0` forces a lookup by page.
 SELECT l.page_id, l.type, l.target, l.maker, l.origin, l.context, l.created_at, t.slug AS to_slug,
        t.collections AS to_collections, (t.id IS NOT NULL AND t.deleted_at IS NULL) AS resolved
 FROM json_array_elements_text(:ids::json) AS wanted (id)
@@ -162,7 +162,7 @@ WHERE l.account_id = :account_id AND l.ended_at IS NULL
   AND l.origin <> 'dismissed'
 ORDER BY l.page_id, l.created_at, l.target, l.type;
 
--- name: edges_out | What some pages lead to.
+-- name: edges_out | Return the links of pages with their target pages for graph traversal.
 SELECT l.page_id AS from_id, l.target_id AS to_id, l.type, t.slug, t.title, t.collections
 FROM json_array_elements_text(:ids::json) AS wanted (id)
 CROSS JOIN LATERAL (SELECT * FROM page_link WHERE page_link.page_id = wanted.id OFFSET 0) AS l
@@ -171,7 +171,7 @@ WHERE l.account_id = :account_id AND l.ended_at IS NULL
   AND l.origin <> 'dismissed' AND t.deleted_at IS NULL AND (:type = '' OR l.type = :type)
 ORDER BY l.page_id, t.slug, l.type LIMIT :limit;
 
--- name: edges_in | What leads to some pages.
+-- name: edges_in | Return the links to pages with their source pages for graph traversal.
 SELECT l.target_id AS from_id, l.page_id AS to_id, l.type, s.slug, s.title, s.collections
 FROM json_array_elements_text(:ids::json) AS wanted (id)
 CROSS JOIN LATERAL (SELECT * FROM page_link WHERE page_link.target_id = wanted.id OFFSET 0) AS l
@@ -180,42 +180,42 @@ WHERE l.account_id = :account_id AND l.ended_at IS NULL
   AND l.origin <> 'dismissed' AND s.deleted_at IS NULL AND (:type = '' OR l.type = :type)
 ORDER BY l.target_id, s.slug, l.type LIMIT :limit;
 
--- name: timeline_kept | The timeline lines of some pages that their bodies have.
+-- name: timeline_kept | Return the current timeline entries of pages that come from their bodies.
 SELECT id, page_id, date, summary, detail, source FROM timeline_entry
 WHERE page_id = ANY (ARRAY(SELECT json_array_elements_text(:ids::json))) AND maker = 'body' AND ended_at IS NULL;
 
--- name: timeline_put | New entries of timelines.
+-- name: timeline_put | Insert timeline entries.
 INSERT INTO timeline_entry (id, account_id, page_id, maker, date, summary, detail, source, created_by, created_at)
 SELECT (j.value ->> 'id'), :account_id, (j.value ->> 'page_id'), (j.value ->> 'maker'),
        (j.value ->> 'date'), (j.value ->> 'summary'), (j.value ->> 'detail'),
        (j.value ->> 'source'), :created_by, :at
 FROM json_array_elements(:rows::json) AS j (value);
 
--- name: timeline_end | Entries that are no longer in a body.
+-- name: timeline_end | Set the end time of timeline entries removed from a body.
 UPDATE timeline_entry SET ended_at = :ended_at WHERE id = ANY (ARRAY(SELECT json_array_elements_text(:ids::json)));
 
--- name: timeline_of_calls | Every entry of some pages that no body has, oldest first: for the export.
+-- name: timeline_of_calls | Return the current timeline entries of pages that were added by API, oldest first, for the export.
 SELECT page_id, date, summary, detail, source FROM timeline_entry
 WHERE page_id = ANY (ARRAY(SELECT json_array_elements_text(:ids::json))) AND account_id = :account_id AND maker = 'api'
   AND ended_at IS NULL
 ORDER BY page_id, date, id;
 
--- name: pages_titled | Some pages as links show them; OFFSET 0: by their ids, never all.
+-- name: pages_titled | Return the slugs, titles and collections of pages by id; `OFFSET 0` forces a lookup by id.
 SELECT p.id, p.slug, p.title, p.collections FROM json_array_elements_text(:ids::json) AS wanted (id)
 CROSS JOIN LATERAL (SELECT * FROM page WHERE page.id = wanted.id OFFSET 0) AS p
 WHERE p.account_id = :account_id AND p.deleted_at IS NULL;
 
--- name: folders_changed | Some folders have so many pages more, or less.
+-- name: folders_changed | Add differences to the page counts of folders.
 INSERT INTO memory_folder (account_id, parent, name, pages)
 SELECT :account_id, j.value ->> 0, j.value ->> 1, (j.value ->> 2)::bigint
 FROM json_array_elements(:rows::json) AS j (value)
 ON CONFLICT (account_id, parent, name) DO UPDATE SET pages = memory_folder.pages + excluded.pages;
 
--- name: folders_emptied | Of some folders, those without a page are none.
+-- name: folders_emptied | Delete the folders of a list that contain no pages.
 DELETE FROM memory_folder WHERE account_id = :account_id AND pages = 0
   AND (parent, name) IN (SELECT j.value ->> 0, j.value ->> 1 FROM json_array_elements(:rows::json) AS j (value));
 
--- name: folders_counted_in | The same of the pages that stand in some collections, page by page.
+-- name: folders_counted_in | Count pages by subfolder within a list of collections, from the pages themselves.
 SELECT SUBSTR(p.slug, LENGTH(:prefix) + 1, STRPOS(SUBSTR(p.slug, LENGTH(:prefix) + 1), '/') - 1) AS name,
        COUNT(*) AS count
 FROM page p
@@ -225,7 +225,7 @@ WHERE p.account_id = :account_id AND p.deleted_at IS NULL AND p.slug >= :prefix 
                AND c.collection = ANY (ARRAY(SELECT json_array_elements_text(:collections::json))))
 GROUP BY 1 ORDER BY 1 LIMIT :limit;
 
--- name: versions_list | The versions of a page that stood in one of some collections, newest first.
+-- name: versions_list | Return a page's versions before a number within the allowed collections, newest first.
 SELECT version, slug, title, type, tags, collections, operation, created_by, created_at, ended_at, chars
 FROM page_version WHERE account_id = :account_id AND page_id = :page_id AND version < :before
   AND (:scope = '' OR EXISTS (SELECT 1 FROM json_array_elements_text(collections::json) AS c (value)

@@ -1,10 +1,10 @@
--- name: memory_index_put | Pages as search reads them, in place of what was there of them.
+-- name: memory_index_put | Insert or replace the search index entries of pages.
 INSERT INTO memory_index (page_id, account_id, change, entry)
 SELECT value ->> 0, :account_id, :change, value ->> 1 FROM json_array_elements(:rows::json)
 ON CONFLICT (page_id) DO UPDATE SET
     change = excluded.change, entry = excluded.entry, embedded = '';
 
--- name: memory_results | The pages of a result list, with texts of at most so many characters; OFFSET 0: the ids first, never the account.
+-- name: memory_results | Return result pages with bodies up to a length; `OFFSET 0` makes PostgreSQL look up pages by id.
 SELECT p.id, p.slug, p.title, p.type, p.tags, p.collections, p.updated_at, v.chars, v.body
 FROM json_array_elements_text(:ids::json) AS wanted (id)
 CROSS JOIN LATERAL (SELECT * FROM page WHERE page.id = wanted.id OFFSET 0) AS p
@@ -12,7 +12,7 @@ CROSS JOIN LATERAL (SELECT chars, CASE WHEN chars <= :most THEN body END AS body
     WHERE v.page_id = p.id AND v.version = p.version OFFSET 0) AS v
 WHERE p.account_id = :account_id AND p.deleted_at IS NULL;
 
--- name: memory_links_changed | The links that lead from or to pages which have changed in between; OFFSET 0: page by page.
+-- name: memory_links_changed | Return links from or to pages changed between two positions; `OFFSET 0` forces a lookup by page.
 WITH fresh AS MATERIALIZED (
     SELECT page_id FROM memory_index
     WHERE account_id = :account_id AND (change, page_id) > (:change, :page_id)

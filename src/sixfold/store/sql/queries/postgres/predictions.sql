@@ -1,4 +1,4 @@
--- name: prediction_claim | Lease the oldest waiting predictions of an engine, past those that another takes now.
+-- name: prediction_claim | Lease the oldest queued predictions of an engine to this server, skipping locked rows.
 UPDATE prediction
 SET state = :state, attempt = attempt + 1, holder = :holder, lease_until = :now + :lease,
     started_at = COALESCE(started_at, :now)
@@ -6,7 +6,7 @@ WHERE id IN (SELECT id FROM prediction WHERE state = 'queued' AND engine = :engi
              ORDER BY created_at, id LIMIT :limit FOR UPDATE SKIP LOCKED)
 RETURNING *;
 
--- name: prediction_claim_shared | The same past those that another takes now.
+-- name: prediction_claim_shared | Lease the oldest queued predictions, skipping locked rows; limit free ones to each account's share.
 WITH busy AS (
     SELECT account_id, COUNT(*) AS runs FROM prediction
     WHERE state IN ('starting', 'running', 'canceling') AND engine = :engine
@@ -31,14 +31,14 @@ WHERE id IN (SELECT id FROM prediction
              FOR UPDATE SKIP LOCKED)
 RETURNING *;
 
--- name: prediction_orphans | What servers hold that are gone.
+-- name: prediction_orphans | Return predictions leased to stopped servers, at most a limit.
 SELECT * FROM prediction
 WHERE state IN ('starting', 'running', 'canceling') AND holder <> :holder AND NOT server_lives(holder)
 ORDER BY lease_until, id LIMIT :limit;
 
--- name: predictions_by_id | Several predictions; `ids` is a JSON array.
+-- name: predictions_by_id | Return predictions by their ids; `ids` is a JSON array.
 SELECT * FROM prediction WHERE id IN (SELECT json_array_elements_text(:ids::json));
 
--- name: predictions_ended | Those of several that ended or shall end; `ids` is a JSON array.
+-- name: predictions_ended | Return the ended and canceling predictions of `ids`, a JSON array.
 SELECT * FROM prediction WHERE id IN (SELECT json_array_elements_text(:ids::json))
   AND state IN ('canceling', 'succeeded', 'failed', 'canceled', 'expired');

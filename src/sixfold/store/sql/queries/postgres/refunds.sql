@@ -1,11 +1,11 @@
--- name: connections_keys | Those of several keys that may hold a connection; `ids` is a JSON array.
+-- name: connections_keys | Return the keys of `ids` (a JSON array) that may keep a connection open.
 SELECT k.id FROM api_key k JOIN account a ON a.id = k.account_id
 WHERE k.id = ANY (ARRAY(SELECT json_array_elements_text(:ids::json))) AND a.closing_at IS NULL
   AND ((k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > :now))
        OR EXISTS (SELECT 1 FROM oauth_grant g
                   WHERE g.id = k.grant_id AND g.ended_at IS NULL AND g.expires_at > :now));
 
--- name: connections_sessions | Those of several browser sessions that live; `ids` has hashes in hexadecimal.
+-- name: connections_sessions | Return the unexpired login sessions of `ids`, a JSON array of hexadecimal token hashes.
 SELECT encode(token_hash, 'hex') AS id FROM signin
 WHERE token_hash = ANY (ARRAY(SELECT decode(json_array_elements_text(:ids::json), 'hex')))
   AND kind = 'session' AND expires_at > :now;
