@@ -284,6 +284,26 @@ def test_what_one_side_changes_goes_to_the_other(world: World) -> None:
     assert (world.files(), world.memory.pages) == ({}, {})
 
 
+def test_page_recreated_after_an_interrupted_sync_is_received(world: World) -> None:
+    world.other("a")
+    world.sync({17: lambda: world.kill("a")})
+    assert world.files() == {"a.md": b"text 1\n"}
+    world.elsewhere("a")
+    world.other("a")
+    world.both_sides_agree()
+    assert world.files() == {"a.md": b"text 2\n", "x/renamed.md": b"text 1\n"}
+
+
+def test_page_recreated_with_the_same_version_is_received(world: World) -> None:
+    world.other("a")
+    world.sync({})
+    world.gone("a")
+    del world.memory.ids["a"]
+    world.other("a")
+    world.both_sides_agree()
+    assert world.files() == {"a.md": b"text 2\n"}
+
+
 def test_where_both_have_changed_both_are_kept(world: World) -> None:
     world.edit("a")
     world.sync({})

@@ -38,6 +38,7 @@ FOLDER = ".sixfold"
 STATE = "memory-sync.json"
 CONFLICT = ".conflict-"
 _SAVE_EVERY = 50
+_NO_VERSION = -1
 
 
 class FolderSync:
@@ -66,13 +67,13 @@ class FolderSync:
         self._load()
         here = self._scan()
         there = self._remote.listed()
-        self._store_ids(there)
         try:
+            self._check_interrupted(there)
+            self._store_ids(there)
             self._follow_pages(here, there)
             self._follow_files(here, there)
             for slug in sorted(here.keys() | there.keys() | self._known.keys()):
-                page = there.get(slug)
-                self._sync_page(slug, here.get(slug), page.version if page is not None else None)
+                self._sync_page(slug, here.get(slug), there.get(slug))
             if not all(known.id for known in self._known.values()):
                 self._store_ids(self._remote.listed())
         finally:
@@ -85,6 +86,18 @@ class FolderSync:
             self.done, problems=[problem for problem in self.done.problems if problem not in self._reported]
         )
 
+    def _check_interrupted(self, there: dict[str, RemoteListing]) -> None:
+        """Compare pages again that an interrupted sync has stored without an ID.
+
+        Another page may have this slug and version since.
+        """
+        for slug, known in self._known.items():
+            page = there.get(slug)
+            if page is not None and page.version == known.version and not known.id:
+                data = self._remote.version(slug, known.version)
+                if data is None or _digest(data) != known.digest:
+                    known.version = _NO_VERSION
+
     def _store_ids(self, there: dict[str, RemoteListing]) -> None:
         """Store the IDs of pages that have not changed."""
         for slug, known in self._known.items():
@@ -94,11 +107,11 @@ class FolderSync:
 
     # -- one page --------------------------------------------------------------------------------
 
-    def _sync_page(self, slug: str, file: LocalSide | None, version: int | None) -> None:
+    def _sync_page(self, slug: str, file: LocalSide | None, page: RemoteListing | None) -> None:
         known = self._known.get(slug)
         digest = file.digest if file is not None else None
         changed_here = digest != (known.digest if known is not None else None)
-        changed_there = version != (known.version if known is not None else None)
+        changed_there = page is not None if known is None else page is None or not known.is_version(page)
         try:
             if changed_here and not changed_there:
                 try:

@@ -86,6 +86,10 @@ class SyncedFile:
         """Return whether a listed page is the one of this record."""
         return page.id == self.id if self.id else page.version == self.version
 
+    def is_version(self, page: RemoteListing) -> bool:
+        """Return whether a listed page has the version of this record, and not another page of its slug."""
+        return page.version == self.version and (not self.id or page.id in ("", self.id))
+
     def is_unchanged(self, stat: os.stat_result) -> bool:
         """Return whether time and size prove that the file still has this content."""
         same = (stat.st_mtime_ns, stat.st_size) == (self.mtime_ns, self.size)
