@@ -1,4 +1,4 @@
-"""`:name` becomes `?1`: SQLite looks names up one by one at each run, and takes a tuple as it is."""
+"""Translation of `:name` parameters to numbered ones, which SQLite binds faster than named ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Arguments = Callable[[Mapping[str, Value]], tuple[Any, ...]]
 
 
 class BoundStatement:
-    """A statement in SQLite's words; `:now` comes last of its arguments."""
+    """A statement for SQLite with the names of its arguments; `:now` is the last one."""
 
     __slots__ = ("_named", "_needs_now", "text")
 
@@ -28,12 +28,12 @@ class BoundStatement:
         self._named = _getter([name for name in names if name != "now"])
 
     def arguments(self, params: Mapping[str, Value], now: int) -> tuple[Any, ...]:
-        """The values in order; raises `KeyError` for a name without one."""
+        """Return the values in order; raises `KeyError` for a missing value."""
         values = self._named(params)
         return (*values, now) if self._needs_now else values
 
     def rows(self, each: Iterable[Mapping[str, Value]], now: int) -> list[tuple[Any, ...]]:
-        """The same for many."""
+        """Return the values of several sets of parameters."""
         values = map(self._named, each)
         return [(*row, now) for row in values] if self._needs_now else list(values)
 
@@ -45,7 +45,7 @@ class SqliteBinder:
         self._known: dict[str, BoundStatement] = {}
 
     def __call__(self, sql: str) -> BoundStatement:
-        """The statement as SQLite runs it."""
+        """Return the translated statement."""
         found = self._known.get(sql)
         if found is None:
             found = self._known[sql] = BoundStatement(sql)
