@@ -111,7 +111,7 @@ async def test_a_refresh_sees_a_server_that_has_just_started(tmp_path: Path, com
 def locked(folder: Path, url: str) -> Iterator[None]:
     """Hold a data folder as a server that listens at `url` does."""
     with server_lock.hold(folder) as lock:
-        lock.tell(url)
+        lock.write_url(url)
         yield
 
 

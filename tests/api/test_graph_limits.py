@@ -93,5 +93,5 @@ async def test_a_number_that_is_not_finite_is_refused(tmp_path: Path) -> None:
             graph["1"] = node("SixfoldTemplate", template="template:upscaler", input=told)
             refused = await home.client.post("/prompt", json={"prompt": graph}, headers=home.bearer)
             assert refused.status_code == 400
-            assert "its numbers must be finite" in refused.json()["error"]["message"]
+            assert "valid JSON with finite numbers" in refused.json()["error"]["message"]
         assert (await home.client.get("/history", headers=home.bearer)).json() == {}

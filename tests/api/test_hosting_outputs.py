@@ -167,7 +167,7 @@ async def test_the_command_line_saves_every_file_and_prints_the_rest(
     urls = [made["output"]["url"], made["outputs"]["depth"]["url"]]
     urls += [file["url"] for file in made["outputs"]["steps"]]
     assert [path.read_text() for path, _ in saved] == urls
-    command.tell(made, [path for path, _ in saved], as_json=False)
+    command.print_result(made, [path for path, _ in saved], as_json=False)
     printed = capsys.readouterr().out
     values = json.loads(printed[printed.index("{") : printed.rindex("}") + 1])
     assert (values["what_is_seen"], values["seed_used"]) == (TEXT, 7)

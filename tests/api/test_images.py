@@ -153,7 +153,7 @@ WRONG_SIZES: list[Any] = [
 SIZES_TOLD = re.compile(
     r"Invalid target_sizes: it (is required|must (be 1 to 20 sizes|be a list of sizes"
     r"|be from 16 to 4096; got .+|be a whole number from 16 to 4096"
-    r"|hold sizes as \"WxH\" or as width and height))"
+    r"|contain sizes as \"WxH\" or as width and height))"
 )
 
 

@@ -48,7 +48,7 @@ async def test_key_in_a_json_body_is_found_wherever_it_stands(
 ) -> None:
     good = await home.client.post(PUBLISH, content=placed(template, home.key, b"A" * size))
     wrong = await home.client.post(PUBLISH, content=placed(template, "sf_wrong", b"A" * size))
-    assert (good.status_code, "picture" in good.json()["error"]) == (400, True)
+    assert (good.status_code, "image" in good.json()["error"]) == (400, True)
     assert (wrong.status_code, wrong.json()) == (401, BAD_KEY)
 
 

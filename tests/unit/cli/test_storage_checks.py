@@ -49,7 +49,7 @@ def test_a_bucket_is_written_to_and_left_as_it_was(tmp_path: Path) -> None:
 def test_each_thing_that_is_wrong_with_a_bucket_has_its_sentence(tmp_path: Path) -> None:
     results, uploads = look(tmp_path, blob_url="s3://no-such-bucket", upload_url="ftp://bucket?secret")
     assert results.fault == "The object store has no such bucket"
-    assert "is no bucket" in uploads.fault
+    assert "is not a bucket" in uploads.fault
     assert "secret" not in f"{uploads.problem()}"
     assert (
         results.problem() == f"The store for results at s3://no-such-bucket cannot be used: {results.fault}"

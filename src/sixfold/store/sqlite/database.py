@@ -26,6 +26,20 @@ T = TypeVar("T")
 
 _MAX_GROUP = 512
 _BUSY_MS = 30_000
+_STORE_ERRORS = frozenset(
+    {
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_CORRUPT,
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_NOMEM,
+        sqlite3.SQLITE_NOTADB,
+        sqlite3.SQLITE_PROTOCOL,
+        sqlite3.SQLITE_READONLY,
+    }
+)
 _STATEMENTS = 512  # prepared statements kept per connection
 
 
@@ -147,7 +161,7 @@ class SqliteDatabase:
         except Exception as error:
             if not writer.in_transaction:  # the whole group was rolled back: disk full, I/O error
                 raise
-            job.error = error
+            job.error = _store_failed(error) if _is_store_error(error) else error
             writer.execute("ROLLBACK" if alone else "ROLLBACK TO request")
         if not alone:
             writer.execute("RELEASE request")
@@ -174,7 +188,12 @@ class SqliteDatabase:
         return [{"changed": connection.executemany(bound.text, given).rowcount}]
 
 
-def _store_failed(error: sqlite3.Error) -> errors.StoreFailed:
+def _is_store_error(error: BaseException) -> bool:
+    """Return whether an error is one of the disk or the file, not of a statement."""
+    return isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode & 0xFF in _STORE_ERRORS
+
+
+def _store_failed(error: BaseException) -> errors.StoreFailed:
     failure = errors.StoreFailed()
     failure.__cause__ = error
     return failure
