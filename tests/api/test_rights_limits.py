@@ -113,7 +113,7 @@ async def test_the_consent_page_says_what_is_granted_and_needs_a_fresh_sign_in(
     assert (
         "Run models, which spends credit, see what it ran itself, and read and write the memory" in page.text
     )
-    assert "It can do nothing else" in page.text
+    assert "It cannot do anything else" in page.text
     monkeypatch.setattr(login_sessions, "FRESH_US", 0)
     late = await home.client.get(AUTHORIZE, params=program.asks())
     there = urlsplit(late.headers["location"])
@@ -136,7 +136,7 @@ async def test_an_old_sign_in_is_asked_for_again_and_returns_to_its_page(
     assert answer.status_code == 303
     assert answer.headers["location"] == "/signin?again=1&next=%2Faccount"
     page = await home.client.get(answer.headers["location"])
-    assert "Nothing was changed: sign in, and you return to the page" in page.text
+    assert "Nothing was changed. Sign in to" in page.text
     assert 'name="next" value="/account"' in page.text
     script = await home.client.post("/account/passkeys/ask", json={}, headers={"X-CSRF-Token": csrf})
     assert (script.status_code, script.json()["code"]) == (403, "sign_in_again")
