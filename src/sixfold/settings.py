@@ -30,7 +30,14 @@ _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za
 _MAX_PROBE_HOSTS = 16
 _DATABASE = re.compile(r"(sqlite:)?|postgres(ql)?://.+")
 _TABLES = frozenset({"prices", "gateway", "engines", "buckets", "deposits"})
-PROVIDER_KEYS = ("fal_key", "replicate_api_token", "openai_api_key", "anthropic_api_key", "hf_token")
+# Providers by their name on the command line, each with the setting of its key.
+PROVIDERS: Mapping[str, str] = {
+    "fal": "fal_key",
+    "replicate": "replicate_api_token",
+    "openai": "openai_api_key",
+    "anthropic": "anthropic_api_key",
+}
+PROVIDER_KEYS = (*PROVIDERS.values(), "hf_token")
 _ALIASES = {"otel_endpoint": "OTEL_EXPORTER_OTLP_ENDPOINT", **{name: name.upper() for name in PROVIDER_KEYS}}
 
 

@@ -10,6 +10,7 @@ import sys
 from typing import Any
 
 from sixfold.cli.memory import parser as memory_parser
+from sixfold.settings import PROVIDERS
 
 # argparse's class for a set of commands is private.
 Group = Any
@@ -327,7 +328,6 @@ def _key(commands: Group) -> None:
 
 def _provider(commands: Group) -> None:
     group = _group(commands, "provider", "manage the keys of providers")
-    names = ("fal", "replicate", "openai", "anthropic")
     set_ = _report(
         group,
         "set",
@@ -335,13 +335,13 @@ def _provider(commands: Group) -> None:
         "store a provider's key, encrypted",
         "The key is read from a prompt, or from standard input without a terminal.",
     )
-    set_.add_argument("provider", choices=names)
+    set_.add_argument("provider", choices=PROVIDERS)
     _report(group, "list", "providers:list_keys", "list the keys and where each comes from")
     check = _report(group, "check", "providers:check_key", "ask a provider whether it accepts the key")
-    check.add_argument("provider", choices=names)
+    check.add_argument("provider", choices=PROVIDERS)
     check.add_argument("--base-url", metavar="URL", help="check against a compatible server at this URL")
     remove = _report(group, "remove", "providers:remove_key", "remove a stored key")
-    remove.add_argument("provider", choices=names)
+    remove.add_argument("provider", choices=PROVIDERS)
 
 
 def _model(commands: Group) -> None:

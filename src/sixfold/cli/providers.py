@@ -1,4 +1,4 @@
-"""`provider`: the operator's keys for fal, Replicate, OpenAI and Anthropic, stored encrypted."""
+"""`provider`: the operator's keys for providers, stored encrypted."""
 
 from __future__ import annotations
 

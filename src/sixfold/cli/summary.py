@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any
 
 from sixfold.app import catalog as app_catalog
+from sixfold.settings import PROVIDERS
 
 # Maximum number of lines of `doctor` and `engines list` without --all.
 LINES = 40
@@ -21,12 +22,7 @@ _RUN = re.compile(r"run `([^`]+)`(?: and `([^`]+)`)?")
 _COMFYUI = re.compile(r"start ComfyUI with (.+) \(SIXFOLD_COMFYUI_URL\)")
 _ADD_CHAT = "sixfold engines add chat"
 _PULL = re.compile(r"`(ollama pull [^`]+)`")
-_KEYS = {
-    "set FAL_KEY": "fal",
-    "set REPLICATE_API_TOKEN": "replicate",
-    "set OPENAI_API_KEY": "openai",
-    "set ANTHROPIC_API_KEY": "anthropic",
-}
+_KEYS = {f"set {setting.upper()}": provider for provider, setting in PROVIDERS.items()}
 _CHAT_PROVIDERS = ("openai", "anthropic")
 Row = Mapping[str, Any]
 

@@ -1,4 +1,4 @@
-"""Checks provider keys with a call that creates nothing, for `sixfold provider check`.
+"""The providers: what a key of each unlocks, and a call that checks the key and creates nothing.
 
 Sources: https://developers.openai.com/api/reference/resources/models/methods/list.md,
 https://platform.claude.com/docs/en/api/models-list, https://replicate.com/docs/reference/http#account.get,
@@ -18,28 +18,38 @@ from sixfold.clients.fal import FAL
 from sixfold.clients.openai import OPENAI
 from sixfold.clients.provider_client import ProviderClient, ProviderEndpoint, ProviderLimits
 from sixfold.clients.replicate import REPLICATE
+from sixfold.settings import PROVIDERS
 
 _LIMITS = ProviderLimits(call_seconds=15, attempts=3, waiting_seconds=5)
 
 
 @dataclass(frozen=True, slots=True)
 class KeyCheck:
-    """A provider: the setting of its key, and a call that succeeds only with a valid key."""
+    """A provider: what its key unlocks, and a call that succeeds only with a valid key."""
 
     provider: ProviderEndpoint
-    setting: str
+    unlocks: str
     path: str
     params: Mapping[str, str] = field(default_factory=dict[str, str])
     base_url: str = ""
 
+    @property
+    def setting(self) -> str:
+        """The setting of the key, such as `fal_key`."""
+        return PROVIDERS[self.provider.name]
+
 
 KEY_CHECKS: Mapping[str, KeyCheck] = {
     "fal": KeyCheck(
-        FAL, "fal_key", "models/pricing", {"endpoint_id": "fal-ai/flux/dev"}, "https://api.fal.ai/v1"
+        FAL,
+        "image, video and speech models by fal",
+        "models/pricing",
+        {"endpoint_id": "fal-ai/flux/dev"},
+        "https://api.fal.ai/v1",
     ),
-    "replicate": KeyCheck(REPLICATE, "replicate_api_token", "account"),
-    "openai": KeyCheck(OPENAI, "openai_api_key", "models"),
-    "anthropic": KeyCheck(ANTHROPIC, "anthropic_api_key", "models"),
+    "replicate": KeyCheck(REPLICATE, "images, videos and speech at Replicate", "account"),
+    "openai": KeyCheck(OPENAI, "chat, images and speech by OpenAI", "models"),
+    "anthropic": KeyCheck(ANTHROPIC, "chat by Anthropic", "models"),
 }
 
 

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 from sixfold.clients import local_servers, nvml
 from sixfold.clients.chat.servers import ServerStatus
 from sixfold.clients.hosts import LOOPBACK
+from sixfold.clients.key_checks import KEY_CHECKS
 from sixfold.clients.local_servers import LocalServer
 from sixfold.core.catalog.availability import Resource
 from sixfold.core.gateway.capabilities import EMBEDDINGS
@@ -32,12 +33,6 @@ _GIB = 2**30
 _ON_THIS_MACHINE = " on this machine"
 _CHAT = f"chat, text-llm and vision{_ON_THIS_MACHINE}"
 _OWN_HOSTS = frozenset({"", LOOPBACK, "localhost", "::1"})  # "" for models in this process
-_PROVIDERS = (
-    ("fal", "fal_key", "FAL_KEY", "image, video and speech models by fal"),
-    ("Replicate", "replicate_api_token", "REPLICATE_API_TOKEN", "images, videos and speech at Replicate"),
-    ("OpenAI", "openai_api_key", "OPENAI_API_KEY", "chat, images and speech by OpenAI"),
-    ("Anthropic", "anthropic_api_key", "ANTHROPIC_API_KEY", "chat by Anthropic"),
-)
 _PROVIDER_KINDS = frozenset({"openai", "anthropic"})
 Refresh = Callable[[], Awaitable[object]]
 
@@ -113,12 +108,13 @@ class InstalledResources:
         return replace(missing, found=where, state="found", url=probe.url, models=probe.models, unlocks=tasks)
 
     def _providers(self) -> Iterator[Resource]:
-        for name, field, variable, unlocks in _PROVIDERS:
-            used = "provider" in self._kinds or name.lower() in self._kinds
-            key = secrets.provider_key(self._settings, field)
-            where = f"{variable} is set" if getattr(self._settings, field) else "a key is stored"
+        for name, check in KEY_CHECKS.items():
+            used = "provider" in self._kinds or name in self._kinds
+            key, variable = secrets.provider_key(self._settings, check.setting), check.setting.upper()
+            where = f"{variable} is set" if getattr(self._settings, check.setting) else "a key is stored"
             found = f"{where} ({secrets.hint(key)})" if key else None
-            yield _resource(name, "provider", found, unlocks, f"set {variable}", used=used)
+            title = check.provider.title
+            yield _resource(title, "provider", found, check.unlocks, f"set {variable}", used=used)
 
 
 def _resource(
