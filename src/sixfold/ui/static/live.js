@@ -89,7 +89,7 @@ function hear(event) {
   const told = JSON.parse(event.data);
   if (told.type === "state") say(told.status + (told.reason ? `: ${told.reason}` : ""));
   else if (told.type === "frame") head = told;
-  else if (told.type === "pose") pose(told);
+  else if (told.type === "pose" && told.joints) pose(told);
   else if (told.type === "error") say(told.error);
 }
 
