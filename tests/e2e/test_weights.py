@@ -78,7 +78,7 @@ async def test_requests_of_equal_shape_that_come_together_share_a_denoising_loop
     running = [await pipeline.submit(order(home, "ra2", seed=seed, **size)) for seed in range(6)]
     ended = await asyncio.gather(*(pipeline.wait(one, 60) for one in running))
     assert {one.state for one in ended} == {PredictionState.SUCCEEDED}
-    assert [one for one in ended if "more at once" in one.logs]
+    assert [one for one in ended if "batched with" in one.logs]
     assert await home.faults() == ()
 
 
