@@ -305,7 +305,7 @@ async def _refresh_status(product: Application) -> None:
 
 
 async def _sweep(product: Application) -> None:
-    """Delete expired data every minute; what fails is repeated the next time."""
+    """Delete expired data every minute; failed deletions are retried in the next round."""
     deletion = account_deletion(product)
     # Only an older version leaves such rows, so once after a restart is enough.
     with contextlib.suppress(errors.StoreFailed):

@@ -329,7 +329,7 @@ class ObjectStore:
     # -- links -------------------------------------------------------------------------------------
 
     async def link(self, key: str) -> str | None:
-        """A URL from which anybody may read the object for a while; None where links are not wanted."""
+        """Return a presigned GET URL of the object, or None if presigned URLs are disabled."""
         segments(key)
         if not self._ways.link_seconds:
             return None

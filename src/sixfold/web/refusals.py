@@ -59,7 +59,7 @@ class Callers:
 
 
 class _Pending:
-    """The refusals of one reason since its last log line."""
+    """Number, callers and last detail of the refusals with one reason since its last log line."""
 
     def __init__(self) -> None:
         self.count = 0

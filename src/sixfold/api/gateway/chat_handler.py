@@ -124,7 +124,7 @@ class ChatHandler:
         raw: bytes,
         services: tuple[str, ...] = SERVICES,
     ) -> Response | Whole:
-        """Return the complete response or a stream; a key limited to one of `services` may request it."""
+        """Return the complete response or a stream; keys limited to services need one of `services`."""
         gateway_request = self._gateway_request(call, principal, chat_call, raw, services)
         payer = limits.payer_of(principal)
         has_key = b"idempotency-key" in call.headers

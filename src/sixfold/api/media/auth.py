@@ -1,4 +1,4 @@
-"""Authentication for the Media API: the key is the field `api_key` of the body, or in the bearer header."""
+"""Authentication for the Media API, by the field `api_key` of the body or by a bearer token."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ MAX_PARAMETERS = 100
 
 
 async def nothing(_caller: Any, _given: Any) -> dict[str, Any]:
-    """Return an empty result; the fields of a request are parsed as those of an operation that never runs."""
+    """Placeholder handler of operations that only declare request fields; never called."""
     return {}
 
 

@@ -14,7 +14,7 @@ _NAME = re.compile(r"[0-9a-f]{32}")
 
 @dataclass(frozen=True, slots=True)
 class UploadFolder:
-    """The owner of a folder."""
+    """An upload folder's owner: the tenant, and whether its account is the operator's."""
 
     tenant: Tenant
     is_operator: bool

@@ -274,7 +274,7 @@ def _media(_descriptor: Descriptor, value: Any) -> str:
 
 
 def _sizes(descriptor: Descriptor, value: Any) -> list[str]:
-    """Return the sizes as texts "WxH"; a text holds several separated by commas, as sent by forms."""
+    """Parse a list of sizes "WxH"; a single string, as sent by forms, is split at commas."""
     items: object = value
     if isinstance(value, str):
         items = [part.strip() for part in value.split(",", descriptor.max_items or _MAX_PARTS)]
@@ -315,7 +315,7 @@ def _project(_descriptor: Descriptor, value: Any) -> Mapping[str, Any]:
 
 
 def _texts(descriptor: Descriptor, value: Any) -> list[str]:
-    """Return a list of texts; one text holds one per line, or a JSON list."""
+    """Parse a list of strings; a single string is read as a JSON list, or else split into lines."""
     items: object = value
     if isinstance(value, str):
         items = _listed(value) or _lines(descriptor, value)
@@ -326,7 +326,7 @@ def _texts(descriptor: Descriptor, value: Any) -> list[str]:
 
 
 def _images(descriptor: Descriptor, value: Any) -> list[str]:
-    """Return a list of images; one text holds one per line, or a JSON list."""
+    """Parse a list of images; a single string is read as a JSON list, or else split at whitespace."""
     items: object = value
     if isinstance(value, str):
         items = _listed(value) or _parts(descriptor, value, None, "images")
@@ -337,7 +337,7 @@ def _images(descriptor: Descriptor, value: Any) -> list[str]:
 
 
 def _numbers(descriptor: Descriptor, value: Any) -> list[float]:
-    """Return a list of numbers; one text holds them separated by commas."""
+    """Parse a list of numbers; a single string is split at commas."""
     items: object = value
     if isinstance(value, str):
         items = [_to_number(part) for part in _parts(descriptor, value.strip(" []"), ",", "numbers")]
@@ -351,7 +351,7 @@ def _list_number(descriptor: Descriptor, item: object) -> float:
 
 
 def _series(descriptor: Descriptor, value: Any) -> list[Any]:
-    """Return the measured values in order: numbers or null, or objects of a time `t` and a value `y`."""
+    """Parse a series in order: numbers or null, or objects with a time `t` and a value `y`."""
     items: object = value
     if isinstance(value, str):
         items = _listed(value) or [_to_number(part) for part in _parts(descriptor, value, ",", "values")]
@@ -373,7 +373,7 @@ def _measure(descriptor: Descriptor, item: object) -> float | None:
 
 
 def _turns(descriptor: Descriptor, value: Any) -> str:
-    """Return the earlier conversation as JSON text; an empty text for none."""
+    """Return the earlier conversation as JSON text, or an empty text."""
     if isinstance(value, str) and not value.strip():
         return ""
     rows = _listed(value) if isinstance(value, str) else value
@@ -411,7 +411,7 @@ def _items(descriptor: Descriptor, value: object, what: str) -> list[object]:
 
 
 def _parts(descriptor: Descriptor, text: str, separator: str | None, what: str) -> list[str]:
-    """Split a text into at most as many parts as the list allows."""
+    """Split a text into parts; raise `_InvalidValue` above the maximum length of the list."""
     limit = descriptor.max_items or _MAX_PARTS
     parts = text.split(separator, limit)
     if len(parts) > limit:
@@ -420,7 +420,7 @@ def _parts(descriptor: Descriptor, text: str, separator: str | None, what: str) 
 
 
 def _lines(descriptor: Descriptor, text: str) -> list[str]:
-    """Return the lines of a text that are not blank, at most as many as the list allows."""
+    """Return the non-blank lines of a text; raise `_InvalidValue` above the maximum length of the list."""
     limit = descriptor.max_items or _MAX_PARTS
     lines = [found[0].rstrip() for found in itertools.islice(_LINE.finditer(text), limit + 1)]
     if len(lines) > limit:
@@ -429,7 +429,7 @@ def _lines(descriptor: Descriptor, text: str) -> list[str]:
 
 
 def _listed(text: str) -> list[object] | None:
-    """Return the list that a JSON text holds, or None for any other text."""
+    """Decode a JSON list; return None for any other text."""
     if not text.lstrip().startswith("["):
         return None
     try:

@@ -450,7 +450,7 @@ class Gateway:
     async def _end(
         self, active: ActiveCall, response: UpstreamResponse, usage: TokenUsage | None, state: str, error: str
     ) -> None:
-        """Book the end of a stream; a stream without usage failed."""
+        """Settle a finished stream; one without reported usage counts as a failure of its target."""
         if usage is None:
             self.health.record_failure(response.target.name)
             outcome = CallOutcome(state, error=error)

@@ -26,7 +26,10 @@ class UpstreamRejection(NamedTuple):
     too_long: bool = False
 
     def error(self, status: int) -> errors.UpstreamRefused:
-        """Return the exception; `TooLong` tells agents to shorten their history."""
+        """Return the exception to raise: `TooLong` if the context is too long, else `UpstreamRefused`.
+
+        Agents shorten their history after `TooLong`.
+        """
         kind = errors.TooLong if self.too_long else errors.UpstreamRefused
         return kind(self.message, status=status, param=self.param)
 

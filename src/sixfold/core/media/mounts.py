@@ -71,7 +71,7 @@ def mounted_inputs(model: Model, mounts: Mapping[str, str], inputs: Mapping[str,
 
 
 def local_file(files: Mapping[str, Path], text: str) -> Path | None:
-    """Return the file of a task that an input's text refers to as mounted, or None; for engines."""
+    """Return the local file for an input value that is a mount path, or None; used by engines."""
     return files.get(PREFIX + text.removeprefix(f"{PATH}/")) if text.startswith(f"{PATH}/") else None
 
 

@@ -30,7 +30,7 @@ class DiffBlock(NamedTuple):
 
 
 def lines(text: str) -> list[str]:
-    """Split a text into lines with their ends."""
+    """Split a text into lines, which keep their line breaks."""
     return _LINE.findall(text)
 
 

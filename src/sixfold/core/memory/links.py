@@ -83,14 +83,14 @@ def _other_names(account_id: str, names: Sequence[str]) -> Transaction[dict[str,
 
 
 def arrive_by_other_names(account_id: str, pages: Sequence[tuple[str, str]]) -> Transaction[None]:
-    """Resolve links that wait for the aliases of pages, given as (id, alias)."""
+    """Resolve unresolved links to the aliases of pages, given as (page id, alias)."""
     rows = [{"id": page_id, "name": slugs.loosely(name)} for page_id, name in pages]
     if rows:
         yield Query("links_arrive_by_name", {"account_id": account_id, "rows": _encode(rows)})
 
 
 def arrive(account_id: str, pages: Sequence[tuple[str, str]]) -> Transaction[None]:
-    """Resolve links that wait for pages at their new slugs, given as (id, slug)."""
+    """Resolve unresolved links to the new slugs of pages, given as (page id, slug)."""
     if not pages:
         return
     named = [slug for _, slug in pages]

@@ -24,7 +24,7 @@ def _encode(value: object) -> str:
 
 
 def refresh(caller: Caller, pages: Sequence[tuple[MemoryPage, bool]], moment: int) -> Transaction[None]:
-    """Update the entries of bodies; the flag tells whether a page existed before."""
+    """Update the timeline entries of pages, given as (page, whether it existed before)."""
     known = [page.id for page, there in pages if there]
     old: dict[str, dict[TimelineEntry, str]] = {}
     if known:

@@ -107,7 +107,7 @@ def reusable_inputs(prediction: Prediction, origin: str) -> Transaction[dict[str
 
 
 def drawn_values(prediction: Prediction) -> dict[str, Any]:
-    """Return values beside the inputs that determine the result, such as a drawn seed, as extras."""
+    """Return the randomly chosen values, such as the seed, that are needed to reproduce a result."""
     extras = {name: prediction.task.inputs[name] for name in _DRAWN if name in prediction.task.inputs}
     return {**extras, "randomize_seed": False} if "randomize_seed" in prediction.inputs else extras
 

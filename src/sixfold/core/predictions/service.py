@@ -293,5 +293,5 @@ class PredictionService:
         return refunded
 
     def drain(self) -> None:
-        """Stop accepting requests, and return from all waits but the patient ones."""
+        """Start the shutdown: end all waits except those with `patient=True`."""
         self.waiters.drain()

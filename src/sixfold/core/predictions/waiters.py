@@ -31,7 +31,7 @@ class RunWaiters:
         return self._draining.is_set()
 
     def drain(self) -> None:
-        """Return from all waits but the patient ones."""
+        """End all waits except those with `patient=True`."""
         self._draining.set()
 
     async def wait_patient(self, seconds: float) -> None:
@@ -40,7 +40,7 @@ class RunWaiters:
             await asyncio.wait(set(self._patient), timeout=seconds)
 
     def stop(self) -> None:
-        """Return from all waits."""
+        """End all waits."""
         self._over.set()
 
     async def wait(

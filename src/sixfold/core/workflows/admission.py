@@ -28,7 +28,7 @@ class GraphMemory:
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     def join(self) -> MemoryShare:
-        """Return the share of a new run; the caller must close it."""
+        """Register a run and return its memory account; the caller must close it."""
         share = MemoryShare(self)
         self._shares.append(share)
         return share

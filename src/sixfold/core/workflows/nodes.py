@@ -49,16 +49,16 @@ class NodeInput:
 
     @property
     def has_control(self) -> bool:
-        """Return whether the editor stores a second value that controls how it changes after a run."""
+        """Return whether the editor adds a `control_after_generate` value to this input."""
         if "control_after_generate" in self.options:
             return bool(self.options["control_after_generate"])
         return self.type == "INT" and self.name in ("seed", "noise_seed")
 
     @property
     def upload(self) -> str:
-        """Return the kind of file that its text names: image, video, audio or file.
+        """Return the kind of file that this input accepts as an upload: image, video, audio or file.
 
-        Empty for other inputs.
+        Empty for inputs without uploads.
         """
         return next((kind for option, kind in UPLOADS.items() if self.options.get(option)), "")
 

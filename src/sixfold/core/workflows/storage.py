@@ -258,7 +258,7 @@ class NodeOutputCache:
         return stored
 
     def of_run(self, run: Run) -> RunOutcomes:
-        """Return the cache as one run uses it."""
+        """Return a view of the output cache for one run."""
         return RunOutcomes(self, run)
 
     async def keep(self, entries: Mapping[str, StoredOutput], paid_by: str | None = None) -> None:

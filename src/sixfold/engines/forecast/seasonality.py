@@ -12,7 +12,7 @@ _MIN_CORRELATION = 0.3
 
 
 def length(values: Values) -> int:
-    """Return the season length, or 1 without a season; a season must occur at threshold twice."""
+    """Return the season length in steps, or 1; a season must fit at least twice into the series."""
     count = values.size
     max_lag = min(_MAX_LAG, count // 2)
     if max_lag < 2 or count < 6:

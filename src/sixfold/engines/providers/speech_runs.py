@@ -135,7 +135,7 @@ def _speeds(route: ModelRoute, speed: float) -> tuple[float, float]:
 
 
 def _texts(sentences: Sequence[str], max_chars: int) -> list[str]:
-    """Join sentences into texts of fewer than `max_chars` characters, where single sentences allow it."""
+    """Join sentences into texts of at most `max_chars` characters; a longer sentence is a text of its own."""
     texts = [sentences[0]]
     for sentence in sentences[1:]:
         if len(texts[-1]) + len(sentence) < max_chars:

@@ -1,4 +1,4 @@
-"""Decode latents: a child request for the platform's image or video model at the decoding node."""
+"""Sampling nodes: the decoding node starts a child prediction of the platform's image or video model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Growing numeric columns and packed posting lists, on which the page index is built."""
+"""Growing numeric columns and packed posting lists, on which the page index is built.
+
+The *place* of a page is its index position, a number from 0 on.
+"""
 
 from __future__ import annotations
 
@@ -105,14 +108,14 @@ class _List(_Numbers):
 
     __slots__ = ("number", "word")
     number: int
-    word: str  # "" if no place has it
+    word: str  # "" if no page contains it
 
 
 class Postings:
     """Inverted index: for each word its places and counts, four bytes each, and for each place its words.
 
-    A place that is written anew changes the lists of those words alone that are others now: nothing of the
-    past is left in them, and an edit costs what it changes.
+    Replacing the words of a place updates only the lists of words that were added, removed or whose count
+    changed, so the cost of an edit depends on the size of the change.
     """
 
     def __init__(self) -> None:
@@ -124,7 +127,7 @@ class Postings:
         self._count = 0  # number of postings
 
     def put(self, place: int, words: Mapping[str, int]) -> None:
-        """Replace the words of a place by these counted ones."""
+        """Replace the words of the page at `place` by `words`, a count for each word."""
         self._count += len(words)
         if place == len(self._of):
             self._of.append(self._append(place << 8, words))
@@ -134,7 +137,7 @@ class Postings:
             self._of[place] = self._rewrite(place << 8, old, words)
 
     def get(self, word: str) -> tuple[Places, Floats] | None:
-        """Return the places of a word and its counts there, or None for an unknown word."""
+        """Return the places that contain a word and its count in each, or None if it is unknown."""
         found = self._lists.get(word)
         if found is None:
             return None
@@ -142,19 +145,19 @@ class Postings:
         return (packed >> 8).astype(np.int64), (packed & 255).astype(np.float32)
 
     def places(self, word: str) -> Places:
-        """Return the places of a word."""
+        """Return the index positions of the pages that contain a word, in ascending order."""
         found = self._lists.get(word)
         return np.zeros(0, np.int64) if found is None else (_copied(found) >> 8).astype(np.int64)
 
     def among(self, places: Places, word: str) -> Flags:
-        """Return which of some places have a word, as flags."""
+        """Return a flag for each of `places`: whether its page contains the word."""
         having = self.places(word)
         if not len(having):
             return np.zeros(len(places), np.bool_)
         return having.take(np.searchsorted(having, places), mode="clip") == places
 
     def word(self, number: int) -> str:
-        """Return the word of a number, "" if no place has it."""
+        """Return the word with a number, or "" if no page contains it."""
         return self._numbered[number].word
 
     def words_from(self, first: int) -> Sequence[str]:

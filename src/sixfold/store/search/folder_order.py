@@ -1,7 +1,7 @@
-"""Which page stands before which: the pages of a folder as they were made.
+"""Order of the pages of a folder by creation time.
 
-Pages of one import were made at one moment; among them the numbers in their names decide, so that `turn-2`
-comes before `turn-10`, and then their names.
+Pages of one import have the same creation time. They are sorted by the numbers in their names, so that
+`turn-2` comes before `turn-10`, and then by their names.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ class FolderOrder:
     """Neighbors of every page in its folder, updated as pages are added and removed."""
 
     def __init__(self, of: Sequence[str], created: PackedColumn) -> None:
-        """`of` and `created` return slug and time of a place, from before it is added until it is removed."""
+        """`of` and `created` hold the slug and creation time of each index position.
+
+        Both must be set while the page is in the order.
+        """
         self.before = PackedColumn(np.int64)
         self.after = PackedColumn(np.int64)
         self._slugs = of

@@ -352,7 +352,7 @@ def _norm(length: Floats, mean: float, saturation: Saturation) -> Floats:
 
 
 def _saturated(hits: Hits | None, norm: Floats) -> Hits | None:
-    """Return the places of a word with the part of BM25 that does not depend on the query."""
+    """Return the postings of a word with BM25's term-frequency factor, which does not depend on the query."""
     if hits is None:
         return None
     places, times = hits

@@ -44,7 +44,7 @@ class VectorSchema(TypedDict, total=False):
 
 
 class VectorsSchema(TypedDict):
-    """The vectors of the texts."""
+    """Response of `POST /v1/embeddings`: one vector for each text, in order."""
 
     object: Literal["list"]
     data: list[VectorSchema]

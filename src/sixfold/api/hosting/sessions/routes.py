@@ -45,7 +45,7 @@ _TOO_LARGE = 1009
 
 
 class SessionRoutes:
-    """The three routes and the websocket."""
+    """Routes to create, read and end a live session, and its WebSocket."""
 
     def __init__(self, services: WebServices) -> None:
         self._services = services

@@ -73,7 +73,10 @@ _WIRE = _Wire()
 
 
 class GgufServer:
-    """A `[gateway.upstreams.NAME]` of the kind `gguf`, or the models of `sixfold engines add chat`."""
+    """Chat server for local GGUF models, run by llama.cpp processes.
+
+    It serves a `[gateway.upstreams.NAME]` of the kind `gguf`, or the models of `sixfold engines add chat`.
+    """
 
     local = True
     in_local_network = True

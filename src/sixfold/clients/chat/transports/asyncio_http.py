@@ -368,7 +368,7 @@ class HttpReply:
             self._has_length = True
 
     def begin(self, status: int) -> None:
-        """Set the status after the headers."""
+        """Set the status code, once all headers are received."""
         self.status = status
         if not self._whole:
             self._wake()

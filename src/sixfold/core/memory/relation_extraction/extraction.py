@@ -104,7 +104,7 @@ def read(page: MemoryPage, table: PatternTable, known: Collection[str] = ()) -> 
 
 
 def names_of(page: MemoryPage, aliases: Collection[str], table: PatternTable) -> dict[str, int]:
-    """Return the keys of a page with their ranks.
+    """Return the normalized names of a page, each with its rank; 0 is the strongest.
 
     The ranks are 0 slug, 1 title, 2 alias, 3 last segment, and 4 a person's first or last name.
     """

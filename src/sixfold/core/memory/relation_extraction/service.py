@@ -456,7 +456,7 @@ def _answered(
 
 
 def _asked_for(row: Row, question: question_parser.RelationQuestion, given: set[str]) -> list[str]:
-    """Return the ends of a statement that answer the question."""
+    """Return the page ids in a statement that answer the question, without the pages it names."""
     ends = {
         "subject": [row["subject_id"]],
         "object": [row["object_id"]],

@@ -35,7 +35,7 @@ class EmbeddingModel(Protocol):
 
     @property
     def name(self) -> str:
-        """The name and version, which change with the vectors."""
+        """The model's name and version; stored vectors with another one are computed again."""
         ...
 
     def embed(self, texts: Sequence[str]) -> list[bytes]:

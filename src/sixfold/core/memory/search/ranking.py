@@ -211,7 +211,7 @@ def _words(
 
 
 def _added(view: IndexView, score: Vector, parts: Mapping[str, ScorePart]) -> Vector:
-    """Return a score plus unshared parts; parts that are 0 for all pages cost nothing."""
+    """Return `score` plus the weighted `parts`; parts that are 0 for all pages are skipped."""
     for vector, weight, _ in parts.values():
         if vector is not view.nothing():
             score = score + _times(vector, weight)

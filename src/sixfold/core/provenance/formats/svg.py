@@ -65,7 +65,10 @@ def _root(data: bytes) -> re.Match[bytes] | None:
 
 
 def _skipped(data: bytes, at: int) -> int | None:
-    """Return the end of a non-element at `at`, or of the file if it is unterminated."""
+    """Return the end of the comment, processing instruction or DOCTYPE at `at`; None before an element.
+
+    It is the end of the file if it is unterminated.
+    """
     for opening, closing in _PROLOGUE:
         if data.startswith(opening, at):
             end = data.find(closing, at + len(opening))

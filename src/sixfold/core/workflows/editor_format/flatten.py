@@ -114,7 +114,7 @@ class _Document:
             yield from self._add(node, row)
 
     def _spend(self, row: Json, prefix: str) -> None:
-        """Count a node with its slots, values and texts before it is created."""
+        """Charge a node with its slots, values and texts to the budget, before it is created."""
         cost = self._costs.get(id(row))
         if cost is None:
             cost = self._costs[id(row)] = _cost(row)

@@ -376,7 +376,7 @@ def _weather(scene: ParsedScene, place: str, time: str) -> str:
 
 
 def compose(scene: ParsedScene, seed: int, shape: tuple[int, int]) -> SceneComposition:
-    """Choose by the seed what the prompt leaves open."""
+    """Return the composition of a scene; details missing from the prompt are chosen by the seed."""
     rng = noise.stream(seed, "plan")
     place, other = (
         _place(scene, rng) if scene.known and "abstract" not in scene.styles else ("abstract", None)

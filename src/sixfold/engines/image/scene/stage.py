@@ -106,7 +106,7 @@ class Palette:
 
     @property
     def dark(self) -> bool:
-        """Whether this is light at night."""
+        """Whether the sky is dark, as at night."""
         return luma(self.sky[1]) < 0.25
 
     def lit(self, albedo: Color, amount: float) -> Color:
