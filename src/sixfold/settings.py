@@ -223,7 +223,9 @@ class Settings:
         if unknown:
             raise InvalidSetting(f"areas has an unknown entry {sorted(unknown)[0]!r}; use {', '.join(AREAS)}")
         if not 0 <= self.blob_link_seconds <= MAX_LINK_SECONDS:
-            raise InvalidSetting(f"blob_link_seconds must be 0 to {MAX_LINK_SECONDS}, a week")
+            raise InvalidSetting(
+                f"blob_link_seconds must be 0 to {MAX_LINK_SECONDS} (a week), not {self.blob_link_seconds}"
+            )
         if self.failpoints and not self.testing:
             raise InvalidSetting("SIXFOLD_FAILPOINTS is for tests and requires SIXFOLD_TESTING=1")
 
@@ -251,11 +253,14 @@ class Settings:
     def _check_issuer(self) -> None:
         if not self.oidc_issuer:
             return
+        # The value is not shown, because an invalid URL may contain a password.
         if not _BASE.fullmatch(self.oidc_issuer):
             raise InvalidSetting("oidc_issuer must be a URL such as https://accounts.example.com")
         plain = not self.oidc_issuer.startswith("https://")
         if plain and urlsplit(self.oidc_issuer).hostname not in LOOPBACK_HOSTS:
-            raise InvalidSetting("oidc_issuer must use https unless it is on this machine")
+            raise InvalidSetting(
+                f"oidc_issuer must use https unless it is on this machine; got {self.oidc_issuer!r}"
+            )
         if not self.oidc_client_id or not self.oidc_name:
             raise InvalidSetting("oidc_issuer requires oidc_client_id (from the provider) and oidc_name")
 
@@ -269,9 +274,11 @@ class Settings:
 
     def _check_space_endpoint(self) -> None:
         plain = self.space_endpoint.replace("{owner}", "o").replace("{name}", "n")
+        # The value is not shown, because an invalid URL may contain a password.
         if plain and not _BASE.fullmatch(plain):
             raise InvalidSetting(
-                "space_endpoint must be a URL such as http://127.0.0.1:7860, also with {owner} and {name}"
+                "space_endpoint must be a URL such as http://127.0.0.1:7860 and may contain "
+                "the placeholders {owner} and {name}"
             )
 
     def _check_numbers(self) -> None:

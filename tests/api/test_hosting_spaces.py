@@ -188,5 +188,5 @@ async def test_what_a_hub_names_is_asked_through_the_guard(tmp_path: Path) -> No
         unknown = await post(home, IMPORT, {"space": "nobody/paint"})
         assert (unknown.status_code, unknown.json()["error"]) == (
             400,
-            "The hub has no space nobody/paint that can be seen from here",
+            "Space nobody/paint was not found on the Hub, or is private",
         )

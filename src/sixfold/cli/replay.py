@@ -42,6 +42,7 @@ from sixfold.core.workflows import workflows
 from sixfold.settings import Settings
 
 _ALGORITHM = "blake3:"
+_UNIDENTIFIED_INPUTS = "The file cannot be replayed: its manifest does not identify the content of each input"
 _EDITED = "it was edited after it was generated"
 
 
@@ -136,7 +137,7 @@ def _plan(origin: FileProvenance, configured: Settings) -> ReplayPlan:
         values[name] = timeline.without_urls(values[name])
     present = (*(name for name in media if manifest.inputs.get(name) is not None), *clips)
     if len(present) != len(manifest.parents):
-        raise CommandError("Its manifest does not record which content each of its inputs had")
+        raise CommandError(_UNIDENTIFIED_INPUTS)
     return ReplayPlan(model, engine, values, present)
 
 
@@ -162,7 +163,7 @@ def _graph_plan(origin: FileProvenance, model: Model, engine: EngineSpec, config
     beside, names = replay_graph.carried(origin, configured)
     # The order of several inputs is not recorded anywhere.
     if len(names) != len(origin.manifest.parents) or len(names) > 1:
-        raise CommandError("Its manifest does not record which content each of its inputs had")
+        raise CommandError(_UNIDENTIFIED_INPUTS)
     return ReplayPlan(model, engine, {}, names, beside)
 
 

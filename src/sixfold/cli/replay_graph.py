@@ -155,8 +155,8 @@ def _counterpart(origin: FileProvenance, prediction: Prediction) -> OutputFile:
         raise CommandError(f"Its graph failed: {prediction.error or prediction.state}")
     if prediction.quality != origin.manifest.quality:
         raise CommandError(
-            f"It was made in {origin.manifest.quality} quality; embedded engines give {prediction.quality}: "
-            "its nodes ran on another kind of engine, whose output is not reproducible"
+            f"The file has {origin.manifest.quality} quality, but embedded engines return "
+            f"{prediction.quality} quality: the output of other kinds of engines cannot be reproduced"
         )
     files, index = prediction.output.files, origin.manifest.index
     if index >= len(files):

@@ -129,7 +129,8 @@ class OidcClient:
                 raise errors.EngineFailed(_UNREACHABLE) from error
             if metadata.issuer != self._issuer or not all(map(self._is_safe, _endpoints(metadata))):
                 raise errors.EngineFailed(
-                    "The discovery document has another issuer than oidc_issuer, or endpoints without https"
+                    "The sign-in provider's discovery document is not usable. "
+                    "Its issuer must equal oidc_issuer, and its endpoints must use https"
                 )
             self._metadata, self._discovered_at = metadata, time.monotonic()
         return self._metadata

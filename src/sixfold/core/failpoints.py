@@ -52,7 +52,9 @@ class Failpoints:
         elif name in SERVER_POINTS:
             self._server[name] = (action, int(nth or 1))
         else:
-            raise ValueError(f"unknown failpoint {name!r}")
+            raise ValueError(
+                f"unknown failpoint {name!r}; known are {_ENGINE}MODEL, {', '.join(SERVER_POINTS)}"
+            )
 
     def hit(self, name: str) -> None:
         """Act if a test has set this failpoint; else do nothing."""

@@ -76,7 +76,7 @@ class ForkServer:
         except BaseException as error:
             await server.close()
             if isinstance(error, TimeoutError):
-                raise ForkServerGone(f"the worker parent did not boot within {_BOOT_SECONDS} s") from error
+                raise ForkServerGone(f"the zygote did not start within {_BOOT_SECONDS} s") from error
             raise
         return server
 
@@ -134,10 +134,10 @@ class ForkServer:
             except BlockingIOError:
                 await self._writable()
             except OSError as error:
-                raise ForkServerGone(f"the worker parent is gone: {error.strerror}") from error
+                raise ForkServerGone(f"the zygote has ended: {error.strerror}") from error
             else:
                 return
-        raise ForkServerGone("the worker parent is gone")
+        raise ForkServerGone("the zygote has ended")
 
     async def _writable(self) -> None:
         ready = self._loop.create_future()
@@ -180,7 +180,7 @@ class ForkServer:
         self._loop.remove_writer(self._control)
         self._control.close()
         if not self._booted.done():
-            self._booted.set_exception(ForkServerGone("the worker parent ended while it booted"))
+            self._booted.set_exception(ForkServerGone("the zygote ended during its start"))
             # Mark the exception as retrieved, because possibly nobody waits for it.
             self._booted.exception()
         for pid in self._pids.values():
@@ -188,7 +188,7 @@ class ForkServer:
             _kill_group(pid)
         self._pids.clear()
         for exited in self._exits.values():
-            _resolve(exited, "went with the worker parent, which has ended")
+            _resolve(exited, "ended because the zygote has ended")
         self._exits.clear()
         self._reaping = asyncio.ensure_future(self._reap())
 

@@ -113,7 +113,7 @@ class InlineWorker:
         if not self._alive:
             return WorkerLost(f"the worker {self._why}")
         if len(self._current) >= self._spec.lanes:
-            raise RuntimeError(f"this worker runs {self._spec.lanes} task(s) at a time")
+            raise RuntimeError(f"the worker already runs its maximum of {self._spec.lanes} tasks")
         self._runs += 1
         # Encode as for a process, so that engines see the same types.
         try:

@@ -136,7 +136,7 @@ class ProcessWorker(asyncio.Protocol):
         if not self._alive or self._transport is None:
             return WorkerLost(self._why or "the worker had ended")
         if len(self._current) >= self._lanes:
-            raise RuntimeError(f"this worker runs {self._lanes} task(s) at a time")
+            raise RuntimeError(f"the worker already runs its maximum of {self._lanes} tasks")
         self._runs += 1
         files = {name: str(path.absolute()) for name, path in task.files.items()}
         point = self._driver.failpoints.get(task.model)

@@ -199,7 +199,7 @@ class RayWorker:
         if not self._alive:
             return WorkerLost(f"the worker {self._why}")
         if len(self._runs) >= self._spec.lanes:
-            raise RuntimeError(f"this worker runs {self._spec.lanes} task(s) at a time")
+            raise RuntimeError(f"the worker already runs its maximum of {self._spec.lanes} tasks")
         try:
             inputs = protocol.decode_plain(protocol.encode(dict(task.inputs)))
         except (TypeError, ValueError, OverflowError) as error:

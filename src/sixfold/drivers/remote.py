@@ -137,7 +137,7 @@ class RemoteWorker:
         if not self._alive:
             return WorkerLost(f"the worker {self.why}")
         if len(self._runs) >= self._spec.lanes:
-            raise RuntimeError(f"this worker runs {self._spec.lanes} task(s) at a time")
+            raise RuntimeError(f"the worker already runs its maximum of {self._spec.lanes} tasks")
         self._started += 1
         run = self._runs[task.id] = _RemoteRun(self._started, task, reports, asyncio.get_running_loop())
         try:

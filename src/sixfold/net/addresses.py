@@ -129,7 +129,7 @@ PUBLIC_PORTS = frozenset((80, 443))
 
 def _network(text: str) -> Network:
     if "%" in text:
-        raise ValueError(f"{text!r} is not a network: a zone cannot be allowed")
+        raise ValueError(f"{text!r} is not a network: it must not contain an IPv6 zone ID")
     try:
         return ipaddress.ip_network(text)
     except ValueError as error:

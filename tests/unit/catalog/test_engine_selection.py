@@ -114,7 +114,7 @@ def test_options_and_engines_of_ones_own_are_laid_over_the_catalogues() -> None:
         ({"models": {"ra9": "own"}}, "'ra9', which is not a model"),
         ({"models": {"ra1": "owm"}}, "own, comfy, fal, painter; got 'owm'"),
         ({"mine": {"source": "x"}}, r"\[engines.mine\] requires `like`"),
-        ({"mine": 3}, "'mine' must be `order`"),
+        ({"mine": 3}, "'mine' must be a table of engine options"),
     ],
 )
 def test_a_table_that_cannot_be_followed_says_why(table: dict[str, Any], said: str) -> None:

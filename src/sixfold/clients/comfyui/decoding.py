@@ -36,5 +36,5 @@ def _decode(body: bytes) -> Any:
         raise ValueError(error.message) from error
     except (msgspec.MsgspecError, RecursionError) as error:
         if len(body) > _LENIENT_BYTES:
-            raise ValueError(f"{len(body):,} bytes of JSON are invalid") from error
+            raise ValueError(f"the body ({len(body):,} bytes) is not valid JSON") from error
         return json.loads(body)

@@ -47,9 +47,9 @@ class GradioSpaces:
         except SpaceError as error:
             if error.status in (200, 404):
                 raise errors.BadRequest(
-                    f"{space} serves no Gradio application of version 4, 5 or 6"
+                    f"Space {space} is not a Gradio application of version 4, 5 or 6"
                 ) from error
-            raise errors.EngineFailed(f"{space} could not be read: {error}") from error
+            raise errors.EngineFailed(f"Space {space} could not be read: {error}") from error
         function = await asyncio.to_thread(gradio_schema.best_function, config, info)
         location = {"base": base, "prefix": server.prefix, "trusted": trusted, "token": token}
         engine = {
@@ -73,7 +73,7 @@ class GradioSpaces:
         host = await self._get_from_hub(f"/api/spaces/{space}/host", space, self._token())
         name, _, domain = str(urlsplit(str(host.get("host") or "")).hostname or "").partition(".")
         if not domain:
-            raise errors.EngineFailed(f"The hub does not say where {space} is served")
+            raise errors.EngineFailed(f"The Hub's response does not contain the host of space {space}")
         return f"registry.{domain}/{name}:latest"
 
     async def _location(self, space: SpaceId, private: bool) -> tuple[str, bool, bool]:
@@ -86,7 +86,7 @@ class GradioSpaces:
         host_info = await self._get_from_hub(f"/api/spaces/{space}/host", space, token)
         host = str(host_info.get("host") or "")
         if urlsplit(host).scheme != "https" or not urlsplit(host).hostname:
-            raise errors.EngineFailed(f"The hub does not say where {space} is served")
+            raise errors.EngineFailed(f"The Hub's response does not contain the host of space {space}")
         return host.rstrip("/"), False, bool(token) and details.get("private") is True
 
     async def _get_from_hub(self, path: str, space: SpaceId, token: str) -> Mapping[str, Any]:
@@ -97,11 +97,13 @@ class GradioSpaces:
             )
             document = response.json() if response.status_code == 200 else None
         except (httpx.HTTPError, ValueError) as error:
-            raise errors.EngineFailed(f"The hub cannot be asked where {space} is served") from error
+            raise errors.EngineFailed(
+                f"The Hub did not return a valid response for space {space}; try again"
+            ) from error
         if response.status_code in (401, 403, 404):
-            raise errors.BadRequest(f"The hub has no space {space} that can be seen from here")
+            raise errors.BadRequest(f"Space {space} was not found on the Hub, or is private")
         if not isinstance(document, dict):
-            raise errors.EngineFailed(f"The hub answered {response.status_code} for {space}")
+            raise errors.EngineFailed(f"The Hub returned status {response.status_code} for space {space}")
         return document
 
 

@@ -220,7 +220,7 @@ def _page(account_id: str, kind: str, limit: int, cursor: str) -> Transaction[tu
 def _put(account_id: str, kind: str, name: str, text: str) -> Transaction[Row]:
     others = yield from one("custom_models_beside", account_id=account_id, name=name)
     if others is not None and others["count"] >= _MAX_MODELS:
-        raise errors.BadRequest(f"An account may have at most {_MAX_MODELS} models")
+        raise errors.BadRequest(f"An account may have at most {_MAX_MODELS} models; delete one first")
     rows = yield Query(
         "custom_model_insert", {"account_id": account_id, "name": name, "kind": kind, "document": text}
     )

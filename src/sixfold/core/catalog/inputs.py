@@ -269,7 +269,7 @@ def _media(_descriptor: Descriptor, value: Any) -> str:
     if not isinstance(value, str):
         raise _InvalidValue("must be a URL or an upload", "url_type")
     if len(value) > _MAX_URL_CHARS:
-        raise _InvalidValue("is too long", "url_too_long")
+        raise _InvalidValue(f"must be at most {_MAX_URL_CHARS} characters (got {len(value)})", "url_too_long")
     return value.strip()
 
 

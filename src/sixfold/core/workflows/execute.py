@@ -121,7 +121,9 @@ async def execute(
         async with asyncio.timeout(run_limits.seconds):
             return await run.run()
     except TimeoutError:
-        raise errors.EngineFailed(f"The graph took longer than {run_limits.seconds:g} seconds") from None
+        raise errors.EngineFailed(
+            f"The graph took longer than {run_limits.seconds:g} seconds; split it into smaller graphs"
+        ) from None
 
 
 def unrunnable(verdict: ValidationResult) -> tuple[str, ...]:
@@ -316,7 +318,10 @@ class _GraphRun:
         self._text += characters
         self._all_text += characters
         if self._all_text > self._limits.text:
-            raise GraphTooLarge(f"The graph processes more than {self._limits.text:,} characters of text")
+            raise GraphTooLarge(
+                f"The graph processes more than {self._limits.text:,} characters of text; "
+                "split it into smaller graphs"
+            )
 
     def _start(self, node: GraphNode, context: RunContextNodes) -> None:
         task = asyncio.create_task(self._run_node(node, context))

@@ -82,7 +82,9 @@ class _VoiceFile:
         try:
             self._session: Any = voices.open_network(path)
         except (RuntimeError, ValueError) as error:
-            raise EngineError(f"The Piper voice {path.name} cannot be loaded.") from error
+            raise EngineError(
+                f"The Piper voice {path.name} cannot be loaded; the file may be damaged: download it again."
+            ) from error
 
     def speak(self, text: str, speaker: int, speed: float) -> Wave:
         """Return a sentence as samples."""

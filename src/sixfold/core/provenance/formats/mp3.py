@@ -17,6 +17,8 @@ _UNSYNCHRONISED = 0x80
 # In version 2.2, this flag means compression.
 _EXTENDED = 0x40
 _FOOTER = 0x10
+# The size in the header of a tag has 28 bits.
+_MAX_TAG_BYTES = 2**28
 _ENCODINGS = {0: "latin-1", 1: "utf-16", 2: "utf-16-be", 3: "utf-8"}
 
 
@@ -71,8 +73,8 @@ def edits(data: bytes, text: str) -> list[FileEdit]:
         raise Unembeddable("the ID3 tag of this MP3 is malformed")
     kept = [tag.body[frame.start : frame.end] for frame in frames if _read(tag, version, frame) is None]
     body = b"".join([*kept, _frame(version, text)])
-    if len(body) >= 2**28:
-        raise Unembeddable("the ID3 tag of this MP3 is too large")
+    if len(body) >= _MAX_TAG_BYTES:
+        raise Unembeddable(f"the ID3 tag of this MP3 must be smaller than {_MAX_TAG_BYTES // 2**20} MiB")
     head = b"ID3" + bytes([tag.number, 0, 0]) + _integer(len(body), 4, 7)
     return [FileEdit(0, tag.end, head + body)]
 

@@ -57,7 +57,7 @@ def extended_header(data: bytes, first: riff.Chunk) -> bytes:
         raise Unembeddable("not a supported WebP") from error
     flags = _HAS_XMP | (_HAS_ALPHA if has_alpha else 0)
     if first.kind == b"VP8X" or not (width and height):
-        raise Unembeddable("the WebP states no size")
+        raise Unembeddable("the WebP file does not contain its image size")
     size = (width - 1).to_bytes(3, "little") + (height - 1).to_bytes(3, "little")
     return riff.chunk(b"VP8X", bytes([flags, 0, 0, 0]) + size)
 

@@ -29,9 +29,9 @@ def run(folder: Path, report: Callable[[float], None] = lambda _fraction: None) 
         result = engine.run(Task("selfcheck", "selfcheck", inputs), listener)
         path = result.artifacts[0].path
         if path is None:
-            raise EngineError("The weights produced no video.")
+            raise EngineError("Self-check failed: the weights did not produce a video.")
         with closing(VideoReader(path)) as reader:
             rgb = reader.pixels(reader.at(_MIDDLE_SECONDS), size)
     if image_checks.is_noise(rgb):
-        raise EngineError("The weights produce noise instead of a video: they do not match each other.")
+        raise EngineError("Self-check failed: the weights produce noise; their components do not match.")
     return encode.encode(rgb, None, format="png"), listener.lines[0].replace(f" {folder.name}", "")
