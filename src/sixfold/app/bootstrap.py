@@ -236,7 +236,7 @@ def _memory(settings: Settings, database: Database, search: SearchService) -> Me
 
 
 def _signer_and_secrets(settings: Settings, database: Database) -> tuple[Signer, WebhookSecrets]:
-    """Return what signs manifests and encrypts webhook secrets with the server's key."""
+    """Return the manifest signer and the webhook secret cipher, which use the server's key."""
     master = storage.server_secret(settings.data_dir, "server.key")
     return Signer(master), WebhookSecrets(database, master)
 

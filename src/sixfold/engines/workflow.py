@@ -269,7 +269,7 @@ class _WorkflowRun:
         return Result(tuple(artifacts), data, quality="preview" if outcome.preview else "full")
 
     async def _resign(self, row: Mapping[str, Any], manifest: Manifest) -> Mapping[str, Any]:
-        """Sign a file again whose index among the outputs has changed since it was stored."""
+        """Sign a stored file again after its index among the outputs has changed."""
         if self._manifests.get(row["blob"], manifest) == manifest:
             return row
         workshop, content_type = self._workshop, row["content_type"]

@@ -410,7 +410,7 @@ async def _save(chunks: AsyncIterator[bytes], path: Path) -> int:
 
 
 def _open(path: Path) -> BinaryIO:
-    """At once, not in a thread: a fetch cancelled while it waits would never learn of its file."""
+    """Open the file without a thread; if a fetch were canceled meanwhile, nothing would close the file."""
     return path.open("wb")
 
 
@@ -435,9 +435,11 @@ def _headers(response: httpcore.Response) -> dict[str, str]:
 
 
 def _check_encoding(headers: Mapping[str, str]) -> None:
-    """No compressed bodies: what a few kilobytes unpack to is known only afterwards."""
+    """Reject compressed bodies, because their uncompressed size is known only after decompression."""
     if headers.get("content-encoding", "").strip().lower() not in ("", "identity"):
-        raise FetchFailed("This URL could not be fetched: its server sent a compressed body, unasked.")
+        raise FetchFailed(
+            "This URL could not be fetched: its server sent a compressed body, which is not supported."
+        )
 
 
 def _check_length(headers: Mapping[str, str], max_bytes: int) -> None:

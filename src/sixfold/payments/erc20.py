@@ -67,7 +67,7 @@ class TokenChain:
     tokens: Mapping[str, tuple[str, int]]
 
     def to_json(self) -> dict[str, Any]:
-        """Return what a sender of tokens needs to know."""
+        """Return the fields that a sender of tokens needs, for JSON."""
         return {
             "chain": self.name,
             "chain_id": self.id,

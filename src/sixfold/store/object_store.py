@@ -339,7 +339,7 @@ class ObjectStore:
             )
 
     def _digest(self, key: str) -> str | None:
-        """The BLAKE3 hash that a key is made of, where this store's keys are."""
+        """Return the BLAKE3 hash in a key, or None if this store's keys contain no hash."""
         return media.content_digest(key) if self._ways.by_content else None
 
 

@@ -163,7 +163,7 @@ def _opened(data_dir: Path, name: str, _stamp: tuple[int, ...]) -> str:
 
 
 def hint(key: str) -> str:
-    """Return a displayable form of a key: its last four characters, or none of a short key."""
+    """Return a displayable form of a key: its last four characters, or only "…" for a short key."""
     return f"…{key[-4:]}" if len(key) >= 16 else "…"
 
 

@@ -126,7 +126,7 @@ def _kill_group(pid: int) -> None:
 
 
 def _children() -> set[int]:
-    """Return the child processes of this one, including adopted orphans; none if unknown."""
+    """Return the child processes of this one, including adopted orphans; empty if unknown."""
     with suppress(FileNotFoundError):
         return {int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()}
     return set()

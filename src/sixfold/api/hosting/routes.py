@@ -45,7 +45,7 @@ class PredictionRoutes:
         self._serializer = PredictionSerializer(services)
 
     async def run(self, request: Request) -> Response:
-        """Run a model and wait for its end as long as the request says."""
+        """Run a model and wait for its end, at most for the time in the request."""
         return await self._once(request, self._run)
 
     async def join(self, request: Request) -> Response:

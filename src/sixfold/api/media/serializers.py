@@ -38,7 +38,7 @@ class PricedSchema(ListPriceSchema):
 
 
 class ImageResultSchema(PricedSchema):
-    """An image, with the inputs that it was made from."""
+    """A generated image with its inputs."""
 
     image_url: Url
     prompt_used: str
@@ -47,7 +47,7 @@ class ImageResultSchema(PricedSchema):
 
 
 class ImageListSchema(PricedSchema):
-    """Several images, with the inputs that they were made from."""
+    """Several generated images with their inputs."""
 
     success: bool
     images: Sequence[Url]

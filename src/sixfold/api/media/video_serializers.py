@@ -26,7 +26,7 @@ class VideoSchema(TypedDict):
 
 
 class AnimationSchema(TypedDict):
-    """A video, with the inputs that it was made from."""
+    """A generated video with its inputs."""
 
     video: VideoSchema
     prompt: str

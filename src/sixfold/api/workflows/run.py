@@ -39,7 +39,7 @@ class WorkflowRunRoutes:
         self._serializer = PredictionSerializer(services)
 
     async def run(self, request: Request) -> Response:
-        """Run a workflow and wait for its end as long as the request says."""
+        """Run a workflow and wait for its end, at most for the time in the request."""
         principal = await self._services.authenticator.bearer(request)
         raw = await request.body()
 

@@ -75,7 +75,7 @@ class GatewayRuntime:
                 await self._servers.refreshed.wait()
 
     async def stop(self) -> None:
-        """Book all calls that have ended, and close the connections."""
+        """Settle all finished calls, and close the connections."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -44,7 +44,7 @@ class _BillingEntry(NamedTuple):
 
 
 class BillingBatcher:
-    """Books calls in batches for the server process `holder`; with `defer_holds`, some are deferred."""
+    """Settles calls in batches for the server process `holder`; with `defer_holds`, some are deferred."""
 
     def __init__(self, database: Database, *, defer_holds: bool = False) -> None:
         self.holder = ""

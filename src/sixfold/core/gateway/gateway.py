@@ -290,7 +290,7 @@ class Gateway:
             await self._database.write(request_log.delete_before(expired), durable=False)
 
     async def drain(self) -> None:
-        """Wait until every call that has ended is booked."""
+        """Wait until all finished calls are settled."""
         await self._billing.flush()
 
     async def _begin(self, request: GatewayRequest, payer: Payer | None) -> ActiveCall:
@@ -406,7 +406,7 @@ class Gateway:
             raise
 
     async def _settle(self, active: ActiveCall, outcome: CallOutcome) -> None:
-        """Book the outcome of a call. If the database fails, `sweep` releases the hold later."""
+        """Settle a call by its outcome. If the database fails, `sweep` releases the hold later."""
         call, request = active.record, active.request
         call.total_us = int((time.perf_counter() - active.started_at) * 1_000_000)
         booking = self._billing.settle(call, outcome)

@@ -137,7 +137,7 @@ class Upstream(Protocol):
         ...
 
     def serves(self, model: str) -> bool:
-        """Return whether the server has a model, as far as is known."""
+        """Return whether the server may have a model."""
         ...
 
     def models(self) -> tuple[str, ...]:

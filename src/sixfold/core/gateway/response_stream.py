@@ -19,7 +19,7 @@ OnEnd = Callable[[ActiveCall, UpstreamResponse, TokenUsage | None, str, str], Aw
 
 
 class ResponseStream:
-    """A streamed response. Read it to its end or close the iterator: that books the charge."""
+    """A streamed response. Read it to its end or close the iterator, which settles the charge."""
 
     def __init__(
         self, active: ActiveCall, response: UpstreamResponse, call_seconds: float, on_end: OnEnd

@@ -114,7 +114,7 @@ def arrive(account_id: str, pages: Sequence[tuple[str, str]]) -> Transaction[Non
 
 
 def refresh(account_id: str, pages: Sequence[tuple[MemoryPage, bool]], moment: int) -> Transaction[None]:
-    """Update the links of bodies; the flag tells whether a page existed before."""
+    """Update the links of pages, given as (page, whether it existed before)."""
     old = yield from _kept(account_id, [page.id for page, known in pages if known], "body")
     fresh: list[tuple[MemoryPage, markdown.WrittenLink]] = []
     gone: list[dict[str, str]] = []
@@ -159,7 +159,7 @@ def _put(
     old: Mapping[str, Mapping[tuple[str, str], Row]],
     moment: int,
 ) -> Transaction[None]:
-    """Insert new links of bodies; a target that the page named before keeps its page."""
+    """Insert new links of pages; a target that the page named before keeps its page."""
     settled = {
         (page_id, target): row
         for page_id, rows in old.items()

@@ -74,12 +74,12 @@ _CONFLICT = re.compile(
 
 
 def readable(text: str) -> str:
-    """A text whose conflicts read as markdown: each side under a word that says whose it is."""
+    """Return a text with conflicts as readable markdown: each side is under a label with its origin."""
     return _CONFLICT.sub(r"\n*yours:*\n\n\1\n*theirs:*\n\n\2\n", text)
 
 
 def has_marks(text: str) -> bool:
-    """Whether marks of a conflict stand in a text."""
+    """Return whether a text contains conflict markers."""
     return _MARKED.search(text) is not None
 
 

@@ -34,7 +34,7 @@ class SearchRequest:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A page that was found, with the best passage; `explain` has every part of the score."""
+    """A search result: a page with its best passage; `explain` has every part of the score."""
 
     id: str
     slug: str

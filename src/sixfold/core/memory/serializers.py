@@ -42,7 +42,7 @@ class PageVersionSchema(PageOfListSchema):
 
 
 class LinkSchema(TypedDict):
-    """A link to a page; `resolved` tells if it exists, `evidence` is the source of an inferred link."""
+    """A link to a page; `resolved` is whether it exists, `evidence` is the source of an inferred link."""
 
     to: str
     type: str
@@ -118,7 +118,7 @@ class WalkSchema(TypedDict):
 
 
 class HitSchema(TypedDict):
-    """A page that a search found."""
+    """A search result."""
 
     id: str
     slug: str

@@ -15,7 +15,7 @@ _WEIGHT = 0.3
 
 @dataclass(frozen=True, slots=True)
 class DurationSample:
-    """Moving averages in seconds, of runs and of worker starts."""
+    """Moving averages of the duration of runs and of worker starts, in seconds."""
 
     run: float = 5.0
     start: float = 1.0

@@ -80,7 +80,7 @@ class Scheduler:
     # -- lifecycle -------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Requeue what a previous server process left and start the loops."""
+        """Requeue the predictions that a previous server process left unfinished, and start the loops."""
         await asyncio.to_thread(shutil.rmtree, self._policy.scratch, ignore_errors=True)
         self._policy.scratch.mkdir(parents=True, exist_ok=True)
         while await self._announce(predictions.recover(self.boot, self._policy.max_attempts)):

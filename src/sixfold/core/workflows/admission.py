@@ -59,7 +59,10 @@ class GraphMemory:
         return not is_queued and self.admitted + count <= self.limit
 
     def settle(self) -> None:
-        """Admit what fits, oldest run first; if all runs that hold values wait, fail the newest of them."""
+        """Admit the values that fit, oldest run first.
+
+        If all runs that hold values are waiting, fail the newest of them.
+        """
         is_blocked = False
         for share in self._shares:
             if share.waiting is None or (is_blocked and not share.admitted):

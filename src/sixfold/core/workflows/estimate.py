@@ -51,7 +51,7 @@ def orders(
 def ordering(
     verdict: ValidationResult, context: NodeContext | None = None, *, lenient: bool = False
 ) -> Steps[tuple[tuple[str, ChildRequest], ...]]:
-    """Compute `orders` in steps."""
+    """Compute `orders`, yielding after each slice so that the event loop stays responsive."""
     values: dict[str, tuple[Any, ...]] = {}
     found: list[tuple[str, ChildRequest]] = []
     left = _MOST_TEXT

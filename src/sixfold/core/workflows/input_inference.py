@@ -74,7 +74,7 @@ def infer(graph: Graph, registry: Registry) -> tuple[ApiInput, ...]:
 
 
 def inference(graph: Graph, registry: Registry) -> Steps[tuple[ApiInput, ...]]:
-    """Compute `infer` in steps."""
+    """Compute `infer`, yielding after each slice so that the event loop stays responsive."""
     negatives = _leading(graph, "negative")
     yield
     negatives -= _leading(graph, "positive")

@@ -54,7 +54,7 @@ class GraphLimits:
         )
 
     def checking(self, graph: object) -> Steps[None]:
-        """Raise `GraphTooLarge` if a graph in API format has too many nodes or values; in steps."""
+        """Raise `GraphTooLarge` if a graph in API format has too many nodes or values; yields often."""
         nodes = mapping(graph)
         budget = self.budget()
         budget.spend(nodes=len(nodes))

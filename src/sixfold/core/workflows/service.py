@@ -202,7 +202,7 @@ class GraphService:
 
     @property
     def classes(self) -> Registry:
-        """Return all classes that a graph may name: local ones and those of the ComfyUI."""
+        """Return all classes that a graph may name: local ones and those of the operator's ComfyUI."""
         remote = self._current_remote_classes()
         return self.registry if remote is None else remote.joined
 

@@ -1,4 +1,4 @@
-"""Validates a graph: reports every error at once in ComfyUI's format, and prepares the graph to run.
+"""Validates a graph: reports all errors in ComfyUI's format, and prepares the graph to run.
 
 Links are followed without recursion, and only nodes that an output needs are validated, as in ComfyUI.
 """
@@ -95,7 +95,7 @@ def validation(
     installed: Mapping[str, Collection[str]] | None = None,
     strict_models: bool = False,
 ) -> Steps[ValidationResult]:
-    """Compute `validate` in steps."""
+    """Compute `validate`, yielding after each slice so that the event loop stays responsive."""
     return _Check(registry, installed or {}, strict_models).run(graph, targets)
 
 

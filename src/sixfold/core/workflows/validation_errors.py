@@ -23,7 +23,7 @@ def of_input(kind: str, message: str, details: str, schema: NodeInput, **extra: 
 
 
 def more(limit: int) -> Fault:
-    """Return the error that stands for all further errors of a graph."""
+    """Return the error that summarizes all further errors of a graph."""
     return fault("more_errors", f"Only the first {limit:,} errors are described")
 
 

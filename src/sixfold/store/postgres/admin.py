@@ -109,7 +109,7 @@ class _Tables:
         while waiting:
             free = sorted(name for name, needs in waiting.items() if not needs & waiting.keys())
             if not free:
-                raise ValueError("tables refer to each other in a circle")
+                raise ValueError("the foreign keys of the tables form a cycle")
             for name in free:
                 ordered.append((name, found[name]))
                 del waiting[name]
@@ -138,7 +138,7 @@ async def _open(connection: PostgresConnection, query: str) -> Any:
 
 
 class PostgresSnapshot:
-    """A `TableReader` of the moment at which the `with` block was entered."""
+    """A `TableReader` of a snapshot, taken when the `with` block is entered."""
 
     def __init__(self, url: str) -> None:
         self._url = url

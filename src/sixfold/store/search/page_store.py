@@ -25,7 +25,7 @@ _PAGE_BYTES = 920  # measured size of the Python objects of one page
 
 
 class IndexedPages:
-    """What is known of every page, written page by page and read by `PageView` column by column.
+    """Indexed data of all pages, written page by page and read by `PageView` column by column.
 
     A place that no page has stands in no posting, has no folder, no neighbour and no length.
     """
@@ -203,11 +203,11 @@ class IndexedPages:
     # -- reading ---------------------------------------------------------------------------------
 
     def labelled(self, kind: Label, name: str) -> Places:
-        """Return the places that have a label."""
+        """Return the places of the pages with a label."""
         return self.labels.places(f"{kind} {name}")
 
     def having(self, kind: Label, names: Iterable[str]) -> Flags:
-        """Return which places have any of the labels, as flags."""
+        """Return a flag for each place: whether its page has any of the labels."""
         flags = np.zeros(len(self.alive), np.bool_)
         for name in names:
             flags[self.labelled(kind, name)] = True

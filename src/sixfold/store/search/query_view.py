@@ -252,7 +252,7 @@ class PageView:
         return float(vector[place])
 
     def page_id(self, place: int) -> str:
-        """Return the id of the page at a place."""
+        """Return the id of the page at an index position."""
         return self._of.page_ids[place]
 
     def best_passage(self, place: int, words: Mapping[str, float]) -> int:

@@ -23,7 +23,7 @@ _FAULTS = 20
 
 
 class SqliteSnapshot:
-    """A `TableReader` of the moment at which the `with` block was entered."""
+    """A `TableReader` of a snapshot, taken when the `with` block is entered."""
 
     def __init__(self, path: Path) -> None:
         self._connection = sqlite.connect(str(path))

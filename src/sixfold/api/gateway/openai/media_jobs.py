@@ -66,7 +66,7 @@ class MediaJobRequest:
 
 
 def resolve_model(model: str, name: Any) -> str:
-    """Return the model that a name stands for; raises `UnknownModel`."""
+    """Return the model for a name or an alias; raises `UnknownModel`."""
     requested = model if name is None or name == "" else name
     if not isinstance(requested, str):
         raise InvalidRequest("model must be a string", param="model")
@@ -190,7 +190,7 @@ class MediaJobRunner:
         return errors.EngineFailed(prediction.error or "")
 
     async def _collect(self, submitted: Sequence[Prediction]) -> list[Prediction]:
-        """Cancel what has not ended and return what succeeded, including during the cancelation."""
+        """Cancel unfinished predictions and return those that succeeded, also during the cancelation."""
         succeeded: list[Prediction] = []
         await self._cancel(submitted)
         for prediction in submitted:

@@ -137,7 +137,7 @@ def slug_key(slug: str) -> str:
 
 
 def is_mention(character: str) -> bool:
-    """Return whether a character of a masked sentence stands for a name."""
+    """Return whether a character of a masked sentence represents a name."""
     return NAME_0 <= ord(character) <= NAME_END
 
 

@@ -185,7 +185,7 @@ def _pages(caller: Caller, places: Sequence[_HitPosition], limit: int) -> Transa
 
 @dataclass(frozen=True, slots=True)
 class _HitPosition:
-    """A page that was found, before it is fetched."""
+    """A search result before its page is fetched."""
 
     page_id: str
     score: float
@@ -196,7 +196,7 @@ class _HitPosition:
 
 @dataclass(frozen=True, slots=True)
 class _KnownPages:
-    """Facts about a query besides its words."""
+    """The inputs of a ranking besides the words: the query's vector, related pages and time span."""
 
     vector: bytes | None
     related: Mapping[str, float]

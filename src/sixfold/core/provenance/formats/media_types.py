@@ -86,7 +86,7 @@ class FileFormat:
         return bool(self.demuxer) and (self.media_type.startswith("video/") or self.media_type == "image/gif")
 
     def header(self, data: bytes) -> MediaHeader:
-        """Return what the file states; raises `MalformedFile`."""
+        """Return the properties in the file's header; raises `MalformedFile`."""
         try:
             return MediaHeader() if self.reader is None else self.reader.header(data)
         except DAMAGE as error:

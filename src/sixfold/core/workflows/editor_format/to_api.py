@@ -51,7 +51,7 @@ def convert(document: object, registry: Registry, limits: GraphLimits = DEFAULT_
 def conversion(
     document: object, registry: Registry, limits: GraphLimits = DEFAULT_LIMITS
 ) -> Steps[ConvertedGraph]:
-    """Compute `convert` in steps."""
+    """Compute `convert`, yielding after each slice so that the event loop stays responsive."""
     known = mapping(document)
     known = mapping(known.get("prompt")) or known
     if flatten.is_editor(known):

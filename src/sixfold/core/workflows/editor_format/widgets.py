@@ -52,7 +52,7 @@ def _in_order(order: Sequence[NodeInput], items: Sequence[Any]) -> dict[str, Any
 
 
 def _is_control(value: Any, each: NodeInput, *, spare: bool) -> bool:
-    """Return whether a value is such a control: one of a few words, or a boolean in early editors."""
+    """Return whether a value is for `control_after_generate`: a known word, or in early editors a boolean."""
     if isinstance(value, bool):
         return each.has_control and spare
     return isinstance(value, str) and value in _CONTROL and (each.has_control or spare)

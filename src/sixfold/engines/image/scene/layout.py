@@ -91,7 +91,7 @@ def _across(stage: SceneStage, count: int, at: int, close: bool) -> float:
 
 
 def _beside_someone(stage: SceneStage) -> bool:
-    """Return whether a person stands in the image, who is larger than things on tables."""
+    """Return whether the image contains a person, who is larger than things on tables."""
     guest = _guest(stage)
     return any(shapes.library()[s.name].stand == "ground" and s.name != guest for s in stage.scene.subjects)
 
