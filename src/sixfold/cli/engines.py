@@ -130,7 +130,7 @@ def _parse_request(arguments: argparse.Namespace) -> _InstallRequest:
     table = app_catalog.read_toml("weights.toml")
     family = str(arguments.family)
     if family not in table:
-        raise CommandError(f"There is no family {family}; families are {', '.join(table)}")
+        raise CommandError(f"Model family {family} not found; use one of {', '.join(table)}")
     models: Mapping[str, Any] = table[family]
     requested = arguments.model
     if arguments.source:

@@ -108,7 +108,7 @@ def _plan(origin: FileProvenance, configured: Settings) -> ReplayPlan:
     """Return the run that made the file; raise `CommandError` if it cannot be repeated here."""
     manifest = origin.manifest
     if origin.signature == "invalid":
-        raise CommandError("Its manifest was changed after it was signed and cannot be trusted")
+        raise CommandError("The file's manifest was changed after it was signed and cannot be trusted")
     catalog = app_catalog.catalog(configured, app_catalog.price_table(configured))
     engine = _engine(catalog, manifest)
     if engine.kind == workflows.ENGINE and (
@@ -127,7 +127,8 @@ def _plan(origin: FileProvenance, configured: Settings) -> ReplayPlan:
     withheld = [name for name in replaced if name.split(".")[0] not in media and name not in beside]
     if withheld:
         raise CommandError(
-            f"Its manifest has only a digest of {', '.join(withheld) or 'the inputs'}: too long to store"
+            "The file cannot be replayed: its manifest has only a digest of "
+            f"{', '.join(withheld) or 'the inputs'}, too long to store"
         )
     plain = {name: value for name, value in manifest.inputs.items() if name not in media}
     values = plain if engine.kind == workflows.ENGINE else model.for_engine(plain)
@@ -191,7 +192,7 @@ async def _parents(
             path = await _fetched(urls.get(name), digest, configured, scratch / name)
         if path is None:
             raise CommandError(
-                f"Its input {name} ({digest[:23]}…) is neither in {configured.data_dir} nor at its URL: "
+                f"Input {name} ({digest[:23]}…) is neither in {configured.data_dir} nor at its URL: "
                 "pass the file with --parent"
             )
         files[name] = path

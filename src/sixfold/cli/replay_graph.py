@@ -50,7 +50,7 @@ def carried(origin: FileProvenance, configured: Settings) -> tuple[dict[str, Any
     beside = _in_file(origin.data) or _in_store(configured, origin.manifest.prediction_id)
     if beside is None:
         raise CommandError(
-            "Its graph is neither one of this version's spaces nor in the file itself, "
+            "The file does not contain its graph, which is not a workflow of this version either, "
             f"and {configured.data_dir} has no record of the run"
         )
     nodes = beside["graph"].values()
@@ -91,7 +91,7 @@ async def make(
             file = _counterpart(origin, prediction)
             data = await product.blobs.get(file.blob)
     except errors.SixfoldError as error:
-        raise CommandError(f"Its graph cannot run on embedded engines: {error.message}") from error
+        raise CommandError(f"The file's graph cannot run on embedded engines: {error.message}") from error
     return embed.embed(data, file.content_type, origin.text)
 
 
@@ -152,7 +152,7 @@ async def _run(product: Application, work: GraphReplay, files: Mapping[str, Path
 def _counterpart(origin: FileProvenance, prediction: Prediction) -> OutputFile:
     """Return the output file that corresponds to the original file."""
     if prediction.state is not PredictionState.SUCCEEDED or prediction.output is None:
-        raise CommandError(f"Its graph failed: {prediction.error or prediction.state}")
+        raise CommandError(f"The file's graph failed: {prediction.error or prediction.state}")
     if prediction.quality != origin.manifest.quality:
         raise CommandError(
             f"The file has {origin.manifest.quality} quality, but embedded engines return "

@@ -1,4 +1,4 @@
-"""A strict URL parser, whose result is what is checked and what is connected to.
+"""A strict URL parser; the address that is checked and the one connected to come from the same result.
 
 Guards are bypassed where two parsers disagree. This one repairs nothing and rejects what it does not
 understand; its parts are used for the connection.
@@ -91,7 +91,7 @@ def literal(host: str) -> Address | None:
     try:
         return ipaddress.IPv4Address(host)
     except ValueError as error:
-        raise FetchRefused("This URL may not be fetched: its host is not a proper address.") from error
+        raise FetchRefused("This URL may not be fetched: its host is not a valid IP address.") from error
 
 
 def _is_plain(text: str) -> bool:
@@ -119,7 +119,7 @@ def _address_v6(text: str) -> ipaddress.IPv6Address:
     try:
         address = ipaddress.IPv6Address(text)
     except ValueError as error:
-        raise FetchRefused("This URL may not be fetched: its host is not a proper address.") from error
+        raise FetchRefused("This URL may not be fetched: its host is not a valid IP address.") from error
     if address.scope_id is not None:
         raise FetchRefused("This URL may not be fetched: its host names a network interface.")
     return address

@@ -160,4 +160,4 @@ def test_a_workflow_that_stands_nowhere_is_refused(tmp_path: Path) -> None:
     path.write_bytes(_picture(None, "space:of-somebody"))
     done = inside(tmp_path / "nothing", "replay", str(path), "--check")
     assert done.status == 1
-    assert "nor in the file itself" in done.err
+    assert "does not contain its graph" in done.err

@@ -169,7 +169,7 @@ def test_a_checkpoint_of_this_machine_is_copied_with_its_configuration(
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("music",), "There is no family music; families are image"),
+        (("music",), "Model family music not found; use one of image"),
         (("image", "--model", "nothing"), "There is no model nothing; models are z-image-turbo, sdxl"),
         (("image", "--from", "nowhere"), "nowhere does not exist"),
         (("image", "--model", "sd-turbo", "--name", "../x"), "is not a valid name"),

@@ -149,7 +149,7 @@ class ComfyRun:
                 self.handle_event(kind, data)
         self.over = True
         if status.get("status_str") == "error":
-            raise comfyui_errors.ComfyError("ComfyUI failed without a reason.")
+            raise comfyui_errors.ComfyError("ComfyUI failed without an error message.")
         self.outputs.update(entry.get("outputs") or {})
 
 

@@ -43,7 +43,9 @@ class KokoroEngine:
                 self._styles = {name: np.asarray(archive[name], np.float32) for name in archive.files}
             self._session: Any = voices.open_network(network)
         except (OSError, KeyError, RuntimeError, ValueError) as error:
-            raise EngineError("The Kokoro network, its voices or its config.json cannot be read.") from error
+            raise EngineError(
+                "The Kokoro network, its voices or its config.json cannot be read: download them again."
+            ) from error
         self._inputs = {each.name: each.type for each in self._session.get_inputs()}
 
     def run(self, task: Task, context: Context) -> Result:

@@ -63,7 +63,7 @@ class FreeList:
         if self._free:
             return self._free.pop()
         if self._next == MOST_PLACES:
-            raise OverflowError("an account's index has no room for more pages")
+            raise OverflowError(f"an account's index must have at most {MOST_PLACES:,} pages")
         self._next += 1
         return self._next - 1
 

@@ -77,7 +77,7 @@ def parse_call(raw: bytes) -> ChatCall:
     max_tokens = max(limits, default=None)
     answers = 1 if head.n is None else head.n
     if not 1 <= answers <= _MAX_ANSWERS:
-        raise InvalidRequest(f"n must be from 1 to {_MAX_ANSWERS}", param="n")
+        raise InvalidRequest(f"n must be from 1 to {_MAX_ANSWERS} (got {answers})", param="n")
     options = head.stream_options
     return ChatCall(
         model=head.model,

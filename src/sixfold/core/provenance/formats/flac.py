@@ -10,6 +10,8 @@ from sixfold.core.provenance.formats.parts import ContainerPart, MediaHeader, wa
 
 _COMMENT = 4
 _LAST = 0x80
+# The size in the header of a block has 24 bits.
+_MAX_BLOCK_BYTES = 2**24
 
 
 def matches(data: bytes) -> bool:
@@ -64,6 +66,6 @@ def _block_at(data: bytes, at: int) -> ContainerPart[int]:
 
 
 def _block(head: int, body: bytes) -> bytes:
-    if len(body) >= 2**24:
-        raise Unembeddable("the comments of this FLAC are too long")
+    if len(body) >= _MAX_BLOCK_BYTES:
+        raise Unembeddable(f"the comments of this FLAC must be smaller than {_MAX_BLOCK_BYTES // 2**20} MiB")
     return bytes([head]) + len(body).to_bytes(3) + body

@@ -110,7 +110,7 @@ def parse(text: str) -> AbcScore:
 def _split(text: str) -> tuple[dict[str, str], str]:
     """Return the fields of the header and the tune."""
     if len(text) > MAX_CHARS:
-        raise UnusableInput(f"abc must be at most {MAX_CHARS} characters")
+        raise UnusableInput(f"abc must be at most {MAX_CHARS} characters (got {len(text)})")
     head: dict[str, str] = {}
     body: list[str] = []
     for line in text.splitlines():
