@@ -159,6 +159,6 @@ async def test_unknown_service_or_model_is_404_and_says_where_the_list_is(home: 
     body = {"model": "nope", "input": {}}
     told = await home.client.post("/api/containers/run", json=body, headers=home.bearer)
     assert told.status_code == 404
-    assert told.json()["error"] == "There is no model nope; `GET /api/containers/templates` lists the models"
+    assert told.json()["error"] == "Model nope not found; `GET /api/containers/templates` lists the models"
     for path in ("/api/services", "/api/containers/templates"):
         assert (await home.client.get(path, headers=home.bearer)).status_code == 200

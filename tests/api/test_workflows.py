@@ -385,7 +385,7 @@ async def test_a_node_runs_a_model_of_the_accounts_own_at_its_price(tmp_path: Pa
         assert (told["status"], "HELLO" in str(told["output"])) == ("succeeded", True)
         assert 0 < float(told["cost"]) < 0.01
         told = (await home.client.post(check, json=body, headers=home.bearer)).json()
-        assert "There is no model shout" in told["estimate"]["unavailable"]
+        assert "Model shout for this graph not found" in told["estimate"]["unavailable"]
         assert await home.faults() == ()
 
 

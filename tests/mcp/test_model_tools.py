@@ -170,7 +170,7 @@ async def test_an_own_model_is_its_owners_to_list_to_quote_and_to_run(home: Hous
     assert (await agent.call("quote", model="custom:mine", input={"prompt": "x"}))["cost_usd"] == "0.04"
     assert (await agent.call("run", model="custom:mine", input={"prompt": "x"}))["status"] == "succeeded"
     for tool in ("quote", "run"):
-        assert "no model" in await stranger.refused(tool, model="custom:mine", input={"prompt": "x"})
+        assert "not found" in await stranger.refused(tool, model="custom:mine", input={"prompt": "x"})
 
 
 async def test_chat_and_vision_answer_and_cost_their_tokens(tmp_path: Path) -> None:

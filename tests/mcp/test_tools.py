@@ -234,10 +234,10 @@ async def test_tenants_are_strangers_to_each_others_pages(home: House, agent: Ag
     other = Agent(home, home.other)
     assert (await other.call("search", query="secret"))["results"] == []
     assert (await other.call("list"))["pages"] == []
-    assert "There is no page" in await other.refused("read", slug="people/ann")
+    assert "not found" in await other.refused("read", slug="people/ann")
     assert (await other.result("resources/list"))["resources"] == []
     page = (await agent.call("search", query="secret"))["results"][0]
-    assert "There is no page" in await other.refused("fetch", id=page["id"])
+    assert "not found" in await other.refused("fetch", id=page["id"])
     assert (await other.call("write", slug="people/ann", body="Mine."))["version"] == 1
 
 
@@ -260,7 +260,7 @@ async def test_a_key_of_some_collections_sees_those_alone(home: House, agent: Ag
     narrow = Agent(home, await home.limited_key(Scope(collections=("open",))))
     assert [row["slug"] for row in (await narrow.call("search", query="plover"))["results"]] == ["open/a"]
     assert [row["name"] for row in (await narrow.result("resources/list"))["resources"]] == ["open/a"]
-    assert "There is no page closed/b" in await narrow.refused("read", slug="closed/b")
+    assert "Page closed/b not found" in await narrow.refused("read", slug="closed/b")
 
 
 async def test_a_key_of_some_services_runs_those_and_remembers_nothing(home: House) -> None:
@@ -305,7 +305,7 @@ async def test_an_agent_writes_links_tags_searches_reads_and_goes_back(agent: Ag
     walk = await agent.call("traverse", slug="companies/acme")
     assert {node["slug"] for node in walk["nodes"]} == {"companies/acme", "people/ann"}
     await agent.call("delete", slug="people/ann")
-    assert "There is no page" in await agent.refused("read", slug="people/ann")
+    assert "not found" in await agent.refused("read", slug="people/ann")
     assert (await agent.call("restore", slug="people/ann", version=1))["created"] is True
     seen = await agent.call("inspect")
     assert seen["pages"] == 2

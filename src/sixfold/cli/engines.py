@@ -146,7 +146,7 @@ def _parse_request(arguments: argparse.Namespace) -> _InstallRequest:
     else:
         name = requested or next(name for name, row in models.items() if row.get("default"))
         if name not in models:
-            raise CommandError(f"There is no model {name}; models are {', '.join(models)}, or any owner/name")
+            raise CommandError(f"Model {name} not found; use one of {', '.join(models)}, or any owner/name")
         row = models[name]
         name = arguments.name or name
     if arguments.revision:

@@ -73,7 +73,7 @@ def check_key(arguments: argparse.Namespace) -> None:
     key = secrets.provider_key(configured, check.setting)
     if not key:
         raise CommandError(
-            f"There is no key for {check.provider.title}: run `sixfold provider set {arguments.provider}`"
+            f"Key for {check.provider.title} not found: run `sixfold provider set {arguments.provider}`"
         )
     try:
         asyncio.run(key_checks.check_key(arguments.provider, key, base_url=arguments.base_url or ""))

@@ -51,7 +51,7 @@ def copy(source: Path, row: Mapping[str, Any], gathered: Path) -> dict[str, Any]
         return _unpack(source, row, gathered)
     for name in row["files"]:
         if not (source / name).is_file():
-            raise CommandError(f"There is no {name} in {source}")
+            raise CommandError(f"{name} not found in {source}")
         shutil.copyfile(source / name, gathered / name)
     return {"from": source.name}
 

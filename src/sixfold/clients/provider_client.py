@@ -162,7 +162,7 @@ class ProviderClient:
         self._names = names or {}
         if not key and not base_url:
             text = (
-                f"There is no key for {provider.title}: an operator can set one, "
+                f"Key for {provider.title} not found: an operator can set one, "
                 f"`sixfold provider set {provider.name}`."
             )
             raise UpstreamError(text, ProviderRefusal("key"))

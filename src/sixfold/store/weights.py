@@ -103,7 +103,7 @@ class WeightStore:
         target = self._root / family / name
         there = self.get(family, name) is not None
         if not there and not unfinished.is_dir():
-            raise WeightsError(f"There are no weights {name} of the family {family}")
+            raise WeightsError(f"Weights {name} of the family {family} not found")
         if there:
             # Rename first, so that a crash leaves no incomplete set behind.
             away = self._root / family / f"{_UNFINISHED}old-{name}"

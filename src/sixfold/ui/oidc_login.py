@@ -65,7 +65,7 @@ class OidcLoginPages:
             raise errors.Forbidden("The Host header does not match this server")
         answer = {name: request.query_params[name] for name in _ANSWER if name in request.query_params}
         if any(len(value) > _MAX_CHARS for value in answer.values()):
-            raise errors.BadRequest("A parameter of this request is too long")
+            raise errors.BadRequest(f"Parameters must be at most {_MAX_CHARS} characters")
         ticket = self._services.sessions.ticket(request)
         kept = await self._services.database.write(auth_challenges.consume(_KIND, ticket))
         who = await self._services.provider.end(self._back, answer, kept)

@@ -81,7 +81,7 @@ def test_a_page_is_written_found_read_changed_and_linked(server: Server) -> None
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("read", "nowhere"), "There is no page nowhere"),
+        (("read", "nowhere"), "Page nowhere not found"),
         (("read", "no?"), "'?' (U+003F QUESTION MARK)"),
         (("read", "nowhere", "--as-of", "soon"), "as_of must be an RFC 3339 time"),
         (("edit", "a"), "Give exactly one change"),

@@ -34,7 +34,7 @@ def test_an_author_sees_what_was_printed_what_was_raised_and_what_is_wrong_with_
     folder = tmp_path / "data"
     (tmp_path / "speaker.py").write_text(SPEAKER)
     start(folder, SIXFOLD_SANDBOX="off")
-    assert "There is no model speaker" in program(folder, "model", "logs", "speaker").err
+    assert "Model speaker not found" in program(folder, "model", "logs", "speaker").err
     assert program(folder, "model", "add", str(tmp_path / "speaker.py")).status == 0
     while program(folder, "model", "logs", "speaker").status:  # the server sees the file within two seconds
         pass

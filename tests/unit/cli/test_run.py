@@ -84,7 +84,7 @@ def test_a_prompt_may_begin_with_an_at_sign(server: Server) -> None:
     ("words", "sentence"),
     [
         ((), "The model is missing"),
-        (("nothing",), "There is no model nothing"),
+        (("nothing",), "Model nothing not found"),
         (("ra1",), "prompt is required"),
         (("ra1", "prompt"), "must be NAME=VALUE"),
         (("ra1", "colour=red"), "ra1 has no input colour; its inputs are prompt"),

@@ -82,7 +82,7 @@ def test_what_was_added_is_listed_once_and_can_be_removed(sixfold: Commands, hub
     sixfold.ok("engines", "remove", "image", "sd-turbo")
     assert sixfold.ok("engines", "list")["weights"] == []
     assert files_in(sixfold.folder / "weights") == set()
-    assert "no weights sd-turbo" in sixfold.refused("engines", "remove", "image", "sd-turbo")
+    assert "Weights sd-turbo of the family image" in sixfold.refused("engines", "remove", "image", "sd-turbo")
 
 
 def test_a_person_sees_size_licence_and_every_file(sixfold: Commands, hub: LoopbackHub) -> None:
@@ -170,7 +170,7 @@ def test_a_checkpoint_of_this_machine_is_copied_with_its_configuration(
     ("words", "sentence"),
     [
         (("music",), "Model family music not found; use one of image"),
-        (("image", "--model", "nothing"), "There is no model nothing; models are z-image-turbo, sdxl"),
+        (("image", "--model", "nothing"), "Model nothing not found; use one of z-image-turbo, sdxl"),
         (("image", "--from", "nowhere"), "nowhere does not exist"),
         (("image", "--model", "sd-turbo", "--name", "../x"), "is not a valid name"),
     ],

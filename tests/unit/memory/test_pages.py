@@ -375,7 +375,7 @@ async def test_accounts_and_shelves_do_not_see_each_other(place: Ground) -> None
     for caller, slug in ((place.ben, "hidden"), (limited, "hidden")):
         with pytest.raises(errors.NotFound) as missing:
             await memory.read(caller, slug)
-        assert missing.value.message == "There is no page hidden"
+        assert missing.value.message == "Page hidden not found"
     assert await out(memory, place.ben, "mine") == {("hidden", "links_to", False)}
     assert await out(memory, limited, "mine") == {
         ("shared", "links_to", False),

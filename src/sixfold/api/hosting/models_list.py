@@ -268,7 +268,7 @@ class HostedModelList:
             return self._each[name].response(request)
         account_id = await self._account(request)
         if account_id is None:
-            raise errors.NotFound(f"There is no template {name}")
+            raise errors.NotFound(f"Template {name} not found")
         own = await self._services.pipeline.custom_models.find(name, account_id)
         return responses.json(self._own(own), 200, {"Cache-Control": "private, no-cache"})
 

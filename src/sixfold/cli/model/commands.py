@@ -112,7 +112,7 @@ def remove(arguments: argparse.Namespace) -> None:
         if known.pop(target.name, None) is not None:
             _write(folder, known)
     elif not any(row["name"] == arguments.name for row in _stored_models(configured)):
-        raise CommandError(f"There is no model {arguments.name} in {folder} or from an image")
+        raise CommandError(f"Model {arguments.name} not found: it is neither in {folder} nor from an image")
     else:
         database_access.write(configured, _forget(arguments.name))
     if arguments.json:

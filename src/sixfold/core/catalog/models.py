@@ -268,9 +268,7 @@ def _unlock(engines: Sequence[EngineSpec], terms: SelectionPolicy, served_by: st
 
 def unknown(name: str) -> errors.NotFound:
     """Return the error for a model that is neither in the catalog nor the account's own."""
-    return errors.NotFound(
-        f"There is no model {name[:100]}; `GET /api/containers/templates` lists the models"
-    )
+    return errors.NotFound(f"Model {name[:100]} not found; `GET /api/containers/templates` lists the models")
 
 
 class Catalog:

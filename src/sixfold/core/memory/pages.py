@@ -126,7 +126,7 @@ def find(caller: Caller, slug: str) -> Transaction[FoundPage]:
 
 def missing(slug: str) -> errors.NotFound:
     """Return the same error for missing, deleted and invisible pages."""
-    return errors.NotFound(f"There is no page {slug}")
+    return errors.NotFound(f"Page {slug} not found")
 
 
 @dataclass(frozen=True, slots=True)

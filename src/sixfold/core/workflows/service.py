@@ -281,7 +281,7 @@ class GraphService:
         model = built_in[request.model] if request.model in built_in else own.known(request.model, account_id)
         if model is None:
             sentence = (
-                f"There is no model {request.model} for this graph; `GET /api/services` lists the models."
+                f"Model {request.model} for this graph not found; `GET /api/services` lists the models."
             )
             raise errors.EngineUnavailable(sentence)
         # Nested graphs could wait for each other's worker slots forever.

@@ -371,7 +371,7 @@ async def test_without_a_key_nothing_is_sent(fal: fakes.Fal, record: Record) -> 
     async with parts.outside({}) as ways:
         made = FalEngine(ways, route="image")
         text = await fails(made, parts.drawing(), record)
-    assert "There is no key for fal" in text
+    assert "Key for fal not found" in text
     assert "sixfold provider set fal" in text
 
 

@@ -79,7 +79,9 @@ class ReplicateRoutes:
 
     async def _find(self, owner: str, name: str, principal: Principal) -> Model:
         if owner != schemas.OWNER:
-            raise errors.NotFound(f"There is no model {owner}/{name}: its owner here is {schemas.OWNER}")
+            raise errors.NotFound(
+                f"Model {owner}/{name} not found: the owner of models here is {schemas.OWNER}"
+            )
         return await self._services.pipeline.find(name, principal.account_id)
 
     def _model(self, model: Model) -> schemas.ReplicateModelSchema:

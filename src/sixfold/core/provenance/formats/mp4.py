@@ -113,5 +113,5 @@ def _closed(data: bytes, box: ContainerPart[bytes]) -> FileEdit:
     """Give the last box, which extends to the end of the file, an explicit size."""
     size = box.end - box.start
     if size >= 2**32:
-        raise Unembeddable("the last box of this MP4 is too large for a size field")
+        raise Unembeddable("the last box of this MP4 must be smaller than 4 GiB")
     return FileEdit(box.start, box.start + 4, size.to_bytes(4))
