@@ -40,7 +40,7 @@ class Rays:
 @asynccontextmanager
 async def raylets(folder: Path, processors: int, kinds: Iterable[str]) -> AsyncIterator[Rays]:
     """Three machines; all but the first have so many processors, and each kind of hardware."""
-    child = await python(folder, "raylets.py", "3", str(processors), ",".join(kinds))
+    child = await python(folder, "ray_multi_node.py", "3", str(processors), ",".join(kinds))
     assert child.stdin is not None
     try:
         yield Rays((await heard(child, "at ")).removeprefix("at "), child)
