@@ -1,4 +1,4 @@
-"""A Ray cluster of several machines on loopback, in a process of its own: `ray_multi_node COUNT PROCESSORS KINDS`.
+"""A Ray cluster of several machines on loopback in its own process: `ray_multi_node COUNT PROCESSORS KINDS`.
 
 It prints `at` and the cluster's address. `kill` on its input ends one machine as a power cut would, and it
 says `killed`; `add` brings another, and it says `added`. The end of its input ends all of it.

@@ -92,7 +92,7 @@ def test_without_a_data_folder_nothing_is_made(sixfold: Commands, tmp_path: Path
     sixfold.folder = tmp_path / "nowhere"
     assert all(row["source"] is None for row in sixfold.ok("provider", "list")["providers"])
     assert not sixfold.folder.exists()
-    assert "There is no" in sixfold.refused("provider", "check", "fal")
+    assert "not found" in sixfold.refused("provider", "check", "fal")
 
 
 @asynccontextmanager

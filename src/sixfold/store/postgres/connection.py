@@ -23,6 +23,7 @@ BEGUN = _EPOCH_US.format("transaction_timestamp")
 WRITING, MIGRATING = 6_000_001, 6_000_002
 
 PATIENCE_SECONDS = 120.0  # timeout of a database server that does not respond
+_MIGRATION_TRIES = 10
 _CONNECT_SECONDS = 10
 _CLOSE_SECONDS = 5.0
 READ_ONLY = {
@@ -122,14 +123,23 @@ async def migrate(connection: PostgresConnection, target: int | None = None) -> 
     before = await version(connection)
     if not sql.plan("postgres", before, target):
         return before, before
+    for _ in range(_MIGRATION_TRIES - 1):
+        try:
+            return await _migrate_once(connection, target)
+        except asyncpg.DeadlockDetectedError:
+            continue  # a server of the earlier version was writing to the same tables
+    return await _migrate_once(connection, target)
+
+
+async def _migrate_once(connection: PostgresConnection, target: int | None) -> tuple[int, int]:
     await connection.execute("BEGIN")
     try:
-        before, after = await apply(connection, target)
+        versions = await apply(connection, target)
     except BaseException:
         await connection.execute("ROLLBACK")
         raise
     await connection.execute("COMMIT")
-    return before, after
+    return versions
 
 
 async def apply(connection: PostgresConnection, target: int | None = None) -> tuple[int, int]:
