@@ -13,7 +13,7 @@ from sixfold.core.accounts.accounts import Account
 from sixfold.core.database import one
 from sixfold.ui import passwords
 from sixfold.ui.docs.repository import DocsRepository
-from sixfold.ui.pages import STATIC
+from sixfold.ui.templating import STATIC
 from tests.api.app_fixture import House
 
 HTML = {"Accept": "text/html"}

@@ -12,7 +12,7 @@ from sixfold import errors
 from sixfold.core.account_data import deletion, export
 from sixfold.core.accounts import rights
 from sixfold.ui import forms
-from sixfold.ui.pages import PageTemplates
+from sixfold.ui.templating import PageTemplates
 from sixfold.web.admission import Attempts
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices

@@ -18,8 +18,8 @@ from sixfold.core.catalog.models import EngineSpec
 from sixfold.core.database import Row, now
 from sixfold.core.predictions import admin_queries
 from sixfold.core.predictions.admin_queries import RunFilter
-from sixfold.ui.guests import PageAuth, PageUser
-from sixfold.ui.pages import PageTemplates
+from sixfold.ui.auth import PageAuth, PageUser
+from sixfold.ui.templating import PageTemplates
 from sixfold.web import requests
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices

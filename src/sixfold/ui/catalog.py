@@ -19,9 +19,9 @@ from sixfold.core.predictions import lineage, pricing
 from sixfold.core.predictions.queries import PredictionFilter
 from sixfold.core.predictions.service import PredictionService
 from sixfold.ui import code_samples, specimens
-from sixfold.ui.guests import PageAuth, PageUser
-from sixfold.ui.pages import PageTemplates
+from sixfold.ui.auth import PageAuth, PageUser
 from sixfold.ui.specimens import ExampleOutput
+from sixfold.ui.templating import PageTemplates
 from sixfold.web import requests
 from sixfold.web.services import WebServices
 

@@ -8,7 +8,7 @@ from starlette.responses import Response
 from sixfold.core.accounts import rights
 from sixfold.core.gallery import Gallery
 from sixfold.core.media.media import MEDIA_PATH
-from sixfold.ui.pages import PageTemplates
+from sixfold.ui.templating import PageTemplates
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
 

@@ -15,8 +15,8 @@ from sixfold import errors
 from sixfold.core.accounts import ledger_queries, rights
 from sixfold.core.database import now
 from sixfold.core.predictions import admin_queries
-from sixfold.ui.guests import PageAuth, PageUser
-from sixfold.ui.pages import PageTemplates
+from sixfold.ui.auth import PageAuth, PageUser
+from sixfold.ui.templating import PageTemplates
 from sixfold.web import requests
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices

@@ -11,7 +11,7 @@ from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.keys import FRESH_MINUTES
 from sixfold.ui import forms, passkeys
 from sixfold.ui.login_session import LoginSessions
-from sixfold.ui.pages import PageTemplates
+from sixfold.ui.templating import PageTemplates
 from sixfold.web import sessions
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices

@@ -12,7 +12,7 @@ from sixfold import errors
 from sixfold.core.accounts import oauth, redirects, rights
 from sixfold.core.accounts.oauth import AuthorizationRequest
 from sixfold.ui import forms
-from sixfold.ui.pages import POLICY, PageTemplates
+from sixfold.ui.templating import POLICY, PageTemplates
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
 

@@ -11,7 +11,7 @@ from sixfold.core.accounts import auth_challenges, oidc_identities, rights
 from sixfold.core.accounts.oidc_identities import Identity
 from sixfold.ui import forms
 from sixfold.ui.login_session import LoginSessions
-from sixfold.ui.pages import PageTemplates
+from sixfold.ui.templating import PageTemplates
 from sixfold.web import sessions
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices

@@ -11,7 +11,7 @@ from sixfold.core.media.media import MEDIA_PATH
 from sixfold.core.media.ports import OutputFile
 from sixfold.core.predictions.models import OUTPUT_NAME, Prediction
 from sixfold.core.predictions.states import PredictionState
-from sixfold.ui.pages import PageTemplates
+from sixfold.ui.templating import PageTemplates
 
 # Limit on text and JSON shown on the page; the API returns all of it.
 _MOST_CHARS = 20_000

@@ -21,7 +21,7 @@ from sixfold.core.provenance.manifest import NotAManifest
 from sixfold.core.provenance.signing import Signed
 from sixfold.core.workflows import image_metadata
 from sixfold.ui import forms
-from sixfold.ui.guests import PageAuth, PageUser
+from sixfold.ui.auth import PageAuth, PageUser
 from sixfold.web import requests, responses, uploads
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices

@@ -35,15 +35,15 @@ from sixfold.ui import (
     specimens,
     workflows,
 )
+from sixfold.ui.auth import PageAuth
 from sixfold.ui.catalog import CatalogPages
 from sixfold.ui.docs import routes as guides
-from sixfold.ui.guests import PageAuth
 from sixfold.ui.login_session import LoginSessions
 from sixfold.ui.memory import routes as memory
-from sixfold.ui.pages import STATIC, PageTemplates, took
 from sixfold.ui.prediction_view import OutputView
 from sixfold.ui.predictions import PredictionPages
 from sixfold.ui.specimens import ExampleOutput
+from sixfold.ui.templating import STATIC, PageTemplates, took
 from sixfold.ui.workflows import WorkflowCards, WorkflowPages
 from sixfold.web import bodies, requests, responses
 from sixfold.web.openapi import OpenApiDocument

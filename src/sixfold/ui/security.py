@@ -21,7 +21,7 @@ from sixfold.core.database import Row
 from sixfold.ui import forms, passwords
 from sixfold.ui import passkeys as asking
 from sixfold.ui.login_session import MAX_PASSWORD, LoginSessions
-from sixfold.ui.pages import PageTemplates
+from sixfold.ui.templating import PageTemplates
 from sixfold.web import requests
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices

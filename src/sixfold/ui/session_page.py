@@ -9,8 +9,8 @@ from sixfold import errors
 from sixfold.core import money
 from sixfold.core.accounts import rights
 from sixfold.ui import specimens
-from sixfold.ui.guests import PageAuth, PageUser
-from sixfold.ui.pages import PageTemplates
+from sixfold.ui.auth import PageAuth, PageUser
+from sixfold.ui.templating import PageTemplates
 from sixfold.web import requests
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices

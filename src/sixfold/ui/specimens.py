@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from sixfold.ui.pages import STATIC
+from sixfold.ui.templating import STATIC
 
 FOLDER = STATIC / "specimens"
 LIST = "specimens.json"

@@ -14,9 +14,9 @@ from starlette.responses import Response
 from sixfold.core.accounts import rights
 from sixfold.core.workflows.workflows import PATH, Workflow
 from sixfold.ui import specimens
+from sixfold.ui.auth import PageAuth, PageUser
 from sixfold.ui.catalog import fields_of, price_shown
-from sixfold.ui.guests import PageAuth, PageUser
-from sixfold.ui.pages import PageTemplates
+from sixfold.ui.templating import PageTemplates
 from sixfold.web import requests, responses
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sixfold.core import humanize
-from sixfold.ui.pages import took
+from sixfold.ui.templating import took
 
 
 @pytest.mark.parametrize(

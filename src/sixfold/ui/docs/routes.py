@@ -13,7 +13,7 @@ from sixfold.core.accounts import rights
 from sixfold.ui.docs import renderer
 from sixfold.ui.docs import repository as docs_repository
 from sixfold.ui.docs.repository import DocsRepository
-from sixfold.ui.pages import PageTemplates
+from sixfold.ui.templating import PageTemplates
 from sixfold.web import requests
 from sixfold.web.openapi import OpenApiDocument
 from sixfold.web.routing import RouteEntry

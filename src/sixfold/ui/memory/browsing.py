@@ -16,7 +16,7 @@ from sixfold.core.memory.models import Caller
 from sixfold.core.memory.ports import SearchRequest, SearchResult
 from sixfold.ui.memory import formatting
 from sixfold.ui.memory.visitors import MemoryUser
-from sixfold.ui.pages import PageTemplates
+from sixfold.ui.templating import PageTemplates
 from sixfold.web.services import WebServices
 
 _RECENT = 14

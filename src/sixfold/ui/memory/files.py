@@ -20,7 +20,7 @@ from sixfold.core.memory.import_export.paths import ENDINGS
 from sixfold.core.memory.page_edits import PageWrite
 from sixfold.ui.memory.markdown import page_path
 from sixfold.ui.memory.visitors import MemoryAuth, MemoryUser
-from sixfold.ui.pages import PageTemplates
+from sixfold.ui.templating import PageTemplates
 from sixfold.web import bodies, multipart
 from sixfold.web.services import WebServices
 

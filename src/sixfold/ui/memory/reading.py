@@ -21,7 +21,7 @@ from sixfold.core.memory.queries import PageGraphView
 from sixfold.core.memory.service import Change, part
 from sixfold.ui.memory.markdown import RenderContext, RenderedPage, page_path, render
 from sixfold.ui.memory.visitors import MemoryUser
-from sixfold.ui.pages import PageTemplates
+from sixfold.ui.templating import PageTemplates
 from sixfold.web import requests
 from sixfold.web.services import WebServices
 

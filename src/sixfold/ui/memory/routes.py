@@ -9,7 +9,7 @@ from sixfold.ui.memory.files import MemoryFilePages
 from sixfold.ui.memory.reading import ReadPages
 from sixfold.ui.memory.visitors import MemoryAuth
 from sixfold.ui.memory.writing import WritePages
-from sixfold.ui.pages import PageTemplates
+from sixfold.ui.templating import PageTemplates
 from sixfold.web.routing import ApiGroup, RouteEntry
 from sixfold.web.services import WebServices
 

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from sixfold import errors
 from sixfold.core.memory.models import Caller
 from sixfold.ui import forms
-from sixfold.ui.guests import to_sign_in
+from sixfold.ui.auth import to_sign_in
 from sixfold.web import auth
 from sixfold.web.routing import Handler
 from sixfold.web.services import WebServices

@@ -20,7 +20,7 @@ from sixfold.ui.memory.editing import EditOutcome, TypedPage
 from sixfold.ui.memory.markdown import RenderContext, RenderedPage, page_path
 from sixfold.ui.memory.reading import laid_out, slug_of
 from sixfold.ui.memory.visitors import MemoryAuth, MemoryUser
-from sixfold.ui.pages import PageTemplates
+from sixfold.ui.templating import PageTemplates
 from sixfold.web.services import WebServices
 
 _REFUSED = (
