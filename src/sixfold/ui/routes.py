@@ -21,9 +21,7 @@ from sixfold.core.predictions.requests import PredictionRequest
 from sixfold.ui import (
     account,
     account_data,
-    admin,
     gallery,
-    lab,
     login,
     oauth_consent,
     oidc_login,
@@ -35,6 +33,8 @@ from sixfold.ui import (
     specimens,
     workflows,
 )
+from sixfold.ui.admin import lab
+from sixfold.ui.admin import pages as admin
 from sixfold.ui.auth import PageAuth
 from sixfold.ui.catalog import CatalogPages
 from sixfold.ui.docs import routes as guides
