@@ -30,7 +30,7 @@ from sixfold.core.media.ports import OutputFile
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.requests import PredictionRequest
 from sixfold.settings import Settings
-from sixfold.ui import specimens
+from sixfold.ui.catalog import example_outputs as specimens
 from tools import thumbnails
 
 INPUTS = Path("tools/specimens.toml")

@@ -29,20 +29,20 @@ from sixfold.ui import (
     provenance,
     run_api,
     security,
-    session_page,
-    specimens,
     workflows,
 )
 from sixfold.ui.admin import lab
 from sixfold.ui.admin import pages as admin
 from sixfold.ui.auth import PageAuth
-from sixfold.ui.catalog import CatalogPages
+from sixfold.ui.catalog import example_outputs as specimens
+from sixfold.ui.catalog import session_page
+from sixfold.ui.catalog.example_outputs import ExampleOutput
+from sixfold.ui.catalog.pages import CatalogPages
 from sixfold.ui.docs import routes as guides
 from sixfold.ui.login_session import LoginSessions
 from sixfold.ui.memory import routes as memory
 from sixfold.ui.prediction_view import OutputView
 from sixfold.ui.predictions import PredictionPages
-from sixfold.ui.specimens import ExampleOutput
 from sixfold.ui.templating import STATIC, PageTemplates, took
 from sixfold.ui.workflows import WorkflowCards, WorkflowPages
 from sixfold.web import bodies, requests, responses

@@ -25,8 +25,8 @@ from sixfold.core.predictions.events import Event, LogEvent, NodeStateChanged, P
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.requests import PredictionRequest, PriceQuote
 from sixfold.core.sessions.service import SessionRequest
-from sixfold.ui import code_samples
 from sixfold.ui.auth import PageAuth, PageUser
+from sixfold.ui.catalog import code_samples
 from sixfold.ui.prediction_view import OutputView
 from sixfold.web import bodies, requests, responses, uploads
 from sixfold.web.predictions import PredictionSerializer

@@ -13,9 +13,9 @@ from starlette.responses import Response
 
 from sixfold.core.accounts import rights
 from sixfold.core.workflows.workflows import PATH, Workflow
-from sixfold.ui import specimens
 from sixfold.ui.auth import PageAuth, PageUser
-from sixfold.ui.catalog import fields_of, price_shown
+from sixfold.ui.catalog import example_outputs as specimens
+from sixfold.ui.catalog.pages import fields_of, price_shown
 from sixfold.ui.templating import PageTemplates
 from sixfold.web import requests, responses
 from sixfold.web.routing import RouteEntry

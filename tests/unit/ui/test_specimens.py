@@ -13,8 +13,8 @@ from PIL import Image
 
 from sixfold.app import catalog as app_catalog
 from sixfold.settings import Settings
-from sixfold.ui import specimens
-from sixfold.ui.catalog import is_shown
+from sixfold.ui.catalog import example_outputs as specimens
+from sixfold.ui.catalog.pages import is_shown
 
 MOST_BYTES, MOST_OF_ALL = 15_000, 1_500_000
 WANTED = tomllib.loads(Path("tools/specimens.toml").read_text("utf-8"))

@@ -18,9 +18,10 @@ from sixfold.core.media.media import MEDIA_PATH
 from sixfold.core.predictions import lineage, pricing
 from sixfold.core.predictions.queries import PredictionFilter
 from sixfold.core.predictions.service import PredictionService
-from sixfold.ui import code_samples, specimens
 from sixfold.ui.auth import PageAuth, PageUser
-from sixfold.ui.specimens import ExampleOutput
+from sixfold.ui.catalog import code_samples
+from sixfold.ui.catalog import example_outputs as specimens
+from sixfold.ui.catalog.example_outputs import ExampleOutput
 from sixfold.ui.templating import PageTemplates
 from sixfold.web import requests
 from sixfold.web.services import WebServices

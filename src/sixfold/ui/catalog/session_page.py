@@ -8,8 +8,8 @@ from starlette.responses import Response
 from sixfold import errors
 from sixfold.core import money
 from sixfold.core.accounts import rights
-from sixfold.ui import specimens
 from sixfold.ui.auth import PageAuth, PageUser
+from sixfold.ui.catalog import example_outputs as specimens
 from sixfold.ui.templating import PageTemplates
 from sixfold.web import requests
 from sixfold.web.routing import RouteEntry

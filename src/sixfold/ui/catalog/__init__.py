@@ -1,0 +1,1 @@
+"""The catalog: the list of models, their forms, examples, code samples and live sessions."""
