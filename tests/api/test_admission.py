@@ -17,7 +17,7 @@ from pwdlib.hashers.argon2 import Argon2Hasher
 from websockets.asyncio.client import ClientConnection
 
 from sixfold.core.accounts import accounts
-from sixfold.ui import passwords
+from sixfold.ui.login import passwords
 from sixfold.web import refusals
 from sixfold.web.sessions import BROWSER_COOKIE
 from sixfold.web.uvicorn_protocol import WebSocketProtocol

@@ -11,8 +11,8 @@ import pytest
 from sixfold.core.accounts import accounts, login_sessions
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.database import one
-from sixfold.ui import passwords
 from sixfold.ui.docs.repository import DocsRepository
+from sixfold.ui.login import passwords
 from sixfold.ui.templating import STATIC
 from tests.api.app_fixture import House
 

@@ -15,7 +15,7 @@ import pytest
 from sixfold.core.accounts import accounts, login_sessions, passkeys
 from sixfold.core.database import now
 from sixfold.settings import Settings
-from sixfold.ui.passkeys import place
+from sixfold.ui.login.passkeys import place
 from tests.api import browser
 from tests.api.app_fixture import House, house
 from tests.mcp.loopback import served

@@ -18,19 +18,7 @@ from sixfold.core.media.media import MEDIA_PATH
 from sixfold.core.predictions import receipt
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.requests import PredictionRequest
-from sixfold.ui import (
-    account,
-    account_data,
-    gallery,
-    login,
-    oauth_consent,
-    oidc_login,
-    passkeys,
-    provenance,
-    run_api,
-    security,
-    workflows,
-)
+from sixfold.ui import account, account_data, gallery, provenance, run_api, security, workflows
 from sixfold.ui.admin import lab
 from sixfold.ui.admin import pages as admin
 from sixfold.ui.auth import PageAuth
@@ -39,7 +27,10 @@ from sixfold.ui.catalog import session_page
 from sixfold.ui.catalog.example_outputs import ExampleOutput
 from sixfold.ui.catalog.pages import CatalogPages
 from sixfold.ui.docs import routes as guides
-from sixfold.ui.login_session import LoginSessions
+from sixfold.ui.login import oauth_consent, passkeys
+from sixfold.ui.login import oidc as oidc_login
+from sixfold.ui.login import pages as login
+from sixfold.ui.login.sessions import LoginSessions
 from sixfold.ui.memory import routes as memory
 from sixfold.ui.prediction_view import OutputView
 from sixfold.ui.predictions import PredictionPages

@@ -18,9 +18,10 @@ from sixfold.core.accounts import (
     rights,
 )
 from sixfold.core.database import Row
-from sixfold.ui import forms, passwords
-from sixfold.ui import passkeys as asking
-from sixfold.ui.login_session import MAX_PASSWORD, LoginSessions
+from sixfold.ui import forms
+from sixfold.ui.login import passkeys as asking
+from sixfold.ui.login import passwords
+from sixfold.ui.login.sessions import MAX_PASSWORD, LoginSessions
 from sixfold.ui.templating import PageTemplates
 from sixfold.web import requests
 from sixfold.web.routing import RouteEntry

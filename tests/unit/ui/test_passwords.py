@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sixfold.ui import passwords
+from sixfold.ui.login import passwords
 
 
 def test_nobodys_hash_costs_what_everybodys_does() -> None:

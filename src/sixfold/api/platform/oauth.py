@@ -1,6 +1,6 @@
 """OAuth 2.1 endpoints for programs: metadata, registration and tokens.
 
-The consent page is `ui/oauth_consent.py`.
+The consent page is `ui/login/oauth_consent.py`.
 """
 
 from __future__ import annotations

@@ -9,8 +9,9 @@ from sixfold import errors
 from sixfold.core.accounts import accounts, login_sessions, rights
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.keys import FRESH_MINUTES
-from sixfold.ui import forms, passkeys
-from sixfold.ui.login_session import LoginSessions
+from sixfold.ui import forms
+from sixfold.ui.login import passkeys
+from sixfold.ui.login.sessions import LoginSessions
 from sixfold.ui.templating import PageTemplates
 from sixfold.web import sessions
 from sixfold.web.routing import RouteEntry

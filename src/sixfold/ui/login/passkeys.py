@@ -14,8 +14,9 @@ from sixfold.core import ids
 from sixfold.core.accounts import accounts, auth_challenges, passkeys, rights
 from sixfold.core.accounts.passkeys import RelyingParty
 from sixfold.settings import Settings
-from sixfold.ui import forms, login_session
-from sixfold.ui.login_session import LoginSessions
+from sixfold.ui import forms
+from sixfold.ui.login import sessions as login_session
+from sixfold.ui.login.sessions import LoginSessions
 from sixfold.web import bodies, requests, responses, sessions
 from sixfold.web.peers import is_loopback
 from sixfold.web.routing import RouteEntry
@@ -150,7 +151,7 @@ class PasskeyPages:
         return self._place
 
     def _library(self) -> Any:
-        return importlib.import_module("sixfold.ui.webauthn")
+        return importlib.import_module("sixfold.ui.login.webauthn")
 
 
 def _answer(given: dict[str, Any]) -> dict[str, Any]:

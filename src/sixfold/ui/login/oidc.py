@@ -10,7 +10,7 @@ from sixfold.core import ids
 from sixfold.core.accounts import auth_challenges, oidc_identities, rights
 from sixfold.core.accounts.oidc_identities import Identity
 from sixfold.ui import forms
-from sixfold.ui.login_session import LoginSessions
+from sixfold.ui.login.sessions import LoginSessions
 from sixfold.ui.templating import PageTemplates
 from sixfold.web import sessions
 from sixfold.web.routing import RouteEntry

@@ -11,8 +11,8 @@ from starlette.responses import RedirectResponse, Response
 from sixfold.core.accounts import login_sessions
 from sixfold.core.accounts.login_sessions import LoginSession
 from sixfold.core.database import Transaction, now
-from sixfold.ui import passwords, user_agent
-from sixfold.ui.sign_in_attempts import Attempt, SignInAttempts
+from sixfold.ui.login import passwords, user_agent
+from sixfold.ui.login.attempts import Attempt, SignInAttempts
 from sixfold.web.services import WebServices
 
 HOME = "/account"

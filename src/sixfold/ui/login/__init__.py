@@ -1,0 +1,1 @@
+"""Sign-in with password, link, passkey or OpenID Connect, and the OAuth consent page."""
