@@ -18,7 +18,7 @@ from sixfold.core.media.media import MEDIA_PATH
 from sixfold.core.predictions import receipt
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.requests import PredictionRequest
-from sixfold.ui import account, account_data, gallery, provenance, run_api, security, workflows
+from sixfold.ui import account, account_data, gallery, security, workflows
 from sixfold.ui.admin import lab
 from sixfold.ui.admin import pages as admin
 from sixfold.ui.auth import PageAuth
@@ -32,8 +32,9 @@ from sixfold.ui.login import oidc as oidc_login
 from sixfold.ui.login import pages as login
 from sixfold.ui.login.sessions import LoginSessions
 from sixfold.ui.memory import routes as memory
-from sixfold.ui.prediction_view import OutputView
-from sixfold.ui.predictions import PredictionPages
+from sixfold.ui.predictions import provenance, run_api
+from sixfold.ui.predictions.output_view import OutputView
+from sixfold.ui.predictions.pages import PredictionPages
 from sixfold.ui.templating import STATIC, PageTemplates, took
 from sixfold.ui.workflows import WorkflowCards, WorkflowPages
 from sixfold.web import bodies, requests, responses

@@ -12,9 +12,9 @@ from sixfold.core.predictions import lineage
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.queries import PredictionFilter
 from sixfold.core.predictions.states import PredictionState
-from sixfold.ui import provenance
 from sixfold.ui.auth import PageUser
-from sixfold.ui.prediction_view import OutputView
+from sixfold.ui.predictions import provenance
+from sixfold.ui.predictions.output_view import OutputView
 from sixfold.ui.templating import PageTemplates
 from sixfold.web import requests
 from sixfold.web.services import WebServices

@@ -27,7 +27,7 @@ from sixfold.core.predictions.requests import PredictionRequest, PriceQuote
 from sixfold.core.sessions.service import SessionRequest
 from sixfold.ui.auth import PageAuth, PageUser
 from sixfold.ui.catalog import code_samples
-from sixfold.ui.prediction_view import OutputView
+from sixfold.ui.predictions.output_view import OutputView
 from sixfold.web import bodies, requests, responses, uploads
 from sixfold.web.predictions import PredictionSerializer
 from sixfold.web.routing import RouteEntry

@@ -1,0 +1,1 @@
+"""The pages of predictions, and the endpoints of run forms."""
