@@ -14,8 +14,8 @@ from sixfold.app import asgi
 from sixfold.core.accounts import accounts, keys, login_sessions
 from sixfold.core.accounts.login_sessions import LoginSession
 from sixfold.core.database import now
-from sixfold.ui import account
 from sixfold.ui import routes as ui
+from sixfold.ui.account import pages as account
 from sixfold.ui.login import passwords
 from sixfold.web.routing import RouteEntry
 from sixfold.web.sessions import own_path

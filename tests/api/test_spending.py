@@ -7,7 +7,7 @@ import re
 from sixfold.core.accounts import ledger, ledger_queries
 from sixfold.core.accounts.ledger_queries import Spending
 from sixfold.core.clock import DAY_US
-from sixfold.ui.spending import plot
+from sixfold.ui.account.spending import plot
 from tests.api.app_fixture import House
 from tests.api.test_pages import signed_in
 

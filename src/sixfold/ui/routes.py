@@ -18,7 +18,10 @@ from sixfold.core.media.media import MEDIA_PATH
 from sixfold.core.predictions import receipt
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.requests import PredictionRequest
-from sixfold.ui import account, account_data, gallery, security, workflows
+from sixfold.ui import gallery, workflows
+from sixfold.ui.account import data as account_data
+from sixfold.ui.account import pages as account
+from sixfold.ui.account import security
 from sixfold.ui.admin import lab
 from sixfold.ui.admin import pages as admin
 from sixfold.ui.auth import PageAuth

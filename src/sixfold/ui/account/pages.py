@@ -14,7 +14,8 @@ from sixfold.core.accounts.keys import NewKey, Scope
 from sixfold.core.accounts.rights import Rights
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.predictions.queries import PredictionFilter
-from sixfold.ui import forms, spending
+from sixfold.ui import forms
+from sixfold.ui.account import spending
 from sixfold.ui.templating import PageTemplates
 from sixfold.web import requests
 from sixfold.web.routing import RouteEntry

@@ -1,0 +1,1 @@
+"""The account's pages: balance, keys, spending, security, export and deletion."""
