@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
+import time
 from collections.abc import Mapping
 from typing import Any, cast
 from urllib.parse import quote
@@ -18,7 +19,14 @@ import msgspec
 
 from sixfold import errors
 from sixfold.core import money
-from sixfold.core.accounts.payment_records import Disputed, Refunded, State, Subscription
+from sixfold.core.accounts.payment_records import (
+    Disputed,
+    InvoicePaid,
+    Refunded,
+    RefundFailed,
+    State,
+    Subscription,
+)
 from sixfold.core.accounts.payments import PLANS, PaymentEvent, PaymentReceived, Plan
 from sixfold.settings import Settings
 
@@ -36,7 +44,10 @@ _STATES: Mapping[str, State] = {
     "canceled": "over",
     "incomplete_expired": "over",
 }
+# Version of the API in which invoices and their payments are read.
+_VERSION = "2025-03-31.basil"
 _SUBSCRIPTION = "customer.subscription."
+_REFUND_UPDATES = ("refund.failed", "refund.updated", "charge.refund.updated")
 _DISPUTE = "charge.dispute."
 # Prefix of the status of disputes that have not withdrawn anything yet.
 _WARNING = "warning_"
@@ -97,16 +108,56 @@ class StripeClient:
         if status not in (200, 404):
             raise errors.EngineFailed(f"The payment processor did not cancel the plan of {account_id}")
 
+    async def origin(self, payment: str) -> tuple[PaymentEvent, ...]:
+        """Return the events of the checkout, or of the subscription and the invoice, that a payment paid."""
+        if not self._key:
+            return ()
+        for session in await self._list("checkout/sessions", {"payment_intent": payment}):
+            purchase = _purchase(_StripeEvent("", "", _Data(session)), session)
+            return () if purchase is None else (purchase,)
+        named = {"payment[type]": "payment_intent", "payment[payment_intent]": payment}
+        for paid in await self._list("invoice_payments", {**named, "expand[]": "data.invoice"}):
+            invoice = _object(paid, "invoice")
+            details = _object(_object(invoice, "parent"), "subscription_details")
+            name, number, amount = (
+                _text(details, "subscription"),
+                _text(invoice, "id"),
+                paid.get("amount_paid"),
+            )
+            if name is None or number is None or not isinstance(amount, int) or paid.get("currency") != "usd":
+                continue
+            status, data = await self._request("GET", f"subscriptions/{quote(name, safe='')}")
+            if status != 200:
+                raise errors.EngineFailed(f"The payment processor did not return subscription {name}")
+            event = _StripeEvent("", f"{_SUBSCRIPTION}updated", _Data(dict(data)), int(time.time()))
+            subscription = _subscription(event, data)
+            if subscription is not None and subscription.account_id is not None:
+                return subscription, InvoicePaid(payment, number, amount * _CENT)
+        return ()
+
+    async def _list(self, path: str, params: Mapping[str, str]) -> list[dict[str, Any]]:
+        """Return the objects of the first page of a list."""
+        status, page = await self._request("GET", path, params=params)
+        if status != 200:
+            raise errors.EngineFailed(f"The payment processor did not return {path}")
+        return msgspec.convert(page.get("data"), list[dict[str, Any]])
+
     async def _request(
-        self, method: str, path: str, form: Mapping[str, str] | None = None
+        self,
+        method: str,
+        path: str,
+        form: Mapping[str, str] | None = None,
+        params: Mapping[str, str] | None = None,
     ) -> tuple[int, Mapping[str, Any]]:
         """Return the status and the JSON object of a response."""
         if not self._key:
             raise errors.NotConfigured("Card payments are not configured: set SIXFOLD_STRIPE_SECRET_KEY")
         headers = {"Authorization": f"Bearer {self._key}", "Idempotency-Key": secrets.token_hex(16)}
+        if method == "GET":
+            headers = {"Authorization": f"Bearer {self._key}", "Stripe-Version": _VERSION}
         try:
             response = await self._client.request(
-                method, f"{self._origin}/v1/{path}", data=form, headers=headers
+                method, f"{self._origin}/v1/{path}", data=form, params=params, headers=headers
             )
             return response.status_code, msgspec.json.decode(response.content, type=dict[str, Any])
         except (httpx.HTTPError, msgspec.MsgspecError) as error:
@@ -156,9 +207,11 @@ def _parse_event(event: _StripeEvent) -> PaymentEvent | None:
         case "checkout.session.completed" | "checkout.session.async_payment_succeeded":
             return _purchase(event, data)
         case "charge.refunded":
-            return _refund(data)
+            return _refund(event, data)
+        case kind if kind in _REFUND_UPDATES:
+            return _failed_refund(event, data)
         case kind if kind.startswith(_DISPUTE):
-            return _dispute(kind.removeprefix(_DISPUTE), data)
+            return _dispute(event, data)
         case kind if kind.startswith(_SUBSCRIPTION):
             return _subscription(event, data)
         case _:
@@ -179,20 +232,32 @@ def _purchase(event: _StripeEvent, session: Mapping[str, Any]) -> PaymentEvent |
         )
     subscription = _text(session, "subscription")
     if session.get("mode") == "subscription" and plan is not None and subscription is not None:
-        return Subscription(subscription, "live", event.created, account_id, plan)
+        invoice = _text(session, "invoice")
+        return Subscription(subscription, "live", event.created, account_id, plan, invoice)
     return None
 
 
-def _refund(charge: Mapping[str, Any]) -> Refunded | None:
+def _refund(event: _StripeEvent, charge: Mapping[str, Any]) -> Refunded | None:
     """Parse the total refunded amount of a charge."""
     payment, total = _text(charge, "payment_intent"), charge.get("amount_refunded")
     if payment is None or not isinstance(total, int) or charge.get("currency") != "usd":
         return None
-    return Refunded(payment, total * _CENT)
+    return Refunded(payment, total * _CENT, event.created)
 
 
-def _dispute(step: str, dispute: Mapping[str, Any]) -> Disputed | None:
-    """Parse whether a dispute withdrew its amount and whether it was reinstated."""
+def _failed_refund(event: _StripeEvent, refund: Mapping[str, Any]) -> RefundFailed | None:
+    """Parse a refund that failed or was canceled; None in any other state."""
+    payment, name, amount = _text(refund, "payment_intent"), _text(refund, "id"), refund.get("amount")
+    if payment is None or name is None or not isinstance(amount, int) or refund.get("currency") != "usd":
+        return None
+    if refund.get("status") not in ("failed", "canceled"):
+        return None
+    return RefundFailed(payment, name, amount * _CENT, event.created)
+
+
+def _dispute(event: _StripeEvent, dispute: Mapping[str, Any]) -> Disputed | None:
+    """Parse whether a step of a dispute withdrew its amount or reinstated it."""
+    step = event.type.removeprefix(_DISPUTE)
     payment, name, amount = _text(dispute, "payment_intent"), _text(dispute, "id"), dispute.get("amount")
     status = str(dispute.get("status"))
     if payment is None or name is None or not isinstance(amount, int) or dispute.get("currency") != "usd":
@@ -201,7 +266,7 @@ def _dispute(step: str, dispute: Mapping[str, Any]) -> Disputed | None:
     withdrawn = step == "funds_withdrawn" or (closed and status == "lost")
     withdrawn = withdrawn or (step == "created" and not status.startswith(_WARNING))
     reinstated = step == "funds_reinstated" or (closed and status == "won")
-    return Disputed(payment, name, amount * _CENT, withdrawn, reinstated)
+    return Disputed(payment, name, amount * _CENT, withdrawn, reinstated, event.created)
 
 
 def _subscription(event: _StripeEvent, data: Mapping[str, Any]) -> Subscription | None:
@@ -212,15 +277,19 @@ def _subscription(event: _StripeEvent, data: Mapping[str, Any]) -> Subscription 
     if name is None or state == "unknown":
         return None
     account_id, plan = _metadata(data)
-    return Subscription(name, state, event.created, account_id, plan)
+    return Subscription(name, state, event.created, account_id, plan, _text(data, "latest_invoice"))
 
 
 def _metadata(data: Mapping[str, Any]) -> tuple[str | None, Plan | None]:
     """Return the account and plan in the metadata that this server set."""
-    value = data.get("metadata")
-    metadata = cast("Mapping[str, Any]", value) if isinstance(value, dict) else {}
+    metadata = _object(data, "metadata")
     plan = metadata.get("plan")
     return _text(metadata, "account_id"), plan if plan in PLANS else None
+
+
+def _object(data: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = data.get(name)
+    return cast("Mapping[str, Any]", value) if isinstance(value, dict) else {}
 
 
 def _text(data: Mapping[str, Any], name: str) -> str | None:

@@ -53,11 +53,19 @@ def paid(account_id: str, intent: str, cents: int = 2000) -> dict[str, Any]:
     return event("checkout.session.completed", **session)
 
 
-def refunded(intent: str, total: int) -> dict[str, Any]:
-    return event("charge.refunded", id="ch_1", payment_intent=intent, currency="usd", amount_refunded=total)
+def refunded(intent: str, total: int, created: int = 0) -> dict[str, Any]:
+    about = {"id": "ch_1", "payment_intent": intent, "currency": "usd", "amount_refunded": total}
+    return event("charge.refunded", created, **about)
 
 
-def dispute(step: str, intent: str, status: str, name: str = "dp_1", cents: int = 2000) -> dict[str, Any]:
+def failed(intent: str, name: str, cents: int, created: int, kind: str = "refund.failed") -> dict[str, Any]:
+    about = {"payment_intent": intent, "currency": "usd", "amount": cents, "status": "failed"}
+    return event(kind, created, id=name + intent, **about)
+
+
+def dispute(
+    step: str, intent: str, status: str, name: str = "dp_1", cents: int = 2000, created: int = 0
+) -> dict[str, Any]:
     about = {
         "id": name + intent,
         "payment_intent": intent,
@@ -65,7 +73,7 @@ def dispute(step: str, intent: str, status: str, name: str = "dp_1", cents: int 
         "amount": cents,
         "status": status,
     }
-    return event(f"charge.dispute.{step}", **about)
+    return event(f"charge.dispute.{step}", created, **about)
 
 
 def lost(intent: str, **more: Any) -> list[dict[str, Any]]:
@@ -78,6 +86,17 @@ def won(intent: str, **more: Any) -> list[dict[str, Any]]:
     return [
         *(dispute(step, intent, status, **more) for step, status in steps),
         dispute("closed", intent, "won", **more),
+    ]
+
+
+def won_and_lost(intent: str) -> list[dict[str, Any]]:
+    return [
+        dispute("created", intent, "needs_response", created=1),
+        dispute("funds_withdrawn", intent, "needs_response", created=1),
+        dispute("funds_reinstated", intent, "won", created=5),
+        dispute("closed", intent, "won", created=5),
+        dispute("funds_withdrawn", intent, "lost", created=9),
+        dispute("closed", intent, "lost", created=9),
     ]
 
 
@@ -109,6 +128,32 @@ STORIES: Mapping[str, tuple[Any, int]] = {
         0,
     ),
     "refunded whole and disputed as well": (lambda intent: [refunded(intent, 2000), *lost(intent)], 0),
+    "dispute won, then lost": (won_and_lost, 0),
+    "dispute won, lost and won again": (
+        lambda intent: [*won_and_lost(intent), dispute("funds_reinstated", intent, "won", created=11)],
+        2000,
+    ),
+    "refund failed": (
+        lambda intent: [
+            refunded(intent, 2000, 1),
+            failed(intent, "re_1", 2000, 3),
+            failed(intent, "re_1", 2000, 3, "charge.refund.updated"),
+        ],
+        2000,
+    ),
+    "one of two refunds failed": (
+        lambda intent: [refunded(intent, 500, 1), refunded(intent, 800, 2), failed(intent, "re_1", 500, 3)],
+        1700,
+    ),
+    "refunded again after a failed refund": (
+        lambda intent: [
+            refunded(intent, 2000, 1),
+            failed(intent, "re_1", 2000, 3),
+            refunded(intent, 300, 5),
+            failed(intent, "re_1", 2000, 7, "refund.updated"),
+        ],
+        1700,
+    ),
     "two disputes, one of them won": (
         lambda intent: [*won(intent, cents=600), *lost(intent, name="dp_2", cents=600)],
         1400,
@@ -132,16 +177,27 @@ def plan_event(account_id: str, name: str, step: str, created: int, status: str)
     return event(f"customer.subscription.{step}", created, id=name, status=status, metadata=metadata)
 
 
-async def tell(database: Database, events: Sequence[Mapping[str, Any]]) -> None:
-    """Deliver each event as a signed webhook."""
-    configured = Settings(data_dir=Path("/nonexistent"), stripe_webhook_secret=SECRET)
-    async with httpx.AsyncClient() as visitor:
+Pages = Mapping[str, Any]
+
+
+async def tell(database: Database, events: Sequence[Mapping[str, Any]], pages: Pages | None = None) -> None:
+    """Deliver each event as a signed webhook; `pages` are responses of the processor by path."""
+
+    def respond(request: httpx.Request) -> httpx.Response:
+        assert request.headers["stripe-version"] == "2025-03-31.basil"
+        page = (pages or {}).get(request.url.path.removeprefix("/v1/"), {"data": []})
+        return httpx.Response(500) if page is None else httpx.Response(200, json=page)
+
+    configured = Settings(
+        data_dir=Path("/nonexistent"), stripe_webhook_secret=SECRET, stripe_secret_key="sk_test"
+    )
+    async with httpx.AsyncClient(transport=httpx.MockTransport(respond)) as visitor:
         processor = StripeClient(visitor, configured)
         for each in events:
             body, signature = signed(each)
             told = processor.read(body, signature, NOW)
             if told is not None:
-                await database.write(payments.apply_event(told))
+                await payments.receive(told, processor, database)
 
 
 async def customer(database: Database) -> str:
@@ -223,5 +279,84 @@ def test_an_account_below_zero_runs_nothing_until_it_has_paid(ledger_of: Play) -
         with pytest.raises(errors.InsufficientCredits):
             await database.write(ledger.hold(account_id, f"most{intent}", 101 * CENT))
         await database.write(ledger.hold(account_id, f"some{intent}", 100 * CENT))
+
+    ledger_of(play)
+
+
+def bought(account_id: str, name: str, created: int = 1) -> dict[str, Any]:
+    """A subscription as the processor reports it, paid by its first invoice."""
+    about = {"account_id": account_id, "plan": "monthly"}
+    return {"id": name, "status": "active", "latest_invoice": f"in_1{name}", "metadata": about}
+
+
+def origin_of_plan(account_id: str, name: str) -> Pages:
+    """The processor's pages about the payment of a subscription's first invoice."""
+    details = {"subscription_details": {"subscription": name}}
+    paid_invoice = {"id": f"in_1{name}", "parent": details}
+    paid = {"amount_paid": 800, "currency": "usd", "invoice": paid_invoice}
+    return {"invoice_payments": {"data": [paid]}, f"subscriptions/{name}": bought(account_id, name)}
+
+
+REVERSED: Mapping[str, tuple[Any, str]] = {
+    "refunded": (lambda intent: [refunded(intent, 800, 5)], "free"),
+    "refunded in part": (lambda intent: [refunded(intent, 799, 5)], "monthly"),
+    "disputed": (lambda intent: lost(intent, cents=800), "free"),
+    "dispute won": (lambda intent: won(intent, cents=800), "monthly"),
+    "refund failed": (lambda intent: [refunded(intent, 800, 5), failed(intent, "re_1", 800, 6)], "monthly"),
+}
+
+
+@pytest.mark.parametrize("story", REVERSED)
+def test_a_reversed_payment_of_a_plan_ends_it(ledger_of: Play, story: str) -> None:
+    told, plan = REVERSED[story]
+
+    async def play(database: Database) -> None:
+        for order in range(4):
+            account_id, name = await customer(database), f"sub_{next(_numbers)}"
+            created = event("customer.subscription.created", 1, **bought(account_id, name))
+            again = event("customer.subscription.updated", 9, **bought(account_id, name))
+            pages = origin_of_plan(account_id, name)
+            reversal = told(f"pi_{name}")
+            orders = ([created, *reversal], [*reversal, created], [created, *reversal, again], reversal)
+            await tell(database, orders[order], pages)
+            assert (await database.read(accounts.by_id(account_id))).plan == plan, order
+            assert await left(database, account_id) == 0
+            renewed = {**bought(account_id, name), "latest_invoice": f"in_2{name}"}
+            await tell(database, [event("customer.subscription.updated", 2**33, **renewed)], pages)
+            assert (await database.read(accounts.by_id(account_id))).plan == "monthly"
+
+    ledger_of(play)
+
+
+def test_a_payment_of_an_older_version_is_taken_back(ledger_of: Play) -> None:
+    async def play(database: Database) -> None:
+        account_id, intent = await customer(database), f"pi_{next(_numbers)}"
+        purchase = paid(account_id, intent)
+        # The version before credited the payment and recorded no intent.
+        without = {**purchase, "data": {"object": {**purchase["data"]["object"], "payment_intent": None}}}
+        await tell(database, [without])
+        assert await left(database, account_id) == 2000
+        pages = {"checkout/sessions": {"data": [purchase["data"]["object"]]}}
+        with pytest.raises(errors.EngineFailed):
+            await tell(database, [refunded(intent, 500)], {"checkout/sessions": None})
+        assert await left(database, account_id) == 2000
+        await tell(database, [refunded(intent, 500), purchase, refunded(intent, 500)], pages)
+        assert await left(database, account_id) == 1500
+        await tell(database, lost(intent, cents=1500), {"checkout/sessions": None})
+        assert await left(database, account_id) == 0
+
+    ledger_of(play)
+
+
+def test_a_payment_of_another_shop_changes_nothing(ledger_of: Play) -> None:
+    async def play(database: Database) -> None:
+        account_id, intent = await customer(database), f"pi_{next(_numbers)}"
+        foreign = {**paid(account_id, intent)["data"]["object"], "metadata": {}}
+        await tell(database, [refunded(intent, 500)], {"checkout/sessions": {"data": [foreign]}})
+        theirs = {**origin_of_plan(account_id, "sub_of_others")}
+        theirs["subscriptions/sub_of_others"] = {**bought(account_id, "sub_of_others"), "metadata": {}}
+        await tell(database, [refunded(f"{intent}_2", 800)], theirs)
+        assert await left(database, account_id) == 0
+        assert (await database.read(accounts.by_id(account_id))).plan == "free"
 
     ledger_of(play)

@@ -63,9 +63,9 @@ class PaymentRoutes:
         """
         body = await request.body()
         signature = request.headers.get("stripe-signature", "")
-        told = self._services.checkout.read(body, signature, time.time())
-        if told is not None:
-            await self._services.database.write(payments.apply_event(told))
+        event = self._services.checkout.read(body, signature, time.time())
+        if event is not None:
+            await payments.receive(event, self._services.checkout, self._services.database)
         return responses.json({"received": True})
 
 

@@ -20,32 +20,57 @@ RANKS: dict[State, int] = {"unknown": 0, "live": 1, "paused": 2, "over": 3}
 
 @dataclass(frozen=True, slots=True)
 class Refunded:
-    """The total that was refunded of a payment so far, in micro-dollars."""
+    """The total that was refunded of a payment by `reported_at` (epoch seconds), in micro-dollars."""
 
     payment: str
     total: int
+    reported_at: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RefundFailed:
+    """A refund that failed after it was reported, so that its amount was not paid out."""
+
+    payment: str
+    refund: str
+    micros: int
+    reported_at: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class InvoicePaid:
+    """A payment of an invoice, which a subscription issued."""
+
+    payment: str
+    invoice: str
+    micros: int
 
 
 @dataclass(frozen=True, slots=True)
 class Disputed:
-    """A dispute of a payment: whether its amount was withdrawn, and whether it was reinstated."""
+    """A step of a dispute: whether it withdrew the amount of the payment, or reinstated it."""
 
     payment: str
     dispute: str
     micros: int
     withdrawn: bool
     reinstated: bool
+    reported_at: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """State of a subscription at `reported_at` (epoch seconds); `account_id` may be missing."""
+    """State of a subscription and its latest invoice at `reported_at` (epoch seconds).
+
+    `account_id`, `plan` and `invoice` may be missing.
+    """
 
     id: str
     state: State
     reported_at: int
     account_id: str | None = None
     plan: str | None = None
+    invoice: str | None = None
 
 
 # -- payments --------------------------------------------------------------------------------------
@@ -57,9 +82,30 @@ def record_payment(payment: str, account_id: str, micros: int) -> Transaction[No
     yield from _apply_totals(payment)
 
 
+def is_known(payment: str) -> Transaction[bool]:
+    """Return whether the account or the invoice of a payment is known."""
+    row = yield from one("payment_standing", id=payment)
+    return row is not None and (row["account_id"] or row["invoice"]) is not None
+
+
+def record_invoice(paid: InvoicePaid) -> Transaction[None]:
+    """Record which invoice a payment paid."""
+    yield Query("payment_invoiced", {"id": paid.payment, "invoice": paid.invoice, "micros": paid.micros})
+    yield from _apply_totals(paid.payment)
+
+
 def record_refund(refund: Refunded) -> Transaction[None]:
     """Withdraw the refunded amount from the account."""
-    yield Query("payment_refunded", {"id": refund.payment, "total": refund.total})
+    row = {"id": refund.payment, "total": refund.total, "reported_at": refund.reported_at}
+    yield Query("payment_refunded", row)
+    yield from _apply_totals(refund.payment)
+
+
+def record_failed_refund(refund: RefundFailed) -> Transaction[None]:
+    """Credit the amount of a refund that failed again."""
+    yield Query("payment_seen", {"id": refund.payment})
+    row = {"id": refund.refund, "payment_id": refund.payment, "amount": refund.micros}
+    yield Query("payment_refund_failed", {**row, "failed_at": refund.reported_at})
     yield from _apply_totals(refund.payment)
 
 
@@ -74,19 +120,29 @@ def record_dispute(dispute: Disputed) -> Transaction[None]:
             "amount": dispute.micros,
             "withdrawn": int(dispute.withdrawn),
             "reinstated": int(dispute.reinstated),
+            "reported_at": dispute.reported_at,
         },
     )
     yield from _apply_totals(dispute.payment)
 
 
 def _apply_totals(payment: str) -> Transaction[None]:
-    """Post the difference between what the totals require and what was withdrawn so far."""
+    """Post the difference between what the totals require and what was withdrawn so far.
+
+    A payment of an invoice bought a plan and no credit: the plan depends on the amount that was withdrawn.
+    """
     row = yield from one("payment_standing", id=payment)
-    if row is None or row["account_id"] is None:
+    if row is None or (row["account_id"] or row["invoice"]) is None:
         return
-    target = min(int(row["paid"]), int(row["refunded"]) + int(row["disputed"]))
+    refunded = max(0, int(row["refunded"]) - int(row["failed"]))
+    target = min(int(row["paid"]), refunded + int(row["disputed"]))
     change = target - int(row["taken_back"])
     if change == 0:
+        return
+    yield Query("payment_taken_back", {"id": payment, "taken_back": target})
+    if row["account_id"] is None:
+        for subscription in (yield from many("subscriptions_of_invoice", invoice=row["invoice"])):
+            yield from _choose_plan(str(subscription["account_id"]))
         return
     account_id, amount = str(row["account_id"]), money.format_usd(abs(change))
     text = f"Card payment reversed: {amount} USD" if change > 0 else f"Card payment reinstated: {amount} USD"
@@ -94,7 +150,6 @@ def _apply_totals(payment: str) -> Transaction[None]:
     yield from ledger.deposit(
         account_id, -change, ledger.LedgerEntry("reversal", text), transfer, below_zero=True
     )
-    yield Query("payment_taken_back", {"id": payment, "taken_back": target})
     yield from audit_log.note(account_id, "account.reversal", money.format_usd(-change))
 
 
@@ -105,9 +160,11 @@ def record_subscription(update: Subscription) -> Transaction[None]:
     """Store the state of a subscription and update its account's plan. The state `over` is final."""
     stored = yield from one("subscription_by_id", id=update.id)
     account_id, plan = update.account_id, update.plan
-    state, reported_at = update.state, update.reported_at
+    state, reported_at, invoice = update.state, update.reported_at, update.invoice
     if stored is not None:
         account_id, plan = account_id or stored["account_id"], plan or stored["plan"]
+        if invoice is None or int(stored["told_at"]) > reported_at:
+            invoice = stored["latest_invoice"] or invoice
         before = (int(stored["told_at"]), RANKS[stored["state"]])
         if stored["state"] == "over" or (update.state != "over" and before > (reported_at, RANKS[state])):
             state, reported_at = stored["state"], int(stored["told_at"])
@@ -115,7 +172,7 @@ def record_subscription(update: Subscription) -> Transaction[None]:
         owner = yield from one("account_by_subscription", subscription=update.id)
         account_id = None if owner is None else str(owner["id"])
     row = {"id": update.id, "account_id": account_id, "plan": plan, "state": state, "told_at": reported_at}
-    yield Query("subscription_put", row)
+    yield Query("subscription_put", {**row, "invoice": invoice})
     if account_id is not None:
         yield from _choose_plan(account_id)
 

@@ -8,8 +8,14 @@ from typing import Literal, Protocol
 from sixfold import errors
 from sixfold.core import money
 from sixfold.core.accounts import accounts, audit_log, ledger, payment_records
-from sixfold.core.accounts.payment_records import Disputed, Refunded, Subscription
-from sixfold.core.database import Query, Transaction
+from sixfold.core.accounts.payment_records import (
+    Disputed,
+    InvoicePaid,
+    Refunded,
+    RefundFailed,
+    Subscription,
+)
+from sixfold.core.database import Database, Query, Transaction
 
 Plan = Literal["monthly", "yearly"]
 PLANS: dict[Plan, int] = {"monthly": 8 * money.MICROS_PER_USD, "yearly": 80 * money.MICROS_PER_USD}
@@ -36,6 +42,10 @@ class Checkout(Protocol):
         """Parse a signed webhook; None if it is irrelevant. Raises `BadRequest` for an invalid signature."""
         ...
 
+    async def origin(self, payment: str) -> tuple[PaymentEvent, ...]:
+        """Return the events from which a payment of this server follows; raises `EngineFailed`."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class PaymentReceived:
@@ -51,7 +61,7 @@ class PaymentReceived:
     intent: str | None = None
 
 
-PaymentEvent = PaymentReceived | Refunded | Disputed | Subscription
+PaymentEvent = PaymentReceived | InvoicePaid | Refunded | RefundFailed | Disputed | Subscription
 
 
 def parse_amount(value: object) -> int:
@@ -80,13 +90,36 @@ def _invalid_amount(predicate: str) -> errors.InvalidInput:
     return errors.InvalidInput([errors.Problem("amount_usd", f"amount_usd {predicate}", "amount")])
 
 
+async def receive(event: PaymentEvent, checkout: Checkout, database: Database) -> None:
+    """Apply an event; asks the processor for the origin of a reversed payment that is unknown here.
+
+    Unknown are payments of plans, and those that a version before reversals credited. Raises `EngineFailed`
+    if the processor cannot be reached; it then repeats the event.
+    """
+    origin: tuple[PaymentEvent, ...] = ()
+    if isinstance(event, Refunded | RefundFailed | Disputed) and not await database.read(
+        payment_records.is_known(event.payment), snapshot=False
+    ):
+        origin = await checkout.origin(event.payment)
+    await database.write(_apply_all((*origin, event)))
+
+
+def _apply_all(events: tuple[PaymentEvent, ...]) -> Transaction[None]:
+    for event in events:
+        yield from apply_event(event)
+
+
 def apply_event(event: PaymentEvent) -> Transaction[bool]:
     """Apply an event; returns False if it was applied before or its account is unknown."""
     match event:
         case PaymentReceived():
             return (yield from _credit(event))
+        case InvoicePaid():
+            yield from payment_records.record_invoice(event)
         case Refunded():
             yield from payment_records.record_refund(event)
+        case RefundFailed():
+            yield from payment_records.record_failed_refund(event)
         case Disputed():
             yield from payment_records.record_dispute(event)
         case Subscription():
@@ -105,14 +138,15 @@ def _credit(payment: PaymentReceived) -> Transaction[bool]:
     if not (yield from _exists(payment.account_id)):
         return False
     row = {"id": payment.payment, "kind": "paid", "account_id": payment.account_id}
-    if not (yield Query("payment_event_insert", row)):
-        return False
-    entry = ledger.LedgerEntry("top_up", f"Card payment of {money.format_usd(payment.micros)} USD")
-    yield from ledger.deposit(payment.account_id, payment.micros, entry, f"payment:{payment.payment}")
-    if payment.intent is not None:
+    is_new = bool((yield Query("payment_event_insert", row)))
+    if is_new:
+        entry = ledger.LedgerEntry("top_up", f"Card payment of {money.format_usd(payment.micros)} USD")
+        yield from ledger.deposit(payment.account_id, payment.micros, entry, f"payment:{payment.payment}")
+        yield from audit_log.note(payment.account_id, "account.top_up", money.format_usd(payment.micros))
+    # A version before reversals credited payments without a record of the intent.
+    if payment.intent is not None and (is_new or not (yield from payment_records.is_known(payment.intent))):
         yield from payment_records.record_payment(payment.intent, payment.account_id, payment.micros)
-    yield from audit_log.note(payment.account_id, "account.top_up", money.format_usd(payment.micros))
-    return True
+    return is_new
 
 
 def _exists(account_id: str) -> Transaction[bool]:
