@@ -12,7 +12,10 @@ import pytest
 from sixfold import errors
 from sixfold.core.accounts import accounts
 from sixfold.core.accounts.keys import Principal
+from sixfold.core.predictions import claims
+from sixfold.core.predictions import repository as predictions
 from sixfold.core.predictions.models import Prediction
+from sixfold.core.predictions.repository import FailureRecord, RunLease
 from sixfold.core.predictions.requests import PredictionRequest
 from tests.harness.pipeline import PRICE, Options, Road, road
 from tests.unit.predictions.test_service import FREE
@@ -55,6 +58,22 @@ async def test_free_share_of_each_account_is_exact(either: Path) -> None:
             (owner.account_id for owner in owners), 7
         )
         assert others == {errors.QueueFull: 5 * 33}
+
+
+async def test_free_share_counts_all_models_and_running_requests(either: Path) -> None:
+    async with road(either, Options(start=False, free_queue_limit=3)) as built:
+        free = built.order(hold=FREE)
+        first = await built.pipeline.submit(free)
+        await built.pipeline.submit(built.order("slow", hold=FREE))
+        lease = RunLease("a-server", 10**9)
+        claimed = await built.database.write(claims.claim(first.engine, lease, 1, warm=True))
+        assert [prediction.id for prediction in claimed] == [first.id]
+        accepted, others = await submitted(built, [free] * 5)
+        assert (len(accepted), others) == (1, {errors.QueueFull: 4})
+        failure = FailureRecord("canceled by the test", "lost")
+        await built.database.write(predictions.fail(first.id, claimed[0].attempt, failure))
+        accepted, others = await submitted(built, [free] * 2)
+        assert (len(accepted), others) == (1, {errors.QueueFull: 1})
 
 
 async def test_balance_is_spent_to_the_last_request(either: Path) -> None:

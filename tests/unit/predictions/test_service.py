@@ -90,7 +90,7 @@ async def test_an_account_fills_its_share_of_the_queue_with_free_requests_only(t
     async with road(tmp_path, Options(start=False, queue_limit=6, free_queue_limit=2)) as built:
         free = built.order(hold=FREE)
         first, _ = [await built.pipeline.submit(free) for _ in range(2)]
-        with pytest.raises(errors.QueueFull, match="at most 2 free requests waiting for echo"):
+        with pytest.raises(errors.QueueFull, match="at most 2 unfinished free requests"):
             await built.pipeline.submit(free)
         # A request with a price.
         await built.pipeline.submit(built.order())

@@ -77,8 +77,7 @@ def accept(draft: PredictionDraft, queue_limit: int, free_queue_limit: int = 0) 
     """Insert the prediction and its hold; raises `QueueFull`, `Conflict` or `InsufficientCredits`.
 
     If the draft's idempotency id was accepted before, returns that prediction and changes nothing. A
-    `free_queue_limit` other than 0 limits how many free predictions of a model the account may have in the
-    queue.
+    `free_queue_limit` other than 0 limits how many unfinished free predictions the account may have.
     """
     earlier = yield from _accepted_before(draft)
     if earlier is not None:
@@ -112,12 +111,10 @@ def _queue_full(
     draft: PredictionDraft, queue_limit: int, free_queue_limit: int
 ) -> Transaction[errors.QueueFull]:
     """Return the error for a draft whose queue is full."""
-    queue = yield from one(
-        "prediction_waiting_free", model=draft.model, account_id=draft.account_id, limit=free_queue_limit
-    )
-    if queue is not None and 0 < free_queue_limit <= queue["waiting"]:
+    free = yield from one("prediction_unfinished_free", account_id=draft.account_id, limit=free_queue_limit)
+    if free is not None and 0 < free_queue_limit <= free["unfinished"]:
         return errors.QueueFull(
-            f"An account can have at most {free_queue_limit} free requests waiting for {draft.model}: "
+            f"An account can have at most {free_queue_limit} unfinished free requests: "
             "send more when some of them have ended"
         )
     return errors.QueueFull(f"The queue of {draft.model} has {queue_limit} requests: try again later")

@@ -79,7 +79,7 @@ class PriceQuote:
 class AdmissionPolicy:
     """Limits of the queue and of a run, and the policy by which engines are selected.
 
-    `free_queue_limit` counts queued free requests of one account and model; 0 means unlimited.
+    `free_queue_limit` counts unfinished free requests of one account; 0 means unlimited.
     """
 
     queue_limit: int

@@ -18,8 +18,9 @@ WHERE (SELECT COUNT(*) FROM (SELECT 1 FROM prediction w WHERE w.state = 'queued'
                              LIMIT :queue_limit) AS q) < :queue_limit
   AND (:free_queue_limit = 0
        OR (SELECT COUNT(*) FROM (SELECT 1 FROM prediction f
-               WHERE f.state = 'queued' AND f.model = :model AND f.account_id = :account_id
-                 AND f.price = 0 AND f.parent_id IS NULL LIMIT :free_queue_limit) AS q) < :free_queue_limit)
+               WHERE f.account_id = :account_id AND f.price = 0 AND f.parent_id IS NULL
+                 AND f.state IN ('queued', 'starting', 'running', 'canceling')
+               LIMIT :free_queue_limit) AS q) < :free_queue_limit)
 RETURNING *;
 
 -- name: prediction_by_id | Return a prediction by its id.
@@ -62,10 +63,11 @@ WHERE credential_id = :credential_id AND id < :before
   AND (:model = '' OR model = :model) AND (:state = '' OR state = :state)
 ORDER BY id DESC LIMIT :limit;
 
--- name: prediction_waiting_free | Count an account's queued free predictions of a model, up to a limit.
-SELECT COUNT(*) AS waiting FROM (
-    SELECT 1 FROM prediction WHERE state = 'queued' AND model = :model AND account_id = :account_id
-      AND price = 0 AND parent_id IS NULL LIMIT :limit) AS q;
+-- name: prediction_unfinished_free | Count an account's unfinished free predictions, up to a limit.
+SELECT COUNT(*) AS unfinished FROM (
+    SELECT 1 FROM prediction
+    WHERE account_id = :account_id AND price = 0 AND parent_id IS NULL
+      AND state IN ('queued', 'starting', 'running', 'canceling') LIMIT :limit) AS q;
 
 -- name: prediction_position | Count the queued predictions of an engine ahead of one.
 SELECT COUNT(*) AS ahead FROM prediction
