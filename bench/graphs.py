@@ -44,7 +44,7 @@ from bench.comfyui_peer import Taken
 from bench.reporting import Row, calibration, of_samples
 from sixfold.core.workflows import diff
 from sixfold.core.workflows.editor_format.to_api import convert
-from sixfold.core.workflows.execute import execute
+from sixfold.core.workflows.execution.execute import execute
 from sixfold.core.workflows.nodes import Registry
 from sixfold.core.workflows.svg import layout
 from sixfold.core.workflows.validate import validate

@@ -12,7 +12,7 @@ import pytest
 
 from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.workflows import cache_keys
+from sixfold.core.workflows.execution import cache_keys
 from tests.api.app_fixture import House, house
 from tests.api.test_comfyui_face import node
 

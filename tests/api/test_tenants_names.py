@@ -15,7 +15,7 @@ from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts import accounts, keys
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.predictions import queries
-from sixfold.core.workflows.websocket_hub import WebSocketHub
+from sixfold.core.workflows.comfyui.websocket_hub import WebSocketHub
 from tests.api.app_fixture import House, bearer, house
 
 Headers = dict[str, str]

@@ -22,8 +22,8 @@ from sixfold.core.predictions.events import Event, NodeStateChanged, StateChange
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.requests import ParentRun, PredictionRequest
 from sixfold.core.predictions.states import PredictionState
-from sixfold.core.workflows import websocket_hub
-from sixfold.core.workflows.websocket_hub import HubClient
+from sixfold.core.workflows.comfyui import websocket_hub
+from sixfold.core.workflows.comfyui.websocket_hub import HubClient
 from tests.api.app_fixture import House, house, small_models
 from tests.api.test_comfyui_face import SAMPLED, Script, Stage, node, served
 from tests.api.test_reversals import painting

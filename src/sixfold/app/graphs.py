@@ -17,7 +17,7 @@ from sixfold.core.media.media import MediaService
 from sixfold.core.predictions.service import PredictionService
 from sixfold.core.provenance.signing import Signer
 from sixfold.core.workflows import workflows
-from sixfold.core.workflows.image_editor import ImageCodecs
+from sixfold.core.workflows.comfyui.image_editor import ImageCodecs
 from sixfold.core.workflows.limits import GraphLimits
 from sixfold.core.workflows.nodes import Registry
 from sixfold.core.workflows.service import PUBLIC, UNLOCK, GraphRuntime, GraphService

@@ -17,10 +17,10 @@ from typing import Any
 from sixfold import errors
 from sixfold.core.catalog.engines import EngineError, UnusableInput
 from sixfold.core.workers.ports import Worker, WorkerSpec, WorkerStartFailed
-from sixfold.core.workflows import node_frames
-from sixfold.core.workflows.context import RunContextNodes
-from sixfold.core.workflows.node_frames import BadFrame, NodeFrame, NodeFrameReader
-from sixfold.core.workflows.node_sessions import NodeSession, Work, Worked
+from sixfold.core.workflows.execution import node_frames
+from sixfold.core.workflows.execution.context import RunContextNodes
+from sixfold.core.workflows.execution.node_frames import BadFrame, NodeFrame, NodeFrameReader
+from sixfold.core.workflows.execution.node_sessions import NodeSession, Work, Worked
 from sixfold.core.workflows.ports import ChildRequest, NodeEvent
 from sixfold.core.workflows.validate import GraphNode
 from sixfold.drivers.forkserver import ForkServerGone

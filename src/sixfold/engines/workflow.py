@@ -27,15 +27,16 @@ from sixfold.core.predictions.states import PredictionState
 from sixfold.core.provenance.formats.edits import Unembeddable
 from sixfold.core.provenance.manifest import Manifest
 from sixfold.core.workers.remote_engines import HostServices
-from sixfold.core.workflows import execute, workflows
 from sixfold.core.workflows import ports as graphs
-from sixfold.core.workflows.admission import GraphMemory
-from sixfold.core.workflows.execute import GraphEnded, GraphRunLimits, RunLocation
-from sixfold.core.workflows.fileorder import FileOrder
+from sixfold.core.workflows import workflows
+from sixfold.core.workflows.execution import execute
+from sixfold.core.workflows.execution.admission import GraphMemory
+from sixfold.core.workflows.execution.execute import GraphEnded, GraphRunLimits, RunLocation
+from sixfold.core.workflows.execution.file_order import FileOrder
+from sixfold.core.workflows.execution.node_sessions import LocalSession, NodeSession
+from sixfold.core.workflows.execution.remote import NodeLost, RemoteGraphRunner
 from sixfold.core.workflows.image_metadata import GraphEmbedder
-from sixfold.core.workflows.node_sessions import LocalSession, NodeSession
 from sixfold.core.workflows.ports import NodeArtifact, NodeEvent, NodeFile
-from sixfold.core.workflows.remote_execution import NodeLost, RemoteGraphRunner
 from sixfold.core.workflows.run_events import EventSinks, RunEventPublisher, public
 from sixfold.core.workflows.service import GraphService
 from sixfold.core.workflows.storage import GIVEN, Run, StoredName

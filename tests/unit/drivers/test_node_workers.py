@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from sixfold.core.catalog.engines import EngineError
-from sixfold.core.workflows import execute
-from sixfold.core.workflows.execute import NodeError
+from sixfold.core.workflows.execution import execute
+from sixfold.core.workflows.execution.execute import NodeError
 from sixfold.core.workflows.validate import validate
 from sixfold.drivers.node_workers import NodeWorkers
 from sixfold.drivers.process import ProcessDriver

@@ -8,7 +8,7 @@ from sixfold.core.accounts.prices import FREE
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.queries import PredictionFilter
-from sixfold.core.workflows import comfyui_jobs
+from sixfold.core.workflows.comfyui import prompt_queue
 from tests.harness.pipeline import Options, Road, models, road
 
 _MIB = 2**20
@@ -39,16 +39,16 @@ async def test_a_page_ends_at_its_bytes_and_its_cursor_leads_on(tmp_path: Path) 
 
 async def test_prompts_are_listed_as_far_as_they_fit(tmp_path: Path) -> None:
     named = {**models()}
-    named["models"] = {comfyui_jobs.PROMPT: {**named["models"]["echo"]}, **named["models"]}
+    named["models"] = {prompt_queue.PROMPT: {**named["models"]["echo"]}, **named["models"]}
     async with road(tmp_path, Options(start=False, models=named)) as built:
-        made = await _submitted(built, comfyui_jobs.PROMPT, [3 * _MIB] * 4)
+        made = await _submitted(built, prompt_queue.PROMPT, [3 * _MIB] * 4)
         tenant = Tenant(built.payer.id)
-        first = await built.database.read(comfyui_jobs.first(tenant))
+        first = await built.database.read(prompt_queue.first(tenant))
         assert [each.id for each in first] == made[:2]
-        assert await built.database.read(comfyui_jobs.remaining(tenant)) == 4
+        assert await built.database.read(prompt_queue.remaining(tenant)) == 4
         for prediction_id in made:
             await built.pipeline.cancel(prediction_id, Tenant(built.payer.id))
-        ended = await built.database.read(comfyui_jobs.ended(tenant, 64))
+        ended = await built.database.read(prompt_queue.ended(tenant, 64))
         assert [each.id for each in ended] == made[2:]
-        assert await built.database.read(comfyui_jobs.ended(tenant, 0)) == ()
-        assert await built.database.read(comfyui_jobs.first(tenant)) == ()
+        assert await built.database.read(prompt_queue.ended(tenant, 0)) == ()
+        assert await built.database.read(prompt_queue.first(tenant)) == ()

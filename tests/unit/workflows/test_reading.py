@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from sixfold.core.workflows import diff, input_inference, models, node_definitions
+from sixfold.core.workflows import diff, input_inference, model_files, node_definitions
 from sixfold.core.workflows.editor_format.to_api import convert
 from sixfold.core.workflows.svg import layout, thumbnail
 from sixfold.engines.workflow_nodes import registry
@@ -97,7 +97,7 @@ def test_model_files_are_named_once_with_kind_and_source() -> None:
         "9": node("Odd", weights="odd.pth"),
     }
     told = [{"name": "thin.safetensors", "url": "https://example.org/thin", "directory": "loras"}]
-    found = {each.file: each for each in models.named(graph, REGISTRY, told)}
+    found = {each.file: each for each in model_files.named(graph, REGISTRY, told)}
     assert {file: each.kind for file, each in found.items()} == {
         "base.safetensors": "checkpoint",
         "thin.safetensors": "lora",
@@ -210,5 +210,5 @@ def test_every_graph_of_other_people_is_read_and_drawn() -> None:
         graph = convert(corpus.load(path), REGISTRY).graph
         names = [each.name for each in input_inference.infer(graph, REGISTRY)]
         assert len(names) == len(set(names)), path.name
-        assert models.named(graph, REGISTRY) is not None
+        assert model_files.named(graph, REGISTRY) is not None
         ElementTree.fromstring(layout.draw(graph, REGISTRY))  # noqa: S314  # it is our own

@@ -11,9 +11,9 @@ import pytest
 
 from sixfold.core.catalog.engines import UnusableInput
 from sixfold.core.workflows import estimate
-from sixfold.core.workflows.execute import GraphRunLimits, NodeError, execute
+from sixfold.core.workflows.execution.execute import GraphRunLimits, NodeError, execute
+from sixfold.core.workflows.execution.node_sessions import SMALL_TEXT
 from sixfold.core.workflows.limits import GraphTooLarge
-from sixfold.core.workflows.node_sessions import SMALL_TEXT
 from sixfold.core.workflows.validate import ValidationResult, validate
 from sixfold.engines.workflow_nodes import registry
 from sixfold.engines.workflow_nodes import text as text_nodes

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from sixfold.core.workflows import node_definitions
-from sixfold.core.workflows.execute import RunLocation
+from sixfold.core.workflows.execution.execute import RunLocation
 from sixfold.core.workflows.nodes import NodeSpec, Registry
 from sixfold.core.workflows.ports import (
     ChildRequest,

@@ -18,7 +18,7 @@ from sixfold.core.accounts.keys import Principal
 from sixfold.core.clock import rfc3339
 from sixfold.core.database import now
 from sixfold.core.provenance.formats import media_types
-from sixfold.core.workflows import diff, image_metadata, input_inference, models, workflows
+from sixfold.core.workflows import diff, image_metadata, input_inference, model_files, workflows
 from sixfold.core.workflows.documents import mapping
 from sixfold.core.workflows.editor_format.to_api import ConvertedGraph
 from sixfold.core.workflows.limits import GraphLimits
@@ -150,7 +150,7 @@ class WorkflowImportRoutes:
         verdict = await self._workshop.validate(graph)
         inputs = await self._workshop.slices.run(input_inference.inference(graph, registry))
         await asyncio.sleep(0)
-        found = models.named(graph, registry, converted.models)
+        found = model_files.named(graph, registry, converted.models)
         await asyncio.sleep(0)
         kind = self._kind(graph)
         return Workflow(
@@ -208,7 +208,7 @@ class WorkflowImportRoutes:
         return next(each for each in numbered if each not in used)
 
 
-def _file(each: models.ModelFileRef) -> dict[str, Any]:
+def _file(each: model_files.ModelFileRef) -> dict[str, Any]:
     return {
         "file": each.file,
         "kind": each.kind,

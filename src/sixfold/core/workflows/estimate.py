@@ -13,9 +13,10 @@ from sixfold.core.accounts import charges
 from sixfold.core.accounts.charges import LineItem
 from sixfold.core.accounts.prices import PriceRow
 from sixfold.core.catalog.engines import EngineError
-from sixfold.core.workflows import node_call, slices
+from sixfold.core.workflows import slices
+from sixfold.core.workflows.execution import node_call
+from sixfold.core.workflows.execution.node_sessions import SMALL_TEXT
 from sixfold.core.workflows.limits import count_text
-from sixfold.core.workflows.node_sessions import SMALL_TEXT
 from sixfold.core.workflows.ports import ChildRequest, ListValue, NodeContext
 from sixfold.core.workflows.slices import Steps
 from sixfold.core.workflows.validate import GraphNode, ValidationResult

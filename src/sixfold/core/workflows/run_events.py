@@ -14,12 +14,12 @@ from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog.engines import Context
 from sixfold.core.predictions.events import EventBus, NodeState, NodeStateChanged
 from sixfold.core.predictions.models import Prediction
-from sixfold.core.workflows import websocket_hub
+from sixfold.core.workflows.comfyui import websocket_hub
+from sixfold.core.workflows.comfyui.websocket_hub import WebSocketHub
 from sixfold.core.workflows.documents import mapping
 from sixfold.core.workflows.limits import GraphTooLarge
 from sixfold.core.workflows.nodes import Graph
 from sixfold.core.workflows.ports import NodeEvent
-from sixfold.core.workflows.websocket_hub import WebSocketHub
 
 _PRIVATE = frozenset({"blob", "content_type", "info"})
 _FACE = "comfyui"

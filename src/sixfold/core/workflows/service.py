@@ -18,20 +18,20 @@ from sixfold.core.catalog.metering import CHILDREN
 from sixfold.core.catalog.models import Model
 from sixfold.core.predictions.service import PredictionService
 from sixfold.core.workflows import estimate, input_inference, slices, workflows
+from sixfold.core.workflows.comfyui.image_editor import ImageCodecs, ImageEditor
+from sixfold.core.workflows.comfyui.websocket_hub import WebSocketHub
 from sixfold.core.workflows.documents import mapping
 from sixfold.core.workflows.editor_format.to_api import ConvertedGraph, conversion
 from sixfold.core.workflows.estimate import Estimate, UnknownCost
-from sixfold.core.workflows.execute import unrunnable
-from sixfold.core.workflows.image_editor import ImageCodecs, ImageEditor
+from sixfold.core.workflows.execution.execute import unrunnable
+from sixfold.core.workflows.execution.remote import RemoteGraphRunner, merge_specs
 from sixfold.core.workflows.input_inference import ApiInput
 from sixfold.core.workflows.limits import DEFAULT_LIMITS, GraphLimits
 from sixfold.core.workflows.nodes import Registry
 from sixfold.core.workflows.ports import ChildRequest, ValuePacker
-from sixfold.core.workflows.remote_execution import RemoteGraphRunner, merge_specs
 from sixfold.core.workflows.slices import Slices, Steps
 from sixfold.core.workflows.storage import GraphFiles, NodeOutputCache
 from sixfold.core.workflows.validate import ValidationResult, validation
-from sixfold.core.workflows.websocket_hub import WebSocketHub
 from sixfold.core.workflows.workflows import Workflow
 
 UNLOCK = "Start a ComfyUI that has them and set SIXFOLD_COMFYUI_URL."

@@ -15,10 +15,10 @@ from typing import Any
 
 from sixfold import errors
 from sixfold.core.catalog.engines import EngineError, UnusableInput
-from sixfold.core.workflows import node_frames
-from sixfold.core.workflows.context import GraphHome, RunContextNodes
-from sixfold.core.workflows.node_frames import NodeFrame, NodeFrameReader
-from sixfold.core.workflows.node_sessions import LocalSession, Work, Worked
+from sixfold.core.workflows.execution import node_frames
+from sixfold.core.workflows.execution.context import GraphHome, RunContextNodes
+from sixfold.core.workflows.execution.node_frames import NodeFrame, NodeFrameReader
+from sixfold.core.workflows.execution.node_sessions import LocalSession, Work, Worked
 from sixfold.core.workflows.ports import NodeChild, NodeEvent
 from sixfold.core.workflows.validate import GraphNode
 from sixfold.engines.workflow_nodes import registry

@@ -11,8 +11,9 @@ import blake3
 
 from sixfold.app import catalog as app_catalog
 from sixfold.core.catalog.engines import Task
-from sixfold.core.workflows import execute, validate
-from sixfold.core.workflows.execute import GraphEnded, RunLocation
+from sixfold.core.workflows import validate
+from sixfold.core.workflows.execution import execute
+from sixfold.core.workflows.execution.execute import GraphEnded, RunLocation
 from sixfold.core.workflows.ports import NodeArtifact, NodeChild, NodeEvent, NodeFile, StoredOutput
 from sixfold.drivers.node_workers import NodeWorkers
 from sixfold.engines.image.scene.engine import SceneEngine

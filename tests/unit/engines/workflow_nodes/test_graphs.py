@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from sixfold.core.workflows import estimate
-from sixfold.core.workflows.execute import NodeError, unrunnable
+from sixfold.core.workflows.execution.execute import NodeError, unrunnable
 from sixfold.core.workflows.ports import NodeChild, NodeFile
 from sixfold.core.workflows.validate import validate
 from sixfold.engines.audio import files as sounds

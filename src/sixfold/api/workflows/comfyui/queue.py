@@ -16,7 +16,8 @@ from sixfold.core.predictions.events import Event, StateChanged
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.requests import PredictionRequest
 from sixfold.core.predictions.states import PredictionState
-from sixfold.core.workflows import comfyui_jobs, validation_errors, workflows
+from sixfold.core.workflows import validation_errors, workflows
+from sixfold.core.workflows.comfyui import prompt_queue
 from sixfold.core.workflows.documents import listed, mapping
 from sixfold.core.workflows.validate import ValidationResult
 from sixfold.web import responses
@@ -136,11 +137,11 @@ class ComfyQueue:
 
     async def remaining(self, tenant: Tenant) -> JsonObject:
         """Return the number of prompts that have not ended."""
-        return _remaining(await self._services.database.read(comfyui_jobs.remaining(tenant)))
+        return _remaining(await self._services.database.read(prompt_queue.remaining(tenant)))
 
     async def queue(self, tenant: Tenant) -> JsonObject:
         """Return the running and the queued prompts by number: the oldest that fit into a page."""
-        found = sorted(await self._services.database.read(comfyui_jobs.first(tenant)), key=_number)
+        found = sorted(await self._services.database.read(prompt_queue.first(tenant)), key=_number)
         items = await responses.encode_each(_item(each) for each in found)
         waits = [each.state is PredictionState.QUEUED for each in found]
         return {
@@ -152,9 +153,9 @@ class ComfyQueue:
         """Return the newest ended prompts that fit into a page, oldest first, or the one with `prompt_id`."""
         database = self._services.database
         if prompt_id is None:
-            found = await database.read(comfyui_jobs.ended(tenant, limit))
+            found = await database.read(prompt_queue.ended(tenant, limit))
         else:
-            one = await database.read(comfyui_jobs.named(tenant, prompt_id))
+            one = await database.read(prompt_queue.named(tenant, prompt_id))
             found = (one,) if one is not None and one.is_terminal else ()
         entries = await responses.encode_each(self._entry(each) for each in found)
         return {_prompt_id(each): entry for each, entry in zip(found, entries, strict=True)}
@@ -192,11 +193,11 @@ class ComfyQueue:
 
     async def forget(self, tenant: Tenant, prompt_ids: list[str], *, everything: bool) -> None:
         """Remove ended prompts from the history."""
-        transaction = comfyui_jobs.forget(tenant, prompt_ids, everything=everything)
+        transaction = prompt_queue.forget(tenant, prompt_ids, everything=everything)
         await self._services.database.write(transaction)
 
     async def _under_way(self, tenant: Tenant) -> tuple[Prediction, ...]:
-        return await self._services.database.read(comfyui_jobs.under_way(tenant))
+        return await self._services.database.read(prompt_queue.under_way(tenant))
 
     # -- notifications ---------------------------------------------------------------------------
 

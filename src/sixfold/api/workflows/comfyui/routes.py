@@ -23,7 +23,7 @@ from sixfold.core.accounts.connections import CredentialEnded, current
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.workflows import object_info as workflows_object_info
 from sixfold.core.workflows.documents import listed
-from sixfold.core.workflows.models import KINDS
+from sixfold.core.workflows.model_files import KINDS
 from sixfold.core.workflows.nodes import Registry
 from sixfold.core.workflows.validation_errors import fault
 from sixfold.web import auth, bodies, requests, responses

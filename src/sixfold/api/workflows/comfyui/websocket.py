@@ -11,7 +11,7 @@ from typing import Any
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.workflows.websocket_hub import HubClient, WebSocketHub
+from sixfold.core.workflows.comfyui.websocket_hub import HubClient, WebSocketHub
 
 _MAX_CHARS = 65_536
 TOO_SLOW = 4008

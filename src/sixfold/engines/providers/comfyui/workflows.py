@@ -18,9 +18,9 @@ from sixfold.clients.comfyui import server as comfyui
 from sixfold.clients.comfyui.address import ComfyAddress
 from sixfold.core.provenance.formats import png
 from sixfold.core.workflows import object_info
+from sixfold.core.workflows.execution.remote import FetchedOutput, NodeLost, Place
 from sixfold.core.workflows.nodes import Graph, Registry
 from sixfold.core.workflows.ports import NodeArtifact, NodeEvent, NodeFile
-from sixfold.core.workflows.remote_execution import FetchedOutput, NodeLost, Place
 
 _CACHE_SECONDS = 300.0  # between reads of the schemas, which are megabytes
 _RETRY_SECONDS = 5.0  # when a class is missing, which may have been installed since

@@ -16,12 +16,11 @@ from typing import Any
 
 from sixfold import errors
 from sixfold.core.catalog.engines import Canceled, EngineError
-from sixfold.core.workflows import cache_keys
-from sixfold.core.workflows.admission import GraphMemory
-from sixfold.core.workflows.context import GraphHome, RunContextNodes
-from sixfold.core.workflows.limits import GraphTooLarge, count_text
-from sixfold.core.workflows.node_call import call, finish
-from sixfold.core.workflows.node_sessions import (
+from sixfold.core.workflows.execution import cache_keys
+from sixfold.core.workflows.execution.admission import GraphMemory
+from sixfold.core.workflows.execution.context import GraphHome, RunContextNodes
+from sixfold.core.workflows.execution.node_call import call, finish
+from sixfold.core.workflows.execution.node_sessions import (
     HELD,
     LocalSession,
     NodeSession,
@@ -30,7 +29,9 @@ from sixfold.core.workflows.node_sessions import (
     Worked,
     text_of,
 )
-from sixfold.core.workflows.outcome_writer import OutcomeWriter
+from sixfold.core.workflows.execution.outcome_writer import OutcomeWriter
+from sixfold.core.workflows.execution.run_values import RunValues
+from sixfold.core.workflows.limits import GraphTooLarge, count_text
 from sixfold.core.workflows.ports import (
     NodeCachePort,
     NodeChildren,
@@ -42,7 +43,6 @@ from sixfold.core.workflows.ports import (
     StoredOutput,
     ValuePacker,
 )
-from sixfold.core.workflows.run_values import RunValues
 from sixfold.core.workflows.slices import Slices
 from sixfold.core.workflows.validate import GraphNode, ValidationResult
 

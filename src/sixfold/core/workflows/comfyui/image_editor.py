@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from sixfold.core.workflows.admission import GraphMemory
+from sixfold.core.workflows.execution.admission import GraphMemory
 
 Load = Callable[[], Awaitable[Path]]
 _MEMORY_BYTES = 512 * 2**20

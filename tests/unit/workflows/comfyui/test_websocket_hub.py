@@ -9,7 +9,7 @@ from starlette.websockets import WebSocket
 
 from sixfold.api.workflows.comfyui.websocket import ComfySocket
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.workflows.websocket_hub import WebSocketHub
+from sixfold.core.workflows.comfyui.websocket_hub import WebSocketHub
 
 TENANT = Tenant("acct_1")
 

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from sixfold.core.workflows.execution.node_sessions import HELD, SMALL_TEXT, NodeSession, Ref, Worked
 from sixfold.core.workflows.limits import count_text
-from sixfold.core.workflows.node_sessions import HELD, SMALL_TEXT, NodeSession, Ref, Worked
 from sixfold.core.workflows.ports import StoredOutput, ValuePacker
 from sixfold.core.workflows.validate import GraphNode
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from sixfold.core.workflows.admission import GraphMemory, MemoryShare
-from sixfold.core.workflows.execute import execute
+from sixfold.core.workflows.execution.admission import GraphMemory, MemoryShare
+from sixfold.core.workflows.execution.execute import execute
 from sixfold.core.workflows.limits import GraphTooLarge
 from sixfold.core.workflows.ports import NodeEvent
 from sixfold.core.workflows.validate import validate

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sixfold.core.workflows.node_sessions import HELD, Ref, Worked
+from sixfold.core.workflows.execution.node_sessions import HELD, Ref, Worked
 from sixfold.core.workflows.ports import NodeArtifact, NodeFile
 
 MAX_BYTES = 64 * 2**20  # per frame

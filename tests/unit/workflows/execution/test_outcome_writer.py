@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from sixfold.core.workflows import image_metadata
-from sixfold.core.workflows.execute import execute
-from sixfold.core.workflows.fileorder import FileOrder
+from sixfold.core.workflows.execution.execute import execute
+from sixfold.core.workflows.execution.file_order import FileOrder
+from sixfold.core.workflows.execution.outcome_writer import OutcomeWriter
 from sixfold.core.workflows.image_metadata import GraphEmbedder
-from sixfold.core.workflows.outcome_writer import OutcomeWriter
 from sixfold.core.workflows.ports import StoredOutput
 from sixfold.core.workflows.validate import validate
 from sixfold.errors import StoreFailed

@@ -11,8 +11,8 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+from sixfold.core.workflows.execution.node_call import call, finish
 from sixfold.core.workflows.limits import count_text
-from sixfold.core.workflows.node_call import call, finish
 from sixfold.core.workflows.ports import NodeArtifact, NodeContext, NodeResult, ValuePacker
 from sixfold.core.workflows.validate import GraphNode
 

@@ -9,8 +9,15 @@ from typing import Any
 
 import pytest
 
-from sixfold.core.workflows import cache_keys, estimate
-from sixfold.core.workflows.execute import GraphEnded, GraphRunLimits, NodeError, execute, unrunnable
+from sixfold.core.workflows import estimate
+from sixfold.core.workflows.execution import cache_keys
+from sixfold.core.workflows.execution.execute import (
+    GraphEnded,
+    GraphRunLimits,
+    NodeError,
+    execute,
+    unrunnable,
+)
 from sixfold.core.workflows.limits import GraphTooLarge
 from sixfold.core.workflows.nodes import Registry
 from sixfold.core.workflows.ports import ChildRequest, NodeEvent

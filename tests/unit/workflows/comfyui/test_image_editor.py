@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from sixfold.core.catalog.engines import UnusableInput
-from sixfold.core.workflows.image_editor import ImageCodecs, ImageEditor
+from sixfold.core.workflows.comfyui.image_editor import ImageCodecs, ImageEditor
 from sixfold.engines.workflow_nodes import mask_upload
 from sixfold.engines.workflow_nodes import preview as workflow_nodes_preview
 
