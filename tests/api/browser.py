@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import pytest
 
-from sixfold.core.accounts import login_sessions
+from sixfold.core.accounts.authentication import login_sessions
 from sixfold.core.database import one
 from tests.api.app_fixture import House
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sixfold.core.accounts import passkeys
+from sixfold.core.accounts.authentication import passkeys
 from tests.api import browser
 from tests.api.app_fixture import House, house
 from tests.api.browser import Look

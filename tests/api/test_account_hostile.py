@@ -11,8 +11,9 @@ import httpx
 import pytest
 
 from sixfold.app import asgi
-from sixfold.core.accounts import accounts, keys, login_sessions
-from sixfold.core.accounts.login_sessions import LoginSession
+from sixfold.core.accounts import accounts, keys
+from sixfold.core.accounts.authentication import login_sessions
+from sixfold.core.accounts.authentication.login_sessions import LoginSession
 from sixfold.core.database import now
 from sixfold.ui import routes as ui
 from sixfold.ui.account import pages as account

@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 import pytest
 
-from sixfold.core.accounts import oauth
+from sixfold.core.accounts.authentication import oauth
 from sixfold.core.clock import DAY_US
 from sixfold.core.database import Query
 from tests.api.app_fixture import ORIGIN, House, bearer

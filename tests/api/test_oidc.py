@@ -14,7 +14,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from sixfold import settings
-from sixfold.core.accounts import accounts, oidc_identities
+from sixfold.core.accounts import accounts
+from sixfold.core.accounts.authentication import oidc_identities
 from sixfold.settings import InvalidSetting
 from tests.api.app_fixture import ORIGIN, House, house
 from tests.api.test_pages import signed_in

@@ -8,8 +8,9 @@ import re
 
 import pytest
 
-from sixfold.core.accounts import accounts, login_sessions
+from sixfold.core.accounts import accounts
 from sixfold.core.accounts.accounts import Account
+from sixfold.core.accounts.authentication import login_sessions
 from sixfold.core.database import one
 from sixfold.ui.docs.repository import DocsRepository
 from sixfold.ui.login import passwords

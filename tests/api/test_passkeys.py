@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from sixfold.core.accounts import accounts, login_sessions, passkeys
+from sixfold.core.accounts import accounts
+from sixfold.core.accounts.authentication import login_sessions, passkeys
 from sixfold.core.database import now
 from sixfold.settings import Settings
 from sixfold.ui.login.passkeys import place

@@ -16,7 +16,8 @@ import websockets
 from sixfold.app import asgi, bootstrap
 from sixfold.app.bootstrap import Application
 from sixfold.core.account_data import deletion
-from sixfold.core.accounts import accounts, credentials, keys, login_sessions, oauth
+from sixfold.core.accounts import accounts, credentials, keys
+from sixfold.core.accounts.authentication import login_sessions, oauth
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.database import Transaction, many, one
 from sixfold.core.sessions.states import TERMINAL

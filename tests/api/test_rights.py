@@ -14,10 +14,11 @@ from typing import Any, cast
 import httpx
 import pytest
 
-from sixfold.core.accounts import keys, login_sessions, rights
+from sixfold.core.accounts import keys, rights
 from sixfold.core.accounts.accounts import Account
+from sixfold.core.accounts.authentication import login_sessions
+from sixfold.core.accounts.authentication.login_sessions import LoginSession
 from sixfold.core.accounts.keys import Scope
-from sixfold.core.accounts.login_sessions import LoginSession
 from sixfold.core.accounts.rights import Access, Rights
 from sixfold.core.database import now
 from sixfold.mcp import app as tools

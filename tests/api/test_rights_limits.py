@@ -10,7 +10,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from sixfold.core.accounts import keys, login_sessions, rights
+from sixfold.core.accounts import keys, rights
+from sixfold.core.accounts.authentication import login_sessions
 from sixfold.core.accounts.keys import Scope
 from sixfold.core.database import one
 from sixfold.core.predictions import requests

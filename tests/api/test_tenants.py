@@ -6,7 +6,7 @@ import pytest
 
 from sixfold.app.asgi import documents
 from sixfold.app.bootstrap import Application
-from sixfold.core.accounts import login_sessions
+from sixfold.core.accounts.authentication import login_sessions
 from sixfold.core.database import one
 from tests.api import memory_routes
 from tests.api.app_fixture import House, bearer

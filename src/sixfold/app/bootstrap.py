@@ -23,8 +23,8 @@ from sixfold.clients.gradio import spaces as gradio
 from sixfold.clients.oidc import OidcClient
 from sixfold.core.account_data.deletion import AccountDeletion
 from sixfold.core.accounts import credentials
+from sixfold.core.accounts.authentication.oidc_identities import OidcProvider
 from sixfold.core.accounts.connections import Connections
-from sixfold.core.accounts.oidc_identities import OidcProvider
 from sixfold.core.accounts.payments import Checkout
 from sixfold.core.accounts.webhook_secrets import WebhookSecrets
 from sixfold.core.catalog.custom_models import ImageInspector

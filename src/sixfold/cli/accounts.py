@@ -12,8 +12,9 @@ from sixfold import errors
 from sixfold.cli import database_access, server_lock
 from sixfold.cli.terminal import CommandError, TerminalStyle, put_json
 from sixfold.core import clock, money
-from sixfold.core.accounts import accounts, credentials, keys, login_sessions, rights
+from sixfold.core.accounts import accounts, credentials, keys, rights
 from sixfold.core.accounts.accounts import Account
+from sixfold.core.accounts.authentication import login_sessions
 from sixfold.core.accounts.keys import NewKey, Scope
 from sixfold.core.accounts.rights import Rights
 from sixfold.core.database import Row, Transaction, now

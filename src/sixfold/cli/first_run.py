@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sixfold.cli import local_key
-from sixfold.core.accounts import accounts, keys, login_sessions, rights
+from sixfold.core.accounts import accounts, keys, rights
 from sixfold.core.accounts.accounts import LOCAL_EMAIL
+from sixfold.core.accounts.authentication import login_sessions
 from sixfold.core.database import Database, Transaction, now
 from sixfold.core.money import MICROS_PER_USD
 

@@ -19,8 +19,8 @@ import jwt
 import msgspec
 
 from sixfold import errors
-from sixfold.core.accounts.auth_challenges import Content
-from sixfold.core.accounts.oidc_identities import Identity, OidcLoginAttempt
+from sixfold.core.accounts.authentication.auth_challenges import Content
+from sixfold.core.accounts.authentication.oidc_identities import Identity, OidcLoginAttempt
 from sixfold.settings import LOOPBACK_HOSTS, Settings
 
 _SCOPE = "openid email"

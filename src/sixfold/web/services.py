@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sixfold.core.account_data.deletion import AccountDeletion
+from sixfold.core.accounts.authentication.oidc_identities import OidcProvider
 from sixfold.core.accounts.connections import Connections
-from sixfold.core.accounts.oidc_identities import OidcProvider
 from sixfold.core.accounts.payments import Checkout
 from sixfold.core.accounts.token_deposits import TokenDeposits
 from sixfold.core.accounts.webhook_secrets import WebhookSecrets

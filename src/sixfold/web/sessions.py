@@ -16,8 +16,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold import errors
-from sixfold.core.accounts import auth_challenges, connections, login_sessions, rights
+from sixfold.core.accounts import connections, rights
 from sixfold.core.accounts.accounts import Account
+from sixfold.core.accounts.authentication import auth_challenges, login_sessions
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.clock import SECOND_US
 from sixfold.core.database import Database

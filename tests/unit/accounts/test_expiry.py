@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from sixfold import errors
-from sixfold.core.accounts import accounts, auth_challenges, keys, login_sessions, oauth
-from sixfold.core.accounts.login_sessions import LoginSession
+from sixfold.core.accounts import accounts, keys
+from sixfold.core.accounts.authentication import auth_challenges, login_sessions, oauth
+from sixfold.core.accounts.authentication.login_sessions import LoginSession
 from sixfold.core.clock import DAY_US, HOUR_US, MINUTE_US
 from sixfold.core.database import Query, Transaction, one
 from tests.harness import databases

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from sixfold import errors
-from sixfold.core.accounts import accounts, keys, login_sessions, oauth, rights
+from sixfold.core.accounts import accounts, keys, rights
+from sixfold.core.accounts.authentication import login_sessions, oauth
+from sixfold.core.accounts.authentication.login_sessions import LoginSession
 from sixfold.core.accounts.keys import Scope
-from sixfold.core.accounts.login_sessions import LoginSession
 from sixfold.core.accounts.rights import Rights
 from sixfold.core.accounts.webhook_secrets import WebhookSecrets
 from sixfold.core.clock import MINUTE_US

@@ -14,7 +14,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold import errors
-from sixfold.core.accounts import oauth, rights
+from sixfold.core.accounts import rights
+from sixfold.core.accounts.authentication import oauth
 from sixfold.web import bodies, responses
 from sixfold.web.admission import Attempts
 from sixfold.web.routing import RouteEntry

@@ -20,16 +20,8 @@ from typing import IO, Any, cast
 import msgspec
 
 from sixfold.core import money
-from sixfold.core.accounts import (
-    accounts,
-    audit_log,
-    charges,
-    keys,
-    ledger_queries,
-    login_sessions,
-    oidc_identities,
-    passkeys,
-)
+from sixfold.core.accounts import accounts, audit_log, charges, keys, ledger_queries
+from sixfold.core.accounts.authentication import login_sessions, oidc_identities, passkeys
 from sixfold.core.clock import SECOND_US, rfc3339
 from sixfold.core.database import Database, Row, Transaction, many, now
 from sixfold.core.media.ports import BlobStore

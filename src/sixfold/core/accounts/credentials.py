@@ -6,7 +6,8 @@ connections are closed by `connections`, on every server.
 
 from __future__ import annotations
 
-from sixfold.core.accounts import accounts, audit_log, idempotency, limits, login_sessions, oauth
+from sixfold.core.accounts import accounts, audit_log, idempotency, limits
+from sixfold.core.accounts.authentication import login_sessions, oauth
 from sixfold.core.database import Query, Transaction, now
 
 

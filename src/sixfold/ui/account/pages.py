@@ -9,7 +9,8 @@ from starlette.responses import RedirectResponse, Response
 
 from sixfold import errors
 from sixfold.core import money
-from sixfold.core.accounts import keys, ledger_queries, oauth, payments, rights
+from sixfold.core.accounts import keys, ledger_queries, payments, rights
+from sixfold.core.accounts.authentication import oauth
 from sixfold.core.accounts.keys import NewKey, Scope
 from sixfold.core.accounts.rights import Rights
 from sixfold.core.accounts.tenants import Tenant

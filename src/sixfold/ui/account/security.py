@@ -9,14 +9,8 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from sixfold.core.accounts import (
-    audit_log,
-    credentials,
-    login_sessions,
-    oidc_identities,
-    passkeys,
-    rights,
-)
+from sixfold.core.accounts import audit_log, credentials, rights
+from sixfold.core.accounts.authentication import login_sessions, oidc_identities, passkeys
 from sixfold.core.database import Row
 from sixfold.ui import forms
 from sixfold.ui.login import passkeys as asking

@@ -9,8 +9,9 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from sixfold import errors
-from sixfold.core.accounts import oauth, redirects, rights
-from sixfold.core.accounts.oauth import AuthorizationRequest
+from sixfold.core.accounts import rights
+from sixfold.core.accounts.authentication import oauth, redirects
+from sixfold.core.accounts.authentication.oauth import AuthorizationRequest
 from sixfold.ui import forms
 from sixfold.ui.templating import POLICY, PageTemplates
 from sixfold.web.routing import RouteEntry

@@ -7,8 +7,9 @@ from starlette.responses import RedirectResponse, Response
 
 from sixfold import errors
 from sixfold.core import ids
-from sixfold.core.accounts import auth_challenges, oidc_identities, rights
-from sixfold.core.accounts.oidc_identities import Identity
+from sixfold.core.accounts import rights
+from sixfold.core.accounts.authentication import auth_challenges, oidc_identities
+from sixfold.core.accounts.authentication.oidc_identities import Identity
 from sixfold.ui import forms
 from sixfold.ui.login.sessions import LoginSessions
 from sixfold.ui.templating import PageTemplates

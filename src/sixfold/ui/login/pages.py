@@ -6,8 +6,9 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from sixfold import errors
-from sixfold.core.accounts import accounts, login_sessions, rights
+from sixfold.core.accounts import accounts, rights
 from sixfold.core.accounts.accounts import Account
+from sixfold.core.accounts.authentication import login_sessions
 from sixfold.core.accounts.keys import FRESH_MINUTES
 from sixfold.ui import forms
 from sixfold.ui.login import passkeys

@@ -11,8 +11,9 @@ from starlette.responses import RedirectResponse, Response
 
 from sixfold import errors
 from sixfold.core import ids
-from sixfold.core.accounts import accounts, auth_challenges, passkeys, rights
-from sixfold.core.accounts.passkeys import RelyingParty
+from sixfold.core.accounts import accounts, rights
+from sixfold.core.accounts.authentication import auth_challenges, passkeys
+from sixfold.core.accounts.authentication.passkeys import RelyingParty
 from sixfold.settings import Settings
 from sixfold.ui import forms
 from sixfold.ui.login import sessions as login_session

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from sixfold.core.accounts import login_sessions
-from sixfold.core.accounts.login_sessions import LoginSession
+from sixfold.core.accounts.authentication import login_sessions
+from sixfold.core.accounts.authentication.login_sessions import LoginSession
 from sixfold.core.database import Transaction, now
 from sixfold.ui.login import passwords, user_agent
 from sixfold.ui.login.attempts import Attempt, SignInAttempts

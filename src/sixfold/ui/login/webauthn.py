@@ -21,7 +21,7 @@ from webauthn.helpers.structs import (
     UserVerificationRequirement,
 )
 
-from sixfold.core.accounts.passkeys import RelyingParty
+from sixfold.core.accounts.authentication.passkeys import RelyingParty
 
 _MUST = UserVerificationRequirement.REQUIRED
 _CHALLENGE_BYTES = 32

@@ -10,17 +10,11 @@ import pytest
 
 from sixfold import errors
 from sixfold.core.account_data import deletion
-from sixfold.core.accounts import (
-    accounts,
-    audit_log,
-    auth_challenges,
-    login_sessions,
-    oidc_identities,
-    passkeys,
-)
-from sixfold.core.accounts.login_sessions import LoginSession
-from sixfold.core.accounts.oidc_identities import Identity
-from sixfold.core.accounts.passkeys import StoredCredential
+from sixfold.core.accounts import accounts, audit_log
+from sixfold.core.accounts.authentication import auth_challenges, login_sessions, oidc_identities, passkeys
+from sixfold.core.accounts.authentication.login_sessions import LoginSession
+from sixfold.core.accounts.authentication.oidc_identities import Identity
+from sixfold.core.accounts.authentication.passkeys import StoredCredential
 from sixfold.core.database import Database, now
 from tests.harness import databases
 

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from sixfold import errors
 from sixfold.core.accounts import accounts, audit_log
-from sixfold.core.accounts.auth_challenges import Content
+from sixfold.core.accounts.authentication.auth_challenges import Content
 from sixfold.core.database import Query, Row, Transaction, one
 
 

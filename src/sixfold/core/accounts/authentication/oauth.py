@@ -18,7 +18,8 @@ import msgspec
 
 from sixfold import errors
 from sixfold.core import ids
-from sixfold.core.accounts import audit_log, keys, redirects
+from sixfold.core.accounts import audit_log, keys
+from sixfold.core.accounts.authentication import redirects
 from sixfold.core.clock import DAY_US, HOUR_US, MINUTE_US, SECOND_US
 from sixfold.core.database import Query, Row, Transaction, now, one
 

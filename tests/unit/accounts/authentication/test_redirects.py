@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sixfold.core.accounts import redirects
+from sixfold.core.accounts.authentication import redirects
 
 GOOD = {
     "https://claude.ai/api/mcp/auth_callback": "https://claude.ai",
