@@ -22,13 +22,13 @@ serve: $(STAMP)-embedded ## start the server; prints its address, a key and a li
 	@$(BIN)/sixfold serve $(ARGS)
 
 test: $(STAMP)-test ## run the tests on every core: all but those of `make nightly`
-	@$(PYTEST) -m "not nightly" --junitxml=.pytest_cache/suite.xml --skipped-to=.pytest_cache/skipped.txt $(ARGS)
+	@$(PYTEST) -m "not nightly and not clock" --junitxml=.pytest_cache/suite.xml --skipped-to=.pytest_cache/skipped.txt $(ARGS)
 
 quick: $(STAMP)-test ## run the fast unit tests and stop at the first failure: for the edit loop, within a minute
-	@$(PYTEST) -q -x -m "not nightly and not slow and not browser and not postgres and not s3" $(QUICK) $(ARGS)
+	@$(PYTEST) -q -x -m "not nightly and not clock and not slow and not browser and not postgres and not s3" $(QUICK) $(ARGS)
 
 nightly: $(STAMP)-test ## run the slowest tests: whole programs, clusters, long stories
-	@$(PYTEST) -m nightly --junitxml=.pytest_cache/nightly.xml $(ARGS)
+	@$(PYTEST) -m "nightly and not clock" --junitxml=.pytest_cache/nightly.xml $(ARGS)
 
 check: lint types docs laws ## every law that a machine can check
 

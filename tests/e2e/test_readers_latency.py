@@ -1,6 +1,7 @@
 """The longest wait of another client for `/livez` while the largest documents are sent, by a clock.
 
-Of `make nightly` and `make assurance` only: a clock measures the machine's other work as well.
+Of `make assurance` only: a clock measures the machine's other work as well. `tests/api/test_reader_limits.py`
+asserts the CPU time of the loop's thread, `tests/unit/web/test_long_calls.py` that of each call of a reader.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tests.loops import prober, server
 from tests.loops.documents import DOCUMENTS, Document
 from tests.loops.server import MeteredServer
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.nightly, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.clock, pytest.mark.timeout(600)]
 LATE_MS = 100.0
 TRIES = 3
 CLASSES = sorted({document.name.partition(" ")[0] for document in DOCUMENTS})

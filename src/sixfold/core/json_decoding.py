@@ -59,14 +59,17 @@ def _any(raw: bytes | msgspec.Raw, levels: int, budget: InputBudget) -> Any:
             return {name: _any(value, levels - 1, budget) for name, value in _members(raw).items()}
         case b"[":
             return [value for piece in _pieces(_items(raw)) for value in _array(piece, levels - 1, budget)]
-        case _:
-            if view.nbytes > _LARGE_BYTES and _is_wide(bytes(view)):
+        case b'"':
+            if view.nbytes > _LARGE_BYTES and _is_wide(view):
                 budget.check(text=view.nbytes)
+            return decode_whole(raw)
+        case _:
             return decode_whole(raw)
 
 
-def _is_wide(raw: bytes) -> bool:
-    return not raw.isascii() or b"\\u" in raw
+def _is_wide(view: memoryview) -> bool:
+    pieces = (bytes(view[at : at + _PIECE_BYTES + 1]) for at in range(0, view.nbytes, _PIECE_BYTES))
+    return any(not piece.isascii() or b"\\u" in piece for piece in pieces)
 
 
 def _pieces(items: list[msgspec.Raw]) -> Iterator[list[msgspec.Raw]]:

@@ -95,7 +95,10 @@ class Splitter:
 
     def _start(self, data: bytes, at: int) -> _Position:
         first = self._delimiter[len(_LINE) :]
-        at = len(data) - len(data.lstrip(_LINE))
+        piece = data[at : at + _SLICE_BYTES]
+        at += len(piece) - len(piece.lstrip(_LINE))
+        if len(piece) == _SLICE_BYTES and not piece.lstrip(_LINE):
+            return at, True
         if data.startswith(first, at):
             self._read = self._boundary
             return at + len(first), True
@@ -130,13 +133,15 @@ class Splitter:
         return end + len(_LINE), True
 
     def _data(self, data: bytes, at: int) -> _Position:
-        delimiter_at = data.find(self._delimiter, at)
-        end = delimiter_at if delimiter_at >= 0 else len(data) - len(self._delimiter) + 1
+        # One search of 32 MiB that are full of beginnings of the delimiter would hold the GIL for 80 ms.
+        stop = min(len(data), at + _SLICE_BYTES)
+        delimiter_at = data.find(self._delimiter, at, stop)
+        end = delimiter_at if delimiter_at >= 0 else stop - len(self._delimiter) + 1
         if end > at + self._skip:
             self._pass_data(memoryview(data)[at + self._skip : end])
             at, self._skip = end, 0
         if delimiter_at < 0:
-            return at, False
+            return at, stop < len(data)
         self._handler.end()
         self._read = self._boundary
         return delimiter_at + len(self._delimiter), True

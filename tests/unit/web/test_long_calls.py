@@ -1,0 +1,69 @@
+"""Readers of large bodies hold the GIL for a short time in each call, since other threads wait for it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from sixfold import errors
+from sixfold.web import bodies
+from sixfold.web.multipart import PartHandler, Splitter
+from tests import gil_time
+from tests.loops import documents
+from tests.loops.documents import DOCUMENTS, FORM, JSON, MIB, MULTIPART, Document
+
+MOST_BYTES = 32 * MIB
+# Each number is a call, and what a file holds does not matter here.
+UNREAD = {"json numbers", "json numbers in fields", "json file"} | {
+    f"multipart {document.name}" for document in documents.FILES
+}
+# A copy of 32 MiB takes 5 to 20 ms; a call for each byte of them takes 80 ms and more.
+LONGEST_MS = 45.0
+# The decoder reads one object of 100,000 long names, or skips ten million values, in one call.
+LONGEST_JSON_MS = {"json keys": 90.0, "json keys in fields": 90.0, "json dense": 90.0}
+
+
+def whole_parts(raw: bytes) -> None:
+    """Read all parts and ignore them."""
+    Splitter(MULTIPART, PartHandler()).feed(raw)
+
+
+READERS: dict[str, tuple[Callable[[bytes], Any], ...]] = {
+    FORM: (
+        lambda raw: bodies.decode_urlencoded(raw, max_fields=1000, keep_blank=True),
+        bodies.key_in_urlencoded,
+    ),
+    MULTIPART: (
+        whole_parts,
+        lambda raw: bodies.key_in_multipart(raw, MULTIPART),
+    ),
+    JSON: (bodies.parse_object, bodies.key_in_json),
+}
+LONG = (
+    Document("form ampersands", FORM, lambda most: b"&" * most),
+    Document("form equals", FORM, lambda most: b"a=" + b"=" * (most - 2)),
+    Document("form percents", FORM, lambda most: b"a=" + b"%" * (most - 2)),
+    Document("form plus names", FORM, lambda most: b"+" * (most - 2) + b"=1"),
+    Document("multipart blanks", MULTIPART, lambda most: b"\r\n" * (most // 2)),
+)
+FOUND = [
+    document
+    for document in (*DOCUMENTS, *LONG)
+    if document.name.startswith(("json ", "form ", "multipart ")) and document.name not in UNREAD
+]
+
+
+@pytest.mark.parametrize("document", FOUND, ids=lambda document: document.name)
+def test_reading_32_mib_holds_the_gil_for_a_short_time_in_each_call(document: Document) -> None:
+    raw = document.build(MOST_BYTES)[:MOST_BYTES]
+    for reader in READERS[document.content_type]:
+
+        def read(reader: Callable[[bytes], Any] = reader) -> None:
+            with contextlib.suppress(errors.SixfoldError):
+                reader(raw)
+
+        aim_ms = LONGEST_JSON_MS.get(document.name, LONGEST_MS)
+        assert gil_time.longest_call(read, aim_ms) < aim_ms
