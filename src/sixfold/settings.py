@@ -15,8 +15,10 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 from urllib.parse import urlsplit
+
+from sixfold.providers import PROVIDERS
 
 MIB = 2**20
 GIB = 2**30
@@ -30,15 +32,28 @@ _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za
 _MAX_PROBE_HOSTS = 16
 _DATABASE = re.compile(r"(sqlite:)?|postgres(ql)?://.+")
 _TABLES = frozenset({"prices", "gateway", "engines", "buckets", "deposits"})
-# Providers by their name on the command line, each with the setting of its key.
-PROVIDERS: Mapping[str, str] = {
-    "fal": "fal_key",
-    "replicate": "replicate_api_token",
-    "openai": "openai_api_key",
-    "anthropic": "anthropic_api_key",
+# Settings that providers add: their keys, which may also be stored encrypted, and parameters of their URLs.
+_PARAMETERS = {name: default for spec in PROVIDERS.values() for name, default in spec.parameters.items()}
+PROVIDER_KEYS = (*(spec.key for spec in PROVIDERS.values()), "hf_token")
+_ALIASES = {
+    "otel_endpoint": "OTEL_EXPORTER_OTLP_ENDPOINT",
+    **{name: name.upper() for name in (*PROVIDER_KEYS, *_PARAMETERS)},
 }
-PROVIDER_KEYS = (*PROVIDERS.values(), "hf_token")
-_ALIASES = {"otel_endpoint": "OTEL_EXPORTER_OTLP_ENDPOINT", **{name: name.upper() for name in PROVIDER_KEYS}}
+if TYPE_CHECKING:
+
+    class _ProviderSettings:
+        """The settings of the table of providers, which are read by name."""
+else:
+    _ProviderSettings = dataclasses.make_dataclass(
+        "_ProviderSettings",
+        [
+            *((spec.key, "str", field(default="", repr=False)) for spec in PROVIDERS.values()),
+            *((name, "str", field(default=default)) for name, default in _PARAMETERS.items()),
+        ],
+        frozen=True,
+        kw_only=True,
+        slots=True,
+    )
 
 
 # Settings that name a server, each with an example.
@@ -78,7 +93,7 @@ class InvalidSetting(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(_ProviderSettings):
     """The immutable configuration of one server, passed on by `app.bootstrap`."""
 
     data_dir: Path = field(default_factory=lambda: Path(".sixfold"))
@@ -172,10 +187,6 @@ class Settings:
     space_base_image: str = "python:3.11-slim"
     space_network: bool = False
     comfyui_url: str = ""
-    fal_key: str = field(default="", repr=False)
-    replicate_api_token: str = field(default="", repr=False)
-    openai_api_key: str = field(default="", repr=False)
-    anthropic_api_key: str = field(default="", repr=False)
     hf_token: str = field(default="", repr=False)
 
     # Hosts that are probed for model servers, besides this machine.

@@ -59,6 +59,17 @@ def test_every_setting_is_documented() -> None:
     assert not missing, f"docs/reference/settings.md does not name {missing}"
 
 
+def test_every_provider_is_documented() -> None:
+    text, commands = page("howto/providers.md"), page("reference/cli.md")
+    missing: list[str] = []
+    for spec in module("sixfold.providers").PROVIDERS.values():
+        rows = [f"| {spec.title} | `{spec.variable}` | <{spec.keys_url}>"]
+        rows += [f"`{name.upper()}`" for name in spec.parameters]
+        missing += [row for row in rows if row not in text]
+        missing += [spec.name] if f"`{spec.name}`" not in commands else []
+    assert not missing, f"docs/howto/providers.md or docs/reference/cli.md lacks {missing}"
+
+
 def options(parser: argparse.ArgumentParser, words: str) -> Iterator[tuple[str, str]]:
     """Yield each command of a parser with each of its options, and with nothing for the command itself."""
     yield words, ""

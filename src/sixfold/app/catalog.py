@@ -24,10 +24,20 @@ from sixfold.engines.image.styles.names import NAMED_STYLES
 from sixfold.engines.providers.comfyui.availability import ComfyAvailability
 from sixfold.engines.resources import InstalledResources, Refresh
 from sixfold.net.clients import HttpClients
+from sixfold.providers import PROVIDERS
 from sixfold.settings import InvalidSetting, Settings
 from sixfold.store.secrets import provider_key
 
 _DATA = Path(__file__).parents[1] / "data"
+# Engines of providers: `lanes` are the requests that wait there at once.
+_PROVIDER_ENGINE: Mapping[str, Any] = {
+    "kind": "provider",
+    "version": "1",
+    "quality": "full",
+    "concurrency": 1,
+    "lanes": 64,
+    "idle_seconds": 600,
+}
 
 
 def read_toml(name: str) -> dict[str, Any]:
@@ -43,10 +53,20 @@ def models_document() -> dict[str, Any]:
             if duplicates := document[table].keys() & rows.keys():
                 raise ValueError(f"{path.name} defines {', '.join(sorted(duplicates))} again")
             document[table].update(rows)
+    document["engines"] = {name: _with_provider(row) for name, row in document["engines"].items()}
     document["models"].update(
         {workflow.model: workflow.row() for workflow in app_graphs.built_in_workflows().values()}
     )
     return document
+
+
+def _with_provider(row: dict[str, Any]) -> dict[str, Any]:
+    """Return the row of an engine, completed by its provider if it names one."""
+    if "provider" not in row:
+        return row
+    spec = PROVIDERS[row["provider"]]
+    given = {name: value for name, value in row.items() if name != "provider"}
+    return {**_PROVIDER_ENGINE, "setting": spec.key, "unlock": f"set {spec.variable}", **given}
 
 
 def price_table(settings: Settings) -> PriceTable:

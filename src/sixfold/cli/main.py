@@ -10,7 +10,7 @@ import sys
 from typing import Any
 
 from sixfold.cli.memory import parser as memory_parser
-from sixfold.settings import PROVIDERS
+from sixfold.providers import PROVIDERS
 
 # argparse's class for a set of commands is private.
 Group = Any

@@ -9,23 +9,29 @@ import os
 import sys
 from typing import Any
 
+import httpx
+
 from sixfold.app import storage
 from sixfold.cli import database_access
 from sixfold.cli.terminal import CommandError, TerminalStyle, put_json
-from sixfold.clients import key_checks
-from sixfold.clients.key_checks import KeyCheck
+from sixfold.clients import fal, openai, replicate
+from sixfold.clients.provider_client import ProviderClient, ProviderEndpoint, ProviderLimits
 from sixfold.core.catalog.engines import EngineError
+from sixfold.providers import PROVIDERS, ProviderSpec
 from sixfold.settings import Settings
 from sixfold.store import secrets
 from sixfold.store.secrets import Secrets, SecretUnreadable
 
 _LEAST, _MOST = 8, 512
+_LIMITS = ProviderLimits(call_seconds=15, attempts=3, waiting_seconds=5)
+# Providers whose error responses are not like OpenAI's.
+_READERS = {"fal": fal.refusal, "replicate": replicate.refusal}
 
 
 def set_key(arguments: argparse.Namespace) -> None:
     """Run `provider set`: store a key read from a prompt or standard input, never from an argument."""
-    configured, check = database_access.settings_of(arguments), key_checks.KEY_CHECKS[arguments.provider]
-    title = check.provider.title
+    configured, spec = database_access.settings_of(arguments), PROVIDERS[arguments.provider]
+    title = spec.title
     entered = getpass.getpass(f"Key for {title}: ") if sys.stdin.isatty() else sys.stdin.readline(_MOST + 2)
     key = entered.strip()
     if not _LEAST <= len(key) <= _MOST or not key.isascii() or not key.isprintable() or " " in key:
@@ -34,8 +40,8 @@ def set_key(arguments: argparse.Namespace) -> None:
         )
     os.umask(database_access.PRIVATE)
     configured.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-    _secrets(configured).put(check.setting, key)
-    shadowed = bool(getattr(configured, check.setting))
+    _secrets(configured).put(spec.key, key)
+    shadowed = bool(getattr(configured, spec.key))
     document = {"provider": arguments.provider, "source": "stored", "hint": secrets.hint(key)}
     if arguments.json:
         put_json({**document, "used": not shadowed})
@@ -43,13 +49,13 @@ def set_key(arguments: argparse.Namespace) -> None:
     paint = TerminalStyle()
     paint.line(f"  The key for {title} is stored ({secrets.hint(key)}); a running server uses it at once.")
     if shadowed:
-        paint.line(paint.dim(f"  {check.setting.upper()} is also set and takes precedence."))
+        paint.line(paint.dim(f"  {spec.variable} is also set and takes precedence."))
 
 
 def list_keys(arguments: argparse.Namespace) -> None:
     """Run `provider list`: print the source, last four characters and last check of each key."""
     configured = database_access.settings_of(arguments)
-    rows = [_row(configured, name, check) for name, check in key_checks.KEY_CHECKS.items()]
+    rows = [_row(configured, spec) for spec in PROVIDERS.values()]
     if arguments.json:
         put_json({"providers": rows})
         return
@@ -69,34 +75,39 @@ def list_keys(arguments: argparse.Namespace) -> None:
 
 def check_key(arguments: argparse.Namespace) -> None:
     """Run `provider check`: ask the provider whether it accepts the key, without any charge."""
-    configured, check = database_access.settings_of(arguments), key_checks.KEY_CHECKS[arguments.provider]
-    key = secrets.provider_key(configured, check.setting)
+    configured, spec = database_access.settings_of(arguments), PROVIDERS[arguments.provider]
+    key = secrets.provider_key(configured, spec.key)
     if not key:
-        raise CommandError(
-            f"Key for {check.provider.title} not found: run `sixfold provider set {arguments.provider}`"
-        )
+        raise CommandError(f"Key for {spec.title} not found: run `sixfold provider set {arguments.provider}`")
     try:
-        asyncio.run(key_checks.check_key(arguments.provider, key, base_url=arguments.base_url or ""))
+        asyncio.run(_check(spec, key, arguments.base_url or spec.check_url))
     except EngineError as error:
         raise CommandError(str(error)) from error
     stored = _secrets(configured)
-    stored.mark_checked(check.setting, key)
-    checked_at = stored.checked_at(check.setting, key)
+    stored.mark_checked(spec.key, key)
+    checked_at = stored.checked_at(spec.key, key)
     if arguments.json:
         put_json({"provider": arguments.provider, "ok": True, "checked_at": checked_at})
     else:
-        TerminalStyle().line(f"  {check.provider.title} accepts the key {secrets.hint(key)}")
+        TerminalStyle().line(f"  {spec.title} accepts the key {secrets.hint(key)}")
+
+
+async def _check(spec: ProviderSpec, key: str, base_url: str) -> None:
+    """Make a call that only a valid key may make and that creates nothing; raises `EngineError`."""
+    endpoint = ProviderEndpoint(spec, _READERS.get(spec.name, openai.refusal))
+    async with httpx.AsyncClient(trust_env=False) as client:
+        await ProviderClient(client, endpoint, key, base_url=base_url, limits=_LIMITS).get(spec.check)
 
 
 def remove_key(arguments: argparse.Namespace) -> None:
     """Run `provider remove`: delete a stored key; environment variables are not affected."""
-    configured, check = database_access.settings_of(arguments), key_checks.KEY_CHECKS[arguments.provider]
-    if not _secrets(configured).remove(check.setting):
-        raise CommandError(f"No key for {check.provider.title} is stored")
+    configured, spec = database_access.settings_of(arguments), PROVIDERS[arguments.provider]
+    if not _secrets(configured).remove(spec.key):
+        raise CommandError(f"No key for {spec.title} is stored")
     if arguments.json:
         put_json({"provider": arguments.provider, "removed": True})
     else:
-        TerminalStyle().line(f"  The key for {check.provider.title} is removed")
+        TerminalStyle().line(f"  The key for {spec.title} is removed")
 
 
 def _secrets(configured: Settings) -> Secrets:
@@ -105,25 +116,25 @@ def _secrets(configured: Settings) -> Secrets:
     return Secrets(configured.data_dir, storage.server_secret(configured.data_dir, secrets.MASTER))
 
 
-def _row(configured: Settings, name: str, check: KeyCheck) -> dict[str, Any]:
-    row: dict[str, Any] = {"provider": name, "source": None, "hint": None, "set_at": None}
+def _row(configured: Settings, spec: ProviderSpec) -> dict[str, Any]:
+    row: dict[str, Any] = {"provider": spec.name, "source": None, "hint": None, "set_at": None}
     row |= {"checked_at": None, "problem": None}
-    environment_key = str(getattr(configured, check.setting))
+    environment_key = str(getattr(configured, spec.key))
     if not configured.data_dir.is_dir():
         return row | (
             {"source": "environment", "hint": secrets.hint(environment_key)} if environment_key else {}
         )
     stored_keys = _secrets(configured)
     try:
-        key = environment_key or stored_keys.get(check.setting)
+        key = environment_key or stored_keys.get(spec.key)
     except SecretUnreadable as unreadable:
         return row | {"source": "stored", "problem": str(unreadable)}
     if not key:
         return row
-    stored = None if environment_key else stored_keys.stored(check.setting)
+    stored = None if environment_key else stored_keys.stored(spec.key)
     return row | {
         "source": "environment" if environment_key else "stored",
         "hint": secrets.hint(key),
         "set_at": stored.set_at if stored else None,
-        "checked_at": stored_keys.checked_at(check.setting, key),
+        "checked_at": stored_keys.checked_at(spec.key, key),
     }

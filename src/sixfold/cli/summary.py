@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 
 from sixfold.app import catalog as app_catalog
-from sixfold.settings import PROVIDERS
+from sixfold.providers import CHAT_PROVIDERS, PROVIDERS
 
 # Maximum number of lines of `doctor` and `engines list` without --all.
 LINES = 40
@@ -22,8 +22,7 @@ _RUN = re.compile(r"run `([^`]+)`(?: and `([^`]+)`)?")
 _COMFYUI = re.compile(r"start ComfyUI with (.+) \(SIXFOLD_COMFYUI_URL\)")
 _ADD_CHAT = "sixfold engines add chat"
 _PULL = re.compile(r"`(ollama pull [^`]+)`")
-_KEYS = {f"set {setting.upper()}": provider for provider, setting in PROVIDERS.items()}
-_CHAT_PROVIDERS = ("openai", "anthropic")
+_KEYS = {f"set {spec.variable}": name for name, spec in PROVIDERS.items()}
 Row = Mapping[str, Any]
 
 
@@ -132,7 +131,7 @@ def _of_engine(engine: Row, found: Sequence[Row]) -> Iterator[tuple[str, bool]]:
     unlock = str(engine["unlock"])
     if engine["kind"] == "relay":
         yield from ((command, False) for command in _of_relay(unlock, found))
-        yield from ((name, True) for name in _CHAT_PROVIDERS)
+        yield from ((name, True) for name in CHAT_PROVIDERS)
     elif unlock in _KEYS:
         yield _KEYS[unlock], True
     elif engine["kind"] == "comfyui":

@@ -12,11 +12,9 @@ from typing import Any
 from sixfold.clients import provider_client
 from sixfold.clients.openai import OpenAIUsage, refusal
 from sixfold.clients.provider_client import ProviderClient, ProviderEndpoint, ProviderRefusal, RequestBody
+from sixfold.providers import PROVIDERS
 
-ANTHROPIC = ProviderEndpoint(
-    "anthropic", "Anthropic", "", "https://api.anthropic.com/v1", refusal, header="x-api-key"
-)
-VERSION = {"anthropic-version": "2023-06-01"}
+ANTHROPIC = ProviderEndpoint(PROVIDERS["anthropic"], refusal)
 _MAX_TOKENS = 300
 
 
@@ -40,7 +38,7 @@ class AnthropicClient:
         }
         seconds = self._to.limits.whole_seconds
         document = provider_client.mapping(
-            (await self._to.post("messages", RequestBody(body), VERSION, seconds=seconds)).document
+            (await self._to.post("messages", RequestBody(body), seconds=seconds)).document
         )
         text = " ".join(
             str(block.get("text") or "") for block in provider_client.texts(document.get("content"))

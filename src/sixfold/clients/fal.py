@@ -15,6 +15,7 @@ from typing import Any, Literal
 from sixfold.clients import provider_client
 from sixfold.clients.provider_client import ProviderClient, ProviderEndpoint, ProviderRefusal, RequestBody
 from sixfold.core.catalog.engines import EngineError
+from sixfold.providers import PROVIDERS
 
 State = Literal["queued", "running", "done"]
 _STATES: Mapping[str, State] = {"IN_QUEUE": "queued", "IN_PROGRESS": "running", "COMPLETED": "done"}
@@ -40,7 +41,7 @@ def refusal(status: int, document: Any) -> ProviderRefusal:
     return provider_client.by_status(status, str(first.get("msg") or ""), name)
 
 
-FAL = ProviderEndpoint("fal", "fal", "Key", "https://queue.fal.run", refusal)
+FAL = ProviderEndpoint(PROVIDERS["fal"], refusal)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from sixfold.clients.provider_client import (
     ProviderResponse,
     RequestBody,
 )
+from sixfold.providers import PROVIDERS
 
 _CREDIT = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"})
 _POLICY = frozenset({"moderation_blocked", "content_policy_violation", "safety_violation"})
@@ -41,14 +42,7 @@ def refusal(status: int, document: Any) -> ProviderRefusal:
 
 
 # The API is synchronous: after an error response, nothing is running that could be billed.
-OPENAI = ProviderEndpoint(
-    "openai",
-    "OpenAI",
-    "Bearer",
-    "https://api.openai.com/v1",
-    refusal,
-    also_repeated=frozenset({500, 502}),
-)
+OPENAI = ProviderEndpoint(PROVIDERS["openai"], refusal, also_repeated=frozenset({500, 502}))
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ import msgspec
 from sixfold import __version__
 from sixfold.core import json_decoding
 from sixfold.core.catalog.engines import EngineError, UnusableInput
+from sixfold.providers import ProviderSpec
 
 T = TypeVar("T")
 Kind = Literal["key", "credit", "policy", "input", "absent", "busy", "broken"]
@@ -71,14 +72,10 @@ class ProviderRefusal:
 
 @dataclass(frozen=True, slots=True)
 class ProviderEndpoint:
-    """A provider: its `name` on the command line, its display `title`, and how it receives the key."""
+    """A provider, and how to read its error responses."""
 
-    name: str
-    title: str
-    scheme: str
-    base_url: str
+    spec: ProviderSpec
     read: Callable[[int, Any], ProviderRefusal]
-    header: str = "Authorization"
     # Further statuses after which a POST may be repeated.
     also_repeated: frozenset[int] = frozenset()
 
@@ -155,15 +152,15 @@ class ProviderClient:
         names: Mapping[str, str] | None = None,
     ) -> None:
         self.provider = provider
-        self.base_url = (base_url or provider.base_url).rstrip("/")
+        self.base_url = (base_url or provider.spec.base_url).rstrip("/")
         self.limits = limits or ProviderLimits()
         self._client = client
         self._key = key
         self._names = names or {}
         if not key and not base_url:
             text = (
-                f"Key for {provider.title} not found: an operator can set one, "
-                f"`sixfold provider set {provider.name}`."
+                f"Key for {provider.spec.title} not found: an operator can set one, "
+                f"`sixfold provider set {provider.spec.name}`."
             )
             raise UpstreamError(text, ProviderRefusal("key"))
         # A header cannot contain other characters.
@@ -252,13 +249,11 @@ class ProviderClient:
             "User-Agent": f"Sixfold/{__version__}",
             "X-Sixfold-Hop": "1",
         }
-        if self._key:
-            headers[self.provider.header] = f"{self.provider.scheme} {self._key}".strip()
         connect_seconds = self.limits.connect_seconds
         async with self._client.stream(
             request.method,
             self.url(request.path),
-            headers={**headers, **request.headers},
+            headers={**headers, **self.provider.spec.key_headers(self._key), **request.headers},
             timeout=httpx.Timeout(None, connect=connect_seconds, pool=connect_seconds),
             follow_redirects=False,
             **request.arguments,
@@ -353,10 +348,10 @@ def explained(
     provider: ProviderEndpoint, refusal: ProviderRefusal, names: Mapping[str, str] | None = None
 ) -> EngineError:
     """Return the error for a rejection, as a sentence for callers without keys, URLs and internals."""
-    title = provider.title
+    title = provider.spec.title
     match refusal.kind:
         case "key":
-            remedy = f"`sixfold provider set {provider.name}`"
+            remedy = f"`sixfold provider set {provider.spec.name}`"
             text = f"The {title} key was refused: an operator can set another, {remedy}."
         case "credit":
             text = f"The operator's account at {title} has no credit left."

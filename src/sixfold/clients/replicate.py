@@ -16,6 +16,7 @@ from typing import Any, Literal
 from sixfold.clients import provider_client
 from sixfold.clients.provider_client import ProviderClient, ProviderEndpoint, ProviderRefusal, RequestBody
 from sixfold.core.catalog.engines import EngineError
+from sixfold.providers import PROVIDERS
 
 State = Literal["queued", "running", "done", "failed", "canceled"]
 _STATES: Mapping[str, State] = {
@@ -40,7 +41,7 @@ def refusal(status: int, body: Any) -> ProviderRefusal:
     return provider_client.by_status(status, str(field.get("description") or message), name)
 
 
-REPLICATE = ProviderEndpoint("replicate", "Replicate", "Bearer", "https://api.replicate.com/v1", refusal)
+REPLICATE = ProviderEndpoint(PROVIDERS["replicate"], refusal)
 
 
 @dataclass(frozen=True, slots=True)

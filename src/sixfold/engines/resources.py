@@ -19,12 +19,12 @@ from urllib.parse import urlsplit
 from sixfold.clients import local_servers, nvml
 from sixfold.clients.chat.servers import ServerStatus
 from sixfold.clients.hosts import LOOPBACK
-from sixfold.clients.key_checks import KEY_CHECKS
 from sixfold.clients.local_servers import LocalServer
 from sixfold.core.catalog.availability import Resource
 from sixfold.core.gateway.capabilities import EMBEDDINGS
 from sixfold.engines.providers.comfyui.availability import ComfyAvailability
 from sixfold.engines.providers.comfyui.capabilities import FoundModels
+from sixfold.providers import CHAT_PROVIDERS, PROVIDERS
 from sixfold.settings import Settings
 from sixfold.store import secrets
 
@@ -33,7 +33,6 @@ _GIB = 2**30
 _ON_THIS_MACHINE = " on this machine"
 _CHAT = f"chat, text-llm and vision{_ON_THIS_MACHINE}"
 _OWN_HOSTS = frozenset({"", LOOPBACK, "localhost", "::1"})  # "" for models in this process
-_PROVIDER_KINDS = frozenset({"openai", "anthropic"})
 Refresh = Callable[[], Awaitable[object]]
 
 
@@ -108,13 +107,12 @@ class InstalledResources:
         return replace(missing, found=where, state="found", url=probe.url, models=probe.models, unlocks=tasks)
 
     def _providers(self) -> Iterator[Resource]:
-        for name, check in KEY_CHECKS.items():
-            used = "provider" in self._kinds or name in self._kinds
-            key, variable = secrets.provider_key(self._settings, check.setting), check.setting.upper()
-            where = f"{variable} is set" if getattr(self._settings, check.setting) else "a key is stored"
+        for spec in PROVIDERS.values():
+            used = "provider" in self._kinds or bool(spec.dialect)
+            key = secrets.provider_key(self._settings, spec.key)
+            where = f"{spec.variable} is set" if getattr(self._settings, spec.key) else "a key is stored"
             found = f"{where} ({secrets.hint(key)})" if key else None
-            title = check.provider.title
-            yield _resource(title, "provider", found, check.unlocks, f"set {variable}", used=used)
+            yield _resource(spec.title, "provider", found, spec.unlocks, f"set {spec.variable}", used=used)
 
 
 def _resource(
@@ -160,7 +158,7 @@ def _chat_resources(servers: Sequence[ServerStatus]) -> Iterator[Resource]:
 def _is_own_server(server: ServerStatus) -> bool:
     """Return whether a configured server is the operator's own and responds."""
     # Any server can have a provider's API; one that responds lists its models.
-    if server.kind in _PROVIDER_KINDS:
+    if server.kind in CHAT_PROVIDERS:
         return server.host in _OWN_HOSTS and bool(server.listing)
     return server.state != "absent"
 

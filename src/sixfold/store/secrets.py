@@ -144,6 +144,11 @@ def provider_key(settings: Settings, name: str) -> str:
     return given or _stored_key(settings.data_dir, name)
 
 
+def provider_setting(settings: Settings, name: str) -> str:
+    """Return the operator's key, or another setting of a provider, by its name."""
+    return provider_key(settings, name) if name in PROVIDER_KEYS else str(getattr(settings, name))
+
+
 def _stored_key(data_dir: Path, name: str) -> str:
     try:
         sealed, master = (data_dir / FOLDER / f"{name}.json").stat(), (data_dir / MASTER).stat()
@@ -153,7 +158,7 @@ def _stored_key(data_dir: Path, name: str) -> str:
     return _opened(data_dir, name, stamp)
 
 
-@functools.lru_cache(maxsize=16)
+@functools.lru_cache(maxsize=64)
 def _opened(data_dir: Path, name: str, _stamp: tuple[int, ...]) -> str:
     try:
         return Secrets(data_dir, (data_dir / MASTER).read_bytes()).get(name) or ""

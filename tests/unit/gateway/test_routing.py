@@ -245,6 +245,7 @@ def test_all_names_are_listed() -> None:
         {"upstreams": {"a": {"kind": "openai", "modells": []}}},
         {"upstreams": {"a/b": {"kind": "openai"}}},
         {"upstreams": {"a": {"base_url": "http://x"}}},
+        {"upstreams": {"a": {"kind": "opnai"}}},
         {"aliases": {"x": []}},
         {"aliases": {"x": [{"weight": 1}]}},
         {"aliases": 3},

@@ -33,7 +33,7 @@ from sixfold.core.gateway.stored_responses import ResponseStore
 from sixfold.core.gateway.usage import PriceBook
 from sixfold.core.media.media import MediaService
 from sixfold.settings import InvalidSetting, Settings
-from sixfold.store.secrets import provider_key
+from sixfold.store.secrets import provider_setting
 
 if TYPE_CHECKING:
     from sixfold.net.tracing import Tracing
@@ -228,7 +228,7 @@ def _opener(
     return lambda current: ModelServers(
         [row for row in current.servers if row.kind != llama.KIND],
         transport,
-        lambda name: provider_key(settings, name),
+        lambda name: provider_setting(settings, name),
         hosts=ProbeHosts(settings.probe_hosts, probe=settings.probe),
         own_ports=frozenset({settings.port, settings.comfyui_port}),
         own=own,

@@ -23,6 +23,7 @@ from sixfold.clients.local_servers import LocalServer
 from sixfold.core.gateway.capabilities import ServedModel
 from sixfold.core.gateway.policy import LOCAL_KINDS, UpstreamRow
 from sixfold.core.gateway.ports import Upstream, UpstreamFailure, UpstreamStream, WireProtocol
+from sixfold.providers import CHAT_PROVIDERS
 
 _WIRES: Mapping[str, WireProtocol] = {
     "chat": Completions(),
@@ -32,16 +33,17 @@ _WIRES: Mapping[str, WireProtocol] = {
 }
 # OpenAI's reasoning models reject `max_tokens`.
 _OPENAI_COMPLETIONS = Completions("max_completion_tokens")
+# The kind of servers with OpenAI's API at another address.
+_COMPATIBLE = "openai"
 # Protocols for which the caller's headers are forwarded.
 _FORWARDED_HEADERS = frozenset({"messages", "edits", "transcriptions"})
+# Addresses of the kinds of servers that have one of their own.
 _BASES = {
-    "openai": "https://api.openai.com/v1",
-    "anthropic": "https://api.anthropic.com/v1",
+    **{spec.name: spec.base_url_with({}) for spec in CHAT_PROVIDERS.values()},
     **{server.kind: f"{server.url}/v1" for server in local_servers.CHAT},
 }
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 _LOCAL_SUFFIXES = (".local", ".localhost", ".internal", ".lan", ".home.arpa")
-_VERSION = "2023-06-01"
 _LIST_SECONDS, _KEY_SECONDS = 10.0, 1.0
 # Time for a response from a known port; a closed port refuses the connection at once.
 PROBE_SECONDS = 3.0
@@ -55,11 +57,18 @@ class ModelServer:
     """A model server. `key` is called for each request, as an operator may set the key at any time."""
 
     def __init__(
-        self, row: UpstreamRow, transport: Transport, key: Callable[[], str], *, discovered: bool = False
+        self,
+        row: UpstreamRow,
+        transport: Transport,
+        key: Callable[[], str],
+        *,
+        bases: Mapping[str, str] = _BASES,
+        discovered: bool = False,
     ) -> None:
         self.name = row.name
         self.kind = row.kind
-        self.base_url = row.base_url or _BASES[row.kind]
+        self.base_url = row.base_url or bases[row.kind]
+        self._spec = CHAT_PROVIDERS.get(row.kind, CHAT_PROVIDERS[_COMPATIBLE])
         self._row = row
         self._transport = transport
         self._key = key
@@ -75,13 +84,17 @@ class ModelServer:
         is_loopback = urlsplit(self.base_url).hostname in _LOOPBACK
         self.local = row.local or row.kind in LOCAL_KINDS or (is_loopback and not key())
         self.in_local_network = self.local or _is_in_local_network(urlsplit(self.base_url).hostname or "")
-        has_responses = self.base_url == _BASES["openai"] if row.responses is None else row.responses
-        self._own = {"messages"} if row.kind == "anthropic" else _WIRES.keys() - {"messages"}
+        if row.responses is None:
+            is_provider = row.kind not in LOCAL_KINDS and self.base_url == bases[row.kind]
+            has_responses = is_provider and self._spec.responses
+        else:
+            has_responses = row.responses
+        self._own = {"messages"} if self._spec.dialect == "anthropic" else _WIRES.keys() - {"messages"}
         if not has_responses:
             self._own -= {"responses"}
         self._main_wire = (
             _WIRES["messages"]
-            if row.kind == "anthropic"
+            if self._spec.dialect == "anthropic"
             else _OPENAI_COMPLETIONS
             if has_responses
             else _WIRES["chat"]
@@ -90,7 +103,7 @@ class ModelServer:
     @property
     def ready(self) -> bool:
         """Whether the last probe found it, and a provider's key is set."""
-        return self.available and (self._needs_no_key or bool(self._key()))
+        return bool(self.base_url) and self.available and (self._needs_no_key or bool(self._key()))
 
     def wire(self, protocol: str) -> WireProtocol:
         """Return the caller's protocol if the server speaks it, else the server's main protocol."""
@@ -136,15 +149,18 @@ class ModelServer:
         key = self._key()
         if self._cached_headers[0] == key:
             return self._cached_headers[1]
-        headers = {"Content-Type": "application/json"}
-        if self._row.kind == "anthropic":
-            headers["anthropic-version"] = _VERSION
-            if key:
-                headers["x-api-key"] = key
-        elif key:
-            headers["Authorization"] = f"Bearer {key}"
+        headers = {"Content-Type": "application/json", **self._spec.key_headers(key)}
         self._cached_headers = (key, headers)
         return headers
+
+
+def _base_urls(parameter: Callable[[str], str]) -> Mapping[str, str]:
+    """Return the addresses of all kinds, by the values of the settings that they contain."""
+    return _BASES | {
+        spec.name: spec.base_url_with({name: parameter(name) for name in spec.parameters})
+        for spec in CHAT_PROVIDERS.values()
+        if spec.parameters
+    }
 
 
 def _address(url: str) -> tuple[str, int | None, str]:
@@ -232,13 +248,16 @@ class _Probe:
 
 
 class ModelServers:
-    """All model servers: configured, built in, providers, and discovered."""
+    """All model servers: configured, built in, providers, and discovered.
+
+    `setting` returns the key of a provider, or a parameter of its URL, by the name of the setting.
+    """
 
     def __init__(
         self,
         rows: Iterable[UpstreamRow],
         transport: Transport,
-        key: Callable[[str], str],
+        setting: Callable[[str], str],
         *,
         hosts: ProbeHosts,
         own_ports: frozenset[int] = frozenset(),
@@ -248,21 +267,24 @@ class ModelServers:
         self.probe_seconds = PROBE_SECONDS
         self._own = own
         self._hosts = hosts
-        configured = tuple(rows)
-        configured_servers = [ModelServer(row, transport, _key_source(row, key)) for row in configured]
+        configured, bases = tuple(rows), _base_urls(setting)
+
+        def opened(row: UpstreamRow) -> ModelServer:
+            return ModelServer(row, transport, _key_source(row, setting, bases), bases=bases)
+
+        configured_servers = [opened(row) for row in configured]
         names = {row.name for row in configured}
-        bases = {_address(server.base_url) for server in configured_servers}
+        addresses = {_address(server.base_url) for server in configured_servers}
         self._servers: list[Upstream] = [*configured_servers, *own]
-        for kind in ("openai", "anthropic"):
-            if kind not in names and _address(_BASES[kind]) not in bases:
-                row = UpstreamRow(kind, kind)
-                self._servers.append(ModelServer(row, transport, _key_source(row, key)))
+        for kind in CHAT_PROVIDERS:
+            if bases[kind] and kind not in names and _address(bases[kind]) not in addresses:
+                self._servers.append(opened(UpstreamRow(kind, kind)))
         candidates = [_Probe(kind, host, transport) for host in hosts.names for kind in local_servers.CHAT]
         self._probes = [
             probe
             for probe in candidates
             if probe.server.name not in names
-            and _address(probe.server.base_url) not in bases
+            and _address(probe.server.base_url) not in addresses
             and not (probe.host == LOOPBACK and probe.kind.port in own_ports)
         ]
         self._all = (*self._servers, *(probe.server for probe in self._probes))
@@ -333,13 +355,13 @@ def _status(server: Upstream, titles: Mapping[str, str], slow: Container[str]) -
     )
 
 
-def _key_source(row: UpstreamRow, key: Callable[[str], str]) -> Callable[[], str]:
+def _key_source(row: UpstreamRow, key: Callable[[str], str], bases: Mapping[str, str]) -> Callable[[], str]:
     """Return the source of a server's key: its row, or the provider's own key for the provider's server."""
     if row.api_key:
         return lambda: row.api_key
-    if row.base_url and row.base_url != _BASES.get(row.kind):
+    if row.kind in LOCAL_KINDS or (row.base_url and row.base_url != bases[row.kind]):
         return str
-    return _CachedKey(lambda: key(f"{row.kind}_api_key")) if row.kind not in LOCAL_KINDS else str
+    return _CachedKey(lambda: key(CHAT_PROVIDERS[row.kind].key))
 
 
 class _CachedKey:

@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from sixfold.providers import CHAT_PROVIDERS, PROVIDERS
+
 LOCAL_KINDS = frozenset({"ollama", "lmstudio", "llamacpp", "llamaswap", "vllm", "sglang"})
-CHAT_KINDS = frozenset({"openai", "anthropic", "gguf"}) | LOCAL_KINDS
+CHAT_KINDS = frozenset({*CHAT_PROVIDERS, "gguf"}) | LOCAL_KINDS
+_KINDS = sorted(CHAT_KINDS | PROVIDERS.keys())
 _NUMBERS: Mapping[str, tuple[float, float]] = {
     "retries": (0, 10),
     "timeout_seconds": (0.01, 3600),
@@ -115,9 +118,11 @@ def _upstream(name: str, value: Any) -> UpstreamRow | None:
     row = cast("dict[str, Any]", value)
     label, kind = f"[gateway.upstreams.{name}]", row.get("kind")
     if not isinstance(kind, str):
-        raise ValueError(f"{label} must have a kind, one of {', '.join(sorted(CHAT_KINDS))}")  # noqa: TRY004 - as above
+        raise ValueError(f"{label} must have a kind, one of {', '.join(_KINDS)}")  # noqa: TRY004 - as above
     if kind not in CHAT_KINDS:
-        return None
+        if kind in PROVIDERS:
+            return None
+        raise ValueError(f"{label} kind must be one of {', '.join(_KINDS)}, not {kind!r}")
     if kind == "gguf":
         options = {name: value for name, value in row.items() if name != "kind"}
         return UpstreamRow(name, kind, local=True, options=options)

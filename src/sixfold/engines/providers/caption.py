@@ -31,7 +31,7 @@ class _Caption(ProviderEngine):
             "text": text,
             "width": width,
             "height": height,
-            "provider": self.provider.name,
+            "provider": self.provider.spec.name,
             "provider_model": self._route.model,
         }
         cost = self._route.price.micros(UsedInputs(text_in=used.text_in, out=used.out))
@@ -45,7 +45,6 @@ class OpenAICaption(_Caption):
     """Caption engine that calls `POST /chat/completions`."""
 
     provider = OPENAI
-    setting = "openai_api_key"
 
     async def _describe(self, prompt: str, image: UploadImage) -> tuple[str, OpenAIUsage]:
         return await OpenAIClient(self._client()).describe(self._route.model, prompt, image.data_uri())
@@ -55,7 +54,6 @@ class AnthropicCaption(_Caption):
     """Caption engine that calls `POST /messages`."""
 
     provider = ANTHROPIC
-    setting = "anthropic_api_key"
 
     async def _describe(self, prompt: str, image: UploadImage) -> tuple[str, OpenAIUsage]:
         client = AnthropicClient(self._client())

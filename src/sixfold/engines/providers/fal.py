@@ -26,7 +26,6 @@ class FalEngine(ProviderEngine):
     """Image engine for one route of fal's queue API."""
 
     provider = FAL
-    setting = "fal_key"
 
     async def run(self, task: Task, context: Context) -> Result:
         """Return the images of a task; cancels the queued request when the run ends early."""

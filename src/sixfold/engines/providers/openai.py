@@ -25,7 +25,6 @@ class OpenAIEngine(ProviderEngine):
     """
 
     provider = OPENAI
-    setting = "openai_api_key"
 
     async def run(self, task: Task, context: Context) -> Result:
         """Return the images of a task, edited from a source image where the route takes one."""
@@ -49,7 +48,6 @@ class OpenAISpeechEngine(ProviderEngine):
     """Text-to-speech engine that calls `POST /audio/speech`."""
 
     provider = OPENAI
-    setting = "openai_api_key"
 
     async def run(self, task: Task, context: Context) -> Result:
         """Return one audio file."""
@@ -65,7 +63,6 @@ class OpenAITranscriptionEngine(ProviderEngine):
     """Speech-to-text engine that calls `POST /audio/transcriptions`."""
 
     provider = OPENAI
-    setting = "openai_api_key"
 
     async def run(self, task: Task, context: Context) -> Result:
         """Return the text of a recording, with the segments and words whose times the server reports."""

@@ -71,7 +71,6 @@ class ProviderEngine:
 
     version = "1"
     provider: ClassVar[ProviderEndpoint]
-    setting: ClassVar[str]  # name of the setting that holds the operator's key
 
     def __init__(
         self,
@@ -83,7 +82,7 @@ class ProviderEngine:
         **over: Any,
     ) -> None:
         self._outside = outside
-        self._route = model_table.route(self.provider.name, route, Override(**over))
+        self._route = model_table.route(self.provider.spec.name, route, Override(**over))
         self._base_url = base_url
         self._limits = ProviderLimits(**(limits or {}))
         self.name = self._route.name
@@ -93,14 +92,14 @@ class ProviderEngine:
         return ProviderClient(
             self._outside.client,
             self.provider,
-            self._outside.key(self.setting),
+            self._outside.key(self.provider.spec.key),
             base_url=self._base_url,
             limits=self._limits,
             names=self._route.names(),
         )
 
     def _start(self, context: Context) -> ProviderRun:
-        return ProviderRun(self.provider.title, self._outside, context, self._limits)
+        return ProviderRun(self.provider.spec.title, self._outside, context, self._limits)
 
     async def close(self) -> None:
         """Do nothing: the connections belong to the server."""

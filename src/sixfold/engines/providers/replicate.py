@@ -31,7 +31,6 @@ class ReplicateEngine(ProviderEngine):
     """Image engine for one route of Replicate's predictions API."""
 
     provider = REPLICATE
-    setting = "replicate_api_token"
 
     async def run(self, task: Task, context: Context) -> Result:
         """Return the images of a task; cancels the prediction when the run ends early."""

@@ -1,0 +1,102 @@
+"""Hosted providers: one row each, from which all other code that lists providers is filled.
+
+The settings, `sixfold provider`, `doctor`, the engines of the catalog, the gateway's model servers and the
+check of `sixfold.toml` read this table; `docs/` is compared with it by a test. A provider with OpenAI's API
+needs only its row, and prices in `data/gateway_prices.toml`; another API needs an adapter in `clients/chat`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderSpec:
+    """A provider: its name on the command line, how it receives the key, and what a key unlocks.
+
+    `key` is the setting of the key. `base_url` may contain further settings in braces; `parameters` has their
+    defaults, and the provider is not used while one of them is empty. `dialect` names the API of its chats;
+    without one, it has none. `check` is a path that only a valid key may GET, at `check_url` if it is set.
+    """
+
+    name: str
+    title: str
+    key: str
+    base_url: str
+    unlocks: str
+    keys_url: str
+    dialect: str = ""
+    header: str = "Authorization"
+    scheme: str = "Bearer"
+    # Whether its API includes OpenAI's `/responses`.
+    responses: bool = False
+    # Headers of every request besides the key.
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    check: str = "models"
+    check_url: str = ""
+    parameters: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def variable(self) -> str:
+        """The environment variable of the key, besides the one with the prefix `SIXFOLD_`."""
+        return self.key.upper()
+
+    def base_url_with(self, values: Mapping[str, str]) -> str:
+        """Return the base URL with these parameters, or an empty string while one is missing."""
+        parameters = {name: values.get(name) or default for name, default in self.parameters.items()}
+        return self.base_url.format(**parameters) if all(parameters.values()) else ""
+
+    def key_headers(self, key: str) -> dict[str, str]:
+        """Return the headers that authenticate a request."""
+        return {**self.headers, **({self.header: f"{self.scheme} {key}".strip()} if key else {})}
+
+
+_ROWS = (
+    ProviderSpec(
+        name="fal",
+        title="fal",
+        key="fal_key",
+        base_url="https://queue.fal.run",
+        unlocks="image, video and speech models by fal",
+        keys_url="https://fal.ai/dashboard/keys",
+        scheme="Key",
+        # The only call that needs a key and starts nothing.
+        check="models/pricing?endpoint_id=fal-ai/flux/dev",
+        check_url="https://api.fal.ai/v1",
+    ),
+    ProviderSpec(
+        name="replicate",
+        title="Replicate",
+        key="replicate_api_token",
+        base_url="https://api.replicate.com/v1",
+        unlocks="images, videos and speech at Replicate",
+        keys_url="https://replicate.com/account/api-tokens",
+        check="account",
+    ),
+    ProviderSpec(
+        name="openai",
+        title="OpenAI",
+        key="openai_api_key",
+        base_url="https://api.openai.com/v1",
+        unlocks="chat, images and speech by OpenAI",
+        keys_url="https://platform.openai.com/api-keys",
+        dialect="openai",
+        responses=True,
+    ),
+    ProviderSpec(
+        name="anthropic",
+        title="Anthropic",
+        key="anthropic_api_key",
+        base_url="https://api.anthropic.com/v1",
+        unlocks="chat by Anthropic",
+        keys_url="https://platform.claude.com/settings/keys",
+        dialect="anthropic",
+        header="x-api-key",
+        scheme="",
+        headers={"anthropic-version": "2023-06-01"},
+    ),
+)
+PROVIDERS: Mapping[str, ProviderSpec] = {row.name: row for row in _ROWS}
+# Providers of chats, in the order in which the gateway prefers them.
+CHAT_PROVIDERS: Mapping[str, ProviderSpec] = {row.name: row for row in _ROWS if row.dialect}
