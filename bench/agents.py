@@ -21,7 +21,7 @@ from bench.reporting import Row, calibration, of_samples
 from sixfold.core.memory.models import MemoryPage
 from sixfold.core.memory.relation_extraction import extraction
 from sixfold.core.memory.relation_extraction import service as inference
-from tests.api.app_fixture import House, house
+from tests.api.app_fixture import AppFixture, running_app
 
 TITLE = "Agents: tools and links from sentences"
 PAGES, CALLS, READS = 200, 300, 50
@@ -66,15 +66,15 @@ async def timed(work: Callable[[], Any], times: int) -> list[float]:
     return samples[10:]
 
 
-async def ours(home: House) -> list[Row]:
+async def ours(app: AppFixture) -> list[Row]:
     """The product's own server over a memory with some pages."""
     headers = {"host": "127.0.0.1:8600", "content-type": "application/json", **{
-        name.lower(): value for name, value in home.bearer.items()
+        name.lower(): value for name, value in app.bearer.items()
     }}  # fmt: skip
     for number in range(PAGES):
         page = {"slug": f"people/p{number}", "title": f"Ann N{number}", "type": "person"}
         arguments = {**page, "body": f"Ann N{number} works at Acme. {FILLER * 8}"}
-        await call(home.app, headers, "tools/call", name="write", arguments=arguments)
+        await call(app.asgi, headers, "tools/call", name="write", arguments=arguments)
     rows: list[Row] = []
     for name, method, params in (
         ("ping", "ping", {}),
@@ -82,7 +82,7 @@ async def ours(home: House) -> list[Row]:
         ("read a page of 1.4 kB", "tools/call", {"name": "read", "arguments": {"slug": "people/p7"}}),
         ("search", "tools/call", {"name": "search", "arguments": {"query": "quiet harbour", "limit": 5}}),
     ):
-        samples = await timed(lambda m=method, p=params: call(home.app, headers, m, **p), CALLS)
+        samples = await timed(lambda m=method, p=params: call(app.asgi, headers, m, **p), CALLS)
         rows.append(of_samples(name, samples, "µs", "CPU; key, tool and database"))
     return rows
 
@@ -146,8 +146,8 @@ def reading() -> list[Row]:
 
 async def _rows() -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
-        async with house(Path(folder)) as home:
-            tools = await ours(home)
+        async with running_app(Path(folder)) as app:
+            tools = await ours(app)
     return [*calibration(), *tools, *await theirs(), *reading()]
 
 

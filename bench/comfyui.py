@@ -37,7 +37,7 @@ from sixfold.engines.providers.comfyui import image_graphs
 from sixfold.engines.providers.comfyui.capabilities import InstalledModels
 from sixfold.engines.providers.comfyui.engine import ComfyEngine
 from sixfold.engines.providers.comfyui.image_graphs import GraphBuilder, ImageSpec
-from tests.api.app_fixture import House, house
+from tests.api.app_fixture import AppFixture, running_app
 
 TITLE = "In front of a ComfyUI"
 ROUNDS, PROBES = 40, 20
@@ -86,15 +86,15 @@ def _foreign(stock: InstalledModels, seed: int) -> GraphBuilder:
     return replace(plan, nodes=nodes)
 
 
-def _through(home: House, stock: InstalledModels) -> One:
+def _through(app: AppFixture, stock: InstalledModels) -> One:
     """The same client with a graph that Sixfold hands on: taken, held, run there, brought back, kept."""
 
     async def one(seed: int) -> None:
         graph = _foreign(stock, seed).nodes
-        hub, me = home.product.workflows.hub, uuid.uuid4().hex
-        with hub.open(Tenant(home.account.id), me) as heard:
+        hub, me = app.product.workflows.hub, uuid.uuid4().hex
+        with hub.open(Tenant(app.account.id), me) as heard:
             body = {"prompt": graph, "client_id": me}
-            sent = await home.client.post("/prompt", json=body, headers=home.bearer)
+            sent = await app.client.post("/prompt", json=body, headers=app.bearer)
             assert sent.status_code == 200, sent.text
             output: Mapping[str, Any] = {}
             said: Any = {}
@@ -104,7 +104,7 @@ def _through(home: House, stock: InstalledModels) -> One:
                 assert said.get("type") != "execution_error", said
                 if said.get("type") == "executed":
                     output = said["data"]["output"]
-        picture = await home.client.get("/view", params=output["images"][0], headers=home.bearer)
+        picture = await app.client.get("/view", params=output["images"][0], headers=app.bearer)
         assert picture.content.startswith(b"\x89PNG")
 
     return one
@@ -141,11 +141,11 @@ def _by_engine(client: httpx.AsyncClient, url: str, format_: str) -> One:
     return one
 
 
-def _by_road(home: House) -> One:
+def _by_pipeline(app: AppFixture) -> One:
     async def one(seed: int) -> None:
         inputs = {"prompt": "a lake", "width": SIDE, "height": SIDE, "seed": seed}
         body = {"model": "ra2", "input": inputs}
-        answer = await home.client.post("/api/containers/run", json=body, headers=home.bearer)
+        answer = await app.client.post("/api/containers/run", json=body, headers=app.bearer)
         assert answer.json()["status"] == "succeeded", answer.text
 
     return one
@@ -154,16 +154,16 @@ def _by_road(home: House) -> One:
 async def _measure(url: str, folder: Path) -> list[Row]:
     async with (
         httpx.AsyncClient(trust_env=False) as client,
-        house(folder, app_catalog.models_document(), comfyui_url=url) as home,
+        running_app(folder, app_catalog.models_document(), comfyui_url=url) as app,
     ):
         stock = await comfyui_capabilities.read(ComfyServer(client, url))
         ways: dict[str, One] = {
             KNOWN: lambda seed: _straight(client, url, _plan(stock, seed)),
             "by the engine, PNG": _by_engine(client, url, "png"),
             "by the engine, encoded anew as WebP": _by_engine(client, url, "webp"),
-            "by the whole road: key, money, queue, run, signed, stored": _by_road(home),
+            "by the whole road: key, money, queue, run, signed, stored": _by_pipeline(app),
             FOREIGN: lambda seed: _straight(client, url, _foreign(stock, seed)),
-            "the same handed on: key, money, queue, run there, brought back, kept": _through(home, stock),
+            "the same handed on: key, money, queue, run there, brought back, kept": _through(app, stock),
         }
         samples: dict[str, list[float]] = {name: [] for name in ways}
         seeds = itertools.count(1)

@@ -27,7 +27,7 @@ from sixfold.core.workers.remote_engines import RemoteEngine
 from sixfold.engines.providers.fal import FalEngine
 from sixfold.engines.providers.openai import OpenAIEngine
 from tests.api import test_providers as served
-from tests.api.app_fixture import House
+from tests.api.app_fixture import AppFixture
 from tests.fakes import fal, fault_server, openai
 from tests.unit.engines.providers import parts
 
@@ -89,10 +89,10 @@ def _by_engine(engine: RemoteEngine, folder: Path, format_: str) -> One:
     return one
 
 
-def _by_road(home: House) -> One:
+def _by_pipeline(app: AppFixture) -> One:
     async def one() -> None:
-        body = {"api_key": home.key, "prompt": "a lake", "size": f"{SIDE}x{SIDE}"}
-        answer = await home.client.post("/api/ra1", json=body)
+        body = {"api_key": app.key, "prompt": "a lake", "size": f"{SIDE}x{SIDE}"}
+        answer = await app.client.post("/api/ra1", json=body)
         assert answer.status_code == 200, answer.text
 
     return one
@@ -130,8 +130,10 @@ async def _measure(urls: dict[str, str], folder: Path) -> list[Row]:
         by_fal = FalEngine(outside, route="image", base_url=urls["fal"])
         straight = _straight_to_openai(client, urls["openai"]), _straight_to_fal(client, urls["fal"])
         return [
-            *await _taken(_ways("OpenAI", straight[0], by_openai, folder) | _road("OpenAI", with_openai)),
-            *await _taken(_ways("fal", straight[1], by_fal, folder) | _road("fal", with_fal)),
+            *await _taken(
+                _ways("OpenAI", straight[0], by_openai, folder) | _pipeline_row("OpenAI", with_openai)
+            ),
+            *await _taken(_ways("fal", straight[1], by_fal, folder) | _pipeline_row("fal", with_fal)),
         ]
 
 
@@ -143,8 +145,8 @@ def _ways(title: str, straight: One, engine: RemoteEngine, folder: Path) -> dict
     }
 
 
-def _road(title: str, home: House) -> dict[str, One]:
-    return {f"{title} by the whole road: key, money, queue, run, signed, stored": _by_road(home)}
+def _pipeline_row(title: str, app: AppFixture) -> dict[str, One]:
+    return {f"{title} by the whole road: key, money, queue, run, signed, stored": _by_pipeline(app)}
 
 
 async def _bench() -> list[Row]:

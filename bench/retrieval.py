@@ -31,7 +31,7 @@ from bench import quality
 from bench.quality import Ask, Corpus, Quality
 from bench.reporting import Row, calibration
 from sixfold.core.accounts import accounts, keys
-from tests.api.app_fixture import House, bearer, house
+from tests.api.app_fixture import AppFixture, bearer, running_app
 
 TITLE = "Retrieval"
 PEER = "basic-memory 0.22.1"
@@ -56,7 +56,7 @@ def corpora() -> dict[str, tuple[Corpus, ...]]:
 # -- Sixfold -------------------------------------------------------------------------------------
 
 
-async def written(server: House, corpus: Corpus) -> str:
+async def written(server: AppFixture, corpus: Corpus) -> str:
     """Write a corpus page by page into the memory of a fresh account; gives its key."""
     account = await server.product.database.write(accounts.create(f"{corpus.name}@example.com", credit=0))
     key = (await server.product.database.write(keys.create(account.id))).api_key
@@ -80,8 +80,8 @@ def asking(client: httpx.AsyncClient, key: str, mode: str) -> Ask:
 
 
 @asynccontextmanager
-async def _sixfold(folder: Path) -> AsyncIterator[House]:
-    async with house(folder, probe=False) as server:
+async def _sixfold(folder: Path) -> AsyncIterator[AppFixture]:
+    async with running_app(folder, probe=False) as server:
         yield server
 
 
@@ -103,7 +103,7 @@ async def _ours(folder: Path, measured: dict[str, tuple[Corpus, ...]], *, meanin
     return rows
 
 
-async def _embedded(server: House) -> None:
+async def _embedded(server: AppFixture) -> None:
     """Wait until no page waits for its vectors."""
     async with asyncio.timeout(_EMBED_SECONDS):
         while await server.product.memory_search.waiting():  # noqa: ASYNC110  # it works in the background

@@ -104,17 +104,17 @@ async def _road(folder: Path, weights: Path) -> tuple[list[float], float]:
     """Seconds that whole predictions take beside their run in the worker; and all of the first, cold one."""
     from sixfold.app import catalog as app_catalog
     from sixfold.core.predictions.service import PredictionRequest
-    from tests.api.app_fixture import house
+    from tests.api.app_fixture import running_app
 
     options = {"source": str(weights), "steps": STEPS, "threads": 1}
     tables = {"engines": {"weights-image": options}}
     samples: list[float] = []
     cold = 0.0
     models = app_catalog.models_document()
-    async with house(folder, models, driver="process", tables=tables) as home:
-        road = home.product.pipeline
+    async with running_app(folder, models, driver="process", tables=tables) as app:
+        road = app.product.pipeline
         for seed in range(ROUNDS + 2):
-            order = PredictionRequest(home.account.owner, "ra2", _inputs(seed), "bench", f"req_{seed}")
+            order = PredictionRequest(app.account.owner, "ra2", _inputs(seed), "bench", f"req_{seed}")
             began = time.perf_counter()
             ended = await road.wait(await road.submit(order), 120)
             took = time.perf_counter() - began

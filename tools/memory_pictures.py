@@ -10,7 +10,7 @@ from typing import Literal
 
 from PIL import Image
 
-from tests.api.app_fixture import House, house
+from tests.api.app_fixture import AppFixture, running_app
 from tests.api.browser import CHROMIUM, Look, browser, tab
 from tests.mcp.loopback import served
 
@@ -38,15 +38,15 @@ PAGES = {
 async def main() -> None:
     """Fill a memory, look at it, keep what is seen."""
     with tempfile.TemporaryDirectory() as folder:
-        async with house(Path(folder)) as home, served(home.app) as url:
-            headers = {**home.bearer, "Content-Type": "text/markdown"}
+        async with running_app(Path(folder)) as app, served(app.asgi) as url:
+            headers = {**app.bearer, "Content-Type": "text/markdown"}
             for slug, text in PAGES.items():
-                made = await home.client.put(f"/api/pages/{slug}", content=text.encode(), headers=headers)
+                made = await app.client.put(f"/api/pages/{slug}", content=text.encode(), headers=headers)
                 made.raise_for_status()
-            await look(home, url)
+            await look(app, url)
 
 
-async def look(home: House, url: str) -> None:
+async def look(app: AppFixture, url: str) -> None:
     """The two pictures."""
     wanted: dict[str, tuple[str, Literal["light", "dark"]]] = {
         "memory-search.webp": ("/memory?q=who works at Acme", "light"),
@@ -54,7 +54,7 @@ async def look(home: House, url: str) -> None:
     }
     async with browser() as chromium:
         for name, (path, scheme) in wanted.items():
-            async with tab(chromium, home, url, Look(WIDTH, scheme)) as found:
+            async with tab(chromium, app, url, Look(WIDTH, scheme)) as found:
                 await found.open("/memory?q=engines")  # the first search reads the index
                 await found.open(path)
                 if "search" in name:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from PIL import Image
 
 from sixfold.app import catalog as app_catalog
-from tests.api.app_fixture import House, house
+from tests.api.app_fixture import AppFixture, running_app
 from tests.api.browser import CHROMIUM, Look, browser, tab
 from tests.mcp.loopback import served
 
@@ -45,16 +45,16 @@ async def _lineage(page: Any) -> None:
 async def main() -> None:
     """Make a few things, look at the pages, keep what is seen."""
     with tempfile.TemporaryDirectory() as folder:
-        async with house(Path(folder), app_catalog.models_document()) as home, served(home.app) as url:
-            middle = await _made(home)
-            await look(home, url, middle)
+        async with running_app(Path(folder), app_catalog.models_document()) as app, served(app.asgi) as url:
+            middle = await _made(app)
+            await look(app, url, middle)
 
 
-async def _made(home: House) -> str:
+async def _made(app: AppFixture) -> str:
     """A picture, what was made of it, and what was made of that; the id of the one in the middle."""
 
     async def run(model: str, given: dict[str, Any]) -> dict[str, Any]:
-        answer = await home.client.post(RUN, json={"model": model, "input": given}, headers=home.bearer)
+        answer = await app.client.post(RUN, json={"model": model, "input": given}, headers=app.bearer)
         return dict(answer.raise_for_status().json())
 
     first = await run(
@@ -68,13 +68,13 @@ async def _made(home: House) -> str:
     return str(second["id"])
 
 
-async def look(home: House, url: str, middle: str) -> None:
+async def look(app: AppFixture, url: str, middle: str) -> None:
     """The pictures."""
-    operator = dataclasses.replace(home, account=home.operator)
-    wanted: dict[str, tuple[House, str, Literal["light", "dark"], Doing]] = {
-        "page-catalogue.webp": (home, "/catalog", "light", _nothing),
-        "page-workflow.webp": (home, "/workflows/stylized-text-to-image", "dark", _lit),
-        "page-lineage.webp": (home, f"/predictions/{middle}", "light", _lineage),
+    operator = dataclasses.replace(app, account=app.operator)
+    wanted: dict[str, tuple[AppFixture, str, Literal["light", "dark"], Doing]] = {
+        "page-catalogue.webp": (app, "/catalog", "light", _nothing),
+        "page-workflow.webp": (app, "/workflows/stylized-text-to-image", "dark", _lit),
+        "page-lineage.webp": (app, f"/predictions/{middle}", "light", _lineage),
         "page-operator.webp": (operator, "/admin", "light", _nothing),
     }
     async with browser() as chromium:

@@ -40,11 +40,11 @@ def small_models(quality: str = "full") -> Mapping[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class House:
+class AppFixture:
     """What a test needs: `key` has 5 USD, `other` too, `poor` nothing."""
 
     product: Application
-    app: ASGIApp
+    asgi: ASGIApp
     client: httpx.AsyncClient
     account: Account
     key: str
@@ -57,7 +57,7 @@ class House:
         """The header of the first account's key."""
         return bearer(self.key)
 
-    async def standing(self) -> tuple[str, str]:
+    async def balance(self) -> tuple[str, str]:
         """Posted and held money of the first account."""
         account = await self.product.database.read(accounts.by_id(self.account.id))
         return money.format_usd(account.posted), money.format_usd(account.held)
@@ -65,7 +65,7 @@ class House:
     async def until(self, posted: str, held: str) -> None:
         """Wait until the first account's money stands so."""
         async with asyncio.timeout(60):
-            while await self.standing() != (posted, held):  # noqa: ASYNC110 - money has no event to wait for
+            while await self.balance() != (posted, held):  # noqa: ASYNC110 - money has no event to wait for
                 await asyncio.sleep(0.005)
 
     async def faults(self) -> tuple[str, ...]:
@@ -83,7 +83,7 @@ class House:
 
     def visitor(self, peer: str = "127.0.0.1", base_url: str = ORIGIN) -> httpx.AsyncClient:
         """A client without cookies, from another address."""
-        return client(self.app, peer, base_url, self.product)
+        return client(self.asgi, peer, base_url, self.product)
 
 
 def bearer(key: str) -> dict[str, str]:
@@ -114,9 +114,9 @@ def client(
 
 
 @asynccontextmanager
-async def house(
+async def running_app(
     folder: Path, models: Mapping[str, Any] | None = None, *, source: Any = None, **changes: Any
-) -> AsyncIterator[House]:
+) -> AsyncIterator[AppFixture]:
     """The server, running; settings are given by name, or come from a `config_reload.Source`."""
     # A run that a test leaves behind would hold the server for the 30 s of the setting.
     usual: dict[str, Any] = {"driver": "inline", "workers": 4, "testing": True, "drain_seconds": 1}
@@ -131,6 +131,6 @@ async def house(
             for name, credit in (("ada", 5_000_000), ("ben", 5_000_000), ("cleo", 0))
         ]
         ada, ben, cleo = [(await product.database.write(keys.create(person.id))).api_key for person in people]
-        app = asgi.create_app(product)
-        async with client(app, product=product) as visitor:
-            yield House(product, app, visitor, people[0], ada, ben, cleo, operator)
+        asgi_app = asgi.create_app(product)
+        async with client(asgi_app, product=product) as visitor:
+            yield AppFixture(product, asgi_app, visitor, people[0], ada, ben, cleo, operator)

@@ -12,7 +12,7 @@ import pytest
 
 from sixfold.core.accounts.authentication import login_sessions
 from sixfold.core.database import one
-from tests.api.app_fixture import House
+from tests.api.app_fixture import AppFixture
 
 playwright = pytest.importorskip("playwright.async_api", reason="playwright is not installed")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -64,7 +64,7 @@ async def browser() -> AsyncIterator[Any]:
 
 
 @asynccontextmanager
-async def tab(chromium: Any, home: House, url: str, look: Look | None = None) -> AsyncIterator[Tab]:
+async def tab(chromium: Any, app: AppFixture, url: str, look: Look | None = None) -> AsyncIterator[Tab]:
     """A tab, signed in; it fails at its end when anything was wrong."""
     look = look or Look()
     context = await chromium.new_context(
@@ -77,9 +77,9 @@ async def tab(chromium: Any, home: House, url: str, look: Look | None = None) ->
     found.page.on("console", found.note)
     found.page.on("pageerror", lambda error: found.wrong.append(str(error)))
     found.page.on("request", found.watch)
-    clock = await home.product.database.read(one("clock"))
+    clock = await app.product.database.read(one("clock"))
     assert clock is not None
-    link = await home.product.database.write(login_sessions.new_link(home.account.id, clock["now"]))
+    link = await app.product.database.write(login_sessions.new_link(app.account.id, clock["now"]))
     await found.open(f"/signin?token={link}")
     try:
         yield found

@@ -1,4 +1,4 @@
-"""One server for each test that asks for it."""
+"""Fixtures: a new app for each test."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ import pytest
 
 from sixfold.app import catalog as app_catalog
 from tests.api import browser
-from tests.api.app_fixture import House, house
+from tests.api.app_fixture import AppFixture, running_app
 from tests.mcp.loopback import served
 
 
 @pytest.fixture
-async def either_home(either: Path) -> AsyncIterator[House]:
+async def any_database_app(either: Path) -> AsyncIterator[AppFixture]:
     """The same on SQLite, and then on PostgreSQL."""
-    async with house(either) as found:
+    async with running_app(either) as found:
         yield found
 
 
 @pytest.fixture
-async def home(tmp_path: Path) -> AsyncIterator[House]:
+async def app(tmp_path: Path) -> AsyncIterator[AppFixture]:
     """A server with the painter of dots."""
-    async with house(tmp_path) as found:
+    async with running_app(tmp_path) as found:
         yield found
 
 
 @pytest.fixture
-async def stand(tmp_path: Path) -> AsyncIterator[tuple[House, str, Any]]:
+async def stand(tmp_path: Path) -> AsyncIterator[tuple[AppFixture, str, Any]]:
     """A server with its real engines, its address, a browser."""
     async with (
-        house(tmp_path, app_catalog.models_document()) as home,
-        served(home.app) as url,
+        running_app(tmp_path, app_catalog.models_document()) as app,
+        served(app.asgi) as url,
         browser.browser() as chromium,
     ):
-        yield home, url, chromium
+        yield app, url, chromium

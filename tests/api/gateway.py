@@ -1,4 +1,4 @@
-"""A house with two model servers behind it, one of each kind, and the official clients in front."""
+"""An app with two model servers, one of each kind, and the official clients."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from sixfold.core.database import many
-from tests.api.app_fixture import House, house
+from tests.api.app_fixture import AppFixture, running_app
 from tests.fakes.chat_servers import ModelServer, model_server
 
 PRICE = {
@@ -33,7 +33,7 @@ PRICE = {
 class Gateway:
     """`acme/small` speaks chat, `anth/small` messages; both cost 100 and 1000 USD per million tokens."""
 
-    home: House
+    app: AppFixture
     acme: ModelServer
     anth: ModelServer
 
@@ -48,15 +48,15 @@ class Gateway:
 
     @property
     def headers(self) -> dict[str, str]:
-        return self.home.bearer
+        return self.app.bearer
 
     async def chat(self, text: str = "say 3 words", model: str = "acme/small", **more: Any) -> httpx.Response:
         body = {"model": model, "messages": [{"role": "user", "content": text}], **more}
-        return await self.home.client.post("/v1/chat/completions", json=body, headers=self.headers)
+        return await self.app.client.post("/v1/chat/completions", json=body, headers=self.headers)
 
     async def calls(self) -> list[dict[str, Any]]:
         """The log, newest first."""
-        answer = await self.home.client.get("/api/gateway/calls", headers=self.headers)
+        answer = await self.app.client.get("/api/gateway/calls", headers=self.headers)
         return answer.json()["calls"]
 
     async def settled(self, count: int = 1) -> list[dict[str, Any]]:
@@ -70,25 +70,25 @@ class Gateway:
 
     async def pending(self) -> int:
         """How many holds are pending."""
-        rows = await self.home.product.database.read(many("ledger_drift_held"))
+        rows = await self.app.product.database.read(many("ledger_drift_held"))
         return len(rows)
 
     def openai(self, key: str | None = None, **more: Any) -> openai.AsyncOpenAI:
         """The official client, unmodified but for its base URL."""
-        transport = httpx2.ASGITransport(self.home.app, client=("127.0.0.1", 40000))
+        transport = httpx2.ASGITransport(self.app.asgi, client=("127.0.0.1", 40000))
         visitor = httpx2.AsyncClient(transport=transport)
         given = {"max_retries": 0, **more}
         return openai.AsyncOpenAI(
-            api_key=key or self.home.key, base_url="http://127.0.0.1:8600/v1", http_client=visitor, **given
+            api_key=key or self.app.key, base_url="http://127.0.0.1:8600/v1", http_client=visitor, **given
         )
 
     def anthropic(self, key: str | None = None, **more: Any) -> anthropic.AsyncAnthropic:
         """The official client, unmodified but for its base URL."""
-        transport = httpx2.ASGITransport(self.home.app, client=("127.0.0.1", 40000))
+        transport = httpx2.ASGITransport(self.app.asgi, client=("127.0.0.1", 40000))
         visitor = httpx2.AsyncClient(transport=transport)
         given = {"max_retries": 0, **more}
         return anthropic.AsyncAnthropic(
-            api_key=key or self.home.key, base_url="http://127.0.0.1:8600", http_client=visitor, **given
+            api_key=key or self.app.key, base_url="http://127.0.0.1:8600", http_client=visitor, **given
         )
 
 
@@ -96,7 +96,7 @@ class Gateway:
 async def gateway(
     folder: Path, settings: Any = None, models: Any = None, **policy: Any
 ) -> AsyncIterator[Gateway]:
-    """The house and its model servers."""
+    """Run the app and its model servers."""
     async with model_server() as acme, model_server() as anth:
         tables: dict[str, Any] = {
             "retries": 0,
@@ -114,10 +114,10 @@ async def gateway(
             "prices": {"acme/small": PRICE, "anth/small": PRICE},
         }
         tables |= policy
-        async with house(
+        async with running_app(
             folder, models, **{"probe": False, "tables": {"gateway": tables}, **(settings or {})}
-        ) as home:
-            yield Gateway(home, acme, anth)
+        ) as app:
+            yield Gateway(app, acme, anth)
 
 
 class _Quiet(uvicorn.Server):
@@ -146,7 +146,7 @@ async def leave_stream(door: Gateway, text: str) -> None:
     """Ask for a stream, leave at its first words, and wait until the model server has noticed."""
     body = {"model": "acme/small", "stream": True, "messages": [{"role": "user", "content": text}]}
     async with (
-        listening(door.home.app) as origin,
+        listening(door.app.asgi) as origin,
         httpx.AsyncClient() as client,
         client.stream("POST", f"{origin}/v1/chat/completions", json=body, headers=door.headers) as answer,
     ):

@@ -11,7 +11,7 @@ import httpx
 
 from sixfold.app import catalog as app_catalog
 from sixfold.clients.chat.servers import ServerStatus
-from tests.api.app_fixture import House, house
+from tests.api.app_fixture import AppFixture, running_app
 from tests.fakes.local_models import COMPLETION, EMBEDDING
 
 USUAL = {"nomic-embed-text:latest": EMBEDDING, "llama3.2:latest": COMPLETION, "qwen3:latest": COMPLETION}
@@ -19,35 +19,35 @@ SEEING = {**USUAL, "llava:7b": (*COMPLETION, "vision")}
 
 
 @asynccontextmanager
-async def home_with(folder: Path, **changes: Any) -> AsyncIterator[House]:
+async def app_with(folder: Path, **changes: Any) -> AsyncIterator[AppFixture]:
     """A server that has looked for model servers."""
-    async with house(folder, app_catalog.models_document(), **changes) as home:
-        await home.product.gateway_runtime.looked()
-        yield home
+    async with running_app(folder, app_catalog.models_document(), **changes) as app:
+        await app.product.gateway_runtime.looked()
+        yield app
 
 
-async def chat(home: House, model: str, content: Any = "hello") -> httpx.Response:
+async def chat(app: AppFixture, model: str, content: Any = "hello") -> httpx.Response:
     body = {"model": model, "messages": [{"role": "user", "content": content}]}
-    return await home.client.post("/v1/chat/completions", json=body, headers=home.bearer)
+    return await app.client.post("/v1/chat/completions", json=body, headers=app.bearer)
 
 
-async def answered_by(home: House, model: str = "default") -> str:
+async def answered_by(app: AppFixture, model: str = "default") -> str:
     """The model that answers a chat completion, by the server's own word."""
-    answer = await chat(home, model)
+    answer = await chat(app, model)
     assert answer.status_code == 200, answer.text
     return str(answer.json()["choices"][0]["message"]["content"]).removeprefix("I am ")
 
 
-def status(home: House, name: str) -> ServerStatus:
-    return {each.name: each for each in home.product.gateway_runtime.statuses()}[name]
+def status(app: AppFixture, name: str) -> ServerStatus:
+    return {each.name: each for each in app.product.gateway_runtime.statuses()}[name]
 
 
-async def listed(home: House) -> set[str]:
+async def listed(app: AppFixture) -> set[str]:
     """The names that `/v1/models` lists."""
-    answer = await home.client.get("/v1/models", headers=home.bearer)
+    answer = await app.client.get("/v1/models", headers=app.bearer)
     return {row["id"] for row in answer.json()["data"]}
 
 
-async def service(home: House, name: str) -> dict[str, Any]:
-    rows = (await home.client.get("/api/services")).json()["services"]
+async def service(app: AppFixture, name: str) -> dict[str, Any]:
+    rows = (await app.client.get("/api/services")).json()["services"]
     return next(row for row in rows if row["service"] == name)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sixfold.engines.video import encode
-from tests.api.app_fixture import House
+from tests.api.app_fixture import AppFixture
 
 Array = NDArray[Any]
 
@@ -52,18 +52,18 @@ def wav(seconds: float, tone: float, loud: float = 0.5, rate: int = 48_000, chan
     return file.getvalue()
 
 
-async def uploaded(home: House, data: bytes) -> str:
+async def uploaded(app: AppFixture, data: bytes) -> str:
     """The address of a file that was uploaded."""
-    answer = await home.client.post("/api/uploads", content=data, headers=home.bearer)
+    answer = await app.client.post("/api/uploads", content=data, headers=app.bearer)
     assert answer.status_code == 201, answer.text
     return str(answer.json()["url"])
 
 
-async def ended(home: House, status_url: str) -> dict[str, Any]:
+async def ended(app: AppFixture, status_url: str) -> dict[str, Any]:
     """A job's status once it has ended."""
     async with asyncio.timeout(60):
         while True:
-            body: dict[str, Any] = (await home.client.get(status_url)).json()
+            body: dict[str, Any] = (await app.client.get(status_url)).json()
             if body["status"] != "in_progress":
                 return body
             await asyncio.sleep(0.02)

@@ -12,7 +12,7 @@ import pytest
 
 from sixfold.core.accounts.authentication import passkeys
 from tests.api import browser
-from tests.api.app_fixture import House, house
+from tests.api.app_fixture import AppFixture, running_app
 from tests.api.browser import Look
 from tests.api.test_memory_browser import RULES
 from tests.api.test_passkeys import free_port
@@ -25,7 +25,7 @@ PAGES = ("/signin", "/account/security", "/account/data")
 
 
 @pytest.fixture
-async def stand(tmp_path: Path) -> AsyncIterator[tuple[House, str, Any]]:
+async def stand(tmp_path: Path) -> AsyncIterator[tuple[AppFixture, str, Any]]:
     """A server with an OpenID provider, its address, a browser."""
     port = free_port()
     async with provider() as found:
@@ -35,19 +35,19 @@ async def stand(tmp_path: Path) -> AsyncIterator[tuple[House, str, Any]]:
             "oidc_client_secret": SECRET,
         }
         async with (
-            house(tmp_path, None, port=port, oidc_name="Example", **trusts) as home,
-            served(home.app, port),
+            running_app(tmp_path, None, port=port, oidc_name="Example", **trusts) as app,
+            served(app.asgi, port),
             browser.browser() as chromium,
         ):
-            added = passkeys.add(home.account.id, b"one", b"key", 0, "My laptop")
-            await home.product.database.write(added)
-            yield home, f"http://127.0.0.1:{port}", chromium
+            added = passkeys.add(app.account.id, b"one", b"key", 0, "My laptop")
+            await app.product.database.write(added)
+            yield app, f"http://127.0.0.1:{port}", chromium
 
 
 @pytest.mark.parametrize("look", [Look(), Look(width=390, scheme="dark")], ids=["wide", "phone"])
-async def test_the_pages_stand_read_well_and_fit(stand: tuple[House, str, Any], look: Look) -> None:
-    home, url, chromium = stand
-    async with browser.tab(chromium, home, url, look) as tab:
+async def test_the_pages_stand_read_well_and_fit(stand: tuple[AppFixture, str, Any], look: Look) -> None:
+    app, url, chromium = stand
+    async with browser.tab(chromium, app, url, look) as tab:
         for path in PAGES:
             await tab.open(path)
             found = await axe.Axe().run(tab.page, options=RULES)
@@ -57,10 +57,10 @@ async def test_the_pages_stand_read_well_and_fit(stand: tuple[House, str, Any], 
 
 
 async def test_a_person_links_a_provider_signs_in_there_and_takes_the_data_along(
-    stand: tuple[House, str, Any], tmp_path: Path
+    stand: tuple[AppFixture, str, Any], tmp_path: Path
 ) -> None:
-    home, url, chromium = stand
-    async with browser.tab(chromium, home, url) as tab:
+    app, url, chromium = stand
+    async with browser.tab(chromium, app, url) as tab:
         page = tab.page
         page.remove_listener("request", tab.watch)  # the provider is another host
         await tab.open("/account/security")

@@ -19,29 +19,29 @@ from sixfold.core.account_data import export
 from sixfold.core.accounts import accounts, audit_log, keys, rights
 from sixfold.core.accounts.keys import Scope
 from sixfold.core.database import Query, Transaction
-from tests.api.app_fixture import House, bearer, house
+from tests.api.app_fixture import AppFixture, bearer, running_app
 from tests.api.test_pages import signed_in
 
 EXPORT, ACCOUNT = "/api/account/export", "/api/account"
 
 
-async def lived(home: House) -> str:
+async def lived(app: AppFixture) -> str:
     """A little of everything under the first account; gives the URL of a picture of it."""
-    made = await home.client.post(
-        "/api/ra1-art-generator", json={"api_key": home.key, "prompt": "a lighthouse", "size": "1024x1024"}
+    made = await app.client.post(
+        "/api/ra1-art-generator", json={"api_key": app.key, "prompt": "a lighthouse", "size": "1024x1024"}
     )
     url = str(made.json()["image_url"])
-    upload = await home.client.post("/api/uploads", content=b"kept words", headers=home.bearer)
+    upload = await app.client.post("/api/uploads", content=b"kept words", headers=app.bearer)
     assert upload.status_code == 201
     for slug, body in (
         ("people/ann", "# Ann\n\n- works_at [[companies/acme]]\n"),
         ("companies/acme", "# Acme\n"),
     ):
-        await home.client.post("/api/pages", json={"slug": slug, "body": body}, headers=home.bearer)
-    hero = {"api_key": home.key, "name": "Sailor", "description": "Salt", "greeting": "Ahoy"}
-    assert (await home.client.post("/api/create-ai", json=hero)).status_code == 200
-    post = {"api_key": home.key, "text": "My lighthouse", "media_url": url, "tags": ["sea"]}
-    assert (await home.client.post("/api/create-post", json=post)).status_code == 200
+        await app.client.post("/api/pages", json={"slug": slug, "body": body}, headers=app.bearer)
+    hero = {"api_key": app.key, "name": "Sailor", "description": "Salt", "greeting": "Ahoy"}
+    assert (await app.client.post("/api/create-ai", json=hero)).status_code == 200
+    post = {"api_key": app.key, "text": "My lighthouse", "media_url": url, "tags": ["sea"]}
+    assert (await app.client.post("/api/create-post", json=post)).status_code == 200
     return url
 
 
@@ -58,7 +58,7 @@ def lines(found: zipfile.ZipFile, name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in found.read(f"{name}.jsonl").splitlines()]
 
 
-async def test_large_rows_are_read_in_small_batches(home: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_large_rows_are_read_in_small_batches(app: AppFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
     many = export.many
 
@@ -70,20 +70,20 @@ async def test_large_rows_are_read_in_small_batches(home: House, monkeypatch: py
     monkeypatch.setattr(export, "many", recorded)
     text = "x" * 400_000
     for _ in range(20):
-        await home.product.database.write(audit_log.note(home.account.id, "test", text))
-    found = opened(await home.client.get(EXPORT, headers=home.bearer))
+        await app.product.database.write(audit_log.note(app.account.id, "test", text))
+    found = opened(await app.client.get(EXPORT, headers=app.bearer))
     assert [row["detail"] for row in lines(found, "audit") if row["action"] == "test"] == [text] * 20
     read = [size for size in sizes if size]
     assert read[0] <= 8 * len(text)
     assert max(read[1:]) <= 2 * export._READ_BYTES
 
 
-async def test_the_export_has_all_of_it_and_nothing_of_others(either_home: House) -> None:
-    home = either_home
-    url = await lived(home)
-    other = {"api_key": home.other, "prompt": "another's secret wish", "size": "1024x1024"}
-    await home.client.post("/api/ra1-art-generator", json=other)
-    answer = await home.client.get(EXPORT, headers=home.bearer)
+async def test_the_export_has_all_of_it_and_nothing_of_others(any_database_app: AppFixture) -> None:
+    app = any_database_app
+    url = await lived(app)
+    other = {"api_key": app.other, "prompt": "another's secret wish", "size": "1024x1024"}
+    await app.client.post("/api/ra1-art-generator", json=other)
+    answer = await app.client.get(EXPORT, headers=app.bearer)
     assert "attachment" in answer.headers["Content-Disposition"]
     found = opened(answer)
     account = json.loads(found.read("account.json"))
@@ -101,30 +101,30 @@ async def test_the_export_has_all_of_it_and_nothing_of_others(either_home: House
     }
     assert b"works_at [[companies/acme]]" in found.read("memory/people/ann.md")
     whole = b"".join(found.read(path) for path in found.namelist())
-    for secret in (home.key.encode(), b"another's secret wish", b"ben@example.com", b"hash"):
+    for secret in (app.key.encode(), b"another's secret wish", b"ben@example.com", b"hash"):
         assert secret not in whole
 
 
-async def test_only_the_owner_takes_data_out_by_key_or_on_the_page(home: House) -> None:
-    assert (await home.client.get(EXPORT)).status_code == 401
+async def test_only_the_owner_takes_data_out_by_key_or_on_the_page(app: AppFixture) -> None:
+    assert (await app.client.get(EXPORT)).status_code == 401
     for scope in (Scope(read_only=True), Scope(services=("ra1",)), Scope(memory=True)):
-        key = await home.limited_key(scope)
-        assert (await home.client.get(EXPORT, headers=bearer(key))).status_code == 403
-        assert (await home.client.request("DELETE", ACCOUNT, headers=bearer(key))).status_code == 403
-    form = {"csrf": await signed_in(home)}
-    assert (await home.client.post("/account/export", data={"csrf": "x"})).status_code == 403
-    assert "account.json" in opened(await home.client.post("/account/export", data=form)).namelist()
-    assert "Exported all data" in (await home.client.get("/account/security")).text
+        key = await app.limited_key(scope)
+        assert (await app.client.get(EXPORT, headers=bearer(key))).status_code == 403
+        assert (await app.client.request("DELETE", ACCOUNT, headers=bearer(key))).status_code == 403
+    form = {"csrf": await signed_in(app)}
+    assert (await app.client.post("/account/export", data={"csrf": "x"})).status_code == 403
+    assert "account.json" in opened(await app.client.post("/account/export", data=form)).namelist()
+    assert "Exported all data" in (await app.client.get("/account/security")).text
 
 
 @pytest.fixture
-async def brief(tmp_path: Path) -> AsyncIterator[House]:
+async def brief(tmp_path: Path) -> AsyncIterator[AppFixture]:
     """A server that erases at once."""
-    async with house(tmp_path, deletion_days=0) as found:
+    async with running_app(tmp_path, deletion_days=0) as found:
         yield found
 
 
-async def test_leaving_erases_all_but_the_nameless_books(brief: House) -> None:
+async def test_leaving_erases_all_but_the_nameless_books(brief: AppFixture) -> None:
     url = await lived(brief)
     ben = await brief.product.database.read(accounts.by_email("ben@example.com"))
     his = await lived(replace(brief, key=brief.other, account=ben))
@@ -154,9 +154,9 @@ async def test_leaving_erases_all_but_the_nameless_books(brief: House) -> None:
     assert again.status_code == 401
 
 
-def remains(home: House, account_id: str) -> dict[str, list[dict[str, Any]]]:
+def remains(app: AppFixture, account_id: str) -> dict[str, list[dict[str, Any]]]:
     """Every row of any table that still names an account; a new table is found by its column."""
-    with sqlite3.connect(home.product.settings.data_dir / "sixfold.db") as database:
+    with sqlite3.connect(app.product.settings.data_dir / "sixfold.db") as database:
         database.row_factory = sqlite3.Row
         tables = [row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         found: dict[str, list[dict[str, Any]]] = {}
@@ -167,18 +167,18 @@ def remains(home: House, account_id: str) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
-async def test_within_the_days_one_may_stay_after_all(home: House) -> None:
-    form = {"csrf": await signed_in(home)}
-    wrong = await home.client.post("/account/close", data={**form, "confirm": "someone@else.example"})
+async def test_within_the_days_one_may_stay_after_all(app: AppFixture) -> None:
+    form = {"csrf": await signed_in(app)}
+    wrong = await app.client.post("/account/close", data={**form, "confirm": "someone@else.example"})
     assert wrong.status_code == 400
     sure = {**form, "confirm": "ada@example.com"}
-    assert (await home.client.post("/account/close", data=sure)).headers["Location"] == "/account/data"
-    assert (await home.client.get(ACCOUNT, headers=home.bearer)).status_code == 401
-    page = await home.client.get("/account/data")
+    assert (await app.client.post("/account/close", data=sure)).headers["Location"] == "/account/data"
+    assert (await app.client.get(ACCOUNT, headers=app.bearer)).status_code == 401
+    page = await app.client.get("/account/data")
     assert "scheduled for deletion on" in page.text
-    assert await home.product.database.read(_due()) == []
-    await home.client.post("/account/keep", data=form)
-    assert (await home.client.get(ACCOUNT, headers=home.bearer)).status_code == 200
+    assert await app.product.database.read(_due()) == []
+    await app.client.post("/account/keep", data=form)
+    assert (await app.client.get(ACCOUNT, headers=app.bearer)).status_code == 200
 
 
 def _due() -> Transaction[list[str]]:
@@ -186,7 +186,7 @@ def _due() -> Transaction[list[str]]:
     return [row["id"] for row in rows]
 
 
-async def test_the_operator_stays(home: House) -> None:
-    key = (await home.product.database.write(keys.create(home.operator.id, granted=rights.ALL))).api_key
+async def test_the_operator_stays(app: AppFixture) -> None:
+    key = (await app.product.database.write(keys.create(app.operator.id, granted=rights.ALL))).api_key
     sure = {"confirm": "local@localhost"}
-    assert (await home.client.request("DELETE", ACCOUNT, json=sure, headers=bearer(key))).status_code == 403
+    assert (await app.client.request("DELETE", ACCOUNT, json=sure, headers=bearer(key))).status_code == 403

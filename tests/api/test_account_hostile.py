@@ -20,7 +20,7 @@ from sixfold.ui.account import pages as account
 from sixfold.ui.login import passwords
 from sixfold.web.routing import RouteEntry
 from sixfold.web.sessions import own_path
-from tests.api.app_fixture import House, client, house
+from tests.api.app_fixture import AppFixture, client, running_app
 from tests.api.test_pages import link, signed_in
 
 # Asked before there is a session, or by programs: their guard is the origin, and what they carry.
@@ -29,10 +29,10 @@ INLINE = re.compile(r"<script(?![^>]*\ssrc=)|\son\w+\s*=\s*[\"']|\sstyle=|javasc
 PATHS = {"name": "ra1", "slug": "api-contract", "model": "world-model", "path": "x"}
 
 
-def routes(home: House) -> Iterator[tuple[str, RouteEntry]]:
+def routes(app: AppFixture) -> Iterator[tuple[str, RouteEntry]]:
     """Every page's route with its method."""
-    services = asgi.build_services(home.product)
-    for face in ui.build_apis(services, asgi.documents(home.product, list))[0]:
+    services = asgi.build_services(app.product)
+    for face in ui.build_apis(services, asgi.documents(app.product, list))[0]:
         for route in face.routes:
             for method in route.handlers:
                 yield method, route
@@ -43,14 +43,14 @@ def filled(path: str) -> str:
     return re.sub(r"\{(\w+)(:path)?\}", lambda found: PATHS.get(found[1], "none"), path)
 
 
-async def test_every_form_is_refused_without_the_pages_token_and_from_elsewhere(home: House) -> None:
-    changing = [(method, route.path) for method, route in routes(home) if method not in ("GET", "HEAD")]
+async def test_every_form_is_refused_without_the_pages_token_and_from_elsewhere(app: AppFixture) -> None:
+    changing = [(method, route.path) for method, route in routes(app) if method not in ("GET", "HEAD")]
     assert len(changing) > 20
-    operator = await home.product.database.write(
-        login_sessions.new_link(home.operator.id, await home.product.database.read(now()))
+    operator = await app.product.database.write(
+        login_sessions.new_link(app.operator.id, await app.product.database.read(now()))
     )
-    await home.client.get("/signin", params={"token": operator})  # who sees every page
-    page = await home.client.get("/account/security")
+    await app.client.get("/signin", params={"token": operator})  # who sees every page
+    page = await app.client.get("/account/security")
     token = page.text.partition('name="csrf" value="')[2].partition('"')[0]
     for method, path in changing:
         for headers, form in (
@@ -61,22 +61,22 @@ async def test_every_form_is_refused_without_the_pages_token_and_from_elsewhere(
         ):
             if not headers and f"{method} {path}" in WITHOUT_TOKEN:
                 continue
-            answer = await home.client.request(method, filled(path), data=form, headers=headers)
+            answer = await app.client.request(method, filled(path), data=form, headers=headers)
             if answer.status_code == 415:  # it takes a file
                 files = {"file": ("a.zip", b"PK")}
-                answer = await home.client.request(
+                answer = await app.client.request(
                     method, filled(path), data=form, files=files, headers=headers
                 )
             assert answer.status_code in (401, 403), (method, path, headers, answer.status_code)
 
 
-async def test_every_page_has_its_policy_and_nothing_inline(home: House) -> None:
-    await signed_in(home)
+async def test_every_page_has_its_policy_and_nothing_inline(app: AppFixture) -> None:
+    await signed_in(app)
     seen = 0
-    for method, route in routes(home):
+    for method, route in routes(app):
         if method != "GET" or route.path.startswith(("/static", "/pages")):
             continue
-        answer = await home.client.get(filled(route.path), follow_redirects=True)
+        answer = await app.client.get(filled(route.path), follow_redirects=True)
         if "text/html" not in answer.headers.get("content-type", ""):
             continue
         seen += 1
@@ -91,14 +91,14 @@ async def test_every_page_has_its_policy_and_nothing_inline(home: House) -> None
 
 
 @pytest.fixture
-async def public(tmp_path: Path) -> AsyncIterator[House]:
+async def public(tmp_path: Path) -> AsyncIterator[AppFixture]:
     """A server behind https."""
-    async with house(tmp_path, public_url="https://six.example.com", previews="allow") as found:
+    async with running_app(tmp_path, public_url="https://six.example.com", previews="allow") as found:
         yield found
 
 
-async def test_behind_https_every_cookie_is_secure_and_out_of_scripts_reach(public: House) -> None:
-    visitor = client(public.app, "192.0.2.9", "https://six.example.com")
+async def test_behind_https_every_cookie_is_secure_and_out_of_scripts_reach(public: AppFixture) -> None:
+    visitor = client(public.asgi, "192.0.2.9", "https://six.example.com")
     async with visitor:
         entered = await visitor.get("/signin", params={"token": await link(public)})
         asked = await visitor.post("/signin/passkey/ask")
@@ -117,9 +117,9 @@ async def test_behind_https_every_cookie_is_secure_and_out_of_scripts_reach(publ
             assert "evil.example" not in answer.headers.get("Location", "")
 
 
-async def test_behind_a_proxy_one_caller_does_not_use_up_the_tries_of_others(public: House) -> None:
+async def test_behind_a_proxy_one_caller_does_not_use_up_the_tries_of_others(public: AppFixture) -> None:
     async def asked(peer: str, forwarded: str) -> int:
-        async with client(public.app, peer, "https://six.example.com") as visitor:
+        async with client(public.asgi, peer, "https://six.example.com") as visitor:
             answer = await visitor.post("/signin/passkey/ask", headers={"X-Forwarded-For": forwarded})
             return answer.status_code
 
@@ -146,35 +146,35 @@ ELSEWHERE = (
 )
 
 
-async def test_the_way_back_is_never_to_elsewhere(home: House) -> None:
+async def test_the_way_back_is_never_to_elsewhere(app: AppFixture) -> None:
     assert [own_path(there) for there in ELSEWHERE] == [""] * len(ELSEWHERE)
     stored = passwords.make("correct horse")
-    await home.product.database.write(accounts.set_password_hash(home.account.id, stored))
+    await app.product.database.write(accounts.set_password_hash(app.account.id, stored))
     for there in ELSEWHERE[:4]:
         form = {"email": "ada@example.com", "password": "correct horse", "next": there}
-        answer = await home.visitor().post("/signin", data=form)
+        answer = await app.visitor().post("/signin", data=form)
         assert (answer.status_code, answer.headers["Location"]) == (303, "/account")
 
 
-async def test_a_session_that_was_there_before_is_over_once_somebody_signs_in(home: House) -> None:
-    moment = await home.product.database.read(now())
-    ben = await home.product.database.read(accounts.by_email("ben@example.com"))
-    planted = await home.product.database.write(
+async def test_a_session_that_was_there_before_is_over_once_somebody_signs_in(app: AppFixture) -> None:
+    moment = await app.product.database.read(now())
+    ben = await app.product.database.read(accounts.by_email("ben@example.com"))
+    planted = await app.product.database.write(
         login_sessions.new_session(ben.id, moment, LoginSession("password"))
     )
     fixed = {"Cookie": f"sixfold_session={planted}"}
-    entered = await home.visitor().get("/signin", params={"token": await link(home)}, headers=fixed)
+    entered = await app.visitor().get("/signin", params={"token": await link(app)}, headers=fixed)
     assert entered.status_code == 303
     assert planted not in entered.headers["Set-Cookie"]
-    assert await home.product.database.read(login_sessions.session(planted)) is None
-    made_up = home.visitor()
+    assert await app.product.database.read(login_sessions.session(planted)) is None
+    made_up = app.visitor()
     made_up.cookies.set("sixfold_session", "sess_" + "A" * 43)
     assert (await made_up.get("/account")).status_code == 303
 
 
-async def test_another_sites_link_signs_nobody_in_unawares(home: House) -> None:
-    token = await link(home)
-    visitor = home.visitor()
+async def test_another_sites_link_signs_nobody_in_unawares(app: AppFixture) -> None:
+    token = await link(app)
+    visitor = app.visitor()
     assert (await visitor.head("/signin", params={"token": token})).status_code == 200
     led = await visitor.get("/signin", params={"token": token}, headers={"Sec-Fetch-Site": "cross-site"})
     assert led.status_code == 200
@@ -185,54 +185,54 @@ async def test_another_sites_link_signs_nobody_in_unawares(home: House) -> None:
     assert (await visitor.post("/signin", data={"token": token})).status_code == 401
 
 
-async def test_sessions_and_keys_of_others_are_as_unknown_as_none(home: House) -> None:
-    moment = await home.product.database.read(now())
-    ben = await home.product.database.read(accounts.by_email("ben@example.com"))
-    token = await home.product.database.write(
+async def test_sessions_and_keys_of_others_are_as_unknown_as_none(app: AppFixture) -> None:
+    moment = await app.product.database.read(now())
+    ben = await app.product.database.read(accounts.by_email("ben@example.com"))
+    token = await app.product.database.write(
         login_sessions.new_session(ben.id, moment, LoginSession("password"))
     )
-    (session,) = await home.product.database.read(login_sessions.of_account(ben.id, token))
-    key = await home.product.database.write(keys.create(ben.id))
-    form = {"csrf": await signed_in(home)}
+    (session,) = await app.product.database.read(login_sessions.of_account(ben.id, token))
+    key = await app.product.database.write(keys.create(ben.id))
+    form = {"csrf": await signed_in(app)}
     for path in (f"/account/sessions/{session['id']}/end", f"/account/keys/{key.id}/revoke"):
-        assert (await home.client.post(path, data=form)).status_code == 404
-    assert await home.product.database.read(login_sessions.session(token)) is not None
+        assert (await app.client.post(path, data=form)).status_code == 404
+    assert await app.product.database.read(login_sessions.session(token)) is not None
     assert (
-        await home.client.get("/api/account", headers={"Authorization": f"Bearer {key.api_key}"})
+        await app.client.get("/api/account", headers={"Authorization": f"Bearer {key.api_key}"})
     ).status_code == 200
 
 
-async def test_signing_out_everywhere_ends_all_but_this_one(home: House) -> None:
-    moment = await home.product.database.read(now())
+async def test_signing_out_everywhere_ends_all_but_this_one(app: AppFixture) -> None:
+    moment = await app.product.database.read(now())
     others = [
-        await home.product.database.write(
-            login_sessions.new_session(home.account.id, moment, LoginSession("password", "Firefox"))
+        await app.product.database.write(
+            login_sessions.new_session(app.account.id, moment, LoginSession("password", "Firefox"))
         )
         for _ in range(2)
     ]
-    waiting = await link(home)
-    form = {"csrf": await signed_in(home)}
-    page = await home.client.get("/account/security")
+    waiting = await link(app)
+    form = {"csrf": await signed_in(app)}
+    page = await app.client.get("/account/security")
     assert page.text.count("Firefox") >= 2
-    done = await home.client.post("/account/sessions/end", data=form)
+    done = await app.client.post("/account/sessions/end", data=form)
     assert done.headers["Location"].endswith("done=sessions")
-    assert [await home.product.database.read(login_sessions.session(token)) for token in others] == [
+    assert [await app.product.database.read(login_sessions.session(token)) for token in others] == [
         None,
         None,
     ]
-    assert (await home.visitor().get("/signin", params={"token": waiting})).status_code == 401
-    assert (await home.client.get("/account")).status_code == 200
+    assert (await app.visitor().get("/signin", params={"token": waiting})).status_code == 401
+    assert (await app.client.get("/account")).status_code == 200
 
 
-async def test_another_password_needs_the_present_one_and_ends_other_sessions(home: House) -> None:
-    form = {"csrf": await signed_in(home)}
+async def test_another_password_needs_the_present_one_and_ends_other_sessions(app: AppFixture) -> None:
+    form = {"csrf": await signed_in(app)}
 
     async def tried(**fields: str) -> httpx.Response:
-        return await home.client.post("/account/password", data={**form, **fields})
+        return await app.client.post("/account/password", data={**form, **fields})
 
     assert (await tried(password="short")).status_code == 400
     assert (await tried(password="correct horse")).status_code == 303
-    other = home.visitor()
+    other = app.visitor()
     await other.post("/signin", data={"email": "ada@example.com", "password": "correct horse"})
     assert (await other.get("/account")).status_code == 200
     assert (await tried(password="battery staple")).status_code == 400
@@ -248,30 +248,30 @@ async def test_another_password_needs_the_present_one_and_ends_other_sessions(ho
     ]
 
 
-async def test_what_was_done_is_told_and_paged(home: House) -> None:
-    form = {"csrf": await signed_in(home)}
-    await home.client.post("/account/keys", data=form)
+async def test_what_was_done_is_told_and_paged(app: AppFixture) -> None:
+    form = {"csrf": await signed_in(app)}
+    await app.client.post("/account/keys", data=form)
     for _ in range(31):
-        await home.product.database.write(keys.create(home.account.id))
-    page = await home.client.get("/account/security")
+        await app.product.database.write(keys.create(app.account.id))
+    page = await app.client.get("/account/security")
     assert page.text.count("Created a key") == 30
     older = re.search(r'href="(/account/security\?cursor=[^"#]+)', page.text)
     assert older is not None
-    rest = await home.client.get(older[1])
+    rest = await app.client.get(older[1])
     assert "Signed in" in rest.text
     assert "Created the account" in rest.text
-    assert (await home.client.get("/account/security?cursor=" + "x" * 100)).status_code == 400
-    assert home.key not in page.text + rest.text
+    assert (await app.client.get("/account/security?cursor=" + "x" * 100)).status_code == 400
+    assert app.key not in page.text + rest.text
 
 
-async def test_account_page_shows_the_limits_of_a_key_in_words(home: House) -> None:
-    csrf = await signed_in(home)
+async def test_account_page_shows_the_limits_of_a_key_in_words(app: AppFixture) -> None:
+    csrf = await signed_in(app)
     for form in (
         {"services": "ra1, tts", "budget_day": "5", "budget_month": "20.50"},
         {"right.memory.read": "on"},
     ):
-        assert (await home.client.post("/account/keys", data={"csrf": csrf, **form})).status_code == 200
-    shown = html.unescape((await home.client.get("/account")).text)
+        assert (await app.client.post("/account/keys", data={"csrf": csrf, **form})).status_code == 200
+    shown = html.unescape((await app.client.get("/account")).text)
     assert "<td>only ra1, tts; 5.00 USD per day; 20.50 USD per month</td>" in shown
     assert "<td>run</td>" in shown
     assert "<td>memory.read</td><td>none</td>" in shown

@@ -21,16 +21,16 @@ from sixfold.ui.login import passwords
 from sixfold.web import refusals
 from sixfold.web.sessions import BROWSER_COOKIE
 from sixfold.web.uvicorn_protocol import WebSocketProtocol
-from tests.api.app_fixture import House, bearer, client, house
+from tests.api.app_fixture import AppFixture, bearer, client, running_app
 
 PUBLIC = "https://six.example.com"
 RIGHT = "correct horse"
 
 
 @asynccontextmanager
-async def listening(home: House) -> AsyncIterator[int]:
+async def listening(app: AppFixture) -> AsyncIterator[int]:
     """The port of a server on a socket."""
-    config = uvicorn.Config(home.app, ws=WebSocketProtocol, lifespan="off", log_config=None)
+    config = uvicorn.Config(app.asgi, ws=WebSocketProtocol, lifespan="off", log_config=None)
     server = uvicorn.Server(config)
     task = asyncio.create_task(server.serve())
     config.port = 0
@@ -57,48 +57,48 @@ async def _opened(stack: AsyncExitStack, port: int, key: str) -> tuple[ClientCon
 
 
 @pytest.mark.slow
-async def test_400_websockets_of_one_free_account_leave_room_for_others(home: House) -> None:
+async def test_400_websockets_of_one_free_account_leave_room_for_others(app: AppFixture) -> None:
     before = refusals.recorder().totals["websockets"]
-    async with AsyncExitStack() as stack, listening(home) as port:
-        made = [await _opened(stack, port, home.poor) for _ in range(400)]
+    async with AsyncExitStack() as stack, listening(app) as port:
+        made = [await _opened(stack, port, app.poor) for _ in range(400)]
         assert [code for _, code in made] == [None] * 100 + [1013] * 300
         assert made[-1][0].close_reason == "too_many_websockets"
         assert refusals.recorder().totals["websockets"] == before + 300
-        assert (await _opened(stack, port, home.key))[1] is None
+        assert (await _opened(stack, port, app.key))[1] is None
         for socket, _ in made[:3]:
             await socket.close()
         async with asyncio.timeout(60):
-            while (await _opened(stack, port, home.poor))[1] is not None:
+            while (await _opened(stack, port, app.poor))[1] is not None:
                 pass  # until the server knows that they are closed
 
 
 async def test_event_stream_that_ended_gives_its_place_back(tmp_path: Path) -> None:
-    async with house(tmp_path, event_streams_per_account=1, event_streams=1) as home:
-        made = await home.client.post(
-            "/api/containers/run", json={"model": "ra1", "input": {"prompt": "x"}}, headers=home.bearer
+    async with running_app(tmp_path, event_streams_per_account=1, event_streams=1) as app:
+        made = await app.client.post(
+            "/api/containers/run", json={"model": "ra1", "input": {"prompt": "x"}}, headers=app.bearer
         )
         path = f"/api/containers/predictions/{made.json()['id']}/events"
         for _ in range(3):
-            assert (await home.client.get(path, headers=home.bearer)).status_code == 200
-            assert (await home.client.head(path, headers=home.bearer)).status_code == 200
+            assert (await app.client.get(path, headers=app.bearer)).status_code == 200
+            assert (await app.client.head(path, headers=app.bearer)).status_code == 200
 
 
 async def test_account_has_a_rate_and_the_operator_none(tmp_path: Path) -> None:
-    async with house(tmp_path, requests_per_second_per_account=1) as home:
-        ours = [await home.client.get("/api/account", headers=home.bearer) for _ in range(11)]
+    async with running_app(tmp_path, requests_per_second_per_account=1) as app:
+        ours = [await app.client.get("/api/account", headers=app.bearer) for _ in range(11)]
         assert [answer.status_code for answer in ours] == [200] * 10 + [429]
         assert ours[-1].json()["code"] == "rate_limited"
         assert int(ours[-1].headers["Retry-After"]) >= 1
-        chat = await home.client.get("/v1/models", headers=home.bearer)
+        chat = await app.client.get("/v1/models", headers=app.bearer)
         assert (chat.status_code, chat.json()["error"]["code"]) == (429, "rate_limited")
-        assert (await home.client.get("/api/account", headers=bearer(home.other))).status_code == 200
+        assert (await app.client.get("/api/account", headers=bearer(app.other))).status_code == 200
 
 
 async def test_strangers_have_a_rate_by_their_address(tmp_path: Path) -> None:
-    async with house(tmp_path, requests_per_second_per_peer=1, public_url=PUBLIC) as home:
+    async with running_app(tmp_path, requests_per_second_per_peer=1, public_url=PUBLIC) as app:
 
         async def asked(peer: str, key: str = "", forwarded: str = "", path: str = "/api/models") -> int:
-            async with client(home.app, peer, PUBLIC) as visitor:
+            async with client(app.asgi, peer, PUBLIC) as visitor:
                 headers = (bearer(key) if key else {}) | ({"X-Forwarded-For": forwarded} if forwarded else {})
                 return (await visitor.get(path, headers=headers)).status_code
 
@@ -106,7 +106,7 @@ async def test_strangers_have_a_rate_by_their_address(tmp_path: Path) -> None:
         assert usual != 429
         assert [await asked("93.184.216.34") for _ in range(10)] == [usual] * 9 + [429]
         assert await asked("93.184.216.34", path="/livez") == 200
-        assert await asked("93.184.216.34", home.key, path="/api/account") == 200
+        assert await asked("93.184.216.34", app.key, path="/api/account") == 200
         assert await asked("93.184.216.34", "sf_" + "x" * 43, path="/api/account") == 429
         assert await asked("93.184.216.35") == usual
         assert [await asked("127.0.0.1") for _ in range(20)] == [usual] * 20
@@ -115,14 +115,14 @@ async def test_strangers_have_a_rate_by_their_address(tmp_path: Path) -> None:
         assert await asked("127.0.0.1", forwarded="2a00:1:2:4::1") == usual
 
 
-async def test_what_is_not_configured_fills_no_log(home: House, caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_is_not_configured_fills_no_log(app: AppFixture, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     before = refusals.recorder().totals["not_configured"]
     for _ in range(50):
-        assert (await home.client.post("/api/webhooks/stripe", content=b"{}")).status_code == 503
+        assert (await app.client.post("/api/webhooks/stripe", content=b"{}")).status_code == 503
     assert not caplog.records
     assert refusals.recorder().totals["not_configured"] == before + 50
-    operator = await home.client.get("/metrics", headers={"Host": "127.0.0.1:8600"})
+    operator = await app.client.get("/metrics", headers={"Host": "127.0.0.1:8600"})
     if operator.status_code == 200:
         assert f'sixfold_refused_total{{reason="not_configured"}} {before + 50}.0' in operator.text
 
@@ -131,25 +131,25 @@ async def test_what_is_not_configured_fills_no_log(home: House, caplog: pytest.L
 
 
 @pytest.fixture
-async def public(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[House]:
+async def public(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[AppFixture]:
     """A server behind an address of its own, whose first account has a password that is hashed quickly."""
     quick = Argon2Hasher(time_cost=1, memory_cost=8, parallelism=1)
     monkeypatch.setattr(passwords, "_HASHES", PasswordHash((quick,)))
-    async with house(tmp_path, public_url=PUBLIC) as home:
+    async with running_app(tmp_path, public_url=PUBLIC) as app:
         stored = passwords.make(RIGHT)
-        await home.product.database.write(accounts.set_password_hash(home.account.id, stored))
-        yield home
+        await app.product.database.write(accounts.set_password_hash(app.account.id, stored))
+        yield app
 
 
-async def _tried(home: House, peer: str, password: str, cookies: Any = None) -> tuple[int, Any]:
-    async with client(home.app, peer, PUBLIC) as visitor:
+async def _tried(app: AppFixture, peer: str, password: str, cookies: Any = None) -> tuple[int, Any]:
+    async with client(app.asgi, peer, PUBLIC) as visitor:
         visitor.cookies.update(cookies or {})
         form = {"email": "ada@example.com", "password": password}
         answer = await visitor.post("/signin", data=form)
         return answer.status_code, visitor.cookies
 
 
-async def test_stranger_who_fails_does_not_keep_the_owner_out(public: House) -> None:
+async def test_stranger_who_fails_does_not_keep_the_owner_out(public: AppFixture) -> None:
     before = refusals.recorder().totals["sign_in"]
     strange = [(await _tried(public, "93.184.216.34", "wrong"))[0] for _ in range(7)]
     assert strange == [401] * 5 + [429] * 2
@@ -158,19 +158,19 @@ async def test_stranger_who_fails_does_not_keep_the_owner_out(public: House) -> 
     assert (await _tried(public, "198.51.100.7", RIGHT))[0] == 303
 
 
-async def test_neighbours_of_one_ipv6_subscriber_count_together(public: House) -> None:
+async def test_neighbours_of_one_ipv6_subscriber_count_together(public: AppFixture) -> None:
     found = [(await _tried(public, f"2a00:1:2:3::{number}", "wrong"))[0] for number in range(1, 7)]
     assert found == [401] * 5 + [429]
     assert (await _tried(public, "2a00:1:2:4::1", "wrong"))[0] == 401
 
 
-async def test_attempts_that_succeed_are_not_counted(public: House) -> None:
+async def test_attempts_that_succeed_are_not_counted(public: AppFixture) -> None:
     assert [(await _tried(public, "198.51.100.7", RIGHT))[0] for _ in range(12)] == [303] * 12
 
 
 @pytest.mark.slow
 async def test_browser_that_signed_in_before_is_let_in_whatever_strangers_do(
-    public: House, monkeypatch: pytest.MonkeyPatch
+    public: AppFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, cookies = await _tried(public, "198.51.100.7", RIGHT)
     trusted = {BROWSER_COOKIE: cookies[BROWSER_COOKIE]}
@@ -185,7 +185,7 @@ async def test_browser_that_signed_in_before_is_let_in_whatever_strangers_do(
     assert stolen == [401] * 10 + [429]
 
 
-async def test_other_password_makes_the_cookie_void(public: House) -> None:
+async def test_other_password_makes_the_cookie_void(public: AppFixture) -> None:
     _, cookies = await _tried(public, "198.51.100.7", RIGHT)
     for _ in range(5):
         await _tried(public, "93.184.216.34", "wrong")
@@ -196,11 +196,11 @@ async def test_other_password_makes_the_cookie_void(public: House) -> None:
     assert (await _tried(public, "93.184.216.34", "battery staple", trusted))[0] == 429
 
 
-async def test_wrong_links_and_passkeys_count_against_their_address_alone(public: House) -> None:
-    async with client(public.app, "93.184.216.34", PUBLIC) as visitor:
+async def test_wrong_links_and_passkeys_count_against_their_address_alone(public: AppFixture) -> None:
+    async with client(public.asgi, "93.184.216.34", PUBLIC) as visitor:
         wrong = [(await visitor.get("/signin", params={"token": f"x{n}"})).status_code for n in range(31)]
         assert wrong == [401] * 30 + [429]
         assert (await visitor.post("/signin/passkey", json={})).status_code == 429
-    async with client(public.app, "93.184.216.35", PUBLIC) as visitor:
+    async with client(public.asgi, "93.184.216.35", PUBLIC) as visitor:
         assert (await visitor.get("/signin", params={"token": "x"})).status_code == 401
     assert (await _tried(public, "198.51.100.7", RIGHT))[0] == 303

@@ -48,7 +48,7 @@ TWO_CALLS = (
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
-    """One house for all of them."""
+    """One app for all tests of this module."""
     async with gateway(tmp_path_factory.mktemp("agents"), settings=FILES) as found:
         yield found
 
@@ -300,7 +300,7 @@ async def test_anthropic_shapes_and_efforts_reach_a_chat_server(door: Gateway) -
     schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
     output = {"effort": "medium", "format": {"type": "json_schema", "schema": schema}}
     body = {"model": "acme/small", "max_tokens": 99, "messages": [{"role": "user", "content": "Where?"}]}
-    answer = await door.home.client.post(
+    answer = await door.app.client.post(
         "/v1/messages", json={**body, "output_config": output}, headers=door.headers
     )
     assert json.loads(answer.json()["content"][0]["text"]) == {"city": "Oslo"}

@@ -14,7 +14,7 @@ from PIL import Image
 from sixfold.app import storage
 from sixfold.core.database import one
 from sixfold.settings import InvalidSetting, Settings
-from tests.api.app_fixture import House, bearer, house
+from tests.api.app_fixture import AppFixture, bearer, running_app
 from tests.contract.test_blobstore_objects import fetched
 from tests.fakes.faulty_proxy import Wayward, wayward
 from tests.harness import s3
@@ -25,7 +25,7 @@ SMALL = {"prompt": "a fox", "width": "80", "height": "64", "save_path": "a/fox.p
 
 
 @asynccontextmanager
-async def on_s3(folder: Path, front: Wayward | None = None, **changes: object) -> AsyncIterator[House]:
+async def on_s3(folder: Path, front: Wayward | None = None, **changes: object) -> AsyncIterator[AppFixture]:
     """A server whose results and uploads lie in one new bucket."""
     options = s3.server().options | ({"endpoint": front.endpoint} if front is not None else {})
     name = s3.server().new_bucket()
@@ -36,21 +36,21 @@ async def on_s3(folder: Path, front: Wayward | None = None, **changes: object) -
         "blob_seconds": 0.5,
         **changes,
     }
-    async with house(folder, **given) as found:
+    async with running_app(folder, **given) as found:
         yield found
 
 
-async def paint(home: House, prompt: str = "a fox") -> str:
-    answer = await home.client.post("/api/ra1", json={"api_key": home.key, "prompt": prompt})
+async def paint(app: AppFixture, prompt: str = "a fox") -> str:
+    answer = await app.client.post("/api/ra1", json={"api_key": app.key, "prompt": prompt})
     assert answer.status_code == 200, answer.text
     return str(answer.json()["image_url"])
 
 
-async def listing(home: House) -> list[str]:
-    return [info.key async for info in home.product.uploads.list()]
+async def listing(app: AppFixture) -> list[str]:
+    return [info.key async for info in app.product.uploads.list()]
 
 
-async def forget(home: House, folder: Path) -> None:
+async def forget(app: AppFixture, folder: Path) -> None:
     """Let the server's cache be empty, as on another machine."""
     for path in (folder / "cache").rglob("*"):
         if path.is_file():
@@ -59,48 +59,48 @@ async def forget(home: House, folder: Path) -> None:
 
 @pytest.mark.parametrize("cold", [False, True])
 async def test_a_result_is_served_with_ranges_and_its_tag(tmp_path: Path, cold: bool) -> None:
-    async with on_s3(tmp_path) as home:
-        url = await paint(home)
+    async with on_s3(tmp_path) as app:
+        url = await paint(app)
         if cold:
-            await forget(home, tmp_path)
-        whole = await home.client.get(url)
+            await forget(app, tmp_path)
+        whole = await app.client.get(url)
         assert (whole.status_code, whole.headers["Content-Type"]) == (200, "image/png")
         size = len(whole.content)
         assert whole.headers["Content-Length"] == str(size)
-        part = await home.client.get(url, headers={"Range": "bytes=10-19"})
+        part = await app.client.get(url, headers={"Range": "bytes=10-19"})
         assert (part.status_code, part.content) == (206, whole.content[10:20])
         assert part.headers["Content-Range"] == f"bytes 10-19/{size}"
-        tail = await home.client.get(url, headers={"Range": "bytes=-5"})
+        tail = await app.client.get(url, headers={"Range": "bytes=-5"})
         assert tail.content == whole.content[-5:]
-        beyond = await home.client.get(url, headers={"Range": f"bytes={size}-"})
+        beyond = await app.client.get(url, headers={"Range": f"bytes={size}-"})
         assert beyond.status_code == 416
-        known = await home.client.get(url, headers={"If-None-Match": whole.headers["ETag"]})
+        known = await app.client.get(url, headers={"If-None-Match": whole.headers["ETag"]})
         assert (known.status_code, known.content) == (304, b"")
-        head = await home.client.head(url)
+        head = await app.client.head(url)
         assert (head.status_code, head.headers["Content-Length"]) == (200, str(size))
         assert head.headers["Content-Security-Policy"].endswith("sandbox")
 
 
 async def test_a_result_whose_bytes_are_gone_is_not_found(tmp_path: Path) -> None:
-    async with on_s3(tmp_path) as home:
-        url = await paint(home)
-        found = await home.product.media.find(url.rpartition("/")[2])
-        assert await home.product.blobs.delete(found.blob)
-        for call in (home.client.get, home.client.head):
+    async with on_s3(tmp_path) as app:
+        url = await paint(app)
+        found = await app.product.media.find(url.rpartition("/")[2])
+        assert await app.product.blobs.delete(found.blob)
+        for call in (app.client.get, app.client.head):
             assert (await call(url)).status_code == 404
 
 
 async def test_an_upload_becomes_an_input(tmp_path: Path) -> None:
     picture = tmp_path / "picture.png"
     Image.new("RGB", (40, 30), "teal").save(picture)
-    async with on_s3(tmp_path / "data") as home:
-        sent = await home.client.post(
-            "/api/uploads", content=picture.read_bytes(), headers={**home.bearer, "Content-Type": "image/png"}
+    async with on_s3(tmp_path / "data") as app:
+        sent = await app.client.post(
+            "/api/uploads", content=picture.read_bytes(), headers={**app.bearer, "Content-Type": "image/png"}
         )
         assert sent.status_code == 201
-        await forget(home, tmp_path / "data")
+        await forget(app, tmp_path / "data")
         body = {"source_image_url": sent.json()["url"], "style_prompt": "oil painting"}
-        styled = await home.client.post("/api/style-transfer", json=body, headers=home.bearer)
+        styled = await app.client.post("/api/style-transfer", json=body, headers=app.bearer)
         assert styled.status_code == 200, styled.text
         assert list((tmp_path / "data" / "tmp").iterdir()) == []
 
@@ -109,23 +109,23 @@ async def test_an_upload_becomes_an_input(tmp_path: Path) -> None:
 
 
 async def test_a_path_that_a_caller_chose_lies_in_the_private_bucket(tmp_path: Path) -> None:
-    async with on_s3(tmp_path) as home:
-        first = await home.client.get("/create_and_upload_image", params=SMALL, headers=home.bearer)
+    async with on_s3(tmp_path) as app:
+        first = await app.client.get("/create_and_upload_image", params=SMALL, headers=app.bearer)
         assert first.status_code == 200, first.text
         url = first.json()["path"]
-        assert await listing(home) == [f"{home.account.id}/a/fox.png"]
-        shown = await home.client.get(url)
+        assert await listing(app) == [f"{app.account.id}/a/fox.png"]
+        shown = await app.client.get(url)
         assert (shown.status_code, shown.headers["Content-Type"]) == (200, "image/png")
         assert len(shown.content) == first.json()["bytes"]
         again = {**SMALL, "prompt": "another fox"}
-        await home.client.get("/create_and_upload_image", params=again, headers=home.bearer)
-        replaced = await home.client.get(url, headers={"If-None-Match": shown.headers["ETag"]})
+        await app.client.get("/create_and_upload_image", params=again, headers=app.bearer)
+        replaced = await app.client.get(url, headers={"If-None-Match": shown.headers["ETag"]})
         assert (replaced.status_code, replaced.content != shown.content) == (200, True)
-        other = bearer(home.other)
-        await home.client.get("/create_and_upload_image", params=SMALL, headers=other)
-        assert len(await listing(home)) == 2, "each account has a prefix of its own"
-        name = home.product.settings.upload_url.removeprefix("s3://").partition("/")[0]
-        target = f"/{name}/uploads/{home.account.id}/a/fox.png"
+        other = bearer(app.other)
+        await app.client.get("/create_and_upload_image", params=SMALL, headers=other)
+        assert len(await listing(app)) == 2, "each account has a prefix of its own"
+        name = app.product.settings.upload_url.removeprefix("s3://").partition("/")[0]
+        target = f"/{name}/uploads/{app.account.id}/a/fox.png"
         assert (await asyncio.to_thread(fetched, target))[0] == 403
 
 
@@ -133,9 +133,9 @@ async def test_a_path_that_a_caller_chose_lies_in_the_private_bucket(tmp_path: P
     ("path", "message"), [("a/fox.png/b", "is an existing file"), ("a", "an existing folder")]
 )
 async def test_an_object_and_a_folder_share_no_name(tmp_path: Path, path: str, message: str) -> None:
-    async with on_s3(tmp_path) as home:
-        assert (await home.client.get("/create_and_upload_image", params=SMALL)).status_code == 200
-        refused = await home.client.get("/create_and_upload_image", params={**SMALL, "save_path": path})
+    async with on_s3(tmp_path) as app:
+        assert (await app.client.get("/create_and_upload_image", params=SMALL)).status_code == 200
+        refused = await app.client.get("/create_and_upload_image", params={**SMALL, "save_path": path})
         assert refused.status_code == 409
         assert message in refused.text
 
@@ -144,24 +144,24 @@ async def test_an_object_and_a_folder_share_no_name(tmp_path: Path, path: str, m
 
 
 async def test_pictures_are_sent_for_to_the_bucket_when_the_operator_wants_it(tmp_path: Path) -> None:
-    async with on_s3(tmp_path, blob_link_seconds=120) as home:
-        url = await paint(home)
-        sent = await home.client.get(url)
+    async with on_s3(tmp_path, blob_link_seconds=120) as app:
+        url = await paint(app)
+        sent = await app.client.get(url)
         assert (sent.status_code, sent.headers["Cache-Control"]) == (307, "private, max-age=60")
         parts = urlsplit(sent.headers["Location"])
         status, kind, data = await asyncio.to_thread(fetched, f"{parts.path}?{parts.query}")
         assert (status, kind, data[:4]) == (200, "image/png", b"\x89PNG")
-        assert (await home.client.head(url)).status_code == 200
-        vector = await home.client.post(
-            "/api/uploads", content=b"<svg xmlns='http://www.w3.org/2000/svg'/>", headers=home.bearer
+        assert (await app.client.head(url)).status_code == 200
+        vector = await app.client.post(
+            "/api/uploads", content=b"<svg xmlns='http://www.w3.org/2000/svg'/>", headers=app.bearer
         )
-        shown = await home.client.get(vector.json()["url"])
+        shown = await app.client.get(vector.json()["url"])
         assert (shown.status_code, shown.headers["Content-Disposition"]) == (200, "attachment")
 
 
 async def test_bytes_stay_here_unless_the_operator_wants_links(tmp_path: Path) -> None:
-    async with on_s3(tmp_path) as home:
-        assert (await home.client.get(await paint(home))).status_code == 200
+    async with on_s3(tmp_path) as app:
+        assert (await app.client.get(await paint(app))).status_code == 200
 
 
 # -- outages ---------------------------------------------------------------------------------------
@@ -171,20 +171,20 @@ async def test_bytes_stay_here_unless_the_operator_wants_links(tmp_path: Path) -
 async def test_an_outage_is_one_sentence_and_costs_nothing(tmp_path: Path, fault: str) -> None:
     async with (
         wayward(s3.server().port, lambda *_: fault) as front,
-        on_s3(tmp_path, front) as home,
+        on_s3(tmp_path, front) as app,
     ):
-        body = {"api_key": home.key, "prompt": "a fox"}
-        painted = await home.client.post("/api/ra1", json=body)
+        body = {"api_key": app.key, "prompt": "a fox"}
+        painted = await app.client.post("/api/ra1", json=body)
         assert (painted.status_code, painted.json()["error"]) == (502, FAILED)
         if fault == "403":
             assert front.methods() == ["PUT"], "it is not run again for this"
-        upload = await home.client.post("/api/uploads", content=b"some text", headers=home.bearer)
+        upload = await app.client.post("/api/uploads", content=b"some text", headers=app.bearer)
         assert (upload.status_code, upload.json()["code"]) == (503, "storage_unavailable")
-        placed = await home.client.get("/create_and_upload_image", params=SMALL, headers=home.bearer)
+        placed = await app.client.get("/create_and_upload_image", params=SMALL, headers=app.bearer)
         assert placed.status_code in {502, 503}
-        assert await home.standing() == ("5.00", "0.00")
-        assert await home.faults() == ()
-        assert await names(home) == 0
+        assert await app.balance() == ("5.00", "0.00")
+        assert await app.faults() == ()
+        assert await names(app) == 0
         assert left_behind(tmp_path) == []
 
 
@@ -193,9 +193,9 @@ def left_behind(folder: Path) -> list[Path]:
     return [path for name in ("tmp", "scratch") for path in (folder / name).rglob("*") if path.is_file()]
 
 
-async def names(home: House) -> int:
+async def names(app: AppFixture) -> int:
     """How many files the database knows."""
-    row = await home.product.database.read(one("media_usage", account_id=home.account.id))
+    row = await app.product.database.read(one("media_usage", account_id=app.account.id))
     return int(row["used"]) if row is not None else 0
 
 
@@ -203,24 +203,24 @@ async def test_who_cannot_have_his_picture_at_his_path_does_not_pay(tmp_path: Pa
     def rule(_number: int, line: str) -> str:
         return "500" if line.startswith("PUT") and "/uploads/" in line else "pass"
 
-    async with wayward(s3.server().port, rule) as front, on_s3(tmp_path, front) as home:
-        placed = await home.client.get("/create_and_upload_image", params=SMALL, headers=home.bearer)
+    async with wayward(s3.server().port, rule) as front, on_s3(tmp_path, front) as app:
+        placed = await app.client.get("/create_and_upload_image", params=SMALL, headers=app.bearer)
         assert placed.status_code == 503
-        assert await home.standing() == ("5.00", "0.00")
-        assert await listing(home) == []
-        assert await home.faults() == ()
+        assert await app.balance() == ("5.00", "0.00")
+        assert await listing(app) == []
+        assert await app.faults() == ()
 
 
 async def test_a_file_that_cannot_be_read_is_503_and_no_half_answer(tmp_path: Path) -> None:
     broken = asyncio.Event()
     async with (
         wayward(s3.server().port, lambda *_: "500" if broken.is_set() else "pass") as front,
-        on_s3(tmp_path, front) as home,
+        on_s3(tmp_path, front) as app,
     ):
-        url = await paint(home)
-        await forget(home, tmp_path)
+        url = await paint(app)
+        await forget(app, tmp_path)
         broken.set()
-        answer = await home.client.get(url)
+        answer = await app.client.get(url)
         assert (answer.status_code, answer.json()["code"]) == (503, "storage_unavailable")
 
 

@@ -56,7 +56,7 @@ async def _beyond(door: Gateway, words: int) -> None:
     """More tokens of input than could be foreseen: paid as far as the hold goes."""
     body: dict[str, Any] = {"model": "acme/small", "max_tokens": 1}
     body["messages"] = [{"role": "user", "content": "x"}] * (100 + words)
-    answer = await door.home.client.post("/v1/chat/completions", json=body, headers=door.headers)
+    answer = await door.app.client.post("/v1/chat/completions", json=body, headers=door.headers)
     assert answer.status_code == 200
 
 
@@ -68,25 +68,25 @@ async def _twice(door: Gateway, words: int) -> None:
 async def _later(door: Gateway, words: int) -> None:
     body = {"service": "chat", "model": "acme/large", "max_tokens": 50, "async": True}
     body["prompt"] = f"say {words} words"
-    told = await ended(door, await door.home.client.post("/api/service", json=body, headers=door.headers))
+    told = await ended(door, await door.app.client.post("/api/service", json=body, headers=door.headers))
     assert told["status"] == "succeeded"
 
 
 async def _made(door: Gateway, words: int) -> None:
     body = {"model": "acme/draw", "prompt": "a fox", "n": 1 + words % 3}
-    answer = await door.home.client.post("/v1/images/generations", json=body, headers=door.headers)
+    answer = await door.app.client.post("/v1/images/generations", json=body, headers=door.headers)
     assert answer.status_code == 200, answer.text
 
 
 async def _spoken(door: Gateway, words: int) -> None:
     body = {"model": "acme/speak", "input": "word " * words, "voice": "alloy"}
-    answer = await door.home.client.post("/v1/audio/speech", json=body, headers=door.headers)
+    answer = await door.app.client.post("/v1/audio/speech", json=body, headers=door.headers)
     assert answer.status_code == 200, answer.text
 
 
 async def _predicted(door: Gateway, words: int) -> None:
     body: dict[str, Any] = {"service": "tts", "text": "word " * words}
-    answer = await door.home.client.post("/api/service", json=body, headers=door.headers)
+    answer = await door.app.client.post("/api/service", json=body, headers=door.headers)
     assert answer.status_code == 200, answer.text
 
 
@@ -115,7 +115,7 @@ async def test_every_charge_of_a_mixed_workload_follows_from_its_units_and_rates
         door.acme.left.clear()
         await kind(door, draw.randrange(1, 40))
     async with asyncio.timeout(60):
-        while (await door.home.standing())[1] != "0.00":  # noqa: ASYNC110 - money has no event to wait for
+        while (await door.app.balance())[1] != "0.00":  # noqa: ASYNC110 - money has no event to wait for
             await asyncio.sleep(0.005)
     calls = await door.calls()
     assert len(calls) >= len(work) - work.count(_predicted)
@@ -125,14 +125,14 @@ async def test_every_charge_of_a_mixed_workload_follows_from_its_units_and_rates
     assert {call["status"] for call in calls} == {"succeeded", "failed", "left"}
     assert any("limit_usd" in call["charge"] for call in calls)
     assert all(not call["charge"]["lines"] for call in calls if call["status"] == "failed")
-    answer = await door.home.client.get("/api/account/ledger?limit=200", headers=door.headers)
+    answer = await door.app.client.get("/api/account/ledger?limit=200", headers=door.headers)
     entries = [entry for entry in answer.json()["entries"] if entry["kind"] in {"chat", "charge"}]
     for entry in entries:
         assert -recomputed(entry["charge"]) == micros(entry["amount_usd"]), entry
-    posted, held = await door.home.standing()
+    posted, held = await door.app.balance()
     paid = sum(recomputed(entry["charge"]) for entry in entries)
     assert (5_000_000 - micros(posted), held) == (paid, "0.00")
-    assert await door.home.faults() == ()
+    assert await door.app.faults() == ()
 
 
 async def test_a_charge_shows_cached_input_the_rate_of_the_server_that_answered_and_the_hold(
@@ -163,7 +163,7 @@ async def test_a_chat_that_is_answered_later_has_the_tokens_of_its_call_on_its_r
 ) -> None:
     await _later(door, 7)
     [call] = await door.settled()
-    page = (await door.home.client.get("/api/account/ledger", headers=door.headers)).json()["entries"]
+    page = (await door.app.client.get("/api/account/ledger", headers=door.headers)).json()["entries"]
     assert page[0]["charge"] == call["charge"]
     assert [line["unit"] for line in call["charge"]["lines"]][-1] == "output_tokens"
 
@@ -178,9 +178,9 @@ async def test_a_call_of_a_server_that_is_free_keeps_its_units(tmp_path: Path) -
 async def test_rows_without_stored_lines_are_shown_without_a_sum(door: Gateway) -> None:
     await door.chat("say 3 words")
     await door.settled()
-    account_id = door.home.account.id
-    await door.home.product.database.write(many("erase_descriptions", account_id=account_id))
-    page = (await door.home.client.get("/api/account/ledger", headers=door.headers)).json()["entries"]
+    account_id = door.app.account.id
+    await door.app.product.database.write(many("erase_descriptions", account_id=account_id))
+    page = (await door.app.client.get("/api/account/ledger", headers=door.headers)).json()["entries"]
     assert [(entry["kind"], entry["charge"]) for entry in page] == [("chat", None), ("credit", None)]
 
 
@@ -200,7 +200,7 @@ async def test_a_run_that_the_cache_answers_is_free(door: Gateway) -> None:
     run = {"model": "chat", "input": {"model": "acme/small", "prompt": "say 9 words", "max_tokens": 50}}
     costs: list[str] = []
     for _ in range(2):
-        answer = await door.home.client.post("/api/containers/run", json=run, headers=door.headers)
+        answer = await door.app.client.post("/api/containers/run", json=run, headers=door.headers)
         assert answer.status_code == 200, answer.text
         shown = answer.json()
         assert shown["status"] == "succeeded"
@@ -210,4 +210,4 @@ async def test_a_run_that_the_cache_answers_is_free(door: Gateway) -> None:
     assert micros(costs[0]) > 0
     assert micros(costs[1]) == 0
     assert len(door.acme.seen) == 1
-    assert await door.home.faults() == ()
+    assert await door.app.faults() == ()

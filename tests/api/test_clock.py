@@ -9,7 +9,7 @@ import pytest
 
 from sixfold.core.accounts import keys
 from sixfold.core.clock import DAY_US, steady_clock
-from tests.api.app_fixture import House, bearer
+from tests.api.app_fixture import AppFixture, bearer
 from tests.api.test_pages import signed_in
 
 RUNS = 6
@@ -23,34 +23,34 @@ def set_clock(monkeypatch: pytest.MonkeyPatch, days: int) -> None:
     monkeypatch.setattr(time, "time", lambda: wall() / 1e9 + seconds)
 
 
-async def queued(home: House, number: int) -> str:
+async def queued(app: AppFixture, number: int) -> str:
     """One run that takes a fifth of a second, as it was accepted."""
     body = {"input": {"prompt": f"LATE {number}", "width": 64, "height": 64}}
-    headers = {**home.bearer, "Idempotency-Key": f"run-{number}"}
-    joined = await home.client.post("/api/containers/ra2/queue/join", json=body, headers=headers)
+    headers = {**app.bearer, "Idempotency-Key": f"run-{number}"}
+    joined = await app.client.post("/api/containers/ra2/queue/join", json=body, headers=headers)
     return str(joined.json()["prediction_id"])
 
 
 @pytest.mark.parametrize("days", [2, -2])
 async def test_a_clock_that_jumps_two_days_changes_nothing(
-    either_home: House, monkeypatch: pytest.MonkeyPatch, days: int
+    any_database_app: AppFixture, monkeypatch: pytest.MonkeyPatch, days: int
 ) -> None:
-    home = either_home
-    await signed_in(home)
-    expiring = keys.create(home.account.id, expires_at=steady_clock()() + DAY_US)
-    short = (await home.product.database.write(expiring)).api_key
-    before = [await queued(home, number) for number in range(RUNS)]
+    app = any_database_app
+    await signed_in(app)
+    expiring = keys.create(app.account.id, expires_at=steady_clock()() + DAY_US)
+    short = (await app.product.database.write(expiring)).api_key
+    before = [await queued(app, number) for number in range(RUNS)]
     set_clock(monkeypatch, days)
-    after = [await queued(home, number) for number in range(RUNS, 2 * RUNS)]
-    assert [await queued(home, number) for number in range(2 * RUNS)] == before + after
+    after = [await queued(app, number) for number in range(RUNS, 2 * RUNS)]
+    assert [await queued(app, number) for number in range(2 * RUNS)] == before + after
     for made in before + after:
-        events = await home.client.get(f"{PATH}/{made}/events", headers=home.bearer)
+        events = await app.client.get(f"{PATH}/{made}/events", headers=app.bearer)
         assert "succeeded" in events.text
-    told = (await home.client.get(PATH, headers=home.bearer)).json()["predictions"]
+    told = (await app.client.get(PATH, headers=app.bearer)).json()["predictions"]
     assert [each["id"] for each in told] == [*reversed(before + after)], "the newest is the first"
     assert {(each["status"], each["attempt"]) for each in told} == {("succeeded", 1)}
     paid = sum(Decimal(each["cost"]) for each in told)
-    assert tuple(map(Decimal, await home.standing())) == (5 - paid, 0)
-    assert await home.faults() == ()
-    assert (await home.client.get(PATH, headers=bearer(short))).status_code == 200
-    assert (await home.client.get("/account")).status_code == 200, "who was signed in still is"
+    assert tuple(map(Decimal, await app.balance())) == (5 - paid, 0)
+    assert await app.faults() == ()
+    assert (await app.client.get(PATH, headers=bearer(short))).status_code == 200
+    assert (await app.client.get("/account")).status_code == 200, "who was signed in still is"

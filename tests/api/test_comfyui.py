@@ -17,7 +17,7 @@ from PIL import Image
 
 from sixfold.app import catalog as app_catalog
 from sixfold.core.provenance import embed
-from tests.api.app_fixture import House, house
+from tests.api.app_fixture import AppFixture, running_app
 from tests.fakes.comfyui import Comfy, comfyui
 from tests.fakes.comfyui_nodes import Shelf
 
@@ -28,22 +28,22 @@ RUN = "/api/containers/run"
 class Both:
     """A server, and the ComfyUI that it uses."""
 
-    home: House
+    app: AppFixture
     comfy: Comfy
 
     async def ra2(self, prompt: str = "a lake", **more: Any) -> httpx.Response:
         """A small picture as a prediction."""
         body = {"model": "ra2", "input": {"prompt": prompt, "width": 256, "height": 256, "seed": 1}, **more}
-        return await self.home.client.post(RUN, json=body, headers=self.home.bearer)
+        return await self.app.client.post(RUN, json=body, headers=self.app.bearer)
 
 
 @asynccontextmanager
 async def both(folder: Path, shelf: Shelf | None = None, **changes: Any) -> AsyncIterator[Both]:
     async with (
         comfyui(shelf) as comfy,
-        house(folder, app_catalog.models_document(), comfyui_url=comfy.url, **changes) as home,
+        running_app(folder, app_catalog.models_document(), comfyui_url=comfy.url, **changes) as app,
     ):
-        yield Both(home, comfy)
+        yield Both(app, comfy)
 
 
 @pytest.fixture
@@ -53,20 +53,20 @@ async def two(tmp_path: Path) -> AsyncIterator[Both]:
 
 
 async def test_area_a_gives_comfyuis_picture_for_our_price(two: Both) -> None:
-    asked = {"api_key": two.home.key, "prompt": "a lake", "size": "1360x768"}
-    answer = await two.home.client.post("/api/ra1", json=asked)
+    asked = {"api_key": two.app.key, "prompt": "a lake", "size": "1360x768"}
+    answer = await two.app.client.post("/api/ra1", json=asked)
     assert answer.status_code == 200
     assert answer.headers["X-Sixfold-Engine"] == "comfyui-image"
     assert answer.headers["X-Sixfold-Quality"] == "full"
-    picture = await two.home.client.get(answer.json()["image_url"])
+    picture = await two.app.client.get(answer.json()["image_url"])
     assert Image.open(io.BytesIO(picture.content)).size == (1360, 768)
-    assert await two.home.standing() == ("4.96", "0.00")
-    assert await two.home.faults() == ()
+    assert await two.app.balance() == ("4.96", "0.00")
+    assert await two.app.faults() == ()
 
 
 async def test_a_picture_says_which_engine_version_and_model_made_it(two: Both) -> None:
     told = (await two.ra2()).json()
-    picture = await two.home.client.get(told["output"]["url"])
+    picture = await two.app.client.get(told["output"]["url"])
     manifest = embed.extract(picture.content)
     assert manifest is not None
     assert "comfyui-image" in manifest
@@ -76,9 +76,9 @@ async def test_a_picture_says_which_engine_version_and_model_made_it(two: Both) 
 
 async def test_several_at_once_keep_their_results_apart(two: Both) -> None:
     answers = await asyncio.gather(*(two.ra2(f"lake {n}") for n in range(4)))
-    pictures = [(await two.home.client.get(a.json()["output"]["url"])).content for a in answers]
+    pictures = [(await two.app.client.get(a.json()["output"]["url"])).content for a in answers]
     assert len(set(pictures)) == 4
-    again = await two.home.client.get((await two.ra2("lake 2")).json()["output"]["url"])
+    again = await two.app.client.get((await two.ra2("lake 2")).json()["output"]["url"])
     first, second = (Image.open(io.BytesIO(data)).tobytes() for data in (pictures[2], again.content))
     assert first == second
 
@@ -89,9 +89,9 @@ async def test_free_words_restyle_a_picture(two: Both) -> None:
     uri = "data:image/png;base64," + base64.b64encode(source.getvalue()).decode()
     order = {"source_image_url": uri, "style_prompt": "a mural on wet plaster", "format": "webp"}
     body = {"model": "style-transfer", "input": order}
-    told = (await two.home.client.post(RUN, json=body, headers=two.home.bearer)).json()
+    told = (await two.app.client.post(RUN, json=body, headers=two.app.bearer)).json()
     assert told["status"] == "succeeded"
-    picture = Image.open(io.BytesIO((await two.home.client.get(told["output"]["url"])).content))
+    picture = Image.open(io.BytesIO((await two.app.client.get(told["output"]["url"])).content))
     assert (picture.format, picture.size) == ("WEBP", (320, 200))
     assert two.comfy.called("/upload/image") == 1
 
@@ -113,8 +113,8 @@ async def test_a_fault_is_one_sentence_and_costs_nothing(two: Both, fault: str, 
         await two.comfy.stop()
     told = (await two.ra2()).json()
     assert (told["status"], told["error"]) == ("failed", said)
-    assert await two.home.standing() == ("5.00", "0.00")
-    assert await two.home.faults() == ()
+    assert await two.app.balance() == ("5.00", "0.00")
+    assert await two.app.faults() == ()
 
 
 async def test_canceling_stops_comfyui_and_costs_nothing(two: Both) -> None:
@@ -123,8 +123,8 @@ async def test_canceling_stops_comfyui_and_costs_nothing(two: Both) -> None:
     assert queued.status_code == 202
     async with asyncio.timeout(60):
         await hold.reached.wait()
-    await two.home.client.post(queued.json()["urls"]["cancel"], headers=two.home.bearer)
-    await two.home.until("5.00", "0.00")
+    await two.app.client.post(queued.json()["urls"]["cancel"], headers=two.app.bearer)
+    await two.app.until("5.00", "0.00")
     hold.go.set()
     async with asyncio.timeout(60):
         while two.comfy.running:

@@ -16,7 +16,7 @@ import pytest
 from sixfold.app import catalog as app_catalog
 from sixfold.core import json_decoding
 from sixfold.web import idempotency
-from tests.api.app_fixture import house
+from tests.api.app_fixture import running_app
 
 BODY = json.dumps({"delete": ["a"] * 200_000}).encode()
 PATHS = ("/prompt", "/queue", "/history", "/interrupt", "/free", "/api/graph/validate", "/api/graph/diff")
@@ -34,9 +34,9 @@ async def test_a_large_body_is_decoded_in_another_thread(
         readers.append(threading.current_thread())
         return decode(raw)
 
-    async with house(tmp_path, app_catalog.models_document(), workers=0) as home:
+    async with running_app(tmp_path, app_catalog.models_document(), workers=0) as app:
         monkeypatch.setattr(json_decoding, "decode", recorded)
-        answer = await home.client.post(path, content=BODY, headers=home.bearer)
+        answer = await app.client.post(path, content=BODY, headers=app.bearer)
         assert answer.status_code in (200, 400), answer.text[:300]
     assert readers
     assert threading.main_thread() not in readers
@@ -51,12 +51,12 @@ async def test_a_large_request_that_may_be_repeated_is_hashed_in_another_thread(
         hashers.append(threading.current_thread())
         return hashlib.sha256(data)
 
-    async with house(tmp_path, app_catalog.models_document(), workers=0) as home:
+    async with running_app(tmp_path, app_catalog.models_document(), workers=0) as app:
         monkeypatch.setattr(idempotency, "hashlib", SimpleNamespace(sha256=sha256))
         body = json.dumps({"workflow": {}, "name": "a" * 2 * MIB}).encode()
         for _ in range(2):
-            headers = home.bearer | {"Idempotency-Key": "a"}
-            answer = await home.client.post("/api/graph/spaces", content=body, headers=headers)
+            headers = app.bearer | {"Idempotency-Key": "a"}
+            answer = await app.client.post("/api/graph/spaces", content=body, headers=headers)
             assert answer.status_code == 400, answer.text[:300]
     assert len(hashers) == 2
     assert threading.main_thread() not in hashers
@@ -79,13 +79,13 @@ def form(size: int, original: str = "{}") -> AsyncIterator[bytes]:
 @pytest.mark.parametrize("path", ["/upload/image", "/upload/mask"])
 async def test_a_large_upload_is_never_whole_in_memory(tmp_path: Path, path: str) -> None:
     size, kind = 64 * MIB, {"Content-Type": "multipart/form-data; boundary=b"}
-    async with house(tmp_path, app_catalog.models_document(), workers=0) as home:
-        small = await home.client.post("/upload/image", content=form(MIB), headers=home.bearer | kind)
+    async with running_app(tmp_path, app_catalog.models_document(), workers=0) as app:
+        small = await app.client.post("/upload/image", content=form(MIB), headers=app.bearer | kind)
         original = json.dumps({"filename": small.json()["name"], "type": "input"})
         tracemalloc.start()
         try:
             sent = form(size, original)
-            answer = await home.client.post(path, content=sent, headers=home.bearer | kind)
+            answer = await app.client.post(path, content=sent, headers=app.bearer | kind)
             peak = tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()

@@ -31,7 +31,7 @@ from sixfold.core.predictions.events import StateChanged
 from sixfold.core.predictions.queries import PredictionFilter
 from sixfold.core.predictions.states import PredictionState
 from sixfold.core.provenance import embed
-from tests.api.app_fixture import House, client, house
+from tests.api.app_fixture import AppFixture, client, running_app
 
 
 def node(class_type: str, **inputs: Any) -> dict[str, Any]:
@@ -127,9 +127,9 @@ class Script:
 
 @dataclass(frozen=True)
 class Stage:
-    """A served house and a script that speaks with it."""
+    """An app on a port and a script that is its client."""
 
-    home: House
+    app: AppFixture
     script: Script
 
 
@@ -139,14 +139,14 @@ async def served(folder: Path, **changes: Any) -> AsyncIterator[Stage]:
     door = socket.create_server(("127.0.0.1", 0))
     port = door.getsockname()[1]
     with door:
-        async with house(folder, app_catalog.models_document(), port=port, **changes) as home:
+        async with running_app(folder, app_catalog.models_document(), port=port, **changes) as app:
             config = uvicorn.Config(
-                home.app, lifespan="off", log_config=None, ws="websockets-sansio", timeout_graceful_shutdown=2
+                app.asgi, lifespan="off", log_config=None, ws="websockets-sansio", timeout_graceful_shutdown=2
             )
             server = uvicorn.Server(config)
             serving = asyncio.create_task(server._serve([door]))
             try:
-                yield Stage(home, Script(f"127.0.0.1:{port}"))
+                yield Stage(app, Script(f"127.0.0.1:{port}"))
             finally:
                 server.should_exit = True
                 await serving
@@ -180,10 +180,10 @@ async def test_the_script_that_reads_the_history_gets_its_picture(stage: Stage) 
 
 async def test_a_picture_that_is_viewed_is_signed_and_is_the_one_that_the_run_gave(stage: Stage) -> None:
     mixed = {**PAINT, "0": node("PreviewImage", images=["8", 0]), "1": node("SaveImage", **SECOND)}
-    product = stage.home.product
+    product = stage.app.product
     _, found = await asyncio.to_thread(stage.script.pictures, mixed)
     page, _ = await product.pipeline.page(
-        Tenant(stage.home.operator.id), PredictionFilter(model="comfyui-prompt"), 1, None
+        Tenant(stage.app.operator.id), PredictionFilter(model="comfyui-prompt"), 1, None
     )
     assert page[0].output is not None
     assert [file.info["node"] for file in page[0].output.files] == ["9", "1"]  # as the graph has them
@@ -208,8 +208,8 @@ async def test_a_picture_may_be_as_large_as_another_whose_size_only_the_run_know
     }
     _, found = await asyncio.to_thread(stage.script.pictures, graph)
     assert Image.open(io.BytesIO(found["9"][0])).size == (384, 256)
-    told = await stage.home.client.post(
-        "/api/graph/validate", json={"workflow": graph}, headers=stage.home.bearer
+    told = await stage.app.client.post(
+        "/api/graph/validate", json={"workflow": graph}, headers=stage.app.bearer
     )
     assert told.json()["estimate"]["price_usd"] == "2.56"  # as many as there may be: none is made for nothing
 
@@ -221,7 +221,7 @@ async def test_the_script_that_reads_the_socket_gets_its_picture(stage: Stage) -
 
 
 async def test_wrong_prompts_are_refused_in_comfyuis_words(stage: Stage) -> None:
-    client = stage.home.client
+    client = stage.app.client
     bad = json.loads(json.dumps(PAINT))
     bad["3"]["inputs"] |= {"steps": 0}
     del bad["8"]["inputs"]["vae"]
@@ -249,9 +249,9 @@ async def test_wrong_prompts_are_refused_in_comfyuis_words(stage: Stage) -> None
 
 async def test_the_queue_is_told_and_what_runs_is_interrupted(tmp_path: Path) -> None:
     points = {"failpoints": "engine.run.comfyui-prompt=hang"}
-    async with house(tmp_path, app_catalog.models_document(), **points) as home:
-        client, hub = home.client, home.product.workflows.hub
-        with hub.open(Tenant(home.operator.id, keyless=True), "me") as heard:
+    async with running_app(tmp_path, app_catalog.models_document(), **points) as app:
+        client, hub = app.client, app.product.workflows.hub
+        with hub.open(Tenant(app.operator.id, keyless=True), "me") as heard:
             taken = await client.post("/api/prompt", json={"prompt": PAINT, "client_id": "me"})
             prompt_id = taken.json()["prompt_id"]
             assert set(taken.json()) >= {"prompt_id", "number", "node_errors"}
@@ -261,9 +261,9 @@ async def test_the_queue_is_told_and_what_runs_is_interrupted(tmp_path: Path) ->
             assert (await client.get("/prompt")).json() == {"exec_info": {"queue_remaining": 1}}
             assert (await client.get(f"/history/{prompt_id}")).json() == {}
             prediction = (
-                await home.product.pipeline.page(Tenant(home.operator.id), PredictionFilter(), 1, None)
+                await app.product.pipeline.page(Tenant(app.operator.id), PredictionFilter(), 1, None)
             )[0][0]
-            async for event in home.product.pipeline.events(prediction):
+            async for event in app.product.pipeline.events(prediction):
                 if isinstance(event, StateChanged) and event.prediction.state is PredictionState.RUNNING:
                     break
             assert (await client.post("/interrupt", json={"prompt_id": "another"})).status_code == 200
@@ -298,22 +298,22 @@ async def test_an_interrupt_over_a_real_socket_stops_what_was_taken_a_moment_ago
         for _ in range(5):
             kinds = await asyncio.to_thread(interrupted, stage.script)
             assert kinds[-2:] == ["execution_interrupted", "executing"]
-        assert (await stage.home.client.get("/prompt")).json() == {"exec_info": {"queue_remaining": 0}}
+        assert (await stage.app.client.get("/prompt")).json() == {"exec_info": {"queue_remaining": 0}}
 
 
 async def test_the_queue_is_in_the_order_that_clients_ask_for(tmp_path: Path) -> None:
     points = {"failpoints": "engine.run.comfyui-prompt=hang"}
-    async with house(tmp_path, app_catalog.models_document(), **points) as home:
+    async with running_app(tmp_path, app_catalog.models_document(), **points) as app:
         asked = ({"prompt_id": "a"}, {"prompt_id": "b", "front": True}, {"prompt_id": "c", "number": 0.5})
         for each in asked:
-            assert (await home.client.post("/prompt", json={"prompt": PAINT, **each})).status_code == 200
-        queue = (await home.client.get("/queue")).json()
+            assert (await app.client.post("/prompt", json={"prompt": PAINT, **each})).status_code == 200
+        queue = (await app.client.get("/queue")).json()
         listed = queue["queue_running"] + queue["queue_pending"]
         assert sorted((item[0], item[1]) for item in listed) == [(-2, "b"), (0.5, "c"), (1, "a")]
         for part in queue.values():
             assert [item[0] for item in part] == sorted(item[0] for item in part)
         for each in asked:
-            await home.client.post("/interrupt", json={"prompt_id": each["prompt_id"]})
+            await app.client.post("/interrupt", json={"prompt_id": each["prompt_id"]})
 
 
 async def test_what_is_forgotten_stays_forgotten_after_a_restart(either: Path) -> None:
@@ -322,17 +322,17 @@ async def test_what_is_forgotten_stays_forgotten_after_a_restart(either: Path) -
     async def history(visitor: httpx.AsyncClient) -> list[str]:
         return list((await visitor.get("/history")).json())
 
-    async with house(either, app_catalog.models_document()) as home:
+    async with running_app(either, app_catalog.models_document()) as app:
         for prompt_id in ("a", "b", "c"):
-            taken = await home.client.post("/prompt", json={"prompt": graph, "prompt_id": prompt_id})
+            taken = await app.client.post("/prompt", json={"prompt": graph, "prompt_id": prompt_id})
             assert taken.status_code == 200
             async with asyncio.timeout(60):
-                while prompt_id not in await history(home.client):  # noqa: ASYNC110  # it polls
+                while prompt_id not in await history(app.client):  # noqa: ASYNC110  # it polls
                     await asyncio.sleep(0.01)
-        assert await history(home.client) == ["a", "b", "c"]
-        await home.client.post("/history", json={"delete": ["b"]})
-        assert (await home.client.get("/history/b")).json() == {}
-        settings = home.product.settings
+        assert await history(app.client) == ["a", "b", "c"]
+        await app.client.post("/history", json={"delete": ["b"]})
+        assert (await app.client.get("/history/b")).json() == {}
+        settings = app.product.settings
     product = bootstrap.build(settings, app_catalog.models_document())
     async with bootstrap.running(product), client(asgi.create_app(product)) as visitor:
         assert await history(visitor) == ["a", "c"]
@@ -342,7 +342,7 @@ async def test_what_is_forgotten_stays_forgotten_after_a_restart(either: Path) -
 
 
 async def test_files_are_put_and_seen_by_name(stage: Stage) -> None:
-    client, out = stage.home.client, io.BytesIO()
+    client, out = stage.app.client, io.BytesIO()
     Image.new("RGB", (40, 30), "teal").save(out, "PNG")
     file = {"image": ("tea l.png", out.getvalue(), "image/png")}
     other = io.BytesIO()
@@ -374,7 +374,7 @@ async def test_files_are_put_and_seen_by_name(stage: Stage) -> None:
 
 
 async def test_a_mask_becomes_the_alpha_of_its_picture(stage: Stage) -> None:
-    client = stage.home.client
+    client = stage.app.client
 
     def png(picture: Image.Image) -> bytes:
         out = io.BytesIO()
@@ -415,7 +415,7 @@ async def test_a_mask_becomes_the_alpha_of_its_picture(stage: Stage) -> None:
 async def test_a_picture_is_seen_as_a_preview_or_by_its_channels(
     stage: Stage, asked: dict[str, str], kind: str, mode: str, pixel: tuple[int, ...] | None
 ) -> None:
-    client, out = stage.home.client, io.BytesIO()
+    client, out = stage.app.client, io.BytesIO()
     Image.new("RGBA", (40, 30), (250, 128, 114, 77)).save(out, "PNG")
     await client.post("/upload/image", files={"image": ("veil.png", out.getvalue())}, data={"overwrite": "1"})
     query = {"filename": "veil.png", "type": "input", **asked}
@@ -427,7 +427,7 @@ async def test_a_picture_is_seen_as_a_preview_or_by_its_channels(
 
 
 async def test_what_clients_ask_of_the_machine(stage: Stage) -> None:
-    client = stage.home.client
+    client = stage.app.client
     for base in ("", "/api"):
         known = (await client.get(f"{base}/object_info/KSampler")).json()
         assert known["KSampler"]["input"]["required"]["steps"][0] == "INT"
@@ -444,47 +444,47 @@ async def test_what_clients_ask_of_the_machine(stage: Stage) -> None:
 
 
 async def test_strangers_need_a_key_and_accounts_are_apart(stage: Stage) -> None:
-    home = stage.home
-    stranger = home.visitor("203.0.113.9")
+    app = stage.app
+    stranger = app.visitor("203.0.113.9")
     assert (await stranger.get("/queue")).status_code == 401
-    assert (await stranger.get("/queue", params={"token": home.key})).status_code == 200
-    taken = await stranger.post("/prompt", json={"prompt": PAINT}, headers=home.bearer)
+    assert (await stranger.get("/queue", params={"token": app.key})).status_code == 200
+    taken = await stranger.post("/prompt", json={"prompt": PAINT}, headers=app.bearer)
     prompt_id = taken.json()["prompt_id"]
-    headers = home.bearer
+    headers = app.bearer
     async with asyncio.timeout(60):
         while not (entry := (await stranger.get("/history", headers=headers)).json()):  # noqa: ASYNC110  # it polls
             await asyncio.sleep(0.01)
     [image] = entry[prompt_id]["outputs"]["9"]["images"]
     assert image["subfolder"] == "made"
-    assert (await stranger.get("/view", params=image, headers=home.bearer)).status_code == 200
-    other = {"Authorization": f"Bearer {home.other}"}
+    assert (await stranger.get("/view", params=image, headers=app.bearer)).status_code == 200
+    other = {"Authorization": f"Bearer {app.other}"}
     assert (await stranger.get("/view", params=image, headers=other)).status_code == 404
     assert (await stranger.get(f"/history/{prompt_id}", headers=other)).json() == {}
-    assert await home.standing() == ("4.96", "0.00")
-    assert await home.faults() == ()
+    assert await app.balance() == ("4.96", "0.00")
+    assert await app.faults() == ()
     await stranger.aclose()
 
 
 async def test_a_prompt_with_an_idempotency_key_is_queued_once(stage: Stage) -> None:
-    home = stage.home
-    headers = {**home.bearer, "Idempotency-Key": "k"}
-    first, again = [await home.client.post("/prompt", json={"prompt": PAINT}, headers=headers) for _ in "ab"]
+    app = stage.app
+    headers = {**app.bearer, "Idempotency-Key": "k"}
+    first, again = [await app.client.post("/prompt", json={"prompt": PAINT}, headers=headers) for _ in "ab"]
     assert first.json() == again.json()
-    other = await home.client.post("/prompt", json={"prompt": PAINT, "front": True}, headers=headers)
+    other = await app.client.post("/prompt", json={"prompt": PAINT, "front": True}, headers=headers)
     assert (other.status_code, other.json()["error"]["type"]) == (409, "idempotency_mismatch")
-    scope = idempotency.scope_id(home.account.id, "POST", "/prompt", "k")
-    await home.product.database.write(many("idempotency_forget", id=scope))  # as a kill leaves it
-    found = await home.client.post("/prompt", json={"prompt": PAINT}, headers=headers)
+    scope = idempotency.scope_id(app.account.id, "POST", "/prompt", "k")
+    await app.product.database.write(many("idempotency_forget", id=scope))  # as a kill leaves it
+    found = await app.client.post("/prompt", json={"prompt": PAINT}, headers=headers)
     assert found.json() == first.json()
 
 
 async def test_the_operator_on_his_own_machine_pays_nothing(stage: Stage) -> None:
-    from_here = await stage.home.client.post("/prompt", json={"prompt": PAINT})
+    from_here = await stage.app.client.post("/prompt", json={"prompt": PAINT})
     assert from_here.status_code == 200
     assert threading.active_count() < 100
     async with asyncio.timeout(60):
-        while not (entry := (await stage.home.client.get("/history")).json()):  # noqa: ASYNC110  # it polls
+        while not (entry := (await stage.app.client.get("/history")).json()):  # noqa: ASYNC110  # it polls
             await asyncio.sleep(0.01)
     [told] = entry.values()
     assert told["status"]["status_str"] == "success"
-    assert await stage.home.faults() == ()
+    assert await stage.app.faults() == ()

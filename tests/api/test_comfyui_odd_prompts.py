@@ -11,14 +11,14 @@ import pytest
 from PIL import Image
 
 from sixfold.app import catalog as app_catalog
-from tests.api.app_fixture import House, house
+from tests.api.app_fixture import AppFixture, running_app
 from tests.api.test_comfyui_face import node
 
 
-async def ended(home: House, prompt_id: str) -> Any:
+async def ended(app: AppFixture, prompt_id: str) -> Any:
     """The history of a prompt, once it has one."""
     async with asyncio.timeout(60):
-        while not (told := (await home.client.get(f"/history/{prompt_id}")).json()):  # noqa: ASYNC110  # it polls
+        while not (told := (await app.client.get(f"/history/{prompt_id}")).json()):  # noqa: ASYNC110  # it polls
             await asyncio.sleep(0.01)
     return told[prompt_id]
 
@@ -29,15 +29,15 @@ async def test_a_file_can_be_seen_whatever_prefix_was_asked_for(either: Path, pr
         "1": node("EmptyImage", width=8, height=8, batch_size=1, color=255),
         "2": node("SaveImage", images=["1", 0], filename_prefix=prefix),
     }
-    async with house(either, app_catalog.models_document()) as home:
-        sent = await home.client.post("/prompt", json={"prompt": graph, "prompt_id": "p"})
+    async with running_app(either, app_catalog.models_document()) as app:
+        sent = await app.client.post("/prompt", json={"prompt": graph, "prompt_id": "p"})
         assert sent.status_code == 200
-        [file] = (await ended(home, "p"))["outputs"]["2"]["images"]
+        [file] = (await ended(app, "p"))["outputs"]["2"]["images"]
         assert file["filename"].isprintable()
         assert ".." not in file["subfolder"]
-        seen = await home.client.get("/view", params=file)
+        seen = await app.client.get("/view", params=file)
         assert Image.open(io.BytesIO(seen.content)).size == (8, 8)
-        assert list((await home.client.get("/history")).json()) == ["p"]
+        assert list((await app.client.get("/history")).json()) == ["p"]
 
 
 async def test_a_text_with_a_nul_or_with_its_name_in_it_stays_readable(either: Path) -> None:
@@ -45,17 +45,17 @@ async def test_a_text_with_a_nul_or_with_its_name_in_it_stays_readable(either: P
         "1": node("PrimitiveString", value="a\0b \\u0000 \\\0"),
         "2": node("PreviewAny", source=["1", 0]),
     }
-    async with house(either, app_catalog.models_document()) as home:
-        await home.client.post("/prompt", json={"prompt": graph, "prompt_id": "p"})
-        assert (await ended(home, "p"))["outputs"]["2"]["text"] == ["a\ufffdb \\u0000 \\\ufffd"]
+    async with running_app(either, app_catalog.models_document()) as app:
+        await app.client.post("/prompt", json={"prompt": graph, "prompt_id": "p"})
+        assert (await ended(app, "p"))["outputs"]["2"]["text"] == ["a\ufffdb \\u0000 \\\ufffd"]
 
 
 async def test_a_graph_of_more_nodes_than_may_run_is_refused_before_it_is_queued(tmp_path: Path) -> None:
     graph = {"0": node("PrimitiveString", value="x")}
     graph |= {str(at): node("PrimitiveString", value=[str(at - 1), 0]) for at in range(1, 5_000)}
     body = {"prompt": {**graph, "out": node("PreviewAny", source=["4999", 0])}}
-    async with house(tmp_path, app_catalog.models_document()) as home:
-        refused = await home.client.post("/prompt", json=body)
+    async with running_app(tmp_path, app_catalog.models_document()) as app:
+        refused = await app.client.post("/prompt", json=body)
         assert refused.status_code == 400
         assert "at most 5,000 nodes" in refused.json()["error"]["message"]
-        assert (await home.client.get("/history")).json() == {}
+        assert (await app.client.get("/history")).json() == {}

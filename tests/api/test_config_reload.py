@@ -13,7 +13,7 @@ import pytest
 
 from sixfold import settings
 from sixfold.app.config_reload import WatchedFile
-from tests.api.app_fixture import house
+from tests.api.app_fixture import running_app
 from tests.api.gateway import PRICE, Gateway
 from tests.fakes.chat_servers import ModelServer, model_server
 from tests.harness import backends
@@ -52,11 +52,11 @@ class Configured:
         beside.rename(self.file)
 
     async def models(self) -> set[str]:
-        answer = await self.door.home.client.get("/v1/models", headers=self.door.headers)
+        answer = await self.door.app.client.get("/v1/models", headers=self.door.headers)
         return {row["id"] for row in answer.json()["data"]}
 
     async def cost(self) -> str:
-        made = await self.door.home.client.post("/api/ra1", json={"api_key": self.door.home.key, **PICTURE})
+        made = await self.door.app.client.post("/api/ra1", json={"api_key": self.door.app.key, **PICTURE})
         assert made.status_code == 200, made.text
         return made.json()["cost"]
 
@@ -72,8 +72,8 @@ async def configured(folder: Path, more: str = "") -> AsyncIterator[Configured]:
         def load() -> settings.Settings:
             return settings.load(environ, data_dir=folder)
 
-        async with house(folder, source=WatchedFile(load, load())) as home:
-            yield Configured(Gateway(home, acme, acme), file)
+        async with running_app(folder, source=WatchedFile(load, load())) as app:
+            yield Configured(Gateway(app, acme, acme), file)
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
@@ -106,8 +106,8 @@ async def test_aliases_and_prices_change_with_the_file_and_the_log_says_so(
         assert (await server.door.chat(model="second")).status_code == 200
         assert (await server.door.chat(model="first")).status_code == 404
         assert await server.cost() == "0.05"
-        assert await server.door.home.standing() != ("5.00", "0.00")
-        assert await server.door.home.faults() == ()
+        assert await server.door.app.balance() != ("5.00", "0.00")
+        assert await server.door.app.faults() == ()
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ async def test_what_only_a_start_can_change_is_named_and_the_rest_is_taken_up(
         assert message.endswith("a restart is needed for port, queue_limit, [gateway] cache")
         assert "was reloaded: [gateway] retries, [prices]" in caplog.text
         assert await server.cost() == "0.05"
-        assert server.door.home.product.gateway_runtime.relay.policy.retries == 1
+        assert server.door.app.product.gateway_runtime.relay.policy.retries == 1
 
 
 async def test_a_new_model_server_is_asked_for_its_models_before_it_serves(
@@ -192,5 +192,5 @@ async def test_a_request_reads_the_file_again_at_once_and_says_where_nothing_has
 ) -> None:
     caplog.set_level(logging.INFO, LOG)
     async with configured(tmp_path) as server:
-        server.door.home.product.config_reloader.request()
+        server.door.app.product.config_reloader.request()
         assert "nothing has changed" in await until_logged(caplog, "was read again")

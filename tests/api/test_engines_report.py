@@ -16,7 +16,7 @@ from sixfold.cli import local_key, report, server_lock
 from sixfold.cli import main as command_line
 from sixfold.core.accounts import keys, rights
 from sixfold.core.accounts.keys import Scope
-from tests.api.app_fixture import House, bearer, house
+from tests.api.app_fixture import AppFixture, bearer, running_app
 from tests.fakes.comfyui import Comfy, comfyui
 from tests.mcp.loopback import served
 
@@ -30,23 +30,25 @@ async def comfy() -> AsyncIterator[Comfy]:
 
 
 @pytest.fixture
-async def found(tmp_path: Path, comfy: Comfy) -> AsyncIterator[House]:
+async def found(tmp_path: Path, comfy: Comfy) -> AsyncIterator[AppFixture]:
     """A server with its real catalog that has found a ComfyUI."""
-    async with house(tmp_path, app_catalog.models_document(), probe=False, comfyui_url=comfy.url) as home:
-        yield home
+    async with running_app(
+        tmp_path, app_catalog.models_document(), probe=False, comfyui_url=comfy.url
+    ) as app:
+        yield app
 
 
-async def operator_key(home: House, scope: Scope | None = None) -> str:
+async def operator_key(app: AppFixture, scope: Scope | None = None) -> str:
     return (
-        await home.product.database.write(
-            keys.create(home.operator.id, scope, granted=None if scope else rights.ALL)
+        await app.product.database.write(
+            keys.create(app.operator.id, scope, granted=None if scope else rights.ALL)
         )
     ).api_key
 
 
-async def engines(home: House, **query: str) -> dict[str, Any]:
-    key = await operator_key(home)
-    answer = await home.client.get(PATH, headers=bearer(key), params=query)
+async def engines(app: AppFixture, **query: str) -> dict[str, Any]:
+    key = await operator_key(app)
+    answer = await app.client.get(PATH, headers=bearer(key), params=query)
     assert answer.status_code == 200, answer.text
     return answer.json()
 
@@ -58,7 +60,7 @@ def choices(document: dict[str, Any]) -> dict[str, tuple[str | None, str | None]
 # -- the route -------------------------------------------------------------------------------------
 
 
-async def test_the_report_agrees_with_what_each_service_says(found: House) -> None:
+async def test_the_report_agrees_with_what_each_service_says(found: AppFixture) -> None:
     chosen = choices(await engines(found))
     services = (await found.client.get("/api/services")).json()["services"]
     assert len(services) > 40
@@ -66,7 +68,7 @@ async def test_the_report_agrees_with_what_each_service_says(found: House) -> No
     assert chosen["ra1"] == ("comfyui-image", "full")
 
 
-async def test_the_report_names_what_the_engines_run_on(found: House, comfy: Comfy) -> None:
+async def test_the_report_names_what_the_engines_run_on(found: AppFixture, comfy: Comfy) -> None:
     document = await engines(found)
     rows = {row["name"]: row for row in document["found"]}
     assert (rows["ComfyUI"]["state"], rows["ComfyUI"]["url"]) == ("found", comfy.url)
@@ -76,7 +78,7 @@ async def test_the_report_names_what_the_engines_run_on(found: House, comfy: Com
     assert "fal-image" not in ready
 
 
-async def test_only_a_whole_key_of_the_operator_reads_the_report(found: House) -> None:
+async def test_only_a_whole_key_of_the_operator_reads_the_report(found: AppFixture) -> None:
     limited = [Scope(read_only=True), Scope(services=("ra1",))]
     refused = [found.key, *[await operator_key(found, scope) for scope in limited]]
     for key in refused:
@@ -86,7 +88,7 @@ async def test_only_a_whole_key_of_the_operator_reads_the_report(found: House) -
         assert (await found.client.get(PATH, headers=headers)).status_code == 401
 
 
-async def test_a_refresh_that_is_no_flag_is_refused(found: House) -> None:
+async def test_a_refresh_that_is_no_flag_is_refused(found: AppFixture) -> None:
     answer = await found.client.get(
         PATH, headers=bearer(await operator_key(found)), params={"refresh": "now"}
     )
@@ -95,12 +97,14 @@ async def test_a_refresh_that_is_no_flag_is_refused(found: House) -> None:
 
 async def test_a_refresh_sees_a_server_that_has_just_started(tmp_path: Path, comfy: Comfy) -> None:
     comfy.answers["/system_stats"] = b"starting"
-    async with house(tmp_path, app_catalog.models_document(), probe=False, comfyui_url=comfy.url) as home:
-        assert choices(await engines(home))["ra1"] == ("scene-painter", "preview")
+    async with running_app(
+        tmp_path, app_catalog.models_document(), probe=False, comfyui_url=comfy.url
+    ) as app:
+        assert choices(await engines(app))["ra1"] == ("scene-painter", "preview")
         del comfy.answers["/system_stats"]
-        assert choices(await engines(home))["ra1"] == ("scene-painter", "preview")
-        assert choices(await engines(home, refresh="true"))["ra1"] == ("comfyui-image", "full")
-        services = (await home.client.get("/api/services")).json()["services"]
+        assert choices(await engines(app))["ra1"] == ("scene-painter", "preview")
+        assert choices(await engines(app, refresh="true"))["ra1"] == ("comfyui-image", "full")
+        services = (await app.client.get("/api/services")).json()["services"]
         assert next(row for row in services if row["service"] == "ra1")["engine"] == "comfyui-image"
 
 
@@ -143,12 +147,12 @@ def commands(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: py
 
 
 async def test_the_doctor_says_what_the_server_says_while_comfyui_is_deaf(
-    tmp_path: Path, found: House, comfy: Comfy, commands: Commands, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, found: AppFixture, comfy: Comfy, commands: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SIXFOLD_COMFYUI_URL", comfy.url)
     local_key.write(tmp_path / local_key.FILE, await operator_key(found))
     comfy.silent.update({"/system_stats", "/object_info"})  # as while it loads a large model
-    async with served(found.app) as url:
+    async with served(found.asgi) as url:
         with locked(tmp_path, url):
             document = await commands.json("doctor")
             listed = await commands.json("engines", "list")
@@ -189,11 +193,11 @@ async def test_a_server_that_does_not_answer_is_named_and_the_command_looks_itse
 
 @pytest.mark.parametrize("stored", ["", "another"])
 async def test_without_an_operators_key_the_doctor_asks_for_one(
-    tmp_path: Path, found: House, commands: Commands, stored: str
+    tmp_path: Path, found: AppFixture, commands: Commands, stored: str
 ) -> None:
     if stored:
         local_key.write(tmp_path / local_key.FILE, found.key)
-    async with served(found.app) as url:
+    async with served(found.asgi) as url:
         with locked(tmp_path, url):
             document = await commands.json("doctor")
     assert document["source"] == "probe"
@@ -203,11 +207,11 @@ async def test_without_an_operators_key_the_doctor_asks_for_one(
 
 
 async def test_a_users_key_in_the_environment_does_not_hide_the_operators(
-    tmp_path: Path, found: House, commands: Commands, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, found: AppFixture, commands: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SIXFOLD_API_KEY", found.key)
     local_key.write(tmp_path / local_key.FILE, await operator_key(found))
-    async with served(found.app) as url:
+    async with served(found.asgi) as url:
         with locked(tmp_path, url):
             assert (await commands.json("doctor"))["source"] == "server"
 

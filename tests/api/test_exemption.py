@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.api.app_fixture import House, house
+from tests.api.app_fixture import AppFixture, running_app
 
 SMALL = {"prompt": "x", "width": "64", "height": "64"}
 ROUTES = (
@@ -32,17 +32,17 @@ CLOSED = [401] * 4
 
 @pytest.mark.parametrize("peer", ["127.0.0.1", "127.8.9.10", "::1", "::ffff:127.0.0.1"])
 @pytest.mark.parametrize("host", ["127.0.0.1:8600", "localhost:8600", "[::1]:8600", "LOCALHOST", "127.1.2.3"])
-async def test_the_own_machine_needs_no_key(home: House, peer: str, host: str) -> None:
-    assert await statuses(home.visitor(peer), {"Host": host}) == OPEN
+async def test_the_own_machine_needs_no_key(app: AppFixture, peer: str, host: str) -> None:
+    assert await statuses(app.visitor(peer), {"Host": host}) == OPEN
     for site in ("none", "same-origin"):
-        assert await statuses(home.visitor(peer), {"Host": host, "Sec-Fetch-Site": site}) == OPEN
+        assert await statuses(app.visitor(peer), {"Host": host, "Sec-Fetch-Site": site}) == OPEN
 
 
 @pytest.mark.parametrize(
     "peer", ["10.0.0.5", "192.168.1.2", "203.0.113.9", "fe80::1", "::ffff:10.0.0.1", "testclient", ""]
 )
-async def test_another_peer_needs_one(home: House, peer: str) -> None:
-    assert await statuses(home.visitor(peer), {}) == CLOSED
+async def test_another_peer_needs_one(app: AppFixture, peer: str) -> None:
+    assert await statuses(app.visitor(peer), {}) == CLOSED
 
 
 @pytest.mark.parametrize(
@@ -64,8 +64,8 @@ async def test_another_peer_needs_one(home: House, peer: str) -> None:
         "[",
     ],
 )
-async def test_another_host_needs_one(home: House, host: str) -> None:
-    assert await statuses(home.visitor(), {"Host": host}) == CLOSED
+async def test_another_host_needs_one(app: AppFixture, host: str) -> None:
+    assert await statuses(app.visitor(), {"Host": host}) == CLOSED
 
 
 @pytest.mark.parametrize(
@@ -89,47 +89,47 @@ async def test_another_host_needs_one(home: House, host: str) -> None:
         "x-amzn-trace-id",
     ],
 )
-async def test_what_passed_a_proxy_needs_one(home: House, name: str) -> None:
+async def test_what_passed_a_proxy_needs_one(app: AppFixture, name: str) -> None:
     for value in ("127.0.0.1", "for=127.0.0.1", ""):
-        assert await statuses(home.visitor(), {name: value}) == CLOSED
+        assert await statuses(app.visitor(), {name: value}) == CLOSED
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site", "nonsense"])
-async def test_what_another_site_makes_a_browser_ask_needs_one(home: House, site: str) -> None:
-    assert await statuses(home.visitor(), {"Sec-Fetch-Site": site}) == CLOSED
+async def test_what_another_site_makes_a_browser_ask_needs_one(app: AppFixture, site: str) -> None:
+    assert await statuses(app.visitor(), {"Sec-Fetch-Site": site}) == CLOSED
 
 
 @pytest.mark.parametrize(
     "origin", ["http://evil.example", "null", "http://127.0.0.1:9999", "https://127.0.0.1:8600", "file://"]
 )
-async def test_another_origin_needs_one(home: House, origin: str) -> None:
-    answered = await statuses(home.visitor(), {"Origin": origin})
+async def test_another_origin_needs_one(app: AppFixture, origin: str) -> None:
+    answered = await statuses(app.visitor(), {"Origin": origin})
     # The same host and port by https is this very server seen through TLS, and stays its own.
     assert answered == (OPEN if origin == "https://127.0.0.1:8600" else CLOSED)
 
 
 async def test_a_public_url_ends_the_exemption(tmp_path: Path) -> None:
-    async with house(tmp_path, public_url="https://pictures.example", previews="allow") as home:
-        assert await statuses(home.visitor(), {}) == CLOSED
-        assert (await home.visitor().get("/metrics")).status_code == 401
+    async with running_app(tmp_path, public_url="https://pictures.example", previews="allow") as app:
+        assert await statuses(app.visitor(), {}) == CLOSED
+        assert (await app.visitor().get("/metrics")).status_code == 401
 
 
 async def test_an_open_service_is_open_to_all(tmp_path: Path) -> None:
     opened = {"open_image_service": True, "public_url": "https://pictures.example", "previews": "allow"}
-    async with house(tmp_path, **opened) as home:
-        assert await statuses(home.visitor("203.0.113.9"), {"Host": "pictures.example"}) == OPEN
+    async with running_app(tmp_path, **opened) as app:
+        assert await statuses(app.visitor("203.0.113.9"), {"Host": "pictures.example"}) == OPEN
 
 
-async def test_the_exemption_is_area_cs_alone(home: House) -> None:
+async def test_the_exemption_is_area_cs_alone(app: AppFixture) -> None:
     asked = {"prompt": "x", "model": "ra2", "input": {"prompt": "x"}}
     for path in ("/api/ra1", "/api/anime", "/api/containers/run", "/api/uploads"):
-        assert (await home.client.post(path, json=asked)).status_code == 401
+        assert (await app.client.post(path, json=asked)).status_code == 401
     for path in ("/api/account", "/api/account/ledger", "/api/containers/predictions"):
-        assert (await home.client.get(path)).status_code == 401
+        assert (await app.client.get(path)).status_code == 401
 
 
-async def test_two_host_headers_are_one_too_many(home: House) -> None:
-    transport = home.visitor()
+async def test_two_host_headers_are_one_too_many(app: AppFixture) -> None:
+    transport = app.visitor()
     request = transport.build_request("GET", "/create_image", params=SMALL)
     request.headers = httpx.Headers([("host", "127.0.0.1"), ("host", "evil.example")])
     assert (await transport.send(request)).status_code == 401

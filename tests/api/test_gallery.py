@@ -13,7 +13,7 @@ from PIL import Image
 
 from sixfold.core import gallery
 from sixfold.core.accounts.keys import Scope
-from tests.api.app_fixture import House
+from tests.api.app_fixture import AppFixture
 from tests.fakes import fault_server
 
 
@@ -37,30 +37,30 @@ def uri(data: bytes, content_type: str) -> str:
 FILM = fault_server.film(16, 4)
 
 
-async def character(home: House, **more: Any) -> Any:
+async def character(app: AppFixture, **more: Any) -> Any:
     """The answer to a good `create-ai`, with changes."""
-    return await home.client.post("/api/create-ai", json={"api_key": home.key, "name": "Luna", **more})
+    return await app.client.post("/api/create-ai", json={"api_key": app.key, "name": "Luna", **more})
 
 
-async def post(home: House, **more: Any) -> Any:
+async def post(app: AppFixture, **more: Any) -> Any:
     """The answer to a good `create-post`, with changes."""
-    body = {"api_key": home.key, "text": "hello", "media_bytes": coded(png()), **more}
-    return await home.client.post("/api/create-post", json=body)
+    body = {"api_key": app.key, "text": "hello", "media_bytes": coded(png()), **more}
+    return await app.client.post("/api/create-post", json=body)
 
 
-async def listed(home: House, name: str, **query: Any) -> dict[str, Any]:
+async def listed(app: AppFixture, name: str, **query: Any) -> dict[str, Any]:
     """A part of a list, asked for by nobody in particular."""
-    answer = await home.visitor("203.0.113.9").get(f"/api/{name}", params=query)
+    answer = await app.visitor("203.0.113.9").get(f"/api/{name}", params=query)
     assert answer.status_code == 200
     return answer.json()
 
 
-async def test_a_character_is_made_shown_and_free(either_home: House) -> None:
-    home = either_home
-    made = (await character(home, description="A fox", greeting="Hi!", avatar_bytes=coded(png()))).json()
+async def test_a_character_is_made_shown_and_free(any_database_app: AppFixture) -> None:
+    app = any_database_app
+    made = (await character(app, description="A fox", greeting="Hi!", avatar_bytes=coded(png()))).json()
     assert set(made) == {"id", "url_name", "avatar_file_name", "uploaded_via_api"}
     assert (made["url_name"], made["uploaded_via_api"]) == ("luna", True)
-    (row,) = (await listed(home, "characters"))["characters"]
+    (row,) = (await listed(app, "characters"))["characters"]
     assert {key: row[key] for key in ("id", "url_name", "name", "description", "greeting")} == {
         "id": made["id"],
         "url_name": "luna",
@@ -69,65 +69,65 @@ async def test_a_character_is_made_shown_and_free(either_home: House) -> None:
         "greeting": "Hi!",
     }
     assert row["avatar_url"].endswith(made["avatar_file_name"])
-    file = await home.client.get(row["avatar_url"])
+    file = await app.client.get(row["avatar_url"])
     assert (file.content, file.headers["content-type"]) == (png(), "image/png")
-    assert await home.standing() == ("5.00", "0.00")
+    assert await app.balance() == ("5.00", "0.00")
 
 
-async def test_a_post_is_made_by_each_way_and_shown(either_home: House) -> None:
-    home = either_home
-    picture = (await home.client.post("/api/ra1", json={"prompt": "x"}, headers=home.bearer)).json()
-    by_url = await post(home, media_bytes=None, media_url=picture["image_url"])
-    by_bytes = await post(home, tags="Foxes, #Snow ,foxes")
-    form = {"api_key": home.key, "text": "a form", "tags": "snow"}
-    by_form = await home.client.post("/api/create-post", data=form, files={"media": ("x.txt", png("blue"))})
-    film = await post(home, media_bytes=coded(FILM), tags=["film"])
+async def test_a_post_is_made_by_each_way_and_shown(any_database_app: AppFixture) -> None:
+    app = any_database_app
+    picture = (await app.client.post("/api/ra1", json={"prompt": "x"}, headers=app.bearer)).json()
+    by_url = await post(app, media_bytes=None, media_url=picture["image_url"])
+    by_bytes = await post(app, tags="Foxes, #Snow ,foxes")
+    form = {"api_key": app.key, "text": "a form", "tags": "snow"}
+    by_form = await app.client.post("/api/create-post", data=form, files={"media": ("x.txt", png("blue"))})
+    film = await post(app, media_bytes=coded(FILM), tags=["film"])
     answers = [by_url, by_bytes, by_form, film]
     assert [answer.status_code for answer in answers] == [200] * 4
     made = [answer.json() for answer in answers]
     assert all(body["id"] == body["post_id"] and body["uploaded_via_api"] is True for body in made)
     [author] = {body["author_user_id"] for body in made}
     assert re.fullmatch("user_[0-9a-f]{32}", author)
-    found = (await listed(home, "posts"))["posts"]
+    found = (await listed(app, "posts"))["posts"]
     assert {row["id"] for row in found} == {body["id"] for body in made}
     assert {row["author_user_id"] for row in found} == {author}
     by_id = {row["id"]: row for row in found}
     assert by_id[made[1]["id"]]["tags"] == ["foxes", "snow"]
     assert by_id[made[3]["id"]]["content_type"] == "video/mp4"
-    tagged = (await listed(home, "posts", tag="SNOW"))["posts"]
+    tagged = (await listed(app, "posts", tag="SNOW"))["posts"]
     assert {row["id"] for row in tagged} == {made[1]["id"], made[2]["id"]}
-    assert (await home.client.get(made[2]["media_url"])).content == png("blue")
+    assert (await app.client.get(made[2]["media_url"])).content == png("blue")
 
 
-async def test_an_avatar_may_be_a_forms_file(home: House) -> None:
+async def test_an_avatar_may_be_a_forms_file(app: AppFixture) -> None:
     files = {"avatar": ("a.png", png(), "text/html")}
-    data = {"api_key": home.key, "name": "Orion"}
-    made = (await home.client.post("/api/create-ai", data=data, files=files)).json()
+    data = {"api_key": app.key, "name": "Orion"}
+    made = (await app.client.post("/api/create-ai", data=data, files=files)).json()
     assert made["avatar_file_name"].endswith(".png")
-    bare = (await character(home)).json()
+    bare = (await character(app)).json()
     assert bare["avatar_file_name"] is None
 
 
-async def test_every_character_has_a_name_in_urls_of_its_own(home: House) -> None:
+async def test_every_character_has_a_name_in_urls_of_its_own(app: AppFixture) -> None:
     names = ["Luna", "luna!", "LUNA", "Ünïcødé", "...", "x" * 80]
-    made = [(await character(home, name=name)).json()["url_name"] for name in names]
+    made = [(await character(app, name=name)).json()["url_name"] for name in names]
     assert len(set(made)) == len(names)
     assert all(name.isascii() and " " not in name and len(name) <= 64 for name in made)
     assert made[4].startswith("character")
 
 
-async def test_a_name_in_other_letters_is_read_in_latin_ones(home: House) -> None:
+async def test_a_name_in_other_letters_is_read_in_latin_ones(app: AppFixture) -> None:
     names = ["月", "Аня", "さくら 2", "Łukasz Ærø", "🐱"]
-    made = [(await character(home, name=name)).json()["url_name"] for name in names]
+    made = [(await character(app, name=name)).json()["url_name"] for name in names]
     assert made == ["yue", "anya", "sakura-2", "lukasz-aero", "cat"]
 
 
-async def test_lists_go_on_where_they_ended(home: House) -> None:
-    made = {(await character(home, name=f"n{number}")).json()["id"] for number in range(7)}
+async def test_lists_go_on_where_they_ended(app: AppFixture) -> None:
+    made = {(await character(app, name=f"n{number}")).json()["id"] for number in range(7)}
     seen: list[str] = []
     cursor: str | None = None
     while True:
-        part = await listed(home, "characters", limit=3, **({"cursor": cursor} if cursor else {}))
+        part = await listed(app, "characters", limit=3, **({"cursor": cursor} if cursor else {}))
         seen += [row["id"] for row in part["characters"]]
         cursor = part["next_cursor"]
         if cursor is None:
@@ -160,13 +160,13 @@ CHARACTER_REFUSALS: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("change", "name"), CHARACTER_REFUSALS)
 async def test_a_refused_character_names_its_parameter(
-    home: House, change: dict[str, Any], name: str
+    app: AppFixture, change: dict[str, Any], name: str
 ) -> None:
-    answer = await character(home, **change)
+    answer = await character(app, **change)
     assert answer.status_code == 400, answer.text
     assert set(answer.json()) == {"error", "status"}
     assert answer.json()["error"].startswith(f"Invalid {name}")
-    assert (await listed(home, "characters"))["characters"] == []
+    assert (await listed(app, "characters"))["characters"] == []
 
 
 POST_REFUSALS: list[tuple[dict[str, Any], str]] = [
@@ -191,64 +191,64 @@ POST_REFUSALS: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("change", "name"), POST_REFUSALS)
-async def test_a_refused_post_names_its_parameter(home: House, change: dict[str, Any], name: str) -> None:
-    body = {"api_key": home.key, "text": "hello", "media_bytes": coded(png()), **change}
+async def test_a_refused_post_names_its_parameter(app: AppFixture, change: dict[str, Any], name: str) -> None:
+    body = {"api_key": app.key, "text": "hello", "media_bytes": coded(png()), **change}
     raw = json.dumps(body).encode()
-    answer = await home.client.post("/api/create-post", content=raw)
+    answer = await app.client.post("/api/create-post", content=raw)
     assert answer.status_code == 400, answer.text
     if "\\ud800" not in raw.decode():
         assert answer.json()["error"].startswith(f"Invalid {name}")
-    assert (await listed(home, "posts"))["posts"] == []
+    assert (await listed(app, "posts"))["posts"] == []
 
 
-async def test_a_forms_file_that_was_cut_off_is_refused_in_one_sentence(home: House) -> None:
+async def test_a_forms_file_that_was_cut_off_is_refused_in_one_sentence(app: AppFixture) -> None:
     for data in (png()[:-6], FILM[:-6]):
-        form = {"api_key": home.key, "text": "a form"}
-        answer = await home.client.post("/api/create-post", data=form, files={"media": ("x", data)})
+        form = {"api_key": app.key, "text": "a form"}
+        answer = await app.client.post("/api/create-post", data=form, files={"media": ("x", data)})
         assert answer.status_code == 400
         assert answer.json()["error"].endswith("truncated or damaged.")
 
 
-async def test_a_refusal_reads_as_a_sentence(home: House) -> None:
-    assert (await post(home, media_bytes=None)).json() == {
+async def test_a_refusal_reads_as_a_sentence(app: AppFixture) -> None:
+    assert (await post(app, media_bytes=None)).json() == {
         "error": "Invalid media: one of media_url, media_bytes or a file is required",
         "status": 400,
     }
-    answer = await home.client.get("/api/posts", params={"limit": 0})
+    answer = await app.client.get("/api/posts", params={"limit": 0})
     assert answer.json() == {"error": "Invalid limit: it must be from 1 to 100", "status": 400}
 
 
-async def test_the_key_comes_first_and_limited_keys_may_not(home: House) -> None:
-    reader = await home.limited_key(Scope(read_only=True))
-    painter = await home.limited_key(Scope(services=("ra1",)))
+async def test_the_key_comes_first_and_limited_keys_may_not(app: AppFixture) -> None:
+    reader = await app.limited_key(Scope(read_only=True))
+    painter = await app.limited_key(Scope(services=("ra1",)))
     for key, status in ((None, 401), ("sf_no", 401), (5, 401), (reader, 403), (painter, 403)):
         for path in ("/api/create-ai", "/api/create-post"):
-            answer = await home.client.post(path, json={"api_key": key})
+            answer = await app.client.post(path, json={"api_key": key})
             assert answer.status_code == status
-    broken = await home.client.post("/api/create-ai", content=b"{")
+    broken = await app.client.post("/api/create-ai", content=b"{")
     assert (broken.status_code, broken.json()["error"]) == (400, "Invalid JSON body")
 
 
-async def test_a_repeated_request_publishes_once(home: House) -> None:
+async def test_a_repeated_request_publishes_once(app: AppFixture) -> None:
     headers = {"Idempotency-Key": "once"}
-    body = {"api_key": home.key, "name": "Luna"}
-    first = await home.client.post("/api/create-ai", json=body, headers=headers)
-    again = await home.client.post("/api/create-ai", json=body, headers=headers)
+    body = {"api_key": app.key, "name": "Luna"}
+    first = await app.client.post("/api/create-ai", json=body, headers=headers)
+    again = await app.client.post("/api/create-ai", json=body, headers=headers)
     assert first.json() == again.json()
-    assert len((await listed(home, "characters"))["characters"]) == 1
+    assert len((await listed(app, "characters"))["characters"]) == 1
 
 
-async def test_what_was_not_published_is_not_shown(home: House) -> None:
-    secret = (await home.client.post("/api/uploads", content=png("green"), headers=home.bearer)).json()
-    picture = (await home.client.post("/api/ra1", json={"prompt": "x"}, headers=home.bearer)).json()
-    made = (await post(home, media_bytes=None, media_url=secret["url"])).json()
-    text = (await home.client.get("/api/posts")).text + (await home.client.get("/api/characters")).text
+async def test_what_was_not_published_is_not_shown(app: AppFixture) -> None:
+    secret = (await app.client.post("/api/uploads", content=png("green"), headers=app.bearer)).json()
+    picture = (await app.client.post("/api/ra1", json={"prompt": "x"}, headers=app.bearer)).json()
+    made = (await post(app, media_bytes=None, media_url=secret["url"])).json()
+    text = (await app.client.get("/api/posts")).text + (await app.client.get("/api/characters")).text
     for private in (secret["url"].rpartition("/")[2], secret["id"], picture["image_url"].rpartition("/")[2]):
         assert private not in text
     assert "ada@example.com" not in text
-    assert (await home.client.get(made["media_url"])).content == png("green")
-    stolen = await home.client.post(
-        "/api/create-post", json={"api_key": home.other, "text": "", "media_url": secret["id"]}
+    assert (await app.client.get(made["media_url"])).content == png("green")
+    stolen = await app.client.post(
+        "/api/create-post", json={"api_key": app.other, "text": "", "media_url": secret["id"]}
     )
     assert stolen.status_code == 400
 
@@ -265,14 +265,14 @@ async def test_what_was_not_published_is_not_shown(home: House) -> None:
         {"cursor": "\0"},
     ],
 )
-async def test_a_list_is_not_asked_for_too_much(home: House, query: dict[str, str]) -> None:
+async def test_a_list_is_not_asked_for_too_much(app: AppFixture, query: dict[str, str]) -> None:
     for name in ("characters", "posts"):
-        answer = await home.client.get(f"/api/{name}", params=query)
+        answer = await app.client.get(f"/api/{name}", params=query)
         assert (answer.status_code, set(answer.json())) == (400, {"error", "status"})
 
 
-async def test_an_account_has_room_for_so_many(home: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_account_has_room_for_so_many(app: AppFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gallery, "MAX_CHARACTERS", 1)
     monkeypatch.setattr(gallery, "MAX_POSTS", 1)
-    assert [(await character(home)).status_code for _ in range(2)] == [200, 403]
-    assert [(await post(home)).status_code for _ in range(2)] == [200, 403]
+    assert [(await character(app)).status_code for _ in range(2)] == [200, 403]
+    assert [(await post(app)).status_code for _ in range(2)] == [200, 403]

@@ -36,7 +36,7 @@ FILES = {"database_url": "", "blob_url": "", "upload_url": ""}  # dialects are t
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
-    """One house for all of them."""
+    """One app for all tests of this module."""
     async with gateway(tmp_path_factory.mktemp("gateway"), settings=FILES) as found:
         yield found
 
@@ -271,15 +271,15 @@ async def test_anthropic_headers_reach_its_server_and_ours_do_not(door: Gateway)
         "sk-anth",
         "1",
     )
-    assert door.home.key not in str(headers)
+    assert door.app.key not in str(headers)
 
 
 @BOTH
 async def test_tokens_are_counted_for_free(door: Gateway, model: str) -> None:
-    before = await door.home.standing()
+    before = await door.app.balance()
     counted = await door.anthropic().messages.count_tokens(model=model, messages=said("How many are these?"))
     assert counted.input_tokens == 7 if model == "anth/small" else 5 < counted.input_tokens < 40
-    assert await door.home.standing() == before
+    assert await door.app.balance() == before
 
 
 # -- both ------------------------------------------------------------------------------------------
@@ -342,17 +342,17 @@ async def test_what_is_no_list_is_refused_by_its_name_before_it_is_translated(
 ) -> None:
     model = "acme/small" if path == LETTERS else "anth/small"
     right = {"model": model, "input" if path == ANSWERS else "messages": SAID, "max_tokens": 9}
-    answer = await door.home.client.post(path, json={**right, **wrong}, headers=door.headers)
+    answer = await door.app.client.post(path, json={**right, **wrong}, headers=door.headers)
     assert (answer.status_code, answer.json()["error"].get("param")) == (400, param)
 
 
 async def test_a_field_that_is_missing_is_named(door: Gateway) -> None:
-    answer = await door.home.client.post(CHAT, json={"model": "acme/small"}, headers=door.headers)
+    answer = await door.app.client.post(CHAT, json={"model": "acme/small"}, headers=door.headers)
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "messages")
 
 
 async def test_what_a_server_refuses_is_told_as_it_says(door: Gateway) -> None:
-    before = await door.home.standing()
+    before = await door.app.balance()
     door.acme.mode = door.anth.mode = "refuse"
     with pytest.raises(openai.BadRequestError) as refused:
         await door.openai().chat.completions.create(model="acme/small", messages=said("Hello"))
@@ -360,7 +360,7 @@ async def test_what_a_server_refuses_is_told_as_it_says(door: Gateway) -> None:
     assert refused.value.param == "temperature"
     with pytest.raises(anthropic.BadRequestError, match="It says so"):
         await door.anthropic().messages.create(model="acme/small", max_tokens=5, messages=said("Hello"))
-    assert await door.home.standing() == before
+    assert await door.app.balance() == before
 
 
 async def test_a_conversation_that_is_too_long_is_told_so_that_agents_shorten_it(door: Gateway) -> None:
@@ -383,19 +383,19 @@ async def test_bytes_of_ones_own_dialect_pass_as_they_are(door: Gateway) -> None
     body = (
         b'{"model":"acme/small","messages":[{"role":"user","content":"say 2 words"}],"x_unknown":{"a": 1.50}}'
     )
-    answer = await door.home.client.post("/v1/chat/completions", content=body, headers=door.headers)
+    answer = await door.app.client.post("/v1/chat/completions", content=body, headers=door.headers)
     assert answer.status_code == 200
     assert b'"x_unknown":{"a": 1.50}' in door.acme.seen[0].raw
     assert b'"model":"small"' in door.acme.seen[0].raw
 
 
 async def test_a_key_may_come_as_x_api_key(door: Gateway) -> None:
-    answer = await door.home.client.get("/v1/models", headers={"x-api-key": door.home.key})
+    answer = await door.app.client.get("/v1/models", headers={"x-api-key": door.app.key})
     assert answer.status_code == 200
 
 
 async def test_who_asks_himself_is_refused(door: Gateway) -> None:
-    answer = await door.home.client.get("/v1/models", headers={**door.headers, "X-Sixfold-Hop": "1"})
+    answer = await door.app.client.get("/v1/models", headers={**door.headers, "X-Sixfold-Hop": "1"})
     assert (answer.status_code, answer.json()["error"]["type"]) == (403, "permission_error")
 
 

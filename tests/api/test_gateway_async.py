@@ -12,7 +12,7 @@ import pytest
 
 from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts.keys import Scope
-from tests.api.app_fixture import bearer, house
+from tests.api.app_fixture import bearer, running_app
 from tests.api.gateway import Gateway, gateway
 from tests.api.test_gateway import PIXEL
 
@@ -28,7 +28,7 @@ async def door(tmp_path: Path) -> AsyncIterator[Gateway]:
 
 async def ask(door: Gateway, key: str | None = None, *, later: bool = True, **inputs: Any) -> httpx.Response:
     body = {"service": "chat", **ASKED, "async": later, **inputs}
-    return await door.home.client.post("/api/service", json=body, headers=bearer(key or door.home.key))
+    return await door.app.client.post("/api/service", json=body, headers=bearer(key or door.app.key))
 
 
 async def ended(door: Gateway, begun: httpx.Response) -> dict[str, Any]:
@@ -36,7 +36,7 @@ async def ended(door: Gateway, begun: httpx.Response) -> dict[str, Any]:
     assert begun.status_code == 202, begun.text
     async with asyncio.timeout(60):
         while True:
-            told = (await door.home.client.get(begun.json()["status_url"], headers=door.headers)).json()
+            told = (await door.app.client.get(begun.json()["status_url"], headers=door.headers)).json()
             if told["status"] in TERMINAL:
                 return told
             await asyncio.sleep(0.01)
@@ -44,17 +44,17 @@ async def ended(door: Gateway, begun: httpx.Response) -> dict[str, Any]:
 
 async def test_the_same_words_cost_the_same_now_and_later(door: Gateway) -> None:
     now = (await ask(door, later=False, prompt="say 3 words")).json()
-    before = await door.home.standing()
+    before = await door.app.balance()
     begun = await ask(door, prompt="say 3 words")
     assert set(begun.json()) >= {"id", "service", "status", "status_url", "created_at"}
     later = await ended(door, begun)
     assert (later["status"], later["output"], later["output_kind"]) == ("succeeded", "word word word", "text")
     assert (later["model"], later["cost"]) == ("chat", now["cost"])
-    assert float(before[0]) - float((await door.home.standing())[0]) == pytest.approx(float(now["cost"]))
-    assert (await door.home.standing())[1] == "0.00"
-    entries = (await door.home.client.get("/api/account/ledger", headers=door.headers)).json()["entries"]
+    assert float(before[0]) - float((await door.app.balance())[0]) == pytest.approx(float(now["cost"]))
+    assert (await door.app.balance())[1] == "0.00"
+    entries = (await door.app.client.get("/api/account/ledger", headers=door.headers)).json()["entries"]
     assert (entries[0]["description"], entries[0]["amount_usd"]) == ("chat", f"-{now['cost']}")
-    assert await door.home.faults() == ()
+    assert await door.app.faults() == ()
 
 
 @pytest.mark.parametrize("how", [{"later": False}, {"later": True}])
@@ -97,18 +97,18 @@ async def test_a_server_that_fails_is_free(door: Gateway, mode: str) -> None:
     told = await ended(door, await ask(door, prompt="say 3 words"))
     assert told["status"] == "failed"
     assert told["error"]
-    assert await door.home.standing() == ("5.00", "0.00")
-    assert await door.home.faults() == ()
+    assert await door.app.balance() == ("5.00", "0.00")
+    assert await door.app.faults() == ()
 
 
 async def test_what_is_canceled_while_the_model_thinks_is_free(door: Gateway) -> None:
     door.acme.mode = "hang"
     begun = await ask(door, prompt="say 3 words")
     await asyncio.wait_for(door.acme.asked.wait(), 60)
-    assert float((await door.home.standing())[1]) > 0
-    await door.home.client.delete(begun.json()["status_url"], headers=door.headers)
+    assert float((await door.app.balance())[1]) > 0
+    await door.app.client.delete(begun.json()["status_url"], headers=door.headers)
     assert (await ended(door, begun))["status"] == "canceled"
-    await door.home.until("5.00", "0.00")
+    await door.app.until("5.00", "0.00")
 
 
 @pytest.mark.parametrize(
@@ -133,26 +133,26 @@ async def test_what_cannot_be_answered_is_refused_before_it_is_queued(
     refused = await ask(door, **given)
     assert (refused.status_code, blamed in refused.json()["error"]) == (status, True), refused.text
     assert door.acme.seen == []
-    assert await door.home.standing() == ("5.00", "0.00")
+    assert await door.app.balance() == ("5.00", "0.00")
 
 
 async def test_money_budgets_and_tokens_a_minute_hold_for_later_too(door: Gateway) -> None:
-    home = door.home
-    assert (await ask(door, home.poor, prompt="x")).status_code == 402
+    app = door.app
+    assert (await ask(door, app.poor, prompt="x")).status_code == 402
     scopes = {"budget_exceeded": Scope(budget_day=1), "rate_limited": Scope(tpm=25)}
     for code, scope in scopes.items():
-        key = await home.limited_key(scope)
+        key = await app.limited_key(scope)
         answers = [await ask(door, key, prompt="say 3 words") for _ in range(2)]
         assert (answers[-1].status_code, answers[-1].json()["code"]) == (429, code)
         assert int(answers[-1].headers["Retry-After"]) > 0
-    elsewhere = await home.limited_key(Scope(services=("tts",)))
+    elsewhere = await app.limited_key(Scope(services=("tts",)))
     assert (await ask(door, elsewhere, prompt="x")).status_code == 403
 
 
 async def test_the_same_idempotency_key_asks_the_model_once(door: Gateway) -> None:
     body = {"service": "chat", **ASKED, "prompt": "say 3 words", "async": True}
     headers = {**door.headers, "Idempotency-Key": "once"}
-    posts = [door.home.client.post("/api/service", json=body, headers=headers) for _ in range(4)]
+    posts = [door.app.client.post("/api/service", json=body, headers=headers) for _ in range(4)]
     answers = await asyncio.gather(*posts)
     assert len({answer.json()["id"] for answer in answers}) == 1
     await ended(door, answers[0])
@@ -165,13 +165,13 @@ async def test_a_model_of_this_machine_answers_for_nothing(tmp_path: Path) -> No
     ) as there:
         told = await ended(there, await ask(there, prompt="say 3 words"))
         assert (told["status"], told["cost"]) == ("succeeded", "0.00")
-        assert await there.home.standing() == ("5.00", "0.00")
+        assert await there.app.balance() == ("5.00", "0.00")
 
 
 async def test_what_is_missing_is_told_before_what_no_server_here_can_do(tmp_path: Path) -> None:
-    async with house(tmp_path, app_catalog.models_document(), probe=False) as home:
+    async with running_app(tmp_path, app_catalog.models_document(), probe=False) as app:
         for later in (True, False):
             for given, status in (({}, 400), ({"prompt": "hello"}, 503)):
                 body = {"service": "chat", "async": later, **given}
-                refused = await home.client.post("/api/service", json=body, headers=home.bearer)
+                refused = await app.client.post("/api/service", json=body, headers=app.bearer)
                 assert refused.status_code == status, refused.text

@@ -42,7 +42,7 @@ async def talking(folder: Path, settings: Any = None, **row: Any) -> AsyncIterat
 def server(there: Gateway) -> GgufServer:
     """The model server in question."""
     found = next(
-        each for each in there.home.product.gateway_runtime.relay.router.servers() if each.name == "own"
+        each for each in there.app.product.gateway_runtime.relay.router.servers() if each.name == "own"
     )
     assert isinstance(found, GgufServer)
     return found
@@ -87,7 +87,7 @@ async def test_a_file_answers_in_all_three_protocols_and_as_the_template(tmp_pat
         assert (message.stop_reason, message.usage.output_tokens) == ("max_tokens", 12)
 
         run = {"model": "text-llm", "input": {"prompt": "hello", "max_tokens": 12}}
-        told = (await there.home.client.post("/api/containers/run", json=run, headers=there.headers)).json()
+        told = (await there.app.client.post("/api/containers/run", json=run, headers=there.headers)).json()
         assert (told["status"], told["engine"], told["quality"]) == ("succeeded", "relay", "full"), told
         assert told["output"]
         calls = await there.settled(6)
@@ -163,7 +163,7 @@ async def test_nobody_sends_a_model_beside_us_to_a_private_address(tmp_path: Pat
 
 async def test_what_a_model_has_no_sense_for_is_said_and_puts_it_out_of_no_order(tmp_path: Path) -> None:
     async with talking(tmp_path) as there:
-        client = there.home.client
+        client = there.app.client
         for part, sense in (
             (shown(picture())[0]["content"][1], "does not accept images"),
             (
@@ -229,7 +229,7 @@ async def test_what_is_too_long_for_the_model_is_refused_in_one_sentence(tmp_pat
 async def test_who_leaves_in_the_middle_stops_the_model(tmp_path: Path) -> None:
     async with (
         talking(tmp_path, context=65536, trained=65536, slots=1) as there,
-        listening(there.home.app) as origin,
+        listening(there.app.asgi) as origin,
         httpx.AsyncClient(base_url=origin, headers=there.headers, timeout=60) as client,
     ):
         body = {"model": "own/tiny", "messages": [{"role": "user", "content": "hi"}], "ignore_eos": True}
@@ -291,7 +291,7 @@ async def test_what_was_added_serves_without_a_line_of_configuration(tmp_path: P
     tiny_gguf.write(added / "model-q4.gguf")
     (added / "sixfold.json").write_text('{"added": "2026-01-01T00:00:00+00:00"}')
     async with gateway(tmp_path, models=app_catalog.models_document(), upstreams={}, prices={}) as there:
-        listed = (await there.home.client.get("/v1/models", headers=there.headers)).json()["data"]
+        listed = (await there.app.client.get("/v1/models", headers=there.headers)).json()["data"]
         assert {row["id"] for row in listed} >= {"gguf/small", "small", "default"}
         assert (await there.chat(model="default", max_tokens=4)).status_code == 200
 

@@ -39,9 +39,9 @@ async def test_a_stream_costs_what_the_whole_answer_costs(tmp_path: Path, model:
         told = first["usage"]
         plain = told["input_tokens"] - told["cached_tokens"]
         assert micros == 2 * (plain * 100 + told["cached_tokens"] * 50 + 20 * 1000)
-        posted, held = await door.home.standing()
+        posted, held = await door.app.balance()
         assert (round((5 - float(posted)) * 1_000_000), held) == (micros, "0.00")
-        assert await door.home.faults() == ()
+        assert await door.app.faults() == ()
 
 
 @pytest.mark.parametrize("mode", UPSTREAM_FAULTS)
@@ -60,8 +60,8 @@ async def test_a_server_that_fails_is_free(tmp_path: Path, mode: str) -> None:
             assert streamed.status_code == whole.status_code
         calls = await door.settled(2)
         assert {call["status"] for call in calls} == {"failed"}
-        assert await door.home.standing() == ("5.00", "0.00")
-        assert await door.home.faults() == ()
+        assert await door.app.balance() == ("5.00", "0.00")
+        assert await door.app.faults() == ()
 
 
 async def test_servers_that_are_left_alone_for_being_busy_are_busy_and_not_broken(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ async def test_servers_that_are_left_alone_for_being_busy_are_busy_and_not_broke
         mixed = await door.chat(model="both")
         assert (mixed.status_code, len(door.anth.seen)) == (502, 5)
         assert int(mixed.headers["Retry-After"]) >= 1
-        assert await door.home.standing() == ("5.00", "0.00")
+        assert await door.app.balance() == ("5.00", "0.00")
 
 
 async def test_a_server_that_trickles_and_stops_is_given_up_and_free(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ async def test_a_server_that_trickles_and_stops_is_given_up_and_free(tmp_path: P
         streamed = await door.chat(**STREAM)
         assert '"error"' in streamed.text
         assert (await door.settled())[0]["status"] == "failed"
-        assert await door.home.standing() == ("5.00", "0.00")
+        assert await door.app.balance() == ("5.00", "0.00")
 
 
 async def test_a_server_that_goes_wrong_in_the_middle_of_a_load_leaves_right_sums(tmp_path: Path) -> None:
@@ -104,9 +104,9 @@ async def test_a_server_that_goes_wrong_in_the_middle_of_a_load_leaves_right_sum
         assert len(paid) + len(failed) == len(answers)
         assert {call["cost_usd"] for call in failed} == {"0.00"}
         micros = sum(round(float(call["cost_usd"]) * 1_000_000) for call in paid)
-        posted, held = await door.home.standing()
+        posted, held = await door.app.balance()
         assert (round((5 - float(posted)) * 1_000_000), held) == (micros, "0.00")
-        assert await door.home.faults() == ()
+        assert await door.app.faults() == ()
 
 
 async def test_an_answer_without_usage_is_estimated(tmp_path: Path) -> None:
@@ -126,12 +126,12 @@ async def test_who_leaves_pays_what_was_delivered(tmp_path: Path) -> None:
         assert call["status"] == "left"
         assert 1 <= call["usage"]["output_tokens"] < 40
         assert 0 < float(call["cost_usd"]) < 0.04
-        await door.home.until(posted=f"{5 - float(call['cost_usd']):.6f}".rstrip("0"), held="0.00")
-        assert await door.home.faults() == ()
+        await door.app.until(posted=f"{5 - float(call['cost_usd']):.6f}".rstrip("0"), held="0.00")
+        assert await door.app.faults() == ()
 
 
 async def test_who_leaves_before_the_first_word_pays_nothing(tmp_path: Path) -> None:
-    async with gateway(tmp_path, keep_alive_seconds=0.02) as door, listening(door.home.app) as origin:
+    async with gateway(tmp_path, keep_alive_seconds=0.02) as door, listening(door.app.asgi) as origin:
         door.acme.mode = "slow"
         body = {"model": "acme/small", "messages": [{"role": "user", "content": "Hello"}], **STREAM}
         async with (
@@ -143,7 +143,7 @@ async def test_who_leaves_before_the_first_word_pays_nothing(tmp_path: Path) -> 
                 break
         [call] = await door.settled()
         assert (call["status"], call["cost_usd"]) == ("failed", "0.00")
-        await door.home.until("5.00", "0.00")
+        await door.app.until("5.00", "0.00")
 
 
 async def test_a_slow_first_word_keeps_the_line_alive(tmp_path: Path) -> None:
@@ -164,14 +164,10 @@ async def test_a_slow_first_word_keeps_the_line_alive(tmp_path: Path) -> None:
 async def test_without_money_nothing_is_asked(tmp_path: Path) -> None:
     async with gateway(tmp_path) as door:
         body = {"model": "acme/small", "messages": [{"role": "user", "content": "Hello"}]}
-        answer = await door.home.client.post(
-            "/v1/chat/completions", json=body, headers=bearer(door.home.poor)
-        )
+        answer = await door.app.client.post("/v1/chat/completions", json=body, headers=bearer(door.app.poor))
         assert (answer.status_code, answer.json()["error"]["code"]) == (402, "insufficient_credits")
         body["messages"] = []
-        answer = await door.home.client.post(
-            "/v1/chat/completions", json=body, headers=bearer(door.home.poor)
-        )
+        answer = await door.app.client.post("/v1/chat/completions", json=body, headers=bearer(door.app.poor))
         assert answer.status_code == 400
         assert not door.acme.seen
 
@@ -186,16 +182,16 @@ async def test_whose_money_went_elsewhere_while_a_server_was_asked_gets_no_answe
         door.acme.mode = "wait"
         asking = asyncio.create_task(door.chat(stream=stream, max_tokens=100))
         await door.acme.asked.wait()
-        assert await door.home.standing() == ("5.00", "0.00")
-        spending = ledger.deposit(door.home.account.id, -5_000_000, ledger.LedgerEntry("withdrawal", "x"))
-        await door.home.product.database.write(spending)
+        assert await door.app.balance() == ("5.00", "0.00")
+        spending = ledger.deposit(door.app.account.id, -5_000_000, ledger.LedgerEntry("withdrawal", "x"))
+        await door.app.product.database.write(spending)
         door.acme.go_on.set()
         answer = await asking
         assert (answer.status_code, answer.json()["error"]["code"]) == (402, "insufficient_credits")
         assert "word" not in answer.text
-        assert await door.home.standing() == ("0.00", "0.00")
+        assert await door.app.balance() == ("0.00", "0.00")
         assert await door.calls() == []
-        assert await door.home.faults() == ()
+        assert await door.app.faults() == ()
 
 
 async def test_a_call_that_lasts_is_held_and_in_the_log_while_it_runs(tmp_path: Path) -> None:
@@ -207,12 +203,12 @@ async def test_a_call_that_lasts_is_held_and_in_the_log_while_it_runs(tmp_path: 
             while not (seen := await door.calls()):  # noqa: ASYNC110 - a poll
                 await asyncio.sleep(0.005)
         assert [call["status"] for call in seen] == ["running"]
-        held = (await door.home.standing())[1]
+        held = (await door.app.balance())[1]
         assert float(held) > 0.1
         door.acme.go_on.set()
         assert (await asking).status_code == 200
         assert [call["status"] for call in await door.calls()] == ["succeeded"]
-        assert (await door.home.standing())[1] == "0.00"
+        assert (await door.app.balance())[1] == "0.00"
 
 
 async def test_no_number_of_tokens_or_answers_makes_a_call_cheaper(tmp_path: Path) -> None:
@@ -230,7 +226,7 @@ async def test_no_number_of_tokens_or_answers_makes_a_call_cheaper(tmp_path: Pat
     async with gateway(tmp_path) as door:
         for path, asked in wrong:
             body = {"model": "acme/small", "messages": said, "input": "say 3 words", **asked}
-            answer = await door.home.client.post(f"/v1/{path}", json=body, headers=door.headers)
+            answer = await door.app.client.post(f"/v1/{path}", json=body, headers=door.headers)
             assert answer.status_code == 400, (asked, answer.text)
         assert not door.acme.seen
         both = await door.chat(max_completion_tokens=1, max_tokens=100)  # a server may heed either
@@ -242,45 +238,45 @@ async def test_exactly_as_many_are_answered_as_there_is_money_for(tmp_path: Path
         answers = await asyncio.gather(*(door.chat(max_tokens=900, text="Hello") for _ in range(10)))
         assert sorted(answer.status_code for answer in answers).count(200) >= 5
         assert {answer.status_code for answer in answers} <= {200, 402}
-        assert await door.home.faults() == ()
+        assert await door.app.faults() == ()
 
 
 async def test_a_budget_is_kept_on_every_face(tmp_path: Path) -> None:
     async with gateway(tmp_path) as door:
-        key = bearer(await door.home.limited_key(Scope(budget_day=60_000)))
+        key = bearer(await door.app.limited_key(Scope(budget_day=60_000)))
         body: Any = {
             "model": "acme/small",
             "messages": [{"role": "user", "content": "Hello"}],
             "max_tokens": 50,
         }
         over: Any = {**body, "max_tokens": 5000}
-        answer = await door.home.client.post("/v1/chat/completions", json=over, headers=key)
+        answer = await door.app.client.post("/v1/chat/completions", json=over, headers=key)
         assert (answer.status_code, answer.json()["error"]["code"]) == (429, "budget_exceeded")
         assert int(answer.headers["retry-after"]) > 0
         for _ in range(3):  # what is held and not used comes back
-            answer = await door.home.client.post("/v1/chat/completions", json=body, headers=key)
+            answer = await door.app.client.post("/v1/chat/completions", json=body, headers=key)
             assert answer.status_code == 200
         run = {"model": "ra1", "input": {"prompt": "a dot"}}
-        assert (await door.home.client.post("/api/containers/run", json=run, headers=key)).status_code == 200
-        spent = await door.home.client.post("/api/containers/run", json=run, headers=key)
+        assert (await door.app.client.post("/api/containers/run", json=run, headers=key)).status_code == 200
+        spent = await door.app.client.post("/api/containers/run", json=run, headers=key)
         assert (spent.status_code, spent.json()["code"]) == (429, "budget_exceeded")
-        free = bearer(door.home.key)
-        assert (await door.home.client.post("/api/containers/run", json=run, headers=free)).status_code == 200
-        assert await door.home.faults() == ()
+        free = bearer(door.app.key)
+        assert (await door.app.client.post("/api/containers/run", json=run, headers=free)).status_code == 200
+        assert await door.app.faults() == ()
 
 
 async def test_requests_and_tokens_have_their_limits(tmp_path: Path) -> None:
     async with gateway(tmp_path) as door:
-        key = bearer(await door.home.limited_key(Scope(rpm=2)))
-        codes = [(await door.home.client.get("/v1/models", headers=key)).status_code for _ in range(3)]
+        key = bearer(await door.app.limited_key(Scope(rpm=2)))
+        codes = [(await door.app.client.get("/v1/models", headers=key)).status_code for _ in range(3)]
         assert codes == [200, 200, 429]
-        other_face = await door.home.client.get("/api/account", headers=key)
+        other_face = await door.app.client.get("/api/account", headers=key)
         assert other_face.status_code == 429
         assert other_face.headers["retry-after"]
-        key = bearer(await door.home.limited_key(Scope(tpm=60)))
+        key = bearer(await door.app.limited_key(Scope(tpm=60)))
         body = {"model": "acme/small", "messages": [{"role": "user", "content": "say 50 words"}]}
-        first = await door.home.client.post("/v1/chat/completions", json=body, headers=key)
-        second = await door.home.client.post("/v1/chat/completions", json=body, headers=key)
+        first = await door.app.client.post("/v1/chat/completions", json=body, headers=key)
+        second = await door.app.client.post("/v1/chat/completions", json=body, headers=key)
         assert (first.status_code, second.status_code) == (200, 429)
         assert second.json()["error"]["code"] == "rate_limited"
         assert second.json()["error"]["message"] == "This key is limited to 60 tokens per minute"
@@ -290,21 +286,21 @@ async def test_a_key_reaches_its_services_alone(tmp_path: Path) -> None:
     async with gateway(tmp_path) as door:
         body = {"model": "acme/small", "messages": [{"role": "user", "content": "Hello"}]}
         for services, status in ((("ra1",), 403), (("chat",), 200), (("acme/small",), 200)):
-            key = bearer(await door.home.limited_key(Scope(services=services)))
-            answer = await door.home.client.post("/v1/chat/completions", json=body, headers=key)
+            key = bearer(await door.app.limited_key(Scope(services=services)))
+            answer = await door.app.client.post("/v1/chat/completions", json=body, headers=key)
             assert answer.status_code == status
-        key = bearer(await door.home.limited_key(Scope(read_only=True)))
-        assert (await door.home.client.get("/v1/models", headers=key)).status_code == 403
+        key = bearer(await door.app.limited_key(Scope(read_only=True)))
+        assert (await door.app.client.get("/v1/models", headers=key)).status_code == 403
 
 
 async def test_a_key_sees_the_models_that_it_can_ask_for(tmp_path: Path) -> None:
     async with gateway(tmp_path) as door:
 
         async def seen(scope: Scope) -> set[str]:
-            key = bearer(await door.home.limited_key(scope))
-            listed = (await door.home.client.get("/v1/models", headers=key)).json()["data"]
+            key = bearer(await door.app.limited_key(scope))
+            listed = (await door.app.client.get("/v1/models", headers=key)).json()["data"]
             for name in ("acme/small", "ra2"):
-                one = await door.home.client.get(f"/v1/models/{name}", headers=key)
+                one = await door.app.client.get(f"/v1/models/{name}", headers=key)
                 assert (one.status_code == 200) is (name in {row["id"] for row in listed})
             return {row["id"] for row in listed}
 
@@ -320,12 +316,12 @@ async def test_a_key_sees_the_models_that_it_can_ask_for(tmp_path: Path) -> None
 
 async def test_a_key_that_is_revoked_stops_within_a_second(tmp_path: Path) -> None:
     async with gateway(tmp_path) as door:
-        made = await door.home.product.database.write(keys.create(door.home.account.id))
+        made = await door.app.product.database.write(keys.create(door.app.account.id))
         headers = bearer(made.api_key)
-        assert (await door.home.client.get("/v1/models", headers=headers)).status_code == 200
-        await door.home.product.database.write(keys.revoke(made.id))
+        assert (await door.app.client.get("/v1/models", headers=headers)).status_code == 200
+        await door.app.product.database.write(keys.revoke(made.id))
         await asyncio.sleep(0.3)
-        assert (await door.home.client.get("/v1/models", headers=headers)).status_code == 401
+        assert (await door.app.client.get("/v1/models", headers=headers)).status_code == 401
 
 
 # -- what is left behind ---------------------------------------------------------------------------
@@ -333,21 +329,21 @@ async def test_a_key_that_is_revoked_stops_within_a_second(tmp_path: Path) -> No
 
 async def test_a_hold_of_a_server_that_died_is_freed_by_the_second_look_at_it(tmp_path: Path) -> None:
     async with gateway(tmp_path) as door:
-        call = CallRecord("req_0", door.home.account.id, None, "chat", "m", "t", streamed=False, held=70_000)
-        await door.home.product.database.write(request_log.begin(call, "boot_of_the_dead", None))
-        assert await door.home.standing() == ("5.00", "0.07")
+        call = CallRecord("req_0", door.app.account.id, None, "chat", "m", "t", streamed=False, held=70_000)
+        await door.app.product.database.write(request_log.begin(call, "boot_of_the_dead", None))
+        assert await door.app.balance() == ("5.00", "0.07")
         for _ in range(2):
-            await door.home.product.gateway_runtime.relay.sweep()
-        assert await door.home.standing() == ("5.00", "0.00")
+            await door.app.product.gateway_runtime.relay.sweep()
+        assert await door.app.balance() == ("5.00", "0.00")
         assert [found["status"] for found in await door.calls()] == ["failed"]
-        assert await door.home.faults() == ()
+        assert await door.app.faults() == ()
 
 
 async def test_calls_are_found_again_by_what_they_say(tmp_path: Path) -> None:
     async with gateway(tmp_path, log_bodies=True) as door:
         await door.chat(text="Where is the Lighthouse?")
         await door.chat(model="anth/small")
-        client = door.home.client
+        client = door.app.client
 
         async def found(**query: str) -> list[str]:
             answer = await client.get("/api/gateway/calls", params=query, headers=door.headers)
@@ -360,14 +356,14 @@ async def test_calls_are_found_again_by_what_they_say(tmp_path: Path) -> None:
         page = (await client.get("/api/gateway/calls?limit=1", headers=door.headers)).json()
         rest = await found(cursor=page["next_cursor"])
         assert rest == ["acme/small"]
-        stranger = await client.get("/api/gateway/calls", headers=bearer(door.home.other))
+        stranger = await client.get("/api/gateway/calls", headers=bearer(door.app.other))
         assert stranger.json() == {"calls": [], "next_cursor": None}
         assert (await client.get("/api/gateway/calls?limit=0", headers=door.headers)).status_code == 400
 
 
 async def test_services_ask_through_the_same_relay(tmp_path: Path) -> None:
     async with gateway(tmp_path) as door:
-        relay, account = door.home.product.gateway_runtime.relay, door.home.account
+        relay, account = door.app.product.gateway_runtime.relay, door.app.account
         principal = Principal(account.id, account.kind, account.email)
         chat = ChatRequest((ChatMessage("user", (TextPart("say 4 words"),)),), max_tokens=50)
         for model in ("acme/small", "anth/small", ""):
@@ -381,18 +377,18 @@ async def test_services_ask_through_the_same_relay(tmp_path: Path) -> None:
             "".join(event.text for event in events if isinstance(event, TextDelta)) == "word word word word"
         )
         assert isinstance(events[-1], MessageEnd)
-        assert await door.home.product.database.read(ledger_queries.verify()) == ()
+        assert await door.app.product.database.read(ledger_queries.verify()) == ()
 
 
 async def test_a_repeated_request_is_answered_once(tmp_path: Path) -> None:
     async with gateway(tmp_path) as door:
         headers = {**door.headers, "Idempotency-Key": "once"}
         body = {"model": "acme/small", "messages": [{"role": "user", "content": "Hello"}]}
-        first = await door.home.client.post("/v1/chat/completions", json=body, headers=headers)
-        again = await door.home.client.post("/v1/chat/completions", json=body, headers=headers)
+        first = await door.app.client.post("/v1/chat/completions", json=body, headers=headers)
+        again = await door.app.client.post("/v1/chat/completions", json=body, headers=headers)
         assert (first.content, len(door.acme.seen)) == (again.content, 1)
         streamed = {**body, **STREAM}
-        answer = await door.home.client.post("/v1/chat/completions", json=streamed, headers=headers)
+        answer = await door.app.client.post("/v1/chat/completions", json=streamed, headers=headers)
         assert answer.status_code == 400
 
 

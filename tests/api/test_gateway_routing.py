@@ -44,7 +44,7 @@ async def test_thinking_models_of_openai_are_told_their_limit_by_its_newer_name(
         async with model_server() as server:
             row = {"kind": "openai", "base_url": server.url, "responses": native, "local": True}
             async with gateway(tmp_path / name, upstreams={"one": row}, aliases={}) as door:
-                said = await door.home.client.post(
+                said = await door.app.client.post(
                     "/api/service", json={**asked, "model": "one/small"}, headers=door.headers
                 )
                 assert said.json()["output"] == "word word"
@@ -104,10 +104,10 @@ async def test_the_same_request_is_answered_from_the_cache_for_free(tmp_path: Pa
         assert (first.content, len(door.acme.seen)) == (again.content, 2)
         assert (again.headers["x-sixfold-cache"], again.headers["x-sixfold-cost"]) == ("hit", "0.00")
         assert "x-sixfold-cache" not in other.headers
-        stranger = await door.home.client.post(
+        stranger = await door.app.client.post(
             "/v1/chat/completions",
             json={"model": "acme/small", "messages": [{"role": "user", "content": "say 3 words"}]},
-            headers=bearer(door.home.other),
+            headers=bearer(door.app.other),
         )
         assert "x-sixfold-cache" not in stranger.headers
 
@@ -117,7 +117,7 @@ async def test_another_question_to_the_chat_service_is_not_answered_from_the_cac
         said: list[tuple[str, str]] = []
         for text in ("say 3 words", "say 4 words", "say 3 words"):
             asked = {"service": "chat", "model": "acme/small", "prompt": text}
-            answer = (await door.home.client.post("/api/service", json=asked, headers=door.headers)).json()
+            answer = (await door.app.client.post("/api/service", json=asked, headers=door.headers)).json()
             said.append((answer["output"], answer["cost"]))
         assert [text for text, _ in said] == ["word word word", "word word word word", "word word word"]
         assert said[1][1] != "0.00"

@@ -13,7 +13,7 @@ import pytest
 from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.workflows.execution import cache_keys
-from tests.api.app_fixture import House, house
+from tests.api.app_fixture import AppFixture, running_app
 from tests.api.test_comfyui_face import node
 
 PAIRS = 400
@@ -43,9 +43,9 @@ def pixels() -> dict[str, Any]:
     return {**graph, "out": node("PreviewImage", images=[f"both{PAIRS - 1}", 0])}
 
 
-async def ran(home: House, graph: dict[str, Any], prompt_id: str) -> tuple[list[str], list[int]]:
+async def ran(app: AppFixture, graph: dict[str, Any], prompt_id: str) -> tuple[list[str], list[int]]:
     """The types of the messages of a run, and the transactions written before each."""
-    database, hub = home.product.database, home.product.workflows.hub
+    database, hub = app.product.database, app.product.workflows.hub
     written = 0
     write = database.write
 
@@ -56,10 +56,10 @@ async def ran(home: House, graph: dict[str, Any], prompt_id: str) -> tuple[list[
 
     kinds: list[str] = []
     counts: list[int] = []
-    with pytest.MonkeyPatch.context() as patch, hub.open(Tenant(home.account.id), "me") as client:
+    with pytest.MonkeyPatch.context() as patch, hub.open(Tenant(app.account.id), "me") as client:
         patch.setattr(database, "write", counted)
         body = {"prompt": graph, "client_id": "me", "prompt_id": prompt_id}
-        sent = await home.client.post("/prompt", json=body, headers=home.bearer)
+        sent = await app.client.post("/prompt", json=body, headers=app.bearer)
         assert sent.status_code == 200, sent.text[:300]
         async with asyncio.timeout(120):
             while "execution_success" not in kinds:
@@ -72,16 +72,16 @@ async def ran(home: House, graph: dict[str, Any], prompt_id: str) -> tuple[list[
 
 @pytest.mark.parametrize("make", [texts, pixels])
 async def test_outcomes_of_a_large_graph_are_stored_in_batches(either: Path, make: Any) -> None:
-    async with house(either, app_catalog.models_document()) as home:
-        kinds, counts = await ran(home, make(), "first")
+    async with running_app(either, app_catalog.models_document()) as app:
+        kinds, counts = await ran(app, make(), "first")
         last = len(kinds) - 1 - kinds[::-1].index("executed")
         assert counts[-1] < 100
         assert counts[-1] - counts[last] < 10
-        workshop = home.product.workflows
+        workshop = app.product.workflows
         nodes = workshop.check(make()).nodes
         found = cache_keys.keys(nodes)
         # A new object reads what a restarted server would.
-        stored = await workshop.names.outcomes(Tenant(home.account.id)).find(list(found.values()))
+        stored = await workshop.names.outcomes(Tenant(app.account.id)).find(list(found.values()))
         kept = [each for each in nodes if nodes[each].spec.output_node or nodes[each].spec.where != "inline"]
         assert set(stored) == {found[each] for each in kept}
         packer = workshop.packer(either)
@@ -93,14 +93,14 @@ async def test_outcomes_of_a_large_graph_are_stored_in_batches(either: Path, mak
 
 async def test_free_graphs_of_an_account_run_one_after_another_where_one_may_run(tmp_path: Path) -> None:
     names = [f"p{at}" for at in range(4)]
-    async with house(tmp_path, app_catalog.models_document(), graph_free_runs=1) as home:
-        with home.product.workflows.hub.open(Tenant(home.account.id), "me") as client:
+    async with running_app(tmp_path, app_catalog.models_document(), graph_free_runs=1) as app:
+        with app.product.workflows.hub.open(Tenant(app.account.id), "me") as client:
             for at, name in enumerate(names):
                 graph = {"0": node("EmptyImage", width=8, height=8, batch_size=1, color=at)}
                 graph |= {str(n): node("ImageInvert", image=[str(n - 1), 0]) for n in range(1, 8)}
                 graph["out"] = node("PreviewImage", images=["7", 0])
                 body = {"prompt": graph, "client_id": "me", "prompt_id": name}
-                assert (await home.client.post("/prompt", json=body, headers=home.bearer)).status_code == 200
+                assert (await app.client.post("/prompt", json=body, headers=app.bearer)).status_code == 200
             ran: list[str] = []
             ended: set[str] = set()
             async with asyncio.timeout(120):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sixfold.app import catalog as app_catalog
-from tests.api.app_fixture import House, house
+from tests.api.app_fixture import AppFixture, running_app
 from tests.api.test_comfyui_face import node
 from tests.unit.workflows.test_image_metadata import chunk, png
 
@@ -29,9 +29,9 @@ BODIES = {
 }
 
 
-async def refusal(home: House, path: str, graph: Any) -> tuple[int, str, str]:
+async def refusal(app: AppFixture, path: str, graph: Any) -> tuple[int, str, str]:
     """The status, code and sentence of an error in the dialect of a route."""
-    answer = await home.client.post(path, json=BODIES[path](graph), headers=home.bearer)
+    answer = await app.client.post(path, json=BODIES[path](graph), headers=app.bearer)
     told = answer.json()
     if path == "/prompt":
         return answer.status_code, told["error"]["type"], told["error"]["message"]
@@ -40,58 +40,58 @@ async def refusal(home: House, path: str, graph: Any) -> tuple[int, str, str]:
 
 async def test_a_graph_over_a_limit_is_refused_with_one_sentence(tmp_path: Path) -> None:
     listed = {"0": node("PrimitiveString", value={"__value__": [0] * 100_001})}
-    async with house(tmp_path, app_catalog.models_document()) as home:
+    async with running_app(tmp_path, app_catalog.models_document()) as app:
         for path in BODIES:
-            taken = await home.client.post(path, json=BODIES[path](flat(5_000)), headers=home.bearer)
+            taken = await app.client.post(path, json=BODIES[path](flat(5_000)), headers=app.bearer)
             assert taken.status_code in (200, 201), taken.text[:300]
-            assert await refusal(home, path, flat(5_001)) == (400, "graph_too_large", NODES)
-            assert await refusal(home, path, listed) == (400, "graph_too_large", VALUES)
+            assert await refusal(app, path, flat(5_001)) == (400, "graph_too_large", NODES)
+            assert await refusal(app, path, listed) == (400, "graph_too_large", VALUES)
 
 
 async def test_a_space_over_the_limit_in_force_is_not_run(tmp_path: Path) -> None:
-    async with house(tmp_path, app_catalog.models_document(), graph_nodes=2) as home:
+    async with running_app(tmp_path, app_catalog.models_document(), graph_nodes=2) as app:
         path = "/api/graph/spaces/photoreal-text-to-image/run"
-        answer = await home.client.post(path, json={"input": {"prompt": "a hut"}}, headers=home.bearer)
+        answer = await app.client.post(path, json={"input": {"prompt": "a hut"}}, headers=app.bearer)
         assert (answer.status_code, answer.json()["code"]) == (400, "graph_too_large")
         assert answer.json()["error"] == NODES.replace("5,000", "2")
-        assert await home.standing() == ("5.00", "0.00")
+        assert await app.balance() == ("5.00", "0.00")
 
 
 async def test_a_body_of_more_than_a_mebibyte_is_refused(tmp_path: Path) -> None:
-    async with house(tmp_path, app_catalog.models_document()) as home:
+    async with running_app(tmp_path, app_catalog.models_document()) as app:
         for path in ("/api/graph/validate", "/api/graph/diff", "/prompt", "/api/prompt"):
-            answer = await home.client.post(path, content=b" " * (2**20 + 1), headers=home.bearer)
+            answer = await app.client.post(path, content=b" " * (2**20 + 1), headers=app.bearer)
             assert answer.status_code == 413, path
 
 
 async def test_an_import_takes_larger_images_and_no_larger_json(tmp_path: Path) -> None:
     path, long = "/api/graph/spaces", b'{"x":"' + b"a" * 2**20 + b'"}'
-    async with house(tmp_path, app_catalog.models_document()) as home:
+    async with running_app(tmp_path, app_catalog.models_document()) as app:
         bodies: list[dict[str, Any]] = [
             {"content": long},
             {"files": {"file": ("long.json", long)}},
             {"files": {"file": ("long.png", png(chunk(b"zTXt", b"workflow", long)))}},
         ]
         for sent in bodies:
-            answer = await home.client.post(path, headers=home.bearer, **sent)
+            answer = await app.client.post(path, headers=app.bearer, **sent)
             assert (answer.status_code, answer.json()["code"]) == (400, "graph_too_large"), answer.text
         text = chunk(b"tEXt", b"prompt", json.dumps(flat(2)).encode())
         image = png(text, chunk(b"zTXt", b"Comment", b""), bytes(2**21))
-        answer = await home.client.post(path, headers=home.bearer, files={"file": ("a.png", image)})
+        answer = await app.client.post(path, headers=app.bearer, files={"file": ("a.png", image)})
         assert answer.status_code == 201, answer.text
 
 
 async def test_a_number_that_is_not_finite_is_refused(tmp_path: Path) -> None:
-    async with house(tmp_path, app_catalog.models_document()) as home:
+    async with running_app(tmp_path, app_catalog.models_document()) as app:
         graph = {"1": node("PrimitiveFloat", value="nan"), "2": node("PreviewAny", source=["1", 0])}
-        refused = await home.client.post("/prompt", json={"prompt": graph}, headers=home.bearer)
+        refused = await app.client.post("/prompt", json={"prompt": graph}, headers=app.bearer)
         assert refused.status_code == 400
         [fault] = refused.json()["node_errors"]["1"]["errors"]
         assert (fault["type"], fault["details"]) == ("value_not_finite", "value")
         assert fault["message"] == "Value must be a finite number; got nan"
         for told in ('{"x":NaN}', '{"x":1e999}', '{"x":[-Infinity]}'):
             graph["1"] = node("SixfoldTemplate", template="template:upscaler", input=told)
-            refused = await home.client.post("/prompt", json={"prompt": graph}, headers=home.bearer)
+            refused = await app.client.post("/prompt", json={"prompt": graph}, headers=app.bearer)
             assert refused.status_code == 400
             assert "valid JSON with finite numbers" in refused.json()["error"]["message"]
-        assert (await home.client.get("/history", headers=home.bearer)).json() == {}
+        assert (await app.client.get("/history", headers=app.bearer)).json() == {}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sixfold.app import catalog as app_catalog
-from tests.api.app_fixture import house
+from tests.api.app_fixture import running_app
 from tests.api.test_graph_limits import flat
 
 RUN = "/api/graph/spaces/photoreal-text-to-image/run"
@@ -33,8 +33,8 @@ async def test_the_first_request_reads_the_classes_in_another_thread(
 ) -> None:
     readers: list[threading.Thread] = []
     method, body = FIRST[path]
-    async with house(tmp_path, app_catalog.models_document(), workers=0) as home:
-        workshop: Any = home.product.workflows
+    async with running_app(tmp_path, app_catalog.models_document(), workers=0) as app:
+        workshop: Any = app.product.workflows
         registry = workshop.registry
 
         def read() -> Any:
@@ -42,7 +42,7 @@ async def test_the_first_request_reads_the_classes_in_another_thread(
             return registry
 
         monkeypatch.setattr(workshop, "_runtime", replace(workshop._runtime, registry=read))
-        answer = await home.client.request(method, path, json=body, headers=home.bearer)
+        answer = await app.client.request(method, path, json=body, headers=app.bearer)
         assert answer.status_code in (200, 201, 202, 503), answer.text[:300]
     assert readers
     assert readers[0] is not threading.main_thread()

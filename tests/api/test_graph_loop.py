@@ -11,7 +11,7 @@ import pytest
 
 from sixfold.app import catalog as app_catalog
 from tests import loop_time
-from tests.api.app_fixture import house
+from tests.api.app_fixture import running_app
 from tests.api.test_comfyui_face import node
 from tests.api.test_graph_limits import BODIES, flat
 
@@ -98,18 +98,18 @@ async def test_a_large_graph_holds_the_loop_for_a_short_time(
 ) -> None:
     body = json.dumps(BODIES[path](make())).encode()
     headers = {"Content-Type": "application/json"}
-    async with house(tmp_path, app_catalog.models_document(), workers=0) as home:
-        await home.client.post(path, json=BODIES[path](flat(2)), headers=home.bearer)
-        assert len(home.product.workflows.registry) > 100  # read once, and not here
+    async with running_app(tmp_path, app_catalog.models_document(), workers=0) as app:
+        await app.client.post(path, json=BODIES[path](flat(2)), headers=app.bearer)
+        assert len(app.product.workflows.registry) > 100  # read once, and not here
         async with loop_time.watched() as seen:
-            answer = await home.client.post(path, content=body, headers=home.bearer | headers)
+            answer = await app.client.post(path, content=body, headers=app.bearer | headers)
         assert answer.status_code in (200, 201, 400, 402, 503), answer.text[:300]
         assert seen.longest < MOST_SECONDS
         if path == "/api/graph/spaces" and answer.status_code == 201:
             own = f"{path}/{answer.json()['slug']}"
             async with loop_time.watched() as seen:
-                picture = await home.client.get(f"{own}/graph.svg", headers=home.bearer)
-                run = await home.client.post(f"{own}/run", json={"input": {}}, headers=home.bearer)
+                picture = await app.client.get(f"{own}/graph.svg", headers=app.bearer)
+                run = await app.client.post(f"{own}/run", json={"input": {}}, headers=app.bearer)
             assert picture.status_code == 200
             assert run.status_code in (200, 202, 400, 402, 422, 503), run.text[:300]
             assert seen.longest < MOST_SECONDS

@@ -14,7 +14,7 @@ from urllib.parse import quote, unquote
 import pytest
 
 from sixfold.web.logs import JsonFormatter
-from tests.api.app_fixture import House, bearer, house
+from tests.api.app_fixture import AppFixture, bearer, running_app
 from tests.api.test_pages import signed_in
 from tests.harness import databases
 from tests.unit.net import corpus
@@ -93,11 +93,11 @@ def files(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
-async def test_two_hundred_paths_lead_nowhere(home: House, tmp_path: Path) -> None:
+async def test_two_hundred_paths_lead_nowhere(app: AppFixture, tmp_path: Path) -> None:
     paths = climbing()
     assert len(paths) >= 190
     for path in paths:
-        answer = await home.client.get("/create_and_upload_image", params={**SMALL, "save_path": path})
+        answer = await app.client.get("/create_and_upload_image", params={**SMALL, "save_path": path})
         if answer.status_code == 200:  # a name that only looks bad: it lies inside
             assert path == "x.png" or set(path) <= set("abcdefghijklmnopqrstuvwxyz./-_0123456789"), path
             continue
@@ -109,13 +109,13 @@ async def test_two_hundred_paths_lead_nowhere(home: House, tmp_path: Path) -> No
     secrets = [(tmp_path / "server.key").read_bytes()]
     for path, prefix in itertools.product(paths, ("/media/", "/uploads/", "/static/", "/openapi/")):
         for written in (path, quote(path, safe="")):
-            answer = await asked_raw(home, prefix + written)
+            answer = await asked_raw(app, prefix + written)
             assert answer[0] in {200, 404, 405, 307}, prefix + written
             assert not any(secret in answer[1] for secret in secrets)
             assert b"root:" not in answer[1]
 
 
-async def asked_raw(home: House, path: str) -> tuple[int, bytes]:
+async def asked_raw(app: AppFixture, path: str) -> tuple[int, bytes]:
     """Status and body for a path as an ASGI server hands it over: decoded, and never normalised."""
     sent: list[dict[str, object]] = []
 
@@ -139,7 +139,7 @@ async def asked_raw(home: House, path: str) -> tuple[int, bytes]:
         "client": ("127.0.0.1", 4000),
         "server": ("127.0.0.1", 8600),
     }
-    await home.app(scope, receive, send)  # pyright: ignore[reportArgumentType]  # plain dictionaries, as servers send
+    await app.asgi(scope, receive, send)  # pyright: ignore[reportArgumentType]  # plain dictionaries, as servers send
     status = next(int(str(m["status"])) for m in sent if m["type"] == "http.response.start")
     body = b"".join(
         m["body"] for m in sent if m["type"] == "http.response.body" and isinstance(m["body"], bytes)
@@ -147,9 +147,9 @@ async def asked_raw(home: House, path: str) -> tuple[int, bytes]:
     return status, body
 
 
-async def test_no_url_of_the_corpus_reaches_this_machine(home: House) -> None:
+async def test_no_url_of_the_corpus_reaches_this_machine(app: AppFixture) -> None:
     hits: list[bytes] = []
-    home.product.fetcher._resolver._lookup = (
+    app.product.fetcher._resolver._lookup = (
         corpus.lookup
     )  # names lead where the corpus says, and nobody is asked
 
@@ -165,14 +165,14 @@ async def test_no_url_of_the_corpus_reaches_this_machine(home: House) -> None:
         async def refused(url: str) -> tuple[str, int]:
             async with gate:
                 body = {"source_image_url": url, "style_prompt": "ukiyo-e"}
-                answer = await home.client.post("/api/style-transfer", json=body, headers=home.bearer)
+                answer = await app.client.post("/api/style-transfer", json=body, headers=app.bearer)
                 return url, answer.status_code
 
         urls = [url for url in corpus.hostile_urls(port) if encodable(url)]
         answers = await asyncio.gather(*map(refused, urls))
     assert [pair for pair in answers if pair[1] != 422] == []
     assert hits == []
-    assert await home.standing() == ("5.00", "0.00")
+    assert await app.balance() == ("5.00", "0.00")
 
 
 def encodable(url: str) -> bool:
@@ -202,31 +202,31 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-async def test_no_body_breaks_a_parser(home: House, name: str) -> None:
-    browser = {"X-CSRF-Token": await signed_in(home)}
+async def test_no_body_breaks_a_parser(app: AppFixture, name: str) -> None:
+    browser = {"X-CSRF-Token": await signed_in(app)}
     for path in ("/api/ra1", "/api/anime", "/api/style-transfer", "/api/containers/run", "/pages/make"):
-        headers = browser if path == "/pages/make" else home.bearer
-        answer = await home.client.post(path, content=HOSTILE[name], headers=headers)
+        headers = browser if path == "/pages/make" else app.bearer
+        answer = await app.client.post(path, content=HOSTILE[name], headers=headers)
         too_large = path == "/pages/make" and len(HOSTILE[name]) > 16_384
         assert answer.status_code in ({413} if too_large else {400, 422}), (path, answer.text)
-    assert await home.standing() == ("5.00", "0.00")
+    assert await app.balance() == ("5.00", "0.00")
 
 
-async def test_odd_json_that_is_json_is_taken_for_what_it_says(home: House) -> None:
-    twice = await home.client.post("/api/ra1", content=b'{"prompt":"a","prompt":"b"}', headers=home.bearer)
-    escaped = await home.client.post(
-        "/api/ra1", content=b'{"prompt":"\\u0000\\ud83e\\udd8a"}', headers=home.bearer
+async def test_odd_json_that_is_json_is_taken_for_what_it_says(app: AppFixture) -> None:
+    twice = await app.client.post("/api/ra1", content=b'{"prompt":"a","prompt":"b"}', headers=app.bearer)
+    escaped = await app.client.post(
+        "/api/ra1", content=b'{"prompt":"\\u0000\\ud83e\\udd8a"}', headers=app.bearer
     )
-    whole = await home.client.post("/api/ra1", content=b'{"prompt":"x","seed":7.0}', headers=home.bearer)
+    whole = await app.client.post("/api/ra1", content=b'{"prompt":"x","seed":7.0}', headers=app.bearer)
     keys = b'{"prompt":"x",' + b",".join(b'"k%d":0' % n for n in range(20_000)) + b"}"
-    many = await home.client.post("/api/ra1", content=keys, headers=home.bearer)
+    many = await app.client.post("/api/ra1", content=keys, headers=app.bearer)
     assert twice.json()["prompt_used"] == "b"
     assert [a.status_code for a in (escaped, whole, many)] == [200] * 3
 
 
 async def test_a_body_over_its_limit_is_refused_in_every_dialect(tmp_path: Path) -> None:
     limits: dict[str, Any] = {"json_body_bytes": 2000, "inline_body_bytes": 2000, "upload_body_bytes": 2000}
-    async with house(tmp_path, **limits) as home:
+    async with running_app(tmp_path, **limits) as app:
         big = b'{"prompt":"' + b"x" * 2000 + b'"}'
         for path, shape in (
             ("/api/ra1", {"error", "status"}),
@@ -234,19 +234,19 @@ async def test_a_body_over_its_limit_is_refused_in_every_dialect(tmp_path: Path)
             ("/api/containers/run", {"error", "code", "status", "request_id"}),
             ("/api/uploads", {"error", "code", "status", "request_id"}),
         ):
-            told = await home.client.post(path, content=big, headers=home.bearer)
-            streamed = await home.client.post(path, content=slowly(big), headers=home.bearer)
-            lying = {**home.bearer, "Content-Length": "9" * 30}
-            lied = await home.client.post(path, content=b"{}", headers=lying)
+            told = await app.client.post(path, content=big, headers=app.bearer)
+            streamed = await app.client.post(path, content=slowly(big), headers=app.bearer)
+            lying = {**app.bearer, "Content-Length": "9" * 30}
+            lied = await app.client.post(path, content=b"{}", headers=lying)
             assert [a.status_code for a in (told, streamed, lied)] == [413] * 3, path
             assert set(told.json()) == shape
 
 
 async def test_a_small_body_where_none_is_expected_goes_unread(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
+    async with running_app(tmp_path) as app:
         for path in ("/health", "/v1/models", "/api/services", "/api/containers/config", "/object_info"):
             asked = [
-                await home.client.request("GET", path, content=body, headers=home.bearer)
+                await app.client.request("GET", path, content=body, headers=app.bearer)
                 for body in (b"{}", b"not json", slowly(b"x" * 1000), b"x" * 2**17)
             ]
             assert [answer.status_code for answer in asked] == [200, 200, 200, 413], path
@@ -258,7 +258,7 @@ async def slowly(data: bytes) -> AsyncIterator[bytes]:
         yield data[start : start + 100]
 
 
-async def test_secrets_come_back_in_no_error_and_stand_in_no_log(home: House) -> None:
+async def test_secrets_come_back_in_no_error_and_stand_in_no_log(app: AppFixture) -> None:
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonFormatter())
@@ -268,26 +268,26 @@ async def test_secrets_come_back_in_no_error_and_stand_in_no_log(home: House) ->
     logger.setLevel(logging.DEBUG)
     canary = "sf_" + "canary0123456789" * 3
     job = (
-        await home.client.post(
-            "/api/ra1", json={"prompt": "x", "response_mode": "polling"}, headers=home.bearer
+        await app.client.post(
+            "/api/ra1", json={"prompt": "x", "response_mode": "polling"}, headers=app.bearer
         )
     ).json()
     try:
         answers = [
-            await home.client.post("/api/ra1", json={"api_key": canary, "prompt": "x"}),
-            await home.client.post("/api/ra1", content=canary.encode() + b"{", headers=bearer(canary)),
-            await home.client.get("/api/account", headers=bearer(canary)),
-            await home.client.get("/create_image", params={**SMALL, "token": canary}, headers=bearer(canary)),
-            await home.client.get("/signin", params={"token": canary}),
-            await home.client.post("/signin", data={"email": "a@b.c", "password": canary}),
-            await home.client.get(f"/media/{canary}"),
-            await home.client.get(f"/api/containers/predictions/{canary}", headers=home.bearer),
-            await home.client.get(job["status_url"]),
-            await home.client.post(
+            await app.client.post("/api/ra1", json={"api_key": canary, "prompt": "x"}),
+            await app.client.post("/api/ra1", content=canary.encode() + b"{", headers=bearer(canary)),
+            await app.client.get("/api/account", headers=bearer(canary)),
+            await app.client.get("/create_image", params={**SMALL, "token": canary}, headers=bearer(canary)),
+            await app.client.get("/signin", params={"token": canary}),
+            await app.client.post("/signin", data={"email": "a@b.c", "password": canary}),
+            await app.client.get(f"/media/{canary}"),
+            await app.client.get(f"/api/containers/predictions/{canary}", headers=app.bearer),
+            await app.client.get(job["status_url"]),
+            await app.client.post(
                 "/api/style-transfer", json={"source_image_url": canary, "style_prompt": "x"}
             ),
-            await home.client.post(
-                "/api/containers/run", json={"model": "ra2", "input": {"prompt": "FAIL"}}, headers=home.bearer
+            await app.client.post(
+                "/api/containers/run", json={"model": "ra2", "input": {"prompt": "FAIL"}}, headers=app.bearer
             ),
         ]
     finally:
@@ -297,25 +297,25 @@ async def test_secrets_come_back_in_no_error_and_stand_in_no_log(home: House) ->
     assert not any("Traceback" in answer.text for answer in answers)
     written = stream.getvalue()
     assert "sixfold.access" in written
-    for secret in (canary, home.key, job["job_id"], "canary0123456789"):
+    for secret in (canary, app.key, job["job_id"], "canary0123456789"):
         assert secret not in written
-    stored = databases.stored_bytes(home.product.settings.database_url, home.product.settings.data_dir)
-    assert home.key.encode() not in stored
+    stored = databases.stored_bytes(app.product.settings.database_url, app.product.settings.data_dir)
+    assert app.key.encode() not in stored
     assert canary.encode() not in stored
 
 
 async def test_a_bug_is_a_500_in_its_faces_dialect_and_says_nothing(
-    home: House, caplog: pytest.LogCaptureFixture
+    app: AppFixture, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await home.product.database.close()  # what no request can do
+    await app.product.database.close()  # what no request can do
     seen = []
     for method, path, shape in (
         ("POST", "/api/ra1", {"error", "status"}),
         ("GET", "/create_image?prompt=x", {"detail"}),
         ("GET", "/api/account", {"error", "code", "status", "request_id"}),
     ):
-        answer = await home.client.request(
-            method, path, headers=home.bearer, json={} if method == "POST" else None
+        answer = await app.client.request(
+            method, path, headers=app.bearer, json={} if method == "POST" else None
         )
         assert answer.status_code in {500, 503}
         assert set(answer.json()) == shape

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sixfold.app import asgi, bootstrap
-from tests.api.app_fixture import House, bearer, client, house, small_models
+from tests.api.app_fixture import AppFixture, bearer, client, running_app, small_models
 
 RUN = "/api/containers/run"
 LIST = "/api/containers/predictions"
@@ -21,8 +21,8 @@ def ordered(prompt: str = "a fox", **more: Any) -> dict[str, Any]:
     return {"model": "ra2", "input": {"prompt": prompt, "width": 64, "height": 64}, **more}
 
 
-async def test_a_run_gives_the_whole_prediction(home: House) -> None:
-    answer = await home.client.post(RUN, json=ordered(), headers=home.bearer)
+async def test_a_run_gives_the_whole_prediction(app: AppFixture) -> None:
+    answer = await app.client.post(RUN, json=ordered(), headers=app.bearer)
     told = answer.json()
     assert answer.status_code == 200
     assert told["prediction_id"] == told["id"]
@@ -32,19 +32,19 @@ async def test_a_run_gives_the_whole_prediction(home: House) -> None:
     assert set(told["output"]) == {"url", "content_type", "width", "height"}
     assert set(told["metrics"]) == {"queue_ms", "cold_start_ms", "predict_ms"}
     assert told["logs"] == "painting for ra2"
-    shown = await home.client.get(told["urls"]["get"], headers=home.bearer)
+    shown = await app.client.get(told["urls"]["get"], headers=app.bearer)
     assert shown.json() == told
 
 
-async def test_a_receipt_has_six_stations_in_order(home: House) -> None:
-    told = (await home.client.post(RUN, json=ordered(), headers=home.bearer)).json()
+async def test_a_receipt_has_six_stations_in_order(app: AppFixture) -> None:
+    told = (await app.client.post(RUN, json=ordered(), headers=app.bearer)).json()
     receipt = told["receipt"]
     assert [s["name"] for s in receipt] == ["priced", "held", "queued", "run", "stored", "captured"]
     moments = [station["at"] for station in receipt]
     assert moments == sorted(moments)
     assert [s["usd"] for s in receipt] == ["0.04", "0.04", None, None, None, "0.04"]
     assert all(s["ms"] is None or s["ms"] >= 0 for s in receipt)
-    failed = (await home.client.post(RUN, json=ordered("FAIL"), headers=home.bearer)).json()
+    failed = (await app.client.post(RUN, json=ordered("FAIL"), headers=app.bearer)).json()
     assert [s["at"] is None for s in failed["receipt"]] == [False, False, False, False, True, True]
     assert failed["receipt"][5]["usd"] == "0.00"
     assert (failed["status"], failed["error"], failed["cost"]) == ("failed", "The paint has run out", "0.00")
@@ -61,50 +61,50 @@ REFUSED: list[tuple[dict[str, Any], list[str]]] = [
 
 
 @pytest.mark.parametrize(("body", "names"), REFUSED)
-async def test_every_refused_input_is_told(home: House, body: dict[str, Any], names: list[str]) -> None:
-    answer = await home.client.post(RUN, json=body, headers=home.bearer)
+async def test_every_refused_input_is_told(app: AppFixture, body: dict[str, Any], names: list[str]) -> None:
+    answer = await app.client.post(RUN, json=body, headers=app.bearer)
     told = answer.json()
     assert (answer.status_code, told["code"]) == (400, "invalid_input")
     assert [item["input"] for item in told["errors"]] == names
     assert all(set(item) == {"input", "message"} for item in told["errors"])
 
 
-async def test_keys_models_and_money(home: House) -> None:
-    keyless = await home.client.post(RUN, content=b"not json")
-    unknown = await home.client.post(RUN, json={"model": "nope"}, headers=home.bearer)
-    poor = await home.client.post(RUN, json=ordered(), headers=bearer(home.poor))
+async def test_keys_models_and_money(app: AppFixture) -> None:
+    keyless = await app.client.post(RUN, content=b"not json")
+    unknown = await app.client.post(RUN, json={"model": "nope"}, headers=app.bearer)
+    poor = await app.client.post(RUN, json=ordered(), headers=bearer(app.poor))
     told = [(a.status_code, a.json()["code"]) for a in (keyless, unknown, poor)]
     assert told == [(401, "invalid_api_key"), (404, "not_found"), (402, "insufficient_credits")]
     assert keyless.headers["WWW-Authenticate"] == "Bearer"
 
 
-async def test_canceling(home: House) -> None:
+async def test_canceling(app: AppFixture) -> None:
     for prompt in ("SLOW one", "SLOW two"):
-        queued = await home.client.post(RUN, json=ordered(prompt, wait=0), headers=home.bearer)
+        queued = await app.client.post(RUN, json=ordered(prompt, wait=0), headers=app.bearer)
         assert queued.status_code == 202
         method = "PUT" if "two" in prompt else "POST"
-        told = await home.client.request(method, queued.json()["urls"]["cancel"], headers=home.bearer)
+        told = await app.client.request(method, queued.json()["urls"]["cancel"], headers=app.bearer)
         assert told.json()["status"] in {"running", "canceled"}
         async with asyncio.timeout(60):
             while told.json()["status"] != "canceled":
-                told = await home.client.delete(queued.json()["urls"]["get"], headers=home.bearer)
-    assert await home.standing() == ("5.00", "0.00")
+                told = await app.client.delete(queued.json()["urls"]["get"], headers=app.bearer)
+    assert await app.balance() == ("5.00", "0.00")
 
 
-async def test_lists_are_paged_and_filtered(home: House) -> None:
+async def test_lists_are_paged_and_filtered(app: AppFixture) -> None:
     for prompt in ("a", "b", "FAIL"):
-        await home.client.post(RUN, json=ordered(prompt), headers=home.bearer)
-    first = (await home.client.get(LIST, params={"limit": 2}, headers=home.bearer)).json()
+        await app.client.post(RUN, json=ordered(prompt), headers=app.bearer)
+    first = (await app.client.get(LIST, params={"limit": 2}, headers=app.bearer)).json()
     query = {"limit": 2, "cursor": first["next_cursor"]}
-    second = (await home.client.get(LIST, params=query, headers=home.bearer)).json()
+    second = (await app.client.get(LIST, params=query, headers=app.bearer)).json()
     prompts = [p["input"]["prompt"] for p in first["predictions"] + second["predictions"]]
     assert prompts == ["FAIL", "b", "a"]
     assert second["next_cursor"] is None
-    failed = (await home.client.get(LIST, params={"status": "failed"}, headers=home.bearer)).json()
+    failed = (await app.client.get(LIST, params={"status": "failed"}, headers=app.bearer)).json()
     assert [p["status"] for p in failed["predictions"]] == ["failed"]
     wrong = ({"status": "canceling"}, {"limit": "0"}, {"limit": "x"}, {"model": "x" * 200}, {"cursor": "x"})
     for query in wrong:
-        assert (await home.client.get(LIST, params=query, headers=home.bearer)).status_code == 400
+        assert (await app.client.get(LIST, params=query, headers=app.bearer)).status_code == 400
 
 
 def events(text: str) -> list[tuple[int, str, dict[str, Any]]]:
@@ -116,9 +116,9 @@ def events(text: str) -> list[tuple[int, str, dict[str, Any]]]:
     return found
 
 
-async def test_a_prediction_can_be_followed(home: House) -> None:
-    queued = (await home.client.post(RUN, json=ordered("LATE", wait=0), headers=home.bearer)).json()
-    answer = await home.client.get(queued["urls"]["events"], headers=home.bearer)
+async def test_a_prediction_can_be_followed(app: AppFixture) -> None:
+    queued = (await app.client.post(RUN, json=ordered("LATE", wait=0), headers=app.bearer)).json()
+    answer = await app.client.get(queued["urls"]["events"], headers=app.bearer)
     assert answer.headers["Content-Type"].startswith("text/event-stream")
     seen = events(answer.text)
     numbers = [number for number, _, _ in seen]
@@ -129,19 +129,19 @@ async def test_a_prediction_can_be_followed(home: House) -> None:
     assert {name for _, name, _ in seen} == {"status", "progress", "log"}
 
 
-async def test_whoever_comes_back_hears_what_he_missed_and_nothing_twice(home: House) -> None:
-    queued = (await home.client.post(RUN, json=ordered("LATE", wait=0), headers=home.bearer)).json()
+async def test_whoever_comes_back_hears_what_he_missed_and_nothing_twice(app: AppFixture) -> None:
+    queued = (await app.client.post(RUN, json=ordered("LATE", wait=0), headers=app.bearer)).json()
     url = queued["urls"]["events"]
-    whole = events((await home.client.get(url, headers=home.bearer)).text)
+    whole = events((await app.client.get(url, headers=app.bearer)).text)
     third = whole[2][0]
-    rest = await home.client.get(url, headers={**home.bearer, "Last-Event-ID": str(third)})
+    rest = await app.client.get(url, headers={**app.bearer, "Last-Event-ID": str(third)})
     assert events(rest.text) == whole[3:]
-    last = {**home.bearer, "Last-Event-ID": str(whole[-1][0])}
-    assert (await home.client.get(url, headers=last)).text == ": nothing more\n\n"
+    last = {**app.bearer, "Last-Event-ID": str(whole[-1][0])}
+    assert (await app.client.get(url, headers=last)).text == ": nothing more\n\n"
 
 
 async def test_events_go_on_with_higher_numbers_after_a_restart(tmp_path: Path) -> None:
-    async with house(tmp_path) as before:
+    async with running_app(tmp_path) as before:
         told = (await before.client.post(RUN, json=ordered(), headers=before.bearer)).json()
         url = told["urls"]["events"]
         seen = events((await before.client.get(url, headers=before.bearer)).text)
@@ -154,20 +154,20 @@ async def test_events_go_on_with_higher_numbers_after_a_restart(tmp_path: Path) 
     assert (name, data["status"], data["output"]) == ("status", "succeeded", told["output"])
 
 
-async def test_an_ended_prediction_ends_its_stream_once(home: House) -> None:
-    queued = (await home.client.post(RUN, json=ordered("LATE", wait=0), headers=home.bearer)).json()
+async def test_an_ended_prediction_ends_its_stream_once(app: AppFixture) -> None:
+    queued = (await app.client.post(RUN, json=ordered("LATE", wait=0), headers=app.bearer)).json()
     url = queued["urls"]["events"]
-    whole = events((await home.client.get(url, headers=home.bearer)).text)
+    whole = events((await app.client.get(url, headers=app.bearer)).text)
     for _ in range(2):
-        await home.client.delete(queued["urls"]["get"], headers=home.bearer)
-    again = events((await home.client.get(url, headers=home.bearer)).text)
+        await app.client.delete(queued["urls"]["get"], headers=app.bearer)
+    again = events((await app.client.get(url, headers=app.bearer)).text)
     assert [event[:2] for event in again] == [event[:2] for event in whole]
     ends = [data["status"] for _, name, data in again if name == "status" and data["completed_at"]]
     assert ends == ["succeeded"]
 
 
 async def test_a_stream_resumed_behind_the_end_is_empty_after_a_restart(tmp_path: Path) -> None:
-    async with house(tmp_path) as before:
+    async with running_app(tmp_path) as before:
         made = (await before.client.post(RUN, json=ordered(), headers=before.bearer)).json()
         url = made["urls"]["events"]
         seen = events((await before.client.get(url, headers=before.bearer)).text)
@@ -182,8 +182,8 @@ async def test_a_stream_resumed_behind_the_end_is_empty_after_a_restart(tmp_path
                 assert (await visitor.get(url, headers=behind)).text == ": nothing more\n\n"
 
 
-async def test_a_number_above_all_others_does_not_hide_the_end(home: House) -> None:
-    queued = (await home.client.post(RUN, json=ordered("LATE", wait=0), headers=home.bearer)).json()
-    ahead = {**home.bearer, "Last-Event-ID": "99999999998"}
-    seen = events((await home.client.get(queued["urls"]["events"], headers=ahead)).text)
+async def test_a_number_above_all_others_does_not_hide_the_end(app: AppFixture) -> None:
+    queued = (await app.client.post(RUN, json=ordered("LATE", wait=0), headers=app.bearer)).json()
+    ahead = {**app.bearer, "Last-Event-ID": "99999999998"}
+    seen = events((await app.client.get(queued["urls"]["events"], headers=ahead)).text)
     assert [(number, data["status"]) for number, _, data in seen] == [(99999999999, "succeeded")]

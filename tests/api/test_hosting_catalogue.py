@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from sixfold.settings import Settings
-from tests.api.app_fixture import House, house
+from tests.api.app_fixture import AppFixture, running_app
 
 CONFIG = "/api/containers/config"
 TEMPLATES = "/api/containers/templates"
@@ -129,15 +129,15 @@ def value(text: str, kind: str) -> Any:
     return json.loads(text) if kind in {"integer", "number", "boolean"} else text
 
 
-async def configured(home: House) -> dict[str, Any]:
+async def configured(app: AppFixture) -> dict[str, Any]:
     """E1, without a key."""
-    answer = await home.client.get(CONFIG)
+    answer = await app.client.get(CONFIG)
     assert answer.status_code == 200
     return answer.json()
 
 
-async def test_the_configuration_has_every_key_of_the_contract(home: House) -> None:
-    told = await configured(home)
+async def test_the_configuration_has_every_key_of_the_contract(app: AppFixture) -> None:
+    told = await configured(app)
     assert (told["success"], told["defaultHardware"], told["defaultIdleSecs"]) == (True, "gpu-24gb-b", 120)
     assert told["outputKinds"] == ["auto", "image", "video", "audio", "json", "text", "file", "model3d"]
     assert told["queueApi"] == {
@@ -171,7 +171,7 @@ async def test_the_configuration_has_every_key_of_the_contract(home: House) -> N
     }
 
 
-async def test_the_hardware_is_the_contracts_in_its_order(home: House) -> None:
+async def test_the_hardware_is_the_contracts_in_its_order(app: AppFixture) -> None:
     rows = """
         gpu-80gb-a|80 GB class A|8.0|80|80|$2.62
         gpu-80gb-b|80 GB class B|9.0|80|80|$4.78
@@ -183,17 +183,17 @@ async def test_the_hardware_is_the_contracts_in_its_order(home: House) -> None:
         gpu-16gb-a|16 GB|7.5|16|16|$0.30
         gpu-32gb|32 GB|12.0|32|32|$1.42
     """
-    told = (await home.client.get("/api/containers/hardware")).json()["hardware"]
+    told = (await app.client.get("/api/containers/hardware")).json()["hardware"]
     keys = ("id", "label", "cc", "vramGb", "ramGb", "priceHourText")
     found = ["|".join(str(entry[key]) for key in keys) for entry in told]
     assert found == [row.strip() for row in rows.strip().splitlines()]
     assert all(isinstance(entry["gpu"], str) and entry["gpu"] for entry in told)
-    assert (await configured(home))["hardware"] == told
+    assert (await configured(app))["hardware"] == told
 
 
-async def test_every_template_says_what_the_contract_says_of_it(home: House) -> None:
-    listed = {each["name"]: each for each in (await home.client.get(TEMPLATES)).json()["templates"]}
-    assert (await configured(home))["templates"] == list(listed.values())
+async def test_every_template_says_what_the_contract_says_of_it(app: AppFixture) -> None:
+    listed = {each["name"]: each for each in (await app.client.get(TEMPLATES)).json()["templates"]}
+    assert (await configured(app))["templates"] == list(listed.values())
     for line in TABLE.strip().splitlines():
         name, hardware, idle, vram, disk, serverless, price, kind = line.split()
         told = listed[name]
@@ -205,7 +205,7 @@ async def test_every_template_says_what_the_contract_says_of_it(home: House) -> 
         assert told["verified"] is False
         assert told["category"] in {"Text", "Image", "Audio", "3D", None}
         assert told["schema"]["session"] is (name in {"world-model", "motion-model"})
-        assert (await home.client.get(f"{TEMPLATES}/{name}")).json() == told
+        assert (await app.client.get(f"{TEMPLATES}/{name}")).json() == told
 
 
 def row_of(item: dict[str, Any]) -> list[Any]:
@@ -225,8 +225,8 @@ def wanted_of(row: list[str], told: list[Any]) -> list[Any]:
     return [name, kind, first, required == "req", *bounds, known]
 
 
-async def test_every_input_is_the_contracts(home: House) -> None:
-    listed = {each["name"]: each for each in (await home.client.get(TEMPLATES)).json()["templates"]}
+async def test_every_input_is_the_contracts(app: AppFixture) -> None:
+    listed = {each["name"]: each for each in (await app.client.get(TEMPLATES)).json()["templates"]}
     different: dict[str, Any] = {}
     for name, rows in declared().items():
         told = [row_of(item) for item in listed[name]["schema"]["inputs"]]
@@ -242,43 +242,43 @@ async def test_every_input_is_the_contracts(home: House) -> None:
     assert different == {}
 
 
-async def test_text_has_variants_and_the_space_its_runtime(home: House) -> None:
-    told = (await home.client.get(f"{TEMPLATES}/text-llm")).json()
+async def test_text_has_variants_and_the_space_its_runtime(app: AppFixture) -> None:
+    told = (await app.client.get(f"{TEMPLATES}/text-llm")).json()
     assert told["modelVariants"] == ["auto", "uncensored-gguf", "dynamic-v3"]
     assert told["defaultModelVariant"] == "auto"
-    space = (await home.client.get(f"{TEMPLATES}/fast-image-space")).json()["schema"]
+    space = (await app.client.get(f"{TEMPLATES}/fast-image-space")).json()["schema"]
     assert (space["runtime"], space["apiName"]) == ("webui-runtime", "generate_image")
     assert {"spaceId", "dockerArgs"} <= space.keys()
-    unknown = await home.client.get(f"{TEMPLATES}/nothing")
+    unknown = await app.client.get(f"{TEMPLATES}/nothing")
     assert (unknown.status_code, unknown.json()["code"]) == (404, "not_found")
 
 
-async def test_the_configuration_is_packed_and_known_by_its_tag(home: House) -> None:
-    plain = await home.client.get(CONFIG, headers={"Accept-Encoding": "identity"})
-    request = home.client.build_request("GET", CONFIG, headers={"Accept-Encoding": "gzip"})
-    packed = await home.client.send(request, stream=True)
+async def test_the_configuration_is_packed_and_known_by_its_tag(app: AppFixture) -> None:
+    plain = await app.client.get(CONFIG, headers={"Accept-Encoding": "identity"})
+    request = app.client.build_request("GET", CONFIG, headers={"Accept-Encoding": "gzip"})
+    packed = await app.client.send(request, stream=True)
     raw = b"".join([piece async for piece in packed.aiter_raw()])
     assert "Content-Encoding" not in plain.headers
     assert packed.headers["Content-Encoding"] == "gzip"
     assert gzip.decompress(raw) == plain.content
     assert packed.headers["ETag"] != plain.headers["ETag"]
     for tag in (plain.headers["ETag"], packed.headers["ETag"], f'W/{plain.headers["ETag"]}, "x"', "*"):
-        again = await home.client.get(CONFIG, headers={"If-None-Match": tag})
+        again = await app.client.get(CONFIG, headers={"If-None-Match": tag})
         assert (again.status_code, again.content) == (304, b"")
-    other = await home.client.get(CONFIG, headers={"If-None-Match": '"other"'})
+    other = await app.client.get(CONFIG, headers={"If-None-Match": '"other"'})
     assert other.status_code == 200
 
 
 async def test_the_operators_idle_time_stands_over_every_templates(tmp_path: Path) -> None:
-    async with house(tmp_path, idle_seconds=3.0) as home:
-        told = await configured(home)
+    async with running_app(tmp_path, idle_seconds=3.0) as app:
+        told = await configured(app)
         assert told["defaultIdleSecs"] == 3
         assert {each["idleSeconds"] for each in told["templates"]} == {3}
 
 
 @pytest.mark.parametrize("path", [CONFIG, TEMPLATES, "/api/containers/hardware"])
-async def test_the_lists_need_no_key_but_a_wrong_one_is_none(home: House, path: str) -> None:
-    async with home.visitor("203.0.113.9", "http://example.com") as stranger:
+async def test_the_lists_need_no_key_but_a_wrong_one_is_none(app: AppFixture, path: str) -> None:
+    async with app.visitor("203.0.113.9", "http://example.com") as stranger:
         answer: httpx.Response = await stranger.get(path)
     assert answer.status_code == 200
     assert Settings().idle_seconds is None

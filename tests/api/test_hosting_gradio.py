@@ -18,7 +18,7 @@ from PIL import Image
 
 from sixfold.clients import bubblewrap
 from sixfold.core.predictions.events import LogEvent
-from tests.api.app_fixture import House, house
+from tests.api.app_fixture import AppFixture, running_app
 from tests.api.test_hosting_spaces import IMPORT, RUN, post
 from tests.api.test_hosting_spaces_here import operator
 from tests.harness import gradio
@@ -37,24 +37,24 @@ def ports(
 
 
 @asynccontextmanager
-async def imported(folder: Path, ports: dict[str, int], *names: str) -> AsyncIterator[tuple[House, Any]]:
-    """A house that has imported applications, and the last one's template. Their names are `acme-PORT`."""
-    async with house(folder, space_endpoint="http://127.0.0.1:{name}") as home:
+async def imported(folder: Path, ports: dict[str, int], *names: str) -> AsyncIterator[tuple[AppFixture, Any]]:
+    """An app that has imported applications, and the last one's template. Their names are `acme-PORT`."""
+    async with running_app(folder, space_endpoint="http://127.0.0.1:{name}") as app:
         told: Any = None
         for name in names:
-            answer = await post(home, IMPORT, {"space": f"acme/{ports[name]}"})
+            answer = await post(app, IMPORT, {"space": f"acme/{ports[name]}"})
             told = answer.json()
             assert answer.status_code == 201, told
-        yield home, told
+        yield app, told
 
 
-async def run(home: House, port: int, **given: Any) -> dict[str, Any]:
+async def run(app: AppFixture, port: int, **given: Any) -> dict[str, Any]:
     """A run, as it ended."""
-    return (await post(home, RUN, {"model": f"acme-{port}", "input": given, "wait": 60})).json()
+    return (await post(app, RUN, {"model": f"acme-{port}", "input": given, "wait": 60})).json()
 
 
-async def fetched(home: House, media: dict[str, Any]) -> bytes:
-    return (await home.client.get(media["url"])).content
+async def fetched(app: AppFixture, media: dict[str, Any]) -> bytes:
+    return (await app.client.get(media["url"])).content
 
 
 def uri(data: bytes, kind: str) -> str:
@@ -83,7 +83,7 @@ def samples(data: bytes) -> list[int]:
 
 
 async def test_every_kind_of_input_is_typed_and_arrives(tmp_path: Path, ports: dict[str, int]) -> None:
-    async with imported(tmp_path, ports, "painting") as (home, told):
+    async with imported(tmp_path, ports, "painting") as (app, told):
         inputs = {each["name"]: each for each in told["schema"]["inputs"]}
         assert (told["schema"]["apiName"], told["schema"]["outputKind"]) == ("paint", "image")
         assert {name: each["type"] for name, each in inputs.items()} == {
@@ -103,50 +103,50 @@ async def test_every_kind_of_input_is_typed_and_arrives(tmp_path: Path, ports: d
 
         port = ports["painting"]
         given = {"count": 5, "width": 101, "share": 0.25, "style": "bold", "mood": "calm", "flip": True}
-        ended = await run(home, port, words="a fox", picture=grey(77), **given)
+        ended = await run(app, port, words="a fox", picture=grey(77), **given)
         assert ended["status"] == "succeeded", ended
         assert (ended["output"]["width"], ended["output"]["height"]) == (96, 64)  # snapped to the slider
         assert ended["outputs"] == {"seen": 1}
-        with Image.open(io.BytesIO(await fetched(home, ended["output"]))) as made:
+        with Image.open(io.BytesIO(await fetched(app, ended["output"]))) as made:
             row = np.asarray(made.convert("RGB"))[0, :7, 0].tolist()
         assert row == [5, 5, 25, 1, 1, 1, 77]
         lines = ended["logs"].splitlines()
         assert "queue position 1 at the space" in lines
         assert [line for line in lines if line in ("mixing", "painting")] == ["mixing", "painting"]
-        plain = await run(home, port, words="a")  # what was left out is what the application shows
-        with Image.open(io.BytesIO(await fetched(home, plain["output"]))) as made:
+        plain = await run(app, port, words="a")  # what was left out is what the application shows
+        with Image.open(io.BytesIO(await fetched(app, plain["output"]))) as made:
             row = np.asarray(made.convert("RGB"))[0, :7, 0].tolist()
         assert row == [1, 3, 50, 0, 0, 0, 0]
 
 
 async def test_what_goes_wrong_there_is_said_and_free(tmp_path: Path, ports: dict[str, int]) -> None:
-    async with imported(tmp_path, ports, "painting") as (home, _):
-        failed = await run(home, ports["painting"], words="fail")
+    async with imported(tmp_path, ports, "painting") as (app, _):
+        failed = await run(app, ports["painting"], words="fail")
         assert (failed["status"], failed["cost"]) == ("failed", "0.00")
         assert failed["error"] == "The space failed: There is no such paint"
-        broke = await run(home, ports["painting"], words="break")
+        broke = await run(app, ports["painting"], words="break")
         assert (broke["status"], "secret" in broke["error"]) == ("failed", False)
-        assert await home.standing() == ("5.00", "0.00")
-        assert (await run(home, ports["painting"], words="again"))["status"] == "succeeded"
+        assert await app.balance() == ("5.00", "0.00")
+        assert (await run(app, ports["painting"], words="again"))["status"] == "succeeded"
 
 
 async def test_sounds_papers_and_galleries_go_both_ways(tmp_path: Path, ports: dict[str, int]) -> None:
-    async with imported(tmp_path, ports, "turn", "read", "show") as (home, _):
+    async with imported(tmp_path, ports, "turn", "read", "show") as (app, _):
         rising = np.arange(-4000, 4000)
-        turned = await run(home, ports["turn"], sound=uri(sound(rising), "audio/wav"))
+        turned = await run(app, ports["turn"], sound=uri(sound(rising), "audio/wav"))
         assert turned["status"] == "succeeded", turned
-        assert samples(await fetched(home, turned["output"])) == rising[::-1].tolist()
-        same = await run(home, ports["turn"], sound=uri(sound(rising), "audio/wav"), backwards=False)
-        assert samples(await fetched(home, same["output"])) == rising.tolist()
+        assert samples(await fetched(app, turned["output"])) == rising[::-1].tolist()
+        same = await run(app, ports["turn"], sound=uri(sound(rising), "audio/wav"), backwards=False)
+        assert samples(await fetched(app, same["output"])) == rising.tolist()
 
         given = {"paper": uri(b"quiet words", "text/plain"), "pictures": grey(9)}
-        heard = await run(home, ports["read"], **given)
+        heard = await run(app, ports["read"], **given)
         assert heard["status"] == "succeeded", heard
-        assert await fetched(home, heard["output"]) == b"QUIET WORDS"
+        assert await fetched(app, heard["output"]) == b"QUIET WORDS"
         [turned_image] = heard["outputs"].values()
         assert (turned_image["width"], turned_image["height"]) == (20, 40)
 
-        shown = await run(home, ports["show"], pictures=grey(60, 24, 16), times=3)
+        shown = await run(app, ports["show"], pictures=grey(60, 24, 16), times=3)
         assert shown["status"] == "succeeded", shown
         assert [(each["width"], each["height"]) for each in shown["output"]] == [(24, 16)] * 3
 
@@ -154,32 +154,32 @@ async def test_sounds_papers_and_galleries_go_both_ways(tmp_path: Path, ports: d
 async def test_who_waits_knows_his_place_and_who_leaves_frees_it(
     tmp_path: Path, ports: dict[str, int]
 ) -> None:
-    async with imported(tmp_path, ports, "wait") as (home, told):
+    async with imported(tmp_path, ports, "wait") as (app, told):
         assert told["schema"]["outputKind"] == "text"
         lines: asyncio.Queue[str] = asyncio.Queue()
-        home.product.bus.watchers.append(
+        app.product.bus.watchers.append(
             lambda _, event: lines.put_nowait(event.line) if isinstance(event, LogEvent) else None
         )
         urls: list[str] = []
         for words, line in (("hold", "begun: hold"), ("b", "queue position 1"), ("c", "queue position 2")):
             body = {"model": f"acme-{ports['wait']}", "input": {"words": words}, "wait": 0}
-            urls.append((await post(home, RUN, body)).json()["urls"]["get"])
+            urls.append((await post(app, RUN, body)).json()["urls"]["get"])
             async with asyncio.timeout(60):
                 while line not in await lines.get():
                     pass
-        await home.client.delete(urls[0], headers=home.bearer)
-        ended = [await finished(home, url) for url in urls]
+        await app.client.delete(urls[0], headers=app.bearer)
+        ended = [await finished(app, url) for url in urls]
         assert [each["status"] for each in ended] == ["canceled", "succeeded", "succeeded"]
         assert [each["output"] for each in ended[1:]] == ["b", "c"]
 
 
-async def finished(home: House, url: str) -> dict[str, Any]:
+async def finished(app: AppFixture, url: str) -> dict[str, Any]:
     """A prediction at its end."""
     prediction = url.rsplit("/", 1)[1]
-    with home.product.bus.listen(prediction) as events:
+    with app.product.bus.listen(prediction) as events:
         async with asyncio.timeout(60):
             while True:
-                told = (await home.client.get(url, headers=home.bearer)).json()
+                told = (await app.client.get(url, headers=app.bearer)).json()
                 if told["completed_at"]:
                     return told
                 await events.get()
@@ -195,16 +195,16 @@ async def test_a_folder_of_real_gradio_runs_shut_in(tmp_path: Path) -> None:
     (kept / "requirements.txt").write_text("numpy\n")
     packages = next(home_of.glob("lib/python3*/site-packages"))
     kept.with_name(f"{kept.name}.packages").symlink_to(packages)
-    async with house(tmp_path, driver="process", container_socket=str(tmp_path / "none")) as home:
-        header = await operator(home)
-        answer = await post_as(home, IMPORT, {"folder": kept.name}, header)
+    async with running_app(tmp_path, driver="process", container_socket=str(tmp_path / "none")) as app:
+        header = await operator(app)
+        answer = await post_as(app, IMPORT, {"folder": kept.name}, header)
         assert answer["schema"]["apiName"] == "paint", answer
         given = {"words": "a fox", "picture": grey(50)}
-        ended = await post_as(home, RUN, {"model": "local-painter", "input": given, "wait": 60}, header)
+        ended = await post_as(app, RUN, {"model": "local-painter", "input": given, "wait": 60}, header)
         assert ended["status"] == "succeeded", ended
-        with Image.open(io.BytesIO(await fetched(home, ended["output"]))) as made:
+        with Image.open(io.BytesIO(await fetched(app, ended["output"]))) as made:
             assert np.asarray(made.convert("RGB"))[0, :7, 0].tolist() == [5, 3, 50, 0, 0, 0, 50]
 
 
-async def post_as(home: House, path: str, body: Any, header: dict[str, str]) -> dict[str, Any]:
-    return (await home.client.post(path, json=body, headers=header)).json()
+async def post_as(app: AppFixture, path: str, body: Any, header: dict[str, str]) -> dict[str, Any]:
+    return (await app.client.post(path, json=body, headers=header)).json()

@@ -15,7 +15,7 @@ from sixfold.core.accounts import keys, rights
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.predictions.events import StateChanged
 from sixfold.core.predictions.states import PredictionState
-from tests.api.app_fixture import House, bearer, house, small_models
+from tests.api.app_fixture import AppFixture, bearer, running_app, small_models
 
 RUN = "/api/containers/run"
 HOUR_US = 3_600_000_000
@@ -45,9 +45,9 @@ def models() -> Mapping[str, Any]:
 
 
 @pytest.fixture
-async def home(tmp_path: Path) -> AsyncIterator[House]:
+async def app(tmp_path: Path) -> AsyncIterator[AppFixture]:
     """A server with those templates."""
-    async with house(tmp_path, models()) as found:
+    async with running_app(tmp_path, models()) as found:
         yield found
 
 
@@ -56,45 +56,45 @@ def painted(prompt: str = "a fox", **more: Any) -> dict[str, Any]:
     return {"model": "anime-image", "input": {"prompt": prompt}, **more}
 
 
-async def post(home: House, path: str, body: Any, status: int) -> dict[str, Any]:
+async def post(app: AppFixture, path: str, body: Any, status: int) -> dict[str, Any]:
     """What a POST of the first account is answered."""
-    answer = await home.client.post(path, json=body, headers=home.bearer)
+    answer = await app.client.post(path, json=body, headers=app.bearer)
     assert answer.status_code == status, answer.text
     told: dict[str, Any] = answer.json()
     return told
 
 
-async def cost_of(home: House, prediction_id: str) -> int:
+async def cost_of(app: AppFixture, prediction_id: str) -> int:
     """What was captured, in micro-dollars."""
-    row = await home.product.pipeline.get(prediction_id, Tenant(home.account.id))
+    row = await app.product.pipeline.get(prediction_id, Tenant(app.account.id))
     return row.cost
 
 
-async def test_time_is_paid_to_the_micro_dollar_at_the_templates_price(home: House) -> None:
-    told = await post(home, RUN, painted("LATE"), 200)
+async def test_time_is_paid_to_the_micro_dollar_at_the_templates_price(app: AppFixture) -> None:
+    told = await post(app, RUN, painted("LATE"), 200)
     run_us = round(told["metrics"]["predict_ms"] * 1000)
     assert run_us >= 200_000
-    assert await cost_of(home, told["id"]) == -(-1_650_000 * run_us // HOUR_US)
+    assert await cost_of(app, told["id"]) == -(-1_650_000 * run_us // HOUR_US)
     assert told["hardware"] == "gpu-48gb-b"
     assert (told["queue_position"], told["eta_seconds"]) == (None, None)
-    other = await post(home, RUN, painted("LATE", hardware="gpu-48gb-a"), 200)
+    other = await post(app, RUN, painted("LATE", hardware="gpu-48gb-a"), 200)
     run_us = round(other["metrics"]["predict_ms"] * 1000)
-    assert await cost_of(home, other["id"]) == -(-640_000 * run_us // HOUR_US)
+    assert await cost_of(app, other["id"]) == -(-640_000 * run_us // HOUR_US)
     assert other["hardware"] == "gpu-48gb-a"
-    assert await home.faults() == ()
+    assert await app.faults() == ()
 
 
-async def test_the_hold_is_the_price_of_the_longest_run(home: House) -> None:
-    queued = await post(home, RUN, painted("SLOW", wait=0), 202)
-    assert await home.standing() == ("5.00", "0.275")  # 1.65 USD x 600 s / 3600 s
-    await post(home, queued["urls"]["cancel"], {}, 200)
-    await home.until("5.00", "0.00")
+async def test_the_hold_is_the_price_of_the_longest_run(app: AppFixture) -> None:
+    queued = await post(app, RUN, painted("SLOW", wait=0), 202)
+    assert await app.balance() == ("5.00", "0.275")  # 1.65 USD x 600 s / 3600 s
+    await post(app, queued["urls"]["cancel"], {}, 200)
+    await app.until("5.00", "0.00")
 
 
-async def test_a_service_that_is_a_template_is_paid_by_time_here(home: House) -> None:
-    told = await post(home, RUN, {"model": "embeddings", "input": {"prompt": "x"}}, 200)
+async def test_a_service_that_is_a_template_is_paid_by_time_here(app: AppFixture) -> None:
+    told = await post(app, RUN, {"model": "embeddings", "input": {"prompt": "x"}}, 200)
     run_us = round(told["metrics"]["predict_ms"] * 1000)
-    assert await cost_of(home, told["id"]) == -(-300_000 * run_us // HOUR_US)
+    assert await cost_of(app, told["id"]) == -(-300_000 * run_us // HOUR_US)
 
 
 REFUSED: list[tuple[dict[str, Any], int, list[str]]] = [
@@ -123,15 +123,15 @@ REFUSED: list[tuple[dict[str, Any], int, list[str]]] = [
 
 @pytest.mark.parametrize(("body", "status", "names"), REFUSED)
 async def test_what_cannot_be_hired_is_said(
-    home: House, body: dict[str, Any], status: int, names: list[str]
+    app: AppFixture, body: dict[str, Any], status: int, names: list[str]
 ) -> None:
-    told = await post(home, RUN, body, status)
+    told = await post(app, RUN, body, status)
     assert told["code"] == "invalid_input"
     assert [item["input"] for item in told["errors"]] == names
 
 
-async def test_a_queue_is_joined_with_the_reply_of_the_contract(home: House) -> None:
-    told = await post(home, "/api/containers/anime-image/queue/join", {"input": {"prompt": "SLOW"}}, 202)
+async def test_a_queue_is_joined_with_the_reply_of_the_contract(app: AppFixture) -> None:
+    told = await post(app, "/api/containers/anime-image/queue/join", {"input": {"prompt": "SLOW"}}, 202)
     prediction_id = told["prediction_id"]
     own = f"/api/containers/predictions/{prediction_id}"
     assert told == {
@@ -143,98 +143,98 @@ async def test_a_queue_is_joined_with_the_reply_of_the_contract(home: House) -> 
         "events_url": f"{own}/events",
     }
     behind = [
-        await post(home, "/api/containers/anime-image/queue/join", {"input": {"prompt": "SLOW"}}, 202)
+        await post(app, "/api/containers/anime-image/queue/join", {"input": {"prompt": "SLOW"}}, 202)
         for _ in range(2)
     ]
-    shown = (await home.client.get(behind[1]["status_url"], headers=home.bearer)).json()
+    shown = (await app.client.get(behind[1]["status_url"], headers=app.bearer)).json()
     assert shown["status"] == "queued"
     assert shown["queue_position"] == 1
     assert shown["eta_seconds"] > 0
-    foreign = await home.client.get(told["status_url"], headers=bearer(home.other))
+    foreign = await app.client.get(told["status_url"], headers=bearer(app.other))
     assert foreign.status_code == 404
     for each in (told, *behind):
-        await post(home, each["cancel_url"], {}, 200)
-    await home.until("5.00", "0.00")
+        await post(app, each["cancel_url"], {}, 200)
+    await app.until("5.00", "0.00")
 
 
-async def test_a_quote_names_price_hold_and_time_and_changes_nothing(home: House) -> None:
+async def test_a_quote_names_price_hold_and_time_and_changes_nothing(app: AppFixture) -> None:
     path = "/api/containers/anime-image/quote"
-    told = await post(home, path, {"input": {"prompt": "x"}}, 200)
+    told = await post(app, path, {"input": {"prompt": "x"}}, 200)
     assert set(told) == {"price_usd", "hold_usd", "eta_seconds", "cold"}
     assert (told["hold_usd"], told["cold"]) == ("0.275", True)
     assert 0 < float(told["price_usd"]) < 0.275
-    await post(home, RUN, painted(), 200)
-    warm = await post(home, path, {"input": {"prompt": "x"}, "hardware": "gpu-48gb-a"}, 200)
+    await post(app, RUN, painted(), 200)
+    warm = await post(app, path, {"input": {"prompt": "x"}, "hardware": "gpu-48gb-a"}, 200)
     assert warm["cold"] is False
     assert warm["eta_seconds"] < told["eta_seconds"]
     assert float(warm["price_usd"]) < float(told["price_usd"])
-    fixed = await post(home, "/api/containers/ra2/quote", {"input": {"prompt": "x"}}, 200)
+    fixed = await post(app, "/api/containers/ra2/quote", {"input": {"prompt": "x"}}, 200)
     assert (fixed["price_usd"], fixed["hold_usd"]) == ("0.04", "0.04")
-    await post(home, path, {"input": {}}, 400)
-    await post(home, "/api/containers/nothing/quote", {"input": {}}, 404)
+    await post(app, path, {"input": {}}, 400)
+    await post(app, "/api/containers/nothing/quote", {"input": {}}, 404)
 
 
-async def test_what_nothing_serves_is_refused_at_once_with_what_would(home: House) -> None:
+async def test_what_nothing_serves_is_refused_at_once_with_what_would(app: AppFixture) -> None:
     for path, body in (
         (RUN, {"model": "text-llm", "input": {"prompt": "x"}, "variant": "dynamic-v3"}),
         ("/api/containers/text-llm/queue/join", {"input": {"prompt": "x"}}),
         ("/api/containers/text-llm/quote", {"input": {"prompt": "x"}}),
     ):
-        told = await post(home, path, body, 503)
+        told = await post(app, path, body, 503)
         assert told["code"] == "engine_unavailable"
         assert all(word in told["error"] for word in ("Ollama", "llama.cpp", "vLLM", "OPENAI_API_KEY"))
-    listed = (await home.client.get("/api/containers/predictions", headers=home.bearer)).json()
+    listed = (await app.client.get("/api/containers/predictions", headers=app.bearer)).json()
     assert listed["predictions"] == []
 
 
 async def test_a_full_queue_says_when_to_ask_again(tmp_path: Path) -> None:
-    async with house(tmp_path, models(), queue_limit=1, drain_seconds=0) as home:
-        first = await post(home, RUN, painted("SLOW", wait=0), 202)
-        prediction = await home.product.pipeline.get(first["id"], Tenant(home.account.id))
-        async for event in home.product.pipeline.events(prediction):
+    async with running_app(tmp_path, models(), queue_limit=1, drain_seconds=0) as app:
+        first = await post(app, RUN, painted("SLOW", wait=0), 202)
+        prediction = await app.product.pipeline.get(first["id"], Tenant(app.account.id))
+        async for event in app.product.pipeline.events(prediction):
             if isinstance(event, StateChanged) and event.prediction.state is PredictionState.RUNNING:
                 break
-        await post(home, RUN, painted("SLOW", wait=0), 202)
-        answer = await home.client.post(RUN, json=painted(wait=0), headers=home.bearer)
+        await post(app, RUN, painted("SLOW", wait=0), 202)
+        answer = await app.client.post(RUN, json=painted(wait=0), headers=app.bearer)
         assert (answer.status_code, answer.json()["code"]) == (429, "queue_full")
         assert int(answer.headers["Retry-After"]) >= 1
 
 
-async def test_mounted_files_reach_the_inputs_and_the_worker(home: House) -> None:
+async def test_mounted_files_reach_the_inputs_and_the_worker(app: AppFixture) -> None:
     upload = (
-        await home.client.post(
-            "/api/uploads", content=b"twelve bytes", headers={**home.bearer, "Content-Type": "text/plain"}
+        await app.client.post(
+            "/api/uploads", content=b"twelve bytes", headers={**app.bearer, "Content-Type": "text/plain"}
         )
     ).json()
     mounted = {"notes.txt": upload["id"], "same.txt": upload["url"]}
     given = {"media": "/mnt/sixfold/artifacts/notes.txt"}
     beside = await post(
-        home, RUN, {"model": "media-encode", "input": given, "_artifacts_mounts": mounted}, 200
+        app, RUN, {"model": "media-encode", "input": given, "_artifacts_mounts": mounted}, 200
     )
     inside = await post(
-        home, RUN, {"model": "media-encode", "input": {**given, "_artifacts_mounts": mounted}}, 200
+        app, RUN, {"model": "media-encode", "input": {**given, "_artifacts_mounts": mounted}}, 200
     )
     for told in (beside, inside):
         assert told["output"]["files"] == {"media": 12, "artifacts/notes.txt": 12, "artifacts/same.txt": 12}
         assert told["input"]["media"] == given["media"]
 
 
-async def test_a_mounted_picture_is_looked_at_like_any_other(home: House) -> None:
+async def test_a_mounted_picture_is_looked_at_like_any_other(app: AppFixture) -> None:
     file = io.BytesIO()
     Image.new("RGB", (8, 8)).save(file, "PNG")
     picture = "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
     body = {"model": "bg-remover", "input": {"image": "/mnt/sixfold/artifacts/a"}}
-    told = await post(home, RUN, {**body, "_artifacts_mounts": {"a": picture}}, 200)
+    told = await post(app, RUN, {**body, "_artifacts_mounts": {"a": picture}}, 200)
     assert told["output"]["files"]["image"] == len(file.getvalue())
-    wrong = await post(home, RUN, {**body, "_artifacts_mounts": {"a": "data:text/plain,no"}}, 400)
+    wrong = await post(app, RUN, {**body, "_artifacts_mounts": {"a": "data:text/plain,no"}}, 400)
     assert [item["input"] for item in wrong["errors"]] == ["image"]
 
 
-async def test_images_are_the_operators_and_need_containers(home: House) -> None:
+async def test_images_are_the_operators_and_need_containers(app: AppFixture) -> None:
     path, body = "/api/containers/templates", {"image": "example/echo:1"}
-    assert (await home.client.post(path, json=body, headers=home.bearer)).status_code == 403
-    key = (await home.product.database.write(keys.create(home.operator.id, granted=rights.ALL))).api_key
-    wrong = await home.client.post(path, json={"image": "-x"}, headers=bearer(key))
+    assert (await app.client.post(path, json=body, headers=app.bearer)).status_code == 403
+    key = (await app.product.database.write(keys.create(app.operator.id, granted=rights.ALL))).api_key
+    wrong = await app.client.post(path, json={"image": "-x"}, headers=bearer(key))
     assert (wrong.status_code, wrong.json()["code"]) == (400, "invalid_input")
-    answer = await home.client.post(path, json=body, headers=bearer(key))
+    answer = await app.client.post(path, json=body, headers=bearer(key))
     assert (answer.status_code, answer.json()["code"]) in ((503, "engine_unavailable"), (400, "bad_request"))

@@ -6,24 +6,24 @@ from pathlib import Path
 from typing import Any
 
 from sixfold.core.accounts import keys, rights
-from tests.api.app_fixture import House, bearer, house
+from tests.api.app_fixture import AppFixture, bearer, running_app
 
 TEMPLATES = "/api/containers/templates"
 
 
-async def operators_key(home: House) -> str:
-    return (await home.product.database.write(keys.create(home.operator.id, granted=rights.ALL))).api_key
+async def operators_key(app: AppFixture) -> str:
+    return (await app.product.database.write(keys.create(app.operator.id, granted=rights.ALL))).api_key
 
 
 async def test_images_are_the_operators_to_add_and_need_what_starts_them(tmp_path: Path) -> None:
-    async with house(tmp_path, container_socket=str(tmp_path / "none")) as home:
-        operator = bearer(await operators_key(home))
+    async with running_app(tmp_path, container_socket=str(tmp_path / "none")) as app:
+        operator = bearer(await operators_key(app))
 
         async def answer(body: dict[str, Any], header: dict[str, str] = operator) -> tuple[int, str]:
-            got = await home.client.post(TEMPLATES, json=body, headers=header)
+            got = await app.client.post(TEMPLATES, json=body, headers=header)
             return got.status_code, got.json()["error"]
 
-        assert (await answer({"image": "a/b"}, home.bearer))[0] == 403
+        assert (await answer({"image": "a/b"}, app.bearer))[0] == 403
         assert await answer({}) == (400, "image is required")
         for wrong in ("--privileged", "a/B", "a:1:2", "a/../b", "a@sha256:1", "a" * 256):
             assert (await answer({"image": wrong}))[0] == 400, wrong

@@ -10,36 +10,36 @@ import pytest
 from PIL import Image
 
 from sixfold.app import catalog as app_catalog
-from tests.api.app_fixture import House, house
+from tests.api.app_fixture import AppFixture, running_app
 
 RUN = "/api/containers/run"
 
 
-async def ran(home: House, model: str, **inputs: Any) -> dict[str, Any]:
+async def ran(app: AppFixture, model: str, **inputs: Any) -> dict[str, Any]:
     """The prediction of a run."""
-    answer = await home.client.post(RUN, json={"model": model, "input": inputs}, headers=home.bearer)
+    answer = await app.client.post(RUN, json={"model": model, "input": inputs}, headers=app.bearer)
     assert answer.status_code == 200, answer.text
     assert answer.json()["status"] == "succeeded", answer.json()["error"]
     return answer.json()
 
 
 async def test_a_walk_is_a_picture_and_a_movement_is_a_list_of_poses(tmp_path: Path) -> None:
-    async with house(tmp_path, app_catalog.models_document()) as home:
-        told = await ran(home, "world-model", prompt="islands", keys="w", steps=2)
+    async with running_app(tmp_path, app_catalog.models_document()) as app:
+        told = await ran(app, "world-model", prompt="islands", keys="w", steps=2)
         assert (told["quality"], told["output_kind"], told["hardware"]) == ("preview", "image", "gpu-24gb-b")
         assert float(told["cost"]) > 0
-        picture = await home.client.get(told["output"]["url"])
+        picture = await app.client.get(told["output"]["url"])
         assert Image.open(io.BytesIO(picture.content)).size == (960, 540)
-        poses = (await ran(home, "motion-model", prompt="walk, then wave", steps=3))["output"]
+        poses = (await ran(app, "motion-model", prompt="walk, then wave", steps=3))["output"]
         assert [pose["t"] for pose in poses] == [50, 100, 150]
         assert all(len(pose["joints"]) == 21 for pose in poses)
-        assert len((await ran(home, "motion-model"))["output"]) == 40
-        assert await home.faults() == ()
+        assert len((await ran(app, "motion-model"))["output"]) == 40
+        assert await app.faults() == ()
 
 
 @pytest.mark.parametrize("model", ["world-model", "motion-model"])
-async def test_their_templates_say_that_they_have_sessions(home: House, model: str) -> None:
-    template = (await home.client.get(f"/api/containers/templates/{model}")).json()
+async def test_their_templates_say_that_they_have_sessions(app: AppFixture, model: str) -> None:
+    template = (await app.client.get(f"/api/containers/templates/{model}")).json()
     assert template["schema"]["session"] is True
     assert template["idleSeconds"] == 120
     prompt, *_, steps = template["schema"]["inputs"]

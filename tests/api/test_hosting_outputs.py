@@ -14,7 +14,7 @@ from PIL import Image
 
 from sixfold.cli import run as command
 from sixfold.cli.client import ServerClient
-from tests.api.app_fixture import House, house
+from tests.api.app_fixture import AppFixture, running_app
 from tests.api.test_hosting_spaces import IMPORT, RUN, VERSIONS, post
 from tests.api.test_pages import signed_in
 from tests.fakes.gradio import GradioServer, gradio
@@ -25,13 +25,13 @@ SCORES = {"label": "fox", "confidences": [{"label": "fox", "confidence": 0.9}]}
 
 
 @asynccontextmanager
-async def imported(folder: Path, version: str = "6", *outputs: Any) -> AsyncIterator[House]:
-    """A house with a space that returns some outputs; by default of every kind."""
-    async with gradio(version) as space, house(folder, space_endpoint=space.url) as home:
+async def imported(folder: Path, version: str = "6", *outputs: Any) -> AsyncIterator[AppFixture]:
+    """An app with a space that returns some outputs; by default of every kind."""
+    async with gradio(version) as space, running_app(folder, space_endpoint=space.url) as app:
         space.give(*(outputs or several(space)))
-        answer = await post(home, IMPORT, {"space": "acme/paint"})
+        answer = await post(app, IMPORT, {"space": "acme/paint"})
         assert answer.status_code == 201, answer.text
-        yield home
+        yield app
 
 
 def several(space: GradioServer) -> list[tuple[str, str, Any]]:
@@ -49,9 +49,9 @@ def several(space: GradioServer) -> list[tuple[str, str, Any]]:
     ]
 
 
-async def ran(home: House) -> dict[str, Any]:
+async def ran(app: AppFixture) -> dict[str, Any]:
     made: dict[str, Any] = (
-        await post(home, RUN, {"model": MODEL, "input": {"prompt": "a fox"}, "wait": 60})
+        await post(app, RUN, {"model": MODEL, "input": {"prompt": "a fox"}, "wait": 60})
     ).json()
     assert made["status"] == "succeeded", made
     return made
@@ -63,8 +63,8 @@ def sized(media: dict[str, Any]) -> tuple[str, int, int]:
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_a_run_gives_the_first_file_and_the_other_outputs_by_name(tmp_path: Path, version: str) -> None:
-    async with imported(tmp_path, version) as home:
-        made = await ran(home)
+    async with imported(tmp_path, version) as app:
+        made = await ran(app)
         others = made["outputs"]
         assert set(made["output"]) == {"url", "content_type", "width", "height"}
         assert list(others) == [
@@ -82,56 +82,56 @@ async def test_a_run_gives_the_first_file_and_the_other_outputs_by_name(tmp_path
         assert len({file["url"] for file in files}) == 4
         for file in files:
             assert sized(file) == ("image/webp", 96, 64) or sized(file) == ("image/png", 96, 64)
-            with Image.open(io.BytesIO((await home.client.get(file["url"])).content)) as image:
+            with Image.open(io.BytesIO((await app.client.get(file["url"])).content)) as image:
                 assert image.size == (96, 64)
-        again = await home.client.get(f"/api/containers/predictions/{made['id']}", headers=home.bearer)
+        again = await app.client.get(f"/api/containers/predictions/{made['id']}", headers=app.bearer)
         assert again.json()["outputs"] == others
 
 
 async def test_one_output_has_no_others(tmp_path: Path) -> None:
-    async with imported(tmp_path, "6", ("textbox", "Answer", "yes")) as home:
-        made = await ran(home)
+    async with imported(tmp_path, "6", ("textbox", "Answer", "yes")) as app:
+        made = await ran(app)
         assert made["output"] == "yes"
         assert "outputs" not in made
 
 
 async def test_texts_alone_are_all_given(tmp_path: Path) -> None:
-    async with imported(tmp_path, "6", ("textbox", "Answer", "yes"), ("textbox", "Why", "so")) as home:
-        made = await ran(home)
+    async with imported(tmp_path, "6", ("textbox", "Answer", "yes"), ("textbox", "Why", "so")) as app:
+        made = await ran(app)
         assert (made["output"], made["outputs"]) == ("yes", {"why": "so"})
 
 
 async def test_where_the_first_file_is_missing_the_next_is_the_output(tmp_path: Path) -> None:
-    async with gradio("6") as space, house(tmp_path, space_endpoint=space.url) as home:
+    async with gradio("6") as space, running_app(tmp_path, space_endpoint=space.url) as app:
         space.give(("image", "Sketch", None), ("image", "Final", space.image()))
-        await post(home, IMPORT, {"space": "acme/paint"})
-        made = await ran(home)
+        await post(app, IMPORT, {"space": "acme/paint"})
+        made = await ran(app)
         assert made["output"]["width"] == 96
         assert made["outputs"] == {"sketch": None}
 
 
 async def test_the_gateway_gives_all_outputs(tmp_path: Path) -> None:
-    async with imported(tmp_path) as home:
-        answer = (await post(home, "/api/service", {"service": MODEL, "prompt": "a fox"})).json()
+    async with imported(tmp_path) as app:
+        answer = (await post(app, "/api/service", {"service": MODEL, "prompt": "a fox"})).json()
         assert answer["image_url"] == answer["output"]["url"]
         assert answer["images"] == [answer["output"]["url"]]
         assert (answer["outputs"]["what_is_seen"], len(answer["outputs"]["steps"])) == (TEXT, 2)
 
 
 async def test_the_replicate_api_gives_the_first_output_and_the_others_beside_it(tmp_path: Path) -> None:
-    async with imported(tmp_path) as home:
-        made = await ran(home)
-        shown = (await home.client.get(f"/replicate/v1/predictions/{made['id']}", headers=home.bearer)).json()
+    async with imported(tmp_path) as app:
+        made = await ran(app)
+        shown = (await app.client.get(f"/replicate/v1/predictions/{made['id']}", headers=app.bearer)).json()
         assert shown["output"] == made["output"]["url"]
         assert shown["outputs"]["depth"] == made["outputs"]["depth"]["url"]
         assert shown["outputs"]["what_is_seen"] == TEXT
 
 
 async def test_the_tool_gives_all_outputs(tmp_path: Path) -> None:
-    async with imported(tmp_path) as home:
+    async with imported(tmp_path) as app:
         arguments = {"model": MODEL, "input": {"prompt": "a fox"}}
         call = {"method": "tools/call", "params": {"name": "run", "arguments": arguments}}
-        answer = await post(home, "/mcp", {"jsonrpc": "2.0", "id": 1, **call})
+        answer = await post(app, "/mcp", {"jsonrpc": "2.0", "id": 1, **call})
         result = answer.json()["result"]
         made = result["structuredContent"]
         assert [sized(file) for file in made["output"]] == [sized(made["outputs"]["depth"])]
@@ -141,14 +141,14 @@ async def test_the_tool_gives_all_outputs(tmp_path: Path) -> None:
 
 
 async def test_the_page_shows_all_outputs(tmp_path: Path) -> None:
-    async with imported(tmp_path) as home:
-        made = await ran(home)
-        await signed_in(home)
-        page = (await home.client.get(f"/predictions/{made['id']}")).text
+    async with imported(tmp_path) as app:
+        made = await ran(app)
+        await signed_in(app)
+        page = (await app.client.get(f"/predictions/{made['id']}")).text
         assert "A fox, &lt;b&gt;red&lt;/b&gt;, in snow." in page
         assert "<figcaption>what is seen</figcaption>" in page
         for file in (made["output"], made["outputs"]["depth"], *made["outputs"]["steps"]):
-            assert f'<img src="{file["url"].removeprefix(home.product.settings.base_url)}"' in page
+            assert f'<img src="{file["url"].removeprefix(app.product.settings.base_url)}"' in page
         assert "_outputs" not in page
 
 
@@ -159,8 +159,8 @@ async def test_the_command_line_saves_every_file_and_prints_the_rest(
         def download(self, url: str, target: Path) -> int:
             return target.write_bytes(url.encode())
 
-    async with imported(tmp_path / "data") as home:
-        made = await ran(home)
+    async with imported(tmp_path / "data") as app:
+        made = await ran(app)
     folder = tmp_path / "kept"
     folder.mkdir()
     saved = command.save(Fetched("http://127.0.0.1:9", None), made, f"{folder}/")

@@ -11,7 +11,7 @@ import pytest
 from sixfold.cli import main
 from sixfold.clients import bubblewrap
 from sixfold.core.accounts import keys, rights
-from tests.api.app_fixture import House, bearer, house
+from tests.api.app_fixture import AppFixture, bearer, running_app
 from tests.api.test_pages import signed_in
 from tests.mcp.agent import Agent
 
@@ -29,9 +29,9 @@ WORD = "hello"
 '''
 
 
-async def operators_key(home: House) -> dict[str, str]:
+async def operators_key(app: AppFixture) -> dict[str, str]:
     return bearer(
-        (await home.product.database.write(keys.create(home.operator.id, granted=rights.ALL))).api_key
+        (await app.product.database.write(keys.create(app.operator.id, granted=rights.ALL))).api_key
     )
 
 
@@ -48,17 +48,17 @@ async def test_a_result_with_any_key_is_shown_and_listed_as_it_is(tmp_path: Path
     folder = tmp_path / "models"
     folder.mkdir()
     (folder / "odd.py").write_text(ODD, "utf-8")
-    async with house(tmp_path, driver="process") as home:
-        header = await operators_key(home)
-        await home.product.model_watcher.refresh()
+    async with running_app(tmp_path, driver="process") as app:
+        header = await operators_key(app)
+        await app.product.model_watcher.refresh()
         body = {"model": "odd", "input": {"value": 5}}
-        answer = await home.client.post(RUN, json=body, headers=header)
+        answer = await app.client.post(RUN, json=body, headers=header)
         assert (answer.status_code, answer.json()["output"]) == (200, {"_outputs": 5})
-        listed = await home.client.get("/api/containers/predictions", headers=header)
+        listed = await app.client.get("/api/containers/predictions", headers=header)
         assert listed.status_code == 200
         assert [each["output"] for each in listed.json()["predictions"]] == [{"_outputs": 5}]
-        await signed_in(home, home.operator)
-        page = await home.client.get(f"/predictions/{answer.json()['id']}")
+        await signed_in(app, app.operator)
+        page = await app.client.get(f"/predictions/{answer.json()['id']}")
         assert page.status_code == 200
 
 
@@ -66,51 +66,51 @@ async def test_a_file_is_live_changes_and_goes(tmp_path: Path) -> None:
     folder = tmp_path / "models"
     folder.mkdir()
     path = folder / "greet.py"
-    async with house(tmp_path, driver="process") as home:
-        header = await operators_key(home)
+    async with running_app(tmp_path, driver="process") as app:
+        header = await operators_key(app)
         path.write_text(GREET, "utf-8")
-        await home.product.model_watcher.refresh()
-        shown = (await home.client.get("/api/containers/templates/greet", headers=header)).json()
+        await app.product.model_watcher.refresh()
+        shown = (await app.client.get("/api/containers/templates/greet", headers=header)).json()
         assert [each["name"] for each in shown["schema"]["inputs"]] == ["name", "times"]
         assert (shown["schema"]["outputKind"], shown["version"]) == ("text", 1)
         body = {"model": "greet", "input": {"name": "ada", "times": 2}}
-        told = (await home.client.post(RUN, json=body, headers=header)).json()
+        told = (await app.client.post(RUN, json=body, headers=header)).json()
         assert (told["status"], told["output"]) == ("succeeded", "hello ada hello ada")
         assert told["hardware"] == "gpu-24gb-b"
         assert told["engine"] == "greet@1"
-        page = (await home.client.get(f"/predictions/{told['id']}", headers=header)).text
+        page = (await app.client.get(f"/predictions/{told['id']}", headers=header)).text
         assert "greet/acct_" not in page
         wrong = {"model": "greet", "input": {"name": "ada", "times": 9}}
-        assert (await home.client.post(RUN, json=wrong, headers=header)).status_code == 400
-        walk = await home.client.post("/api/containers/greet/sessions", json={}, headers=header)
+        assert (await app.client.post(RUN, json=wrong, headers=header)).status_code == 400
+        walk = await app.client.post("/api/containers/greet/sessions", json={}, headers=header)
         assert (walk.status_code, walk.json()["error"]) == (
             400,
             "greet has no sessions: run it, or join its queue",
         )
-        walk = await home.client.post("/api/containers/greet/sessions", json={}, headers=home.bearer)
+        walk = await app.client.post("/api/containers/greet/sessions", json={}, headers=app.bearer)
         assert walk.status_code == 404
         service = {"service": "greet", "name": "ben"}
-        served = await home.client.post("/api/service", json=service, headers=header)
+        served = await app.client.post("/api/service", json=service, headers=header)
         assert (served.json()["output"], served.json()["engine"]) == ("hello ben", "greet@1")
         assert served.headers["X-Sixfold-Engine"] == "greet@1"
-        assert (await home.client.post(RUN, json=body, headers=home.bearer)).status_code == 404
+        assert (await app.client.post(RUN, json=body, headers=app.bearer)).status_code == 404
         path.write_text(GREET.replace('"hello"', '"good day"'), "utf-8")
-        await home.product.model_watcher.refresh()
-        told = (await home.client.post(RUN, json=body, headers=header)).json()
+        await app.product.model_watcher.refresh()
+        told = (await app.client.post(RUN, json=body, headers=header)).json()
         assert told["output"] == "good day ada good day ada"
         path.write_text("def broken(:\n", "utf-8")
-        await home.product.model_watcher.refresh()
-        assert home.product.model_watcher.faults == {"greet.py": "line 1: invalid syntax"}
+        await app.product.model_watcher.refresh()
+        assert app.product.model_watcher.faults == {"greet.py": "line 1: invalid syntax"}
         beside = folder / "greet.py.error"
         assert beside.read_text("utf-8") == "line 1: invalid syntax\n"
         path.write_text(GREET.replace('"hello"', "1 / 0"), "utf-8")
-        await home.product.model_watcher.refresh()
+        await app.product.model_watcher.refresh()
         assert beside.read_text("utf-8") == "line 9: ZeroDivisionError: division by zero\n"
         path.unlink()
-        await home.product.model_watcher.refresh()
-        assert home.product.model_watcher.faults == {}
+        await app.product.model_watcher.refresh()
+        assert app.product.model_watcher.faults == {}
         assert not beside.exists()
-        assert (await home.client.post(RUN, json=body, headers=header)).status_code == 404
+        assert (await app.client.post(RUN, json=body, headers=header)).status_code == 404
 
 
 async def test_ten_lines_that_are_dropped_there_have_a_price_a_queue_a_form_and_a_tool(
@@ -119,29 +119,29 @@ async def test_ten_lines_that_are_dropped_there_have_a_price_a_queue_a_form_and_
     assert len(GREET.strip().splitlines()) <= 10
     folder = tmp_path / "models"
     folder.mkdir()
-    async with house(tmp_path, driver="process") as home:
-        header = await operators_key(home)
-        watching = asyncio.create_task(home.product.model_watcher.run())
+    async with running_app(tmp_path, driver="process") as app:
+        header = await operators_key(app)
+        watching = asyncio.create_task(app.product.model_watcher.run())
         try:
             await asyncio.to_thread((folder / "greet.py").write_text, GREET, "utf-8")
             async with asyncio.timeout(120):
                 shown = 404
                 while shown == 404:
-                    shown = (await home.client.get(TEMPLATE, headers=header)).status_code
+                    shown = (await app.client.get(TEMPLATE, headers=header)).status_code
                     await asyncio.sleep(0.05)
         finally:
             watching.cancel()
         body = {"input": {"name": "ada", "times": 3}}
-        quote = (await home.client.post("/api/containers/greet/quote", json=body, headers=header)).json()
+        quote = (await app.client.post("/api/containers/greet/quote", json=body, headers=header)).json()
         assert float(quote["price_usd"]) > 0
-        joined = await home.client.post("/api/containers/greet/queue/join", json=body, headers=header)
+        joined = await app.client.post("/api/containers/greet/queue/join", json=body, headers=header)
         assert joined.status_code == 202
-        events = (await home.client.get(joined.json()["events_url"], headers=header)).text
+        events = (await app.client.get(joined.json()["events_url"], headers=header)).text
         assert "hello ada hello ada hello ada" in events
-        await signed_in(home, home.operator)
-        page = (await home.client.get("/catalog/greet")).text
+        await signed_in(app, app.operator)
+        page = (await app.client.get("/catalog/greet")).text
         assert re.search(r'<input[^>]*name="times"[^>]*max="3"', page), page
-        agent = Agent(home, header["Authorization"].removeprefix("Bearer "))
+        agent = Agent(app, header["Authorization"].removeprefix("Bearer "))
         assert "greet" in {each["model"] for each in (await agent.call("models"))["models"]}
         ran = await agent.call("run", model="greet", input={"name": "ben"})
         assert ran["status"] == "succeeded"
@@ -166,13 +166,13 @@ async def test_what_nobody_added_is_shut_in_and_what_was_added_is_not(tmp_path: 
     source.write_text(PEEK, "utf-8")
     (folder / "peek.py").write_text(PEEK, "utf-8")
     secret = tmp_path / "server.key"
-    async with house(tmp_path, driver="process") as home:
-        header = await operators_key(home)
+    async with running_app(tmp_path, driver="process") as app:
+        header = await operators_key(app)
 
         async def seen() -> str:
-            await home.product.model_watcher.refresh()
+            await app.product.model_watcher.refresh()
             body = {"model": "peek", "input": {"path": str(secret)}}
-            told = (await home.client.post(RUN, json=body, headers=header)).json()
+            told = (await app.client.post(RUN, json=body, headers=header)).json()
             assert told["status"] == "succeeded", told
             return told["output"]
 
@@ -187,9 +187,9 @@ async def test_on_a_public_address_a_file_must_have_been_added(tmp_path: Path) -
     folder = tmp_path / "models"
     folder.mkdir()
     (folder / "greet.py").write_text(GREET, "utf-8")
-    async with house(tmp_path, public_url="https://example.com") as home:
-        await home.product.model_watcher.refresh()
-        assert "sixfold model add" in home.product.model_watcher.faults["greet.py"]
+    async with running_app(tmp_path, public_url="https://example.com") as app:
+        await app.product.model_watcher.refresh()
+        assert "sixfold model add" in app.product.model_watcher.faults["greet.py"]
         source = tmp_path / "source.py"
         source.write_text(GREET, "utf-8")
         asked = [
@@ -203,11 +203,11 @@ async def test_on_a_public_address_a_file_must_have_been_added(tmp_path: Path) -
             "--json",
         ]
         assert await asyncio.to_thread(main.main, asked) == 0
-        await home.product.model_watcher.refresh()
-        assert home.product.model_watcher.faults == {}
-        own = await home.product.pipeline.custom_models.find("greet", home.operator.id)
+        await app.product.model_watcher.refresh()
+        assert app.product.model_watcher.faults == {}
+        own = await app.product.pipeline.custom_models.find("greet", app.operator.id)
         assert own.model.hardware == "gpu-16gb-a"
         gone = ["model", "remove", "greet", "--data-dir", str(tmp_path)]
         assert await asyncio.to_thread(main.main, gone) == 0
-        await home.product.model_watcher.refresh()
-        assert await home.product.pipeline.custom_models.page(home.operator.id) == ((), None)
+        await app.product.model_watcher.refresh()
+        assert await app.product.pipeline.custom_models.page(app.operator.id) == ((), None)

@@ -14,7 +14,7 @@ from PIL import Image
 from replicate.client import Client
 from replicate.exceptions import ModelError, ReplicateError
 
-from tests.api.app_fixture import ORIGIN, House, house
+from tests.api.app_fixture import ORIGIN, AppFixture, running_app
 from tests.api.test_hosting_hire import models
 from tests.api.test_hosting_webhooks import INSIDE, listening, until
 from tests.fakes.fault_server import Faults
@@ -23,29 +23,29 @@ BASE = "/replicate/v1"
 
 
 @pytest.fixture
-async def home(tmp_path: Path) -> AsyncIterator[House]:
+async def app(tmp_path: Path) -> AsyncIterator[AppFixture]:
     """A server with templates of tiny engines."""
-    async with house(tmp_path, models(), **INSIDE) as found:
+    async with running_app(tmp_path, models(), **INSIDE) as found:
         yield found
 
 
-def client(home: House, key: str | None = None) -> Client:
+def client(app: AppFixture, key: str | None = None) -> Client:
     """The official client, on the server in this process."""
-    transport = httpx.ASGITransport(home.app, raise_app_exceptions=False)
-    return Client(key or home.key, base_url=f"{ORIGIN}/replicate", transport=transport)
+    transport = httpx.ASGITransport(app.asgi, raise_app_exceptions=False)
+    return Client(key or app.key, base_url=f"{ORIGIN}/replicate", transport=transport)
 
 
-async def test_run_gives_a_file(home: House) -> None:
-    output = await client(home).async_run("sixfold/anime-image", {"prompt": "a fox"})
+async def test_run_gives_a_file(app: AppFixture) -> None:
+    output = await client(app).async_run("sixfold/anime-image", {"prompt": "a fox"})
     assert isinstance(output, str)  # of a server behind https the client makes a file of it
-    picture = Image.open(io.BytesIO((await home.client.get(output)).content))
+    picture = Image.open(io.BytesIO((await app.client.get(output)).content))
     assert picture.size == (32, 32)
-    (listed,) = (await client(home).predictions.async_list()).results
+    (listed,) = (await client(app).predictions.async_list()).results
     assert (listed.model, listed.status) == ("sixfold/anime-image", "succeeded")
 
 
-async def test_a_version_runs_as_its_model_does(home: House) -> None:
-    official = client(home)
+async def test_a_version_runs_as_its_model_does(app: AppFixture) -> None:
+    official = client(app)
     model = await official.models.async_get("sixfold/anime-image")
     assert model.latest_version is not None
     schema = model.latest_version.openapi_schema["components"]["schemas"]["Input"]
@@ -61,8 +61,8 @@ async def test_a_version_runs_as_its_model_does(home: House) -> None:
     assert isinstance(named, str)
 
 
-async def test_a_prediction_is_made_followed_and_canceled(home: House) -> None:
-    official = client(home)
+async def test_a_prediction_is_made_followed_and_canceled(app: AppFixture) -> None:
+    official = client(app)
     made = await official.models.predictions.async_create(
         ("sixfold", "anime-image"), {"prompt": "SLOW"}, wait=False
     )
@@ -71,23 +71,23 @@ async def test_a_prediction_is_made_followed_and_canceled(home: House) -> None:
     official.poll_interval = 0.01
     await made.async_wait()
     assert (made.status, made.output) == ("canceled", None)
-    assert await home.standing() == ("5.00", "0.00")
+    assert await app.balance() == ("5.00", "0.00")
 
 
-async def test_a_failure_is_the_clients_own(home: House) -> None:
+async def test_a_failure_is_the_clients_own(app: AppFixture) -> None:
     with pytest.raises(ModelError) as caught:
-        await client(home).async_run("sixfold/anime-image", {"prompt": "FAIL"})
+        await client(app).async_run("sixfold/anime-image", {"prompt": "FAIL"})
     assert caught.value.prediction.error == "The paint has run out"
 
 
-async def test_a_file_goes_in(home: House) -> None:
+async def test_a_file_goes_in(app: AppFixture) -> None:
     file = io.BytesIO(b"twelve bytes")
-    told: Any = await client(home).async_run("sixfold/media-encode", {"media": file})
+    told: Any = await client(app).async_run("sixfold/media-encode", {"media": file})
     assert told["files"] == {"media": 12}
 
 
-async def test_all_models_the_account_and_the_hardware_are_listed(home: House) -> None:
-    official = client(home)
+async def test_all_models_the_account_and_the_hardware_are_listed(app: AppFixture) -> None:
+    official = client(app)
     listed = {model.name: model for model in (await official.models.async_list()).results}
     assert {"ra2", "anime-image", "text-llm"} <= listed.keys()
     assert {model.owner for model in listed.values()} == {"sixfold"}
@@ -109,8 +109,8 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("path", "body", "status"), REFUSED)
-async def test_errors_have_replicates_shape(home: House, path: str, body: Any, status: int) -> None:
-    answer = await home.client.post(f"{BASE}/{path}", json=body, headers=home.bearer)
+async def test_errors_have_replicates_shape(app: AppFixture, path: str, body: Any, status: int) -> None:
+    answer = await app.client.post(f"{BASE}/{path}", json=body, headers=app.bearer)
     told = answer.json()
     assert (answer.status_code, told["status"]) == (status, status)
     assert told["detail"]
@@ -118,35 +118,35 @@ async def test_errors_have_replicates_shape(home: House, path: str, body: Any, s
     assert set(told) - {"invalid_fields"} == {"detail", "status", "title"}
 
 
-async def test_a_wrong_key_is_the_clients_own_error(home: House) -> None:
+async def test_a_wrong_key_is_the_clients_own_error(app: AppFixture) -> None:
     with pytest.raises(ReplicateError) as caught:
-        await client(home, "sf_wrong").async_run("sixfold/anime-image", {"prompt": "x"})
+        await client(app, "sf_wrong").async_run("sixfold/anime-image", {"prompt": "x"})
     assert caught.value.status == 401
 
 
-async def test_prefer_says_how_long_to_wait(home: House) -> None:
+async def test_prefer_says_how_long_to_wait(app: AppFixture) -> None:
     body = {"input": {"prompt": "SLOW"}}
     path = f"{BASE}/models/sixfold/anime-image/predictions"
-    at_once = await home.client.post(path, json=body, headers=home.bearer)
+    at_once = await app.client.post(path, json=body, headers=app.bearer)
     assert (at_once.status_code, at_once.json()["status"]) == (201, "starting")
-    waited = await home.client.post(path, json=body, headers={**home.bearer, "Prefer": "wait=1"})
+    waited = await app.client.post(path, json=body, headers={**app.bearer, "Prefer": "wait=1"})
     assert (waited.status_code, waited.json()["output"]) == (201, None)
     for answer in (at_once, waited):
-        await home.client.post(answer.json()["urls"]["cancel"], headers=home.bearer)
-    await home.until("5.00", "0.00")
+        await app.client.post(answer.json()["urls"]["cancel"], headers=app.bearer)
+    await app.until("5.00", "0.00")
 
 
-async def test_a_webhook_hears_the_prediction_itself_and_only_what_it_asked_for(home: House) -> None:
+async def test_a_webhook_hears_the_prediction_itself_and_only_what_it_asked_for(app: AppFixture) -> None:
     faults = Faults()
     async with listening(faults) as url:
-        made = await client(home).models.predictions.async_create(
+        made = await client(app).models.predictions.async_create(
             ("sixfold", "anime-image"),
             {"prompt": "a fox"},
             wait=True,
             webhook=url,
             webhook_events_filter=["completed"],
         )
-        await until(home, made.id, lambda rows: len(rows) == 1 and bool(rows[0]["ended_at"]))
+        await until(app, made.id, lambda rows: len(rows) == 1 and bool(rows[0]["ended_at"]))
     (seen,) = faults.steps("told")
     told = json.loads(seen.document)
     assert (told["id"], told["status"], told["output"]) == (made.id, "succeeded", made.output)

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from tests.api.app_fixture import House, house
+from tests.api.app_fixture import AppFixture, running_app
 from tests.fakes import fault_server
 from tests.fakes.gradio import GradioServer, gradio
 
@@ -25,19 +25,21 @@ VERSIONS = ("4", "5", "6")
 
 
 @asynccontextmanager
-async def imported(folder: Path, version: str, **settings: Any) -> AsyncIterator[tuple[House, GradioServer]]:
-    async with gradio(version) as space, house(folder, space_endpoint=space.url, **settings) as home:
-        yield home, space
+async def imported(
+    folder: Path, version: str, **settings: Any
+) -> AsyncIterator[tuple[AppFixture, GradioServer]]:
+    async with gradio(version) as space, running_app(folder, space_endpoint=space.url, **settings) as app:
+        yield app, space
 
 
-async def post(home: House, path: str, body: Any) -> httpx.Response:
-    return await home.client.post(path, json=body, headers=home.bearer)
+async def post(app: AppFixture, path: str, body: Any) -> httpx.Response:
+    return await app.client.post(path, json=body, headers=app.bearer)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_a_space_becomes_a_typed_template(tmp_path: Path, version: str) -> None:
-    async with imported(tmp_path, version) as (home, _):
-        answer = await post(home, IMPORT, {"space": "Acme/paint_Box", "hardware": "gpu-16gb-a"})
+    async with imported(tmp_path, version) as (app, _):
+        answer = await post(app, IMPORT, {"space": "Acme/paint_Box", "hardware": "gpu-16gb-a"})
         told = answer.json()
         assert answer.status_code == 201, told
         assert (told["name"], told["hardware"], told["priceHourText"]) == (
@@ -65,20 +67,20 @@ async def test_a_space_becomes_a_typed_template(tmp_path: Path, version: str) ->
         }
         assert (inputs["width"]["min"], inputs["width"]["max"], inputs["width"]["default"]) == (64, 256, 64)
         assert inputs["style"]["choices"] == ["plain", "bold"]
-        listed = (await home.client.get("/api/containers/templates", headers=home.bearer)).json()
+        listed = (await app.client.get("/api/containers/templates", headers=app.bearer)).json()
         assert "acme-paint-box" in [each["name"] for each in listed["templates"]]
-        strangers = (await home.client.get("/api/containers/templates")).json()
+        strangers = (await app.client.get("/api/containers/templates")).json()
         assert "acme-paint-box" not in [each["name"] for each in strangers["templates"]]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_it_runs_with_files_both_ways(tmp_path: Path, version: str) -> None:
-    async with imported(tmp_path, version) as (home, space):
-        await post(home, IMPORT, {"space": f"https://example.com/spaces/acme/paint{version}"})
+    async with imported(tmp_path, version) as (app, space):
+        await post(app, IMPORT, {"space": f"https://example.com/spaces/acme/paint{version}"})
         sent = fault_server.picture(32, 24)
         uri = "data:image/png;base64," + base64.b64encode(sent).decode()
         given = {"prompt": "a fox", "width": 100, "image": uri, "style": "bold"}
-        told = (await post(home, RUN, {"model": f"acme-paint{version}", "input": given})).json()
+        told = (await post(app, RUN, {"model": f"acme-paint{version}", "input": given})).json()
         assert told["status"] == "succeeded", told
         assert (told["output"]["width"], told["output"]["height"]) == (96, 64)
         assert told["output"]["content_type"] == "image/png"
@@ -95,36 +97,36 @@ async def test_it_runs_with_files_both_ways(tmp_path: Path, version: str) -> Non
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_what_fails_there_fails_here_and_costs_nothing(tmp_path: Path, version: str) -> None:
-    async with imported(tmp_path, version) as (home, space):
-        await post(home, IMPORT, {"space": "acme/paint"})
-        told = (await post(home, RUN, {"model": "acme-paint", "input": {"prompt": "fail"}})).json()
+    async with imported(tmp_path, version) as (app, space):
+        await post(app, IMPORT, {"space": "acme/paint"})
+        told = (await post(app, RUN, {"model": "acme-paint", "input": {"prompt": "fail"}})).json()
         assert (told["status"], told["error"], told["cost"]) == (
             "failed",
             "The space failed: no paint",
             "0.00",
         )
-        wrong = await post(home, RUN, {"model": "acme-paint", "input": {"style": "odd", "width": 9999}})
+        wrong = await post(app, RUN, {"model": "acme-paint", "input": {"style": "odd", "width": 9999}})
         assert [each["input"] for each in wrong.json()["errors"]] == ["prompt", "width", "style"]
         space.full = True
-        told = (await post(home, RUN, {"model": "acme-paint", "input": {"prompt": "x"}})).json()
+        told = (await post(app, RUN, {"model": "acme-paint", "input": {"prompt": "x"}})).json()
         assert "queue is full" in told["error"]
-        assert await home.standing() == ("5.00", "0.00")
+        assert await app.balance() == ("5.00", "0.00")
 
 
 async def test_a_canceled_run_leaves_the_queue_of_the_space(tmp_path: Path) -> None:
-    async with imported(tmp_path, "6") as (home, space):
-        await post(home, IMPORT, {"space": "acme/paint"})
+    async with imported(tmp_path, "6") as (app, space):
+        await post(app, IMPORT, {"space": "acme/paint"})
         space.hang = True
-        queued = await post(home, RUN, {"model": "acme-paint", "input": {"prompt": "x"}, "wait": 0})
+        queued = await post(app, RUN, {"model": "acme-paint", "input": {"prompt": "x"}, "wait": 0})
         async with asyncio.timeout(60):
             await space.began.wait()
-            await home.client.delete(queued.json()["urls"]["get"], headers=home.bearer)
+            await app.client.delete(queued.json()["urls"]["get"], headers=app.bearer)
             await space.left.wait()
 
 
 async def test_the_token_goes_to_the_operators_endpoint(tmp_path: Path) -> None:
-    async with imported(tmp_path, "5", hf_token="hf_secret") as (home, space):
-        await post(home, IMPORT, {"space": "acme/paint"})
+    async with imported(tmp_path, "5", hf_token="hf_secret") as (app, space):
+        await post(app, IMPORT, {"space": "acme/paint"})
         assert space.tokens == {"Bearer hf_secret"}
 
 
@@ -143,28 +145,28 @@ REFUSED = [
 async def test_what_is_no_space_is_refused(
     tmp_path: Path, body: dict[str, Any], status: int, sentence: str
 ) -> None:
-    async with house(tmp_path, space_endpoint="http://127.0.0.1:9") as home:
-        answer = await post(home, IMPORT, body)
+    async with running_app(tmp_path, space_endpoint="http://127.0.0.1:9") as app:
+        answer = await post(app, IMPORT, body)
         assert answer.status_code == status
         assert sentence in answer.json()["error"]
 
 
 async def test_old_and_silent_spaces_are_refused_in_a_sentence(tmp_path: Path) -> None:
-    async with imported(tmp_path, "4") as (home, space):
+    async with imported(tmp_path, "4") as (app, space):
         space.config = {**space.config, "protocol": "ws", "version": "3.50.2"}
-        answer = await post(home, IMPORT, {"space": "acme/paint"})
+        answer = await post(app, IMPORT, {"space": "acme/paint"})
         assert (answer.status_code, answer.json()["error"]) == (
             400,
             "The space runs Gradio 3.50.2; only versions 4, 5 and 6 can be imported",
         )
         space.config = {"title": "no application"}
-        answer = await post(home, IMPORT, {"space": "acme/paint"})
+        answer = await post(app, IMPORT, {"space": "acme/paint"})
         assert answer.status_code == 400
-    async with house(tmp_path / "more", space_endpoint="http://127.0.0.1:9") as home:
-        answer = await post(home, IMPORT, {"space": "acme/paint"})
+    async with running_app(tmp_path / "more", space_endpoint="http://127.0.0.1:9") as app:
+        answer = await post(app, IMPORT, {"space": "acme/paint"})
         assert answer.status_code == 502
         assert "could not be reached" in answer.json()["error"]
-        assert (await home.client.post(IMPORT, json={"space": "acme/paint"})).status_code == 401
+        assert (await app.client.post(IMPORT, json={"space": "acme/paint"})).status_code == 401
 
 
 async def test_what_a_hub_names_is_asked_through_the_guard(tmp_path: Path) -> None:
@@ -179,13 +181,13 @@ async def test_what_a_hub_names_is_asked_through_the_guard(tmp_path: Path) -> No
     routes = [Route("/api/spaces/acme/{name}", about), Route("/api/spaces/acme/{name}/host", host)]
     async with (
         fault_server.served(routes) as port,
-        house(tmp_path, hub_url=f"http://127.0.0.1:{port}") as home,
+        running_app(tmp_path, hub_url=f"http://127.0.0.1:{port}") as app,
     ):
-        near = await post(home, IMPORT, {"space": "acme/near"})
+        near = await post(app, IMPORT, {"space": "acme/near"})
         assert (near.status_code, near.json()["code"]) == (400, "fetch_refused")
-        plain = await post(home, IMPORT, {"space": "acme/plain"})
+        plain = await post(app, IMPORT, {"space": "acme/plain"})
         assert plain.status_code == 502
-        unknown = await post(home, IMPORT, {"space": "nobody/paint"})
+        unknown = await post(app, IMPORT, {"space": "nobody/paint"})
         assert (unknown.status_code, unknown.json()["error"]) == (
             400,
             "Space nobody/paint was not found on the Hub, or is private",

@@ -12,7 +12,7 @@ import pytest
 
 from sixfold.clients import bubblewrap
 from sixfold.core.accounts import keys, rights
-from tests.api.app_fixture import House, bearer, house
+from tests.api.app_fixture import AppFixture, bearer, running_app
 
 IMPORT = "/api/containers/spaces/import"
 RUN = "/api/containers/run"
@@ -27,21 +27,21 @@ def keep(folder: Path, name: str = KEPT) -> Path:
     return target
 
 
-async def operator(home: House) -> dict[str, str]:
+async def operator(app: AppFixture) -> dict[str, str]:
     return bearer(
-        (await home.product.database.write(keys.create(home.operator.id, granted=rights.ALL))).api_key
+        (await app.product.database.write(keys.create(app.operator.id, granted=rights.ALL))).api_key
     )
 
 
-async def post(home: House, path: str, body: Any, header: dict[str, str]) -> httpx.Response:
-    return await home.client.post(path, json=body, headers=header)
+async def post(app: AppFixture, path: str, body: Any, header: dict[str, str]) -> httpx.Response:
+    return await app.client.post(path, json=body, headers=header)
 
 
-async def said(home: House, words: str, header: dict[str, str]) -> str:
+async def said(app: AppFixture, words: str, header: dict[str, str]) -> str:
     body = {"model": "local-shouter", "input": {"words": words}}
-    told = (await post(home, RUN, body, header)).json()
+    told = (await post(app, RUN, body, header)).json()
     assert told["status"] == "succeeded", told
-    return (await home.client.get(told["output"]["url"])).text
+    return (await app.client.get(told["output"]["url"])).text
 
 
 @pytest.fixture
@@ -52,9 +52,9 @@ def sandbox() -> None:
 
 async def test_a_folder_runs_shut_in(tmp_path: Path, sandbox: None) -> None:
     keep(tmp_path)
-    async with house(tmp_path, driver="process", container_socket=str(tmp_path / "none")) as home:
-        header = await operator(home)
-        brought = await post(home, IMPORT, {"folder": KEPT, "hardware": "gpu-16gb-a"}, header)
+    async with running_app(tmp_path, driver="process", container_socket=str(tmp_path / "none")) as app:
+        header = await operator(app)
+        brought = await post(app, IMPORT, {"folder": KEPT, "hardware": "gpu-16gb-a"}, header)
         told = brought.json()
         assert brought.status_code == 201, told
         assert (told["name"], told["hardware"], told["schema"]["runtime"]) == (
@@ -64,22 +64,22 @@ async def test_a_folder_runs_shut_in(tmp_path: Path, sandbox: None) -> None:
         )
         assert [(each["name"], each["type"]) for each in told["schema"]["inputs"]] == [("words", "string")]
         assert (told["schema"]["apiName"], told["schema"]["outputKind"]) == ("shout", "file")
-        assert await said(home, "a fox", header) == "A FOX"
-        assert await said(home, f"read {tmp_path / 'server.key'}", header) == "FileNotFoundError"
-        assert await said(home, "read /etc/passwd", header) == "FileNotFoundError"
+        assert await said(app, "a fox", header) == "A FOX"
+        assert await said(app, f"read {tmp_path / 'server.key'}", header) == "FileNotFoundError"
+        assert await said(app, "read /etc/passwd", header) == "FileNotFoundError"
         with socket.create_server(("127.0.0.1", 0)) as near:
-            assert await said(home, f"connect {near.getsockname()[1]}", header) == "ConnectionRefusedError"
+            assert await said(app, f"connect {near.getsockname()[1]}", header) == "ConnectionRefusedError"
         died = {"model": "local-shouter", "input": {"words": "die"}}
-        lost = (await post(home, RUN, died, header)).json()
+        lost = (await post(app, RUN, died, header)).json()
         assert (lost["status"], lost["attempt"], lost["cost"]) == ("failed", 3, "0.00")
         assert "the space exited with status 9" in lost["error"]
-        assert await said(home, "again", header) == "AGAIN"
+        assert await said(app, "again", header) == "AGAIN"
 
 
 async def test_what_does_not_start_is_told_with_its_last_lines(tmp_path: Path, sandbox: None) -> None:
     (keep(tmp_path) / "voice.py").write_text("raise RuntimeError('no voice today')\n", "utf-8")
-    async with house(tmp_path, container_socket=str(tmp_path / "none")) as home:
-        answer = await post(home, IMPORT, {"folder": KEPT}, await operator(home))
+    async with running_app(tmp_path, container_socket=str(tmp_path / "none")) as app:
+        answer = await post(app, IMPORT, {"folder": KEPT}, await operator(app))
         assert answer.status_code == 400
         assert "exited with status 1" in answer.json()["error"]
         assert "no voice today" in answer.json()["error"]
@@ -90,8 +90,8 @@ async def test_a_folder_whose_package_is_not_here_says_what_helps(
     tmp_path: Path, sandbox: None, package: str, more: str
 ) -> None:
     (keep(tmp_path) / "app.py").write_text(f"import {package}\n", "utf-8")
-    async with house(tmp_path, container_socket=str(tmp_path / "none")) as home:
-        answer = await post(home, IMPORT, {"folder": KEPT}, await operator(home))
+    async with running_app(tmp_path, container_socket=str(tmp_path / "none")) as app:
+        answer = await post(app, IMPORT, {"folder": KEPT}, await operator(app))
         told = answer.json()["error"]
         assert answer.status_code == 400
         assert told.startswith(
@@ -116,14 +116,14 @@ async def test_what_cannot_run_here_is_refused(
     tmp_path: Path, body: dict[str, Any], status: int, sentence: str
 ) -> None:
     keep(tmp_path)
-    async with house(tmp_path, container_socket=str(tmp_path / "none")) as home:
-        answer = await post(home, IMPORT, body, await operator(home))
+    async with running_app(tmp_path, container_socket=str(tmp_path / "none")) as app:
+        answer = await post(app, IMPORT, body, await operator(app))
         assert (answer.status_code, sentence in answer.json()["error"]) == (status, True), answer.text
 
 
 async def test_nobody_else_starts_programs_here(tmp_path: Path) -> None:
     keep(tmp_path)
-    async with house(tmp_path, container_socket=str(tmp_path / "none")) as home:
-        assert (await post(home, IMPORT, {"folder": KEPT}, home.bearer)).status_code == 403
-        none = await post(home, IMPORT, {"space": "acme/paint", "run": "container"}, home.bearer)
+    async with running_app(tmp_path, container_socket=str(tmp_path / "none")) as app:
+        assert (await post(app, IMPORT, {"folder": KEPT}, app.bearer)).status_code == 403
+        none = await post(app, IMPORT, {"space": "acme/paint", "run": "container"}, app.bearer)
         assert (none.status_code, none.json()["code"]) == (503, "engine_unavailable")

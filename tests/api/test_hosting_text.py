@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from sixfold.app import catalog as app_catalog
-from tests.api.app_fixture import house
+from tests.api.app_fixture import running_app
 from tests.api.gateway import gateway
 from tests.api.test_gateway import PIXEL
 
@@ -16,7 +16,7 @@ RUN = "/api/containers/run"
 async def test_text_is_answered_by_the_model_server_and_paid_by_time(tmp_path: Path) -> None:
     async with gateway(tmp_path, models=app_catalog.models_document()) as there:
         body: dict[str, Any] = {"model": "text-llm", "input": {"prompt": "say 3 words", "system": "be short"}}
-        answer = await there.home.client.post(RUN, json=body, headers=there.headers)
+        answer = await there.app.client.post(RUN, json=body, headers=there.headers)
         told = answer.json()
         assert (answer.status_code, told["status"]) == (200, "succeeded"), told
         assert isinstance(told["output"], str)
@@ -40,7 +40,7 @@ async def test_every_input_reaches_the_model(tmp_path: Path) -> None:
     }
     async with gateway(tmp_path, models=app_catalog.models_document()) as there:
         body: dict[str, Any] = {"model": "text-llm", "input": {"prompt": "what is it?", **wish}}
-        told = (await there.home.client.post(RUN, json=body, headers=there.headers)).json()
+        told = (await there.app.client.post(RUN, json=body, headers=there.headers)).json()
         assert (told["status"], told["output"]) == ("succeeded", "I see a picture"), told
         asked = there.acme.seen[-1].document
         assert (asked["max_tokens"], asked["temperature"], asked["top_p"]) == (7, 0.2, 0.5)
@@ -52,8 +52,8 @@ async def test_every_input_reaches_the_model(tmp_path: Path) -> None:
 
 
 async def test_without_a_model_server_it_says_what_unlocks_it(tmp_path: Path) -> None:
-    async with house(tmp_path, app_catalog.models_document(), probe=False) as home:
+    async with running_app(tmp_path, app_catalog.models_document(), probe=False) as app:
         body = {"model": "text-llm", "input": {"prompt": "hello"}}
-        answer = await home.client.post(RUN, json=body, headers=home.bearer)
+        answer = await app.client.post(RUN, json=body, headers=app.bearer)
         assert (answer.status_code, answer.json()["code"]) == (503, "engine_unavailable")
         assert "OPENAI_API_KEY" in answer.json()["error"]

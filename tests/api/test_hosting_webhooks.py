@@ -19,7 +19,7 @@ from sixfold.core.predictions import webhooks
 from sixfold.core.predictions.webhooks import RetrySchedule
 from sixfold.net.addresses import AllowList
 from sixfold.net.fetch import Fetcher
-from tests.api.app_fixture import House, client, house, small_models
+from tests.api.app_fixture import AppFixture, client, running_app, small_models
 from tests.fakes import fault_server
 from tests.fakes.fault_server import Faults
 
@@ -45,15 +45,15 @@ def ordered(webhook: str, prompt: str = "a fox", **more: Any) -> dict[str, Any]:
     return {"model": "ra2", "input": inputs, "webhook": webhook, **more}
 
 
-async def told(home: House, prediction_id: str) -> list[Row]:
+async def told(app: AppFixture, prediction_id: str) -> list[Row]:
     """The messages of a prediction."""
-    return list(await home.product.database.read(webhooks.of_prediction(prediction_id)))
+    return list(await app.product.database.read(webhooks.of_prediction(prediction_id)))
 
 
-async def until(home: House, prediction_id: str, wanted: Callable[[list[Row]], bool]) -> list[Row]:
+async def until(app: AppFixture, prediction_id: str, wanted: Callable[[list[Row]], bool]) -> list[Row]:
     """The messages once they stand so."""
     async with asyncio.timeout(120):
-        while not wanted(rows := await told(home, prediction_id)):  # noqa: ASYNC110 - nobody tells of a row
+        while not wanted(rows := await told(app, prediction_id)):  # noqa: ASYNC110 - nobody tells of a row
             await asyncio.sleep(0.01)
     return rows
 
@@ -76,10 +76,10 @@ def test_a_signature_is_the_standards() -> None:
 
 async def test_start_and_end_are_told_in_turn_and_signed(tmp_path: Path) -> None:
     faults = Faults()
-    async with house(tmp_path, **INSIDE) as home, listening(faults) as url:
-        run = (await home.client.post(RUN, json=ordered(url), headers=home.bearer)).json()
-        await until(home, run["id"], ended)
-        shown = (await home.client.get("/api/account", headers=home.bearer)).json()
+    async with running_app(tmp_path, **INSIDE) as app, listening(faults) as url:
+        run = (await app.client.post(RUN, json=ordered(url), headers=app.bearer)).json()
+        await until(app, run["id"], ended)
+        shown = (await app.client.get("/api/account", headers=app.bearer)).json()
         secret = shown["webhook_secret"]
         assert secret.startswith("whsec_")
         heard = [json.loads(seen.document) for seen in faults.steps("told")]
@@ -95,13 +95,13 @@ async def test_start_and_end_are_told_in_turn_and_signed(tmp_path: Path) -> None
 
 async def test_a_failure_is_told_too_and_what_nobody_asked_for_is_not(tmp_path: Path) -> None:
     faults = Faults()
-    async with house(tmp_path, **INSIDE) as home, listening(faults) as url:
-        failed = (await home.client.post(RUN, json=ordered(url, "FAIL"), headers=home.bearer)).json()
-        await until(home, failed["id"], ended)
+    async with running_app(tmp_path, **INSIDE) as app, listening(faults) as url:
+        failed = (await app.client.post(RUN, json=ordered(url, "FAIL"), headers=app.bearer)).json()
+        await until(app, failed["id"], ended)
         quiet = {**ordered(url)}
         del quiet["webhook"]
-        silent = (await home.client.post(RUN, json=quiet, headers=home.bearer)).json()
-        assert await told(home, silent["id"]) == []
+        silent = (await app.client.post(RUN, json=quiet, headers=app.bearer)).json()
+        assert await told(app, silent["id"]) == []
         last = json.loads(faults.steps("told")[-1].document)
         assert (last["type"], last["data"]["status"]) == ("prediction.completed", "failed")
 
@@ -111,10 +111,10 @@ async def test_a_listener_that_errs_is_told_again_with_the_same_id(tmp_path: Pat
     faults.add(
         "told", fault_server.answer(500, {}), fault_server.answer(302, {}, {"location": "http://127.0.0.1/"})
     )
-    async with house(tmp_path, **INSIDE) as home, listening(faults) as url:
-        home.product.outbox.schedule = RetrySchedule(first_seconds=0.01)
-        run = (await home.client.post(RUN, json=ordered(url), headers=home.bearer)).json()
-        rows = await until(home, run["id"], ended)
+    async with running_app(tmp_path, **INSIDE) as app, listening(faults) as url:
+        app.product.outbox.schedule = RetrySchedule(first_seconds=0.01)
+        run = (await app.client.post(RUN, json=ordered(url), headers=app.bearer)).json()
+        rows = await until(app, run["id"], ended)
         assert [row["error"] for row in rows] == [None, None]
         assert sum(row["attempts"] for row in rows) == len(faults.steps("told")) == 4
         assert len({seen.headers["webhook-id"] for seen in faults.steps("told")}) == 2
@@ -123,10 +123,10 @@ async def test_a_listener_that_errs_is_told_again_with_the_same_id(tmp_path: Pat
 async def test_what_is_heard_late_tells_of_the_step_and_not_of_today(tmp_path: Path) -> None:
     faults = Faults()
     faults.add("told", *[fault_server.answer(500, {})] * 3)
-    async with house(tmp_path, **INSIDE) as home, listening(faults) as url:
-        home.product.outbox.schedule = RetrySchedule(first_seconds=0.01)
-        run = (await home.client.post(RUN, json=ordered(url), headers=home.bearer)).json()
-        await until(home, run["id"], ended)
+    async with running_app(tmp_path, **INSIDE) as app, listening(faults) as url:
+        app.product.outbox.schedule = RetrySchedule(first_seconds=0.01)
+        run = (await app.client.post(RUN, json=ordered(url), headers=app.bearer)).json()
+        await until(app, run["id"], ended)
         bodies: dict[str, set[bytes]] = {}
         for seen in faults.steps("told"):
             bodies.setdefault(seen.headers["webhook-id"], set()).add(seen.document)
@@ -141,9 +141,9 @@ async def test_what_is_heard_late_tells_of_the_step_and_not_of_today(tmp_path: P
 async def test_a_listener_that_wants_no_more_gets_no_more(tmp_path: Path) -> None:
     faults = Faults()
     faults.add("told", fault_server.answer(410, {}), fault_server.answer(410, {}))
-    async with house(tmp_path, **INSIDE) as home, listening(faults) as url:
-        run = (await home.client.post(RUN, json=ordered(url), headers=home.bearer)).json()
-        rows = await until(home, run["id"], ended)
+    async with running_app(tmp_path, **INSIDE) as app, listening(faults) as url:
+        run = (await app.client.post(RUN, json=ordered(url), headers=app.bearer)).json()
+        rows = await until(app, run["id"], ended)
         assert [(row["attempts"], row["error"]) for row in rows] == [
             (1, "The receiver returned status 410")
         ] * 2
@@ -151,14 +151,14 @@ async def test_a_listener_that_wants_no_more_gets_no_more(tmp_path: Path) -> Non
 
 async def test_a_message_outlives_the_server_that_could_not_say_it(tmp_path: Path) -> None:
     faults = Faults()
-    async with house(tmp_path, **INSIDE) as home:
+    async with running_app(tmp_path, **INSIDE) as app:
         async with listening(Faults()) as url:  # a port that is free again in a moment
             pass
-        home.product.outbox.schedule = RetrySchedule(first_seconds=0.2)
-        run = (await home.client.post(RUN, json=ordered(url), headers=home.bearer)).json()
-        rows = await until(home, run["id"], lambda rows: len(rows) == 2 and all(r["error"] for r in rows))
+        app.product.outbox.schedule = RetrySchedule(first_seconds=0.2)
+        run = (await app.client.post(RUN, json=ordered(url), headers=app.bearer)).json()
+        rows = await until(app, run["id"], lambda rows: len(rows) == 2 and all(r["error"] for r in rows))
         assert not any(row["ended_at"] for row in rows)
-        settings = home.product.settings
+        settings = app.product.settings
     port = int(url.rpartition(":")[2].removesuffix("/hook"))
     product = bootstrap.build(settings, small_models())
     async with listening(faults, port), bootstrap.running(product), client(asgi.create_app(product)):
@@ -173,9 +173,9 @@ async def test_a_message_outlives_the_server_that_could_not_say_it(tmp_path: Pat
 
 async def test_nothing_is_told_to_the_inside(tmp_path: Path) -> None:
     faults = Faults()
-    async with house(tmp_path) as home, listening(faults) as url:
+    async with running_app(tmp_path) as app, listening(faults) as url:
         for address in (url, "http://169.254.169.254/latest", "http://[::1]/", "http://a.localhost./"):
-            refused = await home.client.post(RUN, json=ordered(address), headers=home.bearer)
+            refused = await app.client.post(RUN, json=ordered(address), headers=app.bearer)
             assert refused.status_code == 400
             assert [each["input"] for each in refused.json()["errors"]] == ["webhook"]
             assert "may not be fetched" in refused.text
@@ -186,11 +186,11 @@ async def test_a_name_that_leads_inside_is_refused_when_it_is_to_be_told(tmp_pat
     async def inside(_host: str, _port: int) -> list[str]:
         return ["10.0.0.1"]
 
-    async with house(tmp_path) as home:
-        home.product.outbox.sender = Fetcher(AllowList(), lookup=inside)
+    async with running_app(tmp_path) as app:
+        app.product.outbox.sender = Fetcher(AllowList(), lookup=inside)
         address = "https://hook.example.com/"
-        run = (await home.client.post(RUN, json=ordered(address), headers=home.bearer)).json()
-        rows = await until(home, run["id"], ended)
+        run = (await app.client.post(RUN, json=ordered(address), headers=app.bearer)).json()
+        rows = await until(app, run["id"], ended)
         assert all("may not be fetched" in row["error"] for row in rows)
 
 

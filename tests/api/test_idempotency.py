@@ -19,15 +19,15 @@ from sixfold.core.database import many, one
 from sixfold.core.predictions.queries import PredictionFilter
 from sixfold.web.idempotency import IdempotencyGuard, IdempotentRequest
 from sixfold.web.responses import error_response
-from tests.api.app_fixture import House, bearer, house
+from tests.api.app_fixture import AppFixture, bearer, running_app
 from tests.api.test_gallery import png
 
 KEY = {"Idempotency-Key": "order 66"}
 
 
-def body(home: House, **more: Any) -> dict[str, Any]:
+def body(app: AppFixture, **more: Any) -> dict[str, Any]:
     """A good body of Area A."""
-    return {"api_key": home.key, "prompt": "a fox", **more}
+    return {"api_key": app.key, "prompt": "a fox", **more}
 
 
 def same(answers: list[httpx.Response]) -> bool:
@@ -35,29 +35,29 @@ def same(answers: list[httpx.Response]) -> bool:
     return len({(a.status_code, a.headers["Content-Type"], a.content) for a in answers}) == 1
 
 
-async def made(home: House) -> int:
+async def made(app: AppFixture) -> int:
     """How many predictions there are."""
-    page, _ = await home.product.pipeline.page(Tenant(home.account.id), PredictionFilter(), 200, None)
+    page, _ = await app.product.pipeline.page(Tenant(app.account.id), PredictionFilter(), 200, None)
     return len(page)
 
 
 @pytest.mark.parametrize("prompt", ["a fox", "LATE", "FAIL"])
-async def test_twenty_at_once_are_one(either_home: House, prompt: str) -> None:
-    home = either_home
-    asked = [home.client.post("/api/ra1", json=body(home, prompt=prompt), headers=KEY) for _ in range(20)]
+async def test_twenty_at_once_are_one(any_database_app: AppFixture, prompt: str) -> None:
+    app = any_database_app
+    asked = [app.client.post("/api/ra1", json=body(app, prompt=prompt), headers=KEY) for _ in range(20)]
     answers = await asyncio.gather(*asked)
     assert same(answers)
     assert sum("Idempotent-Replayed" in answer.headers for answer in answers) == 19
     assert len({answer.headers["X-Request-Id"] for answer in answers}) == 20
-    assert await made(home) == 1
-    assert await home.standing() == ("5.00" if prompt == "FAIL" else "4.96", "0.00")
-    assert await home.faults() == ()
+    assert await made(app) == 1
+    assert await app.balance() == ("5.00" if prompt == "FAIL" else "4.96", "0.00")
+    assert await app.faults() == ()
 
 
-async def test_a_failure_is_replayed_and_another_body_is_refused(home: House) -> None:
-    first = await home.client.post("/api/ra1", json=body(home, prompt="FAIL"), headers=KEY)
-    again = await home.client.post("/api/ra1", json=body(home, prompt="FAIL"), headers=KEY)
-    other = await home.client.post("/api/ra1", json=body(home), headers=KEY)
+async def test_a_failure_is_replayed_and_another_body_is_refused(app: AppFixture) -> None:
+    first = await app.client.post("/api/ra1", json=body(app, prompt="FAIL"), headers=KEY)
+    again = await app.client.post("/api/ra1", json=body(app, prompt="FAIL"), headers=KEY)
+    other = await app.client.post("/api/ra1", json=body(app), headers=KEY)
     assert same([first, again])
     assert first.status_code == 502
     assert other.status_code == 409
@@ -65,40 +65,40 @@ async def test_a_failure_is_replayed_and_another_body_is_refused(home: House) ->
 
 
 @pytest.mark.parametrize("change", [{"size": "1x1"}, {"api_key": "sf_wrong"}])
-async def test_a_request_that_was_refused_may_be_put_right(home: House, change: dict[str, str]) -> None:
-    refused = await home.client.post("/api/ra1", json=body(home, **change), headers=KEY)
-    good = await home.client.post("/api/ra1", json=body(home), headers=KEY)
+async def test_a_request_that_was_refused_may_be_put_right(app: AppFixture, change: dict[str, str]) -> None:
+    refused = await app.client.post("/api/ra1", json=body(app, **change), headers=KEY)
+    good = await app.client.post("/api/ra1", json=body(app), headers=KEY)
     assert refused.status_code in {400, 401}
     assert good.status_code == 200
 
 
-async def test_a_402_is_not_kept(home: House) -> None:
-    asked = {"api_key": home.poor, "prompt": "x"}
-    answers = [await home.client.post("/api/ra1", json=asked, headers=KEY) for _ in range(2)]
+async def test_a_402_is_not_kept(app: AppFixture) -> None:
+    asked = {"api_key": app.poor, "prompt": "x"}
+    answers = [await app.client.post("/api/ra1", json=asked, headers=KEY) for _ in range(2)]
     assert [answer.status_code for answer in answers] == [402, 402]
     assert "Idempotent-Replayed" not in answers[1].headers
 
 
-async def test_a_key_belongs_to_its_account_method_and_path(home: House) -> None:
-    mine = await home.client.post("/api/ra1", json=body(home), headers=KEY)
-    alias = await home.client.post("/api/ra1-art-generator", json=body(home), headers=KEY)
-    others = await home.client.post("/api/ra1", json=body(home, api_key=home.other), headers=KEY)
+async def test_a_key_belongs_to_its_account_method_and_path(app: AppFixture) -> None:
+    mine = await app.client.post("/api/ra1", json=body(app), headers=KEY)
+    alias = await app.client.post("/api/ra1-art-generator", json=body(app), headers=KEY)
+    others = await app.client.post("/api/ra1", json=body(app, api_key=app.other), headers=KEY)
     assert len({answer.json()["image_url"] for answer in (mine, alias, others)}) == 3
 
 
 @pytest.mark.parametrize("key", ["", "x" * 256])
-async def test_a_bad_key_is_refused(home: House, key: str) -> None:
-    answer = await home.client.post("/api/ra1", json=body(home), headers={"Idempotency-Key": key})
+async def test_a_bad_key_is_refused(app: AppFixture, key: str) -> None:
+    answer = await app.client.post("/api/ra1", json=body(app), headers={"Idempotency-Key": key})
     assert answer.status_code == 400
-    longest = await home.client.post("/api/ra1", json=body(home), headers={"Idempotency-Key": "x" * 255})
+    longest = await app.client.post("/api/ra1", json=body(app), headers={"Idempotency-Key": "x" * 255})
     assert longest.status_code == 200
 
 
-async def test_every_route_that_creates_or_charges_replays(home: House) -> None:
-    picture = (await home.client.post("/api/ra1", json=body(home))).json()["image_url"]
+async def test_every_route_that_creates_or_charges_replays(app: AppFixture) -> None:
+    picture = (await app.client.post("/api/ra1", json=body(app))).json()["image_url"]
     run = {"model": "ra2", "input": {"prompt": "x", "width": 64, "height": 64}}
     style = {"source_image_url": picture, "style_prompt": "ukiyo-e"}
-    headers = {**home.bearer, **KEY}
+    headers = {**app.bearer, **KEY}
     requests: tuple[tuple[str, dict[str, Any]], ...] = (
         ("/api/anime", {"json": {"prompt": "x"}}),
         ("/api/containers/run", {"json": run}),
@@ -107,11 +107,11 @@ async def test_every_route_that_creates_or_charges_replays(home: House) -> None:
         ("/api/ra1", {"json": {"prompt": "x", "response_mode": "polling"}}),
     )
     for path, asked in requests:
-        answers = [await home.client.post(path, headers=headers, **asked) for _ in range(2)]
+        answers = [await app.client.post(path, headers=headers, **asked) for _ in range(2)]
         assert same(answers), path
         assert answers[0].is_success
     seen = {**headers, "Accept": "image/*"}
-    pictures = [await home.client.post("/api/style-transfer", headers=seen, json=style) for _ in range(2)]
+    pictures = [await app.client.post("/api/style-transfer", headers=seen, json=style) for _ in range(2)]
     assert pictures[0].status_code == 409, "the same key asked for a URL before"
 
 
@@ -119,11 +119,11 @@ async def test_every_route_that_creates_or_charges_replays(home: House) -> None:
     ("path", "part"), [("/api/uploads", "file"), ("/api/create-post", "media"), ("/api/create-ai", "avatar")]
 )
 async def test_a_form_sent_again_is_the_same_whatever_boundary_its_client_drew(
-    home: House, path: str, part: str
+    app: AppFixture, path: str, part: str
 ) -> None:
     def send(picture: bytes, boundary: str) -> Awaitable[httpx.Response]:
-        headers = {**home.bearer, **KEY, "Content-Type": f"multipart/form-data; boundary={boundary}"}
-        return home.client.post(path, headers=headers, data={"name": "Nova"}, files={part: ("x", picture)})
+        headers = {**app.bearer, **KEY, "Content-Type": f"multipart/form-data; boundary={boundary}"}
+        return app.client.post(path, headers=headers, data={"name": "Nova"}, files={part: ("x", picture)})
 
     answers = [await send(png("red"), boundary) for boundary in ("one", "two")]
     assert same(answers)
@@ -131,7 +131,7 @@ async def test_a_form_sent_again_is_the_same_whatever_boundary_its_client_drew(
     assert (await send(png("blue"), "one")).status_code == 409
 
 
-def asked(home: House) -> Request:
+def asked(app: AppFixture) -> Request:
     """A bare request with a key, as the faces hand it on."""
     scope = {
         "type": "http",
@@ -144,27 +144,27 @@ def asked(home: House) -> Request:
     return Request(scope)
 
 
-async def test_a_second_request_waits_for_the_first_and_then_gives_up(home: House) -> None:
-    repeats = IdempotencyGuard(home.product.database, "boot_1", 0.2)
-    once = IdempotentRequest(home.account.id, b"body", error_response)
+async def test_a_second_request_waits_for_the_first_and_then_gives_up(app: AppFixture) -> None:
+    repeats = IdempotencyGuard(app.product.database, "boot_1", 0.2)
+    once = IdempotentRequest(app.account.id, b"body", error_response)
     release = asyncio.Event()
 
     async def slow(_idempotency_id: str | None) -> Response:
         await release.wait()
         return Response(b"done")
 
-    first = asyncio.create_task(repeats.run(asked(home), once, slow))
+    first = asyncio.create_task(repeats.run(asked(app), once, slow))
     await asyncio.sleep(0.01)
     with pytest.raises(errors.InProgress):
-        await repeats.run(asked(home), once, slow)
+        await repeats.run(asked(app), once, slow)
     release.set()
     assert (await first).body == b"done"
-    assert (await repeats.run(asked(home), once, slow)).headers["Idempotent-Replayed"] == "true"
+    assert (await repeats.run(asked(app), once, slow)).headers["Idempotent-Replayed"] == "true"
 
 
-async def test_a_request_whose_answer_could_not_be_kept_is_run_anew(home: House) -> None:
-    repeats = IdempotencyGuard(home.product.database, "boot_1", 0.2)
-    once = IdempotentRequest(home.account.id, b"body", error_response)
+async def test_a_request_whose_answer_could_not_be_kept_is_run_anew(app: AppFixture) -> None:
+    repeats = IdempotencyGuard(app.product.database, "boot_1", 0.2)
+    once = IdempotentRequest(app.account.id, b"body", error_response)
 
     async def broken(_idempotency_id: str | None) -> Response:
         raise asyncio.CancelledError  # as when the server is killed, or its disk refuses the answer
@@ -173,34 +173,34 @@ async def test_a_request_whose_answer_could_not_be_kept_is_run_anew(home: House)
         return Response(b"done")
 
     with pytest.raises(asyncio.CancelledError):
-        await repeats.run(asked(home), once, broken)
-    assert (await repeats.run(asked(home), once, whole)).body == b"done"
+        await repeats.run(asked(app), once, broken)
+    assert (await repeats.run(asked(app), once, whole)).body == b"done"
 
 
-async def test_after_a_day_the_key_is_new_again(home: House) -> None:
-    first = await home.client.post("/api/ra1", json=body(home), headers=KEY)
-    clock = await home.product.database.read(one("clock"))
+async def test_after_a_day_the_key_is_new_again(app: AppFixture) -> None:
+    first = await app.client.post("/api/ra1", json=body(app), headers=KEY)
+    clock = await app.product.database.read(one("clock"))
     assert clock is not None
-    await home.product.database.write(idempotency.sweep(clock["now"] + idempotency.LIFE_US + 1))
-    second = await home.client.post("/api/ra1", json=body(home, size="1360x768"), headers=KEY)
+    await app.product.database.write(idempotency.sweep(clock["now"] + idempotency.LIFE_US + 1))
+    second = await app.client.post("/api/ra1", json=body(app, size="1360x768"), headers=KEY)
     assert second.json()["size_used"] == "1360x768"
     assert first.json()["image_url"] != second.json()["image_url"]
 
 
 async def test_after_a_kill_the_key_finds_the_work_that_was_begun(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
-        scope = idempotency.scope_id(home.account.id, "POST", "/api/ra1", "order 66")
-        first = await home.client.post("/api/ra1", json=body(home), headers=KEY)
+    async with running_app(tmp_path) as app:
+        scope = idempotency.scope_id(app.account.id, "POST", "/api/ra1", "order 66")
+        first = await app.client.post("/api/ra1", json=body(app), headers=KEY)
         # As a server that was killed after the capture and before it kept its answer leaves things.
-        await home.product.database.write(many("idempotency_forget", id=scope))
-        again = await home.client.post("/api/ra1", json=body(home), headers=KEY)
+        await app.product.database.write(many("idempotency_forget", id=scope))
+        again = await app.client.post("/api/ra1", json=body(app), headers=KEY)
         assert again.json()["image_url"] == first.json()["image_url"]
-        assert await home.standing() == ("4.96", "0.00")
-        assert await made(home) == 1
+        assert await app.balance() == ("4.96", "0.00")
+        assert await made(app) == 1
 
 
-async def test_a_stream_cannot_be_replayed(home: House) -> None:
+async def test_a_stream_cannot_be_replayed(app: AppFixture) -> None:
     run = {"model": "ra2", "input": {"prompt": "x"}}
-    prediction = (await home.client.post("/api/containers/run", json=run, headers=home.bearer)).json()
-    answer = await home.client.get(prediction["urls"]["events"], headers={**bearer(home.key), **KEY})
+    prediction = (await app.client.post("/api/containers/run", json=run, headers=app.bearer)).json()
+    answer = await app.client.get(prediction["urls"]["events"], headers={**bearer(app.key), **KEY})
     assert answer.status_code == 400

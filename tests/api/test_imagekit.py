@@ -13,7 +13,7 @@ import httpx
 import pytest
 from PIL import Image
 
-from tests.api.app_fixture import ORIGIN, House, bearer, house
+from tests.api.app_fixture import ORIGIN, AppFixture, bearer, running_app
 
 SMALL = {"prompt": "a fox", "width": "80", "height": "64"}
 
@@ -24,18 +24,18 @@ def opened(data: bytes) -> tuple[str | None, tuple[int, int]]:
         return image.format, image.size
 
 
-async def source(home: House) -> str:
+async def source(app: AppFixture) -> str:
     """A picture of this server's own."""
-    answer = await home.client.post("/api/ra1", json={"api_key": home.other, "prompt": "a source"})
+    answer = await app.client.post("/api/ra1", json={"api_key": app.other, "prompt": "a source"})
     return str(answer.json()["image_url"])
 
 
-async def test_the_root_tells_programs_what_this_is_and_shows_people_the_start_page(home: House) -> None:
-    said = await home.client.get("/")
-    shown = await home.client.get("/", headers={"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"})
+async def test_the_root_tells_programs_what_this_is_and_shows_people_the_start_page(app: AppFixture) -> None:
+    said = await app.client.get("/")
+    shown = await app.client.get("/", headers={"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"})
     assert said.json() == {"name": "Sixfold", "version": "0.1.0", "docs": f"{ORIGIN}/docs"}
     assert shown.headers["Content-Type"].startswith("text/html")
-    assert (await home.client.get("/health")).json() == {"status": "ok"}
+    assert (await app.client.get("/health")).json() == {"status": "ok"}
 
 
 FORMATS = [
@@ -58,10 +58,10 @@ FORMATS = [
 
 @pytest.mark.parametrize(("accepted", "kind"), FORMATS)
 async def test_a_picture_comes_in_the_format_that_is_asked_for(
-    home: House, accepted: str | None, kind: str
+    app: AppFixture, accepted: str | None, kind: str
 ) -> None:
     headers = {"Accept": accepted} if accepted is not None else {}
-    answer = await home.client.get("/create_image", params=SMALL, headers=headers)
+    answer = await app.client.get("/create_image", params=SMALL, headers=headers)
     assert answer.status_code == 200
     assert opened(answer.content) == (kind, (80, 64))
     assert answer.headers["Content-Type"] == f"image/{kind.lower()}"
@@ -69,15 +69,15 @@ async def test_a_picture_comes_in_the_format_that_is_asked_for(
     assert answer.headers["X-Sixfold-Quality"] == "full"
 
 
-async def test_a_key_is_charged_and_the_own_machine_is_not(home: House) -> None:
-    assert (await home.client.get("/create_image", params=SMALL)).status_code == 200
-    assert (await home.client.get("/create_image", params=SMALL, headers=home.bearer)).status_code == 200
-    poor = await home.client.get("/create_image", params=SMALL, headers=bearer(home.poor))
+async def test_a_key_is_charged_and_the_own_machine_is_not(app: AppFixture) -> None:
+    assert (await app.client.get("/create_image", params=SMALL)).status_code == 200
+    assert (await app.client.get("/create_image", params=SMALL, headers=app.bearer)).status_code == 200
+    poor = await app.client.get("/create_image", params=SMALL, headers=bearer(app.poor))
     assert (poor.status_code, poor.json()) == (402, {"detail": "Insufficient credits"})
-    wrong = await home.client.get("/create_image", params=SMALL, headers=bearer("sf_wrong"))
+    wrong = await app.client.get("/create_image", params=SMALL, headers=bearer("sf_wrong"))
     assert (wrong.status_code, wrong.json()) == (401, {"detail": "Invalid API key"})
-    assert await home.standing() == ("4.96", "0.00")
-    assert await home.faults() == ()
+    assert await app.balance() == ("4.96", "0.00")
+    assert await app.faults() == ()
 
 
 REFUSED: list[tuple[dict[str, str], list[str]]] = [
@@ -94,8 +94,8 @@ REFUSED: list[tuple[dict[str, str], list[str]]] = [
 
 
 @pytest.mark.parametrize(("query", "names"), REFUSED)
-async def test_a_bad_query_is_resource_c1(home: House, query: dict[str, str], names: list[str]) -> None:
-    answer = await home.client.get("/create_image", params=query)
+async def test_a_bad_query_is_resource_c1(app: AppFixture, query: dict[str, str], names: list[str]) -> None:
+    answer = await app.client.get("/create_image", params=query)
     assert answer.status_code == 422
     detail = answer.json()["detail"]
     assert [item["loc"] for item in detail] == [["query", name] for name in names]
@@ -114,9 +114,9 @@ async def test_a_bad_query_is_resource_c1(home: House, query: dict[str, str], na
     ],
 )
 async def test_all_that_is_wrong_with_an_upload_is_told_at_once(
-    home: House, path: str, query: dict[str, str], names: list[str]
+    app: AppFixture, path: str, query: dict[str, str], names: list[str]
 ) -> None:
-    answer = await home.client.get(path, params=query)
+    answer = await app.client.get(path, params=query)
     assert answer.status_code == 422
     assert [item["loc"] for item in answer.json()["detail"]] == [["query", name] for name in names]
 
@@ -132,100 +132,100 @@ async def test_all_that_is_wrong_with_an_upload_is_told_at_once(
         ("plain", "WEBP"),
     ],
 )
-async def test_a_picture_lies_at_the_callers_path(home: House, path: str, name: str, kind: str) -> None:
-    answer = await home.client.get(path, params={**SMALL, "save_path": name})
+async def test_a_picture_lies_at_the_callers_path(app: AppFixture, path: str, name: str, kind: str) -> None:
+    answer = await app.client.get(path, params={**SMALL, "save_path": name})
     assert answer.status_code == 200
     body = answer.json()
-    stored = await home.client.get(body["path"])
+    stored = await app.client.get(body["path"])
     assert (body["save_path"], body["bytes"]) == (name, len(stored.content))
     assert re.fullmatch(rf"{ORIGIN}/uploads/[0-9a-f]{{32}}/{name}", body["path"])
     assert opened(stored.content) == (kind, (80, 64))
     assert stored.headers["Content-Type"] == f"image/{kind.lower()}"
 
 
-async def test_who_finds_his_path_taken_meanwhile_is_told_so_and_pays_nothing(home: House) -> None:
+async def test_who_finds_his_path_taken_meanwhile_is_told_so_and_pays_nothing(app: AppFixture) -> None:
     async def put(name: str) -> httpx.Response:
         query = {**SMALL, "save_path": name}
-        return await home.client.get("/create_and_upload_image", params=query, headers=home.bearer)
+        return await app.client.get("/create_and_upload_image", params=query, headers=app.bearer)
 
     found = await asyncio.gather(*map(put, ("m", "m/n", "m/n/o.png")))
     made = [answer for answer in found if answer.status_code == 200]
     assert made
     assert {answer.status_code for answer in found} <= {200, 409}
-    assert await home.standing() == (f"{5 - Decimal('0.04') * len(made)}", "0.00")
+    assert await app.balance() == (f"{5 - Decimal('0.04') * len(made)}", "0.00")
 
 
-async def test_accounts_have_folders_of_their_own_and_replace_what_is_theirs(home: House) -> None:
+async def test_accounts_have_folders_of_their_own_and_replace_what_is_theirs(app: AppFixture) -> None:
     async def put(headers: dict[str, str], prompt: str) -> str:
         query = {**SMALL, "prompt": prompt, "save_path": "same.png"}
-        answer = await home.client.get("/create_and_upload_image", params=query, headers=headers)
+        answer = await app.client.get("/create_and_upload_image", params=query, headers=headers)
         assert answer.json()["save_path"] == "same.png"
         return str(answer.json()["path"])
 
     first, other, operators = (
-        await put(home.bearer, "one"),
-        await put(bearer(home.other), "two"),
+        await put(app.bearer, "one"),
+        await put(bearer(app.other), "two"),
         await put({}, "three"),
     )
     assert len({first, other, operators}) == 3
-    before = await home.client.get(first)
-    assert await put(home.bearer, "four") == first
-    after = await home.client.get(first)
+    before = await app.client.get(first)
+    assert await put(app.bearer, "four") == first
+    after = await app.client.get(first)
     assert before.content != after.content
     assert before.headers["ETag"] != after.headers["ETag"]
-    unchanged = await home.client.get(first, headers={"If-None-Match": after.headers["ETag"]})
+    unchanged = await app.client.get(first, headers={"If-None-Match": after.headers["ETag"]})
     assert unchanged.status_code == 304
 
 
-async def test_a_path_of_any_length_within_the_limit_is_taken(home: House) -> None:
+async def test_a_path_of_any_length_within_the_limit_is_taken(app: AppFixture) -> None:
     for name in ("a" * 512, "a" * 300 + "/" + "b" * 200 + ".png", "x/" * 255 + "yz"):
-        answer = await home.client.get("/create_and_upload_image", params={**SMALL, "save_path": name})
+        answer = await app.client.get("/create_and_upload_image", params={**SMALL, "save_path": name})
         assert answer.status_code == 200, name
-        assert (await home.client.get(answer.json()["path"])).status_code == 200
-    too_long = await home.client.get("/create_and_upload_image", params={**SMALL, "save_path": "a" * 513})
+        assert (await app.client.get(answer.json()["path"])).status_code == 200
+    too_long = await app.client.get("/create_and_upload_image", params={**SMALL, "save_path": "a" * 513})
     assert too_long.json()["detail"][0]["loc"] == ["query", "save_path"]
 
 
-async def test_a_path_that_cannot_be_taken_is_refused_before_anything_is_made(home: House) -> None:
+async def test_a_path_that_cannot_be_taken_is_refused_before_anything_is_made(app: AppFixture) -> None:
     upload = "/create_and_upload_image"
-    await home.client.get(upload, params={**SMALL, "save_path": "a/b"}, headers=home.bearer)
+    await app.client.get(upload, params={**SMALL, "save_path": "a/b"}, headers=app.bearer)
     for name in ("a", "a/b/c"):
-        taken = await home.client.get(upload, params={**SMALL, "save_path": name}, headers=home.bearer)
+        taken = await app.client.get(upload, params={**SMALL, "save_path": name}, headers=app.bearer)
         assert (taken.status_code, taken.json()["detail"].startswith("save_path")) == (409, True)
     for name in ("x.gif", "x.html", "v1.2"):
-        answer = await home.client.get(upload, params={**SMALL, "save_path": name}, headers=home.bearer)
+        answer = await app.client.get(upload, params={**SMALL, "save_path": name}, headers=app.bearer)
         assert (answer.status_code, answer.json()["detail"][0]["loc"]) == (422, ["query", "save_path"])
-    missing = await home.client.get(upload, params=SMALL)
+    missing = await app.client.get(upload, params=SMALL)
     assert missing.json()["detail"][0] == {
         "loc": ["query", "save_path"],
         "msg": "save_path is required",
         "type": "missing",
     }
-    assert await home.standing() == ("4.96", "0.00")
+    assert await app.balance() == ("4.96", "0.00")
 
 
-async def test_a_failure_leaves_what_lies_at_the_path(home: House) -> None:
+async def test_a_failure_leaves_what_lies_at_the_path(app: AppFixture) -> None:
     upload = "/create_and_upload_image"
-    good = await home.client.get(upload, params={**SMALL, "save_path": "x.png"}, headers=home.bearer)
-    before = (await home.client.get(good.json()["path"])).content
+    good = await app.client.get(upload, params={**SMALL, "save_path": "x.png"}, headers=app.bearer)
+    before = (await app.client.get(good.json()["path"])).content
     query = {**SMALL, "prompt": "FAIL", "save_path": "x.png"}
-    bad = await home.client.get(upload, params=query, headers=home.bearer)
+    bad = await app.client.get(upload, params=query, headers=app.bearer)
     assert (bad.status_code, bad.json()) == (502, {"detail": "Generation failed. Please try again."})
-    assert (await home.client.get(good.json()["path"])).content == before
-    assert await home.standing() == ("4.96", "0.00")
+    assert (await app.client.get(good.json()["path"])).content == before
+    assert await app.balance() == ("4.96", "0.00")
 
 
-async def test_style_transfer_answers_with_a_url_or_the_bytes(home: House) -> None:
-    body = {"source_image_url": await source(home), "style_prompt": "ukiyo-e"}
-    told = await home.client.post("/api/style-transfer", json=body, headers=home.bearer)
+async def test_style_transfer_answers_with_a_url_or_the_bytes(app: AppFixture) -> None:
+    body = {"source_image_url": await source(app), "style_prompt": "ukiyo-e"}
+    told = await app.client.post("/api/style-transfer", json=body, headers=app.bearer)
     assert told.status_code == 200
     assert set(told.json()) == {"image_url", "width", "height"}
-    assert (await home.client.get(told.json()["image_url"])).headers["Content-Type"] == "image/webp"
+    assert (await app.client.get(told.json()["image_url"])).headers["Content-Type"] == "image/webp"
     for accepted, kind in (("image/*", "webp"), ("image/png", "png"), ("image/jpeg, */*;q=0.1", "jpeg")):
-        headers = {**home.bearer, "Accept": accepted}
-        given = await home.client.post("/api/style-transfer", json={**body, "quality": 40}, headers=headers)
+        headers = {**app.bearer, "Accept": accepted}
+        given = await app.client.post("/api/style-transfer", json={**body, "quality": 40}, headers=headers)
         assert given.headers["Content-Type"] == f"image/{kind}"
-    assert await home.standing() == ("4.84", "0.00")
+    assert await app.balance() == ("4.84", "0.00")
 
 
 STYLE_REFUSED: list[tuple[dict[str, Any], list[str]]] = [
@@ -244,51 +244,51 @@ STYLE_REFUSED: list[tuple[dict[str, Any], list[str]]] = [
 
 
 @pytest.mark.parametrize(("body", "names"), STYLE_REFUSED)
-async def test_a_bad_body_is_resource_c1(home: House, body: dict[str, Any], names: list[str]) -> None:
-    answer = await home.client.post("/api/style-transfer", json=body, headers=home.bearer)
+async def test_a_bad_body_is_resource_c1(app: AppFixture, body: dict[str, Any], names: list[str]) -> None:
+    answer = await app.client.post("/api/style-transfer", json=body, headers=app.bearer)
     assert answer.status_code == 422
     assert [item["loc"] for item in answer.json()["detail"]] == [["body", name] for name in names]
-    assert await home.standing() == ("5.00", "0.00")
+    assert await app.balance() == ("5.00", "0.00")
 
 
 @pytest.mark.parametrize("raw", [b"", b"{", b"[]", b"5", b"null"])
-async def test_a_body_that_is_no_object_is_resource_c1_too(home: House, raw: bytes) -> None:
-    answer = await home.client.post("/api/style-transfer", content=raw)
+async def test_a_body_that_is_no_object_is_resource_c1_too(app: AppFixture, raw: bytes) -> None:
+    answer = await app.client.post("/api/style-transfer", content=raw)
     assert answer.status_code == 422
     assert answer.json()["detail"][0]["loc"] == ["body"]
 
 
-async def test_errors_of_this_area_are_details(home: House) -> None:
-    away = home.visitor("203.0.113.9")
+async def test_errors_of_this_area_are_details(app: AppFixture) -> None:
+    away = app.visitor("203.0.113.9")
     assert (await away.get("/create_image", params=SMALL)).json() == {
         "detail": "This needs the header Authorization: Bearer <API_KEY>"
     }
-    wrong = await home.client.post("/create_image")
+    wrong = await app.client.post("/create_image")
     assert (wrong.status_code, wrong.json()) == (405, {"detail": "Method not allowed"})
-    failed = await home.client.get("/create_image", params={**SMALL, "prompt": "FAIL"})
+    failed = await app.client.get("/create_image", params={**SMALL, "prompt": "FAIL"})
     assert (failed.status_code, failed.json()) == (502, {"detail": "Generation failed. Please try again."})
 
 
 async def test_what_cannot_be_finished_in_time_is_canceled_and_free(tmp_path: Path) -> None:
-    async with house(tmp_path, inline_seconds=0.05) as home:
+    async with running_app(tmp_path, inline_seconds=0.05) as app:
         slow = {**SMALL, "prompt": "SLOW"}
-        answer = await home.client.get("/create_image", params=slow, headers=home.bearer)
+        answer = await app.client.get("/create_image", params=slow, headers=app.bearer)
         assert answer.status_code == 502
-        await home.until("5.00", "0.00")
-        assert await home.faults() == ()
+        await app.until("5.00", "0.00")
+        assert await app.faults() == ()
 
 
 async def test_nothing_is_answered_by_this_area_where_it_is_not_served(tmp_path: Path) -> None:
-    async with house(tmp_path, areas=("media",)) as home:
-        gone = await home.client.get("/create_image", params=SMALL)
+    async with running_app(tmp_path, areas=("media",)) as app:
+        gone = await app.client.get("/create_image", params=SMALL)
         assert (gone.status_code, gone.json()["code"]) == (404, "not_found")
-        assert (await home.client.get("/")).status_code == 200
-        assert (await home.client.get("/openapi/image.json")).status_code == 404
+        assert (await app.client.get("/")).status_code == 200
+        assert (await app.client.get("/openapi/image.json")).status_code == 404
 
 
 @pytest.mark.parametrize("path", ["create_image", "create_and_upload_image", "create_and_upload_image_klein"])
-async def test_who_asks_for_the_head_of_a_picture_makes_and_pays_none(home: House, path: str) -> None:
+async def test_who_asks_for_the_head_of_a_picture_makes_and_pays_none(app: AppFixture, path: str) -> None:
     asked = {**SMALL, "save_path": "head/fox.webp"}
-    answer = await home.client.head(f"/{path}", params=asked, headers=home.bearer)
+    answer = await app.client.head(f"/{path}", params=asked, headers=app.bearer)
     assert (answer.status_code, answer.headers["Allow"], answer.content) == (405, "GET", b"")
-    assert await home.standing() == ("5.00", "0.00")
+    assert await app.balance() == ("5.00", "0.00")

@@ -16,7 +16,7 @@ from PIL import Image
 
 from sixfold.app import catalog as app_catalog
 from sixfold.engines.image.resize import plan
-from tests.api.app_fixture import House, house
+from tests.api.app_fixture import AppFixture, running_app
 from tests.corpora import composites
 from tests.unit.engines import onnx_model
 from tests.unit.net import corpus
@@ -26,9 +26,9 @@ CUT = ("/api/remove-background", "/alt/api/remove-background")
 
 
 @pytest.fixture
-async def real(tmp_path: Path) -> AsyncIterator[House]:
+async def real(tmp_path: Path) -> AsyncIterator[AppFixture]:
     """A server with the bundled catalogue, on which nothing but the embedded engines can run."""
-    async with house(tmp_path, app_catalog.models_document(), probe=False) as found:
+    async with running_app(tmp_path, app_catalog.models_document(), probe=False) as found:
         yield found
 
 
@@ -49,20 +49,20 @@ def subject(seed: int = 3, size: tuple[int, int] = (180, 240)) -> bytes:
     return png(composites.composite(seed, "plain", size).rgb)
 
 
-async def picture(home: House, url: str) -> Image.Image:
+async def picture(app: AppFixture, url: str) -> Image.Image:
     """What lies at a result's URL."""
-    answer = await home.client.get(url)
+    answer = await app.client.get(url)
     assert answer.status_code == 200
     return Image.open(io.BytesIO(answer.content))
 
 
-async def ended(home: House, answer: Any) -> dict[str, Any]:
+async def ended(app: AppFixture, answer: Any) -> dict[str, Any]:
     """A polling answer's job, once it has ended."""
     assert answer.status_code == 202
     assert set(answer.json()) == {"job_id", "status", "status_url"}
     async with asyncio.timeout(60):
         while True:
-            body = (await home.client.get(answer.json()["status_url"])).json()
+            body = (await app.client.get(answer.json()["status_url"])).json()
             if body["status"] != "in_progress":
                 return body
             await asyncio.sleep(0.02)
@@ -74,10 +74,10 @@ async def ended(home: House, answer: Any) -> dict[str, Any]:
     [("1K", 1024, "0.07", 7), ("2K", 2048, "0.07", 7), ("4K", 4096, "0.15", 15)],
 )
 async def test_photoreal_has_exact_pixels_on_the_long_side(
-    home: House, ratio: str, resolution: str, side: int, cost: str, credit: int
+    app: AppFixture, ratio: str, resolution: str, side: int, cost: str, credit: int
 ) -> None:
-    body = {"api_key": home.key, "prompt": "a lake", "aspect_ratio": ratio, "resolution": resolution}
-    made = (await home.client.post("/api/photoreal", json=body)).json()
+    body = {"api_key": app.key, "prompt": "a lake", "aspect_ratio": ratio, "resolution": resolution}
+    made = (await app.client.post("/api/photoreal", json=body)).json()
     width, height = map(int, made["size_used"].split("x"))
     assert max(width, height) == side
     assert abs(width / height - RATIOS[ratio]) < 0.001
@@ -85,13 +85,13 @@ async def test_photoreal_has_exact_pixels_on_the_long_side(
     assert set(made) == {"image_url", "prompt_used", "size_used", "cost", "credits_charged", "request_id"}
 
 
-async def test_photoreal_is_painted_at_the_size_that_is_told(real: House) -> None:
+async def test_photoreal_is_painted_at_the_size_that_is_told(real: AppFixture) -> None:
     body = {"api_key": real.key, "prompt": "a mountain lake at dawn", "aspect_ratio": "3:2"}
     answer = await real.client.post("/api/photoreal", json=body)
     made = answer.json()
     assert (made["size_used"], (await picture(real, made["image_url"])).size) == ("1024x683", (1024, 683))
     assert answer.headers["X-Sixfold-Quality"] == "preview"
-    assert await real.standing() == ("4.93", "0.00")
+    assert await real.balance() == ("4.93", "0.00")
 
 
 @pytest.mark.parametrize(
@@ -107,13 +107,13 @@ async def test_photoreal_is_painted_at_the_size_that_is_told(real: House) -> Non
         ({"resolution": 4}, "Invalid resolution: it must be one of 1K, 2K, 4K; got 4"),
     ],
 )
-async def test_photoreal_names_what_it_refuses(home: House, change: dict[str, Any], text: str) -> None:
-    answer = await home.client.post("/api/photoreal", json={"api_key": home.key, "prompt": "x", **change})
+async def test_photoreal_names_what_it_refuses(app: AppFixture, change: dict[str, Any], text: str) -> None:
+    answer = await app.client.post("/api/photoreal", json={"api_key": app.key, "prompt": "x", **change})
     assert (answer.status_code, answer.json()) == (400, {"error": text, "status": 400})
-    assert await home.standing() == ("5.00", "0.00")
+    assert await app.balance() == ("5.00", "0.00")
 
 
-async def test_resizing_gives_every_size_exactly_in_order_and_costs_by_the_output(real: House) -> None:
+async def test_resizing_gives_every_size_exactly_in_order_and_costs_by_the_output(real: AppFixture) -> None:
     sizes: list[Any] = ["90x160", {"width": 400, "height": 100}, "240x180", "16x16"]
     body = {"api_key": real.key, "image_url": uri(subject()), "target_sizes": sizes}
     answer = await real.client.post("/api/smart-resize", json=body)
@@ -127,7 +127,7 @@ async def test_resizing_gives_every_size_exactly_in_order_and_costs_by_the_outpu
     assert [(await picture(real, url)).size for url in made["images"]] == wanted
     assert {row["method"] for row in made["result"]} <= {"scale", "crop", "seam-carving", "extend"}
     assert made["result"][2]["method"] == "scale"
-    assert await real.standing() == ("4.22", "0.00")
+    assert await real.balance() == ("4.22", "0.00")
 
 
 WRONG_SIZES: list[Any] = [
@@ -158,25 +158,25 @@ SIZES_TOLD = re.compile(
 
 
 @pytest.mark.parametrize("sizes", WRONG_SIZES)
-async def test_sizes_that_cannot_be_are_refused(home: House, sizes: Any) -> None:
-    body = {"api_key": home.key, "image_url": uri(subject()), "target_sizes": sizes}
-    answer = await home.client.post("/api/smart-resize", json=body)
+async def test_sizes_that_cannot_be_are_refused(app: AppFixture, sizes: Any) -> None:
+    body = {"api_key": app.key, "image_url": uri(subject()), "target_sizes": sizes}
+    answer = await app.client.post("/api/smart-resize", json=body)
     assert (answer.status_code, answer.json()["status"]) == (400, 400)
     assert re.fullmatch(SIZES_TOLD, answer.json()["error"]), answer.json()
-    assert await home.standing() == ("5.00", "0.00")
+    assert await app.balance() == ("5.00", "0.00")
 
 
-async def test_twenty_sizes_are_taken_and_a_form_names_them_between_commas(home: House) -> None:
-    many = {"api_key": home.key, "image_url": uri(subject()), "target_sizes": ["64x64"] * 20}
-    assert (await home.client.post("/api/smart-resize", json=many)).json()["cost"] == "3.66"
-    form = {"api_key": home.key, "image_url": uri(subject()), "target_sizes": "64x64, 32x48"}
-    made = (await home.client.post("/api/smart-resize", data=form)).json()
+async def test_twenty_sizes_are_taken_and_a_form_names_them_between_commas(app: AppFixture) -> None:
+    many = {"api_key": app.key, "image_url": uri(subject()), "target_sizes": ["64x64"] * 20}
+    assert (await app.client.post("/api/smart-resize", json=many)).json()["cost"] == "3.66"
+    form = {"api_key": app.key, "image_url": uri(subject()), "target_sizes": "64x64, 32x48"}
+    made = (await app.client.post("/api/smart-resize", data=form)).json()
     assert [(row["width"], row["height"]) for row in made["result"]] == [(64, 64), (32, 48)]
     assert made["cost"] == "0.42"
 
 
 @pytest.mark.parametrize("path", CUT)
-async def test_a_subject_is_cut_out_at_exactly_its_size(real: House, path: str) -> None:
+async def test_a_subject_is_cut_out_at_exactly_its_size(real: AppFixture, path: str) -> None:
     known = composites.composite(3, "plain", (180, 240))
     answer = await real.client.post(path, json={"api_key": real.key, "image_url": uri(png(known.rgb))})
     made = answer.json()
@@ -197,7 +197,7 @@ async def test_a_subject_is_cut_out_at_exactly_its_size(real: House, path: str) 
     ("path", "more"), [("/api/smart-resize", {"target_sizes": ["90x120"]}), ("/api/remove-background", {})]
 )
 async def test_a_job_ends_in_what_waiting_would_have_given(
-    real: House, path: str, more: dict[str, Any]
+    real: AppFixture, path: str, more: dict[str, Any]
 ) -> None:
     body = {"api_key": real.key, "image_url": uri(subject()), **more}
     inline = (await real.client.post(path, json=body)).json()
@@ -213,7 +213,7 @@ async def test_a_job_ends_in_what_waiting_would_have_given(
     assert set(job["result"]) == set(inline)
 
 
-async def test_the_key_and_then_the_parameters_and_then_the_balance(home: House) -> None:
+async def test_the_key_and_then_the_parameters_and_then_the_balance(app: AppFixture) -> None:
     ways: dict[str, dict[str, Any]] = {
         "photoreal": {"prompt": "x"},
         "smart-resize": {"target_sizes": ["64x64"]},
@@ -221,9 +221,9 @@ async def test_the_key_and_then_the_parameters_and_then_the_balance(home: House)
     }
     for path, more in ways.items():
         good = {"image_url": uri(subject()), **more}
-        unknown = await home.client.post(f"/api/{path}", json={"api_key": "sf_no"})
-        empty = await home.client.post(f"/api/{path}", json={"api_key": home.poor})
-        poor = await home.client.post(f"/api/{path}", json={"api_key": home.poor, **good})
+        unknown = await app.client.post(f"/api/{path}", json={"api_key": "sf_no"})
+        empty = await app.client.post(f"/api/{path}", json={"api_key": app.poor})
+        poor = await app.client.post(f"/api/{path}", json={"api_key": app.poor, **good})
         assert [unknown.status_code, empty.status_code, poor.status_code] == [401, 400, 402]
 
 
@@ -257,14 +257,14 @@ def tricks() -> dict[str, bytes]:
     ("path", "more"), [("/api/smart-resize", {"target_sizes": ["64x64"]}), ("/api/remove-background", {})]
 )
 async def test_a_trick_is_refused_by_name_and_nothing_is_charged(
-    real: House, name: str, path: str, more: dict[str, Any]
+    real: AppFixture, name: str, path: str, more: dict[str, Any]
 ) -> None:
     body = {"api_key": real.key, "image_url": uri(tricks()[name]), **more}
     answer = await real.client.post(path, json=body)
     assert answer.status_code == 400, answer.text
     assert answer.json()["error"].startswith("Invalid image_url")
     assert set(answer.json()) == {"error", "status"}
-    assert await real.standing() == ("5.00", "0.00")
+    assert await real.balance() == ("5.00", "0.00")
     assert await real.faults() == ()
 
 
@@ -292,7 +292,7 @@ def odd() -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("name", sorted(odd()))
-async def test_an_odd_picture_is_read_as_it_is_seen(real: House, name: str) -> None:
+async def test_an_odd_picture_is_read_as_it_is_seen(real: AppFixture, name: str) -> None:
     data = odd()[name]
     size = {"turned by EXIF": (120, 160), "one pixel": (1, 1), "a line": (300, 1)}.get(name, (160, 120))
     common = {"api_key": real.key, "image_url": uri(data)}
@@ -310,23 +310,23 @@ async def test_an_odd_picture_is_read_as_it_is_seen(real: House, name: str) -> N
 @pytest.mark.parametrize("point", ["fail", "crash"])
 @pytest.mark.parametrize("model", ["photoreal", "smart-resize", "remove-background"])
 async def test_no_failure_is_charged(tmp_path: Path, model: str, point: str) -> None:
-    async with house(tmp_path, failpoints=f"engine.run.{model}={point}", max_attempts=1) as home:
-        body = {"api_key": home.key, "prompt": "x", "image_url": uri(subject()), "target_sizes": ["64x64"]}
-        answer = await home.client.post(f"/api/{model}", json=body)
+    async with running_app(tmp_path, failpoints=f"engine.run.{model}={point}", max_attempts=1) as app:
+        body = {"api_key": app.key, "prompt": "x", "image_url": uri(subject()), "target_sizes": ["64x64"]}
+        answer = await app.client.post(f"/api/{model}", json=body)
         assert (answer.status_code, set(answer.json())) == (502, {"error", "status"})
         assert answer.json()["error"].endswith("failed. Please try again.")
-        assert await home.standing() == ("5.00", "0.00")
-        assert await home.faults() == ()
+        assert await app.balance() == ("5.00", "0.00")
+        assert await app.faults() == ()
 
 
-async def test_a_job_that_met_a_damaged_picture_says_so(real: House) -> None:
+async def test_a_job_that_met_a_damaged_picture_says_so(real: AppFixture) -> None:
     body = {"api_key": real.key, "image_url": uri(tricks()["damaged"]), "response_mode": "polling"}
     job = await ended(real, await real.client.post("/api/remove-background", json=body))
     assert (job["status"], job["error"]) == ("failed", "The image file is truncated or damaged.")
-    assert await real.standing() == ("5.00", "0.00")
+    assert await real.balance() == ("5.00", "0.00")
 
 
-async def test_a_picture_that_was_cut_off_makes_no_job(real: House) -> None:
+async def test_a_picture_that_was_cut_off_makes_no_job(real: AppFixture) -> None:
     body = {"api_key": real.key, "image_url": uri(tricks()["truncated"]), "response_mode": "polling"}
     answer = await real.client.post("/api/remove-background", json=body)
     assert (answer.status_code, answer.json()["error"]) == (
@@ -336,14 +336,14 @@ async def test_a_picture_that_was_cut_off_makes_no_job(real: House) -> None:
 
 
 async def test_a_cancelled_job_is_free(tmp_path: Path) -> None:
-    async with house(tmp_path, failpoints="engine.run.remove-background=hang") as home:
-        body = {"api_key": home.key, "image_url": uri(subject()), "response_mode": "polling"}
-        queued = (await home.client.post("/api/remove-background", json=body)).json()
-        assert (await home.client.delete(queued["status_url"])).status_code == 200
-        await home.until("5.00", "0.00")
+    async with running_app(tmp_path, failpoints="engine.run.remove-background=hang") as app:
+        body = {"api_key": app.key, "image_url": uri(subject()), "response_mode": "polling"}
+        queued = (await app.client.post("/api/remove-background", json=body)).json()
+        assert (await app.client.delete(queued["status_url"])).status_code == 200
+        await app.until("5.00", "0.00")
 
 
-async def test_a_face_is_whole_in_every_shape(real: House) -> None:
+async def test_a_face_is_whole_in_every_shape(real: AppFixture) -> None:
     pytest.importorskip("skimage")
     from skimage import data  # noqa: PLC0415 - the pictures come with the package
 
@@ -361,7 +361,7 @@ async def test_a_face_is_whole_in_every_shape(real: House) -> None:
         assert way.carved is None
 
 
-async def test_no_url_of_a_picture_reaches_this_machine(real: House) -> None:
+async def test_no_url_of_a_picture_reaches_this_machine(real: AppFixture) -> None:
     hits: list[bytes] = []
     real.product.fetcher._resolver._lookup = corpus.lookup  # names lead where the corpus says
 
@@ -378,19 +378,19 @@ async def test_no_url_of_a_picture_reaches_this_machine(real: House) -> None:
                 assert answer.status_code == 400, url
     assert len(urls) > 20
     assert hits == []
-    assert await real.standing() == ("5.00", "0.00")
+    assert await real.balance() == ("5.00", "0.00")
 
 
 async def test_a_model_that_the_configuration_names_comes_first(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime", reason="needs the extra `onnx`")
     model = onnx_model.write(tmp_path / "isnet-tiny.onnx", (1, 0, 0))
     tables = {"engines": {"weights-matting": {"source": str(model)}}}
-    async with house(tmp_path, app_catalog.models_document(), probe=False, tables=tables) as home:
+    async with running_app(tmp_path, app_catalog.models_document(), probe=False, tables=tables) as app:
         red = np.zeros((40, 60, 3), np.uint8)
         red[10:30, 15:45, 0] = 255
-        body = {"api_key": home.key, "image_url": uri(png(red))}
-        answer = await home.client.post("/api/remove-background", json=body)
+        body = {"api_key": app.key, "image_url": uri(png(red))}
+        answer = await app.client.post("/api/remove-background", json=body)
         assert answer.headers["X-Sixfold-Engine"] == "weights-matting"
         assert answer.headers["X-Sixfold-Quality"] == "full"
-        alpha = np.asarray(await picture(home, answer.json()["image"]["url"]))[..., 3]
+        alpha = np.asarray(await picture(app, answer.json()["image"]["url"]))[..., 3]
         assert (alpha[20, 30], alpha[2, 2]) == (255, 0)

@@ -13,7 +13,7 @@ import pytest
 
 from sixfold import errors
 from sixfold.web.bodies import BodyBudget
-from tests.api.app_fixture import House, bearer, house
+from tests.api.app_fixture import AppFixture, bearer, running_app
 from tests.api.test_media import BAD_KEY
 from tests.api.test_tenants_routes import routes
 
@@ -44,10 +44,10 @@ def placed(template: bytes, key: str, filler: bytes) -> bytes:
 @pytest.mark.parametrize("template", PLACES)
 @pytest.mark.parametrize("size", [12, 2 * MIB])
 async def test_key_in_a_json_body_is_found_wherever_it_stands(
-    home: House, template: bytes, size: int
+    app: AppFixture, template: bytes, size: int
 ) -> None:
-    good = await home.client.post(PUBLISH, content=placed(template, home.key, b"A" * size))
-    wrong = await home.client.post(PUBLISH, content=placed(template, "sf_wrong", b"A" * size))
+    good = await app.client.post(PUBLISH, content=placed(template, app.key, b"A" * size))
+    wrong = await app.client.post(PUBLISH, content=placed(template, "sf_wrong", b"A" * size))
     assert (good.status_code, "image" in good.json()["error"]) == (400, True)
     assert (wrong.status_code, wrong.json()) == (401, BAD_KEY)
 
@@ -64,14 +64,14 @@ async def test_key_in_a_json_body_is_found_wherever_it_stands(
         b'{"Api_Key":KEY}',
     ],
 )
-async def test_key_elsewhere_or_no_text_is_no_key(home: House, body: bytes) -> None:
-    raw = body.replace(b"KEY", json.dumps(home.key).encode() if b'"\\"' not in body else home.key.encode())
-    answer = await home.client.post(PUBLISH, content=raw)
+async def test_key_elsewhere_or_no_text_is_no_key(app: AppFixture, body: bytes) -> None:
+    raw = body.replace(b"KEY", json.dumps(app.key).encode() if b'"\\"' not in body else app.key.encode())
+    answer = await app.client.post(PUBLISH, content=raw)
     assert (answer.status_code, answer.json()) == (401, BAD_KEY)
 
 
 @pytest.mark.parametrize("order", ["first", "last"])
-async def test_key_in_a_form_is_found_before_and_after_a_large_file(home: House, order: str) -> None:
+async def test_key_in_a_form_is_found_before_and_after_a_large_file(app: AppFixture, order: str) -> None:
     def form(key: str) -> bytes:
         field = b'--b\r\nContent-Disposition: form-data; name="api_key"\r\n\r\n%s\r\n' % key.encode()
         noise = b'--b\r\nContent-Disposition: form-data; name="api_key"; filename="x"\r\n\r\nsf_wrong\r\n'
@@ -80,26 +80,26 @@ async def test_key_in_a_form_is_found_before_and_after_a_large_file(home: House,
         return noise + (field + file if order == "first" else file + field) + b"--b--\r\n"
 
     headers = {"Content-Type": 'multipart/form-data; boundary="b"'}
-    good = await home.client.post(PUBLISH, content=form(home.key), headers=headers)
-    wrong = await home.client.post(PUBLISH, content=form("sf_wrong"), headers=headers)
+    good = await app.client.post(PUBLISH, content=form(app.key), headers=headers)
+    wrong = await app.client.post(PUBLISH, content=form("sf_wrong"), headers=headers)
     assert (good.status_code, "Invalid media" in good.json()["error"]) == (400, True)
     assert (wrong.status_code, wrong.json()) == (401, BAD_KEY)
 
 
-async def test_key_in_an_urlencoded_form_is_found_encoded_and_last(home: House) -> None:
+async def test_key_in_an_urlencoded_form_is_found_encoded_and_last(app: AppFixture) -> None:
     headers = {"Content-Type": "application/x-www-form-urlencoded"}
-    raw = b"text=" + b"A" * MIB + b"&api%5Fkey=" + home.key.replace("_", "%5F").encode() + b"&api_key="
-    good = await home.client.post(PUBLISH, content=raw, headers=headers)
-    wrong = await home.client.post(PUBLISH, content=raw + b"sf_wrong", headers=headers)
+    raw = b"text=" + b"A" * MIB + b"&api%5Fkey=" + app.key.replace("_", "%5F").encode() + b"&api_key="
+    good = await app.client.post(PUBLISH, content=raw, headers=headers)
+    wrong = await app.client.post(PUBLISH, content=raw + b"sf_wrong", headers=headers)
     assert (good.status_code, wrong.status_code) == (400, 401)
 
 
 @pytest.mark.parametrize("key", [b"", b',"api_key":"sf_wrong"', b',"api_key":{"a":1}'])
-async def test_large_body_without_a_good_key_is_not_decoded(home: House, key: bytes) -> None:
+async def test_large_body_without_a_good_key_is_not_decoded(app: AppFixture, key: bytes) -> None:
     raw = DENSE + key + b"}"
     tracemalloc.start()
     try:
-        answer = await home.client.post(PUBLISH, content=raw)
+        answer = await app.client.post(PUBLISH, content=raw)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -107,16 +107,16 @@ async def test_large_body_without_a_good_key_is_not_decoded(home: House, key: by
     assert peak < 3 * len(raw)  # decoded, it takes more than 20 times as much
 
 
-async def test_large_body_with_a_good_key_and_too_many_values_names_the_limit(home: House) -> None:
-    answer = await home.client.post(PUBLISH, content=DENSE + b"}", headers=home.bearer)
+async def test_large_body_with_a_good_key_and_too_many_values_names_the_limit(app: AppFixture) -> None:
+    answer = await app.client.post(PUBLISH, content=DENSE + b"}", headers=app.bearer)
     assert (answer.status_code, answer.json()) == (400, {"error": LIMIT, "status": 400})
 
 
-async def test_urlencoded_form_with_too_many_escapes_names_the_limit(home: House) -> None:
-    headers = {**home.bearer, "Content-Type": "application/x-www-form-urlencoded"}
+async def test_urlencoded_form_with_too_many_escapes_names_the_limit(app: AppFixture) -> None:
+    headers = {**app.bearer, "Content-Type": "application/x-www-form-urlencoded"}
     most, over = (b"text=" + b"%41" * count for count in (2_400_000, 2_400_001))
-    accepted = await home.client.post(PUBLISH, content=most, headers=headers)
-    refused = await home.client.post(PUBLISH, content=over, headers=headers)
+    accepted = await app.client.post(PUBLISH, content=most, headers=headers)
+    refused = await app.client.post(PUBLISH, content=over, headers=headers)
     assert "percent" not in accepted.json()["error"]
     assert (refused.status_code, refused.json()["error"]) == (
         400,
@@ -124,26 +124,26 @@ async def test_urlencoded_form_with_too_many_escapes_names_the_limit(home: House
     )
 
 
-async def test_key_in_the_body_wins_over_the_one_in_the_header(home: House) -> None:
+async def test_key_in_the_body_wins_over_the_one_in_the_header(app: AppFixture) -> None:
     body = {"api_key": "sf_wrong", "text": "x"}
-    wrong = await home.client.post(PUBLISH, json=body, headers=home.bearer)
-    right = await home.client.post(PUBLISH, json={**body, "api_key": home.key}, headers=bearer("sf_wrong"))
+    wrong = await app.client.post(PUBLISH, json=body, headers=app.bearer)
+    right = await app.client.post(PUBLISH, json={**body, "api_key": app.key}, headers=bearer("sf_wrong"))
     assert (wrong.status_code, right.status_code) == (401, 400)
 
 
 async def test_too_many_values_are_refused_by_every_route_that_reads_json(tmp_path: Path) -> None:
     dense = b'{"model":"m","max_tokens":5,"messages":[{}],"input":"x","a":[' + b"{}," * 300_000 + b"{}]}"
-    async with house(tmp_path) as home:
+    async with running_app(tmp_path) as app:
         grown: list[tuple[str, str, int]] = []
-        for method, path in routes(home.app):
+        for method, path in routes(app.asgi):
             if method == "GET" or path == "/api/account":
                 continue
             address = path.replace("{", "x").replace("}", "").replace(":path", "")
-            for headers in ({}, home.bearer):
+            for headers in ({}, app.bearer):
                 sent = {**headers, "Content-Type": "application/json"}
                 tracemalloc.start()
                 try:
-                    answer = await home.client.request(method, address, content=dense, headers=sent)
+                    answer = await app.client.request(method, address, content=dense, headers=sent)
                     _, peak = tracemalloc.get_traced_memory()
                 finally:
                     tracemalloc.stop()
@@ -168,10 +168,10 @@ async def test_too_many_values_are_refused_by_every_route_that_reads_json(tmp_pa
     ],
 )
 async def test_too_many_values_name_the_limit_in_the_dialect(
-    home: House, path: str, shape: tuple[Any, ...]
+    app: AppFixture, path: str, shape: tuple[Any, ...]
 ) -> None:
     dense = b'{"model":"m","max_tokens":5,"messages":[{}],"input":"x","a":[' + b"{}," * 60_000 + b"{}]}"
-    answer = await home.client.post(path, content=dense, headers=home.bearer)
+    answer = await app.client.post(path, content=dense, headers=app.bearer)
     told = answer.json()
     for name in shape:
         told = told[name]
@@ -179,7 +179,7 @@ async def test_too_many_values_name_the_limit_in_the_dialect(
     assert told == LIMIT
 
 
-async def test_workflow_of_five_thousand_nodes_is_decoded(home: House) -> None:
+async def test_workflow_of_five_thousand_nodes_is_decoded(app: AppFixture) -> None:
     pins = [
         {"name": f"input {pin}", "type": "LATENT", "link": pin, "localized_name": "x"} for pin in range(8)
     ]
@@ -191,15 +191,17 @@ async def test_workflow_of_five_thousand_nodes_is_decoded(home: House) -> None:
         "widgets_values": [1, 2],
     }
     workflow = {"nodes": [{"id": number, **node} for number in range(5000)], "links": [], "version": 0.4}
-    answer = await home.client.post("/api/graph/validate", json={"workflow": workflow}, headers=home.bearer)
+    answer = await app.client.post("/api/graph/validate", json={"workflow": workflow}, headers=app.bearer)
     assert "JSON document" not in answer.text
 
 
 @pytest.mark.parametrize("text", ["nan", "inf", "-Infinity", "1e999"])
-async def test_number_that_is_not_finite_is_refused_in_forms_and_json_texts(home: House, text: str) -> None:
-    form = {"api_key": home.key, "prompt": "x", "guidance_scale": text, "duration": text, "seed": text}
+async def test_number_that_is_not_finite_is_refused_in_forms_and_json_texts(
+    app: AppFixture, text: str
+) -> None:
+    form = {"api_key": app.key, "prompt": "x", "guidance_scale": text, "duration": text, "seed": text}
     for path in ("/api/video-text", "/api/ra2v"):
-        answer = await home.client.post(path, data=form)
+        answer = await app.client.post(path, data=form)
         assert answer.status_code == 400, (path, answer.text)
 
 
@@ -212,15 +214,15 @@ async def test_budget_for_unknown_keys_full_refuses_and_is_given_back(tmp_path: 
         await goes_on.wait()
         yield b'"}'
 
-    async with house(tmp_path, unauthenticated_body_bytes=4 * MIB) as home:
-        waiting = asyncio.create_task(home.client.post(PUBLISH, content=slow()))
+    async with running_app(tmp_path, unauthenticated_body_bytes=4 * MIB) as app:
+        waiting = asyncio.create_task(app.client.post(PUBLISH, content=slow()))
         await started.wait()
         big = b'{"api_key":"sf_wrong","a":"' + b"A" * MIB + b'"}'
-        refused = await home.client.post(PUBLISH, content=big)
-        keyed = await home.client.post(PUBLISH, content=big.replace(b"api_key", b"x"), headers=home.bearer)
-        small = await home.client.post(PUBLISH, json={"api_key": home.key})
+        refused = await app.client.post(PUBLISH, content=big)
+        keyed = await app.client.post(PUBLISH, content=big.replace(b"api_key", b"x"), headers=app.bearer)
+        small = await app.client.post(PUBLISH, json={"api_key": app.key})
         goes_on.set()
-        first, later = await waiting, await home.client.post(PUBLISH, content=big)
+        first, later = await waiting, await app.client.post(PUBLISH, content=big)
     assert (refused.status_code, refused.headers["Retry-After"]) == (429, "1")
     assert [answer.status_code for answer in (keyed, small, first, later)] == [400, 400, 401, 401]
 
@@ -246,7 +248,7 @@ async def test_body_budget_bounds_all_callers_together() -> None:
 @pytest.mark.parametrize(
     "project", ["[" * 20_000, '{"a":' * 20_000, '{"a":NaN}', "[" + "{}," * 60_000 + "{}]"]
 )
-async def test_project_in_a_form_that_is_no_sound_json_is_refused(home: House, project: str) -> None:
-    form = {"api_key": home.key, "project": project}
-    answer = await home.client.post("/api/video-editor/render", data=form)
+async def test_project_in_a_form_that_is_no_sound_json_is_refused(app: AppFixture, project: str) -> None:
+    form = {"api_key": app.key, "project": project}
+    answer = await app.client.post("/api/video-editor/render", data=form)
     assert (answer.status_code, "project" in answer.text or "JSON document" in answer.text) == (400, True)

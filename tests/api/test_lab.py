@@ -16,7 +16,7 @@ import pytest
 from sixfold.app import catalog as app_catalog
 from sixfold.core.database import Query, Transaction
 from tests.api import browser
-from tests.api.app_fixture import House, house
+from tests.api.app_fixture import AppFixture, running_app
 from tests.api.test_pages import signed_in
 from tests.e2e.servers import serving
 from tests.mcp.loopback import served
@@ -26,33 +26,33 @@ FORM = "application/x-www-form-urlencoded"
 
 
 async def test_outside_testing_mode_it_is_not_there(tmp_path: Path) -> None:
-    async with house(tmp_path, testing=False) as home:
+    async with running_app(tmp_path, testing=False) as app:
         for method, path in (("GET", "/lab"), ("POST", "/lab/server/kill"), ("POST", "/lab/workers/x/kill")):
-            assert (await home.client.request(method, path)).status_code == 404
+            assert (await app.client.request(method, path)).status_code == 404
 
 
-async def test_for_tenants_and_strangers_it_is_not_there(home: House) -> None:
-    assert (await home.client.get("/lab")).status_code == 303
-    await signed_in(home, home.operator)
-    page = await home.client.get("/lab")
+async def test_for_tenants_and_strangers_it_is_not_there(app: AppFixture) -> None:
+    assert (await app.client.get("/lab")).status_code == 303
+    await signed_in(app, app.operator)
+    page = await app.client.get("/lab")
     assert page.status_code == 200
     assert '<dd id="off">0</dd>' in page.text
-    await signed_in(home)
-    assert (await home.client.get("/lab")).status_code == 404
-    assert (await home.client.post("/lab/server/kill")).status_code == 404
-    async with home.visitor(peer="10.0.0.9") as stranger:
+    await signed_in(app)
+    assert (await app.client.get("/lab")).status_code == 404
+    assert (await app.client.post("/lab/server/kill")).status_code == 404
+    async with app.visitor(peer="10.0.0.9") as stranger:
         assert (await stranger.get("/lab")).status_code == 303
 
 
-async def test_a_sum_that_is_off_is_told(home: House) -> None:
-    one_more = Query("ledger_post", {"account_id": home.account.id, "id": home.account.id, "amount": 1})
+async def test_a_sum_that_is_off_is_told(app: AppFixture) -> None:
+    one_more = Query("ledger_post", {"account_id": app.account.id, "id": app.account.id, "amount": 1})
 
     def spoil() -> Transaction[None]:
         yield one_more
 
-    await home.product.database.write(spoil())
-    await signed_in(home, home.operator)
-    page = (await home.client.get("/lab")).text
+    await app.product.database.write(spoil())
+    await signed_in(app, app.operator)
+    page = (await app.client.get("/lab")).text
     assert "the sum of all balances is 1 micro-dollars instead of 0" in page
 
 
@@ -87,18 +87,18 @@ async def test_a_server_that_is_killed_there_takes_its_work_up_again(tmp_path: P
 async def test_a_worker_is_killed_in_a_browser_and_its_run_begins_anew(tmp_path: Path) -> None:
     changes = {"driver": "process", "failpoints": "engine.run.ra1=hang"}
     async with (
-        house(tmp_path, app_catalog.models_document(), **changes) as home,
-        served(home.app) as url,
+        running_app(tmp_path, app_catalog.models_document(), **changes) as app,
+        served(app.asgi) as url,
         browser.browser() as chromium,
-        browser.tab(chromium, dataclasses.replace(home, account=home.operator), url) as tab,
+        browser.tab(chromium, dataclasses.replace(app, account=app.operator), url) as tab,
     ):
         order = {"prompt": "x", "response_mode": "polling"}
-        job = (await home.client.post("/api/ra1", json=order, headers=home.bearer)).json()
+        job = (await app.client.post("/api/ra1", json=order, headers=app.bearer)).json()
         await tab.open("/lab")
         await tab.page.wait_for_selector("td .status.running")
         await tab.page.click("[aria-label^='Kill the workers of']")
         await tab.page.wait_for_selector("#killed:has-text('1')")
         await tab.page.wait_for_selector("td:has-text('2')")  # the second attempt
         assert await tab.page.inner_text("#off") == "0"
-        assert (await home.client.delete(job["status_url"])).status_code == 200
-        await home.until("5.00", "0.00")
+        assert (await app.client.delete(job["status_url"])).status_code == 200
+        await app.until("5.00", "0.00")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.api import browser
-from tests.api.app_fixture import House
+from tests.api.app_fixture import AppFixture
 from tests.api.browser import Look
 from tests.api.test_memory_browser import RULES
 from tests.api.test_workflow_pages import GRAPH
@@ -33,18 +33,18 @@ DROP = """([name, data, type]) => {
 FITS = "document.documentElement.scrollWidth"
 
 
-async def made(home: House, model: str, given: dict[str, Any]) -> tuple[str, bytes]:
+async def made(app: AppFixture, model: str, given: dict[str, Any]) -> tuple[str, bytes]:
     """The id and the bytes of an output."""
-    answer = await home.client.post(RUN, json={"model": model, "input": given}, headers=home.bearer)
+    answer = await app.client.post(RUN, json={"model": model, "input": given}, headers=app.bearer)
     told = answer.json()
-    return told["id"], (await home.client.get(told["output"]["url"])).content
+    return told["id"], (await app.client.get(told["output"]["url"])).content
 
 
 async def test_nodes_light_up_while_a_workflow_runs_and_name_their_inputs(
-    stand: tuple[House, str, Any],
+    stand: tuple[AppFixture, str, Any],
 ) -> None:
-    home, url, chromium = stand
-    async with browser.tab(chromium, home, url) as tab:
+    app, url, chromium = stand
+    async with browser.tab(chromium, app, url) as tab:
         page = tab.page
         await tab.open("/workflows/stylized-text-to-image")
         assert await page.locator(".node.takes").count() == 4
@@ -70,12 +70,12 @@ async def test_nodes_light_up_while_a_workflow_runs_and_name_their_inputs(
 
 
 async def test_a_file_that_falls_on_any_page_opens_its_form_and_a_graph_becomes_a_workflow(
-    stand: tuple[House, str, Any],
+    stand: tuple[AppFixture, str, Any],
 ) -> None:
-    home, url, chromium = stand
+    app, url, chromium = stand
     given = {"prompt": "a red fox in snow", "width": 256, "height": 256, "seed": 5}
-    made_id, picture = await made(home, "fast-image-native", given)
-    async with browser.tab(chromium, home, url) as tab:
+    made_id, picture = await made(app, "fast-image-native", given)
+    async with browser.tab(chromium, app, url) as tab:
         page = tab.page
         await tab.open("/docs")
         await page.evaluate(DROP, ["fox.webp", base64.b64encode(picture).decode(), "image/webp"])
@@ -97,9 +97,9 @@ async def test_a_file_that_falls_on_any_page_opens_its_form_and_a_graph_becomes_
         tab.wrong = [text for text in tab.wrong if "status of 400" not in text]  # the words
 
 
-async def test_cards_show_outputs_films_move_and_sounds_sound(stand: tuple[House, str, Any]) -> None:
-    home, url, chromium = stand
-    async with browser.tab(chromium, home, url) as tab:
+async def test_cards_show_outputs_films_move_and_sounds_sound(stand: tuple[AppFixture, str, Any]) -> None:
+    app, url, chromium = stand
+    async with browser.tab(chromium, app, url) as tab:
         page = tab.page
         await tab.open("/catalog")
         cards = await page.locator(".card").count()
@@ -118,11 +118,11 @@ async def test_cards_show_outputs_films_move_and_sounds_sound(stand: tuple[House
     "look", [Look(scheme="dark"), Look(width=390)], ids=["desktop in the dark", "phone in the light"]
 )
 async def test_the_operator_sees_all_of_it_and_every_page_is_accessible(
-    stand: tuple[House, str, Any], look: Look
+    stand: tuple[AppFixture, str, Any], look: Look
 ) -> None:
-    home, url, chromium = stand
-    made_id, _ = await made(home, "ra1", {"prompt": "a fox", "size": "1152x768"})
-    operator = dataclasses.replace(home, account=home.operator)
+    app, url, chromium = stand
+    made_id, _ = await made(app, "ra1", {"prompt": "a fox", "size": "1152x768"})
+    operator = dataclasses.replace(app, account=app.operator)
     async with browser.tab(chromium, operator, url, look) as tab:
         page = tab.page
         paths = ["/", "/catalog/anime?from=example", "/workflows/stylized-text-to-image", "/account"]
@@ -139,7 +139,7 @@ async def test_the_operator_sees_all_of_it_and_every_page_is_accessible(
         await page.keyboard.press("Enter")
         await page.click(".requests .what")
         assert await page.locator(".receipt .reached").count() == 6
-    async with browser.tab(chromium, home, url, look) as tab:
+    async with browser.tab(chromium, app, url, look) as tab:
         await tab.open(f"/predictions/{made_id}")
         found = await axe.Axe().run(tab.page, options=RULES)
         assert found.response["violations"] == []

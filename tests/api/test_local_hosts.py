@@ -10,9 +10,9 @@ import pytest
 from sixfold.clients import hosts, local_servers
 from sixfold.clients.chat import servers as found_servers
 from sixfold.engines.providers.comfyui import availability as comfyui_availability
-from tests.api.app_fixture import house
+from tests.api.app_fixture import running_app
 from tests.api.gateway import listening as served
-from tests.api.local_servers import USUAL, answered_by, chat, home_with, status
+from tests.api.local_servers import USUAL, answered_by, app_with, chat, status
 from tests.fakes import local_models as fakes
 from tests.fakes.comfyui import comfyui
 from tests.fakes.local_models import LocalModels, Ollama, listening, look_at
@@ -27,14 +27,14 @@ async def test_two_kinds_that_share_a_port_are_told_apart_by_their_answers(
 ) -> None:
     async with listening(dataclasses.replace(server, asked=[])) as there:
         look_at(monkeypatch, llamacpp=there.port, llamaswap=there.port)
-        async with home_with(tmp_path) as home:
+        async with app_with(tmp_path) as app:
             ready = [
                 each.kind
-                for each in home.product.gateway_runtime.statuses()
+                for each in app.product.gateway_runtime.statuses()
                 if each.discovered and each.state == "ready"
             ]
             assert ready == [kind]
-            assert await answered_by(home, f"{kind}/gemma") == "gemma"
+            assert await answered_by(app, f"{kind}/gemma") == "gemma"
 
 
 async def test_a_server_on_a_configured_host_is_found_and_named_after_it(
@@ -42,14 +42,14 @@ async def test_a_server_on_a_configured_host_is_found_and_named_after_it(
 ) -> None:
     async with listening(Ollama(USUAL), "127.0.0.2") as ollama:
         look_at(monkeypatch, ollama=ollama.port)
-        async with home_with(tmp_path, probe_hosts=("127.0.0.2",)) as home:
-            assert await answered_by(home, "default") == "llama3.2:latest"
-            assert await answered_by(home, "ollama@127.0.0.2/qwen3") == "qwen3"
-            assert await answered_by(home, "ollama/qwen3") == "qwen3"
-            there = status(home, "ollama@127.0.0.2")
+        async with app_with(tmp_path, probe_hosts=("127.0.0.2",)) as app:
+            assert await answered_by(app, "default") == "llama3.2:latest"
+            assert await answered_by(app, "ollama@127.0.0.2/qwen3") == "qwen3"
+            assert await answered_by(app, "ollama/qwen3") == "qwen3"
+            there = status(app, "ollama@127.0.0.2")
             assert (there.state, there.kind, there.title) == ("ready", "ollama", "Ollama")
             assert (there.host, there.url) == ("127.0.0.2", f"http://127.0.0.2:{ollama.port}")
-            assert status(home, "ollama").state == "absent"
+            assert status(app, "ollama").state == "absent"
 
 
 async def test_a_server_of_the_containers_host_is_found(
@@ -58,9 +58,9 @@ async def test_a_server_of_the_containers_host_is_found(
     monkeypatch.setattr(hosts, "CONTAINER_HOST", "127.0.0.3")
     async with listening(Ollama(USUAL), "127.0.0.3") as ollama:
         look_at(monkeypatch, ollama=ollama.port)
-        async with home_with(tmp_path) as home:
-            assert await answered_by(home) == "llama3.2:latest"
-            assert status(home, "ollama@127.0.0.3").state == "ready"
+        async with app_with(tmp_path) as app:
+            assert await answered_by(app) == "llama3.2:latest"
+            assert status(app, "ollama@127.0.0.3").state == "ready"
 
 
 async def test_this_machines_server_under_the_name_of_the_containers_host_is_one_server(
@@ -70,9 +70,9 @@ async def test_this_machines_server_under_the_name_of_the_containers_host_is_one
     monkeypatch.setattr(found_servers, "CONTAINER_HOST", "127.0.0.3")
     async with listening(Ollama(USUAL), "0.0.0.0") as ollama:
         look_at(monkeypatch, ollama=ollama.port)
-        async with home_with(tmp_path) as home:
-            assert status(home, "ollama").state == "ready"
-            assert status(home, "ollama@127.0.0.3").state == "absent"
+        async with app_with(tmp_path) as app:
+            assert status(app, "ollama").state == "ready"
+            assert status(app, "ollama@127.0.0.3").state == "absent"
 
 
 async def test_nothing_is_looked_for_on_any_host_where_probing_is_off(
@@ -80,9 +80,9 @@ async def test_nothing_is_looked_for_on_any_host_where_probing_is_off(
 ) -> None:
     async with listening(Ollama(USUAL), "0.0.0.0") as ollama:
         look_at(monkeypatch, ollama=ollama.port)
-        async with home_with(tmp_path, probe=False, probe_hosts=("127.0.0.2",)) as home:
+        async with app_with(tmp_path, probe=False, probe_hosts=("127.0.0.2",)) as app:
             assert ollama.asked == []
-            assert [each for each in home.product.gateway_runtime.statuses() if each.discovered] == []
+            assert [each for each in app.product.gateway_runtime.statuses() if each.discovered] == []
 
 
 @pytest.mark.parametrize(
@@ -95,24 +95,24 @@ async def test_a_configured_server_on_a_known_port_is_reported_once_by_its_name(
         look_at(monkeypatch, ollama=ollama.port)
         url = f"http://localhost:{ollama.port}"
         upstreams = {"box": {"kind": kind, "base_url": f"{url}/v1"}}
-        async with home_with(tmp_path, tables={"gateway": {"upstreams": upstreams}}) as home:
+        async with app_with(tmp_path, tables={"gateway": {"upstreams": upstreams}}) as app:
             rows = [
                 row
-                for row in await home.product.resources.resources()
+                for row in await app.product.resources.resources()
                 if row.kind == "chat" and (row.found or row.name == "Ollama")
             ]
             assert [(row.name, row.found) for row in rows] == [(title, f"at {url}")]
-            assert (await chat(home, "qwen3:latest")).headers["X-Sixfold-Engine"] == "box/qwen3:latest"
+            assert (await chat(app, "qwen3:latest")).headers["X-Sixfold-Engine"] == "box/qwen3:latest"
 
 
 async def test_another_sixfold_on_a_known_port_is_no_model_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with house(tmp_path / "other", probe=False) as other, served(other.app) as origin:
+    async with running_app(tmp_path / "other", probe=False) as other, served(other.asgi) as origin:
         port = int(origin.rpartition(":")[2])
         look_at(monkeypatch, lmstudio=port, ollama=port)
-        async with home_with(tmp_path / "own") as home:
-            assert {status(home, kind).state for kind in ("lmstudio", "ollama")} == {"absent"}
+        async with app_with(tmp_path / "own") as app:
+            assert {status(app, kind).state for kind in ("lmstudio", "ollama")} == {"absent"}
 
 
 async def test_every_request_of_a_look_carries_the_hop_header(
@@ -120,7 +120,7 @@ async def test_every_request_of_a_look_carries_the_hop_header(
 ) -> None:
     async with listening(Ollama(USUAL)) as ollama:
         look_at(monkeypatch, ollama=ollama.port)
-        async with home_with(tmp_path):
+        async with app_with(tmp_path):
             assert {"/api/version", "/api/tags", "/api/show", "/api/ps"} <= set(ollama.asked)
             assert {headers.get("x-sixfold-hop") for headers in ollama.headers} == {"1"}
 
@@ -132,19 +132,19 @@ async def test_a_server_that_is_slow_stays_and_delays_no_other(
     async with listening(Ollama(USUAL)) as ollama, listening(fakes.vllm("mistral")) as vllm:
         look_at(monkeypatch, ollama=ollama.port, vllm=vllm.port)
         vllm.slow = True
-        async with home_with(tmp_path) as home:
-            assert status(home, "vllm").state == "slow"  # it was never seen ready
-            assert await answered_by(home) == "llama3.2:latest"
+        async with app_with(tmp_path) as app:
+            assert status(app, "vllm").state == "slow"  # it was never seen ready
+            assert await answered_by(app) == "llama3.2:latest"
             vllm.slow = False
-            await home.product.gateway_runtime.refresh()
-            assert status(home, "vllm").state == "ready"
+            await app.product.gateway_runtime.refresh()
+            assert status(app, "vllm").state == "ready"
             vllm.slow = True
-            await home.product.gateway_runtime.refresh()
-            assert status(home, "vllm").state == "ready"  # busy for a while, with the models that it had
-            assert status(home, "vllm").models == ("mistral",)
+            await app.product.gateway_runtime.refresh()
+            assert status(app, "vllm").state == "ready"  # busy for a while, with the models that it had
+            assert status(app, "vllm").models == ("mistral",)
             monkeypatch.setattr(found_servers, "_BUSY_SECONDS", 0.0)
-            await home.product.gateway_runtime.refresh()
-            assert status(home, "vllm").state == "slow"
+            await app.product.gateway_runtime.refresh()
+            assert status(app, "vllm").state == "slow"
 
 
 async def test_a_comfyui_on_a_probed_host_makes_images(
@@ -155,13 +155,13 @@ async def test_a_comfyui_on_a_probed_host_makes_images(
         look_at(monkeypatch)
         monkeypatch.setattr(comfyui_availability, "PROBE_SECONDS", 30.0)
         monkeypatch.setattr(local_servers, "COMFYUI", dataclasses.replace(local_servers.COMFYUI, port=port))
-        async with home_with(tmp_path, probe_hosts=("127.0.0.2",)) as home:
-            await home.product.availability.refresh()
-            assert home.product.availability("comfyui-image").detail.endswith(f"at {comfy.url}")
+        async with app_with(tmp_path, probe_hosts=("127.0.0.2",)) as app:
+            await app.product.availability.refresh()
+            assert app.product.availability("comfyui-image").detail.endswith(f"at {comfy.url}")
             body = {"prompt": "a lighthouse", "size": "1024x1024"}
-            answer = await home.client.post("/api/ra1", json=body, headers=home.bearer)
+            answer = await app.client.post("/api/ra1", json=body, headers=app.bearer)
             assert answer.headers["x-sixfold-engine"] == "comfyui-image", answer.text
-            remote = home.product.workflows.remote
+            remote = app.product.workflows.remote
             assert remote is not None
             await remote.refresh()
             assert remote.known
@@ -173,7 +173,7 @@ async def test_no_comfyui_is_looked_for_on_any_host_where_probing_is_off(
     async with comfyui(host="127.0.0.2") as comfy:
         port = int(comfy.url.rpartition(":")[2])
         monkeypatch.setattr(local_servers, "COMFYUI", dataclasses.replace(local_servers.COMFYUI, port=port))
-        async with home_with(tmp_path, probe=False, probe_hosts=("127.0.0.2",)) as home:
-            await home.product.availability.refresh()
-            assert not home.product.availability("comfyui-image").ready
+        async with app_with(tmp_path, probe=False, probe_hosts=("127.0.0.2",)) as app:
+            await app.product.availability.refresh()
+            assert not app.product.availability("comfyui-image").ready
             assert comfy.calls == []

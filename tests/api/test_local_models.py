@@ -13,8 +13,8 @@ from tests.api.local_servers import (
     SEEING,
     USUAL,
     answered_by,
+    app_with,
     chat,
-    home_with,
     listed,
     service,
     status,
@@ -32,23 +32,23 @@ async def test_default_skips_an_embedding_model_that_is_listed_first(
 ) -> None:
     async with listening(Ollama(USUAL)) as ollama:
         look_at(monkeypatch, ollama=ollama.port)
-        async with home_with(tmp_path) as home:
-            assert await answered_by(home, name) == "llama3.2:latest"
+        async with app_with(tmp_path) as app:
+            assert await answered_by(app, name) == "llama3.2:latest"
             talk = {"service": "chat", "prompt": "hello"}
-            answer = await home.client.post("/api/service", json=talk, headers=home.bearer)
+            answer = await app.client.post("/api/service", json=talk, headers=app.bearer)
             assert answer.json()["engine"] == "ollama/llama3.2:latest"
 
 
 async def test_default_prefers_a_loaded_chat_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with listening(Ollama(USUAL, "nomic-embed-text:latest", "qwen3:latest")) as ollama:
         look_at(monkeypatch, ollama=ollama.port)
-        async with home_with(tmp_path) as home:
-            assert await answered_by(home) == "qwen3:latest"
-            loaded = {model.name for model in status(home, "ollama").listing if model.loaded}
+        async with app_with(tmp_path) as app:
+            assert await answered_by(app) == "qwen3:latest"
+            loaded = {model.name for model in status(app, "ollama").listing if model.loaded}
             assert loaded == {"nomic-embed-text:latest", "qwen3:latest"}
             ollama.loaded = ["llama3.2:latest"]
-            await home.product.gateway_runtime.refresh()
-            assert home.product.gateway_runtime.relay.router.resolve("default")[0].model == "llama3.2:latest"
+            await app.product.gateway_runtime.refresh()
+            assert app.product.gateway_runtime.relay.router.resolve("default")[0].model == "llama3.2:latest"
 
 
 async def test_default_prefers_the_loaded_model_of_another_server(
@@ -56,8 +56,8 @@ async def test_default_prefers_the_loaded_model_of_another_server(
 ) -> None:
     async with listening(Ollama(USUAL)) as ollama, listening(fakes.vllm("mistral")) as vllm:
         look_at(monkeypatch, ollama=ollama.port, vllm=vllm.port)
-        async with home_with(tmp_path) as home:
-            assert await answered_by(home) == "mistral"
+        async with app_with(tmp_path) as app:
+            assert await answered_by(app) == "mistral"
 
 
 async def test_default_is_no_cloud_model_while_a_local_one_is_there(
@@ -67,9 +67,9 @@ async def test_default_is_no_cloud_model_while_a_local_one_is_there(
     ollama.remote = {"gpt-oss:120b-cloud"}
     async with listening(ollama):
         look_at(monkeypatch, ollama=ollama.port)
-        async with home_with(tmp_path) as home:
-            assert await answered_by(home) == "qwen3:latest"
-            assert await answered_by(home, "gpt-oss:120b-cloud") == "gpt-oss:120b-cloud"
+        async with app_with(tmp_path) as app:
+            assert await answered_by(app) == "qwen3:latest"
+            assert await answered_by(app, "gpt-oss:120b-cloud") == "gpt-oss:120b-cloud"
 
 
 async def test_default_is_never_an_embedding_model_though_an_alias_names_one(
@@ -78,8 +78,8 @@ async def test_default_is_never_an_embedding_model_though_an_alias_names_one(
     async with listening(Ollama(USUAL)) as ollama:
         look_at(monkeypatch, ollama=ollama.port)
         aliases = {"vectors": "ollama/nomic-embed-text", "talk": "ollama/qwen3"}
-        async with home_with(tmp_path, tables={"gateway": {"aliases": aliases}}) as home:
-            assert await answered_by(home) == "qwen3"
+        async with app_with(tmp_path, tables={"gateway": {"aliases": aliases}}) as app:
+            assert await answered_by(app) == "qwen3"
 
 
 async def test_default_where_only_embedding_models_are_there_is_503_with_a_remedy(
@@ -87,11 +87,11 @@ async def test_default_where_only_embedding_models_are_there_is_503_with_a_remed
 ) -> None:
     async with listening(Ollama({"nomic-embed-text:latest": EMBEDDING})) as ollama:
         look_at(monkeypatch, ollama=ollama.port)
-        async with home_with(tmp_path) as home:
-            answer = await chat(home, "default")
+        async with app_with(tmp_path) as app:
+            answer = await chat(app, "default")
             assert (answer.status_code, ollama.count("/v1/chat/completions")) == (503, 0)
             assert "No model server here lists a chat model" in answer.json()["error"]["message"]
-            assert (await service(home, "chat"))["available"] is False
+            assert (await service(app, "chat"))["available"] is False
 
 
 @pytest.mark.parametrize(
@@ -129,9 +129,9 @@ async def test_default_of_each_kind_of_server_is_a_chat_model(
 ) -> None:
     async with listening(dataclasses.replace(server, asked=[])) as there:
         look_at(monkeypatch, **{kind: there.port})
-        async with home_with(tmp_path) as home:
-            assert await answered_by(home) == first
-            assert status(home, kind).state == "ready"
+        async with app_with(tmp_path) as app:
+            assert await answered_by(app) == first
+            assert status(app, kind).state == "ready"
 
 
 async def test_sglang_with_an_embedding_model_offers_it_for_embeddings_only(
@@ -139,11 +139,11 @@ async def test_sglang_with_an_embedding_model_offers_it_for_embeddings_only(
 ) -> None:
     async with listening(fakes.sglang("acme/vectors", is_generation=False)) as server:
         look_at(monkeypatch, sglang=server.port)
-        async with home_with(tmp_path) as home:
-            assert (await chat(home, "default")).status_code == 503
-            assert (await chat(home, "acme/vectors")).status_code == 400
+        async with app_with(tmp_path) as app:
+            assert (await chat(app, "default")).status_code == 503
+            assert (await chat(app, "acme/vectors")).status_code == 400
             body = {"model": "acme/vectors", "input": "a red fox"}
-            answer = await home.client.post("/v1/embeddings", json=body, headers=home.bearer)
+            answer = await app.client.post("/v1/embeddings", json=body, headers=app.bearer)
             assert answer.json()["data"][0]["embedding"] == [0.25, 0.5]
 
 
@@ -155,9 +155,9 @@ async def test_ollama_with_models_that_cannot_be_shown_states_what_the_others_ca
     ollama.broken = set(broken)
     async with listening(ollama):
         look_at(monkeypatch, ollama=ollama.port)
-        async with home_with(tmp_path) as home:
-            await home.product.gateway_runtime.refresh()
-            stated = {model.name for model in status(home, "ollama").listing if model.stated}
+        async with app_with(tmp_path) as app:
+            await app.product.gateway_runtime.refresh()
+            stated = {model.name for model in status(app, "ollama").listing if model.stated}
             assert stated == {"eyes:latest"}
             assert sorted(ollama.shown) == sorted([*broken, "eyes:latest"])  # each once, for now
 
@@ -169,8 +169,8 @@ async def test_ollama_with_capabilities_that_no_one_knows_leaves_them_out(
     many = (*COMPLETION, "tools", "x" * 100_000, *(f"word-{number}" for number in range(1000)))
     async with listening(Ollama({"liar:latest": many, "other:latest": ("sing",)}, in_tags=in_tags)) as ollama:
         look_at(monkeypatch, ollama=ollama.port)
-        async with home_with(tmp_path) as home:
-            listing = {model.name: model for model in status(home, "ollama").listing}
+        async with app_with(tmp_path) as app:
+            listing = {model.name: model for model in status(app, "ollama").listing}
             assert listing["liar:latest"].capabilities == {CHAT, TOOLS}
             assert (listing["other:latest"].capabilities, listing["other:latest"].stated) == (
                 frozenset(),
@@ -184,8 +184,8 @@ async def test_ollama_with_a_long_answer_about_one_model_describes_it_by_its_nam
     long = (*COMPLETION, "vision", "x" * 2**20)
     async with listening(Ollama({"long:latest": long, "eyes:latest": (*COMPLETION, "vision")})) as ollama:
         look_at(monkeypatch, ollama=ollama.port)
-        async with home_with(tmp_path) as home:
-            listing = {model.name: model for model in status(home, "ollama").listing}
+        async with app_with(tmp_path) as app:
+            listing = {model.name: model for model in status(app, "ollama").listing}
             assert (listing["long:latest"].stated, listing["eyes:latest"].stated) == (False, True)
 
 
@@ -197,10 +197,10 @@ async def test_embedding_model_of_ollama_serves_embeddings_by_its_own_name(
 ) -> None:
     async with listening(Ollama(USUAL)) as ollama:
         look_at(monkeypatch, ollama=ollama.port)
-        async with home_with(tmp_path) as home:
+        async with app_with(tmp_path) as app:
             for name in ("nomic-embed-text", "nomic-embed-text:latest", "ollama/nomic-embed-text"):
                 body = {"model": name, "input": "a red fox"}
-                answer = await home.client.post("/v1/embeddings", json=body, headers=home.bearer)
+                answer = await app.client.post("/v1/embeddings", json=body, headers=app.bearer)
                 assert answer.json()["data"][0]["embedding"] == [0.25, 0.5], name
             assert ollama.count("/v1/embeddings") == 3
 
@@ -210,14 +210,14 @@ async def test_embeddings_by_a_name_of_openai_names_the_embedding_model_of_ollam
 ) -> None:
     async with listening(Ollama(USUAL)) as ollama:
         look_at(monkeypatch, ollama=ollama.port)
-        async with home_with(tmp_path) as home:
+        async with app_with(tmp_path) as app:
             body = {"model": "text-embedding-3-small", "input": "a red fox"}
-            answer = await home.client.post("/v1/embeddings", json=body, headers=home.bearer)
+            answer = await app.client.post("/v1/embeddings", json=body, headers=app.bearer)
             assert answer.status_code == 503
             assert "use `ollama/nomic-embed-text`" in answer.json()["error"]["message"]
             del ollama.models["nomic-embed-text:latest"]
-            await home.product.gateway_runtime.refresh()
-            answer = await home.client.post("/v1/embeddings", json=body, headers=home.bearer)
+            await app.product.gateway_runtime.refresh()
+            answer = await app.client.post("/v1/embeddings", json=body, headers=app.bearer)
             assert "Or ask" not in answer.json()["error"]["message"]
 
 
@@ -227,20 +227,20 @@ async def test_chat_with_an_embedding_model_is_one_sentence_in_each_dialect(
 ) -> None:
     async with listening(Ollama(USUAL)) as ollama:
         look_at(monkeypatch, ollama=ollama.port)
-        async with home_with(tmp_path) as home:
+        async with app_with(tmp_path) as app:
             said: dict[str, Any] = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 9}
             body = {
                 "model": "nomic-embed-text",
                 **({"input": "hello"} if path.endswith("responses") else said),
             }
-            answer = await home.client.post(path, json=body, headers=home.bearer)
+            answer = await app.client.post(path, json=body, headers=app.bearer)
             assert answer.status_code == 400
             assert answer.json()["error"]["message"] == (
                 "nomic-embed-text is an embedding model: send it to /v1/embeddings, or choose a chat model "
                 "from GET /v1/models"
             )
             assert ollama.count("/v1/chat/completions") == 0
-            assert await home.standing() == ("5.00", "0.00")
+            assert await app.balance() == ("5.00", "0.00")
 
 
 # -- images ----------------------------------------------------------------------------------------
@@ -251,19 +251,19 @@ async def test_vision_without_a_model_that_accepts_images_is_unavailable_everywh
 ) -> None:
     async with listening(Ollama(USUAL)) as ollama:
         look_at(monkeypatch, ollama=ollama.port)
-        async with home_with(tmp_path) as home:
-            assert (await service(home, "chat"))["quality"] == "full"
-            row = await service(home, "vision")
+        async with app_with(tmp_path) as app:
+            assert (await service(app, "chat"))["quality"] == "full"
+            row = await service(app, "vision")
             assert (row["available"], row["quality"]) == (False, None)
             assert "accepts images" in row["unlock"]
-            assert not home.product.availability("relay-vision").ready
+            assert not app.product.availability("relay-vision").ready
             asked = {"service": "vision", "prompt": "what is it?", "image_url": PIXEL}
             for later in (False, True):
-                answer = await home.client.post(
-                    "/api/service", json={**asked, "async": later}, headers=home.bearer
+                answer = await app.client.post(
+                    "/api/service", json={**asked, "async": later}, headers=app.bearer
                 )
                 assert (answer.status_code, "images" in answer.json()["error"]) == (503, True), answer.text
-            assert (await chat(home, "vision")).status_code == 503
+            assert (await chat(app, "vision")).status_code == 503
             assert ollama.count("/v1/chat/completions") == 0
 
 
@@ -272,12 +272,12 @@ async def test_vision_goes_to_the_model_that_accepts_images(
 ) -> None:
     async with listening(Ollama(SEEING, "llama3.2:latest")) as ollama:
         look_at(monkeypatch, ollama=ollama.port)
-        async with home_with(tmp_path) as home:
-            assert (await service(home, "vision"))["quality"] == "full"
-            assert await answered_by(home, "vision") == "llava:7b"
-            assert await answered_by(home, "chat") == "llama3.2:latest"
+        async with app_with(tmp_path) as app:
+            assert (await service(app, "vision"))["quality"] == "full"
+            assert await answered_by(app, "vision") == "llava:7b"
+            assert await answered_by(app, "chat") == "llama3.2:latest"
             asked = {"service": "vision", "prompt": "what is it?", "image_url": PIXEL}
-            answer = await home.client.post("/api/service", json=asked, headers=home.bearer)
+            answer = await app.client.post("/api/service", json=asked, headers=app.bearer)
             assert answer.json()["engine"] == "ollama/llava:7b"
             assert ollama.bodies[-1]["messages"][-1]["content"][1]["image_url"]["url"] == PIXEL
 
@@ -299,8 +299,8 @@ async def test_vision_of_each_kind_of_server_is_what_it_states_or_its_names_say(
 ) -> None:
     async with listening(dataclasses.replace(server, asked=[])) as there:
         look_at(monkeypatch, **{kind: there.port})
-        async with home_with(tmp_path) as home:
-            assert (await service(home, "vision"))["available"] is sees
+        async with app_with(tmp_path) as app:
+            assert (await service(app, "vision"))["available"] is sees
 
 
 async def test_vision_of_a_configured_server_that_states_nothing_is_left_to_the_operator(
@@ -311,8 +311,8 @@ async def test_vision_of_a_configured_server_that_states_nothing_is_left_to_the_
             "acme": {"kind": "openai", "base_url": f"http://127.0.0.1:{server.port}/v1", "api_key": "k"}
         }
         tables = {"gateway": {"upstreams": upstreams, "allow_unpriced": True}}
-        async with home_with(tmp_path, probe=False, tables=tables) as home:
-            assert await answered_by(home, "vision") == "small"
+        async with app_with(tmp_path, probe=False, tables=tables) as app:
+            assert await answered_by(app, "vision") == "small"
 
 
 async def test_the_list_of_models_has_the_general_names_that_can_be_served(
@@ -321,22 +321,22 @@ async def test_the_list_of_models_has_the_general_names_that_can_be_served(
     general = {"default", "chat", "auto", "text-llm", "vision"}
     async with listening(Ollama({"nomic-embed-text:latest": EMBEDDING})) as ollama:
         look_at(monkeypatch, ollama=ollama.port)
-        async with home_with(tmp_path) as home:
-            assert general.isdisjoint(await listed(home))
+        async with app_with(tmp_path) as app:
+            assert general.isdisjoint(await listed(app))
             ollama.models |= USUAL
-            await home.product.gateway_runtime.refresh()
-            assert general & await listed(home) == general - {"vision"}
+            await app.product.gateway_runtime.refresh()
+            assert general & await listed(app) == general - {"vision"}
             ollama.models |= SEEING
-            await home.product.gateway_runtime.refresh()
-            assert general <= await listed(home)
-            answer = await home.client.get("/v1/models/vision", headers=home.bearer)
+            await app.product.gateway_runtime.refresh()
+            assert general <= await listed(app)
+            answer = await app.client.get("/v1/models/vision", headers=app.bearer)
             assert (answer.status_code, answer.json()["id"]) == (200, "vision")
 
 
 async def test_the_list_of_models_leaves_out_transcription_that_no_engine_can_serve(tmp_path: Path) -> None:
-    async with home_with(tmp_path, probe=False, public_url="https://box.example") as home:
-        assert "stt" not in await listed(home)
-        assert (await home.client.get("/v1/models/stt", headers=home.bearer)).status_code == 404
+    async with app_with(tmp_path, probe=False, public_url="https://box.example") as app:
+        assert "stt" not in await listed(app)
+        assert (await app.client.get("/v1/models/stt", headers=app.bearer)).status_code == 404
 
 
 # -- what a look costs -----------------------------------------------------------------------------
@@ -348,15 +348,15 @@ async def test_ollama_is_asked_about_few_models_a_look_and_once_about_each(
     models = {f"model-{number}": COMPLETION for number in range(40)} | {"seer": (*COMPLETION, "vision")}
     async with listening(Ollama(models, "seer")) as ollama:
         look_at(monkeypatch, ollama=ollama.port)
-        async with home_with(tmp_path) as home:
+        async with app_with(tmp_path) as app:
             assert len(ollama.shown) == 16
             assert "seer" in ollama.shown  # what is loaded is asked about first
             for most in (32, 41, 41):
-                await home.product.gateway_runtime.refresh()
+                await app.product.gateway_runtime.refresh()
                 assert len(ollama.shown) == most
             assert len(set(ollama.shown)) == 41
             ollama.models["model-7"] = EMBEDDING  # pulled again: another digest
-            await home.product.gateway_runtime.refresh()
+            await app.product.gateway_runtime.refresh()
             assert ollama.shown[41:] == ["model-7"]
 
 
@@ -365,9 +365,9 @@ async def test_ollama_that_states_capabilities_in_its_list_is_asked_about_no_mod
 ) -> None:
     async with listening(Ollama(SEEING, in_tags=True)) as ollama:
         look_at(monkeypatch, ollama=ollama.port)
-        async with home_with(tmp_path) as home:
-            assert await answered_by(home) == "llama3.2:latest"
-            assert await answered_by(home, "vision") == "llava:7b"
+        async with app_with(tmp_path) as app:
+            assert await answered_by(app) == "llama3.2:latest"
+            assert await answered_by(app, "vision") == "llava:7b"
             assert ollama.shown == []
 
 
@@ -391,9 +391,9 @@ async def test_answers_that_are_wrong_leave_a_usable_list(
     ollama.answers = answers
     async with listening(ollama):
         look_at(monkeypatch, ollama=ollama.port)
-        async with home_with(tmp_path) as home:
-            assert await answered_by(home) == "qwen3"
-            assert all(name.isprintable() and len(name) < 200 for name in status(home, "ollama").models)
+        async with app_with(tmp_path) as app:
+            assert await answered_by(app) == "qwen3"
+            assert all(name.isprintable() and len(name) < 200 for name in status(app, "ollama").models)
 
 
 async def test_a_list_that_is_too_long_is_cut_and_one_of_too_many_bytes_is_not_read(
@@ -405,11 +405,11 @@ async def test_a_list_that_is_too_long_is_cut_and_one_of_too_many_bytes_is_not_r
     }
     async with listening(ollama):
         look_at(monkeypatch, ollama=ollama.port)
-        async with home_with(tmp_path) as home:
-            assert len(status(home, "ollama").models) == 1000
+        async with app_with(tmp_path) as app:
+            assert len(status(app, "ollama").models) == 1000
             huge = b'{"models": [' + b'{"name": "other", "capabilities": ["completion"]},' * 100_000 + b"{}]}"
             assert len(huge) > 4 * 2**20
             ollama.answers = {"/api/tags": huge}
-            await home.product.gateway_runtime.refresh()
-            assert "other" not in status(home, "ollama").models
-            assert len(status(home, "ollama").models) == 1000  # what was known before
+            await app.product.gateway_runtime.refresh()
+            assert "other" not in status(app, "ollama").models
+            assert len(status(app, "ollama").models) == 1000  # what was known before

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sixfold.core.accounts.keys import Scope
-from tests.api.app_fixture import House, bearer, house, small_models
+from tests.api.app_fixture import AppFixture, bearer, running_app, small_models
 
 RA1 = ("/api/ra1-art-generator", "/api/ra1")
 ANIME = ("/api/anime-art-generator", "/api/anime")
@@ -17,14 +17,14 @@ BAD_KEY = {"error": "Invalid API key", "status": 401}
 POOR = {"error": "Insufficient credits", "status": 402}
 
 
-def asked(home: House, **more: Any) -> dict[str, Any]:
+def asked(app: AppFixture, **more: Any) -> dict[str, Any]:
     """A good body, with changes."""
-    return {"api_key": home.key, "prompt": "a fox", **more}
+    return {"api_key": app.key, "prompt": "a fox", **more}
 
 
 @pytest.mark.parametrize("path", RA1)
-async def test_ra1_gives_a_picture_for_four_cents(home: House, path: str) -> None:
-    answer = await home.client.post(path, json=asked(home, size="1360x768"))
+async def test_ra1_gives_a_picture_for_four_cents(app: AppFixture, path: str) -> None:
+    answer = await app.client.post(path, json=asked(app, size="1360x768"))
     assert answer.status_code == 200
     body = answer.json()
     url = body.pop("image_url")
@@ -37,16 +37,18 @@ async def test_ra1_gives_a_picture_for_four_cents(home: House, path: str) -> Non
     }
     assert answer.headers["X-Sixfold-Engine"] == "scene-painter"
     assert answer.headers["X-Sixfold-Quality"] == "full"
-    picture = await home.client.get(url)
+    picture = await app.client.get(url)
     assert picture.headers["Content-Type"] == "image/png"
     assert picture.content.startswith(b"\x89PNG")
-    assert await home.standing() == ("4.96", "0.00")
-    assert await home.faults() == ()
+    assert await app.balance() == ("4.96", "0.00")
+    assert await app.faults() == ()
 
 
 @pytest.mark.parametrize("path", ANIME)
-async def test_anime_gives_several_pictures_at_seven_tenths_of_a_cent_each(home: House, path: str) -> None:
-    answer = await home.client.post(path, json=asked(home, num_images=3))
+async def test_anime_gives_several_pictures_at_seven_tenths_of_a_cent_each(
+    app: AppFixture, path: str
+) -> None:
+    answer = await app.client.post(path, json=asked(app, num_images=3))
     assert answer.status_code == 200
     body = answer.json()
     images = body.pop("images")
@@ -59,19 +61,17 @@ async def test_anime_gives_several_pictures_at_seven_tenths_of_a_cent_each(home:
         "cost": "0.021",
         "credits_charged": 3,
     }
-    assert await home.standing() == ("4.979", "0.00")
+    assert await app.balance() == ("4.979", "0.00")
 
 
-async def test_a_bearer_header_and_x_www_forms_are_as_good_as_a_json_body(home: House) -> None:
-    by_header = await home.client.post("/api/ra1", json={"prompt": "x"}, headers=home.bearer)
-    by_form = await home.client.post(
-        "/api/anime", data={"api_key": home.key, "prompt": "x", "num_images": "2"}
-    )
-    parts = {"api_key": (None, home.key), "prompt": (None, "x"), "seed": (None, "7")}
-    by_parts = await home.client.post("/api/ra1", files=parts)
+async def test_a_bearer_header_and_x_www_forms_are_as_good_as_a_json_body(app: AppFixture) -> None:
+    by_header = await app.client.post("/api/ra1", json={"prompt": "x"}, headers=app.bearer)
+    by_form = await app.client.post("/api/anime", data={"api_key": app.key, "prompt": "x", "num_images": "2"})
+    parts = {"api_key": (None, app.key), "prompt": (None, "x"), "seed": (None, "7")}
+    by_parts = await app.client.post("/api/ra1", files=parts)
     curl = {"Content-Type": "application/x-www-form-urlencoded"}
-    by_curl = await home.client.post(
-        "/api/ra1", content=f'{{"api_key":"{home.key}","prompt":"x"}}', headers=curl
+    by_curl = await app.client.post(
+        "/api/ra1", content=f'{{"api_key":"{app.key}","prompt":"x"}}', headers=curl
     )
     assert [by_header.status_code, by_form.status_code, by_parts.status_code, by_curl.status_code] == [
         200
@@ -108,39 +108,39 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("change", "text"), REFUSED)
-async def test_a_refused_parameter_is_named(home: House, change: dict[str, Any], text: str) -> None:
-    answer = await home.client.post("/api/ra1", json=asked(home, **change))
+async def test_a_refused_parameter_is_named(app: AppFixture, change: dict[str, Any], text: str) -> None:
+    answer = await app.client.post("/api/ra1", json=asked(app, **change))
     assert (answer.status_code, answer.json()) == (400, {"error": text, "status": 400})
-    assert await home.standing() == ("5.00", "0.00")
+    assert await app.balance() == ("5.00", "0.00")
 
 
 @pytest.mark.parametrize("count", [0, 9, "2", 1.5, [1]])
-async def test_anime_makes_one_to_eight(home: House, count: Any) -> None:
-    answer = await home.client.post("/api/anime", json=asked(home, num_images=count))
+async def test_anime_makes_one_to_eight(app: AppFixture, count: Any) -> None:
+    answer = await app.client.post("/api/anime", json=asked(app, num_images=count))
     text = f"from 1 to 8; got {count}" if count in (0, 9) else "a whole number from 1 to 8"
     told = {"error": f"Invalid num_images: it must be {text}", "status": 400}
     assert (answer.status_code, answer.json()) == (400, told)
 
 
-async def test_the_longest_prompts_are_taken_and_what_is_unknown_is_ignored(home: House) -> None:
-    longest = await home.client.post("/api/ra1", json=asked(home, prompt="ü" * 1000, surplus={"a": [1]}))
-    longer = await home.client.post("/api/anime", json=asked(home, prompt="x" * 4000))
-    too_long = await home.client.post("/api/anime", json=asked(home, prompt="x" * 4001))
+async def test_the_longest_prompts_are_taken_and_what_is_unknown_is_ignored(app: AppFixture) -> None:
+    longest = await app.client.post("/api/ra1", json=asked(app, prompt="ü" * 1000, surplus={"a": [1]}))
+    longer = await app.client.post("/api/anime", json=asked(app, prompt="x" * 4000))
+    too_long = await app.client.post("/api/anime", json=asked(app, prompt="x" * 4001))
     assert [longest.status_code, longer.status_code, too_long.status_code] == [200, 200, 400]
     assert too_long.json()["error"] == "Prompt must be at most 4000 characters"
     assert longest.json()["prompt_used"] == "ü" * 1000
 
 
 @pytest.mark.parametrize("key", [None, "", "sf_unknown", 5, ["x"], {"a": 1}, "x" * 10_000])
-async def test_the_key_is_looked_at_before_the_parameters(home: House, key: Any) -> None:
+async def test_the_key_is_looked_at_before_the_parameters(app: AppFixture, key: Any) -> None:
     for path in (*RA1, *ANIME):
-        answer = await home.client.post(path, json={"api_key": key, "size": "nonsense"})
+        answer = await app.client.post(path, json={"api_key": key, "size": "nonsense"})
         assert (answer.status_code, answer.json()) == (401, BAD_KEY)
 
 
-async def test_the_parameters_are_looked_at_before_the_balance(home: House) -> None:
-    bad = await home.client.post("/api/ra1", json={"api_key": home.poor, "prompt": "x", "size": "1x1"})
-    good = await home.client.post("/api/ra1", json={"api_key": home.poor, "prompt": "x"})
+async def test_the_parameters_are_looked_at_before_the_balance(app: AppFixture) -> None:
+    bad = await app.client.post("/api/ra1", json={"api_key": app.poor, "prompt": "x", "size": "1x1"})
+    good = await app.client.post("/api/ra1", json={"api_key": app.poor, "prompt": "x"})
     assert (bad.status_code, bad.json()["error"]) == (400, f"Invalid size: {SIZES}; got 1x1")
     assert (good.status_code, good.json()) == (402, POOR)
 
@@ -148,10 +148,10 @@ async def test_the_parameters_are_looked_at_before_the_balance(home: House) -> N
 @pytest.mark.parametrize(
     "raw", [b"", b"{", b"[]", b"[1]", b'"x"', b"5", b"null", b"\xff", b"{} x", b'{"a":NaN}']
 )
-async def test_what_is_no_json_object_is_said_to_be_none(home: House, raw: bytes) -> None:
-    keyless = await home.client.post("/api/ra1", content=raw)
-    keyed = await home.client.post("/api/ra1", content=raw, headers=home.bearer)
-    wrong = await home.client.post("/api/ra1", content=raw, headers=bearer("sf_wrong"))
+async def test_what_is_no_json_object_is_said_to_be_none(app: AppFixture, raw: bytes) -> None:
+    keyless = await app.client.post("/api/ra1", content=raw)
+    keyed = await app.client.post("/api/ra1", content=raw, headers=app.bearer)
+    wrong = await app.client.post("/api/ra1", content=raw, headers=bearer("sf_wrong"))
     said = {"error": "Invalid JSON body", "status": 400}
     assert (keyless.status_code, keyless.json()) == (400, said)
     assert (keyed.status_code, keyed.json()) == (400, said)
@@ -159,16 +159,16 @@ async def test_what_is_no_json_object_is_said_to_be_none(home: House, raw: bytes
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "PATCH", "DELETE", "OPTIONS"])
-async def test_only_post_makes_pictures(home: House, method: str) -> None:
-    answer = await home.client.request(method, "/api/ra1")
+async def test_only_post_makes_pictures(app: AppFixture, method: str) -> None:
+    answer = await app.client.request(method, "/api/ra1")
     assert (answer.status_code, answer.json()) == (405, {"error": "Method not allowed", "status": 405})
     assert answer.headers["Allow"] == "POST"
 
 
-async def test_unknown_paths_speak_the_dialect_of_the_contracts_paths_only(home: House) -> None:
-    answer = await home.client.post("/api/media/status/", json={})
+async def test_unknown_paths_speak_the_dialect_of_the_contracts_paths_only(app: AppFixture) -> None:
+    answer = await app.client.post("/api/media/status/", json={})
     assert (answer.status_code, answer.json()) == (404, {"error": "Not found", "status": 404})
-    other = await home.client.post("/api/nonsense")
+    other = await app.client.post("/api/nonsense")
     assert other.status_code == 404
     assert other.json() == {
         "error": "Not found",
@@ -178,58 +178,58 @@ async def test_unknown_paths_speak_the_dialect_of_the_contracts_paths_only(home:
     }
 
 
-async def test_a_failed_generation_is_told_and_free(home: House) -> None:
-    ra1 = await home.client.post("/api/ra1", json=asked(home, prompt="FAIL"))
-    anime = await home.client.post("/api/anime", json=asked(home, prompt="FAIL"))
+async def test_a_failed_generation_is_told_and_free(app: AppFixture) -> None:
+    ra1 = await app.client.post("/api/ra1", json=asked(app, prompt="FAIL"))
+    anime = await app.client.post("/api/anime", json=asked(app, prompt="FAIL"))
     text = "Image generation failed. Please try again."
     assert (ra1.status_code, ra1.json()) == (502, {"success": False, "error": text})
     assert (anime.status_code, anime.json()) == (502, {"error": text, "status": 502})
-    assert await home.standing() == ("5.00", "0.00")
-    assert await home.faults() == ()
+    assert await app.balance() == ("5.00", "0.00")
+    assert await app.faults() == ()
 
 
 @pytest.mark.parametrize(
     "point", ["engine.run.ra1=fail", "engine.run.ra1=crash", "store.before=fail", "capture.before=fail"]
 )
 async def test_no_way_to_fail_is_charged(tmp_path: Path, point: str) -> None:
-    async with house(tmp_path, failpoints=point, max_attempts=1) as home:
-        answer = await home.client.post("/api/ra1", json=asked(home))
+    async with running_app(tmp_path, failpoints=point, max_attempts=1) as app:
+        answer = await app.client.post("/api/ra1", json=asked(app))
         assert answer.status_code == 502
         assert answer.json()["success"] is False
-        assert await home.standing() == ("5.00", "0.00")
-        assert await home.faults() == ()
+        assert await app.balance() == ("5.00", "0.00")
+        assert await app.faults() == ()
 
 
 async def test_a_run_that_takes_too_long_is_free(tmp_path: Path) -> None:
-    async with house(tmp_path, run_limit_seconds=0.2, max_attempts=1) as home:
-        answer = await home.client.post("/api/ra1", json=asked(home, prompt="SLOW"))
+    async with running_app(tmp_path, run_limit_seconds=0.2, max_attempts=1) as app:
+        answer = await app.client.post("/api/ra1", json=asked(app, prompt="SLOW"))
         assert answer.status_code == 502
-        assert await home.standing() == ("5.00", "0.00")
+        assert await app.balance() == ("5.00", "0.00")
 
 
-async def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(home: House) -> None:
+async def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(app: AppFixture) -> None:
     async def picture(seed: int | None) -> bytes:
-        answer = await home.client.post("/api/ra1", json=asked(home, seed=seed))
-        return (await home.client.get(answer.json()["image_url"])).content
+        answer = await app.client.post("/api/ra1", json=asked(app, seed=seed))
+        return (await app.client.get(answer.json()["image_url"])).content
 
     first, again, other, random = [await picture(seed) for seed in (7, 7, 8, None)]
     assert first == again
     assert len({first, other, random}) == 3
 
 
-async def finished(home: House, status_url: str) -> dict[str, Any]:
+async def finished(app: AppFixture, status_url: str) -> dict[str, Any]:
     """A job's status once it has ended."""
     async with asyncio.timeout(60):
         while True:
-            body = (await home.client.get(status_url)).json()
+            body = (await app.client.get(status_url)).json()
             if body["status"] != "in_progress":
                 return body
             await asyncio.sleep(0.01)
 
 
-async def test_polling_ends_in_what_waiting_would_have_given(home: House) -> None:
-    inline = (await home.client.post("/api/anime", json=asked(home, seed=3))).json()
-    queued = await home.client.post("/api/anime", json=asked(home, seed=3, response_mode="polling"))
+async def test_polling_ends_in_what_waiting_would_have_given(app: AppFixture) -> None:
+    inline = (await app.client.post("/api/anime", json=asked(app, seed=3))).json()
+    queued = await app.client.post("/api/anime", json=asked(app, seed=3, response_mode="polling"))
     assert queued.status_code == 202
     job_id = queued.json()["job_id"]
     assert queued.json() == {
@@ -237,7 +237,7 @@ async def test_polling_ends_in_what_waiting_would_have_given(home: House) -> Non
         "status": "in_progress",
         "status_url": f"/api/media/status/{job_id}",
     }
-    ended = await finished(home, queued.json()["status_url"])
+    ended = await finished(app, queued.json()["status_url"])
     result = ended.pop("result")
     assert ended == {
         "job_id": job_id,
@@ -245,80 +245,80 @@ async def test_polling_ends_in_what_waiting_would_have_given(home: House) -> Non
         "progress": 1.0,
         "status_url": f"/api/media/status/{job_id}",
     }
-    pictures = [(await home.client.get(body["image_url"])).content for body in (inline, result)]
+    pictures = [(await app.client.get(body["image_url"])).content for body in (inline, result)]
     assert pictures[0] == pictures[1]
     same = ("success", "prompt_used", "size_used", "cost", "credits_charged")
     assert [result[name] for name in same] == [inline[name] for name in same]
     assert set(result) == set(inline)
-    by_post = await home.client.post(f"/api/media/status/{job_id}")
+    by_post = await app.client.post(f"/api/media/status/{job_id}")
     assert by_post.json()["result"] == result
-    assert await home.standing() == ("4.986", "0.00")
+    assert await app.balance() == ("4.986", "0.00")
 
 
-async def test_a_failed_job_says_so_and_a_canceled_one_is_free(home: House) -> None:
-    failing = await home.client.post("/api/ra1", json=asked(home, prompt="FAIL", response_mode="polling"))
-    ended = await finished(home, failing.json()["status_url"])
+async def test_a_failed_job_says_so_and_a_canceled_one_is_free(app: AppFixture) -> None:
+    failing = await app.client.post("/api/ra1", json=asked(app, prompt="FAIL", response_mode="polling"))
+    ended = await finished(app, failing.json()["status_url"])
     assert (ended["status"], ended["error"]) == ("failed", "Image generation failed. Please try again.")
-    slow = await home.client.post("/api/ra1", json=asked(home, prompt="SLOW", response_mode="polling"))
-    assert await home.standing() == ("5.00", "0.04")
-    canceled = await home.client.delete(slow.json()["status_url"])
+    slow = await app.client.post("/api/ra1", json=asked(app, prompt="SLOW", response_mode="polling"))
+    assert await app.balance() == ("5.00", "0.04")
+    canceled = await app.client.delete(slow.json()["status_url"])
     assert canceled.status_code == 200
-    ended = await finished(home, slow.json()["status_url"])
+    ended = await finished(app, slow.json()["status_url"])
     assert ended["status"] == "canceled"
     assert set(ended) == {"job_id", "status", "progress", "status_url"}
-    assert await home.standing() == ("5.00", "0.00")
+    assert await app.balance() == ("5.00", "0.00")
 
 
-async def test_an_unknown_job_is_not_found(home: House) -> None:
+async def test_an_unknown_job_is_not_found(app: AppFixture) -> None:
     for job_id in ("job_unknown", "x" * 5000, "pred_1"):
         for method in ("GET", "POST", "DELETE"):
-            answer = await home.client.request(method, f"/api/media/status/{job_id}")
+            answer = await app.client.request(method, f"/api/media/status/{job_id}")
             assert (answer.status_code, answer.json()["status"]) == (404, 404)
-    wrong = await home.client.put("/api/media/status/job_x")
+    wrong = await app.client.put("/api/media/status/job_x")
     assert (wrong.status_code, wrong.json()) == (405, {"error": "Method not allowed", "status": 405})
 
 
 async def test_a_wait_that_ends_first_is_answered_with_the_job(tmp_path: Path) -> None:
-    async with house(tmp_path, inline_seconds=0.05) as home:
-        answer = await home.client.post("/api/ra1", json=asked(home, prompt="LATE"))
+    async with running_app(tmp_path, inline_seconds=0.05) as app:
+        answer = await app.client.post("/api/ra1", json=asked(app, prompt="LATE"))
         assert answer.status_code == 202
-        ended = await finished(home, answer.json()["status_url"])
+        ended = await finished(app, answer.json()["status_url"])
         assert ended["status"] == "completed"
 
 
 async def test_a_draining_server_lets_the_waiting_go_with_their_job_and_takes_nothing_new(
-    home: House,
+    app: AppFixture,
 ) -> None:
-    waiting = asyncio.create_task(home.client.post("/api/ra1", json=asked(home, prompt="LATE")))
-    await home.until("5.00", "0.04")
-    home.product.pipeline.drain()
+    waiting = asyncio.create_task(app.client.post("/api/ra1", json=asked(app, prompt="LATE")))
+    await app.until("5.00", "0.04")
+    app.product.pipeline.drain()
     assert (await waiting).status_code == 202
-    refused = await home.client.post("/api/ra1", json=asked(home))
+    refused = await app.client.post("/api/ra1", json=asked(app))
     assert (refused.status_code, refused.json()["status"]) == (503, 503)
-    assert (await home.client.get("/readyz")).status_code == 503
-    assert (await home.client.get("/livez")).status_code == 200
+    assert (await app.client.get("/readyz")).status_code == 503
+    assert (await app.client.get("/livez")).status_code == 200
 
 
 async def test_a_preview_engine_does_not_serve_a_public_address_unasked(tmp_path: Path) -> None:
     public = {"public_url": "https://media.example", "host": "0.0.0.0"}
-    async with house(tmp_path / "a", small_models("preview"), **public) as home:
-        wrong = await home.client.post("/api/ra1", json=asked(home, size="1x1"))
-        answer = await home.client.post("/api/ra1", json=asked(home))
+    async with running_app(tmp_path / "a", small_models("preview"), **public) as app:
+        wrong = await app.client.post("/api/ra1", json=asked(app, size="1x1"))
+        answer = await app.client.post("/api/ra1", json=asked(app))
         assert (wrong.status_code, answer.status_code) == (400, 503)
         assert "SIXFOLD_PREVIEWS=allow" in answer.json()["error"]
-        assert await home.standing() == ("5.00", "0.00")
-    async with house(tmp_path / "b", small_models("preview"), previews="allow", **public) as home:
-        answer = await home.client.post("/api/ra1", json=asked(home))
+        assert await app.balance() == ("5.00", "0.00")
+    async with running_app(tmp_path / "b", small_models("preview"), previews="allow", **public) as app:
+        answer = await app.client.post("/api/ra1", json=asked(app))
         assert answer.json()["image_url"].startswith("https://media.example/media/")
 
 
-async def test_limited_keys_reach_what_they_may(home: House) -> None:
-    reader = await home.limited_key(Scope(read_only=True))
-    painter = await home.limited_key(Scope(services=("anime",)))
+async def test_limited_keys_reach_what_they_may(app: AppFixture) -> None:
+    reader = await app.limited_key(Scope(read_only=True))
+    painter = await app.limited_key(Scope(services=("anime",)))
     for key, path, status in (
         (reader, "/api/ra1", 403),
         (painter, "/api/ra1", 403),
         (painter, "/api/anime", 200),
     ):
-        answer = await home.client.post(path, json={"api_key": key, "prompt": "x"})
+        answer = await app.client.post(path, json={"api_key": key, "prompt": "x"})
         assert answer.status_code == status

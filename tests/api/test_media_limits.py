@@ -14,7 +14,7 @@ from sixfold.app import catalog as app_catalog
 from sixfold.core.catalog import models as catalog
 from sixfold.core.catalog.inputs import Descriptor
 from sixfold.settings import Settings
-from tests.api.app_fixture import House, house
+from tests.api.app_fixture import AppFixture, running_app
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 FILES: dict[str, Any] = {"database_url": "", "blob_url": "", "upload_url": ""}
@@ -31,9 +31,9 @@ LIMITED = [
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def home(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+async def app(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[AppFixture]:
     """A server with a small fast engine for every model."""
-    async with house(tmp_path_factory.mktemp("limits"), probe=False, **FILES) as found:
+    async with running_app(tmp_path_factory.mktemp("limits"), probe=False, **FILES) as found:
         yield found
 
 
@@ -54,14 +54,14 @@ async def test_the_media_api_has_parameters_with_choices_and_with_limits() -> No
 
 @pytest.mark.parametrize(("path", "each"), LIMITED, ids=lambda found: getattr(found, "name", found))
 async def test_refusal_begins_with_the_parameter_and_names_its_values(
-    home: House, path: str, each: Descriptor
+    app: AppFixture, path: str, each: Descriptor
 ) -> None:
     picture = "data:image/png;base64,AAAA"
     project = {"tracks": [{"type": "text", "clips": [{"text": "x", "duration": 1}]}]}
     media = {"image_url": picture, "video_url": picture, "target_sizes": ["64x64"], "project": project}
     for value in wrong(each):
-        body = {"api_key": home.key, "prompt": "x", **media, each.name: value}
-        answer = await home.client.post(path, json=body)
+        body = {"api_key": app.key, "prompt": "x", **media, each.name: value}
+        answer = await app.client.post(path, json=body)
         assert answer.status_code == 400
         assert set(answer.json()) == {"error", "status"}
         told = answer.json()["error"]
@@ -70,4 +70,4 @@ async def test_refusal_begins_with_the_parameter_and_names_its_values(
             assert all(choice in told for choice in each.choices), told
         else:
             assert f"from {each.min:.10g} to {each.max:.10g}" in told, told
-    assert await home.standing() == ("5.00", "0.00")
+    assert await app.balance() == ("5.00", "0.00")

@@ -16,7 +16,7 @@ import pytest
 from sixfold.core.memory.import_export import files as import_export_files
 from sixfold.core.memory.models import Caller
 from tests import loop_time
-from tests.api.app_fixture import House, bearer, house
+from tests.api.app_fixture import AppFixture, bearer, running_app
 from tests.api.test_memory import get, taken_in, taken_out, zipped
 
 
@@ -31,7 +31,7 @@ def tarred(files: Iterable[tuple[str, str]], mode: str = "w:gz") -> bytes:
     return made.getvalue()
 
 
-async def test_archives_come_back_byte_for_byte(home: House) -> None:
+async def test_archives_come_back_byte_for_byte(app: AppFixture) -> None:
     files = {
         "Projects/Big Plan.md": "---\ntitle: 'Plan'\na: [x]   # kept\ntags:\n  - a\n  - b\n---\r\nCRLF\r\n",
         "people/ann.md": "\ufeff# Ann\n[[Big Plan]] [plan](../Projects/Big%20Plan.md)",
@@ -41,26 +41,26 @@ async def test_archives_come_back_byte_for_byte(home: House) -> None:
     }
     skipped = {"picture.png": "x", ".obsidian/app.md": "x", "__MACOSX/._ann.md": "x", "note.txt": "x"}
     archive = zipped({**files, **skipped}.items())
-    assert await taken_in(home, archive) == {"created": 5, "updated": 0, "skipped": 4, "errors": []}
-    assert await taken_in(home, archive) == {"created": 0, "updated": 0, "skipped": 9, "errors": []}
-    assert await taken_out(home) == {name: text.encode() for name, text in files.items()}
-    page = await get(home, "/api/pages/projects/big-plan")
+    assert await taken_in(app, archive) == {"created": 5, "updated": 0, "skipped": 4, "errors": []}
+    assert await taken_in(app, archive) == {"created": 0, "updated": 0, "skipped": 9, "errors": []}
+    assert await taken_out(app) == {name: text.encode() for name, text in files.items()}
+    page = await get(app, "/api/pages/projects/big-plan")
     assert (page["title"], page["tags"]) == ("Plan", ["a", "b"])
-    assert {link["to"] for link in (await get(home, "/api/pages/people/ann"))["links"]} == {
+    assert {link["to"] for link in (await get(app, "/api/pages/people/ann"))["links"]} == {
         "projects/big-plan"
     }
 
 
 @pytest.mark.parametrize("path", ["/api/export", "/api/account/export"])
-async def test_an_export_of_large_pages_holds_the_loop_for_a_short_time(home: House, path: str) -> None:
+async def test_an_export_of_large_pages_holds_the_loop_for_a_short_time(app: AppFixture, path: str) -> None:
     files = {
         f"p{number:02}.md": f"# Page {number}\n\n" + random.Random(number).randbytes(400_000).hex()  # noqa: S311 - a fixed text
         for number in range(12)
     }
     files |= {"q.md": "short"}
-    assert (await taken_in(home, zipped(files.items())))["created"] == 13
+    assert (await taken_in(app, zipped(files.items())))["created"] == 13
     async with loop_time.watched() as seen:
-        answer = await home.client.get(path, headers=home.bearer)
+        answer = await app.client.get(path, headers=app.bearer)
     assert answer.status_code == 200
     with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
         pages = {name.removeprefix("memory/"): name for name in archive.namelist() if name.endswith(".md")}
@@ -68,72 +68,72 @@ async def test_an_export_of_large_pages_holds_the_loop_for_a_short_time(home: Ho
     assert seen.longest < 0.1, seen.longest
 
 
-async def test_pages_are_exported_in_batches_of_a_bounded_size(home: House) -> None:
+async def test_pages_are_exported_in_batches_of_a_bounded_size(app: AppFixture) -> None:
     large = "x" * (import_export_files.EXPORT_CHARS * 2 // 5)
     files = {f"a{number}.md": large for number in range(5)} | {
         f"b{number:03}.md": "y" for number in range(120)
     }
-    await taken_in(home, zipped(files.items()))
-    caller, after, counts = Caller(home.account.id, "ada"), "", list[int]()
-    while batch := await home.product.database.read(import_export_files.exported(caller, after)):
+    await taken_in(app, zipped(files.items()))
+    caller, after, counts = Caller(app.account.id, "ada"), "", list[int]()
+    while batch := await app.product.database.read(import_export_files.exported(caller, after)):
         after = batch[-1].page.slug
         counts.append(len(batch))
     assert counts == [2, 2, 50, 50, 21]
 
 
 @pytest.mark.parametrize("mode", ["w", "w:gz", "w:bz2", "w:xz"])
-async def test_tars_are_taken_in_every_packing_and_as_forms(home: House, mode: str) -> None:
+async def test_tars_are_taken_in_every_packing_and_as_forms(app: AppFixture, mode: str) -> None:
     data = tarred([("a/b.md", "# B"), ("c.png", "x")], mode)
-    form = await home.client.post("/api/import", files={"file": ("x.tar", data)}, headers=home.bearer)
+    form = await app.client.post("/api/import", files={"file": ("x.tar", data)}, headers=app.bearer)
     assert form.json() == {"created": 1, "updated": 0, "skipped": 1, "errors": []}
-    assert (await taken_in(home, data))["skipped"] == 2
+    assert (await taken_in(app, data))["skipped"] == 2
 
 
-async def test_an_outliners_pages_and_journals_keep_their_names(home: House) -> None:
+async def test_an_outliners_pages_and_journals_keep_their_names(app: AppFixture) -> None:
     files = [
         ("logseq/config.edn", "{}"),
         ("pages/work___acme.md", "type:: company\ntags:: a, b\n\n- text [[people]]"),
         ("pages/people%2Fann.md", "- named as older ones do"),
         ("journals/2026_11_20.md", "- met [[work/acme]]"),
     ]
-    await taken_in(home, zipped(files))
-    assert (await get(home, "/api/pages/people/ann"))["version"] == 1
-    page = await get(home, "/api/pages/work/acme")
+    await taken_in(app, zipped(files))
+    assert (await get(app, "/api/pages/people/ann"))["version"] == 1
+    page = await get(app, "/api/pages/work/acme")
     assert (page["type"], page["tags"]) == ("company", ["a", "b"])
     assert [link["from"] for link in page["backlinks"]] == ["journals/2026-11-20"]
 
 
-async def test_an_outliners_folder_that_was_packed_whole_is_its_own_too(home: House) -> None:
+async def test_an_outliners_folder_that_was_packed_whole_is_its_own_too(app: AppFixture) -> None:
     files = [
         ("graph/journals/2026_11_20.md", "- met [[graph/work/acme]]"),
         ("graph/pages/work___acme.md", "- text"),
         ("graph/logseq/config.edn", "{}"),
         ("graph/logseq/bak/pages/work___acme/old.md", "- old"),
     ]
-    assert await taken_in(home, zipped(files)) == {"created": 2, "updated": 0, "skipped": 2, "errors": []}
-    page = await get(home, "/api/pages/graph/work/acme")
+    assert await taken_in(app, zipped(files)) == {"created": 2, "updated": 0, "skipped": 2, "errors": []}
+    page = await get(app, "/api/pages/graph/work/acme")
     assert [link["from"] for link in page["backlinks"]] == ["graph/journals/2026-11-20"]
 
 
-async def test_a_folder_about_an_outliner_is_no_outliners(home: House) -> None:
+async def test_a_folder_about_an_outliner_is_no_outliners(app: AppFixture) -> None:
     files = {"logseq/note.md": "about it", "pages/a___b.md": "kept as it is", "v/logseq/bak/old.md": "x"}
-    assert (await taken_in(home, zipped(files.items())))["created"] == 2
-    found = (await get(home, "/api/pages"))["pages"]
+    assert (await taken_in(app, zipped(files.items())))["created"] == 2
+    found = (await get(app, "/api/pages"))["pages"]
     assert [page["slug"] for page in found] == ["logseq/note", "pages/a___b"]
 
 
-async def test_a_vault_that_was_packed_with_its_folder_keeps_its_links(home: House) -> None:
+async def test_a_vault_that_was_packed_with_its_folder_keeps_its_links(app: AppFixture) -> None:
     files = {
         "Vault/daily/1.md": "[[Work/Plan]], [[Work/Plan#Later|later]], [[No/Body]]\nowner:: [[People/Ann]]",
         "Vault/daily/old/Work/Plan.md": "of last year",
         "Vault/Work/Plan.md": "by [[People/Ann]]",
         "elsewhere.md": "[[Work/Plan]]",
     }
-    assert (await taken_in(home, zipped(files.items())))["created"] == 4
-    await taken_in(home, zipped([("Vault/People/Ann.md", "# Ann")]))  # what comes later is found, too
+    assert (await taken_in(app, zipped(files.items())))["created"] == 4
+    await taken_in(app, zipped([("Vault/People/Ann.md", "# Ann")]))  # what comes later is found, too
 
     async def leads(slug: str) -> set[tuple[str, str]]:
-        page = await get(home, f"/api/pages/{slug}")
+        page = await get(app, f"/api/pages/{slug}")
         return {(link["to"], link["type"]) for link in page["links"] if link["resolved"]}
 
     assert await leads("vault/daily/1") == {
@@ -142,19 +142,19 @@ async def test_a_vault_that_was_packed_with_its_folder_keeps_its_links(home: Hou
     }
     assert await leads("vault/work/plan") == {("vault/people/ann", "links_to")}
     assert await leads("elsewhere") == set()
-    backlinks = await get(home, "/api/backlinks/vault/people/ann")
+    backlinks = await get(app, "/api/backlinks/vault/people/ann")
     assert {link["from"] for link in backlinks["backlinks"]} == {"vault/daily/1", "vault/work/plan"}
-    await taken_in(home, zipped([("Work/Plan.md", "at its very path")]))
+    await taken_in(app, zipped([("Work/Plan.md", "at its very path")]))
     assert await leads("vault/daily/1") == {("work/plan", "links_to"), ("vault/people/ann", "owner")}
 
 
-async def test_a_damaged_member_says_so_and_the_others_are_taken(home: House) -> None:
+async def test_a_damaged_member_says_so_and_the_others_are_taken(app: AppFixture) -> None:
     data = bytearray(zipped((f"{name}.md", f"{name} " * 99) for name in ("first", "second", "third")))
     at = data.index(b"second.md") + len("second.md") + 4
     data[at : at + 6] = b"\xff" * 6
-    report = await taken_in(home, bytes(data))
+    report = await taken_in(app, bytes(data))
     assert (report["created"], report["errors"]) == (2, [{"path": "second.md", "error": "is damaged"}])
-    assert (await get(home, "/api/pages/third"))["body"] == "third " * 99
+    assert (await get(app, "/api/pages/third"))["body"] == "third " * 99
 
 
 def bomb() -> bytes:
@@ -164,18 +164,18 @@ def bomb() -> bytes:
 
 async def test_an_archive_may_hold_only_so_much(tmp_path: Path) -> None:
     limits: dict[str, Any] = {"memory_import_bytes": 5_000_000, "memory_import_files": 200}
-    async with house(tmp_path, **limits) as home:
+    async with running_app(tmp_path, **limits) as app:
         many = zipped((f"{number}.md", "x") for number in range(201))
         for data in (bomb(), many, tarred([(f"{n}.md", "x" * 900_000) for n in range(8)])):
-            answer = await home.client.post("/api/import", content=data, headers=home.bearer)
+            answer = await app.client.post("/api/import", content=data, headers=app.bearer)
             assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
         full = zipped((f"full/{number}.md", "") for number in range(200))
-        assert (await taken_in(home, full))["created"] == 200
-        big = await taken_in(home, zipped([("big.md", b"x" * 1_048_577), ("ok.md", "x")]))
+        assert (await taken_in(app, full))["created"] == 200
+        big = await taken_in(app, zipped([("big.md", b"x" * 1_048_577), ("ok.md", "x")]))
         assert (big["created"], big["errors"][0]["path"]) == (1, "big.md")
 
 
-async def test_files_that_cannot_be_pages_say_why_and_the_others_are_taken(home: House) -> None:
+async def test_files_that_cannot_be_pages_say_why_and_the_others_are_taken(app: AppFixture) -> None:
     link = zipfile.ZipInfo("link.md")
     link.external_attr = 0o120777 << 16
     made = io.BytesIO()
@@ -193,7 +193,7 @@ async def test_files_that_cannot_be_pages_say_why_and_the_others_are_taken(home:
             "inner.zip": zipped([("z.md", "x")]),
         }.items():
             archive.writestr(name, data)
-    report = await taken_in(home, made.getvalue())
+    report = await taken_in(app, made.getvalue())
     assert (report["created"], report["skipped"]) == (2, 1)
     assert {row["path"] for row in report["errors"]} == {
         "link.md",
@@ -204,10 +204,10 @@ async def test_files_that_cannot_be_pages_say_why_and_the_others_are_taken(home:
         "latin.md",
         "....md",
     }
-    assert sorted(await taken_out(home)) == ["good.md", "utf16.md"]
+    assert sorted(await taken_out(app)) == ["good.md", "utf16.md"]
 
 
-async def test_no_page_of_an_archive_goes_without_a_word(home: House) -> None:
+async def test_no_page_of_an_archive_goes_without_a_word(app: AppFixture) -> None:
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w") as archive, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a name stands there twice, which is the point
@@ -221,7 +221,7 @@ async def test_no_page_of_an_archive_goes_without_a_word(home: House) -> None:
             ("vault/nulX.md", "cut"),
         ):
             archive.writestr(name, text)
-    report = await taken_in(home, made.getvalue().replace(b"nulX.md", b"nul\0.md"))
+    report = await taken_in(app, made.getvalue().replace(b"nulX.md", b"nul\0.md"))
     assert (report["created"], report["skipped"]) == (1, 2)
     hidden = "is hidden: its name begins with a dot"
     assert {row["path"]: row["error"] for row in report["errors"]} == {
@@ -230,21 +230,21 @@ async def test_no_page_of_an_archive_goes_without_a_word(home: House) -> None:
         "vault/twice.md": "is in the archive twice: the later one was imported",
         "vault/nul\0.md": "has a path that leads out of the archive, or is too long",
     }
-    assert await taken_out(home) == {"vault/twice.md": b"second"}
+    assert await taken_out(app) == {"vault/twice.md": b"second"}
 
 
-async def test_a_tar_with_links_leads_nowhere(home: House) -> None:
+async def test_a_tar_with_links_leads_nowhere(app: AppFixture) -> None:
     made = io.BytesIO()
     with tarfile.open(fileobj=made, mode="w") as archive:
         for name, kind in (("a.md", tarfile.SYMTYPE), ("b.md", tarfile.LNKTYPE), ("c.md", tarfile.FIFOTYPE)):
             info = tarfile.TarInfo(name)
             info.type, info.linkname = kind, "/etc/passwd"
             archive.addfile(info)
-    report = await taken_in(home, made.getvalue())
+    report = await taken_in(app, made.getvalue())
     assert (report["created"], len(report["errors"])) == (0, 3)
 
 
-async def test_what_is_no_archive_is_refused(home: House) -> None:
+async def test_what_is_no_archive_is_refused(app: AppFixture) -> None:
     whole = zipped([("a.md", "x" * 5000)])
     damaged = [
         b"x",
@@ -255,36 +255,36 @@ async def test_what_is_no_archive_is_refused(home: House) -> None:
     ]
     damaged += [b"BZh9" + b"\0" * 50, b"\xfd7zXZ\0" + b"\0" * 50, b"\0" * 10_000]
     for data in damaged:
-        answer = await home.client.post("/api/import", content=data, headers=home.bearer)
+        answer = await app.client.post("/api/import", content=data, headers=app.bearer)
         assert answer.status_code in {200, 400}, answer.text
-        assert (await get(home, "/api/pages"))["pages"] == []
+        assert (await get(app, "/api/pages"))["pages"] == []
 
 
-async def test_old_slugs_still_lead_to_their_pages_where_an_export_is_taken_in(home: House) -> None:
-    here, there = home.bearer, bearer(home.other)
+async def test_old_slugs_still_lead_to_their_pages_where_an_export_is_taken_in(app: AppFixture) -> None:
+    here, there = app.bearer, bearer(app.other)
     for slug, body in {"a/old": "# Who", "l": "[[a/old]]", "z": "[[very/old]]"}.items():
         page = {"slug": slug, "body": body}
-        assert (await home.client.post("/api/pages", json=page, headers=here)).status_code == 201
+        assert (await app.client.post("/api/pages", json=page, headers=here)).status_code == 201
     for old, new in (("a/old", "very/old"), ("very/old", "n/new")):
         change = {"operation": "rename", "slug": new}
-        await home.client.patch(f"/api/pages/{old}", json=change, headers=here)
-    archive = await home.client.get("/api/export", headers=here)
+        await app.client.patch(f"/api/pages/{old}", json=change, headers=here)
+    archive = await app.client.get("/api/export", headers=here)
     waits = {"slug": "waits", "body": "[[a/old]]"}
-    await home.client.post("/api/pages", json=waits, headers=there)
-    taken = await home.client.post("/api/import", content=archive.content, headers=there)
+    await app.client.post("/api/pages", json=waits, headers=there)
+    taken = await app.client.post("/api/import", content=archive.content, headers=there)
     assert taken.json() == {"created": 3, "updated": 0, "skipped": 0, "errors": []}
     for slug in ("l", "z", "waits"):
-        (link,) = (await home.client.get(f"/api/links/{slug}", headers=there)).json()["links"]
+        (link,) = (await app.client.get(f"/api/links/{slug}", headers=there)).json()["links"]
         assert (link["to"], link["resolved"]) == ("n/new", True)
-    moved = await home.client.get("/api/pages/a/old", headers=there)
+    moved = await app.client.get("/api/pages/a/old", headers=there)
     assert (moved.status_code, moved.json()["slug"], moved.json()["body"]) == (308, "n/new", "# Who")
-    again = await home.client.post("/api/import", content=archive.content, headers=there)
+    again = await app.client.post("/api/import", content=archive.content, headers=there)
     assert again.json()["skipped"] == 3
-    plain = await home.client.get("/api/pages/n/new", headers={**there, "Accept": "text/markdown"})
+    plain = await app.client.get("/api/pages/n/new", headers={**there, "Accept": "text/markdown"})
     assert "old_slugs" not in plain.text
 
 
-async def test_an_export_taken_in_elsewhere_is_the_same_memory(home: House) -> None:
+async def test_an_export_taken_in_elsewhere_is_the_same_memory(app: AppFixture) -> None:
     names = {
         "title": 'Odd "title": [x]',
         "type": "decision",
@@ -293,18 +293,18 @@ async def test_an_export_taken_in_elsewhere_is_the_same_memory(home: House) -> N
     }
     for slug, fields in {"a": names, "b/c": {}, "d": {"title": "Heading"}}.items():
         page = {"slug": slug, "body": "# Heading\n[[b/c]]\n- **2026** | x — y", **fields}
-        assert (await home.client.post("/api/pages", json=page, headers=home.bearer)).status_code == 201
+        assert (await app.client.post("/api/pages", json=page, headers=app.bearer)).status_code == 201
     link = {"to": "b/c", "type": "leads", "context": 'because: "of" #this\nand that'}
-    await home.client.post("/api/links/a", json=link, headers=home.bearer)
+    await app.client.post("/api/links/a", json=link, headers=app.bearer)
     entry = {"date": "2026-11-20", "summary": "y: z", "detail": "more\n\u2028text", "source": "me"}
-    await home.client.post("/api/timeline/a", json=entry, headers=home.bearer)
-    archive = await home.client.get("/api/export", headers=home.bearer)
-    taken = await home.client.post("/api/import", content=archive.content, headers=bearer(home.other))
+    await app.client.post("/api/timeline/a", json=entry, headers=app.bearer)
+    archive = await app.client.get("/api/export", headers=app.bearer)
+    taken = await app.client.post("/api/import", content=archive.content, headers=bearer(app.other))
     assert taken.json() == {"created": 3, "updated": 0, "skipped": 0, "errors": []}
     for slug in ("a", "b/c", "d"):
         shown = [
-            (await home.client.get(f"/api/pages/{slug}", headers=bearer(key))).json()
-            for key in (home.key, home.other)
+            (await app.client.get(f"/api/pages/{slug}", headers=bearer(key))).json()
+            for key in (app.key, app.other)
         ]
         for page in shown:
             for name in ("id", "created_at", "updated_at", "created_by", "version"):
@@ -312,9 +312,9 @@ async def test_an_export_taken_in_elsewhere_is_the_same_memory(home: House) -> N
             page["timeline"] = [{**row, "created_at": ""} for row in page["timeline"]]
             page["links"].sort(key=lambda row: (row["to"], row["type"]))
         assert shown[0] == shown[1]
-    again = await home.client.post("/api/import", content=archive.content, headers=bearer(home.other))
+    again = await app.client.post("/api/import", content=archive.content, headers=bearer(app.other))
     assert again.json()["skipped"] == 3
-    out = await home.client.get("/api/export", headers=bearer(home.other))
+    out = await app.client.get("/api/export", headers=bearer(app.other))
     with (
         zipfile.ZipFile(io.BytesIO(out.content)) as theirs,
         zipfile.ZipFile(io.BytesIO(archive.content)) as ours,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.api import browser
-from tests.api.app_fixture import House, house
+from tests.api.app_fixture import AppFixture, running_app
 from tests.api.browser import Look
 from tests.api.test_memory_pages import ANN, put, read
 from tests.corpora import hostile
@@ -43,20 +43,18 @@ ACTIVE = r"""() => {
 
 
 @pytest.fixture
-async def stand(tmp_path: Path) -> AsyncIterator[tuple[House, str, Any]]:
+async def stand(tmp_path: Path) -> AsyncIterator[tuple[AppFixture, str, Any]]:
     """A server with some pages, its address, a browser."""
-    async with house(tmp_path) as home, served(home.app) as url, browser.browser() as chromium:
-        await put(
-            home, "companies/acme", "# Acme\n\nMakes quiet airships.\n", type="company", tags=["client"]
-        )
-        await put(home, "projects/zeppelin", "# Zeppelin\n\nFirst.\n\nMiddle.\n\nLast.\n")
-        await put(home, "people/ann", ANN + "\n- **2026-11-02** — Met Ben\n", type="person", tags=["team"])
-        yield home, url, chromium
+    async with running_app(tmp_path) as app, served(app.asgi) as url, browser.browser() as chromium:
+        await put(app, "companies/acme", "# Acme\n\nMakes quiet airships.\n", type="company", tags=["client"])
+        await put(app, "projects/zeppelin", "# Zeppelin\n\nFirst.\n\nMiddle.\n\nLast.\n")
+        await put(app, "people/ann", ANN + "\n- **2026-11-02** — Met Ben\n", type="person", tags=["team"])
+        yield app, url, chromium
 
 
-async def test_search_finds_while_one_types_and_is_walked_by_keys(stand: tuple[House, str, Any]) -> None:
-    home, url, chromium = stand
-    async with browser.tab(chromium, home, url) as tab:
+async def test_search_finds_while_one_types_and_is_walked_by_keys(stand: tuple[AppFixture, str, Any]) -> None:
+    app, url, chromium = stand
+    async with browser.tab(chromium, app, url) as tab:
         page = tab.page
         await tab.open("/memory")
         await page.keyboard.press("/")
@@ -73,9 +71,11 @@ async def test_search_finds_while_one_types_and_is_walked_by_keys(stand: tuple[H
         assert await page.inner_text("h1") == "Acme"
 
 
-async def test_an_edit_is_previewed_saved_and_merged_with_an_agents(stand: tuple[House, str, Any]) -> None:
-    home, url, chromium = stand
-    async with browser.tab(chromium, home, url) as tab:
+async def test_an_edit_is_previewed_saved_and_merged_with_an_agents(
+    stand: tuple[AppFixture, str, Any],
+) -> None:
+    app, url, chromium = stand
+    async with browser.tab(chromium, app, url) as tab:
         page = tab.page
         await tab.open("/memory/projects/zeppelin/~edit")
         await page.fill(
@@ -83,7 +83,7 @@ async def test_an_edit_is_previewed_saved_and_merged_with_an_agents(stand: tuple
         )
         await page.wait_for_selector("#preview strong")
         assert await page.inner_text("#preview a.wiki") == "Acme"
-        await put(home, "projects/zeppelin", "# Zeppelin\n\nFirst, by the agent.\n\nMiddle.\n\nLast.\n")
+        await put(app, "projects/zeppelin", "# Zeppelin\n\nFirst, by the agent.\n\nMiddle.\n\nLast.\n")
         await page.keyboard.press("Control+s")
         await page.wait_for_selector(".met")
         assert await page.locator(".clash").count() == 0
@@ -95,7 +95,7 @@ async def test_an_edit_is_previewed_saved_and_merged_with_an_agents(stand: tuple
 
         await tab.open("/memory/projects/zeppelin/~edit")
         await page.fill("#body", "# Zeppelin\n\nMine alone.\n")
-        await put(home, "projects/zeppelin", "# Zeppelin\n\nTheirs alone.\n")
+        await put(app, "projects/zeppelin", "# Zeppelin\n\nTheirs alone.\n")
         await page.click("[value=save]")
         await page.wait_for_selector(".clash")
         assert "Theirs alone." in await page.input_value("#body")
@@ -104,19 +104,19 @@ async def test_an_edit_is_previewed_saved_and_merged_with_an_agents(stand: tuple
         await page.click("[value=save]")
         await page.wait_for_url("**/memory/projects/zeppelin")
         assert await page.inner_text(".prose") == "Mine alone."
-    assert (await read(home, "projects/zeppelin"))["version"] == 5
+    assert (await read(app, "projects/zeppelin"))["version"] == 5
 
 
-async def test_links_are_judged_and_versions_come_back(stand: tuple[House, str, Any]) -> None:
-    home, url, chromium = stand
-    async with browser.tab(chromium, home, url) as tab:
+async def test_links_are_judged_and_versions_come_back(stand: tuple[AppFixture, str, Any]) -> None:
+    app, url, chromium = stand
+    async with browser.tab(chromium, app, url) as tab:
         page = tab.page
         await tab.open("/memory/people/ann")
         assert "Ann works at Acme." in await page.inner_text("#inferred blockquote")
         await page.click("#inferred [value=dismiss]")
         await page.wait_for_selector("#inferred", state="detached")
-        assert "works_at" not in {link["type"] for link in (await read(home, "people/ann"))["links"]}
-        await put(home, "people/ann", "# Ann\n\nWritten over.\n")
+        assert "works_at" not in {link["type"] for link in (await read(app, "people/ann"))["links"]}
+        await put(app, "people/ann", "# Ann\n\nWritten over.\n")
         await page.click("text=History")
         await page.click("text='Changes' >> nth=0")
         assert "Written over." in await page.inner_text(".diff .new")
@@ -129,9 +129,9 @@ async def test_links_are_judged_and_versions_come_back(stand: tuple[House, str, 
         await page.wait_for_selector(".prose")
 
 
-async def test_without_scripts_a_page_is_written_and_read(stand: tuple[House, str, Any]) -> None:
-    home, url, chromium = stand
-    async with browser.tab(chromium, home, url, Look(scripts=False)) as tab:
+async def test_without_scripts_a_page_is_written_and_read(stand: tuple[AppFixture, str, Any]) -> None:
+    app, url, chromium = stand
+    async with browser.tab(chromium, app, url, Look(scripts=False)) as tab:
         page = tab.page
         await tab.open("/memory?q=airships")
         await page.click(".hits h2 a")
@@ -144,16 +144,16 @@ async def test_without_scripts_a_page_is_written_and_read(stand: tuple[House, st
 
 
 @pytest.mark.parametrize("look", [Look(340), Look(1180, "dark")])
-async def test_every_page_fits_and_is_accessible(stand: tuple[House, str, Any], look: Look) -> None:
-    home, url, chromium = stand
+async def test_every_page_fits_and_is_accessible(stand: tuple[AppFixture, str, Any], look: Look) -> None:
+    app, url, chromium = stand
     long = "w" * 180
-    await put(home, long, f"# {long}\n\n{long} [[{long}]]\n\n```\n{long}\n```\n\n| {long} |\n|--|\n| a |\n")
-    await put(home, long, f"# {long}\n\nchanged\n")
-    await put(home, long, f"# {long}\n\n```\n{long}\n```\n\n| {long} | b |\n|--|--|\n| a | c |\n")
+    await put(app, long, f"# {long}\n\n{long} [[{long}]]\n\n```\n{long}\n```\n\n| {long} |\n|--|\n| a |\n")
+    await put(app, long, f"# {long}\n\nchanged\n")
+    await put(app, long, f"# {long}\n\n```\n{long}\n```\n\n| {long} | b |\n|--|--|\n| a | c |\n")
     paths = ["/memory", "/memory?q=ann", "/memory/people/ann", "/memory/people/ann/~edit", "/memory/~new"]
     paths += [f"/memory/{long}", f"/memory/{long}/~history?from=1&to=2", "/memory/people/ann/~move"]
     paths += ["/memory/nobody", "/memory/~import", "/memory?tag=team", "/memory?prefix=people/"]
-    async with browser.tab(chromium, home, url, look) as tab:
+    async with browser.tab(chromium, app, url, look) as tab:
         for path in paths:
             await tab.open(path)
             width = await tab.page.evaluate("document.documentElement.scrollWidth")
@@ -166,15 +166,15 @@ async def test_every_page_fits_and_is_accessible(stand: tuple[House, str, Any], 
             assert said == [], (path, json.dumps(said, indent=1))
 
 
-async def test_hostile_texts_are_inert(stand: tuple[House, str, Any]) -> None:
-    home, url, chromium = stand
+async def test_hostile_texts_are_inert(stand: tuple[AppFixture, str, Any]) -> None:
+    app, url, chromium = stand
     assert len(hostile.ALL) > 120
-    async with browser.tab(chromium, home, url) as tab:
+    async with browser.tab(chromium, app, url) as tab:
         tab.page.on("dialog", lambda dialog: tab.wrong.append(dialog.message))
         for number, text in enumerate(hostile.ALL):
             line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
             await put(
-                home, f"h/{number}", text, title=line[:500], type="note", tags=[line.replace(",", "")[:100]]
+                app, f"h/{number}", text, title=line[:500], type="note", tags=[line.replace(",", "")[:100]]
             )
             await tab.open(f"/memory/h/{number}")
             assert await tab.page.evaluate(ACTIVE) == [], text

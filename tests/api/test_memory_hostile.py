@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.api.app_fixture import House
+from tests.api.app_fixture import AppFixture
 from tests.api.test_memory import CODED, get, put
 
 SLUGS = [
@@ -47,19 +47,19 @@ SLUGS = [
 
 
 @pytest.mark.parametrize("slug", SLUGS)
-async def test_a_slug_is_one_or_is_refused_and_comes_back_as_it_is(home: House, slug: str) -> None:
-    answer = await home.client.post("/api/pages", json={"slug": slug, "body": "x"}, headers=home.bearer)
+async def test_a_slug_is_one_or_is_refused_and_comes_back_as_it_is(app: AppFixture, slug: str) -> None:
+    answer = await app.client.post("/api/pages", json={"slug": slug, "body": "x"}, headers=app.bearer)
     if answer.status_code == 400:
         assert "slug" in answer.json()["error"]
         return
     assert answer.status_code == 201
     made = answer.json()["slug"]
-    again = await home.client.get(
-        httpx.URL("http://127.0.0.1:8600").join(answer.headers["Location"]), headers=home.bearer
+    again = await app.client.get(
+        httpx.URL("http://127.0.0.1:8600").join(answer.headers["Location"]), headers=app.bearer
     )
     assert (again.status_code, again.json()["slug"]) == (200, made)
     assert (
-        await home.client.post("/api/pages", json={"slug": made, "body": "x"}, headers=home.bearer)
+        await app.client.post("/api/pages", json={"slug": made, "body": "x"}, headers=app.bearer)
     ).status_code == 409
 
 
@@ -95,18 +95,18 @@ TEXTS = [
 
 
 @pytest.mark.parametrize("number", range(len(TEXTS)))
-async def test_any_text_is_a_page_and_comes_back_whole(home: House, number: int) -> None:
+async def test_any_text_is_a_page_and_comes_back_whole(app: AppFixture, number: int) -> None:
     text = TEXTS[number]
-    headers = {**home.bearer, "Content-Type": "text/markdown"}
-    made = await home.client.put("/api/pages/t", content=text.encode(), headers=headers)
+    headers = {**app.bearer, "Content-Type": "text/markdown"}
+    made = await app.client.put("/api/pages/t", content=text.encode(), headers=headers)
     assert made.status_code == 201, made.text
-    file = await home.client.get("/api/pages/t", headers={**home.bearer, "Accept": "text/markdown"})
+    file = await app.client.get("/api/pages/t", headers={**app.bearer, "Accept": "text/markdown"})
     kept = file.content.decode()
     assert kept.endswith(made.json()["body"])
-    again = await home.client.put("/api/pages/t", content=kept.encode(), headers=headers)
+    again = await app.client.put("/api/pages/t", content=kept.encode(), headers=headers)
     assert (again.json()["version"], again.json()["title"]) == (1, made.json()["title"])
     for query in (text[:5000] or "x", text[-100:] or "x"):
-        found = await home.client.post("/api/search", json={"query": query}, headers=home.bearer)
+        found = await app.client.post("/api/search", json={"query": query}, headers=app.bearer)
         assert found.status_code in {200, 400}, found.text
 
 
@@ -147,23 +147,23 @@ WRONG: list[tuple[str, str, Any]] = [
 
 
 @pytest.mark.parametrize("number", range(len(WRONG)))
-async def test_what_is_wrong_is_named_and_nothing_happens(home: House, number: int) -> None:
-    await put(home, "p", "x")
+async def test_what_is_wrong_is_named_and_nothing_happens(app: AppFixture, number: int) -> None:
+    await put(app, "p", "x")
     method, path, body = WRONG[number]
-    answer = await home.client.request(method, path, json=body, headers=home.bearer)
+    answer = await app.client.request(method, path, json=body, headers=app.bearer)
     assert (answer.status_code, set(answer.json()) - {"errors"}) == (400, CODED), answer.text
-    pages = (await get(home, "/api/pages"))["pages"]
+    pages = (await get(app, "/api/pages"))["pages"]
     assert [(page["slug"], page["version"]) for page in pages] == [("p", 1)]
 
 
-async def test_bodies_that_break_parsers_and_methods_that_are_none(home: House) -> None:
+async def test_bodies_that_break_parsers_and_methods_that_are_none(app: AppFixture) -> None:
     for path, data in itertools.product(
         ("/api/pages", "/api/search", "/api/tags/p"),
         (b"", b"{", b"[]", b'{"slug":"\xff"}', b'{"slug":"\\ud800"}'),
     ):
-        answer = await home.client.post(path, content=data, headers=home.bearer)
+        answer = await app.client.post(path, content=data, headers=app.bearer)
         assert (answer.status_code, set(answer.json()) - {"errors"}) == (400, CODED)
-    assert (await home.client.put("/api/search", headers=home.bearer)).status_code == 405
-    assert (await home.client.get("/api/pages/", headers=home.bearer)).status_code in {400, 404}
-    large = await home.client.post("/api/search", content=b"x" * 1_100_000, headers=home.bearer)
+    assert (await app.client.put("/api/search", headers=app.bearer)).status_code == 405
+    assert (await app.client.get("/api/pages/", headers=app.bearer)).status_code in {400, 404}
+    large = await app.client.post("/api/search", content=b"x" * 1_100_000, headers=app.bearer)
     assert large.status_code == 413

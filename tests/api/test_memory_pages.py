@@ -13,32 +13,32 @@ import pytest
 
 from sixfold.core.accounts.keys import Scope
 from sixfold.web import sessions
-from tests.api.app_fixture import House, bearer
+from tests.api.app_fixture import AppFixture, bearer
 from tests.api.test_pages import signed_in
 
 ANN = "# Ann\n\nAnn works at Acme.\n\n- leads [[projects/zeppelin]]\n- knows [[nobody]]\n"
 
 
-async def put(home: House, slug: str, body: str, **fields: Any) -> int:
+async def put(app: AppFixture, slug: str, body: str, **fields: Any) -> int:
     """Write a page over REST; gives its version."""
-    answer = await home.client.put(f"/api/pages/{slug}", json={"body": body, **fields}, headers=home.bearer)
+    answer = await app.client.put(f"/api/pages/{slug}", json={"body": body, **fields}, headers=app.bearer)
     assert answer.status_code in {200, 201}, answer.text
     return answer.json()["version"]
 
 
-async def read(home: House, slug: str) -> dict[str, Any]:
+async def read(app: AppFixture, slug: str) -> dict[str, Any]:
     """A page over REST."""
-    return (await home.client.get(f"/api/pages/{slug}", headers=home.bearer)).json()
+    return (await app.client.get(f"/api/pages/{slug}", headers=app.bearer)).json()
 
 
-async def shown(home: House, path: str, key: str = "") -> httpx.Response:
+async def shown(app: AppFixture, path: str, key: str = "") -> httpx.Response:
     """A page for whoever holds a key, the first account's if none is given."""
-    return await home.visitor().get(path, headers=bearer(key or home.key))
+    return await app.visitor().get(path, headers=bearer(key or app.key))
 
 
-async def sent(home: House, path: str, **form: str) -> httpx.Response:
+async def sent(app: AppFixture, path: str, **form: str) -> httpx.Response:
     """A form with a key."""
-    return await home.client.post(path, data=form, headers=home.bearer)
+    return await app.client.post(path, data=form, headers=app.bearer)
 
 
 def editor(text: str) -> str:
@@ -48,12 +48,12 @@ def editor(text: str) -> str:
     return html.unescape(found[1])
 
 
-async def test_a_page_is_read_with_everything_around_it(either_home: House) -> None:
-    home = either_home
-    await put(home, "projects/zeppelin", "# Zeppelin\n\nSee [[people/ann]].\n")
-    await put(home, "companies/acme", "# Acme\n")
-    await put(home, "people/ann", ANN, type="person", tags=["team"], collections=["hangar"])
-    page = (await shown(home, "/memory/people/ann")).text
+async def test_a_page_is_read_with_everything_around_it(any_database_app: AppFixture) -> None:
+    app = any_database_app
+    await put(app, "projects/zeppelin", "# Zeppelin\n\nSee [[people/ann]].\n")
+    await put(app, "companies/acme", "# Acme\n")
+    await put(app, "people/ann", ANN, type="person", tags=["team"], collections=["hangar"])
+    page = (await shown(app, "/memory/people/ann")).text
     assert page.count("<h1>Ann</h1>") == 1
     assert ">Ann</h2>" not in page  # the heading that says the title again
     assert '<a class="wiki" href="/memory/projects/zeppelin">Zeppelin</a>' in page
@@ -61,58 +61,56 @@ async def test_a_page_is_read_with_everything_around_it(either_home: House) -> N
     assert "no page yet" in page
     assert "works at" in page
     assert "Ann works at Acme." in page
-    folder = (await shown(home, "/memory?prefix=people")).text
+    folder = (await shown(app, "/memory?prefix=people")).text
     assert 'href="/memory/people/ann"' in folder
-    browse = (await shown(home, "/memory")).text
+    browse = (await shown(app, "/memory")).text
     for name in ("people/", "companies/", "projects/", "person", "team", "hangar"):
         assert f">{name}</a> <span>1</span>" in browse
 
 
-async def test_whoever_is_nobody_signs_in_and_others_find_nothing(home: House) -> None:
-    await put(home, "people/ann", ANN)
-    answer = await home.visitor().get("/memory/people/ann")
+async def test_whoever_is_nobody_signs_in_and_others_find_nothing(app: AppFixture) -> None:
+    await put(app, "people/ann", ANN)
+    answer = await app.visitor().get("/memory/people/ann")
     assert (answer.status_code, answer.headers["Location"]) == (303, "/signin?next=%2Fmemory%2Fpeople%2Fann")
-    form = (await home.visitor().get(answer.headers["Location"])).text
+    form = (await app.visitor().get(answer.headers["Location"])).text
     assert '<input type="hidden" name="next" value="/memory/people/ann">' in form
-    assert (await home.visitor().post("/memory/people/ann/~delete")).status_code == 401
+    assert (await app.visitor().post("/memory/people/ann/~delete")).status_code == 401
     for path in ("/memory/people/ann", "/memory/people/ann/~edit", "/memory/people/ann/~history"):
-        answer = await shown(home, path, home.other)
+        answer = await shown(app, path, app.other)
         assert answer.status_code == 404
         assert "Acme" not in answer.text
-    assert "Ann" not in (await shown(home, "/memory?q=ann", home.other)).text
-    assert (await shown(home, "/memory", "sf_wrong")).status_code == 401
+    assert "Ann" not in (await shown(app, "/memory?q=ann", app.other)).text
+    assert (await shown(app, "/memory", "sf_wrong")).status_code == 401
 
 
 @pytest.mark.parametrize(
     "path",
     ["//evil.example", "/\\evil.example", "https://evil.example", "/a//b", "/a\n/b", "a", "/", "/" * 9],
 )
-async def test_signing_in_leads_to_no_other_host(home: House, path: str) -> None:
+async def test_signing_in_leads_to_no_other_host(app: AppFixture, path: str) -> None:
     assert sessions.own_path(path) == ""
-    assert 'name="next"' not in (await home.client.get("/signin", params={"next": path})).text
+    assert 'name="next"' not in (await app.client.get("/signin", params={"next": path})).text
     assert sessions.own_path("/memory/people/ann?version=2") == "/memory/people/ann?version=2"
 
 
-async def test_a_read_only_key_reads_its_collections_and_is_offered_no_change(home: House) -> None:
-    await put(home, "a", "# A\n\nA secret [[b]].\n", collections=["open"])
-    await put(home, "b", "# Hidden title\n", collections=["closed"])
-    key = await home.limited_key(Scope(collections=("open",), read_only=True))
-    page = (await shown(home, "/memory/a", key)).text
+async def test_a_read_only_key_reads_its_collections_and_is_offered_no_change(app: AppFixture) -> None:
+    await put(app, "a", "# A\n\nA secret [[b]].\n", collections=["open"])
+    await put(app, "b", "# Hidden title\n", collections=["closed"])
+    key = await app.limited_key(Scope(collections=("open",), read_only=True))
+    page = (await shown(app, "/memory/a", key)).text
     assert "~edit" not in page
     assert "Hidden title" not in page
-    assert (await shown(home, "/memory/b", key)).status_code == 404
-    assert (await shown(home, "/memory/~new", key)).status_code == 403
-    answer = await home.client.post(
-        "/memory/a/~edit", data={"version": "1", "body": "x"}, headers=bearer(key)
-    )
+    assert (await shown(app, "/memory/b", key)).status_code == 404
+    assert (await shown(app, "/memory/~new", key)).status_code == 403
+    answer = await app.client.post("/memory/a/~edit", data={"version": "1", "body": "x"}, headers=bearer(key))
     assert answer.status_code == 403
-    services = await home.limited_key(Scope(services=("media",)))
-    assert (await shown(home, "/memory", services)).status_code == 403
+    services = await app.limited_key(Scope(services=("media",)))
+    assert (await shown(app, "/memory", services)).status_code == 403
 
 
-async def test_a_change_needs_the_token_of_the_session(home: House) -> None:
-    await put(home, "a", "text")
-    token = await signed_in(home)
+async def test_a_change_needs_the_token_of_the_session(app: AppFixture) -> None:
+    await put(app, "a", "text")
+    token = await signed_in(app)
     for path in (
         "/memory/a/~edit",
         "/memory/a/~delete",
@@ -120,164 +118,162 @@ async def test_a_change_needs_the_token_of_the_session(home: House) -> None:
         "/memory/a/~restore",
         "/memory/~new",
     ):
-        assert (await home.client.post(path, data={"body": "x", "version": "1"})).status_code == 403
+        assert (await app.client.post(path, data={"body": "x", "version": "1"})).status_code == 403
     form = {"csrf": token, "body": "better", "version": "1", "title": "A", "type": "note"}
-    assert (await home.client.post("/memory/a/~edit", data=form)).headers["Location"] == "/memory/a"
-    stored = await read(home, "a")
+    assert (await app.client.post("/memory/a/~edit", data=form)).headers["Location"] == "/memory/a"
+    stored = await read(app, "a")
     assert (stored["body"], stored["title"], stored["version"]) == ("better", "A", 2)
 
 
-async def test_a_form_keeps_what_nobody_touched(home: House) -> None:
-    await put(home, "a", "one\r\ntwo\r\n", tags=["with, comma", "x"])
-    page = (await shown(home, "/memory/a/~edit")).text
+async def test_a_form_keeps_what_nobody_touched(app: AppFixture) -> None:
+    await put(app, "a", "one\r\ntwo\r\n", tags=["with, comma", "x"])
+    page = (await shown(app, "/memory/a/~edit")).text
     body = editor(page).replace("\r\n", "\n")
-    await sent(
-        home, "/memory/a/~edit", version="1", body=body + "three\r\n", title="A", tags="with, comma, x"
-    )
-    stored = await read(home, "a")
+    await sent(app, "/memory/a/~edit", version="1", body=body + "three\r\n", title="A", tags="with, comma, x")
+    stored = await read(app, "a")
     assert stored["body"] == "one\r\ntwo\r\nthree\r\n"
     assert stored["tags"] == ["with, comma", "x"]
 
 
 @pytest.mark.parametrize("body", ["\n\nstarts empty", "</textarea><script>1</script>", "&amp; &lt;", "a\n"])
-async def test_the_editor_shows_exactly_the_text(home: House, body: str) -> None:
-    await put(home, "a", body)
-    assert editor((await shown(home, "/memory/a/~edit")).text) == body
+async def test_the_editor_shows_exactly_the_text(app: AppFixture, body: str) -> None:
+    await put(app, "a", body)
+    assert editor((await shown(app, "/memory/a/~edit")).text) == body
 
 
-async def test_an_edit_that_meets_another_is_merged_and_nothing_is_lost(home: House) -> None:
-    await put(home, "a", "# T\n\nfirst\n\nmiddle\n\nlast\n", title="T", tags=["x"])
-    await put(home, "a", "# T\n\nfirst of the agent\n\nmiddle\n\nlast\n", tags=["x", "agent"])
+async def test_an_edit_that_meets_another_is_merged_and_nothing_is_lost(app: AppFixture) -> None:
+    await put(app, "a", "# T\n\nfirst\n\nmiddle\n\nlast\n", title="T", tags=["x"])
+    await put(app, "a", "# T\n\nfirst of the agent\n\nmiddle\n\nlast\n", tags=["x", "agent"])
     mine = "# T\n\nfirst\n\nmiddle\n\nlast of mine\n"
     answer = await sent(
-        home, "/memory/a/~edit", version="1", body=mine, title="T", tags="x, mine", type="note"
+        app, "/memory/a/~edit", version="1", body=mine, title="T", tags="x, mine", type="note"
     )
     assert answer.status_code == 409
     merged = editor(answer.text)
     assert merged == "# T\n\nfirst of the agent\n\nmiddle\n\nlast of mine\n"
     assert 'value="x, agent, mine"' in answer.text
     assert 'name="version" value="2"' in answer.text
-    assert (await read(home, "a"))["version"] == 2
+    assert (await read(app, "a"))["version"] == 2
     form = {"version": "2", "merging": "1", "body": merged, "title": "T", "tags": "x, agent, mine"}
-    assert (await sent(home, "/memory/a/~edit", **form)).status_code == 303
-    assert (await read(home, "a"))["body"] == merged
+    assert (await sent(app, "/memory/a/~edit", **form)).status_code == 303
+    assert (await read(app, "a"))["body"] == merged
 
 
-async def test_lines_that_both_changed_are_marked_and_not_saved_unseen(home: House) -> None:
-    await put(home, "a", "old\n", title="T")
-    await put(home, "a", "theirs\n", title="Their title")
-    answer = await sent(home, "/memory/a/~edit", version="1", body="mine\n", title="My title")
+async def test_lines_that_both_changed_are_marked_and_not_saved_unseen(app: AppFixture) -> None:
+    await put(app, "a", "old\n", title="T")
+    await put(app, "a", "theirs\n", title="Their title")
+    answer = await sent(app, "/memory/a/~edit", version="1", body="mine\n", title="My title")
     marked = editor(answer.text)
     assert marked == "<<<<<<< yours\nmine\n=======\ntheirs\n>>>>>>> theirs\n"
     assert "yours is <b>My title</b>, theirs is <b>Their title</b>" in answer.text
     again = {"version": "2", "merging": "1", "body": marked, "title": "T"}
-    refused = await sent(home, "/memory/a/~edit", **again)
+    refused = await sent(app, "/memory/a/~edit", **again)
     assert refused.status_code == 409
     assert editor(refused.text) == marked
-    assert (await read(home, "a"))["body"] == "theirs\n"
-    assert (await sent(home, "/memory/a/~edit", **again, action="anyway")).status_code == 303
+    assert (await read(app, "a"))["body"] == "theirs\n"
+    assert (await sent(app, "/memory/a/~edit", **again, action="anyway")).status_code == 303
 
 
-async def test_an_edit_of_a_page_that_was_moved_or_deleted_meanwhile_stays(home: House) -> None:
-    await put(home, "a", "one\n\ntwo\n", title="T")
+async def test_an_edit_of_a_page_that_was_moved_or_deleted_meanwhile_stays(app: AppFixture) -> None:
+    await put(app, "a", "one\n\ntwo\n", title="T")
     move = {"operation": "rename", "slug": "b"}
-    await home.client.patch("/api/pages/a", json=move, headers=home.bearer)
-    answer = await sent(home, "/memory/a/~edit", version="1", body="one\n\nmine\n", title="T")
+    await app.client.patch("/api/pages/a", json=move, headers=app.bearer)
+    answer = await sent(app, "/memory/a/~edit", version="1", body="one\n\nmine\n", title="T")
     assert 'action="/memory/b/~edit"' in answer.text
     assert editor(answer.text) == "one\n\nmine\n"
-    await home.client.delete("/api/pages/b", headers=home.bearer)
-    answer = await sent(home, "/memory/b/~edit", version="2", body="one\n\nmine\n", title="T")
+    await app.client.delete("/api/pages/b", headers=app.bearer)
+    answer = await sent(app, "/memory/b/~edit", version="2", body="one\n\nmine\n", title="T")
     assert "was deleted while you were editing" in answer.text
-    assert (await sent(home, "/memory/b/~edit", body=editor(answer.text), title="T")).status_code == 303
-    assert (await read(home, "b"))["body"] == "one\n\nmine\n"
+    assert (await sent(app, "/memory/b/~edit", body=editor(answer.text), title="T")).status_code == 303
+    assert (await read(app, "b"))["body"] == "one\n\nmine\n"
 
 
-async def test_new_move_delete_and_bring_back(home: House) -> None:
-    answer = await sent(home, "/memory/~new", title="Quiet engines", body="Text", type="idea")
+async def test_new_move_delete_and_bring_back(app: AppFixture) -> None:
+    answer = await sent(app, "/memory/~new", title="Quiet engines", body="Text", type="idea")
     assert answer.headers["Location"] == "/memory/quiet-engines"
-    taken = await sent(home, "/memory/~new", slug="quiet-engines", body="typed before")
+    taken = await sent(app, "/memory/~new", slug="quiet-engines", body="typed before")
     assert taken.status_code == 409
     assert "choose another slug" in taken.text
     assert editor(taken.text) == "typed before"
-    bad = await sent(home, "/memory/quiet-engines/~move", to="a?b")
+    bad = await sent(app, "/memory/quiet-engines/~move", to="a?b")
     assert bad.status_code == 400
     assert "slug must not contain" in bad.text
-    moved = await sent(home, "/memory/quiet-engines/~move", to="ideas/engines")
+    moved = await sent(app, "/memory/quiet-engines/~move", to="ideas/engines")
     assert moved.headers["Location"] == "/memory/ideas/engines"
-    old = await shown(home, "/memory/quiet-engines")
+    old = await shown(app, "/memory/quiet-engines")
     assert (old.status_code, old.headers["Location"]) == (308, "/memory/ideas/engines")
-    await sent(home, "/memory/ideas/engines/~delete")
-    gone = await shown(home, "/memory/ideas/engines")
+    await sent(app, "/memory/ideas/engines/~delete")
+    gone = await shown(app, "/memory/ideas/engines")
     assert (gone.status_code, ">Restore</button>" in gone.text) == (404, True)
-    await sent(home, "/memory/ideas/engines/~restore", version="1")
-    assert (await shown(home, "/memory/ideas/engines")).status_code == 200
+    await sent(app, "/memory/ideas/engines/~restore", version="1")
+    assert (await shown(app, "/memory/ideas/engines")).status_code == 200
 
 
-async def test_history_shows_what_changed_and_restores(home: House) -> None:
-    await put(home, "a", "one\ntwo words\n", title="T")
-    await put(home, "a", "one\ntwo names\n", tags=["new"])
-    page = (await shown(home, "/memory/a/~history?from=1&to=2")).text
+async def test_history_shows_what_changed_and_restores(app: AppFixture) -> None:
+    await put(app, "a", "one\ntwo words\n", title="T")
+    await put(app, "a", "one\ntwo names\n", tags=["new"])
+    page = (await shown(app, "/memory/a/~history?from=1&to=2")).text
     assert "two <b>words</b>" in page
     assert "two <b>names</b>" in page
     assert "<ins>new</ins>" in page
-    old = (await shown(home, "/memory/a?version=1")).text
+    old = (await shown(app, "/memory/a?version=1")).text
     assert "two words" in old
     assert "~edit" not in old
-    await sent(home, "/memory/a/~restore", version="1")
-    assert (await read(home, "a"))["body"] == "one\ntwo words\n"
+    await sent(app, "/memory/a/~restore", version="1")
+    assert (await read(app, "a"))["body"] == "one\ntwo words\n"
     for query in ("from=x&to=1", "from=1&to=99", "cursor=x"):
-        assert (await shown(home, f"/memory/a/~history?{query}")).status_code in {400, 404}
+        assert (await shown(app, f"/memory/a/~history?{query}")).status_code in {400, 404}
 
 
-async def test_inferred_links_are_confirmed_and_dismissed(home: House) -> None:
-    await put(home, "companies/acme", "# Acme\n")
-    await put(home, "people/ann", "# Ann\n\nAnn works at Acme.\n", type="person")
-    assert 'id="inferred"' in (await shown(home, "/memory/people/ann")).text
+async def test_inferred_links_are_confirmed_and_dismissed(app: AppFixture) -> None:
+    await put(app, "companies/acme", "# Acme\n")
+    await put(app, "people/ann", "# Ann\n\nAnn works at Acme.\n", type="person")
+    assert 'id="inferred"' in (await shown(app, "/memory/people/ann")).text
     form = {"to": "companies/acme", "type": "works_at"}
-    assert (await sent(home, "/memory/people/ann/~link", **form, action="add")).status_code == 400
-    await sent(home, "/memory/people/ann/~link", **form, action="confirm")
-    assert [link["origin"] for link in (await read(home, "people/ann"))["links"]] == ["confirmed"]
+    assert (await sent(app, "/memory/people/ann/~link", **form, action="add")).status_code == 400
+    await sent(app, "/memory/people/ann/~link", **form, action="confirm")
+    assert [link["origin"] for link in (await read(app, "people/ann"))["links"]] == ["confirmed"]
 
 
-async def test_files_come_in_and_go_out(home: House) -> None:
+async def test_files_come_in_and_go_out(app: AppFixture) -> None:
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w") as made:
         made.writestr("people/ann.md", ANN)
-    token = await signed_in(home)
+    token = await signed_in(app)
     path = "/memory/~import"
     files = {"file": ("notes.zip", archive.getvalue())}
-    assert (await home.client.post(path, files=files)).status_code == 403
-    answer = await home.client.post(path, files=files, data={"csrf": token})
+    assert (await app.client.post(path, files=files)).status_code == 403
+    answer = await app.client.post(path, files=files, data={"csrf": token})
     assert "<b>1</b> created" in answer.text
     one = {"file": ("Weekly Report.md", b"# Report\n")}
-    answer = await home.client.post(path, files=one, data={"csrf": token})
+    answer = await app.client.post(path, files=one, data={"csrf": token})
     assert answer.headers["Location"] == "/memory/weekly-report"
     wrong = {"file": ("notes.zip", b"no archive")}
-    assert (await home.client.post(path, files=wrong, data={"csrf": token})).status_code == 400
-    out = await home.client.get("/memory/~export")
+    assert (await app.client.post(path, files=wrong, data={"csrf": token})).status_code == 400
+    out = await app.client.get("/memory/~export")
     with zipfile.ZipFile(io.BytesIO(out.content)) as made:
         assert sorted(made.namelist()) == ["people/ann.md", "weekly-report.md"]
 
 
-async def test_search_tells_why_and_its_results_point_to_the_pages(home: House) -> None:
-    await put(home, "projects/zeppelin", "# Zeppelin\n\nQuiet <b>engines</b> for an airship.\n")
-    page = (await shown(home, "/memory/~results?q=quiet+engines")).text
+async def test_search_tells_why_and_its_results_point_to_the_pages(app: AppFixture) -> None:
+    await put(app, "projects/zeppelin", "# Zeppelin\n\nQuiet <b>engines</b> for an airship.\n")
+    page = (await shown(app, "/memory/~results?q=quiet+engines")).text
     assert "<mark>Quiet</mark> &lt;b&gt;<mark>engines</mark>&lt;/b&gt;" in page
     assert "<meter" in page
-    found = await home.client.post("/api/search", json={"query": "airship"}, headers=home.bearer)
+    found = await app.client.post("/api/search", json={"query": "airship"}, headers=app.bearer)
     url = found.json()["results"][0]["url"]
-    assert (await shown(home, url.removeprefix("http://127.0.0.1:8600"))).status_code == 200
-    nothing = (await shown(home, "/memory?q=unheardofword")).text
+    assert (await shown(app, url.removeprefix("http://127.0.0.1:8600"))).status_code == 200
+    nothing = (await shown(app, "/memory?q=unheardofword")).text
     assert "No pages match" in nothing
-    assert (await shown(home, f"/memory?q={'x' * 9000}&offset=99999")).status_code == 200
+    assert (await shown(app, f"/memory?q={'x' * 9000}&offset=99999")).status_code == 200
 
 
-async def test_every_page_stands_without_scripts_and_has_the_policy(home: House) -> None:
-    await put(home, "a/b", ANN)
+async def test_every_page_stands_without_scripts_and_has_the_policy(app: AppFixture) -> None:
+    await put(app, "a/b", ANN)
     paths = ["/memory", "/memory?q=ann", "/memory/a/b", "/memory/a/b/~edit", "/memory/a/b/~history"]
     paths += ["/memory/a/b/~move", "/memory/~new", "/memory/~import", "/memory/none", "/memory/~x"]
     for path in paths:
-        page = await shown(home, path)
+        page = await shown(app, path)
         assert page.status_code in {200, 404, 400}, path
         assert "script-src 'self'" in page.headers["Content-Security-Policy"]
         assert not re.search(r"<script(?![^>]*src=)|\son\w+=|style=|javascript:", page.text), path

@@ -19,7 +19,7 @@ from replicate.client import Client
 from replicate.exceptions import ReplicateError
 
 from sixfold.app import catalog as app_catalog
-from tests.api.app_fixture import ORIGIN, House, house
+from tests.api.app_fixture import ORIGIN, AppFixture, running_app
 from tests.mcp.agent import Agent
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -40,10 +40,10 @@ def without_engines() -> Mapping[str, Any]:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def bare(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+async def bare(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[AppFixture]:
     """A server that has no engine for any media."""
     folder = tmp_path_factory.mktemp("bare")
-    async with house(folder, without_engines(), probe=False, **FILES) as found:
+    async with running_app(folder, without_engines(), probe=False, **FILES) as found:
         yield found
 
 
@@ -65,9 +65,9 @@ def picture(mode: str = "RGB") -> bytes:
     return file.getvalue()
 
 
-async def uploaded(home: House, data: bytes, kind: str) -> dict[str, Any]:
-    headers = {**home.bearer, "Content-Type": kind}
-    answer = await home.client.post("/api/uploads", content=data, headers=headers)
+async def uploaded(app: AppFixture, data: bytes, kind: str) -> dict[str, Any]:
+    headers = {**app.bearer, "Content-Type": kind}
+    answer = await app.client.post("/api/uploads", content=data, headers=headers)
     assert answer.status_code == 201, answer.text
     return answer.json()
 
@@ -83,7 +83,7 @@ def unavailable(answer: httpx.Response, remedy: str) -> Any:
 # -- transcription ---------------------------------------------------------------------------------
 
 
-async def test_openai_transcription_without_an_engine_is_503_with_the_remedy(bare: House) -> None:
+async def test_openai_transcription_without_an_engine_is_503_with_the_remedy(bare: AppFixture) -> None:
     answer = await bare.client.post(
         "/v1/audio/transcriptions",
         files={"file": ("said.wav", recording(), "audio/wav")},
@@ -94,7 +94,9 @@ async def test_openai_transcription_without_an_engine_is_503_with_the_remedy(bar
     assert (error["code"], error["type"]) == ("engine_unavailable", "server_error")
 
 
-async def test_openai_transcription_of_no_recording_is_400_before_the_missing_engine(bare: House) -> None:
+async def test_openai_transcription_of_no_recording_is_400_before_the_missing_engine(
+    bare: AppFixture,
+) -> None:
     answer = await bare.client.post(
         "/v1/audio/transcriptions",
         files={"file": ("said.wav", b"no sound at all", "audio/wav")},
@@ -105,14 +107,14 @@ async def test_openai_transcription_of_no_recording_is_400_before_the_missing_en
 
 
 @pytest.mark.parametrize("by", ["id", "url"])
-async def test_service_transcription_of_an_upload_is_503_with_the_remedy(bare: House, by: str) -> None:
+async def test_service_transcription_of_an_upload_is_503_with_the_remedy(bare: AppFixture, by: str) -> None:
     upload = await uploaded(bare, recording(), "audio/wav")
     body = {"service": "stt", "audio_url": upload[by]}
     answer = await bare.client.post("/api/service", json=body, headers=bare.bearer)
     assert unavailable(answer, SPEECH)["code"] == "engine_unavailable"
 
 
-async def test_queued_transcription_of_an_upload_is_503_with_the_remedy(bare: House) -> None:
+async def test_queued_transcription_of_an_upload_is_503_with_the_remedy(bare: AppFixture) -> None:
     upload = await uploaded(bare, recording(), "audio/wav")
     for path, body in (
         ("/api/containers/stt/queue/join", {"input": {"audio_url": upload["id"]}}),
@@ -125,7 +127,9 @@ async def test_queued_transcription_of_an_upload_is_503_with_the_remedy(bare: Ho
         assert unavailable(answer, SPEECH)["code"] == "engine_unavailable"
 
 
-async def test_mounted_recording_without_an_engine_is_503_and_an_unknown_mount_is_400(bare: House) -> None:
+async def test_mounted_recording_without_an_engine_is_503_and_an_unknown_mount_is_400(
+    bare: AppFixture,
+) -> None:
     upload = await uploaded(bare, recording(), "audio/wav")
     given = {"task": "transcribe", "audio": "/mnt/sixfold/artifacts/said.wav"}
     for path in ("run", "speech-to-speech/queue/join", "speech-to-speech/quote"):
@@ -137,8 +141,8 @@ async def test_mounted_recording_without_an_engine_is_503_and_an_unknown_mount_i
         assert (answer.status_code, answer.json()["code"]) == (400, "invalid_input")
 
 
-async def test_replicate_client_sending_a_file_gets_503_with_the_remedy(bare: House) -> None:
-    transport = httpx.ASGITransport(bare.app, raise_app_exceptions=False)
+async def test_replicate_client_sending_a_file_gets_503_with_the_remedy(bare: AppFixture) -> None:
+    transport = httpx.ASGITransport(bare.asgi, raise_app_exceptions=False)
     client = Client(bare.key, base_url=f"{ORIGIN}/replicate", transport=transport)
     given = {"audio_url": io.BytesIO(recording())}
     with pytest.raises(ReplicateError) as caught:
@@ -147,13 +151,13 @@ async def test_replicate_client_sending_a_file_gets_503_with_the_remedy(bare: Ho
     assert SPEECH in (caught.value.detail or "")
 
 
-async def test_mcp_run_with_an_upload_tells_the_remedy(bare: House) -> None:
+async def test_mcp_run_with_an_upload_tells_the_remedy(bare: AppFixture) -> None:
     upload = await uploaded(bare, recording(), "audio/wav")
     told = await Agent(bare).refused("run", model="stt", input={"audio_url": upload["id"]})
     assert SPEECH in told
 
 
-async def test_workflow_with_an_uploaded_recording_is_503_with_the_remedy(bare: House) -> None:
+async def test_workflow_with_an_uploaded_recording_is_503_with_the_remedy(bare: AppFixture) -> None:
     upload = await uploaded(bare, recording(), "audio/wav")
     for value in (upload["id"], upload["url"], "input/sample.wav"):
         answer = await bare.client.post(
@@ -164,7 +168,7 @@ async def test_workflow_with_an_uploaded_recording_is_503_with_the_remedy(bare: 
         assert unavailable(answer, SPEECH)["code"] == "engine_unavailable"
 
 
-async def test_comfyui_prompt_with_an_uploaded_recording_is_503_with_the_remedy(bare: House) -> None:
+async def test_comfyui_prompt_with_an_uploaded_recording_is_503_with_the_remedy(bare: AppFixture) -> None:
     files = {"image": ("said.wav", recording(), "audio/wav")}
     kept = await bare.client.post("/upload/image", files=files, headers=bare.bearer)
     assert kept.status_code == 200, kept.text
@@ -178,7 +182,7 @@ async def test_comfyui_prompt_with_an_uploaded_recording_is_503_with_the_remedy(
 # -- other media -----------------------------------------------------------------------------------
 
 
-async def test_openai_image_edit_without_an_engine_is_503_with_the_remedy(bare: House) -> None:
+async def test_openai_image_edit_without_an_engine_is_503_with_the_remedy(bare: AppFixture) -> None:
     for files in (
         {"image": ("a.png", picture(), "image/png")},
         {"image": ("a.png", picture(), "image/png"), "mask": ("m.png", picture("RGBA"), "image/png")},
@@ -189,7 +193,7 @@ async def test_openai_image_edit_without_an_engine_is_503_with_the_remedy(bare: 
         assert unavailable(answer, EMBEDDED)["error"]["code"] == "engine_unavailable"
 
 
-async def test_media_api_with_an_upload_and_no_engine_is_503_with_the_remedy(bare: House) -> None:
+async def test_media_api_with_an_upload_and_no_engine_is_503_with_the_remedy(bare: AppFixture) -> None:
     upload = await uploaded(bare, picture(), "image/png")
     for value in (upload["id"], upload["url"]):
         body = {"image_url": value, "api_key": bare.key}
@@ -198,20 +202,20 @@ async def test_media_api_with_an_upload_and_no_engine_is_503_with_the_remedy(bar
         assert set(told) == {"error", "status"}
 
 
-async def test_image_service_with_an_upload_and_no_engine_is_503_with_the_remedy(bare: House) -> None:
+async def test_image_service_with_an_upload_and_no_engine_is_503_with_the_remedy(bare: AppFixture) -> None:
     upload = await uploaded(bare, picture(), "image/png")
     body = {"source_image_url": upload["url"], "style_prompt": "watercolour"}
     answer = await bare.client.post("/api/style-transfer", json=body, headers=bare.bearer)
     assert EMBEDDED in unavailable(answer, "pip install")["detail"]
 
 
-async def test_nothing_is_charged_where_no_engine_serves(bare: House) -> None:
-    before = await bare.standing()
+async def test_nothing_is_charged_where_no_engine_serves(bare: AppFixture) -> None:
+    before = await bare.balance()
     upload = await uploaded(bare, picture(), "image/png")
     body = {"model": "upscaler", "input": {"image": upload["id"]}}
     answer = await bare.client.post("/api/containers/run", json=body, headers=bare.bearer)
     unavailable(answer, "sixfold engines add upscale")
-    assert await bare.standing() == before
+    assert await bare.balance() == before
     assert await bare.faults() == ()
 
 
@@ -228,8 +232,8 @@ class Counted(httpx2.ASGITransport):
         return await super().handle_async_request(request)
 
 
-async def test_openai_client_sends_one_request_where_no_retry_helps(bare: House) -> None:
-    transport = Counted(bare.app, client=("127.0.0.1", 40000))
+async def test_openai_client_sends_one_request_where_no_retry_helps(bare: AppFixture) -> None:
+    transport = Counted(bare.asgi, client=("127.0.0.1", 40000))
     client = openai.AsyncOpenAI(
         api_key=bare.key,
         base_url=f"{ORIGIN}/v1",
@@ -244,8 +248,8 @@ async def test_openai_client_sends_one_request_where_no_retry_helps(bare: House)
     assert transport.count == 2
 
 
-async def test_anthropic_client_sends_one_request_where_no_retry_helps(bare: House) -> None:
-    transport = Counted(bare.app, client=("127.0.0.1", 40000))
+async def test_anthropic_client_sends_one_request_where_no_retry_helps(bare: AppFixture) -> None:
+    transport = Counted(bare.asgi, client=("127.0.0.1", 40000))
     client = anthropic.AsyncAnthropic(
         api_key=bare.key,
         base_url=ORIGIN,

@@ -12,7 +12,7 @@ from sixfold.core.catalog import inputs
 from sixfold.web import bodies
 from sixfold.web.app import WebApp
 from sixfold.web.routing import RouteEntry
-from tests.api.app_fixture import House
+from tests.api.app_fixture import AppFixture
 
 TEXTS = ("nan", "NaN", "inf", "-Infinity", "1e999")
 NUMBERS = ("NaN", "Infinity", "-Infinity", "1e999", "-1e999")
@@ -39,8 +39,8 @@ NAMES = (
 )
 
 
-def _routes(home: House) -> list[RouteEntry]:
-    table: Any = cast("WebApp", home.app)._router
+def _routes(app: AppFixture) -> list[RouteEntry]:
+    table: Any = cast("WebApp", app.asgi)._router
     exact = [match.route for match in table._exact.values() if match.route is not None]
     return [*exact, *(route for _, _, route in table._patterns)]
 
@@ -49,16 +49,16 @@ def _path(route: RouteEntry) -> str:
     return re.sub(r"\{(\w+)(:path)?\}", "ra1", route.path)
 
 
-async def test_every_route_refuses_json_with_a_number_that_is_not_finite(home: House) -> None:
-    headers = home.bearer | {"Content-Type": "application/json"}
+async def test_every_route_refuses_json_with_a_number_that_is_not_finite(app: AppFixture) -> None:
+    headers = app.bearer | {"Content-Type": "application/json"}
     taken: list[str] = []
-    for route in _routes(home):
+    for route in _routes(app):
         for method in sorted(route.handlers.keys() & {"POST", "PUT", "PATCH"}):
             if not route.body_bytes or route.path in UNREAD:
                 continue
             for number in NUMBERS:
                 raw = f'{{"model":"ra1","prompt":"x","seed":{number},"input":{{"x":{number}}}}}'
-                answer = await home.client.request(method, _path(route), content=raw, headers=headers)
+                answer = await app.client.request(method, _path(route), content=raw, headers=headers)
                 if (
                     not 400 <= answer.status_code < 500
                     and answer.headers.get("Location", "")[:7] != "/signin"
@@ -67,19 +67,19 @@ async def test_every_route_refuses_json_with_a_number_that_is_not_finite(home: H
     assert not taken, "\n".join(taken)
 
 
-async def test_no_route_breaks_at_a_query_that_is_not_finite(home: House) -> None:
+async def test_no_route_breaks_at_a_query_that_is_not_finite(app: AppFixture) -> None:
     broken: list[str] = []
-    for route in _routes(home):
+    for route in _routes(app):
         for method in sorted(route.handlers.keys() & {"GET", "POST"}):
             for text in TEXTS:
                 query = dict.fromkeys(NAMES, text)
-                answer = await home.client.request(method, _path(route), params=query, headers=home.bearer)
+                answer = await app.client.request(method, _path(route), params=query, headers=app.bearer)
                 if answer.status_code >= 500 and answer.status_code != 503:
                     broken.append(f"{method} {route.path} {text}: {answer.status_code} {answer.text[:100]}")
     assert not broken, "\n".join(broken)
 
 
-async def test_no_route_breaks_at_a_header_that_is_not_finite(home: House) -> None:
+async def test_no_route_breaks_at_a_header_that_is_not_finite(app: AppFixture) -> None:
     names = (
         "Prefer",
         "Last-Event-ID",
@@ -90,17 +90,17 @@ async def test_no_route_breaks_at_a_header_that_is_not_finite(home: House) -> No
         "Idempotency-Key",
     )
     values = {"Prefer": "wait=nan", "Range": "bytes=nan-inf", "Accept": "image/png;q=nan"}
-    headers = home.bearer | {name: values.get(name, "nan") for name in names}
-    for route in _routes(home):
+    headers = app.bearer | {name: values.get(name, "nan") for name in names}
+    for route in _routes(app):
         for method in sorted(route.handlers.keys() & {"GET", "POST"}):
-            answer = await home.client.request(method, _path(route), headers=headers)
+            answer = await app.client.request(method, _path(route), headers=headers)
             assert answer.status_code < 500 or answer.status_code == 503, (method, route.path, answer.text)
 
 
 @pytest.mark.parametrize("text", TEXTS)
-async def test_every_numeric_input_of_every_model_refuses_it(home: House, text: str) -> None:
+async def test_every_numeric_input_of_every_model_refuses_it(app: AppFixture, text: str) -> None:
     tried = 0
-    for model in home.product.catalog.models():
+    for model in app.product.catalog.models():
         for descriptor in model.inputs:
             if descriptor.type not in ("number", "integer"):
                 continue

@@ -16,7 +16,7 @@ import pytest
 from sixfold.core.accounts.authentication import oauth
 from sixfold.core.clock import DAY_US
 from sixfold.core.database import Query
-from tests.api.app_fixture import ORIGIN, House, bearer
+from tests.api.app_fixture import ORIGIN, AppFixture, bearer
 from tests.api.test_pages import link, signed_in
 
 BACK = "https://assistant.example/callback"
@@ -26,20 +26,20 @@ TOKEN, AUTHORIZE = "/oauth/token", "/oauth/authorize"
 class Program:
     """A program on its way in: its verifier, and what it has been given."""
 
-    def __init__(self, home: House, client_id: str) -> None:
-        self.home = home
+    def __init__(self, app: AppFixture, client_id: str) -> None:
+        self.app = app
         self.id = client_id
         self.verifier = secrets.token_urlsafe(48)
         digest = hashlib.sha256(self.verifier.encode()).digest()
         self.challenge = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
 
     @classmethod
-    async def registered(cls, home: House, *uris: str) -> Program:
+    async def registered(cls, app: AppFixture, *uris: str) -> Program:
         body = {"client_name": "A helpful  assistant", "redirect_uris": list(uris or (BACK,))}
-        answer = await home.client.post("/oauth/register", json=body)
+        answer = await app.client.post("/oauth/register", json=body)
         assert answer.status_code == 201, answer.text
         assert answer.json()["token_endpoint_auth_method"] == "none"
-        return cls(home, answer.json()["client_id"])
+        return cls(app, answer.json()["client_id"])
 
     def asks(self, **changes: str) -> dict[str, str]:
         return {
@@ -54,12 +54,12 @@ class Program:
 
     async def let_in(self, decision: str = "allow", **changes: str) -> dict[str, str]:
         """What comes back to the program once the person has answered."""
-        csrf = await signed_in(self.home)
+        csrf = await signed_in(self.app)
         form = {**self.asks(**changes), "csrf": csrf, "decision": decision}
-        return told(await self.home.client.post(AUTHORIZE, data=form, headers={"Origin": ORIGIN}))
+        return told(await self.app.client.post(AUTHORIZE, data=form, headers={"Origin": ORIGIN}))
 
     async def token(self, **form: str) -> httpx.Response:
-        return await self.home.client.post(TOKEN, data={"client_id": self.id, **form})
+        return await self.app.client.post(TOKEN, data={"client_id": self.id, **form})
 
     async def change(self, code: str, **changes: str) -> httpx.Response:
         form = {"grant_type": "authorization_code", "code": code, "redirect_uri": BACK}
@@ -80,36 +80,36 @@ def told(answer: httpx.Response) -> dict[str, str]:
     return {name: values[0] for name, values in parse_qs(target.query).items()}
 
 
-async def tools(home: House, token: str) -> httpx.Response:
+async def tools(app: AppFixture, token: str) -> httpx.Response:
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
-    return await home.visitor().post("/mcp", json=body, headers=bearer(token))
+    return await app.visitor().post("/mcp", json=body, headers=bearer(token))
 
 
-async def test_a_program_without_a_key_is_told_where_the_door_is(home: House) -> None:
-    refused = await home.client.post("/mcp", json={})
+async def test_a_program_without_a_key_is_told_where_the_door_is(app: AppFixture) -> None:
+    refused = await app.client.post("/mcp", json={})
     assert refused.status_code == 401
     found = re.search(r'resource_metadata="([^"]+)"', refused.headers["www-authenticate"])
     assert found is not None
-    resource = (await home.client.get(found[1])).json()
+    resource = (await app.client.get(found[1])).json()
     assert resource["resource"] == f"{ORIGIN}/mcp"
     place = f"{resource['authorization_servers'][0]}/.well-known/oauth-authorization-server"
-    server = (await home.client.get(place)).json()
+    server = (await app.client.get(place)).json()
     assert server["code_challenge_methods_supported"] == ["S256"]
     assert server["registration_endpoint"] == f"{ORIGIN}/oauth/register"
 
 
-async def test_a_person_signs_in_reads_what_is_asked_and_lets_the_program_in(home: House) -> None:
-    program = await Program.registered(home)
-    first = await home.client.get(AUTHORIZE, params=program.asks())
+async def test_a_person_signs_in_reads_what_is_asked_and_lets_the_program_in(app: AppFixture) -> None:
+    program = await Program.registered(app)
+    first = await app.client.get(AUTHORIZE, params=program.asks())
     assert first.status_code == 303
-    await home.client.get("/signin", params={"token": await link(home)})
-    page = await home.client.get(parse_qs(urlsplit(first.headers["location"]).query)["next"][0])
+    await app.client.get("/signin", params={"token": await link(app)})
+    page = await app.client.get(parse_qs(urlsplit(first.headers["location"]).query)["next"][0])
     assert page.status_code == 200
     for words in (
         "A helpful assistant",
         "assistant.example",
         "Read and write the memory",
-        home.account.email,
+        app.account.email,
     ):
         assert words in page.text
     assert "form-action 'self' https://assistant.example" in page.headers["Content-Security-Policy"]
@@ -117,73 +117,71 @@ async def test_a_person_signs_in_reads_what_is_asked_and_lets_the_program_in(hom
     assert (back["state"], back["iss"]) == ("a state", ORIGIN)
     tokens = (await program.change(back["code"])).json()
     assert tokens["token_type"] == "Bearer"
-    names = [tool["name"] for tool in (await tools(home, tokens["access_token"])).json()["result"]["tools"]]
+    names = [tool["name"] for tool in (await tools(app, tokens["access_token"])).json()["result"]["tools"]]
     assert "write" in names
     assert "run" not in names, "it was let into the memory alone"
     runs = {"model": "ra1", "input": {"prompt": "x"}}
-    forbidden = await home.visitor().post(
+    forbidden = await app.visitor().post(
         "/api/containers/run", json=runs, headers=bearer(tokens["access_token"])
     )
     assert forbidden.status_code == 403
 
 
-async def test_reading_is_all_that_was_granted(home: House) -> None:
-    tokens = await (await Program.registered(home)).tokens(scope="memory.read")
+async def test_reading_is_all_that_was_granted(app: AppFixture) -> None:
+    tokens = await (await Program.registered(app)).tokens(scope="memory.read")
     page = {"slug": "a", "body": "b"}
-    written = await home.visitor().post("/api/pages", json=page, headers=bearer(tokens["access_token"]))
+    written = await app.visitor().post("/api/pages", json=page, headers=bearer(tokens["access_token"]))
     assert written.status_code == 403
     assert tokens["scope"] == "memory.read"
 
 
-async def test_a_person_may_say_no(home: House) -> None:
-    back = await (await Program.registered(home)).let_in(decision="deny")
+async def test_a_person_may_say_no(app: AppFixture) -> None:
+    back = await (await Program.registered(app)).let_in(decision="deny")
     assert back["error"] == "access_denied"
     assert "code" not in back
 
 
-async def test_a_code_is_good_once_for_its_program_with_its_verifier(home: House) -> None:
-    program, other = await Program.registered(home), await Program.registered(home)
+async def test_a_code_is_good_once_for_its_program_with_its_verifier(app: AppFixture) -> None:
+    program, other = await Program.registered(app), await Program.registered(app)
     code = (await program.let_in())["code"]
     for wrong in ({"code_verifier": "x" * 43}, {"redirect_uri": BACK + "x"}, {"client_id": other.id}):
         answer = await program.change(code, **wrong)
         assert (answer.status_code, answer.json()["error"]) == (400, "invalid_grant"), wrong
     tokens = (await program.change(code)).json()
-    assert (await tools(home, tokens["access_token"])).status_code == 200
+    assert (await tools(app, tokens["access_token"])).status_code == 200
     assert (await program.change(code)).json()["error"] == "invalid_grant"
-    assert (await tools(home, tokens["access_token"])).status_code == 401, (
-        "a code that comes twice was stolen"
-    )
+    assert (await tools(app, tokens["access_token"])).status_code == 401, "a code that comes twice was stolen"
 
 
-async def test_a_refresh_token_turns_and_a_spent_one_ends_the_grant(home: House) -> None:
-    program = await Program.registered(home)
+async def test_a_refresh_token_turns_and_a_spent_one_ends_the_grant(app: AppFixture) -> None:
+    program = await Program.registered(app)
     first = await program.tokens()
     second = (await program.refresh(first["refresh_token"])).json()
-    assert (await tools(home, first["access_token"])).status_code == 401
-    assert (await tools(home, second["access_token"])).status_code == 200
+    assert (await tools(app, first["access_token"])).status_code == 401
+    assert (await tools(app, second["access_token"])).status_code == 200
     assert (await program.refresh(first["refresh_token"])).json()["error"] == "invalid_grant"
-    assert (await tools(home, second["access_token"])).status_code == 401
+    assert (await tools(app, second["access_token"])).status_code == 401
     assert (await program.refresh(second["refresh_token"])).json()["error"] == "invalid_grant"
 
 
-async def test_two_that_turn_at_once_leave_one_living_key_at_most(home: House) -> None:
-    program = await Program.registered(home)
+async def test_two_that_turn_at_once_leave_one_living_key_at_most(app: AppFixture) -> None:
+    program = await Program.registered(app)
     first = await program.tokens()
     answers = await asyncio.gather(*(program.refresh(first["refresh_token"]) for _ in range(4)))
     won = [answer.json() for answer in answers if answer.status_code == 200]
     assert {answer.json()["error"] for answer in answers if answer.status_code != 200} == {"invalid_grant"}
-    living = [(await tools(home, tokens["access_token"])).status_code == 200 for tokens in won]
+    living = [(await tools(app, tokens["access_token"])).status_code == 200 for tokens in won]
     assert sum(living) <= 1
 
 
 @pytest.mark.parametrize("kind", ["access_token", "refresh_token"])
-async def test_a_grant_is_ended_by_either_of_its_tokens(home: House, kind: str) -> None:
-    program = await Program.registered(home)
+async def test_a_grant_is_ended_by_either_of_its_tokens(app: AppFixture, kind: str) -> None:
+    program = await Program.registered(app)
     tokens = await program.tokens()
-    assert (await home.client.post("/oauth/revoke", data={"token": tokens[kind]})).status_code == 200
-    assert (await tools(home, tokens["access_token"])).status_code == 401
+    assert (await app.client.post("/oauth/revoke", data={"token": tokens[kind]})).status_code == 200
+    assert (await tools(app, tokens["access_token"])).status_code == 401
     assert (await program.refresh(tokens["refresh_token"])).status_code == 400
-    assert (await home.client.post("/oauth/revoke", data={"token": "unknown"})).status_code == 200
+    assert (await app.client.post("/oauth/revoke", data={"token": "unknown"})).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -196,20 +194,22 @@ async def test_a_grant_is_ended_by_either_of_its_tokens(home: House, kind: str) 
         ({"resource": "https://elsewhere.example/mcp"}, "invalid_target"),
     ],
 )
-async def test_a_wrong_wish_goes_back_to_the_program(home: House, changes: dict[str, str], code: str) -> None:
-    program = await Program.registered(home)
-    back = told(await home.client.get(AUTHORIZE, params=program.asks(**changes)))
+async def test_a_wrong_wish_goes_back_to_the_program(
+    app: AppFixture, changes: dict[str, str], code: str
+) -> None:
+    program = await Program.registered(app)
+    back = told(await app.client.get(AUTHORIZE, params=program.asks(**changes)))
     assert (back["error"], back["state"]) == (code, "a state")
 
 
-async def test_nothing_is_sent_to_an_address_that_was_not_registered(home: House) -> None:
-    program = await Program.registered(home)
+async def test_nothing_is_sent_to_an_address_that_was_not_registered(app: AppFixture) -> None:
+    program = await Program.registered(app)
     for changes in (
         {"redirect_uri": "https://thief.example/"},
         {"client_id": "client_x"},
         {"redirect_uri": ""},
     ):
-        answer = await home.client.get(AUTHORIZE, params=program.asks(**changes))
+        answer = await app.client.get(AUTHORIZE, params=program.asks(**changes))
         if changes.get("redirect_uri") == "":  # the one that it registered is meant
             assert answer.status_code == 303
         else:
@@ -217,13 +217,11 @@ async def test_nothing_is_sent_to_an_address_that_was_not_registered(home: House
             assert "location" not in answer.headers
 
 
-async def test_a_program_on_this_machine_may_listen_on_any_port(home: House) -> None:
-    program = await Program.registered(home, "http://127.0.0.1/callback")
-    good = await home.client.get(
-        AUTHORIZE, params=program.asks(redirect_uri="http://127.0.0.1:5577/callback")
-    )
+async def test_a_program_on_this_machine_may_listen_on_any_port(app: AppFixture) -> None:
+    program = await Program.registered(app, "http://127.0.0.1/callback")
+    good = await app.client.get(AUTHORIZE, params=program.asks(redirect_uri="http://127.0.0.1:5577/callback"))
     assert good.status_code == 303
-    bad = await home.client.get(AUTHORIZE, params=program.asks(redirect_uri="http://127.0.0.1:5577/other"))
+    bad = await app.client.get(AUTHORIZE, params=program.asks(redirect_uri="http://127.0.0.1:5577/other"))
     assert bad.status_code == 400
 
 
@@ -239,24 +237,24 @@ async def test_a_program_on_this_machine_may_listen_on_any_port(home: House) -> 
         "*",
     ],
 )
-async def test_answers_go_to_addresses_of_programs_only(home: House, uri: Any) -> None:
-    answer = await home.client.post("/oauth/register", json={"redirect_uris": [uri]})
+async def test_answers_go_to_addresses_of_programs_only(app: AppFixture, uri: Any) -> None:
+    answer = await app.client.post("/oauth/register", json={"redirect_uris": [uri]})
     assert (answer.status_code, answer.json()["error"]) == (400, "invalid_redirect_uri")
 
 
-async def test_another_site_cannot_say_yes_for_a_person(home: House) -> None:
-    program = await Program.registered(home)
-    csrf = await signed_in(home)
+async def test_another_site_cannot_say_yes_for_a_person(app: AppFixture) -> None:
+    program = await Program.registered(app)
+    csrf = await signed_in(app)
     form = {**program.asks(), "decision": "allow", "csrf": csrf}
-    foreign = await home.client.post(AUTHORIZE, data=form, headers={"Origin": "https://thief.example"})
-    forged = await home.client.post(AUTHORIZE, data={**form, "csrf": "x"}, headers={"Origin": ORIGIN})
+    foreign = await app.client.post(AUTHORIZE, data=form, headers={"Origin": "https://thief.example"})
+    forged = await app.client.post(AUTHORIZE, data={**form, "csrf": "x"}, headers={"Origin": ORIGIN})
     assert (foreign.status_code, forged.status_code) == (403, 403)
 
 
-async def test_what_is_over_is_forgotten_and_so_are_programs_that_nobody_let_in(home: House) -> None:
-    program, idle = await Program.registered(home), await Program.registered(home)
+async def test_what_is_over_is_forgotten_and_so_are_programs_that_nobody_let_in(app: AppFixture) -> None:
+    program, idle = await Program.registered(app), await Program.registered(app)
     await program.tokens()
-    database = home.product.database
+    database = app.product.database
     later = (await database.read(oauth.client(program.id))).created_at + 2 * DAY_US
     rows = await database.write(_forget_before(later))
     assert rows == [idle.id]

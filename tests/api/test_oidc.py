@@ -17,24 +17,24 @@ from sixfold import settings
 from sixfold.core.accounts import accounts
 from sixfold.core.accounts.authentication import oidc_identities
 from sixfold.settings import InvalidSetting
-from tests.api.app_fixture import ORIGIN, House, house
+from tests.api.app_fixture import ORIGIN, AppFixture, running_app
 from tests.api.test_pages import signed_in
 from tests.fakes.oidc import CLIENT, SECRET, OpenId, provider
 
-Both = tuple[House, OpenId]
+Both = tuple[AppFixture, OpenId]
 
 
 @pytest.fixture
 async def pair(tmp_path: Path) -> AsyncIterator[Both]:
     """A server and its provider."""
-    async with provider() as found, opened(tmp_path, found) as home:
-        yield home, found
+    async with provider() as found, opened(tmp_path, found) as app:
+        yield app, found
 
 
-def opened(folder: Path, found: OpenId, **changes: Any) -> AbstractAsyncContextManager[House]:
+def opened(folder: Path, found: OpenId, **changes: Any) -> AbstractAsyncContextManager[AppFixture]:
     """A server that trusts a provider."""
     changes |= {"oidc_issuer": found.issuer, "oidc_client_id": CLIENT, "oidc_client_secret": SECRET}
-    return house(folder, oidc_name="Example", **changes)
+    return running_app(folder, oidc_name="Example", **changes)
 
 
 async def begun(visitor: httpx.AsyncClient, following: str = "") -> str:
@@ -44,16 +44,16 @@ async def begun(visitor: httpx.AsyncClient, following: str = "") -> str:
     return answer.headers["Location"]
 
 
-async def tried(home: House, found: OpenId) -> httpx.Response:
+async def tried(app: AppFixture, found: OpenId) -> httpx.Response:
     """There and back in a browser of its own."""
-    visitor = home.visitor()
+    visitor = app.visitor()
     return await visitor.get(found.grant(await begun(visitor)))
 
 
 async def test_a_verified_address_signs_in_to_its_account_and_to_the_page_one_came_for(pair: Both) -> None:
-    home, found = pair
-    assert "Sign in with Example" in (await home.visitor().get("/signin?next=/gallery")).text
-    visitor = home.visitor()
+    app, found = pair
+    assert "Sign in with Example" in (await app.visitor().get("/signin?next=/gallery")).text
+    visitor = app.visitor()
     url = await begun(visitor, "/gallery")
     asked = dict(parse_qsl(urlsplit(url).query))
     assert asked["redirect_uri"] == f"{ORIGIN}/signin/oidc/callback"
@@ -63,12 +63,12 @@ async def test_a_verified_address_signs_in_to_its_account_and_to_the_page_one_ca
     assert "ada@example.com" in (await visitor.get("/account")).text
     found.claims |= {"email": "ada@elsewhere.example", "email_verified": False}
     assert (
-        await tried(home, found)
+        await tried(app, found)
     ).status_code == 303  # who one is there is linked now, whatever the address
 
 
 async def test_who_is_not_vouched_for_gets_into_no_account(pair: Both) -> None:
-    home, found = pair
+    app, found = pair
     for claims in (
         {"email_verified": False},
         {"email_verified": None},
@@ -78,17 +78,17 @@ async def test_who_is_not_vouched_for_gets_into_no_account(pair: Both) -> None:
         {"email": "local@localhost"},  # the operator's
     ):
         found.lies = claims
-        assert (await tried(home, found)).status_code == 403, claims
-    assert await home.product.database.read(oidc_identities.of_account(home.account.id)) == ()
+        assert (await tried(app, found)).status_code == 403, claims
+    assert await app.product.database.read(oidc_identities.of_account(app.account.id)) == ()
 
 
 async def test_the_address_may_come_from_the_userinfo_of_the_same_person(pair: Both) -> None:
-    home, found = pair
+    app, found = pair
     found.lies = {"email": None, "email_verified": None}
     found.info = {"sub": "another", "email": "ada@example.com", "email_verified": True}
-    assert (await tried(home, found)).status_code == 403
+    assert (await tried(app, found)).status_code == 403
     found.info["sub"] = "ada-1"
-    assert (await tried(home, found)).status_code == 303
+    assert (await tried(app, found)).status_code == 303
 
 
 @pytest.mark.parametrize(
@@ -108,31 +108,31 @@ async def test_the_address_may_come_from_the_userinfo_of_the_same_person(pair: B
     ],
 )
 async def test_a_token_that_does_not_hold_signs_nobody_in(pair: Both, lie: dict[str, Any]) -> None:
-    home, found = pair
+    app, found = pair
     now = int(time.time())  # of the test, not of its collection: a long run makes an old future true
     found.lies = {name: now + value if isinstance(value, int) else value for name, value in lie.items()}
-    assert (await tried(home, found)).status_code == 401
+    assert (await tried(app, found)).status_code == 401
 
 
 async def test_a_token_of_another_key_or_of_none_signs_nobody_in(pair: Both) -> None:
-    home, found = pair
+    app, found = pair
     found.signing_key = ec.generate_private_key(ec.SECP256R1())
-    assert (await tried(home, found)).status_code == 401
+    assert (await tried(app, found)).status_code == 401
     found.signing_key, found.headers = None, {"kid": "unknown"}
-    assert (await tried(home, found)).status_code == 401
+    assert (await tried(app, found)).status_code == 401
     found.headers, found.algorithm, found.signing_key = (
         {},
         "HS256",
         "the public key, as some would have it.....",
     )
-    assert (await tried(home, found)).status_code == 401
+    assert (await tried(app, found)).status_code == 401
     found.algorithm, found.signing_key = "none", ""
-    assert (await tried(home, found)).status_code == 401
+    assert (await tried(app, found)).status_code == 401
 
 
 async def test_an_answer_counts_once_and_in_the_browser_that_asked(pair: Both) -> None:
-    home, found = pair
-    visitor, stranger = home.visitor(), home.visitor()
+    app, found = pair
+    visitor, stranger = app.visitor(), app.visitor()
     there = found.grant(await begun(visitor))
     assert (await stranger.get(there)).status_code == 400  # no ticket at all
     await begun(stranger)
@@ -147,61 +147,59 @@ async def test_an_answer_counts_once_and_in_the_browser_that_asked(pair: Both) -
 
 
 async def test_one_links_and_unlinks_who_one_is_there(pair: Both) -> None:
-    home, found = pair
+    app, found = pair
     found.claims = {"sub": "stranger", "email": "else@where.example", "email_verified": False}
-    form = {"csrf": await signed_in(home)}
-    assert (await home.client.post("/account/identities", data={"csrf": "x"})).status_code == 403
-    away = await home.client.post("/account/identities", data=form)
+    form = {"csrf": await signed_in(app)}
+    assert (await app.client.post("/account/identities", data={"csrf": "x"})).status_code == 403
+    away = await app.client.post("/account/identities", data=form)
     url = away.text.partition('content="0;url=')[2].partition('"')[0].replace("&amp;", "&")
     there = found.grant(url)
-    ticket = {"sixfold_signin": home.client.cookies["sixfold_signin"]}
-    assert (
-        await home.visitor().get(there, headers={"Cookie": f"sixfold_signin={ticket}"})
-    ).status_code == 400
-    assert (await home.client.get(there)).headers["Location"] == "/account/security?done=linked"
-    assert "else@where.example" in (await home.client.get("/account/security")).text
-    assert (await tried(home, found)).status_code == 303
-    gone = await home.client.post("/account/identities/remove", data=form)
+    ticket = {"sixfold_signin": app.client.cookies["sixfold_signin"]}
+    assert (await app.visitor().get(there, headers={"Cookie": f"sixfold_signin={ticket}"})).status_code == 400
+    assert (await app.client.get(there)).headers["Location"] == "/account/security?done=linked"
+    assert "else@where.example" in (await app.client.get("/account/security")).text
+    assert (await tried(app, found)).status_code == 303
+    gone = await app.client.post("/account/identities/remove", data=form)
     assert gone.headers["Location"] == "/account/security?done=unlinked"
-    assert (await tried(home, found)).status_code == 403
+    assert (await tried(app, found)).status_code == 403
 
 
 async def test_what_is_anothers_cannot_be_linked_and_a_link_needs_him_who_began_it(pair: Both) -> None:
-    home, found = pair
+    app, found = pair
     found.claims = {"sub": "ben-1", "email": "ben@example.com", "email_verified": True}
-    assert (await tried(home, found)).status_code == 303
-    form = {"csrf": await signed_in(home)}
+    assert (await tried(app, found)).status_code == 303
+    form = {"csrf": await signed_in(app)}
     for left in (False, True):
-        away = await home.client.post("/account/identities", data=form)
+        away = await app.client.post("/account/identities", data=form)
         url = away.text.partition('content="0;url=')[2].partition('"')[0].replace("&amp;", "&")
         if left:
-            del home.client.cookies["sixfold_session"]
-        assert (await home.client.get(found.grant(url))).status_code == (403 if left else 409)
+            del app.client.cookies["sixfold_session"]
+        assert (await app.client.get(found.grant(url))).status_code == (403 if left else 409)
 
 
 async def test_strangers_get_an_account_where_the_operator_says_so(tmp_path: Path) -> None:
-    async with provider() as found, opened(tmp_path, found, oidc_signup="allow") as home:
+    async with provider() as found, opened(tmp_path, found, oidc_signup="allow") as app:
         found.claims = {"sub": "new", "email": "New@example.com", "email_verified": True}
-        assert (await tried(home, found)).status_code == 303
-        account = await home.product.database.read(accounts.by_email("new@example.com"))
+        assert (await tried(app, found)).status_code == 303
+        account = await app.product.database.read(accounts.by_email("new@example.com"))
         assert (account.posted, account.kind) == (0, "customer")
 
 
 async def test_a_provider_that_says_it_is_another_is_not_believed(pair: Both) -> None:
-    home, found = pair
+    app, found = pair
     for metadata in (
         {"issuer": "https://evil.example"},
         {"token_endpoint": "http://evil.example/token"},
         {"issuer": 5},
     ):
         found.metadata = metadata
-        assert (await home.visitor().get("/signin/oidc")).status_code == 502
+        assert (await app.visitor().get("/signin/oidc")).status_code == 502
     found.metadata = {}
-    assert (await tried(home, found)).status_code == 303
+    assert (await tried(app, found)).status_code == 303
 
 
-async def test_without_a_provider_there_is_no_such_door(home: House) -> None:
-    assert (await home.client.get("/signin/oidc")).status_code == 404
+async def test_without_a_provider_there_is_no_such_door(app: AppFixture) -> None:
+    assert (await app.client.get("/signin/oidc")).status_code == 404
     for wrong in (
         {"oidc_issuer": "http://evil.example", "oidc_client_id": "x"},
         {"oidc_issuer": "https://a.example"},

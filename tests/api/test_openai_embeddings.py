@@ -16,7 +16,7 @@ import pytest_asyncio
 
 from sixfold.api.gateway.openai import token_arrays
 from sixfold.app import catalog as app_catalog
-from tests.api.app_fixture import ORIGIN, House, house
+from tests.api.app_fixture import ORIGIN, AppFixture, running_app
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 FILES: dict[str, Any] = {"database_url": "", "blob_url": "", "upload_url": ""}
@@ -24,20 +24,20 @@ RANKS = "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7"  # as
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def preview(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+async def preview(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[AppFixture]:
     """A server whose only embedding engine is the preview."""
     folder = tmp_path_factory.mktemp("preview")
-    async with house(folder, app_catalog.models_document(), probe=False, **FILES) as found:
+    async with running_app(folder, app_catalog.models_document(), probe=False, **FILES) as found:
         yield found
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def full(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+async def full(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[AppFixture]:
     """A server whose embedding engine counts as full."""
     document = app_catalog.models_document()
     row = {**document["engines"]["hashed-embeddings"], "quality": "full"}
     models = {**document, "engines": {**document["engines"], "hashed-embeddings": row}}
-    async with house(tmp_path_factory.mktemp("full"), models, probe=False, **FILES) as found:
+    async with running_app(tmp_path_factory.mktemp("full"), models, probe=False, **FILES) as found:
         yield found
 
 
@@ -50,9 +50,9 @@ def undecodable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     token_arrays._decoder.cache_clear()
 
 
-def client(home: House) -> openai.AsyncOpenAI:
-    visitor = httpx2.AsyncClient(transport=httpx2.ASGITransport(home.app, client=("127.0.0.1", 40000)))
-    return openai.AsyncOpenAI(api_key=home.key, base_url=f"{ORIGIN}/v1", http_client=visitor, max_retries=0)
+def client(app: AppFixture) -> openai.AsyncOpenAI:
+    visitor = httpx2.AsyncClient(transport=httpx2.ASGITransport(app.asgi, client=("127.0.0.1", 40000)))
+    return openai.AsyncOpenAI(api_key=app.key, base_url=f"{ORIGIN}/v1", http_client=visitor, max_retries=0)
 
 
 def ids(text: str) -> list[int]:
@@ -67,7 +67,7 @@ async def test_bundled_ranks_are_those_of_openai() -> None:
     assert hashlib.sha256(decompress(data)).hexdigest() == RANKS
 
 
-async def test_token_arrays_give_the_vectors_of_their_texts(full: House) -> None:
+async def test_token_arrays_give_the_vectors_of_their_texts(full: AppFixture) -> None:
     texts = ["hello world", "Grüße aus Köln 🦊", "  def f(x):\n    return x"]
     assert ids(texts[0]) == [15339, 1917]
     create = client(full).embeddings.create
@@ -77,19 +77,19 @@ async def test_token_arrays_give_the_vectors_of_their_texts(full: House) -> None
     assert by_ids.usage.prompt_tokens == sum(len(ids(text)) for text in texts)
 
 
-async def test_one_token_array_gives_one_vector(full: House) -> None:
+async def test_one_token_array_gives_one_vector(full: AppFixture) -> None:
     create = client(full).embeddings.create
     by_ids = await create(model="embeddings", input=ids("a red fox"))
     by_text = await create(model="embeddings", input="a red fox")
     assert [row.embedding for row in by_ids.data] == [by_text.data[0].embedding]
 
 
-async def test_token_array_cut_within_a_character_is_read(full: House) -> None:
+async def test_token_array_cut_within_a_character_is_read(full: AppFixture) -> None:
     cut = ids("🦊")[:1]
     assert len((await client(full).embeddings.create(model="embeddings", input=cut)).data) == 1
 
 
-async def test_longest_token_array_is_read(full: House) -> None:
+async def test_longest_token_array_is_read(full: AppFixture) -> None:
     long = [15339, 1917] * (token_arrays.MAX_TOKENS // 2)
     assert len((await client(full).embeddings.create(model="embeddings", input=[long])).data) == 1
 
@@ -111,17 +111,17 @@ async def test_longest_token_array_is_read(full: House) -> None:
         (["a", 1], "a text, a list of texts, or token ids"),
     ],
 )
-async def test_wrong_token_array_is_400_and_names_the_limit(full: House, given: Any, told: str) -> None:
-    before = await full.standing()
+async def test_wrong_token_array_is_400_and_names_the_limit(full: AppFixture, given: Any, told: str) -> None:
+    before = await full.balance()
     with pytest.raises(openai.BadRequestError) as caught:
         await client(full).embeddings.create(model="embeddings", input=given)
     assert caught.value.param == "input"
     assert told in str(caught.value)
-    assert await full.standing() == before
+    assert await full.balance() == before
 
 
 @pytest.mark.usefixtures("undecodable")
-async def test_token_array_without_the_ranks_is_400_with_both_remedies(full: House) -> None:
+async def test_token_array_without_the_ranks_is_400_with_both_remedies(full: AppFixture) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
         await client(full).embeddings.create(model="embeddings", input=[[15339, 1917]])
     assert "check_embedding_ctx_length=False" in str(caught.value)
@@ -131,7 +131,7 @@ async def test_token_array_without_the_ranks_is_400_with_both_remedies(full: Hou
 # -- dimensions ------------------------------------------------------------------------------------
 
 
-async def test_dimensions_other_than_the_native_ones_are_400_and_name_them(full: House) -> None:
+async def test_dimensions_other_than_the_native_ones_are_400_and_name_them(full: AppFixture) -> None:
     create = client(full).embeddings.create
     assert len((await create(model="embeddings", input="a", dimensions=384)).data[0].embedding) == 384
     for dimensions in (256, 1536):
@@ -148,18 +148,18 @@ BORROWED = ("text-embedding-3-small", "text-embedding-3-large", "text-embedding-
 
 @pytest.mark.parametrize("name", [*BORROWED, "all-minilm"])
 async def test_openai_name_is_503_with_the_remedy_where_only_a_preview_serves(
-    preview: House, name: str
+    preview: AppFixture, name: str
 ) -> None:
-    before = await preview.standing()
+    before = await preview.balance()
     with pytest.raises(openai.InternalServerError) as caught:
         await client(preview).embeddings.create(model=name, input="a")
     assert (caught.value.status_code, caught.value.code) == (503, "engine_unavailable")
     assert "`sixfold engines add embeddings`" in str(caught.value)
     assert "SIXFOLD_PREVIEWS" not in str(caught.value)  # it would change nothing
-    assert await preview.standing() == before
+    assert await preview.balance() == before
 
 
-async def test_bad_input_under_an_openai_name_is_400_before_the_missing_engine(preview: House) -> None:
+async def test_bad_input_under_an_openai_name_is_400_before_the_missing_engine(preview: AppFixture) -> None:
     inputs: tuple[dict[str, Any], ...] = (
         {"input": ""},
         {"input": "a", "dimensions": 7},
@@ -171,21 +171,21 @@ async def test_bad_input_under_an_openai_name_is_400_before_the_missing_engine(p
 
 
 @pytest.mark.parametrize("name", ["embeddings", "default", ""])
-async def test_preview_vectors_are_served_under_their_own_name(preview: House, name: str) -> None:
+async def test_preview_vectors_are_served_under_their_own_name(preview: AppFixture, name: str) -> None:
     answer = await client(preview).embeddings.with_raw_response.create(model=name, input="a")
     assert answer.headers["x-sixfold-quality"] == "preview"
 
 
 async def test_models_lists_openai_embedding_names_only_where_a_full_engine_serves(
-    preview: House, full: House
+    preview: AppFixture, full: AppFixture
 ) -> None:
-    for home, offered in ((preview, False), (full, True)):
-        names = {model.id async for model in client(home).models.list()}
+    for app, offered in ((preview, False), (full, True)):
+        names = {model.id async for model in client(app).models.list()}
         assert "embeddings" in names
         assert set(BORROWED) <= names if offered else names.isdisjoint(BORROWED)
         for name in BORROWED:
             if offered:
-                assert (await client(home).models.retrieve(name)).id == name
+                assert (await client(app).models.retrieve(name)).id == name
             else:
                 with pytest.raises(openai.NotFoundError):
-                    await client(home).models.retrieve(name)
+                    await client(app).models.retrieve(name)

@@ -19,7 +19,7 @@ from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts.keys import Scope
 from sixfold.core.catalog import models as catalog
 from sixfold.settings import Settings
-from tests.api.app_fixture import ORIGIN, House, house
+from tests.api.app_fixture import ORIGIN, AppFixture, running_app
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 FILES: dict[str, Any] = {"database_url": "", "blob_url": "", "upload_url": ""}
@@ -31,22 +31,22 @@ PRICED = {"ra1": "0.04", "ra2": "0.04", "anime": "0.007", "photoreal": "0.07"}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def home(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+async def app(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[AppFixture]:
     """A server with a small fast engine for every model."""
-    async with house(tmp_path_factory.mktemp("images"), probe=False, **FILES) as found:
+    async with running_app(tmp_path_factory.mktemp("images"), probe=False, **FILES) as found:
         yield found
 
 
-def client(home: House, key: str | None = None) -> openai.AsyncOpenAI:
-    visitor = httpx2.AsyncClient(transport=httpx2.ASGITransport(home.app, client=("127.0.0.1", 40000)))
+def client(app: AppFixture, key: str | None = None) -> openai.AsyncOpenAI:
+    visitor = httpx2.AsyncClient(transport=httpx2.ASGITransport(app.asgi, client=("127.0.0.1", 40000)))
     return openai.AsyncOpenAI(
-        api_key=key or home.key, base_url=f"{ORIGIN}/v1", http_client=visitor, max_retries=0
+        api_key=key or app.key, base_url=f"{ORIGIN}/v1", http_client=visitor, max_retries=0
     )
 
 
-async def last_inputs(home: House) -> dict[str, Any]:
+async def last_inputs(app: AppFixture) -> dict[str, Any]:
     """The inputs of the newest prediction."""
-    answer = await home.client.get("/api/containers/predictions?limit=1", headers=home.bearer)
+    answer = await app.client.get("/api/containers/predictions?limit=1", headers=app.bearer)
     (newest,) = answer.json()["predictions"]
     return {"model": newest["model"], **newest["input"]}
 
@@ -57,29 +57,31 @@ async def test_catalog_offers_the_models_that_need_a_prompt_alone() -> None:
     assert not any(name.startswith("space:") for name in NAMES)
 
 
-async def test_models_lists_every_text_to_image_model_and_the_names_of_openai(home: House) -> None:
-    listed = [model.id async for model in client(home).models.list()]
+async def test_models_lists_every_text_to_image_model_and_the_names_of_openai(app: AppFixture) -> None:
+    listed = [model.id async for model in client(app).models.list()]
     assert len(listed) == len(set(listed))
     assert {*NAMES, "dall-e-3", "gpt-image-1"} <= set(listed)
     for name in (*NAMES, "dall-e-3"):
-        assert (await client(home).models.retrieve(name)).owned_by == "sixfold"
+        assert (await client(app).models.retrieve(name)).owned_by == "sixfold"
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_text_to_image_model_is_served_under_its_own_name(home: House, name: str) -> None:
-    answer = await client(home).images.generate(model=name, prompt="a lake at dawn")
+async def test_text_to_image_model_is_served_under_its_own_name(app: AppFixture, name: str) -> None:
+    answer = await client(app).images.generate(model=name, prompt="a lake at dawn")
     assert answer.data is not None
     assert answer.data[0].url is not None
-    file = await home.client.get(answer.data[0].url)
+    file = await app.client.get(answer.data[0].url)
     assert Image.open(io.BytesIO(file.content)).format == "PNG"
-    assert (await last_inputs(home))["model"] == name
+    assert (await last_inputs(app))["model"] == name
 
 
 @pytest.mark.parametrize(("name", "price"), PRICED.items())
-async def test_text_to_image_model_is_charged_at_its_own_price(home: House, name: str, price: str) -> None:
-    before, _ = await home.standing()
-    await client(home).images.generate(model=name, prompt="a lake", n=2)
-    after, held = await home.standing()
+async def test_text_to_image_model_is_charged_at_its_own_price(
+    app: AppFixture, name: str, price: str
+) -> None:
+    before, _ = await app.balance()
+    await client(app).images.generate(model=name, prompt="a lake", n=2)
+    after, held = await app.balance()
     assert (Decimal(before) - Decimal(after), held) == (2 * Decimal(price), "0.00")
 
 
@@ -105,10 +107,10 @@ SIZES: list[tuple[str, str, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("name", "size", "inputs"), SIZES)
 async def test_size_of_the_request_becomes_the_inputs_of_the_model(
-    home: House, name: str, size: Any, inputs: dict[str, Any]
+    app: AppFixture, name: str, size: Any, inputs: dict[str, Any]
 ) -> None:
-    await client(home).images.generate(model=name, prompt="a lake", size=size)
-    assert (await last_inputs(home)).items() >= {"model": name, **inputs}.items()
+    await client(app).images.generate(model=name, prompt="a lake", size=size)
+    assert (await last_inputs(app)).items() >= {"model": name, **inputs}.items()
 
 
 @pytest.mark.parametrize("size", image_models.STANDARD)
@@ -134,25 +136,25 @@ async def test_standard_size_is_an_input_that_every_text_to_image_model_takes(si
     ],
 )
 async def test_size_that_a_model_does_not_make_is_400_and_names_those_that_it_makes(
-    home: House, name: str, size: Any, told: str
+    app: AppFixture, name: str, size: Any, told: str
 ) -> None:
-    before = await home.standing()
+    before = await app.balance()
     with pytest.raises(openai.BadRequestError) as caught:
-        await client(home).images.generate(model=name, prompt="a lake", size=size)
+        await client(app).images.generate(model=name, prompt="a lake", size=size)
     assert caught.value.param == "size"
     assert told in str(caught.value)
-    assert await home.standing() == before
+    assert await app.balance() == before
 
 
-async def test_model_that_makes_no_images_of_a_prompt_is_404(home: House) -> None:
+async def test_model_that_makes_no_images_of_a_prompt_is_404(app: AppFixture) -> None:
     for name in ("upscaler", "tts", "smart-resize", "gpt-9"):
         with pytest.raises(openai.NotFoundError):
-            await client(home).images.generate(model=name, prompt="a lake")
+            await client(app).images.generate(model=name, prompt="a lake")
 
 
-async def test_key_for_one_model_sees_and_uses_that_one(home: House) -> None:
-    key = await home.limited_key(Scope(services=("anime",)))
-    assert [model.id async for model in client(home, key).models.list()] == ["anime"]
-    assert (await client(home, key).images.generate(model="anime", prompt="a lake")).data
+async def test_key_for_one_model_sees_and_uses_that_one(app: AppFixture) -> None:
+    key = await app.limited_key(Scope(services=("anime",)))
+    assert [model.id async for model in client(app, key).models.list()] == ["anime"]
+    assert (await client(app, key).images.generate(model="anime", prompt="a lake")).data
     with pytest.raises(openai.PermissionDeniedError):
-        await client(home, key).images.generate(model="ra1", prompt="a lake")
+        await client(app, key).images.generate(model="ra1", prompt="a lake")

@@ -20,7 +20,7 @@ from PIL import Image, ImageDraw
 
 from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts.keys import Scope
-from tests.api.app_fixture import House, house
+from tests.api.app_fixture import AppFixture, running_app
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 # the dialects are the same on every ground
@@ -28,27 +28,27 @@ FILES: dict[str, Any] = {"database_url": "", "blob_url": "", "upload_url": ""}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def real(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+async def real(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[AppFixture]:
     """A server with the bundled catalogue and its own engines."""
-    async with house(tmp_path_factory.mktemp("media"), app_catalog.models_document(), **FILES) as found:
+    async with running_app(tmp_path_factory.mktemp("media"), app_catalog.models_document(), **FILES) as found:
         yield found
 
 
-def client(home: House, key: str | None = None) -> openai.AsyncOpenAI:
+def client(app: AppFixture, key: str | None = None) -> openai.AsyncOpenAI:
     """The official client, unmodified but for its base URL."""
-    visitor = httpx2.AsyncClient(transport=httpx2.ASGITransport(home.app, client=("127.0.0.1", 40000)))
+    visitor = httpx2.AsyncClient(transport=httpx2.ASGITransport(app.asgi, client=("127.0.0.1", 40000)))
     return openai.AsyncOpenAI(
-        api_key=key or home.key, base_url="http://127.0.0.1:8600/v1", http_client=visitor, max_retries=0
+        api_key=key or app.key, base_url="http://127.0.0.1:8600/v1", http_client=visitor, max_retries=0
     )
 
 
-async def post(home: House, path: str, body: Any) -> Any:
-    return await home.client.post(path, json=body, headers=home.bearer)
+async def post(app: AppFixture, path: str, body: Any) -> Any:
+    return await app.client.post(path, json=body, headers=app.bearer)
 
 
-async def paid(home: House, before: float) -> float:
+async def paid(app: AppFixture, before: float) -> float:
     """How much was paid since, with nothing held."""
-    posted, held = await home.standing()
+    posted, held = await app.balance()
     assert held == "0.00"
     return round(before - float(posted), 6)
 
@@ -72,8 +72,8 @@ def opened(data: bytes) -> Image.Image:
 # -- vectors ---------------------------------------------------------------------------------------
 
 
-async def test_embeddings_come_as_numbers_and_as_base64_and_say_the_same(real: House) -> None:
-    before = float((await real.standing())[0])
+async def test_embeddings_come_as_numbers_and_as_base64_and_say_the_same(real: AppFixture) -> None:
+    before = float((await real.balance())[0])
     plain = await client(real).embeddings.create(
         model="embeddings", input=["a red fox", "a red foxes' den"], encoding_format="float"
     )
@@ -86,7 +86,7 @@ async def test_embeddings_come_as_numbers_and_as_base64_and_say_the_same(real: H
     assert await paid(real, before) == 0.0003
 
 
-async def test_lines_within_a_text_stay_one_text(real: House) -> None:
+async def test_lines_within_a_text_stay_one_text(real: AppFixture) -> None:
     answer = await client(real).embeddings.create(model="embeddings", input="one\ntwo\nthree")
     assert len(answer.data) == 1
 
@@ -94,8 +94,8 @@ async def test_lines_within_a_text_stay_one_text(real: House) -> None:
 # -- pictures --------------------------------------------------------------------------------------
 
 
-async def test_a_picture_of_the_asked_size_lies_at_its_address(real: House) -> None:
-    before = float((await real.standing())[0])
+async def test_a_picture_of_the_asked_size_lies_at_its_address(real: AppFixture) -> None:
+    before = float((await real.balance())[0])
     size: Any = "256x192"
     answer = await client(real).images.generate(model="dall-e-3", prompt="a lake at dawn", size=size)
     assert answer.data is not None
@@ -105,8 +105,8 @@ async def test_a_picture_of_the_asked_size_lies_at_its_address(real: House) -> N
     assert await paid(real, before) == 0.04
 
 
-async def test_several_pictures_differ_and_each_is_paid(real: House) -> None:
-    before = float((await real.standing())[0])
+async def test_several_pictures_differ_and_each_is_paid(real: AppFixture) -> None:
+    before = float((await real.balance())[0])
     body = {"model": "gpt-image-1", "prompt": "a fox", "n": 2, "size": "128x128", "output_format": "webp"}
     told = (await post(real, "/v1/images/generations", body)).json()
     first, second = (base64.b64decode(row["b64_json"]) for row in told["data"])
@@ -116,8 +116,8 @@ async def test_several_pictures_differ_and_each_is_paid(real: House) -> None:
     assert await paid(real, before) == 0.08
 
 
-async def test_an_edit_repaints_the_picture_that_was_sent(real: House) -> None:
-    before = float((await real.standing())[0])
+async def test_an_edit_repaints_the_picture_that_was_sent(real: AppFixture) -> None:
+    before = float((await real.balance())[0])
     answer = await client(real).images.edit(
         model="gpt-image-1", image=("photo.png", png(), "image/png"), prompt="watercolour"
     )
@@ -129,7 +129,7 @@ async def test_an_edit_repaints_the_picture_that_was_sent(real: House) -> None:
     assert await paid(real, before) == 0.04
 
 
-async def test_what_a_mask_lets_through_is_taken_out(real: House) -> None:
+async def test_what_a_mask_lets_through_is_taken_out(real: AppFixture) -> None:
     answer = await client(real).images.edit(
         model="gpt-image-1",
         image=png(),
@@ -152,8 +152,8 @@ CODECS = {"mp3": "mp3", "opus": "opus", "wav": "pcm_s16le", "flac": "flac", "aac
 
 
 @pytest.mark.parametrize(("kind", "codec"), CODECS.items())
-async def test_speech_is_bytes_that_decode(real: House, kind: Any, codec: str) -> None:
-    before = float((await real.standing())[0])
+async def test_speech_is_bytes_that_decode(real: AppFixture, kind: Any, codec: str) -> None:
+    before = float((await real.balance())[0])
     answer = await client(real).audio.speech.create(
         model="gpt-4o-mini-tts", input="Good morning.", voice="alloy", response_format=kind
     )
@@ -164,7 +164,7 @@ async def test_speech_is_bytes_that_decode(real: House, kind: Any, codec: str) -
     assert await paid(real, before) == 0.002
 
 
-async def test_raw_speech_is_sixteen_bits_at_24_khz_without_a_header(real: House) -> None:
+async def test_raw_speech_is_sixteen_bits_at_24_khz_without_a_header(real: AppFixture) -> None:
     talk = client(real).audio.speech
     raw = await talk.create(model="tts-1", input="Good morning.", voice="alloy", response_format="pcm")
     wav = await talk.create(model="tts-1", input="Good morning.", voice="alloy", response_format="wav")
@@ -178,7 +178,7 @@ async def test_raw_speech_is_sixteen_bits_at_24_khz_without_a_header(real: House
     assert np.corrcoef(half[: even.size], even)[0, 1] > 0.95
 
 
-async def test_what_was_spoken_is_heard_in_every_shape(real: House) -> None:
+async def test_what_was_spoken_is_heard_in_every_shape(real: AppFixture) -> None:
     talk = client(real)
     spoken = await talk.audio.speech.create(
         model="tts-1", input="Hello. How are you today?", voice="ava", response_format="wav"
@@ -208,7 +208,7 @@ async def test_what_was_spoken_is_heard_in_every_shape(real: House) -> None:
 # -- what all of them share ------------------------------------------------------------------------
 
 
-async def test_what_is_made_here_is_among_the_models(real: House) -> None:
+async def test_what_is_made_here_is_among_the_models(real: AppFixture) -> None:
     names = {model.id async for model in client(real).models.list()}
     assert names >= {"ra2", "tts", "stt", "embeddings"}
     assert (await client(real).models.retrieve("tts")).owned_by == "sixfold"
@@ -242,19 +242,19 @@ async def test_what_is_made_here_is_among_the_models(real: House) -> None:
     ],
 )
 async def test_what_is_wrong_is_named_in_the_error_object_and_free(
-    real: House, path: str, body: Any, param: str | None, status: int
+    real: AppFixture, path: str, body: Any, param: str | None, status: int
 ) -> None:
-    before = await real.standing()
+    before = await real.balance()
     answer = await post(real, f"/v1/{path}", body)
     told = answer.json()["error"]
     assert (answer.status_code, told["param"]) == (status, param), told
     assert told["type"] == "invalid_request_error"
     assert told["message"]
     assert param == "prompt" or "prompt" not in told["message"]
-    assert await real.standing() == before
+    assert await real.balance() == before
 
 
-async def test_a_file_that_is_no_recording_is_refused_by_its_name(real: House) -> None:
+async def test_a_file_that_is_no_recording_is_refused_by_its_name(real: AppFixture) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
         await client(real).audio.transcriptions.create(model="stt", file=("a.wav", b"no sound at all"))
     assert caught.value.param == "file"
@@ -263,7 +263,7 @@ async def test_a_file_that_is_no_recording_is_refused_by_its_name(real: House) -
     assert caught.value.param == "image"
 
 
-async def test_strangers_the_poor_and_the_limited_are_told_so_as_the_client_expects(real: House) -> None:
+async def test_strangers_the_poor_and_the_limited_are_told_so_as_the_client_expects(real: AppFixture) -> None:
     with pytest.raises(openai.AuthenticationError):
         await client(real, "sf_wrong").embeddings.create(model="embeddings", input="a")
     with pytest.raises(openai.APIStatusError) as poor:
@@ -275,8 +275,8 @@ async def test_strangers_the_poor_and_the_limited_are_told_so_as_the_client_expe
         await client(real, limited).images.generate(prompt="x")
 
 
-async def test_the_same_key_gives_the_same_picture_once(real: House) -> None:
-    before = float((await real.standing())[0])
+async def test_the_same_key_gives_the_same_picture_once(real: AppFixture) -> None:
+    before = float((await real.balance())[0])
     headers = {**real.bearer, "Idempotency-Key": "picture"}
     body = {"prompt": "a hill", "size": "64x64", "n": 2}
     first, again = [
@@ -287,13 +287,13 @@ async def test_the_same_key_gives_the_same_picture_once(real: House) -> None:
 
 
 async def test_where_one_of_several_fails_none_is_paid(tmp_path: Path) -> None:
-    async with house(tmp_path, **FILES) as home:
-        answer = await post(home, "/v1/images/generations", {"prompt": "FAIL", "n": 3})
+    async with running_app(tmp_path, **FILES) as app:
+        answer = await post(app, "/v1/images/generations", {"prompt": "FAIL", "n": 3})
         assert (answer.status_code, answer.json()["error"]["code"]) == (502, "generation_failed")
-        await home.until("5.00", "0.00")
+        await app.until("5.00", "0.00")
         rich = {"prompt": "x", "n": 10}
         for _ in range(12):
-            assert (await post(home, "/v1/images/generations", rich)).status_code == 200
-        assert (await post(home, "/v1/images/generations", rich)).status_code == 402
-        await home.until("0.20", "0.00")
-        assert await home.faults() == ()
+            assert (await post(app, "/v1/images/generations", rich)).status_code == 200
+        assert (await post(app, "/v1/images/generations", rich)).status_code == 402
+        await app.until("0.20", "0.00")
+        assert await app.faults() == ()

@@ -34,7 +34,7 @@ MODELS = [name.removeprefix("acme/") for name in PRICES]
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
-    """One house for all of them."""
+    """One app for all tests of this module."""
     async with gateway(tmp_path_factory.mktemp("elsewhere"), settings=FILES) as first:
         rows: dict[str, Any] = {
             name: {"kind": "openai", "base_url": server.url, "api_key": "sk-1", "models": [*MODELS, "free"]}
@@ -46,7 +46,7 @@ async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gate
         aliases = {"vectors": ["acme/vec", "other/vec"], "mixed": ["anth/small", "acme/vec"]}
         folder = tmp_path_factory.mktemp("elsewhere")
         async with gateway(folder, settings=FILES, upstreams=rows, prices=prices, aliases=aliases) as door:
-            yield Gateway(door.home, first.acme, first.anth)
+            yield Gateway(door.app, first.acme, first.anth)
 
 
 @pytest.fixture
@@ -126,25 +126,23 @@ async def test_a_model_without_a_price_is_refused_and_our_own_names_stay_ours(do
 
 
 async def test_a_key_that_is_limited_to_services_may_use_its_own(door: Gateway) -> None:
-    speaker = await door.home.limited_key(Scope(services=("tts",)))
+    speaker = await door.app.limited_key(Scope(services=("tts",)))
     assert (await door.openai(speaker).audio.speech.create(model="acme/say", input="a", voice="x")).content
     with pytest.raises(openai.PermissionDeniedError):
         await door.openai(speaker).embeddings.create(model="acme/vec", input="a")
-    named = await door.home.limited_key(Scope(services=("acme/vec",)))
+    named = await door.app.limited_key(Scope(services=("acme/vec",)))
     assert await door.openai(named).embeddings.create(model="acme/vec", input="a", encoding_format="float")
 
 
 async def test_the_same_idempotency_key_asks_and_pays_once(door: Gateway) -> None:
     headers = {**door.headers, "Idempotency-Key": "vectors"}
     body = {"model": "acme/vec", "input": "a"}
-    answers = [await door.home.client.post("/v1/embeddings", json=body, headers=headers) for _ in range(2)]
+    answers = [await door.app.client.post("/v1/embeddings", json=body, headers=headers) for _ in range(2)]
     assert answers[0].json() == answers[1].json()
     assert len(door.acme.seen) == 1
     spoken = {"model": "acme/say", "input": "a", "voice": "x"}
     headers["Idempotency-Key"] = "speech"
-    answers = [
-        await door.home.client.post("/v1/audio/speech", json=spoken, headers=headers) for _ in range(2)
-    ]
+    answers = [await door.app.client.post("/v1/audio/speech", json=spoken, headers=headers) for _ in range(2)]
     assert answers[0].content == answers[1].content
     assert len(answers[0].content) == PIECES * PIECE
     assert len(door.acme.seen) == 2
@@ -198,7 +196,7 @@ async def test_speech_is_paid_by_its_characters_and_passed_on_as_it_comes(door: 
     door.acme.mode = "trickle"
     body = {"model": "acme/say", "input": "x" * 100, "voice": "nobody-we-know"}
     async with (
-        listening(door.home.app) as origin,
+        listening(door.app.asgi) as origin,
         httpx.AsyncClient(base_url=origin) as visitor,
         visitor.stream("POST", "/v1/audio/speech", json=body, headers=door.headers) as answer,
     ):
@@ -217,7 +215,7 @@ async def test_speech_is_paid_by_its_characters_and_passed_on_as_it_comes(door: 
 async def test_who_leaves_a_speech_in_its_middle_pays_for_it(door: Gateway) -> None:
     door.acme.mode = "trickle"
     body = {"model": "acme/say", "input": "x" * 100, "voice": "nobody-we-know"}
-    async with listening(door.home.app) as origin, httpx.AsyncClient(base_url=origin) as visitor:
+    async with listening(door.app.asgi) as origin, httpx.AsyncClient(base_url=origin) as visitor:
         async with visitor.stream("POST", "/v1/audio/speech", json=body, headers=door.headers) as answer:
             async for _ in answer.aiter_bytes():
                 break
@@ -234,13 +232,13 @@ async def test_who_leaves_a_speech_in_its_middle_pays_for_it(door: Gateway) -> N
 
 async def test_speech_by_tokens_is_told_in_its_events_and_estimated_without(door: Gateway) -> None:
     body = {"model": "acme/say-tokens", "input": "x" * 150, "voice": "x"}
-    answer = await door.home.client.post(
+    answer = await door.app.client.post(
         "/v1/audio/speech", json={**body, "stream_format": "sse"}, headers=door.headers
     )
     assert answer.headers["content-type"].startswith("text/event-stream")
     assert answer.text.count("data: ") == 2
     assert (await last(door))["cost_usd"] == "0.15005"  # 5 of text, 150 of sound
-    await door.home.client.post("/v1/audio/speech", json=body, headers=door.headers)
+    await door.app.client.post("/v1/audio/speech", json=body, headers=door.headers)
     call = await last(door)
     assert (call["usage"]["counted_by"], call["cost_usd"]) == ("estimate", "0.20843")  # 10 s of speech
 
@@ -274,4 +272,4 @@ async def test_what_is_no_recording_is_refused_before_anything_is_asked(door: Ga
         await door.openai().audio.transcriptions.create(model="acme/hear", file=("a.wav", b"nothing"))
     assert caught.value.param == "file"
     assert not door.acme.seen
-    assert await door.home.faults() == ()
+    assert await door.app.faults() == ()

@@ -36,7 +36,7 @@ from sixfold.web.app import WebApp
 from sixfold.web.openapi import documented
 from sixfold.web.routing import Entry
 from tests.api import described as answers
-from tests.api.app_fixture import House, house
+from tests.api.app_fixture import AppFixture, running_app
 from tests.architecture import source
 from tests.harness.processes import PATIENCE_SECONDS
 
@@ -49,22 +49,22 @@ CASES = 50
 WRONG_CASES = 15
 
 
-def described(home: House) -> set[tuple[str, str]]:
+def described(app: AppFixture) -> set[tuple[str, str]]:
     """Method and path of every operation."""
-    found = documents(home.product, cast("WebApp", home.app).table.entries).values()
+    found = documents(app.product, cast("WebApp", app.asgi).table.entries).values()
     return {(method, path) for document in found for method, path, _ in document.summaries()}
 
 
-async def test_every_path_is_in_the_reference(home: House) -> None:
+async def test_every_path_is_in_the_reference(app: AppFixture) -> None:
     text = re.sub(r"\{[^}]*\}", "{}", source.documentation())
-    paths = {path for _, path in described(home)}
+    paths = {path for _, path in described(app)}
     assert [path for path in sorted(paths) if re.sub(r"\{[^}]*\}", "{}", path) not in text] == []
 
 
-async def test_every_route_of_an_api_is_in_its_document(home: House) -> None:
-    known = described(home)
+async def test_every_route_of_an_api_is_in_its_document(app: AppFixture) -> None:
+    known = described(app)
     entries = [
-        entry for entry in cast("WebApp", home.app).table.entries() if entry.method not in {"HEAD", "WS"}
+        entry for entry in cast("WebApp", app.asgi).table.entries() if entry.method not in {"HEAD", "WS"}
     ]
     missing = [
         f"{entry.method} {entry.path}"
@@ -76,13 +76,13 @@ async def test_every_route_of_an_api_is_in_its_document(home: House) -> None:
     assert missing == []
 
 
-async def test_an_operation_names_the_right_that_its_route_needs(home: House) -> None:
+async def test_an_operation_names_the_right_that_its_route_needs(app: AppFixture) -> None:
     entries = {
         (entry.method.lower(), documented(entry.path)): entry.access
-        for entry in cast("WebApp", home.app).table.entries()
+        for entry in cast("WebApp", app.asgi).table.entries()
     }
     for area in AREAS:
-        paths = (await home.client.get(f"/openapi/{area}.json")).json()["paths"]
+        paths = (await app.client.get(f"/openapi/{area}.json")).json()["paths"]
         for path, item in paths.items():
             for method, operation in item.items():
                 access = entries[method, path]
@@ -91,40 +91,40 @@ async def test_an_operation_names_the_right_that_its_route_needs(home: House) ->
                 assert [each for each in operation["security"] if each] == needed, f"{method} {path}"
 
 
-async def test_a_document_is_made_once_and_off_the_event_loop(home: House) -> None:
+async def test_a_document_is_made_once_and_off_the_event_loop(app: AppFixture) -> None:
     made: list[bool] = []
-    table = cast("WebApp", home.app).table.entries
+    table = cast("WebApp", app.asgi).table.entries
 
     def routes() -> Iterator[Entry]:
         made.append(threading.current_thread() is threading.main_thread())
         return table()
 
-    reference = OpenApiRoutes(documents(home.product, routes), "http://127.0.0.1")
+    reference = OpenApiRoutes(documents(app.product, routes), "http://127.0.0.1")
     request = Request({"type": "http", "headers": [], "path_params": {"area": "media.json"}})
     found = await asyncio.gather(*(reference.show(request) for _ in range(5)))
     assert made == [False]
     assert {answer.status_code for answer in found} == {200}
 
 
-async def test_an_answer_that_is_not_as_its_document_has_it_is_seen(home: House) -> None:
+async def test_an_answer_that_is_not_as_its_document_has_it_is_seen(app: AppFixture) -> None:
     request = httpx.Request("GET", "http://127.0.0.1/api/pages/people/ada")
     error = {"error": "", "code": "", "status": 404, "request_id": ""}
     whole = httpx.Response(404, json=error, request=request)
-    answers.check(home.product, cast("WebApp", home.app), whole)
+    answers.check(app.product, cast("WebApp", app.asgi), whole)
     part = httpx.Response(404, json={**error, "status": "404"}, request=request)
     with pytest.raises(jsonschema_rs.ValidationError):
-        answers.check(home.product, cast("WebApp", home.app), part)
+        answers.check(app.product, cast("WebApp", app.asgi), part)
 
 
-async def test_each_area_describes_itself(home: House) -> None:
+async def test_each_area_describes_itself(app: AppFixture) -> None:
     for area in AREAS:
-        answer = await home.client.get(f"/openapi/{area}.json")
+        answer = await app.client.get(f"/openapi/{area}.json")
         assert answer.json()["openapi"] == "3.1.0"
-        again = await home.client.get(
+        again = await app.client.get(
             f"/openapi/{area}.json", headers={"If-None-Match": answer.headers["ETag"]}
         )
         assert again.status_code == 304
-    image = (await home.client.get("/openapi/image.json")).json()
+    image = (await app.client.get("/openapi/image.json")).json()
     assert image["info"]["version"] == "0.1.0"
     described = {(method, path) for path, item in image["paths"].items() for method in item}
     assert described == {
@@ -140,11 +140,11 @@ async def test_each_area_describes_itself(home: House) -> None:
         "$ref": "#/components/schemas/HTTPValidationError"
     }
     for name in ("media", "media.yaml", "nothing.json"):
-        assert (await home.client.get(f"/openapi/{name}")).status_code == 404
+        assert (await app.client.get(f"/openapi/{name}")).status_code == 404
 
 
 class Served:
-    """A house on a port, in a thread with a loop of its own, as schemathesis asks without one."""
+    """An app on a port, in a thread with its own event loop, because schemathesis is synchronous."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -155,18 +155,18 @@ class Served:
         self.thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
 
     async def _serve(self) -> None:
-        async with house(self._folder, inline_seconds=5, queue_limit=100_000) as home:
-            await home.product.database.write(accounts.credit(home.account.email, 1_000_000_000))
-            config = uvicorn.Config(home.app, port=0, log_config=None, lifespan="off", ws="none")
+        async with running_app(self._folder, inline_seconds=5, queue_limit=100_000) as app:
+            await app.product.database.write(accounts.credit(app.account.email, 1_000_000_000))
+            config = uvicorn.Config(app.asgi, port=0, log_config=None, lifespan="off", ws="none")
             self.server = uvicorn.Server(config)
             serving = asyncio.create_task(self.server.serve())
             while not self.server.started:  # noqa: ASYNC110 - uvicorn has no event for it
                 await asyncio.sleep(0.01)
             port = self.server.servers[0].sockets[0].getsockname()[1]
-            self.url, self.key = f"http://127.0.0.1:{port}", home.key
+            self.url, self.key = f"http://127.0.0.1:{port}", app.key
             self.ready.set()
             await serving
-            assert await home.faults() == ()
+            assert await app.faults() == ()
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from sixfold.core.accounts import accounts, keys, ledger_queries, rights
 from sixfold.core.accounts.keys import Scope
 from sixfold.core.catalog.engine_selection import EngineStatus
 from sixfold.settings import InvalidSetting, Settings
-from tests.api.app_fixture import House, bearer, house, small_models
+from tests.api.app_fixture import AppFixture, bearer, running_app, small_models
 from tests.api.gateway import PRICE, gateway
 from tests.api.test_comfyui_face import PAINT
 from tests.api.test_pages import signed_in
@@ -36,29 +36,29 @@ def graphed() -> Mapping[str, Any]:
     return {**document, "engines": {**document["engines"], "graph": graph}}
 
 
-async def balance(home: House, email: str) -> tuple[int, int]:
-    account = await home.product.database.read(accounts.by_email(email))
+async def balance(app: AppFixture, email: str) -> tuple[int, int]:
+    account = await app.product.database.read(accounts.by_email(email))
     return account.posted, account.held
 
 
 async def test_an_account_without_credit_makes_an_image_for_nothing_and_sees_the_list_price(
     either: Path,
 ) -> None:
-    async with house(either, tables=FREE) as home:
-        answer = await home.client.post("/api/ra1", json={"api_key": home.poor, **PICTURE})
+    async with running_app(either, tables=FREE) as app:
+        answer = await app.client.post("/api/ra1", json={"api_key": app.poor, **PICTURE})
         assert answer.status_code == 200, answer.text
         told = answer.json()
         assert (told["cost"], told["credits_charged"], told["list_price"]) == ("0.00", 0, "0.04")
-        page = await home.client.get("/api/containers/predictions", headers=bearer(home.poor))
+        page = await app.client.get("/api/containers/predictions", headers=bearer(app.poor))
         record = page.json()["predictions"][0]
         assert (record["cost"], record["credits_charged"], record["list_price"]) == ("0.00", 0, "0.04")
         assert [station["usd"] for station in record["receipt"]] == ["0.00", "0.00", None, None, None, "0.00"]
-        assert await balance(home, "cleo@example.com") == (0, 0)
-        assert await home.product.database.read(ledger_queries.verify()) == ()
+        assert await balance(app, "cleo@example.com") == (0, 0)
+        assert await app.product.database.read(ledger_queries.verify()) == ()
 
 
-async def test_the_default_is_the_list_price_and_no_field_beside_it(home: House) -> None:
-    told = (await home.client.post("/api/ra1", json={"api_key": home.key, **PICTURE})).json()
+async def test_the_default_is_the_list_price_and_no_field_beside_it(app: AppFixture) -> None:
+    told = (await app.client.post("/api/ra1", json={"api_key": app.key, **PICTURE})).json()
     assert (told["cost"], told["credits_charged"]) == ("0.04", 4)
     assert "list_price" not in told
 
@@ -66,87 +66,87 @@ async def test_the_default_is_the_list_price_and_no_field_beside_it(home: House)
 async def test_a_provider_costs_its_price_where_own_hardware_is_free(tmp_path: Path) -> None:
     async with (
         fal.running() as queue,
-        served(tmp_path, catalogue(fal=queue.url), fal_key=fal.KEY, tables=FREE) as home,
+        served(tmp_path, catalogue(fal=queue.url), fal_key=fal.KEY, tables=FREE) as app,
     ):
-        told = await home.client.post("/api/ra1", json={"api_key": home.key, **PICTURE})
+        told = await app.client.post("/api/ra1", json={"api_key": app.key, **PICTURE})
         assert told.headers["X-Sixfold-Engine"] == "fal-image"
         assert told.json()["cost"] == "0.04"
         assert "list_price" not in told.json()
-        assert await home.standing() == ("4.96", "0.00")
-        refused = await home.client.post("/api/ra1", json={"api_key": home.poor, **PICTURE})
+        assert await app.balance() == ("4.96", "0.00")
+        refused = await app.client.post("/api/ra1", json={"api_key": app.poor, **PICTURE})
         assert refused.status_code == 402
-        assert await home.faults() == ()
+        assert await app.faults() == ()
 
 
 async def test_the_quote_the_list_and_the_pages_name_both_prices(tmp_path: Path) -> None:
-    async with house(tmp_path, tables=FREE) as home:
-        quote = await home.client.post(
-            "/api/containers/ra1/quote", json={"input": PICTURE}, headers=home.bearer
+    async with running_app(tmp_path, tables=FREE) as app:
+        quote = await app.client.post(
+            "/api/containers/ra1/quote", json={"input": PICTURE}, headers=app.bearer
         )
         assert (quote.json()["price_usd"], quote.json()["list_price"]) == ("0.00", "0.04")
         assert quote.json()["hold_usd"] == "0.00"
-        rows = (await home.client.get("/api/services")).json()["services"]
+        rows = (await app.client.get("/api/services")).json()["services"]
         row = next(each for each in rows if each["service"] == "ra1")
         assert (row["price"], row["list_price"]) == ("free on this server", "0.04 USD per image")
-        page = await home.client.get("/catalog/ra1", headers={"Accept": "text/html"})
+        page = await app.client.get("/catalog/ra1", headers={"Accept": "text/html"})
         assert "free on this server (list price: 0.04 USD per image)" in page.text
-        service = await home.client.post(
-            "/api/service", json={"service": "ra1", **PICTURE}, headers=home.bearer
+        service = await app.client.post(
+            "/api/service", json={"service": "ra1", **PICTURE}, headers=app.bearer
         )
         assert (service.json()["cost"], service.json()["list_price"]) == ("0.00", "0.04")
-        await signed_in(home)
-        listed = await home.client.get("/predictions", headers={"Accept": "text/html"})
+        await signed_in(app)
+        listed = await app.client.get("/predictions", headers={"Accept": "text/html"})
         assert "list price 0.04 USD" in listed.text
 
 
 async def test_time_on_own_hardware_is_free_and_shows_what_the_time_would_cost(either: Path) -> None:
-    async with house(either, tables=FREE) as home:
+    async with running_app(either, tables=FREE) as app:
         body = {"model": "world-model", "input": {"prompt": "islands"}}
-        told = (await home.client.post(RUN, json=body, headers=bearer(home.poor))).json()
+        told = (await app.client.post(RUN, json=body, headers=bearer(app.poor))).json()
         assert told["status"] == "succeeded", told
         assert told["cost"] == "0.00"
-        hour = home.product.templates["world-model"].hour_micros
-        ran = await home.product.pipeline.get_any(told["id"])
+        hour = app.product.templates["world-model"].hour_micros
+        ran = await app.product.pipeline.get_any(told["id"])
         assert ran.list_price == -(-hour * ran.stations.run // 3_600_000_000) > 0
 
 
 async def test_a_failed_run_shows_no_list_price(tmp_path: Path) -> None:
-    async with house(tmp_path, tables=FREE) as home:
+    async with running_app(tmp_path, tables=FREE) as app:
         body = {"model": "ra1", "input": {**PICTURE, "prompt": "FAIL"}}
-        told = (await home.client.post(RUN, json=body, headers=home.bearer)).json()
+        told = (await app.client.post(RUN, json=body, headers=app.bearer)).json()
         assert (told["status"], told["cost"]) == ("failed", "0.00")
         assert "list_price" not in told
 
 
 async def test_free_work_spends_nothing_of_a_used_up_budget(either: Path) -> None:
-    async with house(either, tables=FREE) as home:
-        key = await home.limited_key(Scope(budget_day=0))
-        answer = await home.client.post("/api/ra1", json={"api_key": key, **PICTURE})
+    async with running_app(either, tables=FREE) as app:
+        key = await app.limited_key(Scope(budget_day=0))
+        answer = await app.client.post("/api/ra1", json={"api_key": key, **PICTURE})
         assert (answer.status_code, answer.json()["cost"]) == (200, "0.00")
 
 
 async def test_a_session_on_own_hardware_is_free(either: Path) -> None:
-    async with house(either, app_catalog.models_document(), tables=FREE) as home:
-        answer = await home.client.post(
-            "/api/containers/world-model/sessions", json={"input": {}}, headers=bearer(home.poor)
+    async with running_app(either, app_catalog.models_document(), tables=FREE) as app:
+        answer = await app.client.post(
+            "/api/containers/world-model/sessions", json={"input": {}}, headers=bearer(app.poor)
         )
         assert answer.status_code == 201, answer.text
         path = f"/api/containers/sessions/{answer.json()['session_id']}"
-        told = (await home.client.get(path, headers=bearer(home.poor))).json()
-        hour = home.product.templates["world-model"].hour_micros / 1_000_000
+        told = (await app.client.get(path, headers=bearer(app.poor))).json()
+        hour = app.product.templates["world-model"].hour_micros / 1_000_000
         assert (told["price_hour_usd"], float(told["list_price_hour_usd"])) == ("0.00", hour)
-        ended = (await home.client.delete(path, headers=bearer(home.poor))).json()
+        ended = (await app.client.delete(path, headers=bearer(app.poor))).json()
         assert ended["cost"] == "0.00"
-        assert await home.product.database.read(ledger_queries.verify()) == ()
+        assert await app.product.database.read(ledger_queries.verify()) == ()
 
 
 # -- graphs ------------------------------------------------------------------------------------------
 
 
-async def ran_graph(home: House, key: str) -> Any:
+async def ran_graph(app: AppFixture, key: str) -> Any:
     body = {"workflow": PAINT, "name": "paint"}
-    space = (await home.client.post("/api/graph/spaces", json=body, headers=bearer(key))).json()
-    answer = await home.client.post(
+    space = (await app.client.post("/api/graph/spaces", json=body, headers=bearer(key))).json()
+    answer = await app.client.post(
         f"/api/graph/spaces/{space['slug']}/run", json={"wait": 60}, headers=bearer(key)
     )
     return answer.json()
@@ -155,43 +155,43 @@ async def ran_graph(home: House, key: str) -> Any:
 async def test_a_graph_whose_nodes_run_here_is_free_with_the_sum_of_their_list_prices(
     either: Path,
 ) -> None:
-    async with house(either, graphed(), tables=FREE) as home:
-        checked = await home.client.post(
-            "/api/graph/validate", json={"workflow": PAINT}, headers=bearer(home.poor)
+    async with running_app(either, graphed(), tables=FREE) as app:
+        checked = await app.client.post(
+            "/api/graph/validate", json={"workflow": PAINT}, headers=bearer(app.poor)
         )
         estimate = checked.json()["estimate"]
         assert (estimate["price_usd"], estimate["list_price"]) == ("0.00", "0.04")
-        told = await ran_graph(home, home.poor)
+        told = await ran_graph(app, app.poor)
         assert (told["status"], told["cost"], told["list_price"]) == ("succeeded", "0.00", "0.04")
-        assert await home.product.database.read(ledger_queries.verify()) == ()
+        assert await app.product.database.read(ledger_queries.verify()) == ()
 
 
 async def test_a_graph_in_flight_keeps_the_prices_that_it_was_quoted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with house(tmp_path, graphed(), tables=FREE) as home:
-        workshop, asked_for = home.product.workflows, list[str]()
+    async with running_app(tmp_path, graphed(), tables=FREE) as app:
+        workshop, asked_for = app.product.workflows, list[str]()
         price_of = workshop.price_of
 
         def repriced(asked: Any, account_id: str, *, charged: bool) -> Any:
             asked_for.append(asked.model)
             if len(asked_for) == LAST:  # the graph is checked and held: now its node is ordered
-                home.product.catalog.reprice(app_catalog.price_table(Settings()))
+                app.product.catalog.reprice(app_catalog.price_table(Settings()))
             return price_of(asked, account_id, charged=charged)
 
         monkeypatch.setattr(workshop, "price_of", repriced)
-        told = await ran_graph(home, home.poor)
+        told = await ran_graph(app, app.poor)
         assert (told["status"], told["cost"], told["list_price"]) == ("succeeded", "0.00", "0.04"), told
         assert len(asked_for) == LAST
-        assert home.product.pipeline.quote("ra1", PICTURE).price.micros == 40_000
+        assert app.product.pipeline.quote("ra1", PICTURE).price.micros == 40_000
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
 async def test_a_graph_quoted_as_free_is_refused_a_provider_that_came_meanwhile(
     tmp_path: Path, moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with house(tmp_path, graphed(), tables=FREE) as home:
-        workshop, standings, asked_for = home.product.workflows, home.product.availability, list[str]()
+    async with running_app(tmp_path, graphed(), tables=FREE) as app:
+        workshop, standings, asked_for = app.product.workflows, app.product.availability, list[str]()
         price_of = workshop.price_of
 
         def with_a_provider(asked: Any, account_id: str, *, charged: bool) -> Any:
@@ -201,28 +201,28 @@ async def test_a_graph_quoted_as_free_is_refused_a_provider_that_came_meanwhile(
                 return price
             ready = {
                 engine.name: EngineStatus(engine.kind == "provider")
-                for engine in home.product.catalog.engines().values()
+                for engine in app.product.catalog.engines().values()
             }
             standings._known = ready
             return price if moment == "after" else price_of(asked, account_id, charged=charged)
 
         monkeypatch.setattr(workshop, "price_of", with_a_provider)
-        told = await ran_graph(home, home.poor)
+        told = await ran_graph(app, app.poor)
         assert told["status"] == "failed", told
         assert "0.00 USD" in told["error"]
         assert "held" in told["error"]
-        assert await balance(home, "cleo@example.com") == (0, 0)
-        assert await home.faults() == ()
+        assert await balance(app, "cleo@example.com") == (0, 0)
+        assert await app.faults() == ()
 
 
 async def test_a_whole_graph_on_the_comfyui_is_free(tmp_path: Path) -> None:
     async with (
         comfyui() as comfy,
-        house(tmp_path, app_catalog.models_document(), comfyui_url=comfy.url, tables=FREE) as home,
+        running_app(tmp_path, app_catalog.models_document(), comfyui_url=comfy.url, tables=FREE) as app,
     ):
-        both = Both(home, comfy)
+        both = Both(app, comfy)
         check = {"workflow": PAINT_AND_TINT}
-        checked = await home.client.post("/api/graph/validate", json=check, headers=home.bearer)
+        checked = await app.client.post("/api/graph/validate", json=check, headers=app.bearer)
         estimate = checked.json()["estimate"]
         assert (estimate["price_usd"], estimate["list_price"]) == ("0.00", "0.04")
         await both.imported(PAINT_AND_TINT, "paint")
@@ -230,7 +230,7 @@ async def test_a_whole_graph_on_the_comfyui_is_free(tmp_path: Path) -> None:
         assert (told["status"], told["cost"], told["list_price"]) == ("succeeded", "0.00", "0.04"), told
         again = (await both.run("paint", text="a lake")).json()
         assert (again["cost"], again["list_price"]) == ("0.00", "0.00"), "what it had kept costs nothing"
-        assert await home.standing() == ("5.00", "0.00")
+        assert await app.balance() == ("5.00", "0.00")
 
 
 # -- model servers -----------------------------------------------------------------------------------
@@ -257,10 +257,10 @@ async def test_a_model_server_of_ones_own_is_free_and_a_paid_fallback_is_held(tm
             paid = await door.chat(model="paid/small")
             assert float(paid.headers["x-sixfold-cost"]) > 0
             assert "x-sixfold-list-price" not in paid.headers
-            refused = await door.home.client.post(
+            refused = await door.app.client.post(
                 "/v1/chat/completions",
                 json={"model": "both", "messages": [{"role": "user", "content": "say 3 words"}]},
-                headers=bearer(door.home.poor),
+                headers=bearer(door.app.poor),
             )
             assert refused.status_code == 402, "the fallback is paid, so its price is held first"
 
@@ -311,42 +311,44 @@ def test_the_variable_wins_over_the_file() -> None:
 
 async def test_the_operator_below_zero_is_refused_on_no_path(either: Path) -> None:
     async with gateway(either, models=graphed()) as door:
-        home = door.home
-        database = home.product.database
-        key = (await database.write(keys.create(home.operator.id, granted=rights.ALL))).api_key
+        app = door.app
+        database = app.product.database
+        key = (await database.write(keys.create(app.operator.id, granted=rights.ALL))).api_key
         await database.write(accounts.credit("local@localhost", -1_000_000))
-        made = await home.client.post("/api/ra1", json={"api_key": key, **PICTURE})
+        made = await app.client.post("/api/ra1", json={"api_key": key, **PICTURE})
         assert (made.status_code, made.json()["cost"]) == (200, "0.04")
-        said = await home.client.post(
+        said = await app.client.post(
             "/v1/chat/completions",
             json={"model": "acme/small", "messages": [{"role": "user", "content": "say 3 words"}]},
             headers=bearer(key),
         )
         assert said.status_code == 200, said.text
-        assert (await ran_graph(home, key))["status"] == "succeeded"
-        session = await home.client.post(
+        assert (await ran_graph(app, key))["status"] == "succeeded"
+        session = await app.client.post(
             "/api/containers/world-model/sessions", json={"input": {}}, headers=bearer(key)
         )
         assert session.status_code == 201, session.text
-        posted, _ = await balance(home, "local@localhost")
+        posted, _ = await balance(app, "local@localhost")
         assert posted < -1_000_000
         assert await database.read(ledger_queries.verify()) == ()
 
 
 async def test_the_operators_memory_has_no_plan_that_ends(tmp_path: Path) -> None:
-    async with house(tmp_path, memory_plans="enforced") as home:
-        key = (await home.product.database.write(keys.create(home.operator.id, granted=rights.ALL))).api_key
+    async with running_app(tmp_path, memory_plans="enforced") as app:
+        key = (await app.product.database.write(keys.create(app.operator.id, granted=rights.ALL))).api_key
         for number in range(101):
-            answer = await home.client.put(f"/api/pages/n{number}", json={"body": "x"}, headers=bearer(key))
+            answer = await app.client.put(f"/api/pages/n{number}", json={"body": "x"}, headers=bearer(key))
             assert answer.status_code in {200, 201}, answer.text
 
 
-async def test_the_operators_page_says_that_nothing_is_refused_and_counts_nothing_down(home: House) -> None:
-    await signed_in(home, home.operator)
-    page = (await home.client.get("/account")).text
+async def test_the_operators_page_says_that_nothing_is_refused_and_counts_nothing_down(
+    app: AppFixture,
+) -> None:
+    await signed_in(app, app.operator)
+    page = (await app.client.get("/account")).text
     assert "its requests are never refused for lack of credit" in page
     assert "<dt>Balance</dt>" not in page
-    await signed_in(home)
-    other = (await home.client.get("/account")).text
+    await signed_in(app)
+    other = (await app.client.get("/account")).text
     assert "<dt>Balance</dt>" in other
     assert "never refused" not in other

@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 
 from sixfold.app import catalog as app_catalog
-from tests.api.app_fixture import bearer, house
+from tests.api.app_fixture import bearer, running_app
 
 SPACES = "/api/graph/spaces"
 
 
 async def test_lists_of_own_models_come_in_pages(tmp_path: Path) -> None:
-    async with house(tmp_path, app_catalog.models_document()) as works:
+    async with running_app(tmp_path, app_catalog.models_document()) as works:
         graph = json.loads((await works.client.get(f"{SPACES}/api-contract/download")).content)
         for name in ("one", "two", "three"):
             answer = await works.client.post(

@@ -13,7 +13,7 @@ from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts import keys, rights
 from sixfold.core.accounts.keys import Scope
 from sixfold.core.accounts.rights import Rights
-from tests.api.app_fixture import House, bearer, house
+from tests.api.app_fixture import AppFixture, bearer, running_app
 from tests.api.gateway import gateway
 from tests.api.test_oauth import Program
 from tests.mcp.agent import Agent
@@ -32,37 +32,37 @@ PIXEL = bytes.fromhex(
 )
 
 
-async def running(home: House) -> str:
+async def running(app: AppFixture) -> str:
     """A key of the first account that may run models, and nothing else."""
-    made = keys.create(home.account.id, granted=Rights.RUN)
-    return (await home.product.database.write(made)).api_key
+    made = keys.create(app.account.id, granted=Rights.RUN)
+    return (await app.product.database.write(made)).api_key
 
 
-async def ran(home: House, key: str, **more: str) -> str:
-    answer = await home.client.post("/api/containers/run", json=RUN, headers={**bearer(key), **more})
+async def ran(app: AppFixture, key: str, **more: str) -> str:
+    answer = await app.client.post("/api/containers/run", json=RUN, headers={**bearer(key), **more})
     assert answer.status_code == 200, answer.text
     return str(answer.json()["id"])
 
 
-async def listed(home: House, path: str, key: str, **query: Any) -> list[str]:
-    answer = (await home.client.get(path, params=query, headers=bearer(key))).json()
+async def listed(app: AppFixture, path: str, key: str, **query: Any) -> list[str]:
+    answer = (await app.client.get(path, params=query, headers=bearer(key))).json()
     return [each["id"] for each in answer.get("predictions", answer.get("results", []))]
 
 
-async def test_predictions_of_other_keys_are_absent(either_home: House) -> None:
-    home = either_home
-    one, two = await running(home), await running(home)
-    of_one, of_two, of_all = await ran(home, one), await ran(home, two), await ran(home, home.key)
+async def test_predictions_of_other_keys_are_absent(any_database_app: AppFixture) -> None:
+    app = any_database_app
+    one, two = await running(app), await running(app)
+    of_one, of_two, of_all = await ran(app, one), await ran(app, two), await ran(app, app.key)
     for path in LISTS:
-        assert await listed(home, path, one) == [of_one]
-        assert await listed(home, path, two) == [of_two]
-        assert await listed(home, path, home.key) == [of_all, of_two, of_one]
-    agent = Agent(home, two)
+        assert await listed(app, path, one) == [of_one]
+        assert await listed(app, path, two) == [of_two]
+        assert await listed(app, path, app.key) == [of_all, of_two, of_one]
+    agent = Agent(app, two)
     shown = await agent.result("tools/call", {"name": "prediction", "arguments": {}})
     assert [each["id"] for each in shown["structuredContent"]["predictions"]] == [of_two]
     for path in (f"{LISTS[0]}/{of_one}", f"{LISTS[0]}/{of_one}/events", f"{LISTS[1]}/{of_one}"):
         statuses = [
-            (await home.client.get(path, headers=bearer(key))).status_code for key in (one, two, home.key)
+            (await app.client.get(path, headers=bearer(key))).status_code for key in (one, two, app.key)
         ]
         assert statuses == [200, 404, 200], path
     for method, path in (
@@ -70,170 +70,172 @@ async def test_predictions_of_other_keys_are_absent(either_home: House) -> None:
         ("POST", f"{LISTS[0]}/{of_one}/cancel"),
         ("POST", f"{LISTS[1]}/{of_one}/cancel"),
     ):
-        assert (await home.client.request(method, path, headers=bearer(two))).status_code == 404, path
+        assert (await app.client.request(method, path, headers=bearer(two))).status_code == 404, path
     refused = await agent.result("tools/call", {"name": "prediction", "arguments": {"id": of_one}})
     assert refused["isError"]
 
 
-async def test_a_list_of_a_limited_key_has_whole_pages(either_home: House) -> None:
-    home = either_home
-    one, found, cursor = await running(home), list[str](), None
+async def test_a_list_of_a_limited_key_has_whole_pages(any_database_app: AppFixture) -> None:
+    app = any_database_app
+    one, found, cursor = await running(app), list[str](), None
     own: list[str] = []
     for _ in range(3):
-        own.append(await ran(home, one))
-        await ran(home, home.key)
+        own.append(await ran(app, one))
+        await ran(app, app.key)
     for _ in range(3):
         query = {"limit": 1, **({"cursor": cursor} if cursor else {})}
-        page = (await home.client.get(LISTS[0], params=query, headers=bearer(one))).json()
+        page = (await app.client.get(LISTS[0], params=query, headers=bearer(one))).json()
         found += [each["id"] for each in page["predictions"]]
         cursor = page["next_cursor"]
     assert (found, cursor) == (own[::-1], None)
 
 
-async def test_all_keys_of_a_programs_grant_see_its_work(either_home: House) -> None:
-    program, other = await Program.registered(either_home), await Program.registered(either_home)
+async def test_all_keys_of_a_programs_grant_see_its_work(any_database_app: AppFixture) -> None:
+    program, other = await Program.registered(any_database_app), await Program.registered(any_database_app)
     first, foreign = await program.tokens(scope="models"), await other.tokens(scope="models")
-    made = await ran(either_home, first["access_token"])
+    made = await ran(any_database_app, first["access_token"])
     again = (await program.refresh(first["refresh_token"])).json()
-    assert await listed(either_home, LISTS[0], again["access_token"]) == [made]
-    assert await listed(either_home, LISTS[0], foreign["access_token"]) == []
+    assert await listed(any_database_app, LISTS[0], again["access_token"]) == [made]
+    assert await listed(any_database_app, LISTS[0], foreign["access_token"]) == []
 
 
 async def test_prompts_and_files_of_other_keys_are_absent(either: Path) -> None:
-    async with house(either, app_catalog.models_document()) as home:
-        await prompts_are_apart(home)
+    async with running_app(either, app_catalog.models_document()) as app:
+        await prompts_are_apart(app)
 
 
-async def prompts_are_apart(home: House) -> None:
-    one, two = await running(home), await running(home)
-    taken = await home.client.post("/prompt", json={"prompt": GRAPH, "prompt_id": "p"}, headers=bearer(one))
+async def prompts_are_apart(app: AppFixture) -> None:
+    one, two = await running(app), await running(app)
+    taken = await app.client.post("/prompt", json={"prompt": GRAPH, "prompt_id": "p"}, headers=bearer(one))
     assert taken.status_code == 200, taken.text
 
     async def history(key: str) -> dict[str, Any]:
-        return (await home.client.get("/history", headers=bearer(key))).json()
+        return (await app.client.get("/history", headers=bearer(key))).json()
 
     async with asyncio.timeout(60):
         while not await history(one):  # noqa: ASYNC110 - a history is asked, it does not tell
             await asyncio.sleep(0.02)
-    (image,) = (await history(home.key))["p"]["outputs"]["2"]["images"]
+    (image,) = (await history(app.key))["p"]["outputs"]["2"]["images"]
     assert await history(two) == {}
-    assert (await home.client.get("/history/p", headers=bearer(two))).json() == {}
+    assert (await app.client.get("/history/p", headers=bearer(two))).json() == {}
     seen = [
-        (await home.client.get("/view", params=image, headers=bearer(key))).status_code
-        for key in (one, two, home.key)
+        (await app.client.get("/view", params=image, headers=bearer(key))).status_code
+        for key in (one, two, app.key)
     ]
     assert seen == [200, 404, 200]
-    await home.client.post("/history", json={"clear": True}, headers=bearer(two))
+    await app.client.post("/history", json={"clear": True}, headers=bearer(two))
     assert list(await history(one)) == ["p"]
 
 
-async def test_a_limited_key_replaces_no_file_of_another_key(either_home: House) -> None:
-    home = either_home
+async def test_a_limited_key_replaces_no_file_of_another_key(any_database_app: AppFixture) -> None:
+    app = any_database_app
 
     async def put(key: str, data: bytes) -> str:
         files, form = {"image": ("a.png", data, "image/png")}, {"overwrite": "true"}
-        answer = await home.client.post("/upload/image", files=files, data=form, headers=bearer(key))
+        answer = await app.client.post("/upload/image", files=files, data=form, headers=bearer(key))
         return str(answer.json()["name"])
 
-    limited = await running(home)
-    assert await put(home.key, PIXEL) == "a.png"
+    limited = await running(app)
+    assert await put(app.key, PIXEL) == "a.png"
     assert await put(limited, PIXEL + b"x") == "a (1).png"
     named = {"filename": "a.png", "type": "input"}
-    assert (await home.client.get("/view", params=named, headers=home.bearer)).content == PIXEL
+    assert (await app.client.get("/view", params=named, headers=app.bearer)).content == PIXEL
 
 
-async def test_uploads_of_other_keys_are_absent(either_home: House) -> None:
-    home = either_home
-    one, two = await running(home), await running(home)
+async def test_uploads_of_other_keys_are_absent(any_database_app: AppFixture) -> None:
+    app = any_database_app
+    one, two = await running(app), await running(app)
     sent = {"file": ("a.png", PIXEL, "image/png")}
-    upload = (await home.client.post("/api/uploads", files=sent, headers=bearer(one))).json()["id"]
+    upload = (await app.client.post("/api/uploads", files=sent, headers=bearer(one))).json()["id"]
     order = {"model": "remove-background", "input": {"image_url": upload}}
 
     async def joined(key: str) -> httpx.Response:
-        return await home.client.post("/api/containers/run", json=order, headers=bearer(key))
+        return await app.client.post("/api/containers/run", json=order, headers=bearer(key))
 
     absent = await joined(two)
     assert absent.status_code == 400
     assert "Upload not found" in absent.text
     assert "Upload not found" not in (await joined(one)).text
-    assert "Upload not found" not in (await joined(home.key)).text
+    assert "Upload not found" not in (await joined(app.key)).text
 
 
 async def test_a_live_session_of_another_key_is_neither_shown_nor_closed(either: Path) -> None:
-    async with house(either, app_catalog.models_document()) as home:
-        one, two = await running(home), await running(home)
-        made = (await home.client.post(SESSIONS, json={}, headers=bearer(one))).json()
+    async with running_app(either, app_catalog.models_document()) as app:
+        one, two = await running(app), await running(app)
+        made = (await app.client.post(SESSIONS, json={}, headers=bearer(one))).json()
         path = f"/api/containers/sessions/{made['session_id']}"
         for method in ("GET", "DELETE"):
-            assert (await home.client.request(method, path, headers=bearer(two))).status_code == 404
-        assert (await home.client.get(path, headers=home.bearer)).json()["status"] not in {"closed", "failed"}
-        assert (await home.client.delete(path, headers=bearer(one))).json()["status"] == "closed"
+            assert (await app.client.request(method, path, headers=bearer(two))).status_code == 404
+        assert (await app.client.get(path, headers=app.bearer)).json()["status"] not in {"closed", "failed"}
+        assert (await app.client.delete(path, headers=bearer(one))).json()["status"] == "closed"
 
 
 async def test_responses_and_calls_of_other_keys_are_absent(either: Path) -> None:
     async with gateway(either) as door:
-        home = door.home
-        one, two = await running(home), await running(home)
+        app = door.app
+        one, two = await running(app), await running(app)
 
         async def asked(key: str, **more: Any) -> httpx.Response:
             body = {"model": "acme/small", "input": "say 1 words", **more}
-            return await home.client.post("/v1/responses", json=body, headers=bearer(key))
+            return await app.client.post("/v1/responses", json=body, headers=bearer(key))
 
         told = (await asked(one)).json()
         path, item = f"/v1/responses/{told['id']}", told["output"][0]["id"]
         assert (await asked(one, previous_response_id=told["id"])).status_code == 200
-        assert (await asked(home.key, previous_response_id=told["id"])).status_code == 200
+        assert (await asked(app.key, previous_response_id=told["id"])).status_code == 200
         assert (await asked(two, previous_response_id=told["id"])).status_code in (400, 404)
         reference = [{"type": "item_reference", "id": item}, {"role": "user", "content": "go on"}]
         assert (await asked(one, input=reference)).status_code == 200
         assert (await asked(two, input=reference)).status_code == 404
         for method, there in (("GET", path), ("GET", f"{path}/input_items"), ("DELETE", path)):
-            assert (await home.client.request(method, there, headers=bearer(two))).status_code == 404
-        assert (await home.client.get(path, headers=home.bearer)).status_code == 200
+            assert (await app.client.request(method, there, headers=bearer(two))).status_code == 404
+        assert (await app.client.get(path, headers=app.bearer)).status_code == 200
         await door.settled()
-        calls = (await home.client.get("/api/gateway/calls", headers=bearer(two))).json()["calls"]
+        calls = (await app.client.get("/api/gateway/calls", headers=bearer(two))).json()["calls"]
         assert calls == []
 
 
 async def test_all_keys_of_a_grant_see_its_calls(either: Path) -> None:
     async with gateway(either) as door:
-        program = await Program.registered(door.home)
+        program = await Program.registered(door.app)
         first = await program.tokens(scope="models")
         body = {"model": "acme/small", "input": "say 1 words"}
-        sent = await door.home.client.post("/v1/responses", json=body, headers=bearer(first["access_token"]))
+        sent = await door.app.client.post("/v1/responses", json=body, headers=bearer(first["access_token"]))
         assert sent.status_code == 200
         await door.settled()
         again = bearer((await program.refresh(first["refresh_token"])).json()["access_token"])
-        calls = (await door.home.client.get("/api/gateway/calls", headers=again)).json()["calls"]
+        calls = (await door.app.client.get("/api/gateway/calls", headers=again)).json()["calls"]
         assert len(calls) == 1
 
 
-async def test_a_repeated_request_gets_the_answer_of_its_own_key_alone(either_home: House) -> None:
-    home, once = either_home, {"Idempotency-Key": "k"}
-    one, two = await running(home), await running(home)
-    limited = keys.create(home.account.id, Scope(services=("ra1",)), granted=rights.LIMITED)
-    reading = (await home.product.database.write(limited)).api_key
-    made = [await ran(home, key, **once) for key in (one, two, reading, home.key)]
+async def test_a_repeated_request_gets_the_answer_of_its_own_key_alone(any_database_app: AppFixture) -> None:
+    app, once = any_database_app, {"Idempotency-Key": "k"}
+    one, two = await running(app), await running(app)
+    limited = keys.create(app.account.id, Scope(services=("ra1",)), granted=rights.LIMITED)
+    reading = (await app.product.database.write(limited)).api_key
+    made = [await ran(app, key, **once) for key in (one, two, reading, app.key)]
     assert len(set(made)) == 4
-    assert await ran(home, one, **once) == made[0]
-    elsewhere = keys.create(home.account.id, Scope(services=("anime",)), granted=rights.LIMITED)
-    headers = bearer((await home.product.database.write(elsewhere)).api_key)
-    refused = await home.client.post("/api/containers/run", json=RUN, headers={**headers, **once})
+    assert await ran(app, one, **once) == made[0]
+    elsewhere = keys.create(app.account.id, Scope(services=("anime",)), granted=rights.LIMITED)
+    headers = bearer((await app.product.database.write(elsewhere)).api_key)
+    refused = await app.client.post("/api/containers/run", json=RUN, headers={**headers, **once})
     assert refused.status_code == 403
 
 
 @pytest.mark.parametrize("scope", [Scope(budget_day=5_000_000), Scope(rpm=1000)])
-async def test_a_key_with_a_budget_still_sees_all_work(home: House, scope: Scope) -> None:
-    made = await ran(home, home.key)
-    assert await listed(home, LISTS[0], await home.limited_key(scope)) == [made]
+async def test_a_key_with_a_budget_still_sees_all_work(app: AppFixture, scope: Scope) -> None:
+    made = await ran(app, app.key)
+    assert await listed(app, LISTS[0], await app.limited_key(scope)) == [made]
 
 
-async def test_files_of_an_upload_path_lie_in_a_folder_for_each_limited_key(either_home: House) -> None:
-    one, query = await running(either_home), {"prompt": "x", "save_path": "a.webp"}
+async def test_files_of_an_upload_path_lie_in_a_folder_for_each_limited_key(
+    any_database_app: AppFixture,
+) -> None:
+    one, query = await running(any_database_app), {"prompt": "x", "save_path": "a.webp"}
     made = [
-        (await either_home.client.get(UPLOAD, params=query, headers=bearer(key))).json()["path"]
-        for key in (one, either_home.key)
+        (await any_database_app.client.get(UPLOAD, params=query, headers=bearer(key))).json()["path"]
+        for key in (one, any_database_app.key)
     ]
     assert made[0].rpartition("/")[0] != made[1].rpartition("/")[0]
     for url in made:
-        assert (await either_home.visitor().get(httpx.URL(url).path)).status_code == 200
+        assert (await any_database_app.visitor().get(httpx.URL(url).path)).status_code == 200

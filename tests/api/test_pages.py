@@ -15,33 +15,33 @@ from sixfold.core.database import one
 from sixfold.ui.docs.repository import DocsRepository
 from sixfold.ui.login import passwords
 from sixfold.ui.templating import STATIC
-from tests.api.app_fixture import House
+from tests.api.app_fixture import AppFixture
 
 HTML = {"Accept": "text/html"}
 MAKE = "/pages/make"
 PICTURE = {"prompt": "a fox", "model": "ra1"}
 
 
-async def link(home: House, account: Account | None = None) -> str:
+async def link(app: AppFixture, account: Account | None = None) -> str:
     """A one-time link's token for the account, or for the first one."""
-    clock = await home.product.database.read(one("clock"))
+    clock = await app.product.database.read(one("clock"))
     assert clock is not None
-    return await home.product.database.write(
-        login_sessions.new_link((account or home.account).id, clock["now"])
+    return await app.product.database.write(
+        login_sessions.new_link((account or app.account).id, clock["now"])
     )
 
 
-async def signed_in(home: House, account: Account | None = None) -> str:
+async def signed_in(app: AppFixture, account: Account | None = None) -> str:
     """Sign the client in, as the first account if no other is named; gives the token that its pages carry."""
-    await home.client.get("/signin", params={"token": await link(home, account)})
-    page = await home.client.get("/account")
+    await app.client.get("/signin", params={"token": await link(app, account)})
+    page = await app.client.get("/account")
     found = re.search(r'name="csrf" value="([^"]+)"', page.text)
     assert found is not None
     return found[1]
 
 
-async def test_the_start_page_stands_without_scripts_and_runs_none_of_others(home: House) -> None:
-    page = await home.client.get("/", headers=HTML)
+async def test_the_start_page_stands_without_scripts_and_runs_none_of_others(app: AppFixture) -> None:
+    page = await app.client.get("/", headers=HTML)
     policy = page.headers["Content-Security-Policy"]
     assert "script-src 'self'" in policy
     assert "unsafe-inline" not in policy
@@ -50,24 +50,24 @@ async def test_the_start_page_stands_without_scripts_and_runs_none_of_others(hom
         r"<script(?![^>]*src=)|\son\w+=|style=|javascript:|https?://(?!127\.0\.0\.1)", page.text
     )
     for path in re.findall(r'(?:href|src)="(/static/[^"]+)"', page.text):
-        asset = await home.client.get(path)
+        asset = await app.client.get(path)
         assert asset.status_code == 200
         assert "immutable" in asset.headers["Cache-Control"]
     assert {path.name for path in STATIC.iterdir()} >= {"sixfold.css", "make.js", "sixfold.svg"}
 
 
-async def test_a_browser_that_is_lost_reads_a_page_and_a_program_the_coded_error(home: House) -> None:
-    page = await home.client.get("/nowhere", headers={"Accept": "text/html,application/xhtml+xml"})
+async def test_a_browser_that_is_lost_reads_a_page_and_a_program_the_coded_error(app: AppFixture) -> None:
+    page = await app.client.get("/nowhere", headers={"Accept": "text/html,application/xhtml+xml"})
     assert (page.status_code, page.headers["Content-Type"].partition(";")[0]) == (404, "text/html")
     assert "Back to the start" in page.text
-    told = await home.client.get("/nowhere", headers={"Accept": "*/*"})
+    told = await app.client.get("/nowhere", headers={"Accept": "*/*"})
     assert (told.status_code, told.json()["code"]) == (404, "not_found")
-    told = await home.client.get("/api/nowhere", headers=HTML)
+    told = await app.client.get("/api/nowhere", headers=HTML)
     assert (told.status_code, told.json()["code"]) == (404, "not_found")
 
 
-async def test_the_typefaces_come_from_here_kept_for_ever_and_one_ahead_of_the_style(home: House) -> None:
-    page = await home.client.get("/signin", headers=HTML)
+async def test_the_typefaces_come_from_here_kept_for_ever_and_one_ahead_of_the_style(app: AppFixture) -> None:
+    page = await app.client.get("/signin", headers=HTML)
     assert "font-src 'self'" in page.headers["Content-Security-Policy"]
     ahead = re.search(r'<link rel="preload" href="([^"]+)" as="font" type="font/woff2" cross', page.text)
     found = re.findall(r'url\("(fonts/[^"]+)"\)', (STATIC / "sixfold.css").read_text("utf-8"))
@@ -77,7 +77,7 @@ async def test_the_typefaces_come_from_here_kept_for_ever_and_one_ahead_of_the_s
         f"fonts/{file.name}" for file in (STATIC / "fonts").glob("*.woff2")
     }
     for path in found:
-        face = await home.client.get(f"/static/{path}")
+        face = await app.client.get(f"/static/{path}")
         assert face.headers["Content-Type"] == "font/woff2"
         assert "immutable" in face.headers["Cache-Control"]
         assert face.content[:4] == b"wOF2"
@@ -85,29 +85,29 @@ async def test_the_typefaces_come_from_here_kept_for_ever_and_one_ahead_of_the_s
         assert path.endswith(f"?v={hashlib.sha256(face.content).hexdigest()[:12]}")
 
 
-async def test_the_box_makes_a_picture_with_its_receipt(home: House) -> None:
-    assert (await home.client.post(MAKE, json=PICTURE)).status_code == 401
-    headers = {"X-CSRF-Token": await signed_in(home)}
-    answer = await home.client.post(MAKE, json=PICTURE, headers=headers)
+async def test_the_box_makes_a_picture_with_its_receipt(app: AppFixture) -> None:
+    assert (await app.client.post(MAKE, json=PICTURE)).status_code == 401
+    headers = {"X-CSRF-Token": await signed_in(app)}
+    answer = await app.client.post(MAKE, json=PICTURE, headers=headers)
     made = answer.json()
     assert made["status"] == "succeeded"
-    assert (await home.client.get(made["images"][0])).status_code == 200
+    assert (await app.client.get(made["images"][0])).status_code == 200
     names = [station["name"] for station in made["receipt"]]
     assert names == ["priced", "held", "queued", "run", "stored", "captured"]
-    failed = (await home.client.post(MAKE, json={**PICTURE, "prompt": "FAIL"}, headers=headers)).json()
+    failed = (await app.client.post(MAKE, json={**PICTURE, "prompt": "FAIL"}, headers=headers)).json()
     assert (failed["status"], failed["error"]) == ("failed", "The paint has run out")
-    bad = await home.client.post(MAKE, json={"model": "nope"}, headers=headers)
+    bad = await app.client.post(MAKE, json={"model": "nope"}, headers=headers)
     assert (bad.status_code, bad.json()["error"]) == (400, "Unknown model")
 
 
-async def test_signed_in_the_box_is_charged_and_needs_the_pages_token(home: House) -> None:
-    token = await signed_in(home)
+async def test_signed_in_the_box_is_charged_and_needs_the_pages_token(app: AppFixture) -> None:
+    token = await signed_in(app)
     for given in ([], [(b"X-CSRF-Token", b"wrong")], [(b"X-CSRF-Token", "é".encode())]):
-        assert (await home.client.post(MAKE, json=PICTURE, headers=given)).status_code == 403
-    good = await home.client.post(MAKE, json=PICTURE, headers={"X-CSRF-Token": token})
+        assert (await app.client.post(MAKE, json=PICTURE, headers=given)).status_code == 403
+    good = await app.client.post(MAKE, json=PICTURE, headers={"X-CSRF-Token": token})
     assert good.json()["receipt"][5]["usd"] == "0.04"
-    assert await home.standing() == ("4.96", "0.00")
-    page = await home.client.get(f"/predictions/{good.json()['id']}")
+    assert await app.balance() == ("4.96", "0.00")
+    page = await app.client.get(f"/predictions/{good.json()['id']}")
     assert page.status_code == 200
     assert "captured" in page.text
     assert good.json()["images"][0] in page.text
@@ -124,53 +124,53 @@ async def test_signed_in_the_box_is_charged_and_needs_the_pages_token(home: Hous
         {"Host": "evil.example", "Origin": "http://evil.example"},
     ],
 )
-async def test_no_other_site_gets_in(home: House, headers: dict[str, str]) -> None:
-    token = await signed_in(home)
+async def test_no_other_site_gets_in(app: AppFixture, headers: dict[str, str]) -> None:
+    token = await signed_in(app)
     form = {"csrf": token, "email": "a@b.c", "password": "x"}
-    made = await home.client.post(MAKE, json=PICTURE, headers={**headers, "X-CSRF-Token": token})
-    posted = [await home.client.post(path, data=form, headers=headers) for path in ("/signin", "/signout")]
+    made = await app.client.post(MAKE, json=PICTURE, headers={**headers, "X-CSRF-Token": token})
+    posted = [await app.client.post(path, data=form, headers=headers) for path in ("/signin", "/signout")]
     assert [made.status_code, *(answer.status_code for answer in posted)] == [403] * 3
-    assert await home.standing() == ("5.00", "0.00")
+    assert await app.balance() == ("5.00", "0.00")
     if "Host" in headers:
         for path in ("/", "/account", "/docs", "/signin"):
-            answer = await home.client.get(path, headers={**HTML, **headers})
+            answer = await app.client.get(path, headers={**HTML, **headers})
             assert answer.status_code == 403
             assert "ada@example.com" not in answer.text
 
 
-async def test_a_link_signs_in_once_and_the_cookie_is_kept_from_scripts(home: House) -> None:
-    token = await link(home)
-    first = await home.client.get("/signin", params={"token": token})
+async def test_a_link_signs_in_once_and_the_cookie_is_kept_from_scripts(app: AppFixture) -> None:
+    token = await link(app)
+    first = await app.client.get("/signin", params={"token": token})
     assert (first.status_code, first.headers["Location"]) == (303, "/account")
     cookie = first.headers["Set-Cookie"]
     assert "HttpOnly" in cookie
     assert "samesite=lax" in cookie.lower()
-    again = await home.visitor().get("/signin", params={"token": token})
+    again = await app.visitor().get("/signin", params={"token": token})
     assert again.status_code == 401
-    account = await home.client.get("/account")
+    account = await app.client.get("/account")
     assert "ada@example.com" in account.text
     assert "5.00" in account.text
-    assert (await home.visitor().get("/account")).headers["Location"] == "/signin"
+    assert (await app.visitor().get("/account")).headers["Location"] == "/signin"
 
 
-async def test_signing_out_ends_the_session_on_the_server(home: House) -> None:
-    token = await signed_in(home)
-    kept = dict(home.client.cookies)
-    wrong = await home.client.post("/signout", data={"csrf": "x"})
+async def test_signing_out_ends_the_session_on_the_server(app: AppFixture) -> None:
+    token = await signed_in(app)
+    kept = dict(app.client.cookies)
+    wrong = await app.client.post("/signout", data={"csrf": "x"})
     assert wrong.status_code == 403
-    done = await home.client.post("/signout", data={"csrf": token})
+    done = await app.client.post("/signout", data={"csrf": token})
     assert done.headers["Location"] == "/signin"
-    old = home.visitor()
+    old = app.visitor()
     old.cookies.update(kept)
     assert (await old.get("/account")).status_code == 303
 
 
-async def test_passwords_and_how_often_one_may_try(home: House) -> None:
+async def test_passwords_and_how_often_one_may_try(app: AppFixture) -> None:
     stored = passwords.make("correct horse")
-    await home.product.database.write(accounts.set_password_hash(home.account.id, stored))
+    await app.product.database.write(accounts.set_password_hash(app.account.id, stored))
 
     async def tried(email: str, password: str) -> int:
-        answer = await home.visitor().post("/signin", data={"email": email, "password": password})
+        answer = await app.visitor().post("/signin", data={"email": email, "password": password})
         return answer.status_code
 
     assert await tried("Ada@example.com ", "correct horse") == 303
@@ -183,67 +183,67 @@ async def test_passwords_and_how_often_one_may_try(home: House) -> None:
     assert not passwords.verify("x", "no hash at all")
 
 
-async def test_what_a_person_wrote_is_shown_and_never_run(home: House) -> None:
-    token = await signed_in(home)
+async def test_what_a_person_wrote_is_shown_and_never_run(app: AppFixture) -> None:
+    token = await signed_in(app)
     attack = '"><script>alert(1)</script><img src=x onerror=alert(1)>'
-    made = await home.client.post(MAKE, json={**PICTURE, "prompt": attack}, headers={"X-CSRF-Token": token})
-    page = (await home.client.get(f"/predictions/{made.json()['id']}")).text
+    made = await app.client.post(MAKE, json={**PICTURE, "prompt": attack}, headers={"X-CSRF-Token": token})
+    page = (await app.client.get(f"/predictions/{made.json()['id']}")).text
     assert "<script>alert" not in page
     assert "&lt;script&gt;alert(1)" in page
     assert "<img src=x" not in page
 
 
-async def test_the_reference_lists_every_path_and_errors_are_pages(home: House) -> None:
-    page = (await home.client.get("/docs")).text.replace("<wbr>", "")
+async def test_the_reference_lists_every_path_and_errors_are_pages(app: AppFixture) -> None:
+    page = (await app.client.get("/docs")).text.replace("<wbr>", "")
     for path in ("/api/ra1", "/create_image", "/api/containers/run", "/api/uploads"):
         assert f"<code>{path}</code>" in page
-    lost = await home.client.post("/docs")
+    lost = await app.client.post("/docs")
     assert lost.status_code == 405
     assert lost.headers["Content-Type"].startswith("text/html")
-    assert (await home.client.get("/static/pages.py")).status_code == 404
+    assert (await app.client.get("/static/pages.py")).status_code == 404
 
 
-async def test_every_guide_is_a_page_and_its_pictures_are_kept_for_ever(home: House) -> None:
-    listed = re.findall(r'href="(/docs/[^"]+)"', (await home.client.get("/docs")).text)
+async def test_every_guide_is_a_page_and_its_pictures_are_kept_for_ever(app: AppFixture) -> None:
+    listed = re.findall(r'href="(/docs/[^"]+)"', (await app.client.get("/docs")).text)
     assert len(listed) == len(set(listed)) == len(DocsRepository().edition().guides)
     shown = set[str]()
     for path in listed:
-        page = await home.client.get(path)
+        page = await app.client.get(path)
         assert page.status_code == 200, path
         assert "default-src 'none'" in page.headers["Content-Security-Policy"]
         shown |= set(re.findall(r'src="(/docs/[^"]+)"', page.text))
     assert len(shown) > 20
     for path in shown:
-        picture = await home.client.get(path)
+        picture = await app.client.get(path)
         assert picture.headers["Content-Type"].startswith("image/"), path
         assert "immutable" in picture.headers["Cache-Control"]
     for path in ("/docs/howto/gone", "/docs/howto/keys.md", "/docs/conf.py", "/docs/pictures/..%2fconf.py"):
-        lost = await home.client.get(path)
+        lost = await app.client.get(path)
         assert (lost.status_code, lost.headers["Content-Type"][:9]) == (404, "text/html"), path
 
 
-async def test_a_form_names_hardware_and_variant_and_is_told_their_price(home: House) -> None:
-    token = await signed_in(home)
-    page = (await home.client.get("/catalog/fast-image-native")).text
+async def test_a_form_names_hardware_and_variant_and_is_told_their_price(app: AppFixture) -> None:
+    token = await signed_in(app)
+    page = (await app.client.get("/catalog/fast-image-native")).text
     assert "4.78 USD an hour" in page
     assert ">48 GB" not in page  # it needs 60
-    assert 'id="term-variant"' in (await home.client.get("/catalog/text-llm")).text
+    assert 'id="term-variant"' in (await app.client.get("/catalog/text-llm")).text
     headers = {"X-CSRF-Token": token}
     asked = {"model": "fast-image-native", "input": {"prompt": "a fox"}, "hardware": "gpu-141gb"}
-    told = (await home.client.post("/pages/quote", json=asked, headers=headers)).json()
+    told = (await app.client.post("/pages/quote", json=asked, headers=headers)).json()
     assert '"hardware": "gpu-141gb"' in told["samples"]["curl"]
     assert "--hardware gpu-141gb" in told["samples"]["Terminal"]
-    answer = await home.client.post("/pages/run", json=asked, headers=headers)
-    made = await home.product.pipeline.get_any(answer.json()["id"])
+    answer = await app.client.post("/pages/run", json=asked, headers=headers)
+    made = await app.product.pipeline.get_any(answer.json()["id"])
     assert (made.hardware, made.rate) == ("gpu-141gb", 6_380_000)
-    again = (await home.client.get(f"/catalog/fast-image-native?from={made.id}")).text
+    again = (await app.client.get(f"/catalog/fast-image-native?from={made.id}")).text
     assert re.search(r'value="gpu-141gb" selected', again)
     for terms, name in (
         ({"hardware": "gpu-16gb-a"}, "hardware"),
         ({"hardware": "none"}, "hardware"),
         ({"variant": "x"}, "variant"),
     ):
-        answer = await home.client.post("/pages/run", json={**asked, **terms}, headers=headers)
+        answer = await app.client.post("/pages/run", json={**asked, **terms}, headers=headers)
         assert answer.status_code == 400
         assert answer.json()["errors"][0]["input"] == name
 
@@ -254,19 +254,19 @@ def test_all_scripts_of_all_pages_together_are_small() -> None:
     assert sum(packed.values()) <= 150_000, packed
 
 
-async def test_the_start_page_shows_real_outputs_and_leads_to_the_areas(home: House) -> None:
-    await signed_in(home, home.operator)
-    page = (await home.client.get("/", headers=HTML)).text
+async def test_the_start_page_shows_real_outputs_and_leads_to_the_areas(app: AppFixture) -> None:
+    await signed_in(app, app.operator)
+    page = (await app.client.get("/", headers=HTML)).text
     assert page.count('class="sample') == 8
     for path in ("/memory", "/workflows", "/catalog", "/gallery", "/admin/engines"):
         assert f'href="{path}"' in page
-    example = (await home.client.get("/catalog/anime?from=example")).text
+    example = (await app.client.get("/catalog/anime?from=example")).text
     assert "a girl with a red umbrella" in example
 
 
-async def test_an_error_does_not_call_somebody_signed_out(home: House) -> None:
-    await signed_in(home)
-    lost = await home.client.get("/nowhere", headers={"Accept": "text/html"})
+async def test_an_error_does_not_call_somebody_signed_out(app: AppFixture) -> None:
+    await signed_in(app)
+    lost = await app.client.get("/nowhere", headers={"Accept": "text/html"})
     assert lost.status_code == 404
     assert '<a href="/account">Account</a>' in lost.text
     assert "Sign in" not in lost.text

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from tests.api import browser
-from tests.api.app_fixture import House
+from tests.api.app_fixture import AppFixture
 from tests.api.browser import Look
 from tests.api.test_memory_browser import RULES
 
@@ -37,10 +37,10 @@ DONE = ".made[data-status=succeeded]"
 
 
 async def test_a_form_tells_the_price_runs_and_shows_the_picture_with_its_receipt(
-    stand: tuple[House, str, Any],
+    stand: tuple[AppFixture, str, Any],
 ) -> None:
-    home, url, chromium = stand
-    async with browser.tab(chromium, home, url) as tab:
+    app, url, chromium = stand
+    async with browser.tab(chromium, app, url) as tab:
         page = tab.page
         await tab.open("/catalog")
         await page.fill("#q", "fast picture")
@@ -69,14 +69,14 @@ async def test_a_form_tells_the_price_runs_and_shows_the_picture_with_its_receip
 
 
 async def test_a_dropped_file_becomes_a_thing_that_turns(
-    stand: tuple[House, str, Any], tmp_path: Path
+    stand: tuple[AppFixture, str, Any], tmp_path: Path
 ) -> None:
-    home, url, chromium = stand
+    app, url, chromium = stand
     photo = tmp_path / "apple.png"
     picture = Image.new("RGBA", (96, 96))
     picture.paste((200, 40, 30, 255), (24, 24, 72, 72))
     picture.save(photo)
-    async with browser.tab(chromium, home, url) as tab:
+    async with browser.tab(chromium, app, url) as tab:
         page = tab.page
         await tab.open("/catalog/image-to-3d-voxel")
         await page.set_input_files("#file-image", photo)
@@ -87,26 +87,26 @@ async def test_a_dropped_file_becomes_a_thing_that_turns(
         assert int(await page.get_attribute("[data-thing]", "data-ready")) > 100
 
 
-async def test_a_key_is_made_shown_once_works_and_ends(stand: tuple[House, str, Any]) -> None:
-    home, url, chromium = stand
-    async with browser.tab(chromium, home, url) as tab:
+async def test_a_key_is_made_shown_once_works_and_ends(stand: tuple[AppFixture, str, Any]) -> None:
+    app, url, chromium = stand
+    async with browser.tab(chromium, app, url) as tab:
         page = tab.page
         await tab.open("/account")
         await page.fill("[name=budget_day]", "0.50")
         await page.click("text=New key")
         key = await page.inner_text("#made")
-        asked = await home.client.get("/api/account", headers={"Authorization": f"Bearer {key}"})
+        asked = await app.client.get("/api/account", headers={"Authorization": f"Bearer {key}"})
         assert asked.status_code == 200
         await page.click(f"[aria-label='Revoke the key that ends in {key[-4:]}']")
         await page.wait_for_selector("#made", state="detached")
-        asked = await home.client.get("/api/account", headers={"Authorization": f"Bearer {key}"})
+        asked = await app.client.get("/api/account", headers={"Authorization": f"Bearer {key}"})
         assert asked.status_code == 401
 
 
 @pytest.mark.parametrize("model", ["world-model", "motion-model"])
-async def test_a_live_session_draws_and_hears_keys(stand: tuple[House, str, Any], model: str) -> None:
-    home, url, chromium = stand
-    async with browser.tab(chromium, home, url) as tab:
+async def test_a_live_session_draws_and_hears_keys(stand: tuple[AppFixture, str, Any], model: str) -> None:
+    app, url, chromium = stand
+    async with browser.tab(chromium, app, url) as tab:
         page = tab.page
         await tab.open(f"/live/{model}")
         await page.click("#live .primary")
@@ -120,8 +120,8 @@ async def test_a_live_session_draws_and_hears_keys(stand: tuple[House, str, Any]
 @pytest.mark.parametrize(
     "look", [Look(), Look(width=390, scheme="dark")], ids=["desktop", "phone in the dark"]
 )
-async def test_the_pages_fit_and_are_accessible(stand: tuple[House, str, Any], look: Look) -> None:
-    home, url, chromium = stand
+async def test_the_pages_fit_and_are_accessible(stand: tuple[AppFixture, str, Any], look: Look) -> None:
+    app, url, chromium = stand
     paths = ["/", "/catalog", "/catalog/tts-b", "/catalog/inpaint-cleaner", "/predictions", "/account"]
     paths += [
         "/gallery",
@@ -133,7 +133,7 @@ async def test_the_pages_fit_and_are_accessible(stand: tuple[House, str, Any], l
         "/docs/howto/agents",
         "/docs/reference/engines",
     ]
-    async with browser.tab(chromium, home, url, look) as tab:
+    async with browser.tab(chromium, app, url, look) as tab:
         for path in paths:
             await tab.open(path)
             width = await tab.page.evaluate("document.documentElement.scrollWidth")
@@ -147,13 +147,13 @@ async def test_the_pages_fit_and_are_accessible(stand: tuple[House, str, Any], l
 
 
 async def test_the_menu_is_one_line_on_a_phone_and_opens_by_keyboard_and_nothing_is_too_wide(
-    stand: tuple[House, str, Any],
+    stand: tuple[AppFixture, str, Any],
 ) -> None:
-    home, url, chromium = stand
+    app, url, chromium = stand
     graph = "/api/graph/spaces/turbo-text-to-image/run"
     given = {"input": {"prompt": "a mill", "width": 64, "height": 64}}
-    assert (await home.client.post(graph, json=given, headers=home.bearer)).status_code == 200
-    async with browser.tab(chromium, home, url, Look(width=320)) as tab:
+    assert (await app.client.post(graph, json=given, headers=app.bearer)).status_code == 200
+    async with browser.tab(chromium, app, url, Look(width=320)) as tab:
         page = tab.page
         for path in (*PLAIN, "/workflows/text-to-video", GUIDE):
             await tab.open(path)
@@ -173,9 +173,9 @@ async def test_the_menu_is_one_line_on_a_phone_and_opens_by_keyboard_and_nothing
         assert await page.inner_text("h1") == "space:turbo-text-to-image"
 
 
-async def test_the_words_of_the_reference_stay_whole_on_a_phone(stand: tuple[House, str, Any]) -> None:
-    home, url, chromium = stand
-    async with browser.tab(chromium, home, url, Look(width=390)) as tab:
+async def test_the_words_of_the_reference_stay_whole_on_a_phone(stand: tuple[AppFixture, str, Any]) -> None:
+    app, url, chromium = stand
+    async with browser.tab(chromium, app, url, Look(width=390)) as tab:
         await tab.open("/docs")
         for text in ("DELETE", "/api/training"):
             cell = tab.page.locator(".paths").get_by_text(text, exact=True).first

@@ -18,7 +18,7 @@ from sixfold.core.database import now
 from sixfold.settings import Settings
 from sixfold.ui.login.passkeys import place
 from tests.api import browser
-from tests.api.app_fixture import House, house
+from tests.api.app_fixture import AppFixture, running_app
 from tests.mcp.loopback import served
 
 # What the pages' script does, in one call: ask, let the device answer, give back what would be sent.
@@ -46,15 +46,15 @@ def free_port() -> int:
 
 
 @pytest.fixture
-async def stand(tmp_path: Path) -> AsyncIterator[tuple[House, str, Any]]:
+async def stand(tmp_path: Path) -> AsyncIterator[tuple[AppFixture, str, Any]]:
     """A server known as localhost, which is a name that browsers make passkeys for, and a browser."""
     port = free_port()
     async with (
-        house(tmp_path, port=port, public_url=f"http://localhost:{port}") as home,
-        served(home.app, port),
+        running_app(tmp_path, port=port, public_url=f"http://localhost:{port}") as app,
+        served(app.asgi, port),
         browser.browser() as chromium,
     ):
-        yield home, f"http://localhost:{port}", chromium
+        yield app, f"http://localhost:{port}", chromium
 
 
 @asynccontextmanager
@@ -74,11 +74,11 @@ async def device(page: Any) -> AsyncIterator[Any]:
     yield session, added["authenticatorId"]
 
 
-async def link(home: House, email: str) -> str:
+async def link(app: AppFixture, email: str) -> str:
     """A link that signs an account in."""
-    account = await home.product.database.read(accounts.by_email(email))
-    moment = await home.product.database.read(now())
-    return await home.product.database.write(login_sessions.new_link(account.id, moment))
+    account = await app.product.database.read(accounts.by_email(email))
+    moment = await app.product.database.read(now())
+    return await app.product.database.write(login_sessions.new_link(account.id, moment))
 
 
 async def csrf(page: Any) -> str:
@@ -105,9 +105,9 @@ def test_passkeys_belong_to_the_public_address() -> None:
 
 @pytest.mark.browser
 @browser.needed
-async def test_a_passkey_is_added_signs_in_and_is_removed(stand: tuple[House, str, Any]) -> None:
-    home, url, chromium = stand
-    async with browser.tab(chromium, home, url) as tab, device(tab.page):
+async def test_a_passkey_is_added_signs_in_and_is_removed(stand: tuple[AppFixture, str, Any]) -> None:
+    app, url, chromium = stand
+    async with browser.tab(chromium, app, url) as tab, device(tab.page):
         page = tab.page
         await tab.open("/account/security")
         await page.fill("#make-passkey [name=name]", "My laptop")
@@ -133,9 +133,9 @@ async def test_a_passkey_is_added_signs_in_and_is_removed(stand: tuple[House, st
 
 @pytest.mark.browser
 @browser.needed
-async def test_answers_that_lie_or_come_twice_make_no_passkey(stand: tuple[House, str, Any]) -> None:
-    home, url, chromium = stand
-    async with browser.tab(chromium, home, url) as tab, device(tab.page):
+async def test_answers_that_lie_or_come_twice_make_no_passkey(stand: tuple[AppFixture, str, Any]) -> None:
+    app, url, chromium = stand
+    async with browser.tab(chromium, app, url) as tab, device(tab.page):
         page = tab.page
         page.remove_listener("console", tab.note)  # refusals are wanted
         await tab.open("/account/security")
@@ -157,24 +157,24 @@ async def test_answers_that_lie_or_come_twice_make_no_passkey(stand: tuple[House
         for nonsense in (None, [], {}, {"id": 5}, {**good, "response": {}}, {**good, "rawId": "AAAA"}):
             await page.evaluate(SEND, ["/account/passkeys/ask", {}, token])
             assert await sent(nonsense) == 400
-        kept = await home.product.database.read(passkeys.of_account(home.account.id))
+        kept = await app.product.database.read(passkeys.of_account(app.account.id))
         assert len(kept) == 1
 
 
 @pytest.mark.browser
 @browser.needed
 async def test_nobody_signs_in_with_an_old_answer_a_forged_one_or_anothers(
-    stand: tuple[House, str, Any],
+    stand: tuple[AppFixture, str, Any],
 ) -> None:
-    home, url, chromium = stand
-    async with browser.tab(chromium, home, url) as tab, device(tab.page):
+    app, url, chromium = stand
+    async with browser.tab(chromium, app, url) as tab, device(tab.page):
         page = tab.page
         page.remove_listener("console", tab.note)
         await tab.open("/account/security")
         token = await csrf(page)
         made = await page.evaluate(MAKE, token)
         assert (await page.evaluate(SEND, ["/account/passkeys", {"credential": made}, token]))[0] == 201
-        mine = (await home.product.database.read(passkeys.of_account(home.account.id)))[0]["id"]
+        mine = (await app.product.database.read(passkeys.of_account(app.account.id)))[0]["id"]
 
         async def sent(answer: Any) -> int:
             return (await page.evaluate(SEND, ["/signin/passkey", {"credential": answer}]))[0]
@@ -186,12 +186,12 @@ async def test_nobody_signs_in_with_an_old_answer_a_forged_one_or_anothers(
         forged = {**honest, "response": {**honest["response"], "userHandle": "YWNjdF9iZW4"}}
         assert await sent(forged) == 401
         honest = await page.evaluate(USE)
-        async with browser.tab(chromium, home, url) as stranger:  # another browser has another ticket
+        async with browser.tab(chromium, app, url) as stranger:  # another browser has another ticket
             stranger.page.remove_listener("console", stranger.note)
             await stranger.open("/signin")
             send = ["/signin/passkey", {"credential": honest}]
             assert (await stranger.page.evaluate(SEND, send))[0] == 400
-            await stranger.open(f"/signin?token={await link(home, 'ben@example.com')}")
+            await stranger.open(f"/signin?token={await link(app, 'ben@example.com')}")
             await stranger.open("/account/security")
             form = {"csrf": await csrf(stranger.page)}
             there = f"{url}/account/passkeys/{mine}/remove"
@@ -200,12 +200,12 @@ async def test_nobody_signs_in_with_an_old_answer_a_forged_one_or_anothers(
         assert await sent(honest) == 400
 
 
-async def test_questions_are_for_this_servers_own_pages_and_are_counted(home: House) -> None:
+async def test_questions_are_for_this_servers_own_pages_and_are_counted(app: AppFixture) -> None:
     for headers in ({"Origin": "https://evil.example"}, {"Host": "evil.example"}):
-        answer = await home.client.post("/signin/passkey/ask", headers=headers)
+        answer = await app.client.post("/signin/passkey/ask", headers=headers)
         assert answer.status_code == 403
-    assert (await home.client.post("/account/passkeys/ask")).status_code == 401
-    answers = [await home.client.post("/signin/passkey/ask") for _ in range(31)]
+    assert (await app.client.post("/account/passkeys/ask")).status_code == 401
+    answers = [await app.client.post("/signin/passkey/ask") for _ in range(31)]
     assert [answer.status_code for answer in answers] == [200] * 30 + [429]
     cookie = answers[0].headers["Set-Cookie"]
     assert "HttpOnly" in cookie

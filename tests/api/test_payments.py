@@ -23,7 +23,7 @@ from sixfold.app import bootstrap
 from sixfold.core.accounts import accounts
 from sixfold.core.accounts.keys import Scope
 from sixfold.web import refusals
-from tests.api.app_fixture import House, bearer, house
+from tests.api.app_fixture import AppFixture, bearer, running_app
 from tests.mcp.loopback import served
 
 SECRET = "whsec_of_the_test"
@@ -60,14 +60,14 @@ class Processor:
 
 
 @pytest.fixture
-async def shop(tmp_path: Path) -> AsyncIterator[tuple[House, Processor]]:
+async def shop(tmp_path: Path) -> AsyncIterator[tuple[AppFixture, Processor]]:
     """A server that sells, and its processor."""
     async with opened(tmp_path) as both:
         yield both
 
 
 @asynccontextmanager
-async def opened(folder: Path, **changes: Any) -> AsyncIterator[tuple[House, Processor]]:
+async def opened(folder: Path, **changes: Any) -> AsyncIterator[tuple[AppFixture, Processor]]:
     processor = Processor()
     async with served(processor.app) as origin:
         pays: dict[str, Any] = {
@@ -75,11 +75,11 @@ async def opened(folder: Path, **changes: Any) -> AsyncIterator[tuple[House, Pro
             "stripe_webhook_secret": SECRET,
             "stripe_url": origin,
         }
-        async with house(folder, **pays, **changes) as home:
-            yield home, processor
+        async with running_app(folder, **pays, **changes) as app:
+            yield app, processor
 
 
-def session(home: House, event: str = "evt_1", **changes: Any) -> dict[str, Any]:
+def session(app: AppFixture, event: str = "evt_1", **changes: Any) -> dict[str, Any]:
     """The event of a checkout that was paid."""
     what = {
         "id": "cs_1",
@@ -88,37 +88,37 @@ def session(home: House, event: str = "evt_1", **changes: Any) -> dict[str, Any]
         "payment_status": "paid",
         "currency": "usd",
         "amount_total": 2050,
-        "metadata": {"account_id": home.account.id, "micros": "20500000"},
+        "metadata": {"account_id": app.account.id, "micros": "20500000"},
         **changes,
     }
     kind = "checkout.session.completed"
     return {"id": event, "object": "event", "type": kind, "data": {"object": what}}
 
 
-async def tell(home: House, event: Mapping[str, Any], **changes: Any) -> httpx.Response:
+async def tell(app: AppFixture, event: Mapping[str, Any], **changes: Any) -> httpx.Response:
     """The event as the processor sends it, signed by its own library."""
     body = json.dumps(event)
     moment = changes.get("at", int(time.time()))
     sign = stripe.WebhookSignature._compute_signature  # the library shows no other
     signature = f"t={moment},v1={sign(f'{moment}.{body}', changes.get('secret', SECRET))}"
     headers = {"Stripe-Signature": changes.get("signature", signature)}
-    return await home.visitor().post(TOLD, content=changes.get("body", body), headers=headers)
+    return await app.visitor().post(TOLD, content=changes.get("body", body), headers=headers)
 
 
-async def test_credit_is_paid_on_a_page_of_the_processors(shop: tuple[House, Processor]) -> None:
-    home, processor = shop
-    answer = await home.client.post(CHECKOUT, json={"amount_usd": "20.50"}, headers=home.bearer)
+async def test_credit_is_paid_on_a_page_of_the_processors(shop: tuple[AppFixture, Processor]) -> None:
+    app, processor = shop
+    answer = await app.client.post(CHECKOUT, json={"amount_usd": "20.50"}, headers=app.bearer)
     assert (answer.status_code, answer.json()) == (200, {"checkout_url": "https://pay.example/cs_1"})
     asked = processor.asked[0]
     assert (asked["mode"], asked["line_items[0][price_data][unit_amount]"]) == ("payment", "2050")
-    assert asked["metadata[account_id]"] == home.account.id
+    assert asked["metadata[account_id]"] == app.account.id
     assert processor.keys == ["Bearer sk_test"]
-    assert await home.standing() == ("5.00", "0.00"), "nothing is credited before it is paid"
+    assert await app.balance() == ("5.00", "0.00"), "nothing is credited before it is paid"
 
 
-async def test_a_plan_is_paid_on_a_page_of_the_processors(shop: tuple[House, Processor]) -> None:
-    home, processor = shop
-    answer = await home.client.post(PLAN, json={"plan": "yearly"}, headers=home.bearer)
+async def test_a_plan_is_paid_on_a_page_of_the_processors(shop: tuple[AppFixture, Processor]) -> None:
+    app, processor = shop
+    answer = await app.client.post(PLAN, json={"plan": "yearly"}, headers=app.bearer)
     assert answer.status_code == 200
     asked = processor.asked[0]
     assert asked["line_items[0][price_data][unit_amount]"] == "8000"
@@ -127,67 +127,71 @@ async def test_a_plan_is_paid_on_a_page_of_the_processors(shop: tuple[House, Pro
 
 
 @pytest.mark.parametrize("amount", [0, -1, "x", None, True, "1.005", 10_001, 0.99, "1e400", "1e999999", [1]])
-async def test_an_amount_that_cannot_be_paid_is_refused(shop: tuple[House, Processor], amount: Any) -> None:
-    home, processor = shop
-    answer = await home.client.post(CHECKOUT, json={"amount_usd": amount}, headers=home.bearer)
+async def test_an_amount_that_cannot_be_paid_is_refused(
+    shop: tuple[AppFixture, Processor], amount: Any
+) -> None:
+    app, processor = shop
+    answer = await app.client.post(CHECKOUT, json={"amount_usd": amount}, headers=app.bearer)
     assert (answer.status_code, answer.json()["code"]) == (400, "invalid_input")
     assert "amount_usd" in answer.json()["error"]
     assert processor.asked == []
 
 
-async def test_a_paid_checkout_counts_once_however_often_it_is_told(shop: tuple[House, Processor]) -> None:
-    home, _ = shop
-    answers = await asyncio.gather(*(tell(home, session(home, f"evt_{n % 2}")) for n in range(6)))
+async def test_a_paid_checkout_counts_once_however_often_it_is_told(
+    shop: tuple[AppFixture, Processor],
+) -> None:
+    app, _ = shop
+    answers = await asyncio.gather(*(tell(app, session(app, f"evt_{n % 2}")) for n in range(6)))
     assert [answer.status_code for answer in answers] == [200] * 6
-    assert await home.standing() == ("25.50", "0.00")
-    assert await home.faults() == ()
-    entries = await home.client.get("/api/account/ledger", headers=home.bearer)
+    assert await app.balance() == ("25.50", "0.00")
+    assert await app.faults() == ()
+    entries = await app.client.get("/api/account/ledger", headers=app.bearer)
     newest = entries.json()["entries"][0]
     assert (newest["amount_usd"], newest["kind"]) == ("20.50", "top_up")
 
 
 async def test_a_plan_begins_with_its_payment_and_ends_with_its_subscription(
-    shop: tuple[House, Processor],
+    shop: tuple[AppFixture, Processor],
 ) -> None:
-    home, _ = shop
-    about = {"account_id": home.account.id, "plan": "monthly"}
-    bought = session(home, mode="subscription", subscription="sub_1", metadata=about)
-    await tell(home, bought)
-    assert (await home.product.database.read(accounts.by_id(home.account.id))).plan == "monthly"
+    app, _ = shop
+    about = {"account_id": app.account.id, "plan": "monthly"}
+    bought = session(app, mode="subscription", subscription="sub_1", metadata=about)
+    await tell(app, bought)
+    assert (await app.product.database.read(accounts.by_id(app.account.id))).plan == "monthly"
     over = {"id": "evt_2", "type": "customer.subscription.deleted", "data": {"object": {"id": "sub_1"}}}
-    await tell(home, over)
-    assert (await home.product.database.read(accounts.by_id(home.account.id))).plan == "free"
-    await tell(home, bought)
-    assert (await home.product.database.read(accounts.by_id(home.account.id))).plan == "free"
+    await tell(app, over)
+    assert (await app.product.database.read(accounts.by_id(app.account.id))).plan == "free"
+    await tell(app, bought)
+    assert (await app.product.database.read(accounts.by_id(app.account.id))).plan == "free"
 
 
 async def test_a_plan_is_ended_at_the_processor_before_its_account_is_erased(tmp_path: Path) -> None:
-    async with opened(tmp_path, deletion_days=0) as (home, processor):
-        about = {"account_id": home.account.id, "plan": "yearly"}
-        await tell(home, session(home, mode="subscription", subscription="sub_7", metadata=about))
-        read, account_id = home.product.database.read, home.account.id
+    async with opened(tmp_path, deletion_days=0) as (app, processor):
+        about = {"account_id": app.account.id, "plan": "yearly"}
+        await tell(app, session(app, mode="subscription", subscription="sub_7", metadata=about))
+        read, account_id = app.product.database.read, app.account.id
         processor.status = 500
-        left = await home.client.request(
-            "DELETE", "/api/account", json={"confirm": "ada@example.com"}, headers=home.bearer
+        left = await app.client.request(
+            "DELETE", "/api/account", json={"confirm": "ada@example.com"}, headers=app.bearer
         )
         assert left.status_code == 202
         kept = await read(accounts.by_id(account_id))
         assert (kept.email, kept.plan, processor.ended) == ("ada@example.com", "yearly", [])
         processor.status = 200
-        assert await bootstrap.account_deletion(home.product).sweep() == 1
+        assert await bootstrap.account_deletion(app.product).sweep() == 1
         assert processor.ended == ["sub_7"]
         over = {"id": "evt_9", "type": "customer.subscription.deleted", "data": {"object": {"id": "sub_7"}}}
-        assert (await tell(home, over)).status_code == 200
+        assert (await tell(app, over)).status_code == 200
 
 
-async def test_whoever_begins_to_leave_pays_no_plan_from_then_on(shop: tuple[House, Processor]) -> None:
-    home, processor = shop
-    about = {"account_id": home.account.id, "plan": "monthly"}
-    await tell(home, session(home, mode="subscription", subscription="sub_1", metadata=about))
+async def test_whoever_begins_to_leave_pays_no_plan_from_then_on(shop: tuple[AppFixture, Processor]) -> None:
+    app, processor = shop
+    about = {"account_id": app.account.id, "plan": "monthly"}
+    await tell(app, session(app, mode="subscription", subscription="sub_1", metadata=about))
     sure = {"confirm": "ada@example.com"}
-    await home.client.request("DELETE", "/api/account", json=sure, headers=home.bearer)
+    await app.client.request("DELETE", "/api/account", json=sure, headers=app.bearer)
     assert processor.ended == ["sub_1"]
-    assert (await home.product.database.read(accounts.by_id(home.account.id))).plan == "free"
+    assert (await app.product.database.read(accounts.by_id(app.account.id))).plan == "free"
 
 
 @pytest.mark.parametrize(
@@ -202,11 +206,11 @@ async def test_whoever_begins_to_leave_pays_no_plan_from_then_on(shop: tuple[Hou
         {"body": "{}"},
     ],
 )
-async def test_a_forged_message_changes_nothing(shop: tuple[House, Processor], changes: Any) -> None:
-    home, _ = shop
-    answer = await tell(home, session(home), **changes)
+async def test_a_forged_message_changes_nothing(shop: tuple[AppFixture, Processor], changes: Any) -> None:
+    app, _ = shop
+    answer = await tell(app, session(app), **changes)
     assert answer.status_code == 400
-    assert await home.standing() == ("5.00", "0.00")
+    assert await app.balance() == ("5.00", "0.00")
 
 
 @pytest.mark.parametrize(
@@ -220,37 +224,37 @@ async def test_a_forged_message_changes_nothing(shop: tuple[House, Processor], c
     ],
 )
 async def test_a_checkout_that_is_not_ours_or_not_paid_credits_nobody(
-    shop: tuple[House, Processor], changes: Any
+    shop: tuple[AppFixture, Processor], changes: Any
 ) -> None:
-    home, _ = shop
-    answer = await tell(home, session(home, **changes))
+    app, _ = shop
+    answer = await tell(app, session(app, **changes))
     assert answer.status_code == 200, "or the processor would tell it again"
-    assert await home.standing() == ("5.00", "0.00")
-    assert await home.faults() == ()
+    assert await app.balance() == ("5.00", "0.00")
+    assert await app.faults() == ()
 
 
-async def test_a_processor_that_refuses_is_told_as_such(shop: tuple[House, Processor]) -> None:
-    home, processor = shop
+async def test_a_processor_that_refuses_is_told_as_such(shop: tuple[AppFixture, Processor]) -> None:
+    app, processor = shop
     processor.status = 402
-    answer = await home.client.post(CHECKOUT, json={"amount_usd": 5}, headers=home.bearer)
+    answer = await app.client.post(CHECKOUT, json={"amount_usd": 5}, headers=app.bearer)
     assert (answer.status_code, answer.json()["code"]) == (502, "generation_failed")
 
 
 async def test_without_a_processor_the_variable_is_named(
-    home: House, caplog: pytest.LogCaptureFixture
+    app: AppFixture, caplog: pytest.LogCaptureFixture
 ) -> None:
     before = refusals.recorder().totals["not_configured"]
     for path, body in ((CHECKOUT, {"amount_usd": 5}), (PLAN, {"plan": "monthly"}), (TOLD, {})):
-        answer = await home.client.post(path, json=body, headers=home.bearer)
+        answer = await app.client.post(path, json=body, headers=app.bearer)
         assert (answer.status_code, answer.json()["code"]) == (503, "not_configured"), path
         assert "SIXFOLD_STRIPE_" in answer.json()["error"]
     assert refusals.recorder().totals["not_configured"] == before + 3  # one line a minute tells of all
     assert not [record for record in caplog.records if "SIXFOLD_STRIPE_" in record.getMessage()]
 
 
-async def test_without_a_chain_deposits_say_so_and_limited_keys_see_no_address(home: House) -> None:
-    answer = await home.client.post("/api/account/deposits", headers=home.bearer)
+async def test_without_a_chain_deposits_say_so_and_limited_keys_see_no_address(app: AppFixture) -> None:
+    answer = await app.client.post("/api/account/deposits", headers=app.bearer)
     assert (answer.status_code, answer.json()["code"]) == (503, "not_configured")
-    reader = await home.limited_key(Scope(read_only=True))
-    refused = await home.client.post("/api/account/deposits", headers=bearer(reader))
+    reader = await app.limited_key(Scope(read_only=True))
+    refused = await app.client.post("/api/account/deposits", headers=bearer(reader))
     assert refused.status_code == 403

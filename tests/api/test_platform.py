@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 
 from sixfold.core.accounts.keys import Scope
-from tests.api.app_fixture import ORIGIN, House, bearer, house
+from tests.api.app_fixture import ORIGIN, AppFixture, bearer, running_app
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 100
 
 
-async def test_an_upload_is_kept_and_typed_by_its_own_bytes(home: House) -> None:
-    headers = {**home.bearer, "Content-Type": "text/html"}
-    raw = await home.client.post("/api/uploads", content=PNG, headers=headers)
-    form = await home.client.post(
-        "/api/uploads", files={"file": ("x.svg", PNG, "image/svg+xml")}, headers=home.bearer
+async def test_an_upload_is_kept_and_typed_by_its_own_bytes(app: AppFixture) -> None:
+    headers = {**app.bearer, "Content-Type": "text/html"}
+    raw = await app.client.post("/api/uploads", content=PNG, headers=headers)
+    form = await app.client.post(
+        "/api/uploads", files={"file": ("x.svg", PNG, "image/svg+xml")}, headers=app.bearer
     )
     for answer in (raw, form):
         assert answer.status_code == 201
@@ -29,7 +29,7 @@ async def test_an_upload_is_kept_and_typed_by_its_own_bytes(home: House) -> None
         assert told["sha256"] == hashlib.sha256(PNG).hexdigest()
         assert told["id"].startswith("blob_")
         assert told["url"].startswith(f"{ORIGIN}/media/")
-        got = await home.client.get(told["url"])
+        got = await app.client.get(told["url"])
         assert got.content == PNG
         assert got.headers["Content-Type"] == "image/png"
 
@@ -49,10 +49,12 @@ TYPED = [
 
 
 @pytest.mark.parametrize(("data", "kind", "handed_over"), TYPED)
-async def test_nothing_that_is_served_can_run(home: House, data: bytes, kind: str, handed_over: bool) -> None:
-    headers = {**home.bearer, "Content-Type": "image/png"}
-    told = (await home.client.post("/api/uploads", content=data, headers=headers)).json()
-    got = await home.client.get(told["url"])
+async def test_nothing_that_is_served_can_run(
+    app: AppFixture, data: bytes, kind: str, handed_over: bool
+) -> None:
+    headers = {**app.bearer, "Content-Type": "image/png"}
+    told = (await app.client.post("/api/uploads", content=data, headers=headers)).json()
+    got = await app.client.get(told["url"])
     assert told["media_type"] == kind
     assert got.headers["Content-Type"].partition(";")[0] == kind
     assert ("attachment" in got.headers.get("Content-Disposition", "")) is handed_over
@@ -78,20 +80,22 @@ async def test_nothing_that_is_served_can_run(home: House, data: bytes, kind: st
         ("application/octet-stream", b""),
     ],
 )
-async def test_a_broken_upload_is_refused_and_leaves_nothing(home: House, kind: str, content: bytes) -> None:
-    answer = await home.client.post(
-        "/api/uploads", content=content, headers={**home.bearer, "Content-Type": kind}
+async def test_a_broken_upload_is_refused_and_leaves_nothing(
+    app: AppFixture, kind: str, content: bytes
+) -> None:
+    answer = await app.client.post(
+        "/api/uploads", content=content, headers={**app.bearer, "Content-Type": kind}
     )
     assert answer.status_code == 400, answer.text
-    folder = home.product.settings.data_dir / "tmp"
+    folder = app.product.settings.data_dir / "tmp"
     assert not folder.exists() or not list(folder.iterdir())
 
 
 async def test_uploads_have_a_limit_and_a_quota(tmp_path: Path) -> None:
-    async with house(tmp_path, upload_body_bytes=1000, upload_quota_bytes=1500) as home:
+    async with running_app(tmp_path, upload_body_bytes=1000, upload_quota_bytes=1500) as app:
 
         async def sent(size: int) -> int:
-            answer = await home.client.post("/api/uploads", content=b"x" * size, headers=home.bearer)
+            answer = await app.client.post("/api/uploads", content=b"x" * size, headers=app.bearer)
             return answer.status_code
 
         assert [await sent(size) for size in (1001, 1000, 501, 500)] == [413, 201, 413, 201]
@@ -100,16 +104,16 @@ async def test_uploads_have_a_limit_and_a_quota(tmp_path: Path) -> None:
             for _ in range(20):
                 yield b"x" * 100
 
-        streamed = await home.client.post("/api/uploads", content=dripping(), headers=home.bearer)
+        streamed = await app.client.post("/api/uploads", content=dripping(), headers=app.bearer)
         assert (streamed.status_code, streamed.json()["code"]) == (413, "too_large")
 
 
-async def test_limited_keys_upload_nothing_and_see_no_secrets(home: House) -> None:
-    key = await home.limited_key(Scope(collections=("work",)))
+async def test_limited_keys_upload_nothing_and_see_no_secrets(app: AppFixture) -> None:
+    key = await app.limited_key(Scope(collections=("work",)))
     headers = {"Authorization": f"Bearer {key}"}
-    assert (await home.client.post("/api/uploads", content=b"x", headers=headers)).status_code == 403
+    assert (await app.client.post("/api/uploads", content=b"x", headers=headers)).status_code == 403
     for path in ("/api/account", "/api/account/ledger", "/api/containers/predictions"):
-        assert (await home.client.get(path, headers=headers)).status_code == 403
+        assert (await app.client.get(path, headers=headers)).status_code == 403
 
 
 RANGES = [
@@ -132,34 +136,34 @@ RANGES = [
 
 
 @pytest.mark.parametrize(("asked", "status", "data", "said"), RANGES)
-async def test_byte_ranges(home: House, asked: str, status: int, data: bytes, said: str | None) -> None:
-    told = (await home.client.post("/api/uploads", content=b"0123456789", headers=home.bearer)).json()
-    answer = await home.client.get(told["url"], headers=[(b"Range", asked.encode())])
+async def test_byte_ranges(app: AppFixture, asked: str, status: int, data: bytes, said: str | None) -> None:
+    told = (await app.client.post("/api/uploads", content=b"0123456789", headers=app.bearer)).json()
+    answer = await app.client.get(told["url"], headers=[(b"Range", asked.encode())])
     assert (answer.status_code, answer.content) == (status, data)
     assert answer.headers.get("Content-Range") == said
-    head = await home.client.head(told["url"])
+    head = await app.client.head(told["url"])
     assert (head.status_code, head.content, head.headers["Content-Length"]) == (200, b"", "10")
 
 
-async def test_validators(home: House) -> None:
-    told = (await home.client.post("/api/uploads", content=b"0123456789", headers=home.bearer)).json()
-    tag = (await home.client.get(told["url"])).headers["ETag"]
+async def test_validators(app: AppFixture) -> None:
+    told = (await app.client.post("/api/uploads", content=b"0123456789", headers=app.bearer)).json()
+    tag = (await app.client.get(told["url"])).headers["ETag"]
     for given in (tag, f"W/{tag}", f'"other", {tag}', "*"):
-        answer = await home.client.get(told["url"], headers={"If-None-Match": given})
+        answer = await app.client.get(told["url"], headers={"If-None-Match": given})
         assert (answer.status_code, answer.content) == (304, b"")
     for condition, status in ((tag, 206), ('"other"', 200)):
         headers = {"If-Range": condition, "Range": "bytes=0-1"}
-        assert (await home.client.get(told["url"], headers=headers)).status_code == status
+        assert (await app.client.get(told["url"], headers=headers)).status_code == status
 
 
-async def test_the_account_and_its_journal(home: House) -> None:
+async def test_the_account_and_its_journal(app: AppFixture) -> None:
     for _ in range(3):
-        await home.client.post("/api/ra1", json={"prompt": "x"}, headers=home.bearer)
-    told = (await home.client.get("/api/account", headers=home.bearer)).json()
+        await app.client.post("/api/ra1", json={"prompt": "x"}, headers=app.bearer)
+    told = (await app.client.get("/api/account", headers=app.bearer)).json()
     secret = told.pop("webhook_secret")
     assert secret.startswith("whsec_")
     assert told == {
-        "account_id": home.account.id,
+        "account_id": app.account.id,
         "email": "ada@example.com",
         "balance_usd": "4.88",
         "held_usd": "0.00",
@@ -169,7 +173,7 @@ async def test_the_account_and_its_journal(home: House) -> None:
     entries, cursor, pages = [], "", 0
     while cursor is not None:
         query = {"limit": "2", **({"cursor": cursor} if cursor else {})}
-        page = (await home.client.get("/api/account/ledger", params=query, headers=home.bearer)).json()
+        page = (await app.client.get("/api/account/ledger", params=query, headers=app.bearer)).json()
         entries += page["entries"]
         cursor, pages = page["next_cursor"], pages + 1
     assert [entry["amount_usd"] for entry in entries] == ["-0.04", "-0.04", "-0.04", "5.00"]
@@ -177,20 +181,20 @@ async def test_the_account_and_its_journal(home: House) -> None:
     assert pages == 2
     assert all(entry["request_id"].startswith("req_") for entry in entries[:3])
     for bad in ("0", "201", "x", "-1", "9" * 30):
-        answer = await home.client.get("/api/account/ledger", params={"limit": bad}, headers=home.bearer)
+        answer = await app.client.get("/api/account/ledger", params={"limit": bad}, headers=app.bearer)
         assert (answer.status_code, answer.json()["code"]) == (400, "bad_request")
-    nonsense = await home.client.get("/api/account/ledger", params={"cursor": "x"}, headers=home.bearer)
+    nonsense = await app.client.get("/api/account/ledger", params={"cursor": "x"}, headers=app.bearer)
     assert nonsense.status_code == 400
 
 
-async def test_health_and_figures(home: House) -> None:
-    await home.client.post("/api/ra1", json={"prompt": "x"}, headers=home.bearer)
-    await home.client.get("/media/guess-me-not")
+async def test_health_and_figures(app: AppFixture) -> None:
+    await app.client.post("/api/ra1", json={"prompt": "x"}, headers=app.bearer)
+    await app.client.get("/media/guess-me-not")
     for path in ("/livez", "/readyz"):
-        assert (await home.client.get(path)).json() == {"status": "ok"}
-    operator = bearer(await home.operator_key())
-    figures = (await home.client.get("/metrics", headers=operator)).text
-    assert (await home.client.get("/metrics")).status_code == 401
+        assert (await app.client.get(path)).json() == {"status": "ok"}
+    operator = bearer(await app.operator_key())
+    figures = (await app.client.get("/metrics", headers=operator)).text
+    assert (await app.client.get("/metrics")).status_code == 401
     counted = 'sixfold_requests_total{face="media",method="POST",route="/api/ra1",status="200"} 1.0'
     assert counted in figures
     assert 'route="/media/{name}",status="404"' in figures
@@ -201,21 +205,21 @@ async def test_health_and_figures(home: House) -> None:
     assert re.search(r'sixfold_worker_memory_bytes{state="allowed"} [1-9]', figures)
     workers = re.findall(r'sixfold_workers{engine="scene-painter",state="(?:busy|idle)"} (\S+)', figures)
     assert sum(map(float, workers)) == 1, "the one that made the picture"
-    away = home.visitor("203.0.113.9")
+    away = app.visitor("203.0.113.9")
     assert (await away.get("/metrics")).status_code == 401
-    assert (await away.get("/metrics", headers=home.bearer)).status_code == 403
+    assert (await away.get("/metrics", headers=app.bearer)).status_code == 403
 
 
-async def test_a_request_of_our_own_never_goes_round(home: House) -> None:
-    answer = await home.client.get("/livez", headers={"X-Sixfold-Hop": "1"})
+async def test_a_request_of_our_own_never_goes_round(app: AppFixture) -> None:
+    answer = await app.client.get("/livez", headers={"X-Sixfold-Hop": "1"})
     assert answer.status_code == 403
 
 
 @pytest.mark.parametrize(
     "path", ["/livez", "/readyz", "/api/services", "/api/containers/templates", "/api/posts"]
 )
-async def test_whoever_only_wants_to_know_may_ask_by_head(home: House, path: str) -> None:
-    head, get = await home.client.head(path), await home.client.get(path)
+async def test_whoever_only_wants_to_know_may_ask_by_head(app: AppFixture, path: str) -> None:
+    head, get = await app.client.head(path), await app.client.get(path)
     assert (head.status_code, head.content) == (200, b"")
     assert head.headers["content-type"] == get.headers["content-type"]
-    assert (await home.client.head("/api/service")).status_code == 405
+    assert (await app.client.head("/api/service")).status_code == 405

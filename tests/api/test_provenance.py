@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sixfold.core.provenance import embed
-from tests.api.app_fixture import House, bearer
+from tests.api.app_fixture import AppFixture, bearer
 from tests.api.test_pages import signed_in
 from tests.unit.core import test_manifest_containers as containers
 
@@ -16,35 +16,35 @@ RUN = "/api/containers/run"
 FOX = {"prompt": "a fox", "seed": 7}
 
 
-async def run(home: House, model: str, given: dict[str, Any], key: str = "") -> dict[str, Any]:
+async def run(app: AppFixture, model: str, given: dict[str, Any], key: str = "") -> dict[str, Any]:
     """A prediction that has succeeded, as the API tells it."""
-    headers = bearer(key or home.key)
-    answer = await home.client.post(RUN, json={"model": model, "input": given}, headers=headers)
+    headers = bearer(key or app.key)
+    answer = await app.client.post(RUN, json={"model": model, "input": given}, headers=headers)
     assert answer.json()["status"] == "succeeded", answer.text
     return dict(answer.json())
 
 
-async def dropped(home: House, token: str, data: bytes) -> dict[str, Any]:
+async def dropped(app: AppFixture, token: str, data: bytes) -> dict[str, Any]:
     """What the page is told of a file that was dropped on it."""
     headers = {"X-CSRF-Token": token, "Content-Type": "image/png"}
-    answer = await home.client.post("/pages/origin", content=data, headers=headers)
+    answer = await app.client.post("/pages/origin", content=data, headers=headers)
     return {**answer.json(), "code": answer.status_code}
 
 
-async def test_a_dropped_file_names_its_form_its_inputs_and_its_prediction(home: House) -> None:
-    token = await signed_in(home)
-    made = await run(home, "ra1", FOX)
-    data = (await home.client.get(made["output"]["url"])).content
-    told = await dropped(home, token, data)
+async def test_a_dropped_file_names_its_form_its_inputs_and_its_prediction(app: AppFixture) -> None:
+    token = await signed_in(app)
+    made = await run(app, "ra1", FOX)
+    data = (await app.client.get(made["output"]["url"])).content
+    told = await dropped(app, token, data)
     assert (told["kind"], told["model"], told["signature"]) == ("output", "ra1", "ours")
     assert (told["prediction"], told["withheld"]) == (made["id"], [])
     assert FOX.items() <= told["inputs"].items()
 
 
-async def test_a_file_of_every_kind_that_is_made_here_opens_its_form(home: House) -> None:
-    token = await signed_in(home)
-    made = await run(home, "ra1", FOX)
-    text = embed.extract((await home.client.get(made["output"]["url"])).content)
+async def test_a_file_of_every_kind_that_is_made_here_opens_its_form(app: AppFixture) -> None:
+    token = await signed_in(app)
+    made = await run(app, "ra1", FOX)
+    text = embed.extract((await app.client.get(made["output"]["url"])).content)
     assert text is not None
     for kind, data in {
         "image/png": containers.image("PNG"),
@@ -57,89 +57,91 @@ async def test_a_file_of_every_kind_that_is_made_here_opens_its_form(home: House
         "model/gltf-binary": containers.glb(),
         "image/svg+xml": containers.SVG.encode(),
     }.items():
-        told = await dropped(home, token, embed.embed(data, kind, text))
+        told = await dropped(app, token, embed.embed(data, kind, text))
         assert (kind, told.get("prediction")) == (kind, made["id"])
 
 
-async def test_somebody_elses_file_opens_the_form_and_names_no_prediction(home: House) -> None:
-    token = await signed_in(home)
-    made = await run(home, "ra1", FOX, home.other)
-    told = await dropped(home, token, (await home.client.get(made["output"]["url"])).content)
+async def test_somebody_elses_file_opens_the_form_and_names_no_prediction(app: AppFixture) -> None:
+    token = await signed_in(app)
+    made = await run(app, "ra1", FOX, app.other)
+    told = await dropped(app, token, (await app.client.get(made["output"]["url"])).content)
     assert told["prediction"] is None
     assert told["inputs"]["prompt"] == "a fox"
 
 
-async def test_a_file_that_was_changed_or_made_elsewhere_is_told_apart(home: House) -> None:
-    token = await signed_in(home)
-    made = await run(home, "ra1", FOX)
-    data = (await home.client.get(made["output"]["url"])).content
+async def test_a_file_that_was_changed_or_made_elsewhere_is_told_apart(app: AppFixture) -> None:
+    token = await signed_in(app)
+    made = await run(app, "ra1", FOX)
+    data = (await app.client.get(made["output"]["url"])).content
     text = embed.extract(data)
     assert text is not None
-    told = await dropped(home, token, embed.embed(data, "image/png", text.replace("a fox", "a cat")))
+    told = await dropped(app, token, embed.embed(data, "image/png", text.replace("a fox", "a cat")))
     assert (told["signature"], told["prediction"], told["inputs"]["prompt"]) == ("broken", None, "a cat")
     for other in (b"\x89PNG\r\n\x1a\nnothing", b"words"):
-        told = await dropped(home, token, other)
+        told = await dropped(app, token, other)
         assert (told["code"], "has no manifest" in told["error"]) == (400, True)
 
 
-async def test_a_digest_in_a_file_becomes_the_url_of_what_lies_here(home: House) -> None:
-    token = await signed_in(home)
-    first = await run(home, "ra1", FOX)
-    data = (await home.client.get(first["output"]["url"])).content
+async def test_a_digest_in_a_file_becomes_the_url_of_what_lies_here(app: AppFixture) -> None:
+    token = await signed_in(app)
+    first = await run(app, "ra1", FOX)
+    data = (await app.client.get(first["output"]["url"])).content
     inline = "data:image/png;base64," + base64.b64encode(data).decode()
-    made = await run(home, "style-transfer", {"source_image_url": inline, "style_prompt": "ink"})
-    told = await dropped(home, token, (await home.client.get(made["output"]["url"])).content)
+    made = await run(app, "style-transfer", {"source_image_url": inline, "style_prompt": "ink"})
+    told = await dropped(app, token, (await app.client.get(made["output"]["url"])).content)
     again = told["inputs"]["source_image_url"]
     assert "/media/" in again
-    assert (await home.client.get(again)).content == data
-    form = (await home.client.get(f"/catalog/style-transfer?from={made['id']}")).text
+    assert (await app.client.get(again)).content == data
+    form = (await app.client.get(f"/catalog/style-transfer?from={made['id']}")).text
     assert again in form
 
 
-async def test_a_page_tells_what_it_was_made_from_and_what_was_made_of_it(either_home: House) -> None:
-    home = either_home
-    await signed_in(home)
-    first = await run(home, "ra1", FOX)
+async def test_a_page_tells_what_it_was_made_from_and_what_was_made_of_it(
+    any_database_app: AppFixture,
+) -> None:
+    app = any_database_app
+    await signed_in(app)
+    first = await run(app, "ra1", FOX)
     given = {"source_image_url": first["output"]["url"], "style_prompt": "ink"}
-    second = await run(home, "style-transfer", given)
-    above = (await home.client.get(f"/predictions/{first['id']}")).text
-    below = (await home.client.get(f"/predictions/{second['id']}")).text
+    second = await run(app, "style-transfer", given)
+    above = (await app.client.get(f"/predictions/{first['id']}")).text
+    below = (await app.client.get(f"/predictions/{second['id']}")).text
     assert above.index("Used in") < above.index(f"/predictions/{second['id']}")
     assert below.index("Made from") < below.index(f"/predictions/{first['id']}") < below.index("Used in")
-    stolen = await run(home, "style-transfer", given, home.other)
-    assert stolen["id"] not in (await home.client.get(f"/predictions/{first['id']}")).text
+    stolen = await run(app, "style-transfer", given, app.other)
+    assert stolen["id"] not in (await app.client.get(f"/predictions/{first['id']}")).text
 
 
-async def test_what_another_made_of_the_same_stands_on_no_page_of_mine(either_home: House) -> None:
-    home = either_home
-    await signed_in(home)
-    theirs = await run(home, "ra1", FOX, home.other)
-    mine = await run(home, "ra1", FOX)
-    copy = (await home.client.get(theirs["output"]["url"])).content
-    kept = (await home.client.post("/api/uploads", content=copy, headers=home.bearer)).json()
-    of_copy = await run(home, "style-transfer", {"source_image_url": kept["url"], "style_prompt": "ink"})
+async def test_what_another_made_of_the_same_stands_on_no_page_of_mine(any_database_app: AppFixture) -> None:
+    app = any_database_app
+    await signed_in(app)
+    theirs = await run(app, "ra1", FOX, app.other)
+    mine = await run(app, "ra1", FOX)
+    copy = (await app.client.get(theirs["output"]["url"])).content
+    kept = (await app.client.post("/api/uploads", content=copy, headers=app.bearer)).json()
+    of_copy = await run(app, "style-transfer", {"source_image_url": kept["url"], "style_prompt": "ink"})
     of_mine = {"source_image_url": mine["output"]["url"], "style_prompt": "ink"}
-    of_theirs = await run(home, "style-transfer", of_mine, home.other)
-    pages = [(await home.client.get(f"/predictions/{made['id']}")).text for made in (mine, of_copy)]
+    of_theirs = await run(app, "style-transfer", of_mine, app.other)
+    pages = [(await app.client.get(f"/predictions/{made['id']}")).text for made in (mine, of_copy)]
     assert "Made from" in pages[1]
     for made in (theirs, of_theirs):
         assert not any(f"/predictions/{made['id']}" in page for page in pages)
 
 
 @pytest.mark.parametrize("model", ["ra1", "style-transfer", "fast-image-space"])
-async def test_what_is_replayed_is_the_same_to_the_byte(home: House, model: str) -> None:
-    token = await signed_in(home)
+async def test_what_is_replayed_is_the_same_to_the_byte(app: AppFixture, model: str) -> None:
+    token = await signed_in(app)
     given: dict[str, Any] = {"prompt": "a fox"}
     if model == "style-transfer":
-        source = await run(home, "ra1", FOX)
+        source = await run(app, "ra1", FOX)
         given = {"source_image_url": source["output"]["url"], "style_prompt": "ink"}
-    made = await run(home, model, given)
+    made = await run(app, model, given)
     path = f"/predictions/{made['id']}/replay"
-    assert (await home.client.post(path, data={"csrf": "wrong"})).status_code == 403
-    answer = await home.client.post(path, data={"csrf": token})
+    assert (await app.client.post(path, data={"csrf": "wrong"})).status_code == 403
+    answer = await app.client.post(path, data={"csrf": token})
     again = answer.headers["location"].rpartition("/")[2]
-    ended = await home.product.pipeline.wait(await home.product.pipeline.get_any(again), 60)
+    ended = await app.product.pipeline.wait(await app.product.pipeline.get_any(again), 60)
     assert str(ended.state) == "succeeded"
-    page = (await home.client.get(f"/predictions/{again}")).text
+    page = (await app.client.get(f"/predictions/{again}")).text
     assert "identical output" in page
     assert answer.status_code == 303

@@ -15,7 +15,7 @@ from sixfold.core.clock import DAY_US
 from sixfold.core.predictions import queries
 from sixfold.core.predictions.queries import EngineCost
 from sixfold.store.secrets import MASTER, Secrets
-from tests.api.app_fixture import House, house
+from tests.api.app_fixture import AppFixture, running_app
 from tests.fakes import fal, fault_server, openai, replicate
 from tests.unit.engines.providers import parts
 
@@ -34,10 +34,10 @@ def catalogue(**addresses: str) -> Mapping[str, Any]:
 
 
 @asynccontextmanager
-async def served(folder: Path, models: Mapping[str, Any], **changes: Any) -> AsyncGenerator[House]:
+async def served(folder: Path, models: Mapping[str, Any], **changes: Any) -> AsyncGenerator[AppFixture]:
     """A server whose results may come from loopback, where the fakes keep them."""
-    async with house(folder, models, probe=False, fetch_allow="127.0.0.1", **changes) as home:
-        yield home
+    async with running_app(folder, models, probe=False, fetch_allow="127.0.0.1", **changes) as app:
+        yield app
 
 
 @pytest.fixture
@@ -47,41 +47,41 @@ async def queue() -> AsyncGenerator[fal.Fal]:
 
 
 @pytest.fixture
-async def home(queue: fal.Fal, tmp_path: Path) -> AsyncGenerator[House]:
+async def app(queue: fal.Fal, tmp_path: Path) -> AsyncGenerator[AppFixture]:
     async with served(tmp_path, catalogue(fal=queue.url), fal_key=fal.KEY) as found:
         yield found
 
 
-def asked(home: House, **more: Any) -> dict[str, Any]:
-    return {"api_key": home.key, "prompt": "a fox", **more}
+def asked(app: AppFixture, **more: Any) -> dict[str, Any]:
+    return {"api_key": app.key, "prompt": "a fox", **more}
 
 
-async def spent(home: House) -> dict[str, EngineCost]:
-    rows = await home.product.database.read(queries.by_engine(DAY_US))
+async def spent(app: AppFixture) -> dict[str, EngineCost]:
+    rows = await app.product.database.read(queries.by_engine(DAY_US))
     return {row.engine: row for row in rows}
 
 
 async def test_a_picture_by_fal_costs_what_every_picture_costs_and_what_fal_took_is_kept_beside(
-    home: House, queue: fal.Fal
+    app: AppFixture, queue: fal.Fal
 ) -> None:
-    answer = await home.client.post("/api/ra1", json=asked(home, size="1024x1024"))
+    answer = await app.client.post("/api/ra1", json=asked(app, size="1024x1024"))
     assert (answer.status_code, answer.json()["cost"]) == (200, "0.04")
     assert answer.headers["X-Sixfold-Engine"] == "fal-image"
     assert answer.headers["X-Sixfold-Quality"] == "full"
-    picture = await home.client.get(answer.json()["image_url"])
+    picture = await app.client.get(answer.json()["image_url"])
     assert picture.content.startswith(b"\x89PNG")
-    assert await home.standing() == ("4.96", "0.00")
-    assert (await spent(home))["fal-image"] == EngineCost("fal-image", 1, 40_000, 25_000, 1)
-    assert await home.faults() == ()
+    assert await app.balance() == ("4.96", "0.00")
+    assert (await spent(app))["fal-image"] == EngineCost("fal-image", 1, 40_000, 25_000, 1)
+    assert await app.faults() == ()
 
 
-async def test_eight_pictures_are_two_calls_and_eight_charges(home: House, queue: fal.Fal) -> None:
-    answer = await home.client.post("/api/anime", json=asked(home, num_images=8))
+async def test_eight_pictures_are_two_calls_and_eight_charges(app: AppFixture, queue: fal.Fal) -> None:
+    answer = await app.client.post("/api/anime", json=asked(app, num_images=8))
     assert answer.status_code == 200
     assert len(set(answer.json()["images"])) == 8
     assert answer.headers["X-Sixfold-Engine"] == "fal-image-fast"
     assert [seen.path for seen in queue.faults.steps("submit")] == ["/fal-ai/flux/schnell"] * 2
-    assert await home.standing() == ("4.944", "0.00")
+    assert await app.balance() == ("4.944", "0.00")
 
 
 @pytest.mark.parametrize(
@@ -96,52 +96,54 @@ async def test_eight_pictures_are_two_calls_and_eight_charges(home: House, queue
     ],
 )
 async def test_a_failure_at_the_provider_charges_nothing(
-    home: House, queue: fal.Fal, fault: fault_server.Fault
+    app: AppFixture, queue: fal.Fal, fault: fault_server.Fault
 ) -> None:
     queue.faults.add("submit", fault)
-    answer = await home.client.post("/api/ra1", json=asked(home))
+    answer = await app.client.post("/api/ra1", json=asked(app))
     assert answer.status_code >= 400
     assert fal.KEY not in answer.text
-    assert await home.standing() == ("5.00", "0.00")
-    assert await home.faults() == ()
-    assert await spent(home) == {}
+    assert await app.balance() == ("5.00", "0.00")
+    assert await app.faults() == ()
+    assert await spent(app) == {}
 
 
-async def test_a_canceled_job_is_canceled_at_the_provider_and_refunded(home: House, queue: fal.Fal) -> None:
+async def test_a_canceled_job_is_canceled_at_the_provider_and_refunded(
+    app: AppFixture, queue: fal.Fal
+) -> None:
     queue.ends = False
-    answer = await home.client.post("/api/ra1", json=asked(home, response_mode="polling"))
+    answer = await app.client.post("/api/ra1", json=asked(app, response_mode="polling"))
     assert answer.status_code == 202
     await queue.faults.event("status").wait()
-    assert (await home.client.delete(answer.json()["status_url"])).status_code == 200
+    assert (await app.client.delete(answer.json()["status_url"])).status_code == 200
     await queue.faults.event("cancel").wait()
-    await home.until("5.00", "0.00")
+    await app.until("5.00", "0.00")
     assert [job.canceled for job in queue.jobs.values()] == [True]
 
 
-async def test_what_is_free_on_the_own_machine_goes_to_no_provider(home: House, queue: fal.Fal) -> None:
-    answer = await home.client.get("/create_image", params={"prompt": "a fox", "width": 64, "height": 64})
+async def test_what_is_free_on_the_own_machine_goes_to_no_provider(app: AppFixture, queue: fal.Fal) -> None:
+    answer = await app.client.get("/create_image", params={"prompt": "a fox", "width": 64, "height": 64})
     assert answer.status_code == 200
     assert answer.headers["X-Sixfold-Engine"] == "scene-painter"
     assert queue.faults.seen == []
 
 
 async def test_a_key_that_is_stored_while_the_server_runs_brings_its_provider_in(tmp_path: Path) -> None:
-    async with served(tmp_path, catalogue()) as home:
-        before = await home.client.post("/api/ra1", json=asked(home))
+    async with served(tmp_path, catalogue()) as app:
+        before = await app.client.post("/api/ra1", json=asked(app))
         assert before.headers["X-Sixfold-Engine"] == "scene-painter"
         Secrets(tmp_path, (tmp_path / MASTER).read_bytes()).put("openai_api_key", openai.KEY)
-        await home.product.availability.refresh()
-        assert home.product.availability("openai-image").ready
-        assert not home.product.availability("fal-image").ready
+        await app.product.availability.refresh()
+        assert app.product.availability("openai-image").ready
+        assert not app.product.availability("fal-image").ready
 
 
 async def test_a_server_of_ones_own_serves_without_a_key_and_a_stored_key_is_used_at_once(
     queue: fal.Fal, tmp_path: Path
 ) -> None:
-    async with served(tmp_path, catalogue(fal=queue.url)) as home:
-        keyless = await home.client.post("/api/ra1", json=asked(home))
+    async with served(tmp_path, catalogue(fal=queue.url)) as app:
+        keyless = await app.client.post("/api/ra1", json=asked(app))
         Secrets(tmp_path, (tmp_path / MASTER).read_bytes()).put("fal_key", fal.KEY)
-        keyed = await home.client.post("/api/ra1", json=asked(home))
+        keyed = await app.client.post("/api/ra1", json=asked(app))
     assert (keyless.status_code, keyed.status_code) == (502, 200)  # this one does want a key
     sent = [seen.headers.get("authorization") for seen in queue.faults.steps("submit")]
     assert sent == [None, f"Key {fal.KEY}"]
@@ -150,35 +152,35 @@ async def test_a_server_of_ones_own_serves_without_a_key_and_a_stored_key_is_use
 async def test_openai_and_replicate_serve_where_only_their_keys_are(tmp_path: Path) -> None:
     async with openai.running() as images, replicate.running() as predictions:
         models = catalogue(openai=images.url)
-        async with served(tmp_path / "o", models, openai_api_key=openai.KEY) as home:
-            answer = await home.client.post("/api/ra1", json=asked(home, size="1152x768"))
+        async with served(tmp_path / "o", models, openai_api_key=openai.KEY) as app:
+            answer = await app.client.post("/api/ra1", json=asked(app, size="1152x768"))
             assert answer.headers["X-Sixfold-Engine"] == "openai-image"
-            assert (await spent(home))["openai-image"].spent > 50_000
+            assert (await spent(app))["openai-image"].spent > 50_000
         models = catalogue(replicate=predictions.url)
-        async with served(tmp_path / "r", models, replicate_api_token=replicate.KEY) as home:
-            answer = await home.client.post("/api/anime", json=asked(home, num_images=2))
+        async with served(tmp_path / "r", models, replicate_api_token=replicate.KEY) as app:
+            answer = await app.client.post("/api/anime", json=asked(app, num_images=2))
             assert answer.headers["X-Sixfold-Engine"] == "replicate-image-fast"
-            assert (await spent(home))["replicate-image-fast"].spent == 2 * 3_000
+            assert (await spent(app))["replicate-image-fast"].spent == 2 * 3_000
 
 
-async def test_many_wait_for_a_provider_at_once_and_take_no_worker(home: House, queue: fal.Fal) -> None:
+async def test_many_wait_for_a_provider_at_once_and_take_no_worker(app: AppFixture, queue: fal.Fal) -> None:
     async def one() -> int:
-        return (await home.client.post("/api/ra1", json=asked(home, size="1152x768"))).status_code
+        return (await app.client.post("/api/ra1", json=asked(app, size="1152x768"))).status_code
 
     assert await asyncio.gather(*(one() for _ in range(12))) == [200] * 12
-    assert await home.standing() == ("4.52", "0.00")
+    assert await app.balance() == ("4.52", "0.00")
 
 
-async def test_a_background_is_removed_by_fal_where_a_key_is_set(home: House, queue: fal.Fal) -> None:
-    picture = (await home.client.post("/api/ra1", json=asked(home))).json()["image_url"]
-    body = {"api_key": home.key, "image_url": picture}
-    answer = await home.client.post("/api/remove-background", json=body)
+async def test_a_background_is_removed_by_fal_where_a_key_is_set(app: AppFixture, queue: fal.Fal) -> None:
+    picture = (await app.client.post("/api/ra1", json=asked(app))).json()["image_url"]
+    body = {"api_key": app.key, "image_url": picture}
+    answer = await app.client.post("/api/remove-background", json=body)
     assert (answer.status_code, answer.headers["X-Sixfold-Engine"]) == (200, "fal-remove-background")
     image = answer.json()["image"]
     assert (image["content_type"], image["confidence"]) == ("image/png", None)
-    assert (await home.client.get(image["url"])).content.startswith(b"\x89PNG")
+    assert (await app.client.get(image["url"])).content.startswith(b"\x89PNG")
     assert queue.faults.steps("submit")[-1].path == "/fal-ai/bria/background/remove"
-    assert await home.standing() == ("4.94", "0.00")
+    assert await app.balance() == ("4.94", "0.00")
 
 
 async def test_a_text_is_spoken_and_a_recording_written_down_where_only_fal_or_replicate_has_a_key(
@@ -194,44 +196,44 @@ async def test_a_text_is_spoken_and_a_recording_written_down_where_only_fal_or_r
             ),
         }
         for name, (models, keys, costs_there) in grounds.items():
-            async with served(tmp_path / name, models, **keys) as home:
+            async with served(tmp_path / name, models, **keys) as app:
                 body = {"model": "tts", "input": "Good morning.", "response_format": "wav"}
-                spoken = await home.client.post("/v1/audio/speech", json=body, headers=home.bearer)
+                spoken = await app.client.post("/v1/audio/speech", json=body, headers=app.bearer)
                 assert (spoken.status_code, spoken.headers["X-Sixfold-Engine"]) == (200, f"{name}-speech")
                 assert spoken.content.startswith(b"RIFF")
                 sent = {"file": ("said.wav", fault_server.tone(6.0), "audio/wav")}
-                heard = await home.client.post(
-                    "/v1/audio/transcriptions", data={"model": "stt"}, files=sent, headers=home.bearer
+                heard = await app.client.post(
+                    "/v1/audio/transcriptions", data={"model": "stt"}, files=sent, headers=app.bearer
                 )
                 assert heard.json()["text"] == "good morning dear friends"
-                assert await home.standing() == ("4.9974", "0.00")
-                assert {engine: row.spent for engine, row in (await spent(home)).items()} == costs_there
+                assert await app.balance() == ("4.9974", "0.00")
+                assert {engine: row.spent for engine, row in (await spent(app)).items()} == costs_there
 
 
 async def test_speech_transcripts_and_captions_by_a_server_that_speaks_openais_api(tmp_path: Path) -> None:
     async with (
         openai.running() as server,
-        served(tmp_path, catalogue(openai=server.url), openai_api_key=openai.KEY) as home,
+        served(tmp_path, catalogue(openai=server.url), openai_api_key=openai.KEY) as app,
     ):
         body = {"model": "tts-1", "input": "Good morning.", "voice": "ava", "response_format": "wav"}
         server.faults.add("speak", fault_server.answer(400, {"error": {"message": "no", "param": "voice"}}))
-        refused = await home.client.post("/v1/audio/speech", json=body, headers=home.bearer)
+        refused = await app.client.post("/v1/audio/speech", json=body, headers=app.bearer)
         assert refused.status_code >= 400
-        assert await home.standing() == ("5.00", "0.00")
-        spoken = await home.client.post("/v1/audio/speech", json=body, headers=home.bearer)
+        assert await app.balance() == ("5.00", "0.00")
+        spoken = await app.client.post("/v1/audio/speech", json=body, headers=app.bearer)
         assert (spoken.status_code, spoken.headers["X-Sixfold-Engine"]) == (200, "openai-speech")
         assert spoken.content.startswith(b"RIFF")
         sent = {"file": ("said.wav", fault_server.tone(6.0), "audio/wav")}
-        heard = await home.client.post(
-            "/v1/audio/transcriptions", data={"model": "whisper-1"}, files=sent, headers=home.bearer
+        heard = await app.client.post(
+            "/v1/audio/transcriptions", data={"model": "whisper-1"}, files=sent, headers=app.bearer
         )
         assert heard.json()["text"] == "good morning dear friends"
         picture = parts.data_uri(fault_server.picture(64, 64))
         asked_of = {"service": "caption", "image_url": picture}
-        seen = (await home.client.post("/api/service", json=asked_of, headers=home.bearer)).json()
+        seen = (await app.client.post("/api/service", json=asked_of, headers=app.bearer)).json()
         assert seen["output"]["text"] == "A red square on white."
         assert (seen["engine"], seen["quality"]) == ("openai-caption", "full")
-        assert await home.standing() == ("4.9954", "0.00")  # 0.002, a tenth of 0.006, and 0.002
-        costs_there = {name: row.spent for name, row in (await spent(home)).items()}
+        assert await app.balance() == ("4.9954", "0.00")  # 0.002, a tenth of 0.006, and 0.002
+        costs_there = {name: row.spent for name, row in (await spent(app)).items()}
         assert costs_there == {"openai-speech": 195, "openai-listening": 600, "openai-caption": 711}
-        assert await home.faults() == ()
+        assert await app.faults() == ()

@@ -11,7 +11,7 @@ import pytest
 
 from sixfold.core.accounts import accounts, keys
 from sixfold.store import sql
-from tests.api.app_fixture import ORIGIN, House, bearer, house
+from tests.api.app_fixture import ORIGIN, AppFixture, bearer, running_app
 from tests.api.test_gallery import post
 from tests.api.test_pages import signed_in
 from tests.api.test_tenants_routes import ELSEWHERE, filled, owned, routes
@@ -21,14 +21,14 @@ SMALL = {"prompt": "x", "width": "64", "height": "64", "save_path": "draft.png"}
 UPLOAD = "/create_and_upload_image"
 
 
-async def test_no_route_that_answers_a_stranger_names_an_account(home: House) -> None:
-    names = await owned(home)
-    assert (await post(home)).status_code == 200
-    upload = await home.client.get(UPLOAD, params=SMALL, headers=home.bearer)
+async def test_no_route_that_answers_a_stranger_names_an_account(app: AppFixture) -> None:
+    names = await owned(app)
+    assert (await post(app)).status_code == 200
+    upload = await app.client.get(UPLOAD, params=SMALL, headers=app.bearer)
     job = f"/api/media/status/{names['job_id']}"
     found: dict[str, httpx.Response] = {}
-    async with home.visitor(ELSEWHERE) as stranger:
-        for method, path in routes(home.app):
+    async with app.visitor(ELSEWHERE) as stranger:
+        for method, path in routes(app.asgi):
             if method in ("GET", "POST"):
                 found[f"{method} {path}"] = await stranger.request(method, filled(path, names))
         for path in (job, "/api/posts", "/gallery", upload.json()["path"].removeprefix(ORIGIN)):
@@ -44,14 +44,14 @@ async def test_no_route_that_answers_a_stranger_names_an_account(home: House) ->
     assert named == []
 
 
-async def test_uploads_lie_at_urls_that_nobody_guesses(either_home: House) -> None:
-    home = either_home
-    made = await home.client.get(UPLOAD, params=SMALL, headers=home.bearer)
+async def test_uploads_lie_at_urls_that_nobody_guesses(any_database_app: AppFixture) -> None:
+    app = any_database_app
+    made = await app.client.get(UPLOAD, params=SMALL, headers=app.bearer)
     path = made.json()["path"].removeprefix(ORIGIN)
     folder = path.split("/")[2]
     assert re.fullmatch("[0-9a-f]{32}", folder)
-    async with home.visitor(ELSEWHERE) as stranger:
-        assert (await stranger.get(path)).content == (await home.client.get(path)).content
+    async with app.visitor(ELSEWHERE) as stranger:
+        assert (await stranger.get(path)).content == (await app.client.get(path)).content
         for guess in (
             f"{'0' * 32}/draft.png",
             f"{folder}/other.png",
@@ -60,49 +60,51 @@ async def test_uploads_lie_at_urls_that_nobody_guesses(either_home: House) -> No
             "_keyless/draft.png",
         ):
             assert (await stranger.get(f"/uploads/{guess}")).status_code == 404
-    assert path in (await home.client.get(UPLOAD, params=SMALL, headers=home.bearer)).json()["path"]
+    assert path in (await app.client.get(UPLOAD, params=SMALL, headers=app.bearer)).json()["path"]
 
 
-async def test_urls_from_before_answer_their_owner_alone(either_home: House) -> None:
-    home = either_home
-    key = (await home.product.database.write(keys.create(home.operator.id))).api_key
-    rows = ((home.bearer, f"/uploads/{home.account.id}/draft.png"), (bearer(key), "/uploads/draft.png"))
-    strangers = ({}, bearer(home.other), {"Authorization": "Bearer sf_x"})
+async def test_urls_from_before_answer_their_owner_alone(any_database_app: AppFixture) -> None:
+    app = any_database_app
+    key = (await app.product.database.write(keys.create(app.operator.id))).api_key
+    rows = ((app.bearer, f"/uploads/{app.account.id}/draft.png"), (bearer(key), "/uploads/draft.png"))
+    strangers = ({}, bearer(app.other), {"Authorization": "Bearer sf_x"})
     for owner, path in rows:
-        assert (await home.client.get(UPLOAD, params=SMALL, headers=owner)).status_code == 200
-        seen = await home.client.get(path, headers=owner)
+        assert (await app.client.get(UPLOAD, params=SMALL, headers=owner)).status_code == 200
+        seen = await app.client.get(path, headers=owner)
         assert (seen.status_code, seen.headers["Cache-Control"]) == (200, "private, no-cache")
         for stranger in strangers:
-            assert (await home.client.get(path, headers=stranger)).status_code == 404
-    async with home.visitor() as nobody:
+            assert (await app.client.get(path, headers=stranger)).status_code == 404
+    async with app.visitor() as nobody:
         for _, path in rows:
             assert (await nobody.get(path)).status_code == 404
-    await signed_in(home)
-    assert [(await home.client.get(path)).status_code for _, path in rows] == [200, 404]
+    await signed_in(app)
+    assert [(await app.client.get(path)).status_code for _, path in rows] == [200, 404]
 
 
 @pytest.mark.parametrize("name", ["acct_x.png", "_keyless/x.png"])
-async def test_the_operator_puts_nothing_where_others_keep_their_files(home: House, name: str) -> None:
-    key = (await home.product.database.write(keys.create(home.operator.id))).api_key
+async def test_the_operator_puts_nothing_where_others_keep_their_files(app: AppFixture, name: str) -> None:
+    key = (await app.product.database.write(keys.create(app.operator.id))).api_key
     query = {**SMALL, "save_path": name}
-    answer = await home.client.get(UPLOAD, params=query, headers=bearer(key))
+    answer = await app.client.get(UPLOAD, params=query, headers=bearer(key))
     assert answer.status_code == 422
 
 
-async def test_what_has_no_key_replaces_no_file_of_the_operators(home: House) -> None:
-    key = (await home.product.database.write(keys.create(home.operator.id))).api_key
-    mine = await home.client.get(UPLOAD, params=SMALL, headers=bearer(key))
-    before = (await home.client.get(mine.json()["path"])).content
-    other = await home.client.get(UPLOAD, params={**SMALL, "prompt": "another"})
+async def test_what_has_no_key_replaces_no_file_of_the_operators(app: AppFixture) -> None:
+    key = (await app.product.database.write(keys.create(app.operator.id))).api_key
+    mine = await app.client.get(UPLOAD, params=SMALL, headers=bearer(key))
+    before = (await app.client.get(mine.json()["path"])).content
+    other = await app.client.get(UPLOAD, params={**SMALL, "prompt": "another"})
     assert other.json()["path"] != mine.json()["path"]
-    assert (await home.client.get(mine.json()["path"])).content == before
+    assert (await app.client.get(mine.json()["path"])).content == before
 
 
-async def test_accounts_made_by_the_version_before_have_an_author_id_too(either_home: House) -> None:
-    database = either_home.product.database
+async def test_accounts_made_by_the_version_before_have_an_author_id_too(
+    any_database_app: AppFixture,
+) -> None:
+    database = any_database_app.product.database
     account = await database.write(accounts.create("dan@example.com"))
     key = (await database.write(keys.create(account.id))).api_key
-    made = await post(either_home, api_key=key)
+    made = await post(any_database_app, api_key=key)
     assert re.fullmatch("user_[0-9a-f]{32,}", made.json()["author_user_id"])
 
 
@@ -121,25 +123,25 @@ def test_a_migration_gives_every_account_an_author_id(tmp_path: Path) -> None:
 
 async def test_browsers_are_kept_to_https_where_the_public_url_is(tmp_path: Path) -> None:
     public = "https://six.example"
-    async with house(tmp_path, public_url=public) as home, home.visitor(base_url=public) as visitor:
+    async with running_app(tmp_path, public_url=public) as app, app.visitor(base_url=public) as visitor:
         for path in ("/livez", "/signin", "/nowhere", "/api/account"):
             answer = await visitor.get(path)
             assert answer.headers["Strict-Transport-Security"] == "max-age=31536000"
 
 
-async def test_on_loopback_no_browser_is_kept_to_https(home: House) -> None:
-    assert "Strict-Transport-Security" not in (await home.client.get("/signin")).headers
+async def test_on_loopback_no_browser_is_kept_to_https(app: AppFixture) -> None:
+    assert "Strict-Transport-Security" not in (await app.client.get("/signin")).headers
 
 
 async def test_strangers_of_an_open_service_do_not_share_idempotency_keys(tmp_path: Path) -> None:
     opened = {"open_image_service": True, "previews": "allow"}
-    async with house(tmp_path, public_url="https://six.example", **opened) as home:
-        picture = (await home.client.post("/api/ra1", json={"prompt": "x"}, headers=home.bearer)).json()
+    async with running_app(tmp_path, public_url="https://six.example", **opened) as app:
+        picture = (await app.client.post("/api/ra1", json={"prompt": "x"}, headers=app.bearer)).json()
         body = {"source_image_url": picture["image_url"], "style_prompt": "ukiyo-e"}
         headers = {"Idempotency-Key": "one", "Host": "six.example"}
         answers: list[httpx.Response] = []
         for peer in ("203.0.113.9", "203.0.113.9", "198.51.100.7"):
-            async with home.visitor(peer) as stranger:
+            async with app.visitor(peer) as stranger:
                 answers.append(await stranger.post("/api/style-transfer", json=body, headers=headers))
         assert [answer.status_code for answer in answers] == [200] * 3
         assert ["idempotent-replayed" in answer.headers for answer in answers] == [False, True, False]

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from sixfold.app import catalog as app_catalog
-from tests.api.app_fixture import House, house
+from tests.api.app_fixture import AppFixture, running_app
 from tests.api.media_samples import Seen, ended, film, near, uploaded, wav
 from tests.corpora import tricks
 from tests.unit.net import servers
@@ -23,9 +23,9 @@ TITLE = {"type": "text", "clips": [{"text": "Hello", "duration": 0.5, "style": {
 
 
 @pytest.fixture
-async def studio(tmp_path: Path) -> AsyncIterator[House]:
+async def studio(tmp_path: Path) -> AsyncIterator[AppFixture]:
     """A server with every real engine."""
-    async with house(tmp_path, app_catalog.models_document()) as found:
+    async with running_app(tmp_path, app_catalog.models_document()) as found:
         yield found
 
 
@@ -41,24 +41,24 @@ def picture(colour: str = "#1040c0", size: tuple[int, int] = (40, 30)) -> str:
     return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
 
 
-async def ordered(home: House, wanted: Any, **more: Any) -> Any:
+async def ordered(app: AppFixture, wanted: Any, **more: Any) -> Any:
     """The answer to an order."""
-    body = {"api_key": home.key, "project": wanted, **more}
-    return await home.client.post(RENDER, json=body)
+    body = {"api_key": app.key, "project": wanted, **more}
+    return await app.client.post(RENDER, json=body)
 
 
-async def rendered(home: House, wanted: Any, **more: Any) -> tuple[dict[str, Any], Seen]:
+async def rendered(app: AppFixture, wanted: Any, **more: Any) -> tuple[dict[str, Any], Seen]:
     """A project's result, and the film."""
-    queued = await ordered(home, wanted, **more)
+    queued = await ordered(app, wanted, **more)
     assert queued.status_code == 202, queued.text
-    job = await ended(home, queued.json()["status_url"])
+    job = await ended(app, queued.json()["status_url"])
     assert job["status"] == "completed", job
-    answer = await home.client.get(job["result"]["video"]["url"])
+    answer = await app.client.get(job["result"]["video"]["url"])
     assert answer.headers["Content-Type"] == job["result"]["video"]["content_type"]
     return job["result"], Seen(answer.content)
 
 
-async def test_a_render_is_always_a_job_and_ends_in_a_film(studio: House) -> None:
+async def test_a_render_is_always_a_job_and_ends_in_a_film(studio: AppFixture) -> None:
     for more in ({}, {"response_mode": "inline"}, {"response_mode": "polling"}):
         queued = await ordered(studio, project(), **more)
         job = queued.json()
@@ -78,12 +78,12 @@ async def test_a_render_is_always_a_job_and_ends_in_a_film(studio: House) -> Non
     assert await studio.faults() == ()
 
 
-async def test_seven_seconds_and_three_tenths_cost_what_the_contract_says(studio: House) -> None:
+async def test_seven_seconds_and_three_tenths_cost_what_the_contract_says(studio: AppFixture) -> None:
     still = {"type": "image", "clips": [{"url": picture(), "duration": 7.3}]}
     result, seen = await rendered(studio, project(still, width=16, height=16, fps=24))
     assert (result["cost"], result["credits_charged"]) == ("0.073", 8)
     assert len(seen.frames) == 176
-    assert await studio.standing() == ("4.927", "0.00")
+    assert await studio.balance() == ("4.927", "0.00")
 
 
 FORMATS = {
@@ -94,7 +94,7 @@ FORMATS = {
 
 
 @pytest.mark.parametrize("format_", FORMATS)
-async def test_films_come_in_three_formats(studio: House, tmp_path: Path, format_: str) -> None:
+async def test_films_come_in_three_formats(studio: AppFixture, tmp_path: Path, format_: str) -> None:
     url = await uploaded(studio, film(tmp_path / "a.mp4", tone=440))
     result, seen = await rendered(
         studio, project({"type": "video", "clips": [{"url": url, "fit": "fill"}]}), format=format_
@@ -108,7 +108,7 @@ async def test_films_come_in_three_formats(studio: House, tmp_path: Path, format
         assert abs(seen.pitch(0.2, 0.8) - 440) < 5
 
 
-async def test_tracks_lie_over_each_other_where_their_clips_say(studio: House, tmp_path: Path) -> None:
+async def test_tracks_lie_over_each_other_where_their_clips_say(studio: AppFixture, tmp_path: Path) -> None:
     red = await uploaded(studio, film(tmp_path / "a.mp4"))
     music = await uploaded(studio, wav(1.0, 660))
     tracks = (
@@ -168,7 +168,7 @@ CLIPS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-async def test_what_is_wrong_with_a_project_is_named_and_free(studio: House) -> None:
+async def test_what_is_wrong_with_a_project_is_named_and_free(studio: AppFixture) -> None:
     for wanted, text in WRONG:
         answer = await ordered(studio, wanted)
         assert (answer.status_code, answer.json()) == (400, {"error": text, "status": 400}), wanted
@@ -182,10 +182,10 @@ async def test_what_is_wrong_with_a_project_is_named_and_free(studio: House) -> 
         "error": "Invalid format: it must be one of mp4, webm, gif; got avi",
         "status": 400,
     }
-    assert await studio.standing() == ("5.00", "0.00")
+    assert await studio.balance() == ("5.00", "0.00")
 
 
-async def test_every_bad_clip_is_named_at_once(studio: House) -> None:
+async def test_every_bad_clip_is_named_at_once(studio: AppFixture) -> None:
     urls = [
         "http://127.0.0.1:9/a.mp4",
         "http://169.254.169.254/latest/meta-data",
@@ -202,10 +202,10 @@ async def test_every_bad_clip_is_named_at_once(studio: House) -> None:
     assert answer.status_code == 400
     places = [f"tracks[{track}].clips[{clip}]: " for track in (0, 1) for clip in range(len(urls))]
     assert [place for place in places if place not in said] == []
-    assert await studio.standing() == ("5.00", "0.00")
+    assert await studio.balance() == ("5.00", "0.00")
 
 
-async def test_the_key_comes_first_and_the_balance_last(studio: House) -> None:
+async def test_the_key_comes_first_and_the_balance_last(studio: AppFixture) -> None:
     keyless = await studio.client.post(RENDER, json={"project": 5})
     wrong = await studio.client.post(RENDER, json={"api_key": studio.poor, "project": {}})
     poor = await studio.client.post(RENDER, json={"api_key": studio.poor, "project": project()})
@@ -218,11 +218,11 @@ async def test_an_address_is_asked_once_however_many_clips_show_it(tmp_path: Pat
     data = film(tmp_path / "a.mp4", tone=440)
     async with (
         servers.serving(routes={"/a.mp4": servers.reply(data)}) as far,
-        house(tmp_path, app_catalog.models_document(), fetch_allow="127.0.0.0/8") as home,
+        running_app(tmp_path, app_catalog.models_document(), fetch_allow="127.0.0.0/8") as app,
     ):
         clips = [{"url": far.url("/a.mp4"), "start": at, "duration": 0.2} for at in (0, 0.2, 0.4)]
         result, seen = await rendered(
-            home, project({"type": "video", "clips": clips}, {"type": "audio", "clips": clips})
+            app, project({"type": "video", "clips": clips}, {"type": "audio", "clips": clips})
         )
         assert len(far.requests) == 1
         assert (result["video"]["duration"], len(seen.frames)) == (0.6, 6)
@@ -231,28 +231,26 @@ async def test_an_address_is_asked_once_however_many_clips_show_it(tmp_path: Pat
 async def test_no_trick_file_reaches_another_file_or_host(tmp_path: Path) -> None:
     async with (
         servers.serving() as canary,
-        house(tmp_path, app_catalog.models_document(), fetch_allow="127.0.0.0/8") as home,
+        running_app(tmp_path, app_catalog.models_document(), fetch_allow="127.0.0.0/8") as app,
     ):
         for name, data in tricks.files(canary.url("").rstrip("/")).items():
-            url = await uploaded(home, data)
+            url = await uploaded(app, data)
             for kind in ("video", "audio", "image"):
-                answer = await ordered(
-                    home, project({"type": kind, "clips": [{"url": url, "duration": 0.2}]})
-                )
+                answer = await ordered(app, project({"type": kind, "clips": [{"url": url, "duration": 0.2}]}))
                 if answer.status_code == 202:
-                    job = await ended(home, answer.json()["status_url"])
+                    job = await ended(app, answer.json()["status_url"])
                     assert job["status"] == "failed", (name, kind)
                     assert job["error"].startswith("tracks[0].clips[0]: "), job
                 else:
                     assert answer.status_code == 400, (name, kind, answer.text)
-            cut = {"api_key": home.key, "video_url": url}
-            refused = await home.client.post("/api/remove-background-video", json=cut)
+            cut = {"api_key": app.key, "video_url": url}
+            refused = await app.client.post("/api/remove-background-video", json=cut)
             assert refused.status_code == 400, (name, refused.text)
         assert canary.connections == 0
-        assert await home.standing() == ("5.00", "0.00")
+        assert await app.balance() == ("5.00", "0.00")
 
 
-async def test_a_length_that_only_the_file_knows_is_priced_by_it(studio: House, tmp_path: Path) -> None:
+async def test_a_length_that_only_the_file_knows_is_priced_by_it(studio: AppFixture, tmp_path: Path) -> None:
     url = await uploaded(studio, film(tmp_path / "a.mp4"))
     clip = {"url": url, "trim_start": 0.4, "speed": 0.5}
     result, seen = await rendered(studio, project({"type": "video", "clips": [clip]}))
@@ -264,7 +262,7 @@ async def test_a_length_that_only_the_file_knows_is_priced_by_it(studio: House, 
 
 
 async def test_a_clip_that_begins_after_its_files_end_is_refused_before_it_is_priced(
-    studio: House, tmp_path: Path
+    studio: AppFixture, tmp_path: Path
 ) -> None:
     picture_, sound = await uploaded(studio, film(tmp_path / "a.mp4")), await uploaded(studio, wav(1.0, 440))
     late = {"trim_start": 1.0, "duration": 500}
@@ -281,34 +279,34 @@ async def test_a_clip_that_begins_after_its_files_end_is_refused_before_it_is_pr
         "Invalid project: tracks[0].clips[1]: trim_start must be less than its 1 seconds; "
         "tracks[1].clips[0]: trim_start must be less than its 1 seconds",
     )
-    assert await studio.standing() == ("5.00", "0.00")
+    assert await studio.balance() == ("5.00", "0.00")
 
 
 async def test_a_failed_render_is_told_and_free(tmp_path: Path) -> None:
     document = app_catalog.models_document()
-    async with house(tmp_path, document, failpoints="engine.run.render=fail", max_attempts=1) as home:
-        queued = await ordered(home, project())
-        job = await ended(home, queued.json()["status_url"])
+    async with running_app(tmp_path, document, failpoints="engine.run.render=fail", max_attempts=1) as app:
+        queued = await ordered(app, project())
+        job = await ended(app, queued.json()["status_url"])
         assert (job["status"], job["error"]) == ("failed", FAILED)
-        assert await home.standing() == ("5.00", "0.00")
+        assert await app.balance() == ("5.00", "0.00")
 
 
-async def test_a_render_can_be_canceled(studio: House) -> None:
+async def test_a_render_can_be_canceled(studio: AppFixture) -> None:
     long = {"type": "text", "clips": [{"text": "x", "duration": 600, "fade_in": 600}]}
     queued = await ordered(studio, project(long, width=640, height=360, fps=30))
-    assert (await studio.standing())[1] == "0.00" or queued.status_code == 402
+    assert (await studio.balance())[1] == "0.00" or queued.status_code == 402
     assert queued.status_code == 402  # six dollars, and there are five
     shorter = {"type": "text", "clips": [{"text": "x", "duration": 400, "fade_in": 400}]}
     queued = await ordered(studio, project(shorter, width=640, height=360, fps=30))
-    assert await studio.standing() == ("5.00", "4.00")
+    assert await studio.balance() == ("5.00", "4.00")
     url = queued.json()["status_url"]
     await studio.client.delete(url)
     assert (await ended(studio, url))["status"] == "canceled"
-    assert await studio.standing() == ("5.00", "0.00")
+    assert await studio.balance() == ("5.00", "0.00")
 
 
 @pytest.mark.parametrize("format_", FORMATS)
-async def test_the_same_project_gives_the_same_film(studio: House, format_: str) -> None:
+async def test_the_same_project_gives_the_same_film(studio: AppFixture, format_: str) -> None:
     files = []
     for _ in range(2):
         queued = await ordered(studio, project(), format=format_)

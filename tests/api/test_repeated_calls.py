@@ -15,41 +15,41 @@ CHAT = "/v1/chat/completions"
 
 async def test_a_call_whose_answer_was_lost_is_asked_again_and_paid_once(tmp_path: Path) -> None:
     async with gateway(tmp_path) as door:
-        account = door.home.account.id
+        account = door.app.account.id
         scope = idempotency.scope_id(account, "POST", CHAT, "once")
         body = {"model": "acme/small", "messages": [{"role": "user", "content": "say 9 words"}]}
         costs: list[str] = []
         for _ in range(3):
-            headers = {**door.home.bearer, "Idempotency-Key": "once"}
-            answer = await door.home.client.post(CHAT, json=body, headers=headers)
+            headers = {**door.app.bearer, "Idempotency-Key": "once"}
+            answer = await door.app.client.post(CHAT, json=body, headers=headers)
             assert answer.status_code == 200
             assert "idempotent-replayed" not in answer.headers
             costs.append(answer.headers["x-sixfold-cost"])
-            await door.home.product.database.write(idempotency.forget(scope))  # as if the server had died
+            await door.app.product.database.write(idempotency.forget(scope))  # as if the server had died
         assert len(set(costs)) == 1
-        posted, held = await door.home.standing()
+        posted, held = await door.app.balance()
         assert (round(5 - float(posted), 6), held) == (float(costs[0]), "0.00")
         assert len(door.acme.seen) == 3
-        assert await door.home.faults() == ()
+        assert await door.app.faults() == ()
 
 
 async def test_a_call_that_never_ended_is_given_up_when_it_is_asked_again(tmp_path: Path) -> None:
     async with gateway(tmp_path) as door:
-        write, account = door.home.product.database.write, door.home.account.id
+        write, account = door.app.product.database.write, door.app.account.id
         call = CallRecord(
             "req_first", account, None, "chat", "small", "acme/small", streamed=False, held=5000
         )
         assert await write(gateway_idempotency.paid_before("scope", call.id)) is None
         await write(request_log.begin(call, "boot_gone", None))
-        assert (await door.home.standing())[1] == "0.005"
+        assert (await door.app.balance())[1] == "0.005"
         assert await write(gateway_idempotency.paid_before("scope", "req_second")) is None
-        assert await door.home.standing() == ("5.00", "0.00")
-        assert await door.home.faults() == ()
+        assert await door.app.balance() == ("5.00", "0.00")
+        assert await door.app.faults() == ()
 
 
 async def test_the_same_holds_for_the_service_of_chat(tmp_path: Path) -> None:
     async with gateway(tmp_path) as door:
-        scope = idempotency.scope_id(door.home.account.id, "POST", "/api/service", "once")
+        scope = idempotency.scope_id(door.app.account.id, "POST", "/api/service", "once")
         body = {
             "service": "chat",
             "model": "acme/small",
@@ -57,12 +57,12 @@ async def test_the_same_holds_for_the_service_of_chat(tmp_path: Path) -> None:
         }
         costs: set[str] = set()
         for _ in range(2):
-            headers = {**door.home.bearer, "Idempotency-Key": "once"}
-            answer = await door.home.client.post("/api/service", json=body, headers=headers)
+            headers = {**door.app.bearer, "Idempotency-Key": "once"}
+            answer = await door.app.client.post("/api/service", json=body, headers=headers)
             assert answer.status_code == 200, answer.text
             costs.add(answer.json()["cost"])
-            await door.home.product.database.write(idempotency.forget(scope))
+            await door.app.product.database.write(idempotency.forget(scope))
         (cost,) = costs
-        posted, held = await door.home.standing()
+        posted, held = await door.app.balance()
         assert (round(5 - float(posted), 6), held) == (float(cost), "0.00")
         assert len(door.acme.seen) == 2

@@ -18,7 +18,7 @@ from sixfold.core.predictions import webhooks
 from sixfold.core.predictions.queries import PredictionFilter
 from sixfold.core.predictions.refunds import REFUNDED
 from sixfold.core.predictions.states import PredictionState
-from tests.api.app_fixture import House, house
+from tests.api.app_fixture import AppFixture, running_app
 from tests.api.fake_engines import DotEngine
 from tests.api.test_comfyui_face import node
 from tests.api.test_workflows_money import dots, ran
@@ -30,130 +30,132 @@ UPLOAD = "/create_and_upload_image"
 SMALL = {"prompt": "a fox", "width": "64", "height": "64"}
 
 
-async def run(home: House, **body: Any) -> dict[str, Any]:
+async def run(app: AppFixture, **body: Any) -> dict[str, Any]:
     """A finished run of a picture, as its record."""
     asked = {"model": "ra1", "input": {"prompt": "a fox", "seed": 7}, **body}
-    made = (await home.client.post(RUN, json=asked, headers=home.bearer)).json()
-    record = (await home.client.get(f"{PREDICTIONS}/{made['id']}", headers=home.bearer)).json()
+    made = (await app.client.post(RUN, json=asked, headers=app.bearer)).json()
+    record = (await app.client.get(f"{PREDICTIONS}/{made['id']}", headers=app.bearer)).json()
     assert record["status"] == "succeeded"
     return record
 
 
-async def refund(home: House, prediction_id: str) -> None:
-    prediction = await home.product.pipeline.get_any(prediction_id)
-    refunded = await home.product.pipeline.refund(prediction, "a test")
+async def refund(app: AppFixture, prediction_id: str) -> None:
+    prediction = await app.product.pipeline.get_any(prediction_id)
+    refunded = await app.product.pipeline.refund(prediction, "a test")
     assert (refunded.state, refunded.error_kind, refunded.output) == (PredictionState.FAILED, REFUNDED, None)
 
 
-async def told(home: House, prediction_id: str) -> dict[str, Any]:
-    return (await home.client.get(f"{PREDICTIONS}/{prediction_id}", headers=home.bearer)).json()
+async def told(app: AppFixture, prediction_id: str) -> dict[str, Any]:
+    return (await app.client.get(f"{PREDICTIONS}/{prediction_id}", headers=app.bearer)).json()
 
 
-async def test_a_refund_withdraws_the_output_the_file_and_the_cost(either_home: House) -> None:
-    home = either_home
-    made = await run(home)
+async def test_a_refund_withdraws_the_output_the_file_and_the_cost(any_database_app: AppFixture) -> None:
+    app = any_database_app
+    made = await run(app)
     url = made["output"]["url"]
-    assert (await home.client.get(url)).status_code == 200
-    await refund(home, made["id"])
-    record = await told(home, made["id"])
+    assert (await app.client.get(url)).status_code == 200
+    await refund(app, made["id"])
+    record = await told(app, made["id"])
     assert (record["status"], record["output"], record["cost"]) == ("failed", None, "0.00")
     assert record["credits_charged"] == 0
     assert "refunded: a test" in record["error"]
-    assert (await home.client.get(url)).status_code == 404
-    assert await home.standing() == ("5.00", "0.00")
-    await refund(home, made["id"])
-    assert await home.standing() == ("5.00", "0.00")
-    assert await home.faults() == ()
+    assert (await app.client.get(url)).status_code == 404
+    assert await app.balance() == ("5.00", "0.00")
+    await refund(app, made["id"])
+    assert await app.balance() == ("5.00", "0.00")
+    assert await app.faults() == ()
 
 
-async def test_what_was_published_of_a_refunded_result_is_withdrawn(either_home: House) -> None:
-    home = either_home
-    made, kept = await run(home), await run(home, input={"prompt": "another", "seed": 8})
+async def test_what_was_published_of_a_refunded_result_is_withdrawn(any_database_app: AppFixture) -> None:
+    app = any_database_app
+    made, kept = await run(app), await run(app, input={"prompt": "another", "seed": 8})
     for record in (made, kept):
         body = {
-            "api_key": home.key,
+            "api_key": app.key,
             "text": record["id"],
             "tags": ["fox"],
             "media_url": record["output"]["url"],
         }
-        assert (await home.client.post("/api/create-post", json=body)).status_code == 200
-    body = {"api_key": home.key, "name": "Luna", "avatar_url": made["output"]["url"]}
-    await home.client.post("/api/create-ai", json=body)
-    posts = (await home.client.get("/api/posts")).json()["posts"]
+        assert (await app.client.post("/api/create-post", json=body)).status_code == 200
+    body = {"api_key": app.key, "name": "Luna", "avatar_url": made["output"]["url"]}
+    await app.client.post("/api/create-ai", json=body)
+    posts = (await app.client.get("/api/posts")).json()["posts"]
     withdrawn = next(post["media_url"] for post in posts if post["text"] == made["id"])
-    await refund(home, made["id"])
-    posts = (await home.client.get("/api/posts")).json()["posts"]
+    await refund(app, made["id"])
+    posts = (await app.client.get("/api/posts")).json()["posts"]
     assert [post["text"] for post in posts] == [kept["id"]]
-    assert (await home.client.get(posts[0]["media_url"])).status_code == 200
-    assert (await home.client.get(withdrawn)).status_code == 404
-    tagged = (await home.client.get("/api/posts?tag=fox")).json()["posts"]
+    assert (await app.client.get(posts[0]["media_url"])).status_code == 200
+    assert (await app.client.get(withdrawn)).status_code == 404
+    tagged = (await app.client.get("/api/posts?tag=fox")).json()["posts"]
     assert [post["text"] for post in tagged] == [kept["id"]]
 
 
-async def test_the_same_bytes_stay_with_everybody_who_paid_for_them(either_home: House) -> None:
-    home = either_home
-    made, again = await run(home), await run(home)
-    theirs = await home.client.post(
+async def test_the_same_bytes_stay_with_everybody_who_paid_for_them(any_database_app: AppFixture) -> None:
+    app = any_database_app
+    made, again = await run(app), await run(app)
+    theirs = await app.client.post(
         RUN,
         json={"model": "ra1", "input": {"prompt": "a fox", "seed": 7}},
-        headers={"Authorization": f"Bearer {home.other}"},
+        headers={"Authorization": f"Bearer {app.other}"},
     )
-    body = {"api_key": home.key, "text": "x", "media_url": again["output"]["url"]}
-    await home.client.post("/api/create-post", json=body)
-    await refund(home, made["id"])
-    assert (await home.client.get(again["output"]["url"])).status_code == 200
-    assert (await home.client.get(theirs.json()["output"]["url"])).status_code == 200
-    (post,) = (await home.client.get("/api/posts")).json()["posts"]
-    assert (await home.client.get(post["media_url"])).status_code == 200
+    body = {"api_key": app.key, "text": "x", "media_url": again["output"]["url"]}
+    await app.client.post("/api/create-post", json=body)
+    await refund(app, made["id"])
+    assert (await app.client.get(again["output"]["url"])).status_code == 200
+    assert (await app.client.get(theirs.json()["output"]["url"])).status_code == 200
+    (post,) = (await app.client.get("/api/posts")).json()["posts"]
+    assert (await app.client.get(post["media_url"])).status_code == 200
 
 
-async def test_an_answer_for_an_idempotency_key_is_forgotten_with_its_result(either_home: House) -> None:
-    home = either_home
-    headers = {**home.bearer, "Idempotency-Key": "one"}
+async def test_an_answer_for_an_idempotency_key_is_forgotten_with_its_result(
+    any_database_app: AppFixture,
+) -> None:
+    app = any_database_app
+    headers = {**app.bearer, "Idempotency-Key": "one"}
     body = {"model": "ra1", "input": {"prompt": "a fox"}}
-    first = (await home.client.post(RUN, json=body, headers=headers)).json()
-    await refund(home, first["id"])
-    second = await home.client.post(RUN, json=body, headers=headers)
+    first = (await app.client.post(RUN, json=body, headers=headers)).json()
+    await refund(app, first["id"])
+    second = await app.client.post(RUN, json=body, headers=headers)
     assert "Idempotent-Replayed" not in second.headers
     assert second.json()["id"] != first["id"]
-    assert await home.standing() == ("4.96", "0.00")
+    assert await app.balance() == ("4.96", "0.00")
 
 
-async def test_a_store_that_fails_after_success_gives_no_free_result_for_the_key(home: House) -> None:
-    source = (await run(home))["output"]["url"]
+async def test_a_store_that_fails_after_success_gives_no_free_result_for_the_key(app: AppFixture) -> None:
+    source = (await run(app))["output"]["url"]
     body = {"source_image_url": source, "style_prompt": "oil"}
-    headers = {**home.bearer, "Idempotency-Key": "one", "Accept": "image/png"}
-    blobs: Any = home.product.blobs
+    headers = {**app.bearer, "Idempotency-Key": "one", "Accept": "image/png"}
+    blobs: Any = app.product.blobs
     real, blobs.get = blobs.get, _unreadable
     try:
-        failed = await home.client.post("/api/style-transfer", json=body, headers=headers)
+        failed = await app.client.post("/api/style-transfer", json=body, headers=headers)
     finally:
         blobs.get = real
     assert failed.status_code == 503
-    posted, _ = await home.standing()
+    posted, _ = await app.balance()
     assert posted == "4.96"
-    assert (await home.client.post("/api/style-transfer", json=body, headers=headers)).status_code == 200
-    assert Decimal((await home.standing())[0]) < Decimal(posted), "the second attempt is paid for"
+    assert (await app.client.post("/api/style-transfer", json=body, headers=headers)).status_code == 200
+    assert Decimal((await app.balance())[0]) < Decimal(posted), "the second attempt is paid for"
 
 
 async def _unreadable(_name: str) -> bytes:
     raise errors.StoreFailed
 
 
-async def test_a_stream_and_a_webhook_tell_of_a_refund(home: House) -> None:
-    made = await run(home, webhook="https://example.com/hook")
-    ids = {row["id"] for row in await home.product.database.read(webhooks.of_prediction(made["id"]))}
+async def test_a_stream_and_a_webhook_tell_of_a_refund(app: AppFixture) -> None:
+    made = await run(app, webhook="https://example.com/hook")
+    ids = {row["id"] for row in await app.product.database.read(webhooks.of_prediction(made["id"]))}
     events = f"{PREDICTIONS}/{made['id']}/events"
-    before = (await home.client.get(events, headers=home.bearer)).text
+    before = (await app.client.get(events, headers=app.bearer)).text
     last = before.rpartition("id: ")[2].partition("\n")[0]
-    resumed = {**home.bearer, "Last-Event-ID": last}
-    assert "status" not in (await home.client.get(events, headers=resumed)).text
-    await refund(home, made["id"])
-    after = (await home.client.get(events, headers=resumed)).text
+    resumed = {**app.bearer, "Last-Event-ID": last}
+    assert "status" not in (await app.client.get(events, headers=resumed)).text
+    await refund(app, made["id"])
+    after = (await app.client.get(events, headers=resumed)).text
     assert after.count("event: status") == 1
     assert '"status":"failed"' in after
-    assert (await home.client.get(events, headers=resumed)).text == after
-    rows = await home.product.database.read(webhooks.of_prediction(made["id"]))
+    assert (await app.client.get(events, headers=resumed)).text == after
+    rows = await app.product.database.read(webhooks.of_prediction(made["id"]))
     states = {row["event"]: msgspec.json.decode(row["prediction"])["state"] for row in rows}
     assert states == {"started": "running", "completed": "failed"}
     assert len({row["id"] for row in rows} - ids) == 1, "another message, which no listener drops as known"
@@ -162,51 +164,51 @@ async def test_a_stream_and_a_webhook_tell_of_a_refund(home: House) -> None:
 # -- paths of the caller's choice ------------------------------------------------------------------
 
 
-async def put(home: House, path: str, prompt: str = "a fox") -> int:
-    answer = await home.client.get(
-        UPLOAD, params={**SMALL, "prompt": prompt, "save_path": path}, headers=home.bearer
+async def put(app: AppFixture, path: str, prompt: str = "a fox") -> int:
+    answer = await app.client.get(
+        UPLOAD, params={**SMALL, "prompt": prompt, "save_path": path}, headers=app.bearer
     )
     return answer.status_code
 
 
 @pytest.mark.parametrize(("first", "second"), [("s1", "s1/p0.png"), ("s1/p0.png", "s1"), ("s1", "s1")])
 async def test_a_path_in_use_is_refused_before_money_is_held(
-    either_home: House, first: str, second: str
+    any_database_app: AppFixture, first: str, second: str
 ) -> None:
-    home = either_home
-    running = asyncio.create_task(put(home, first, "LATE"))
-    await home.until("5.00", "0.04")
-    answers = await asyncio.gather(*(put(home, second) for _ in range(4)))
+    app = any_database_app
+    running = asyncio.create_task(put(app, first, "LATE"))
+    await app.until("5.00", "0.04")
+    answers = await asyncio.gather(*(put(app, second) for _ in range(4)))
     assert answers == [409] * 4
-    assert await home.standing() == ("5.00", "0.04")
+    assert await app.balance() == ("5.00", "0.04")
     assert await running == 200
-    listed = (await home.client.get(PREDICTIONS, headers=home.bearer)).json()["predictions"]
+    listed = (await app.client.get(PREDICTIONS, headers=app.bearer)).json()["predictions"]
     assert [each["cost"] for each in listed] == ["0.04"]
-    assert await home.standing() == ("4.96", "0.00")
-    assert await put(home, second) == (200 if second == first else 409)
+    assert await app.balance() == ("4.96", "0.00")
+    assert await put(app, second) == (200 if second == first else 409)
 
 
-async def test_a_reservation_ends_with_a_run_that_fails(either_home: House) -> None:
-    home = either_home
-    assert await put(home, "s1/p0.png", "FAIL") == 502
-    assert await put(home, "s1") == 200
-    assert await put(home, "s2", "FAIL") == 502
-    assert await put(home, "s2/p0.png") == 200
-    assert await put(home, "s2/p1.png") == 200
+async def test_a_reservation_ends_with_a_run_that_fails(any_database_app: AppFixture) -> None:
+    app = any_database_app
+    assert await put(app, "s1/p0.png", "FAIL") == 502
+    assert await put(app, "s1") == 200
+    assert await put(app, "s2", "FAIL") == 502
+    assert await put(app, "s2/p0.png") == 200
+    assert await put(app, "s2/p1.png") == 200
 
 
-async def test_a_path_that_cannot_be_written_withdraws_the_result_with_the_money(home: House) -> None:
-    uploads: Any = home.product.uploads
+async def test_a_path_that_cannot_be_written_withdraws_the_result_with_the_money(app: AppFixture) -> None:
+    uploads: Any = app.product.uploads
     real, uploads.put = uploads.put, _unwritable
     try:
-        assert await put(home, "s1") == 503
+        assert await put(app, "s1") == 503
     finally:
         uploads.put = real
-    (record,) = (await home.client.get(PREDICTIONS, headers=home.bearer)).json()["predictions"]
+    (record,) = (await app.client.get(PREDICTIONS, headers=app.bearer)).json()["predictions"]
     assert (record["status"], record["output"], record["cost"]) == ("failed", None, "0.00")
-    assert await home.standing() == ("5.00", "0.00")
-    assert await put(home, "s1/p0.png") == 200, "the reservation went with the result"
-    assert await home.faults() == ()
+    assert await app.balance() == ("5.00", "0.00")
+    assert await put(app, "s1/p0.png") == 200, "the reservation went with the result"
+    assert await app.faults() == ()
 
 
 async def _unwritable(*_args: object, **_more: object) -> None:
@@ -216,34 +218,34 @@ async def _unwritable(*_args: object, **_more: object) -> None:
 # -- groups ----------------------------------------------------------------------------------------
 
 
-async def images(home: House, count: int, prompt: str) -> Any:
+async def images(app: AppFixture, count: int, prompt: str) -> Any:
     body = {"model": "ra2", "prompt": prompt, "n": count, "response_format": "url"}
-    return await home.client.post("/v1/images/generations", json=body, headers=home.bearer)
+    return await app.client.post("/v1/images/generations", json=body, headers=app.bearer)
 
 
 async def test_one_canceled_image_of_a_group_leaves_the_others_paid(tmp_path: Path) -> None:
-    async with house(tmp_path, workers=2) as home:
-        asked = asyncio.create_task(images(home, 3, "LATE"))
-        await home.until("5.00", "0.12")
-        listed = (await home.client.get(PREDICTIONS, headers=home.bearer)).json()["predictions"]
+    async with running_app(tmp_path, workers=2) as app:
+        asked = asyncio.create_task(images(app, 3, "LATE"))
+        await app.until("5.00", "0.12")
+        listed = (await app.client.get(PREDICTIONS, headers=app.bearer)).json()["predictions"]
         waiting = next(each for each in listed if each["status"] == "queued")
-        await home.client.post(f"{PREDICTIONS}/{waiting['id']}/cancel", headers=home.bearer)
+        await app.client.post(f"{PREDICTIONS}/{waiting['id']}/cancel", headers=app.bearer)
         answer = await asked
         assert answer.status_code == 200, answer.text
         assert len(answer.json()["data"]) == 2
-        assert await home.standing() == ("4.92", "0.00")
+        assert await app.balance() == ("4.92", "0.00")
         for image in answer.json()["data"]:
-            assert (await home.client.get(image["url"])).status_code == 200
+            assert (await app.client.get(image["url"])).status_code == 200
 
 
-async def test_a_group_without_money_for_all_costs_nothing_and_gives_nothing(home: House) -> None:
-    key = {"Authorization": f"Bearer {home.poor}"}
+async def test_a_group_without_money_for_all_costs_nothing_and_gives_nothing(app: AppFixture) -> None:
+    key = {"Authorization": f"Bearer {app.poor}"}
     body = {"model": "ra2", "prompt": "a fox", "n": 3}
-    assert (await home.client.post("/v1/images/generations", json=body, headers=key)).status_code == 402
-    listed = (await home.client.get(PREDICTIONS, headers=key)).json()["predictions"]
+    assert (await app.client.post("/v1/images/generations", json=body, headers=key)).status_code == 402
+    listed = (await app.client.get(PREDICTIONS, headers=key)).json()["predictions"]
     assert all(each["output"] is None for each in listed)
-    assert (await images(home, 2, "FAIL")).status_code == 502
-    assert await home.standing() == ("5.00", "0.00")
+    assert (await images(app, 2, "FAIL")).status_code == 502
+    assert await app.balance() == ("5.00", "0.00")
 
 
 def hang_behind_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,11 +257,11 @@ def hang_behind_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("end", ["time", "shutdown"])
 async def test_a_group_that_ends_early_keeps_pays_and_gives_what_was_made(
-    either_home: House, monkeypatch: pytest.MonkeyPatch, end: str
+    any_database_app: AppFixture, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
-    home, over = either_home, asyncio.Event()
+    app, over = any_database_app, asyncio.Event()
     hang_behind_the_first(monkeypatch)
-    pipeline = home.product.pipeline
+    pipeline = app.product.pipeline
 
     async def wait(_events: Any, read_current: Any, _seconds: float, **_more: Any) -> Any:
         await over.wait()
@@ -267,9 +269,9 @@ async def test_a_group_that_ends_early_keeps_pays_and_gives_what_was_made(
 
     if end == "time":
         monkeypatch.setattr(pipeline.waiters, "wait", wait)
-    asked = asyncio.create_task(images(home, 3, "a fox"))
-    await home.until("4.96", "0.08")
-    listed = (await home.client.get(PREDICTIONS, headers=home.bearer)).json()["predictions"]
+    asked = asyncio.create_task(images(app, 3, "a fox"))
+    await app.until("4.96", "0.08")
+    listed = (await app.client.get(PREDICTIONS, headers=app.bearer)).json()["predictions"]
     readable = next(each["output"]["url"] for each in listed if each["status"] == "succeeded")
     over.set()
     if end == "shutdown":
@@ -279,34 +281,34 @@ async def test_a_group_that_ends_early_keeps_pays_and_gives_what_was_made(
     told = answer.json()
     assert answer.status_code == 200, answer.text
     assert [image["url"] for image in told["data"]] == [readable]
-    assert (await home.client.get(readable)).status_code == 200
+    assert (await app.client.get(readable)).status_code == 200
     assert (told["incomplete"]["requested"], told["incomplete"]["returned"]) == (3, 1)
     assert "2 of 3 images were not made and are not charged" in told["incomplete"]["message"]
-    await home.until("4.96", "0.00")
-    assert await home.faults() == ()
+    await app.until("4.96", "0.00")
+    assert await app.faults() == ()
 
 
-async def test_a_group_is_accepted_whole_or_not_at_all(either_home: House) -> None:
-    home = either_home
+async def test_a_group_is_accepted_whole_or_not_at_all(any_database_app: AppFixture) -> None:
+    app = any_database_app
 
     async def accepted() -> int:
         return len(
-            (await home.product.pipeline.page(Tenant(home.account.id), PredictionFilter(), 1000, None))[0]
+            (await app.product.pipeline.page(Tenant(app.account.id), PredictionFilter(), 1000, None))[0]
         )
 
     for _ in range(12):
-        assert (await images(home, 10, "a fox")).status_code == 200
+        assert (await images(app, 10, "a fox")).status_code == 200
     assert await accepted() == 120
-    assert (await images(home, 6, "a fox")).status_code == 402
-    assert (await accepted(), await home.standing()) == (120, ("0.20", "0.00"))
-    assert (await images(home, 5, "a fox")).status_code == 200
+    assert (await images(app, 6, "a fox")).status_code == 402
+    assert (await accepted(), await app.balance()) == (120, ("0.20", "0.00"))
+    assert (await images(app, 5, "a fox")).status_code == 200
 
 
 def painting(prompt: str) -> dict[str, Any]:
     return node("SixfoldTextToImage", prompt=prompt, steps=4, seed=3, width=64, height=64)
 
 
-async def test_a_graph_that_fails_leaves_no_picture_that_nobody_paid(dots: House) -> None:
+async def test_a_graph_that_fails_leaves_no_picture_that_nobody_paid(dots: AppFixture) -> None:
     kept = {"1": painting("a fox"), "2": node("SaveImage", images=["1", 0], filename_prefix="fox")}
     scaled = node("ImageScaleBy", image=["1", 0], upscale_method="nearest-exact", scale_by=2.0)
     failing = {
@@ -316,7 +318,7 @@ async def test_a_graph_that_fails_leaves_no_picture_that_nobody_paid(dots: House
     }
     ended = await ran(dots, failing)
     assert (ended["status"], ended["cost"]) == ("failed", "0.00")
-    assert await dots.standing() == ("5.00", "0.00")
+    assert await dots.balance() == ("5.00", "0.00")
     listed = (await dots.client.get(PREDICTIONS, headers=dots.bearer)).json()["predictions"]
     assert {each["status"] for each in listed} == {"failed"}
     assert all(each["output"] is None for each in listed)
@@ -331,15 +333,17 @@ async def test_a_graph_that_fails_leaves_no_picture_that_nobody_paid(dots: House
     assert await dots.faults() == ()
 
 
-async def test_an_account_below_zero_imports_no_space_and_opens_no_session(either_home: House) -> None:
-    home = either_home
+async def test_an_account_below_zero_imports_no_space_and_opens_no_session(
+    any_database_app: AppFixture,
+) -> None:
+    app = any_database_app
     entry = ledger.LedgerEntry("reversal", "a test")
-    await home.product.database.write(ledger.deposit(home.account.id, -6_000_000, entry, below_zero=True))
+    await app.product.database.write(ledger.deposit(app.account.id, -6_000_000, entry, below_zero=True))
     for path, body in (
         ("/api/containers/spaces/import", {"space": "acme/paint"}),
         ("/api/containers/world-model/sessions", {}),
         (RUN, {"model": "ra1", "input": {"prompt": "a fox"}}),
     ):
-        refused = await home.client.post(path, json=body, headers=home.bearer)
+        refused = await app.client.post(path, json=body, headers=app.bearer)
         told = refused.json()
         assert (refused.status_code, told["error"]) == (402, "Insufficient credits"), path

@@ -21,7 +21,7 @@ from sixfold.core.accounts.authentication import login_sessions, oauth
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.database import Transaction, many, one
 from sixfold.core.sessions.states import TERMINAL
-from tests.api.app_fixture import ORIGIN, House, bearer, client, house, small_models
+from tests.api.app_fixture import ORIGIN, AppFixture, bearer, client, running_app, small_models
 from tests.api.gateway import gateway
 from tests.api.test_comfyui_face import served
 from tests.api.test_oauth import Program, tools
@@ -36,16 +36,16 @@ ON_POSTGRES = [
 ]
 
 
-async def key_id(home: House, key: str) -> str:
-    row = await home.product.database.read(one("key_by_hash", hash=keys.hash_of(key)))
+async def key_id(app: AppFixture, key: str) -> str:
+    row = await app.product.database.read(one("key_by_hash", hash=keys.hash_of(key)))
     assert row is not None
     return str(row["key_id"])
 
 
-async def slow(home: House, headers: dict[str, str] | None = None) -> str:
+async def slow(app: AppFixture, headers: dict[str, str] | None = None) -> str:
     """The id of a prediction that does not end by itself, of the account's key or of other `headers`."""
     body = {"model": "ra1", "input": {"prompt": "SLOW"}, "wait": 0}
-    answer = await home.client.post(RUN, json=body, headers=headers or home.bearer)
+    answer = await app.client.post(RUN, json=body, headers=headers or app.bearer)
     return str(answer.json()["id"])
 
 
@@ -62,38 +62,40 @@ async def until_ended(streams: list[asyncio.Task[httpx.Response]]) -> list[str]:
 
 
 @asynccontextmanager
-async def second_server(home: House) -> AsyncIterator[tuple[Application, httpx.AsyncClient]]:
+async def second_server(app: AppFixture) -> AsyncIterator[tuple[Application, httpx.AsyncClient]]:
     """Another server on the same database and files."""
-    product = bootstrap.build(home.product.settings, small_models())
+    product = bootstrap.build(app.product.settings, small_models())
     async with bootstrap.running(product), client(asgi.create_app(product)) as visitor:
         yield product, visitor
 
 
-async def revoke_key(home: House) -> Transaction[Any]:
-    return keys.revoke(await key_id(home, home.key))
+async def revoke_key(app: AppFixture) -> Transaction[Any]:
+    return keys.revoke(await key_id(app, app.key))
 
 
-async def close_account(home: House) -> Transaction[Any]:
-    account = await home.product.database.read(accounts.by_id(home.account.id))
+async def close_account(app: AppFixture) -> Transaction[Any]:
+    account = await app.product.database.read(accounts.by_id(app.account.id))
     return deletion.close(account, 1)
 
 
-async def end_with_keys(home: House) -> Transaction[Any]:
-    return credentials.change_password(home.account.id, "hash", with_keys=True)
+async def end_with_keys(app: AppFixture) -> Transaction[Any]:
+    return credentials.change_password(app.account.id, "hash", with_keys=True)
 
 
 @pytest.mark.parametrize("ending", [revoke_key, close_account, end_with_keys])
-async def test_streams_of_a_key_end_with_it(either_home: House, ending: Callable[[House], Any]) -> None:
-    home = either_home
-    events = f"{PREDICTIONS}/{await slow(home)}/events"
-    other = await home.limited_key(keys.UNLIMITED)
-    streams = [asyncio.create_task(home.client.get(events, headers=home.bearer)) for _ in range(3)]
-    staying = asyncio.create_task(home.client.get(events, headers=bearer(other)))
-    await until_open(home.product, 4)
-    await home.product.database.write(await ending(home))
+async def test_streams_of_a_key_end_with_it(
+    any_database_app: AppFixture, ending: Callable[[AppFixture], Any]
+) -> None:
+    app = any_database_app
+    events = f"{PREDICTIONS}/{await slow(app)}/events"
+    other = await app.limited_key(keys.UNLIMITED)
+    streams = [asyncio.create_task(app.client.get(events, headers=app.bearer)) for _ in range(3)]
+    staying = asyncio.create_task(app.client.get(events, headers=bearer(other)))
+    await until_open(app.product, 4)
+    await app.product.database.write(await ending(app))
     assert all(REVOKED in text for text in await until_ended(streams))
     if ending is revoke_key:
-        assert len(home.product.connections) == 1, "a stream of another key goes on"
+        assert len(app.product.connections) == 1, "a stream of another key goes on"
         staying.cancel()
     else:
         assert REVOKED in (await until_ended([staying]))[0]
@@ -104,21 +106,21 @@ class TestSeveral:
 
     async def test_streams_end_on_the_other_server_too(self, tmp_path: Path) -> None:
         backends.database_url(tmp_path, "postgres")
-        async with house(tmp_path) as home, second_server(home) as (product, visitor):
-            events = f"{PREDICTIONS}/{await slow(home)}/events"
-            stream = asyncio.create_task(visitor.get(events, headers=home.bearer))
+        async with running_app(tmp_path) as app, second_server(app) as (product, visitor):
+            events = f"{PREDICTIONS}/{await slow(app)}/events"
+            stream = asyncio.create_task(visitor.get(events, headers=app.bearer))
             await until_open(product)
-            await home.product.database.write(keys.revoke(await key_id(home, home.key)))
+            await app.product.database.write(keys.revoke(await key_id(app, app.key)))
             assert REVOKED in (await until_ended([stream]))[0]
 
 
-async def test_a_stream_of_a_page_ends_with_its_session(either_home: House) -> None:
-    home = either_home
-    await signed_in(home)
-    events = f"/pages/predictions/{await slow(home)}/events"
-    stream = asyncio.create_task(home.client.get(events))
-    await until_open(home.product)
-    await home.product.database.write(login_sessions.end_others(home.account.id))
+async def test_a_stream_of_a_page_ends_with_its_session(any_database_app: AppFixture) -> None:
+    app = any_database_app
+    await signed_in(app)
+    events = f"/pages/predictions/{await slow(app)}/events"
+    stream = asyncio.create_task(app.client.get(events))
+    await until_open(app.product)
+    await app.product.database.write(login_sessions.end_others(app.account.id))
     assert REVOKED in (await until_ended([stream]))[0]
 
 
@@ -132,148 +134,150 @@ async def test_a_chat_that_streams_ends_and_what_was_delivered_is_charged(tmp_pa
         door.acme.mode = "hang"
         door.acme.mode = "trickle"
         asked = asyncio.create_task(
-            door.home.client.post("/v1/chat/completions", json=body, headers=door.headers)
+            door.app.client.post("/v1/chat/completions", json=body, headers=door.headers)
         )
-        await until_open(door.home.product)
+        await until_open(door.app.product)
         async with asyncio.timeout(8):
             await door.acme.asked.wait()
-        await door.home.product.database.write(keys.revoke(await key_id(door.home, door.home.key)))
+        await door.app.product.database.write(keys.revoke(await key_id(door.app, door.app.key)))
         answer = (await until_ended([asked]))[0]
         assert REVOKED in answer
         assert "[DONE]" not in answer
-        row = await door.home.product.database.read(many("ledger_held"))
+        row = await door.app.product.database.read(many("ledger_held"))
         assert row[0]["held"] == 0
-        account = await door.home.product.database.read(accounts.by_id(door.home.account.id))
+        account = await door.app.product.database.read(accounts.by_id(door.app.account.id))
         assert 5_000_000 - 40_000 < account.posted < 5_000_000, "what was delivered is charged"
 
 
-async def test_answers_that_are_no_stream_are_not_registered(home: House) -> None:
+async def test_answers_that_are_no_stream_are_not_registered(app: AppFixture) -> None:
     seen: list[object] = []
-    connections: Any = home.product.connections
+    connections: Any = app.product.connections
     connections.add = lambda *given: seen.append(given)
-    await home.client.get("/api/account", headers=home.bearer)
-    await home.client.post(RUN, json={"model": "ra1", "input": {"prompt": "x"}}, headers=home.bearer)
+    await app.client.get("/api/account", headers=app.bearer)
+    await app.client.post(RUN, json={"model": "ra1", "input": {"prompt": "x"}}, headers=app.bearer)
     assert seen == []
 
 
 async def test_sockets_end_with_their_key(tmp_path: Path) -> None:
     async with served(tmp_path, testing=False) as stage:
-        home = stage.home
+        app = stage.app
         path = "/api/containers/motion-model/sessions"
-        made = (await home.client.post(path, json={}, headers=home.bearer)).json()
+        made = (await app.client.post(path, json={}, headers=app.bearer)).json()
         live = f"ws://{stage.script.address}/ws/" + made["ws_url"].partition("/ws/")[2]
-        told = f"ws://{stage.script.address}/ws?clientId=one&token={home.key}"
+        told = f"ws://{stage.script.address}/ws?clientId=one&token={app.key}"
         async with websockets.connect(live) as session, websockets.connect(told) as comfy:
-            await until_open(home.product, 2)
-            await home.product.database.write(keys.revoke(await key_id(home, home.key)))
+            await until_open(app.product, 2)
+            await app.product.database.write(keys.revoke(await key_id(app, app.key)))
             async with asyncio.timeout(8):
                 for socket in (session, comfy):
                     await socket.wait_closed()
                     assert socket.close_code == 4401
         async with asyncio.timeout(8):
-            while home.product.sessions.running:  # noqa: ASYNC110 - nobody tells of its end
+            while app.product.sessions.running:  # noqa: ASYNC110 - nobody tells of its end
                 await asyncio.sleep(0.005)
-        ended = await home.product.sessions.find(made["session_id"], Tenant(home.account.id))
+        ended = await app.product.sessions.find(made["session_id"], Tenant(app.account.id))
         assert (ended.state in TERMINAL, ended.reason) == (True, "revoked")
-        assert await home.faults() == ()
+        assert await app.faults() == ()
 
 
 # -- programs --------------------------------------------------------------------------------------
 
 
-async def _revoked_key(home: House, tokens: dict[str, Any]) -> None:
-    await home.product.database.write(keys.revoke(await key_id(home, tokens["access_token"])))
+async def _revoked_key(app: AppFixture, tokens: dict[str, Any]) -> None:
+    await app.product.database.write(keys.revoke(await key_id(app, tokens["access_token"])))
 
 
-async def _password_of_the_page(home: House, _tokens: dict[str, Any]) -> None:
-    csrf = await signed_in(home)
+async def _password_of_the_page(app: AppFixture, _tokens: dict[str, Any]) -> None:
+    csrf = await signed_in(app)
     form = {"csrf": csrf, "password": "a long password"}
-    answer = await home.client.post("/account/password", data=form, headers={"Origin": ORIGIN})
+    answer = await app.client.post("/account/password", data=form, headers={"Origin": ORIGIN})
     assert answer.status_code == 303
 
 
-async def _password_of_the_command_line(home: House, _tokens: dict[str, Any]) -> None:
-    await home.product.database.write(credentials.change_password(home.account.id, "hash"))
+async def _password_of_the_command_line(app: AppFixture, _tokens: dict[str, Any]) -> None:
+    await app.product.database.write(credentials.change_password(app.account.id, "hash"))
 
 
-async def _closing(home: House, _tokens: dict[str, Any]) -> None:
-    await home.product.database.write(await close_account(home))
-    await home.product.database.write(deletion.reopen(home.account.id))
+async def _closing(app: AppFixture, _tokens: dict[str, Any]) -> None:
+    await app.product.database.write(await close_account(app))
+    await app.product.database.write(deletion.reopen(app.account.id))
 
 
-async def _the_button(home: House, _tokens: dict[str, Any]) -> None:
-    csrf = await signed_in(home)
-    page = (await home.client.get("/account")).text
+async def _the_button(app: AppFixture, _tokens: dict[str, Any]) -> None:
+    csrf = await signed_in(app)
+    page = (await app.client.get("/account")).text
     found = re.search(r'action="(/account/programs/[^"]+/end)"', page)
     assert found is not None
     assert "A helpful assistant" in page
     assert "Read and write the memory" in page
-    refused = await home.client.post(found[1], data={}, headers={"Origin": ORIGIN})
+    refused = await app.client.post(found[1], data={}, headers={"Origin": ORIGIN})
     assert refused.status_code == 403
-    answer = await home.client.post(found[1], data={"csrf": csrf}, headers={"Origin": ORIGIN})
+    answer = await app.client.post(found[1], data={"csrf": csrf}, headers={"Origin": ORIGIN})
     assert answer.status_code == 303
-    assert "No program has access" in (await home.client.get("/account")).text
+    assert "No program has access" in (await app.client.get("/account")).text
 
 
 @pytest.mark.parametrize(
     "ending", [_revoked_key, _password_of_the_page, _password_of_the_command_line, _closing, _the_button]
 )
 async def test_the_end_of_a_program_ends_its_tokens_of_all_ages(
-    either_home: House, ending: Callable[[House, dict[str, Any]], Any]
+    any_database_app: AppFixture, ending: Callable[[AppFixture, dict[str, Any]], Any]
 ) -> None:
-    home = either_home
-    program = await Program.registered(home)
+    app = any_database_app
+    program = await Program.registered(app)
     tokens = [await program.tokens(scope="memory")]
     for _ in range(3):
         tokens.append((await program.refresh(tokens[-1]["refresh_token"])).json())
-    await ending(home, tokens[-1])
+    await ending(app, tokens[-1])
     for each in reversed(tokens):
         assert (await program.refresh(each["refresh_token"])).status_code == 400
-        used = await tools(home, each["access_token"])
+        used = await tools(app, each["access_token"])
         assert used.status_code == 401
 
 
 @pytest.mark.parametrize("age", [1, 2, 3])
-async def test_a_refresh_token_that_was_used_up_ends_its_family(either_home: House, age: int) -> None:
-    home = either_home
-    program = await Program.registered(home)
+async def test_a_refresh_token_that_was_used_up_ends_its_family(
+    any_database_app: AppFixture, age: int
+) -> None:
+    app = any_database_app
+    program = await Program.registered(app)
     tokens = [await program.tokens(scope="memory")]
     for _ in range(3):
         tokens.append((await program.refresh(tokens[-1]["refresh_token"])).json())
     assert (await program.refresh(tokens[-1 - age]["refresh_token"])).status_code == 400
     assert (await program.refresh(tokens[-1]["refresh_token"])).status_code == 400
-    used = await tools(home, tokens[-1]["access_token"])
+    used = await tools(app, tokens[-1]["access_token"])
     assert used.status_code == 401
-    assert await home.product.database.read(oauth.of_account(home.account.id)) == ()
+    assert await app.product.database.read(oauth.of_account(app.account.id)) == ()
 
 
-async def test_a_stream_of_a_program_outlives_its_access_token_and_not_its_access(home: House) -> None:
-    program = await Program.registered(home)
+async def test_a_stream_of_a_program_outlives_its_access_token_and_not_its_access(app: AppFixture) -> None:
+    program = await Program.registered(app)
     first = await program.tokens(scope="models")
     headers = bearer(first["access_token"])
-    events = f"{PREDICTIONS}/{await slow(home, headers)}/events"
-    stream = asyncio.create_task(home.client.get(events, headers=headers))
-    await until_open(home.product)
+    events = f"{PREDICTIONS}/{await slow(app, headers)}/events"
+    stream = asyncio.create_task(app.client.get(events, headers=headers))
+    await until_open(app.product)
     second = (await program.refresh(first["refresh_token"])).json()
-    assert await home.product.connections.check() == 0
-    await home.product.database.write(keys.revoke(await key_id(home, second["access_token"])))
+    assert await app.product.connections.check() == 0
+    await app.product.database.write(keys.revoke(await key_id(app, second["access_token"])))
     assert REVOKED in (await until_ended([stream]))[0]
 
 
-async def test_a_password_ends_sessions_and_keys_where_that_is_wanted(home: House) -> None:
-    csrf = await signed_in(home)
-    page = (await home.client.get("/account/security")).text
+async def test_a_password_ends_sessions_and_keys_where_that_is_wanted(app: AppFixture) -> None:
+    csrf = await signed_in(app)
+    page = (await app.client.get("/account/security")).text
     assert re.search(r'name="end_keys" value="1" checked', page)
-    other = home.visitor()
-    token = await home.product.database.write(
-        login_sessions.new_session(home.account.id, 2**60, login_sessions.LoginSession("x"))
+    other = app.visitor()
+    token = await app.product.database.write(
+        login_sessions.new_session(app.account.id, 2**60, login_sessions.LoginSession("x"))
     )
     other.cookies.set("sixfold_session", token)
     form = {"csrf": csrf, "password": "a long password"}
-    await home.client.post("/account/password", data=form, headers={"Origin": ORIGIN})
+    await app.client.post("/account/password", data=form, headers={"Origin": ORIGIN})
     assert (await other.get("/account")).status_code == 303
-    assert (await home.client.get("/api/account", headers=home.bearer)).status_code == 200
+    assert (await app.client.get("/api/account", headers=app.bearer)).status_code == 200
     form |= {"current": "a long password", "end_keys": "1"}
-    await home.client.post("/account/password", data=form, headers={"Origin": ORIGIN})
-    assert (await home.client.get("/account")).status_code == 200
-    assert (await home.client.get("/api/account", headers=home.bearer)).status_code == 401
+    await app.client.post("/account/password", data=form, headers={"Origin": ORIGIN})
+    assert (await app.client.get("/account")).status_code == 200
+    assert (await app.client.get("/api/account", headers=app.bearer)).status_code == 401

@@ -25,7 +25,7 @@ from sixfold.mcp import app as tools
 from sixfold.web.app import WebApp
 from sixfold.web.routing import Entry, Router
 from sixfold.web.sessions import COOKIE
-from tests.api.app_fixture import House, bearer, house
+from tests.api.app_fixture import AppFixture, bearer, running_app
 from tests.harness import backends
 from tests.mcp.agent import Agent
 
@@ -66,41 +66,41 @@ ALL = ["sqlite", pytest.param("postgres", marks=[pytest.mark.postgres, pytest.ma
 
 
 @pytest.fixture(params=ALL)
-async def home(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[House]:
+async def app(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[AppFixture]:
     backends.database_url(tmp_path, request.param)
-    async with house(tmp_path) as found:
+    async with running_app(tmp_path) as found:
         yield found
 
 
-def table(home: House) -> Router:
-    return cast("WebApp", home.app).table
+def table(app: AppFixture) -> Router:
+    return cast("WebApp", app.asgi).table
 
 
-async def with_key(home: House, name: str, granted: Rights, scope: Scope | None = None) -> Caller:
-    made = keys.create(home.operator.id, scope, granted=None if scope else granted)
-    return Caller(name, granted, bearer((await home.product.database.write(made)).api_key))
+async def with_key(app: AppFixture, name: str, granted: Rights, scope: Scope | None = None) -> Caller:
+    made = keys.create(app.operator.id, scope, granted=None if scope else granted)
+    return Caller(name, granted, bearer((await app.product.database.write(made)).api_key))
 
 
-async def program(home: House, scope: str) -> Caller:
+async def program(app: AppFixture, scope: str) -> Caller:
     granted = keys.rights_of_scopes([scope])
-    made = keys.create(home.operator.id, granted=granted, origin="oauth")
-    return Caller(f"OAuth {scope}", granted, bearer((await home.product.database.write(made)).api_key))
+    made = keys.create(app.operator.id, granted=granted, origin="oauth")
+    return Caller(f"OAuth {scope}", granted, bearer((await app.product.database.write(made)).api_key))
 
 
-async def session(home: House, account: Account, name: str, *, stale: bool = False) -> Caller:
-    moment = await home.product.database.read(now())
+async def session(app: AppFixture, account: Account, name: str, *, stale: bool = False) -> Caller:
+    moment = await app.product.database.read(now())
     begun = login_sessions.new_session(account.id, moment, LoginSession("link"))
-    token = await home.product.database.write(begun)
+    token = await app.product.database.write(begun)
     granted = rights.ALL if account.is_operator else rights.STANDARD
     return Caller(name, granted, {"Cookie": f"{COOKIE}={token}"}, stale)
 
 
-async def holders(home: House) -> list[Caller]:
+async def holders(app: AppFixture) -> list[Caller]:
     """A key for each single right and each limit, and a program for each scope."""
-    single = [await with_key(home, name, right) for name, right in rights.BY_NAME.items()]
-    limited = [await with_key(home, name, granted, scope) for name, (scope, granted) in LIMITED.items()]
-    programs = [await program(home, scope) for scope in ("memory", "models")]
-    return [*single, *limited, *programs, await with_key(home, "all rights", rights.ALL)]
+    single = [await with_key(app, name, right) for name, right in rights.BY_NAME.items()]
+    limited = [await with_key(app, name, granted, scope) for name, (scope, granted) in LIMITED.items()]
+    programs = [await program(app, scope) for scope in ("memory", "models")]
+    return [*single, *limited, *programs, await with_key(app, "all rights", rights.ALL)]
 
 
 def concerned(caller: Caller, entry: Entry) -> bool:
@@ -134,9 +134,9 @@ def expected(caller: Caller, access: Access) -> str:
     return "right" if access.right & ~caller.granted else "again"
 
 
-async def wrong(home: House, callers: list[Caller]) -> Iterator[str]:
+async def wrong(app: AppFixture, callers: list[Caller]) -> Iterator[str]:
     """Every request whose answer is not what the table says."""
-    visitor = home.visitor(FOREIGN)
+    visitor = app.visitor(FOREIGN)
     found: list[str] = []
 
     async def look(caller: Caller, entry: Entry) -> None:
@@ -162,7 +162,7 @@ async def wrong(home: House, callers: list[Caller]) -> Iterator[str]:
                 found.append(f"{caller.name}: {method} {path} does not name {missing}: {answer.text[:200]}")
 
     for caller in callers:
-        entries = [each for each in table(home).entries() if each.method != "WS" and concerned(caller, each)]
+        entries = [each for each in table(app).entries() if each.method != "WS" and concerned(caller, each)]
         for entry in entries:
             await look(caller, entry)
     await visitor.aclose()
@@ -175,45 +175,45 @@ FAILS_BY_ITSELF = frozenset(
 )
 
 
-async def test_every_key_and_every_stranger_on_every_route(home: House) -> None:
-    callers = [Caller("a stranger", None, {}), *await holders(home)]
-    assert "\n".join(await wrong(home, callers)) == ""
+async def test_every_key_and_every_stranger_on_every_route(app: AppFixture) -> None:
+    callers = [Caller("a stranger", None, {}), *await holders(app)]
+    assert "\n".join(await wrong(app, callers)) == ""
 
 
 @pytest.mark.postgres
 async def test_a_key_a_program_a_session_and_a_stranger_on_every_route_of_postgresql(tmp_path: Path) -> None:
     backends.database_url(tmp_path, "postgres")
-    async with house(tmp_path) as home:
+    async with running_app(tmp_path) as app:
         callers = [
             Caller("a stranger", None, {}),
-            await with_key(home, "budget", rights.LIMITED, LIMITED["budget"][0]),
-            await program(home, "models"),
-            await session(home, home.account, "a customer"),
+            await with_key(app, "budget", rights.LIMITED, LIMITED["budget"][0]),
+            await program(app, "models"),
+            await session(app, app.account, "a customer"),
         ]
-        assert "\n".join(await wrong(home, callers)) == ""
+        assert "\n".join(await wrong(app, callers)) == ""
 
 
-async def test_every_session_on_every_page(home: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_every_session_on_every_page(app: AppFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     own = [
-        await session(home, home.account, "a customer"),
-        await session(home, home.operator, "the operator"),
+        await session(app, app.account, "a customer"),
+        await session(app, app.operator, "the operator"),
     ]
-    assert list(await wrong(home, own)) == []
+    assert list(await wrong(app, own)) == []
     monkeypatch.setattr(login_sessions, "FRESH_US", 0)
     old = [
-        await session(home, home.account, "a customer of yesterday", stale=True),
-        await session(home, home.operator, "the operator of yesterday", stale=True),
+        await session(app, app.account, "a customer of yesterday", stale=True),
+        await session(app, app.operator, "the operator of yesterday", stale=True),
     ]
-    assert list(await wrong(home, old)) == []
+    assert list(await wrong(app, old)) == []
 
 
-async def test_every_key_on_every_tool(home: House) -> None:
+async def test_every_key_on_every_tool(app: AppFixture) -> None:
     known = {
         **dict.fromkeys(("models", "quote", "run", "run_space", "prediction"), rights.RUN),
         **dict.fromkeys(("write", "edit", "delete", "restore"), rights.MEMORY_WRITE),
     }
-    for caller in await holders(home):
-        agent = Agent(home, caller.headers["Authorization"].removeprefix("Bearer "))
+    for caller in await holders(app):
+        agent = Agent(app, caller.headers["Authorization"].removeprefix("Bearer "))
         listed = {tool["name"] for tool in (await agent.result("tools/list"))["tools"]}
         for name in TOOLS:
             allowed = caller.may(known.get(name, rights.MEMORY_READ))
@@ -229,8 +229,8 @@ TOOLS = (
 )  # fmt: skip
 
 
-async def test_the_table_and_the_tools_are_complete(home: House) -> None:
-    entries = list(table(home).entries())
+async def test_the_table_and_the_tools_are_complete(app: AppFixture) -> None:
+    entries = list(table(app).entries())
     assert len(entries) > 150
     assert {each.method for each in entries} >= {"GET", "POST", "PUT", "PATCH", "DELETE", "WS"}
     assert all(each.access is not None for each in entries)
@@ -244,6 +244,6 @@ async def test_the_table_and_the_tools_are_complete(home: House) -> None:
         rights.ACCOUNT_MANAGE,
         rights.OPERATE,
     }
-    agent = Agent(home, await home.operator_key())
+    agent = Agent(app, await app.operator_key())
     assert {tool["name"] for tool in (await agent.result("tools/list"))["tools"]} == set(TOOLS)
     assert tools.build is not None

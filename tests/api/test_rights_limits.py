@@ -18,13 +18,13 @@ from sixfold.core.predictions import requests
 from sixfold.core.predictions.child_runs import ChildRun, PipelineChildren
 from sixfold.core.predictions.requests import ParentRun, PredictionRequest
 from sixfold.errors import Conflict, Forbidden
-from tests.api.app_fixture import ORIGIN, House, bearer
+from tests.api.app_fixture import ORIGIN, AppFixture, bearer
 from tests.api.test_oauth import AUTHORIZE, Program
 from tests.api.test_pages import link, signed_in
 
 
-async def test_limits_on_models_hold_for_every_api(home: House) -> None:
-    headers = bearer(await home.limited_key(Scope(services=("ra1",))))
+async def test_limits_on_models_hold_for_every_api(app: AppFixture) -> None:
+    headers = bearer(await app.limited_key(Scope(services=("ra1",))))
     blank = {"width": 16, "height": 16, "batch_size": 1, "color": 0}
     shown = {"images": ["1", 0], "filename_prefix": "x"}
     graph = {
@@ -51,7 +51,7 @@ async def test_limits_on_models_hold_for_every_api(home: House) -> None:
         ("/api/style-transfer", {"source_image_url": "https://pictures.example/a.png", "style_prompt": "x"}),
     ]
     answers = await asyncio.gather(
-        *(home.client.post(path, json=body, headers=headers) for path, body in wanted)
+        *(app.client.post(path, json=body, headers=headers) for path, body in wanted)
     )
     taken = {
         path: (answer.status_code, answer.text[:120])
@@ -59,20 +59,20 @@ async def test_limits_on_models_hold_for_every_api(home: House) -> None:
         if answer.status_code != 403 or "may not use" not in answer.text
     }
     assert taken == {}
-    assert (await home.client.post("/api/ra1", json={"prompt": "x"}, headers=headers)).status_code == 200
+    assert (await app.client.post("/api/ra1", json={"prompt": "x"}, headers=headers)).status_code == 200
 
 
-async def test_a_child_is_within_what_its_parent_was_ordered_for(home: House) -> None:
-    key = await home.limited_key(Scope(services=("ra1",)))
+async def test_a_child_is_within_what_its_parent_was_ordered_for(app: AppFixture) -> None:
+    key = await app.limited_key(Scope(services=("ra1",)))
     run = {"model": "ra1", "input": {"prompt": "x"}}
-    answer = await home.client.post("/api/containers/run", json=run, headers=bearer(key))
-    road = home.product.pipeline
+    answer = await app.client.post("/api/containers/run", json=run, headers=bearer(key))
+    road = app.product.pipeline
     parent = await road.get_any(answer.json()["id"])
-    ordered = await home.product.database.read(requests.principal_of(parent))
+    ordered = await app.product.database.read(requests.principal_of(parent))
     assert (ordered.key_id, ordered.scope.services) == (parent.key_id, ("ra1",))
     given: dict[str, Any] = {"prompt": "x"}
     with pytest.raises(Conflict, match="has ended"):  # it was let past the limits
-        await PipelineChildren(road, home.product.database).run(parent, ChildRun("a", "anime", given))
+        await PipelineChildren(road, app.product.database).run(parent, ChildRun("a", "anime", given))
     elsewhere = PredictionRequest(
         ordered, "photoreal", given, "test", "req_1", parent=ParentRun(parent.id, "b", "anime")
     )
@@ -80,10 +80,10 @@ async def test_a_child_is_within_what_its_parent_was_ordered_for(home: House) ->
         await road.submit(elsewhere)
 
 
-async def test_a_program_that_runs_models_neither_sees_nor_ends_the_account(home: House) -> None:
-    program = await Program.registered(home)
+async def test_a_program_that_runs_models_neither_sees_nor_ends_the_account(app: AppFixture) -> None:
+    program = await Program.registered(app)
     token = (await program.tokens(scope="models"))["access_token"]
-    visitor = home.visitor()
+    visitor = app.visitor()
     ran = await visitor.post("/api/ra1", json={"prompt": "x"}, headers=bearer(token))
     assert ran.status_code == 200
     wanted = {
@@ -98,25 +98,25 @@ async def test_a_program_that_runs_models_neither_sees_nor_ends_the_account(home
     }
     for route, right in wanted.items():
         method, path = route.split()
-        body: dict[str, Any] = {} if method == "GET" else {"json": {"confirm": home.account.email}}
+        body: dict[str, Any] = {} if method == "GET" else {"json": {"confirm": app.account.email}}
         answer = await visitor.request(method, path, headers=bearer(token), **body)
         assert (answer.status_code, answer.json()["code"]) == (403, "forbidden"), route
         assert f"needs the right {right}" in answer.json()["error"]
-    assert (await home.client.get("/api/account", headers=home.bearer)).status_code == 200
+    assert (await app.client.get("/api/account", headers=app.bearer)).status_code == 200
 
 
 async def test_the_consent_page_says_what_is_granted_and_needs_a_fresh_sign_in(
-    home: House, monkeypatch: pytest.MonkeyPatch
+    app: AppFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program = await Program.registered(home)
-    await signed_in(home)
-    page = await home.client.get(AUTHORIZE, params=program.asks(scope="models"))
+    program = await Program.registered(app)
+    await signed_in(app)
+    page = await app.client.get(AUTHORIZE, params=program.asks(scope="models"))
     assert (
         "Run models, which spends credit, see what it ran itself, and read and write the memory" in page.text
     )
     assert "It cannot do anything else" in page.text
     monkeypatch.setattr(login_sessions, "FRESH_US", 0)
-    late = await home.client.get(AUTHORIZE, params=program.asks())
+    late = await app.client.get(AUTHORIZE, params=program.asks())
     there = urlsplit(late.headers["location"])
     assert (late.status_code, there.path) == (303, "/signin")
     back = parse_qs(there.query)["next"][0]
@@ -125,86 +125,86 @@ async def test_the_consent_page_says_what_is_granted_and_needs_a_fresh_sign_in(
 
 
 async def test_an_old_sign_in_is_asked_for_again_and_returns_to_its_page(
-    home: House, monkeypatch: pytest.MonkeyPatch
+    app: AppFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    csrf = await signed_in(home)
+    csrf = await signed_in(app)
     monkeypatch.setattr(login_sessions, "FRESH_US", 0)
-    assert (await home.client.get("/account")).status_code == 200, "what it shows needs no new one"
+    assert (await app.client.get("/account")).status_code == 200, "what it shows needs no new one"
     sent = {"csrf": csrf}
-    answer = await home.client.post(
+    answer = await app.client.post(
         "/account/keys", data=sent, headers={"Origin": ORIGIN, "Referer": f"{ORIGIN}/account"}
     )
     assert answer.status_code == 303
     assert answer.headers["location"] == "/signin?again=1&next=%2Faccount"
-    page = await home.client.get(answer.headers["location"])
+    page = await app.client.get(answer.headers["location"])
     assert "Nothing was changed. Sign in to" in page.text
     assert 'name="next" value="/account"' in page.text
-    script = await home.client.post("/account/passkeys/ask", json={}, headers={"X-CSRF-Token": csrf})
+    script = await app.client.post("/account/passkeys/ask", json={}, headers={"X-CSRF-Token": csrf})
     assert (script.status_code, script.json()["code"]) == (403, "sign_in_again")
-    away = await home.client.post(
+    away = await app.client.post(
         "/account/close", data=sent, headers={"Origin": ORIGIN, "Referer": "https://evil.example/account/x"}
     )
     assert away.headers["location"] == "/signin?again=1&next=%2Faccount"
     monkeypatch.undo()
-    await home.client.get("/signin", params={"token": await link(home)})
-    made = await home.client.post(
-        "/account/keys", data={"csrf": await signed_in(home)}, headers={"Origin": ORIGIN}
+    await app.client.get("/signin", params={"token": await link(app)})
+    made = await app.client.post(
+        "/account/keys", data={"csrf": await signed_in(app)}, headers={"Origin": ORIGIN}
     )
     assert "Copy this key now" in made.text, "a one-time link is a sign-in"
 
 
-async def test_the_page_makes_a_key_with_the_rights_that_are_ticked(home: House) -> None:
-    csrf = await signed_in(home)
+async def test_the_page_makes_a_key_with_the_rights_that_are_ticked(app: AppFixture) -> None:
+    csrf = await signed_in(app)
     form = {"csrf": csrf, "right.memory.read": "on", "right.run": "on", "right.account.manage": "on"}
-    page = await home.client.post("/account/keys", data=form, headers={"Origin": ORIGIN})
+    page = await app.client.post("/account/keys", data=form, headers={"Origin": ORIGIN})
     key = re.search(r'id="made">(sf_[^<]+)', page.text)
     assert key is not None
     assert "<td>run, memory.read, account.manage</td>" in page.text
     assert 'name="right.operate"' not in page.text, "for the operator's account alone"
-    assert (await home.visitor().get("/api/account", headers=bearer(key[1]))).status_code == 403
+    assert (await app.visitor().get("/api/account", headers=bearer(key[1]))).status_code == 403
     narrow = {**form, "budget_day": "5"}
-    page = await home.client.post("/account/keys", data=narrow, headers={"Origin": ORIGIN})
+    page = await app.client.post("/account/keys", data=narrow, headers={"Origin": ORIGIN})
     assert "<td>run, memory.read</td>" in page.text
-    refused = await home.client.post(
+    refused = await app.client.post(
         "/account/keys", data={"csrf": csrf, "right.operate": "on"}, headers={"Origin": ORIGIN}
     )
     assert refused.status_code == 400
     assert "Only a key of the operator" in refused.text
 
 
-async def test_a_webhook_secret_is_for_keys_that_manage_and_sealed_at_rest(home: House) -> None:
-    whole = (await home.client.get("/api/account", headers=home.bearer)).json()
-    reading = bearer(await home.limited_key(Scope(budget_day=5)))
-    shown = (await home.client.get("/api/account", headers=reading)).json()
+async def test_a_webhook_secret_is_for_keys_that_manage_and_sealed_at_rest(app: AppFixture) -> None:
+    whole = (await app.client.get("/api/account", headers=app.bearer)).json()
+    reading = bearer(await app.limited_key(Scope(budget_day=5)))
+    shown = (await app.client.get("/api/account", headers=reading)).json()
     assert shown == {**whole, "webhook_secret": None}
     assert whole["webhook_secret"].startswith("whsec_")
-    row = await home.product.database.read(one("account_by_id", id=home.account.id))
+    row = await app.product.database.read(one("account_by_id", id=app.account.id))
     assert row is not None
     assert whole["webhook_secret"] not in str(row)
 
 
-async def test_a_key_limited_to_services_neither_imports_nor_removes_models(home: House) -> None:
-    headers = bearer(await home.limited_key(Scope(services=("space:mine",))))
+async def test_a_key_limited_to_services_neither_imports_nor_removes_models(app: AppFixture) -> None:
+    headers = bearer(await app.limited_key(Scope(services=("space:mine",))))
     graph = {"workflow": {"1": {"class_type": "EmptyImage", "inputs": {}}}, "name": "mine"}
     answers = [
-        await home.client.post("/api/graph/spaces", json=graph, headers=headers),
-        await home.client.delete("/api/graph/spaces/mine", headers=headers),
-        await home.client.post("/api/containers/spaces/import", json={"space": "a/b"}, headers=headers),
+        await app.client.post("/api/graph/spaces", json=graph, headers=headers),
+        await app.client.delete("/api/graph/spaces/mine", headers=headers),
+        await app.client.post("/api/containers/spaces/import", json={"space": "a/b"}, headers=headers),
     ]
     assert [answer.status_code for answer in answers] == [403] * 3
     assert all("limited to space:mine" in answer.text for answer in answers)
 
 
-async def test_an_operators_key_without_operate_starts_no_program_here(home: House) -> None:
-    made = keys.create(home.operator.id, granted=rights.STANDARD)
-    headers = bearer((await home.product.database.write(made)).api_key)
+async def test_an_operators_key_without_operate_starts_no_program_here(app: AppFixture) -> None:
+    made = keys.create(app.operator.id, granted=rights.STANDARD)
+    headers = bearer((await app.product.database.write(made)).api_key)
     body = {"space": "evil/x", "run": "container"}
-    refused = await home.client.post("/api/containers/spaces/import", json=body, headers=headers)
-    customer = await home.client.post("/api/containers/spaces/import", json=body, headers=home.bearer)
+    refused = await app.client.post("/api/containers/spaces/import", json=body, headers=headers)
+    customer = await app.client.post("/api/containers/spaces/import", json=body, headers=app.bearer)
     assert (refused.status_code, refused.json()["error"]) == (customer.status_code, customer.json()["error"])
 
 
-async def test_only_a_customer_in_debt_is_below_zero(home: House) -> None:
-    assert not home.account.owner.below_zero
-    assert replace(home.account, posted=-1).owner.below_zero
-    assert not replace(home.operator, posted=-1).owner.below_zero
+async def test_only_a_customer_in_debt_is_below_zero(app: AppFixture) -> None:
+    assert not app.account.owner.below_zero
+    assert replace(app.account, posted=-1).owner.below_zero
+    assert not replace(app.operator, posted=-1).owner.below_zero

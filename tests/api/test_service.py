@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sixfold.core.accounts.keys import Scope
-from tests.api.app_fixture import House, bearer
+from tests.api.app_fixture import AppFixture, bearer
 
 RUN, LIST = "/api/service", "/api/services"
 SHAPE = {
@@ -25,13 +25,13 @@ SHAPE = {
 }
 
 
-async def ask(home: House, body: Any, key: str | None = None, **headers: str) -> Any:
-    who = home.bearer if key is None else bearer(key)
-    return await home.client.post(RUN, json=body, headers={**who, **headers})
+async def ask(app: AppFixture, body: Any, key: str | None = None, **headers: str) -> Any:
+    who = app.bearer if key is None else bearer(key)
+    return await app.client.post(RUN, json=body, headers={**who, **headers})
 
 
-async def test_a_picture_comes_with_its_address_its_price_and_who_made_it(home: House) -> None:
-    answer = await ask(home, {"service": "ra2", "prompt": "a fox", "width": 320, "height": 256, "seed": 5})
+async def test_a_picture_comes_with_its_address_its_price_and_who_made_it(app: AppFixture) -> None:
+    answer = await ask(app, {"service": "ra2", "prompt": "a fox", "width": 320, "height": 256, "seed": 5})
     assert answer.status_code == 200, answer.text
     made = answer.json()
     assert made.keys() == SHAPE | {"image_url", "images"}
@@ -39,40 +39,40 @@ async def test_a_picture_comes_with_its_address_its_price_and_who_made_it(home: 
     assert (made["cost"], made["credits_charged"]) == ("0.04", 4)
     assert made["images"] == [made["image_url"]]
     assert made["output"]["url"] == made["image_url"]
-    assert (await home.client.get(made["image_url"])).status_code == 200
+    assert (await app.client.get(made["image_url"])).status_code == 200
     assert answer.headers["x-sixfold-engine"] == made["engine"]
-    assert await home.standing() == ("4.96", "0.00")
+    assert await app.balance() == ("4.96", "0.00")
 
 
-async def test_several_pictures_are_listed_and_each_is_paid(home: House) -> None:
-    made = (await ask(home, {"service": "anime", "prompt": "a fox", "num_images": 3})).json()
+async def test_several_pictures_are_listed_and_each_is_paid(app: AppFixture) -> None:
+    made = (await ask(app, {"service": "anime", "prompt": "a fox", "num_images": 3})).json()
     assert (made["cost"], made["credits_charged"], len(made["images"])) == ("0.021", 3, 3)
 
 
-async def test_later_is_a_prediction_to_ask_after(home: House) -> None:
-    answer = await ask(home, {"service": "ra1", "prompt": "a fox", "async": True})
+async def test_later_is_a_prediction_to_ask_after(app: AppFixture) -> None:
+    answer = await ask(app, {"service": "ra1", "prompt": "a fox", "async": True})
     assert answer.status_code == 202
     told = answer.json()
     assert told["status_url"] == f"/api/containers/predictions/{told['id']}"
-    await home.until("4.96", "0.00")
-    found = (await home.client.get(told["status_url"], headers=home.bearer)).json()
+    await app.until("4.96", "0.00")
+    found = (await app.client.get(told["status_url"], headers=app.bearer)).json()
     assert (found["status"], found["cost"]) == ("succeeded", "0.04")
 
 
-async def test_a_template_is_a_service_and_paid_by_its_time(home: House) -> None:
-    made = (await ask(home, {"service": "piano", "bars": 1})).json()
+async def test_a_template_is_a_service_and_paid_by_its_time(app: AppFixture) -> None:
+    made = (await ask(app, {"service": "piano", "bars": 1})).json()
     assert made["status"] == "succeeded"
     assert 0 < float(made["cost"]) < 0.07
-    assert await home.faults() == ()
+    assert await app.faults() == ()
 
 
-async def test_embeddings_cost_by_text_here_and_by_time_as_a_template(home: House) -> None:
-    made = (await ask(home, {"service": "embeddings", "texts": ["a", "b"]})).json()
+async def test_embeddings_cost_by_text_here_and_by_time_as_a_template(app: AppFixture) -> None:
+    made = (await ask(app, {"service": "embeddings", "texts": ["a", "b"]})).json()
     assert made["cost"] == "0.0002"
     run = {"model": "embeddings", "input": {"texts": "a"}}
-    ran = (await home.client.post("/api/containers/run", json=run, headers=home.bearer)).json()
+    ran = (await app.client.post("/api/containers/run", json=run, headers=app.bearer)).json()
     assert (ran["status"], ran["hardware"]) == ("succeeded", "gpu-16gb-a")
-    assert await home.faults() == ()
+    assert await app.faults() == ()
 
 
 @pytest.mark.parametrize(
@@ -94,50 +94,52 @@ async def test_embeddings_cost_by_text_here_and_by_time_as_a_template(home: Hous
         ([], 400, "bad_request"),
     ],
 )
-async def test_what_cannot_be_done_is_told_and_free(home: House, body: Any, status: int, code: str) -> None:
-    answer = await ask(home, body)
+async def test_what_cannot_be_done_is_told_and_free(
+    app: AppFixture, body: Any, status: int, code: str
+) -> None:
+    answer = await ask(app, body)
     assert (answer.status_code, answer.json()["code"]) == (status, code), answer.text
     assert answer.json().keys() >= {"error", "code", "status", "request_id"}
-    assert await home.standing() == ("5.00", "0.00")
+    assert await app.balance() == ("5.00", "0.00")
 
 
-async def test_every_wrong_input_is_named_at_once(home: House) -> None:
-    told = (await ask(home, {"service": "ra2", "width": 1, "height": "x"})).json()
+async def test_every_wrong_input_is_named_at_once(app: AppFixture) -> None:
+    told = (await ask(app, {"service": "ra2", "width": 1, "height": "x"})).json()
     assert [problem["input"] for problem in told["errors"]] == ["prompt", "width", "height"]
 
 
-async def test_a_failure_is_502_and_free(home: House) -> None:
-    answer = await ask(home, {"service": "ra2", "prompt": "FAIL"})
+async def test_a_failure_is_502_and_free(app: AppFixture) -> None:
+    answer = await ask(app, {"service": "ra2", "prompt": "FAIL"})
     assert (answer.status_code, answer.json()["code"]) == (502, "generation_failed")
-    assert await home.standing() == ("5.00", "0.00")
+    assert await app.balance() == ("5.00", "0.00")
 
 
-async def test_the_poor_the_strangers_and_the_limited_are_refused(home: House) -> None:
+async def test_the_poor_the_strangers_and_the_limited_are_refused(app: AppFixture) -> None:
     body = {"service": "ra2", "prompt": "x"}
-    assert (await ask(home, body, home.poor)).status_code == 402
-    assert (await ask(home, body, "sf_wrong")).status_code == 401
-    assert (await home.client.post(RUN, content=b"{")).status_code == 401
-    reader = await home.limited_key(Scope(read_only=True))
-    other = await home.limited_key(Scope(services=("tts",)))
-    assert (await ask(home, body, reader)).status_code == 403
-    assert (await ask(home, body, other)).status_code == 403
+    assert (await ask(app, body, app.poor)).status_code == 402
+    assert (await ask(app, body, "sf_wrong")).status_code == 401
+    assert (await app.client.post(RUN, content=b"{")).status_code == 401
+    reader = await app.limited_key(Scope(read_only=True))
+    other = await app.limited_key(Scope(services=("tts",)))
+    assert (await ask(app, body, reader)).status_code == 403
+    assert (await ask(app, body, other)).status_code == 403
 
 
-async def test_the_same_key_gives_the_same_answer_once(home: House) -> None:
+async def test_the_same_key_gives_the_same_answer_once(app: AppFixture) -> None:
     body = {"service": "ra2", "prompt": "x"}
-    first = await ask(home, body, **{"Idempotency-Key": "k"})
-    again = await ask(home, body, **{"Idempotency-Key": "k"})
+    first = await ask(app, body, **{"Idempotency-Key": "k"})
+    again = await ask(app, body, **{"Idempotency-Key": "k"})
     assert again.json() == first.json()
-    assert await home.standing() == ("4.96", "0.00")
+    assert await app.balance() == ("4.96", "0.00")
 
 
-async def test_the_list_names_every_service_its_inputs_its_price_and_its_standing(home: House) -> None:
-    rows = {row["service"]: row for row in (await home.client.get(LIST)).json()["services"]}
+async def test_the_list_names_every_service_its_inputs_its_price_and_its_standing(app: AppFixture) -> None:
+    rows = {row["service"]: row for row in (await app.client.get(LIST)).json()["services"]}
     wanted = (
         "ra2 ra1 anime photoreal video-a video-b video-c video-text video-image ra2v forecast tts stt chat"
     )
     assert rows.keys() >= {*wanted.split(), "vision", "caption", "embeddings"}
-    assert rows.keys() >= {template.name for template in home.product.templates}
+    assert rows.keys() >= {template.name for template in app.product.templates}
     for row in rows.values():
         assert {"service", "description", "inputs", "output_kind", "price", "available"} <= row.keys()
         assert row["available"] or row["unlock"]
@@ -150,15 +152,15 @@ async def test_the_list_names_every_service_its_inputs_its_price_and_its_standin
     assert "Ollama" in rows["chat"]["unlock"]
 
 
-async def test_unknown_service_or_model_is_404_and_says_where_the_list_is(home: House) -> None:
-    told = await home.client.post("/api/service", json={"service": "ra9"}, headers=home.bearer)
+async def test_unknown_service_or_model_is_404_and_says_where_the_list_is(app: AppFixture) -> None:
+    told = await app.client.post("/api/service", json={"service": "ra9"}, headers=app.bearer)
     assert (told.status_code, told.json()["error"]) == (
         404,
         "The service ra9 was not found; `GET /api/services` lists the services",
     )
     body = {"model": "nope", "input": {}}
-    told = await home.client.post("/api/containers/run", json=body, headers=home.bearer)
+    told = await app.client.post("/api/containers/run", json=body, headers=app.bearer)
     assert told.status_code == 404
     assert told.json()["error"] == "Model nope not found; `GET /api/containers/templates` lists the models"
     for path in ("/api/services", "/api/containers/templates"):
-        assert (await home.client.get(path, headers=home.bearer)).status_code == 200
+        assert (await app.client.get(path, headers=app.bearer)).status_code == 200

@@ -14,19 +14,19 @@ import pytest
 from PIL import Image
 
 from sixfold.app import catalog as app_catalog
-from tests.api.app_fixture import House, bearer, house
+from tests.api.app_fixture import AppFixture, bearer, running_app
 
 RUN = "/api/containers/run"
 
 
 @pytest.fixture
-async def real(tmp_path: Path) -> AsyncIterator[House]:
+async def real(tmp_path: Path) -> AsyncIterator[AppFixture]:
     """A server with the bundled catalogue and its own engines."""
-    async with house(tmp_path, app_catalog.models_document()) as found:
+    async with running_app(tmp_path, app_catalog.models_document()) as found:
         yield found
 
 
-async def run(real: House, model: str, **inputs: Any) -> Any:
+async def run(real: AppFixture, model: str, **inputs: Any) -> Any:
     """A run's answer."""
     return await real.client.post(RUN, json={"model": model, "input": inputs}, headers=real.bearer)
 
@@ -48,7 +48,7 @@ def seconds(data: bytes) -> float:
     ],
 )
 async def test_every_speaking_model_gives_sound_that_decodes(
-    real: House, model: str, inputs: dict[str, Any], kind: str
+    real: AppFixture, model: str, inputs: dict[str, Any], kind: str
 ) -> None:
     answer = await run(real, model, **inputs)
     told = answer.json()
@@ -60,7 +60,7 @@ async def test_every_speaking_model_gives_sound_that_decodes(
     assert output["duration"] > 0.5
 
 
-async def test_speech_has_its_price(real: House) -> None:
+async def test_speech_has_its_price(real: AppFixture) -> None:
     told = (await run(real, "tts", prompt="Good morning.")).json()
     assert told["cost"] == "0.002"
 
@@ -81,7 +81,7 @@ REFUSED: list[tuple[str, dict[str, Any], list[str]]] = [
 
 @pytest.mark.parametrize(("model", "inputs", "named"), REFUSED)
 async def test_wrong_inputs_are_named_before_anything_is_queued(
-    real: House, model: str, inputs: dict[str, Any], named: list[str]
+    real: AppFixture, model: str, inputs: dict[str, Any], named: list[str]
 ) -> None:
     answer = await run(real, model, **inputs)
     assert (answer.status_code, answer.json()["code"]) == (400, "invalid_input")
@@ -89,23 +89,23 @@ async def test_wrong_inputs_are_named_before_anything_is_queued(
 
 
 @pytest.mark.parametrize("model", ["tts-a", "tts-b", "tts-b-gpu"])
-async def test_a_voice_from_a_sample_needs_weights_and_says_which(real: House, model: str) -> None:
+async def test_a_voice_from_a_sample_needs_weights_and_says_which(real: AppFixture, model: str) -> None:
     answer = await run(real, model, text="Hello.", voice_sample="https://example.com/voice.wav")
     told = answer.json()
     assert (answer.status_code, told["code"]) == (503, "engine_unavailable")
     assert "chatterbox" in told["error"]
     assert "Piper" not in told["error"]
-    assert await real.standing() == ("5.00", "0.00")
+    assert await real.balance() == ("5.00", "0.00")
 
 
 @pytest.mark.parametrize("task", ["converse", "chat"])
-async def test_a_conversation_needs_a_chat_model_and_says_so(real: House, task: str) -> None:
+async def test_a_conversation_needs_a_chat_model_and_says_so(real: AppFixture, task: str) -> None:
     answer = await run(real, "speech-to-speech", task=task, text="Hello.")
     assert (answer.status_code, answer.json()["code"]) == (503, "engine_unavailable")
     assert "chat model" in answer.json()["error"]
 
 
-async def test_speech_is_written_down_and_paid_by_the_minute(real: House) -> None:
+async def test_speech_is_written_down_and_paid_by_the_minute(real: AppFixture) -> None:
     pytest.importorskip("pocketsphinx", reason="needs the extra `speech`")
     spoken = (
         await run(real, "speech-to-speech", task="speak", text="Open the door.", audio_format="wav")
@@ -126,16 +126,16 @@ async def test_speech_is_written_down_and_paid_by_the_minute(real: House) -> Non
     assert heard["output"]["text"] == output["text"]
 
 
-async def test_what_is_no_sound_is_told_in_a_sentence(real: House) -> None:
+async def test_what_is_no_sound_is_told_in_a_sentence(real: AppFixture) -> None:
     pytest.importorskip("pocketsphinx", reason="needs the extra `speech`")
     data = base64.b64encode(b"#EXTM3U\nfile:///etc/hosts\n").decode()
     told = await run(real, "stt", audio_url=f"data:audio/mpeg;base64,{data}")
     assert told.status_code == 400
     assert "audio_url: The file is not an audio file" in told.json()["error"]
-    assert await real.standing() == ("5.00", "0.00")
+    assert await real.balance() == ("5.00", "0.00")
 
 
-async def test_a_forecast_has_a_mean_intervals_a_model_and_a_backtest(real: House) -> None:
+async def test_a_forecast_has_a_mean_intervals_a_model_and_a_backtest(real: AppFixture) -> None:
     series = [100 + 0.5 * at + 10 * np.sin(at * np.pi / 6) for at in range(60)]
     told = (await run(real, "forecast", series=series, horizon=12)).json()
     output = told["output"]
@@ -146,7 +146,7 @@ async def test_a_forecast_has_a_mean_intervals_a_model_and_a_backtest(real: Hous
     assert told["quality"] == "full"
 
 
-async def test_what_cannot_be_forecast_is_said_of_the_series(real: House) -> None:
+async def test_what_cannot_be_forecast_is_said_of_the_series(real: AppFixture) -> None:
     answer = await real.client.post(
         "/api/service", json={"service": "forecast", "series": [1, {"t": 2, "y": 3}]}, headers=real.bearer
     )
@@ -154,7 +154,7 @@ async def test_what_cannot_be_forecast_is_said_of_the_series(real: House) -> Non
     assert '"series"' in answer.text
 
 
-async def test_texts_become_vectors_whether_a_list_lines_or_json(real: House) -> None:
+async def test_texts_become_vectors_whether_a_list_lines_or_json(real: AppFixture) -> None:
     ways: list[Any] = [
         ["a red fox", "a blue boat"],
         "a red fox\na blue boat\n",
@@ -169,7 +169,7 @@ async def test_texts_become_vectors_whether_a_list_lines_or_json(real: House) ->
     assert quote.price.cost == "0.0003"
 
 
-async def test_a_caption_says_what_was_measured(real: House) -> None:
+async def test_a_caption_says_what_was_measured(real: AppFixture) -> None:
     held = io.BytesIO()
     Image.new("RGB", (64, 48), (20, 40, 200)).save(held, "PNG")
     url = "data:image/png;base64," + base64.b64encode(held.getvalue()).decode()
@@ -179,7 +179,7 @@ async def test_a_caption_says_what_was_measured(real: House) -> None:
     assert (told["quality"], told["cost"]) == ("preview", "0.002")
 
 
-async def test_another_account_hears_nothing(real: House) -> None:
+async def test_another_account_hears_nothing(real: AppFixture) -> None:
     told = (await run(real, "tts", prompt="A secret.")).json()
     seen = await real.client.get(told["urls"]["get"], headers=bearer(real.other))
     assert seen.status_code == 404

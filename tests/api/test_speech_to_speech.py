@@ -13,21 +13,21 @@ import pytest
 
 from sixfold.app import catalog as app_catalog
 from sixfold.engines import availability as engine_availability
-from tests.api.app_fixture import House, house
+from tests.api.app_fixture import AppFixture, running_app
 from tests.api.gateway import Gateway, gateway
 
 RUN = "/api/containers/run"
 
 
-async def run(home: House, **inputs: Any) -> Any:
+async def run(app: AppFixture, **inputs: Any) -> Any:
     body = {"model": "speech-to-speech", "input": inputs}
-    return await home.client.post(RUN, json=body, headers=home.bearer)
+    return await app.client.post(RUN, json=body, headers=app.bearer)
 
 
 async def spoken(door: Gateway) -> str:
     body = {"model": "tts", "input": "Hello. How are you today?", "voice": "ava", "response_format": "wav"}
-    sound = await door.home.client.post("/v1/audio/speech", json=body, headers=door.headers)
-    kept = await door.home.client.post(
+    sound = await door.app.client.post("/v1/audio/speech", json=body, headers=door.headers)
+    kept = await door.app.client.post(
         "/api/uploads", content=sound.content, headers={**door.headers, "Content-Type": "audio/wav"}
     )
     return kept.json()["url"]
@@ -35,39 +35,39 @@ async def spoken(door: Gateway) -> str:
 
 async def test_what_is_said_is_answered_in_words_and_aloud(tmp_path: Path) -> None:
     async with gateway(tmp_path, models=app_catalog.models_document()) as door:
-        told = (await run(door.home, text="say 3 words", system_prompt="Be short")).json()
+        told = (await run(door.app, text="say 3 words", system_prompt="Be short")).json()
         assert told["status"] == "succeeded", told
         said = told["output"]
         assert (said["text"], said["heard"]) == ("word word word", "say 3 words")
-        sound = await door.home.client.get(said["audio"]["url"])
+        sound = await door.app.client.get(said["audio"]["url"])
         with av.open(io.BytesIO(sound.content), "r") as container:
             assert sum(frame.samples for frame in container.decode(audio=0)) > 8000
         assert told["quality"] == "preview"
         assert 0 < float(told["cost"]) < 0.1
-        heard = (await run(door.home, audio=await spoken(door), audio_format="wav")).json()
+        heard = (await run(door.app, audio=await spoken(door), audio_format="wav")).json()
         assert heard["status"] == "succeeded", heard
         assert heard["output"]["heard"]
         assert heard["output"]["audio"]["content_type"] == "audio/wav"
-        assert await door.home.faults() == ()
+        assert await door.app.faults() == ()
 
 
 async def test_chat_remembers_what_was_said_before_and_makes_no_sound(tmp_path: Path) -> None:
     before = [{"role": "user", "text": "My name is Ada"}, {"role": "assistant", "text": "Hello, Ada"}]
     async with gateway(tmp_path, models=app_catalog.models_document()) as door:
-        told = (await run(door.home, task="chat", text="say 2 words", history=json.dumps(before))).json()
+        told = (await run(door.app, task="chat", text="say 2 words", history=json.dumps(before))).json()
         assert told["output"] == {"task": "chat", "text": "word word", "heard": "say 2 words"}, told
         assert "My name is Ada" in str([*door.acme.seen, *door.anth.seen])
         for thinks in (False, True):
-            await run(door.home, task="chat", text="say 1 word", enable_reasoning=thinks)
+            await run(door.app, task="chat", text="say 1 word", enable_reasoning=thinks)
             asked = (*door.anth.seen, *door.acme.seen)[-1]
             assert ("reasoning_effort" in asked.document) is thinks
-        wrong = (await run(door.home, task="chat", text="x", history="[1]")).json()
+        wrong = (await run(door.app, task="chat", text="x", history="[1]")).json()
         assert "history" in str(wrong)
 
 
 async def test_without_a_language_model_it_says_what_would_help(tmp_path: Path) -> None:
-    async with house(tmp_path, app_catalog.models_document(), probe=False) as home:
-        answer = await run(home, text="hello")
+    async with running_app(tmp_path, app_catalog.models_document(), probe=False) as app:
+        answer = await run(app, text="hello")
         assert (answer.status_code, answer.json()["code"]) == (503, "engine_unavailable")
         assert "gateway.upstreams" in answer.json()["error"]
 
@@ -86,7 +86,7 @@ async def test_run_whose_own_runs_have_no_engine_is_refused_with_the_remedy(
     monkeypatch.setattr(engine_availability, "_importable", lambda name: name != missing and importable(name))
     async with gateway(tmp_path, models=app_catalog.models_document()) as door:
         if "audio" in inputs:
-            kept = await door.home.client.post(
+            kept = await door.app.client.post(
                 "/api/uploads", content=_silence(), headers={**door.headers, "Content-Type": "audio/wav"}
             )
             inputs = {**inputs, "audio": kept.json()["url"]}
@@ -95,14 +95,14 @@ async def test_run_whose_own_runs_have_no_engine_is_refused_with_the_remedy(
             ("/api/containers/speech-to-speech/queue/join", {"input": inputs}),
             ("/api/service", {"service": "speech-to-speech", **inputs}),
         ):
-            answer = await door.home.client.post(path, json=body, headers=door.headers)
+            answer = await door.app.client.post(path, json=body, headers=door.headers)
             assert answer.status_code == 503, (path, answer.text)
             sentence = (
                 f"speech-to-speech with task {inputs['task']} needs {lacks}: No engine can serve {lacks}"
             )
             assert sentence in answer.text
             assert "pip install" in answer.text
-        assert (await door.home.client.get("/api/containers/predictions", headers=door.headers)).json()[
+        assert (await door.app.client.get("/api/containers/predictions", headers=door.headers)).json()[
             "predictions"
         ] == []
 
@@ -124,12 +124,12 @@ async def test_speak_without_the_recognizer_serves_and_transcribe_says_its_task(
     monkeypatch.setattr(
         engine_availability, "_importable", lambda name: name != "pocketsphinx" and importable(name)
     )
-    async with house(tmp_path, app_catalog.models_document(), probe=False) as home:
-        spoken = (await run(home, task="speak", text="hello")).json()
+    async with running_app(tmp_path, app_catalog.models_document(), probe=False) as app:
+        spoken = (await run(app, task="speak", text="hello")).json()
         assert spoken["status"] == "succeeded", spoken
-        kept = await home.client.post(
-            "/api/uploads", content=_silence(), headers={**home.bearer, "Content-Type": "audio/wav"}
+        kept = await app.client.post(
+            "/api/uploads", content=_silence(), headers={**app.bearer, "Content-Type": "audio/wav"}
         )
-        refused = await run(home, task="transcribe", audio=kept.json()["url"])
+        refused = await run(app, task="transcribe", audio=kept.json()["url"])
         assert refused.status_code == 503
         assert "No engine can serve speech-to-speech with task transcribe here." in refused.json()["error"]

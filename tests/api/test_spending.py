@@ -8,44 +8,44 @@ from sixfold.core.accounts import ledger, ledger_queries
 from sixfold.core.accounts.ledger_queries import Spending
 from sixfold.core.clock import DAY_US
 from sixfold.ui.account.spending import plot
-from tests.api.app_fixture import House
+from tests.api.app_fixture import AppFixture
 from tests.api.test_pages import signed_in
 
 RUN = "/api/containers/run"
 
 
-async def test_what_was_spent_and_got_back_adds_up_by_model(either_home: House) -> None:
-    home = either_home
+async def test_what_was_spent_and_got_back_adds_up_by_model(any_database_app: AppFixture) -> None:
+    app = any_database_app
     for model in ("ra1", "ra1", "anime"):
         body = {"model": model, "input": {"prompt": "a fox"}}
-        made = (await home.client.post(RUN, json=body, headers=home.bearer)).json()["id"]
-    await home.product.pipeline.refund(await home.product.pipeline.get_any(made), "of no use")
-    found = await home.product.database.read(ledger_queries.spending(home.account.id, 14))
+        made = (await app.client.post(RUN, json=body, headers=app.bearer)).json()["id"]
+    await app.product.pipeline.refund(await app.product.pipeline.get_any(made), "of no use")
+    found = await app.product.database.read(ledger_queries.spending(app.account.id, 14))
     assert found.models == {"ra1": 80_000, "anime": 0}
     assert (len(found.days), found.total) == (14, 80_000)
     assert [sum(day.values()) for day in found.days.values()] == [0] * 13 + [80_000]
-    assert (await home.product.database.read(ledger_queries.spending(home.operator.id, 14))).total == 0
+    assert (await app.product.database.read(ledger_queries.spending(app.operator.id, 14))).total == 0
 
 
-async def test_the_account_shows_its_spending_and_each_charge_leads_to_its_receipt(home: House) -> None:
-    await signed_in(home)
-    assert "No spending in this period" in (await home.client.get("/account")).text
+async def test_the_account_shows_its_spending_and_each_charge_leads_to_its_receipt(app: AppFixture) -> None:
+    await signed_in(app)
+    assert "No spending in this period" in (await app.client.get("/account")).text
     body = {"model": "ra1", "input": {"prompt": "a fox"}}
-    made = (await home.client.post(RUN, json=body, headers=home.bearer)).json()["id"]
-    page = (await home.client.get("/account?days=30")).text
+    made = (await app.client.post(RUN, json=body, headers=app.bearer)).json()["id"]
+    page = (await app.client.get("/account?days=30")).text
     assert 'aria-label="0.04 USD in 30 days"' in page
     assert re.search(r'swatch hosting"></i> <a href="/catalog/ra1">ra1</a>.*?0\.04.*?100 %', page, re.DOTALL)
     assert f'<a href="/predictions/{made}">charge</a>' in page
     assert '<span class="sum">1 × 0.04/image = 0.04 USD</span>' in page
-    receipt = (await home.client.get(f"/predictions/{made}")).text
+    receipt = (await app.client.get(f"/predictions/{made}")).text
     assert '<p class="sum">1 × 0.04/image = 0.04 USD</p>' in receipt
-    assert (await home.client.get("/account?days=31")).text.count('class="hit"') == 14
+    assert (await app.client.get("/account?days=31")).text.count('class="hit"') == 14
 
 
-async def test_money_that_was_taken_back_is_no_spending(home: House) -> None:
+async def test_money_that_was_taken_back_is_no_spending(app: AppFixture) -> None:
     entry = ledger.LedgerEntry("credit", "Credit by the operator")
-    await home.product.database.write(ledger.deposit(home.account.id, -1_000_000, entry))
-    assert (await home.product.database.read(ledger_queries.spending(home.account.id, 14))).models == {}
+    await app.product.database.write(ledger.deposit(app.account.id, -1_000_000, entry))
+    assert (await app.product.database.read(ledger_queries.spending(app.account.id, 14))).models == {}
 
 
 def test_a_plot_stacks_the_dearest_below_and_sums_the_rest() -> None:

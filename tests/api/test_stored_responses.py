@@ -38,8 +38,8 @@ async def either_door(either: Path) -> AsyncIterator[Gateway]:
 
 async def rows(door: Gateway) -> list[Any]:
     """What the first account keeps."""
-    mine = many("export_responses", account_id=door.home.account.id, after="", limit=100)
-    return list(await door.home.product.database.read(mine))
+    mine = many("export_responses", account_id=door.app.account.id, after="", limit=100)
+    return list(await door.app.product.database.read(mine))
 
 
 def asked_of(door: Gateway, index: int = -1) -> list[dict[str, Any]]:
@@ -78,16 +78,16 @@ async def test_a_conversation_of_three_turns_goes_on_by_its_last_id(either_door:
 @BOTH
 async def test_all_that_was_said_before_is_counted_and_charged(door: Gateway, model: str) -> None:
     client = door.openai()
-    before = (await door.home.standing())[0]
+    before = (await door.app.balance())[0]
     first = await client.responses.create(model=model, input="say 1 words", max_output_tokens=50)
-    between = (await door.home.standing())[0]
+    between = (await door.app.balance())[0]
     second = await client.responses.create(
         model=model, input="say 1 words", max_output_tokens=50, previous_response_id=first.id
     )
     assert first.usage is not None
     assert second.usage is not None
     assert second.usage.input_tokens == first.usage.input_tokens + 20
-    after = (await door.home.standing())[0]
+    after = (await door.app.balance())[0]
     paid = [money.parse_usd(old) - money.parse_usd(new) for old, new in ((before, between), (between, after))]
     assert paid[1] - paid[0] == 20 * int(PRICE["input_per_million_usd"])
     held = [money.parse_usd(call["held_usd"]) for call in await door.settled(2)]
@@ -134,7 +134,7 @@ async def test_items_that_are_kept_may_be_referred_to(door: Gateway, model: str)
 
 @pytest.mark.parametrize("name", ["msg_none_0", "msg", "", None])
 async def test_an_item_that_nobody_keeps_is_named_and_anothers_is_none(door: Gateway, name: Any) -> None:
-    theirs = await door.openai(door.home.other).responses.create(model="acme/small", input="Hello")
+    theirs = await door.openai(door.app.other).responses.create(model="acme/small", input="Hello")
     name = theirs.output[0].id if name is None else name
     reference: Any = [{"type": "item_reference", "id": name}, {"role": "user", "content": "Hello"}]
     with pytest.raises(openai.NotFoundError, match=f"Item with id '{name}' not found"):
@@ -203,12 +203,12 @@ async def test_a_response_is_read_again_as_it_was_told(either_door: Gateway, mod
     told = await client.responses.create(model=model, input="say 3 words", metadata={"of": "mine"})
     assert cast("Any", told).store is True
     assert await client.responses.retrieve(told.id) == told
-    another = await either_door.home.product.database.read(many("export_calls", **mine(either_door)))
+    another = await either_door.app.product.database.read(many("export_calls", **mine(either_door)))
     assert [row["request"] for row in another] == [None], "the log has no bodies for that"
 
 
 def mine(door: Gateway) -> Any:
-    return {"account_id": door.home.account.id, "after": "", "limit": 100}
+    return {"account_id": door.app.account.id, "after": "", "limit": 100}
 
 
 @BOTH
@@ -303,7 +303,7 @@ async def test_an_item_that_was_said_again_is_listed_once(door: Gateway) -> None
 @pytest.mark.parametrize("query", ["limit=0", "limit=101", "limit=x", "order=up", "after=msg_none"])
 async def test_a_wrong_page_is_refused(door: Gateway, query: str) -> None:
     told = await door.openai().responses.create(model="acme/small", input="Hello")
-    answer = await door.home.client.get(f"/v1/responses/{told.id}/input_items?{query}", headers=door.headers)
+    answer = await door.app.client.get(f"/v1/responses/{told.id}/input_items?{query}", headers=door.headers)
     assert (answer.status_code, answer.json()["error"]["type"]) == (400, "invalid_request_error")
     assert query.partition("=")[0] in answer.json()["error"]["message"]
 
@@ -313,7 +313,7 @@ async def test_a_deleted_response_is_gone_and_its_conversation_ends(door: Gatewa
     first = await client.responses.create(model="acme/small", input="say 1 words")
     second = await client.responses.create(model="acme/small", input="Hello", previous_response_id=first.id)
     path = f"/v1/responses/{first.id}"
-    deleted = await door.home.client.delete(path, headers=door.headers)
+    deleted = await door.app.client.delete(path, headers=door.headers)
     assert deleted.json() == {"id": first.id, "object": "response", "deleted": True}
     with pytest.raises(openai.NotFoundError):
         await client.responses.delete(first.id)
@@ -349,7 +349,7 @@ async def test_an_id_that_nobody_knows_is_refused_as_openai_does(door: Gateway, 
 
 async def test_another_account_finds_nothing(door: Gateway) -> None:
     mine = await door.openai().responses.create(model="acme/small", input="a zeppelin")
-    other = door.openai(door.home.other)
+    other = door.openai(door.app.other)
     for asking in (
         other.responses.retrieve(mine.id),
         other.responses.delete(mine.id),
@@ -361,7 +361,7 @@ async def test_another_account_finds_nothing(door: Gateway) -> None:
     with pytest.raises(openai.BadRequestError, match="Previous response"):
         await other.responses.create(model="acme/small", input="Hello", previous_response_id=mine.id)
     assert (await door.openai().responses.retrieve(mine.id)).id == mine.id
-    answer = await door.home.client.get(f"/v1/responses/{mine.id}")
+    answer = await door.app.client.get(f"/v1/responses/{mine.id}")
     assert answer.status_code == 401
 
 
@@ -392,7 +392,7 @@ async def test_a_server_that_stored_a_response_is_asked_by_its_id(tmp_path: Path
             *_, told = [event.response async for event in told if event.type == "response.completed"]
         assert await client.responses.retrieve(told.id) == told
         again = {"model": "native/small", "input": "And?", "previous_response_id": told.id, "odd": [1, 2.50]}
-        answer = await door.home.client.post("/v1/responses", json=again, headers=door.headers)
+        answer = await door.app.client.post("/v1/responses", json=again, headers=door.headers)
         assert answer.status_code == 200
         assert first.acme.seen[-1].document == {**again, "model": "small"}
         items = await client.responses.input_items.list(answer.json()["id"], order="asc")
@@ -455,7 +455,7 @@ async def test_an_id_that_is_only_the_servers_goes_on_to_it_but_never_anothers(t
         told = await door.openai().responses.create(model="native/small", input="mine")
         seen = len(first.acme.seen)
         with pytest.raises(openai.BadRequestError, match="Previous response"):
-            await door.openai(door.home.other).responses.create(
+            await door.openai(door.app.other).responses.create(
                 model="native/small", input="theirs", previous_response_id=told.id
             )
         assert len(first.acme.seen) == seen
@@ -467,8 +467,8 @@ async def test_an_id_that_is_only_the_servers_goes_on_to_it_but_never_anothers(t
 async def test_they_are_in_the_export_and_gone_with_the_account(either: Path) -> None:
     async with gateway(either, settings={"deletion_days": 0}) as door:
         told = await door.openai().responses.create(model="acme/small", input="a zeppelin")
-        theirs = await door.openai(door.home.other).responses.create(model="acme/small", input="an airship")
-        answer = await door.home.client.get("/api/account/export", headers=door.headers)
+        theirs = await door.openai(door.app.other).responses.create(model="acme/small", input="an airship")
+        answer = await door.app.client.get("/api/account/export", headers=door.headers)
         pack = zipfile.ZipFile(io.BytesIO(answer.content))
         lines = [json.loads(line) for line in pack.read("responses.jsonl").splitlines()]
         assert [(line["id"], line["response"]["id"], line["previous"]) for line in lines] == [
@@ -476,8 +476,8 @@ async def test_they_are_in_the_export_and_gone_with_the_account(either: Path) ->
         ]
         assert lines[0]["input"][0]["content"][0]["text"] == "a zeppelin"
         sure = {"confirm": "ada@example.com"}
-        left = await door.home.client.request("DELETE", "/api/account", json=sure, headers=door.headers)
+        left = await door.app.client.request("DELETE", "/api/account", json=sure, headers=door.headers)
         assert left.status_code == 202
         assert await rows(door) == []
-        answer = await door.home.client.get(f"/v1/responses/{theirs.id}", headers=bearer(door.home.other))
+        answer = await door.app.client.get(f"/v1/responses/{theirs.id}", headers=bearer(door.app.other))
         assert answer.status_code == 200

@@ -42,7 +42,7 @@ def facts(span: Any) -> dict[str, Any]:
 
 @asynccontextmanager
 async def watched(folder: Path, **policy: Any) -> AsyncIterator[tuple[Gateway, Collector]]:
-    """A house whose collector has heard everything once it is closed."""
+    """Run an app whose collector has received everything when it closes."""
     collector = Collector()
     async with fault_server.served([Route("/v1/traces", collector.take, methods=["POST"])]) as port:
         settings = {**FILES, "otel_endpoint": f"http://127.0.0.1:{port}"}
@@ -55,7 +55,7 @@ async def test_a_call_is_one_trace_from_the_caller_to_the_model(tmp_path: Path) 
         body = {"model": "both", "messages": [{"role": "user", "content": "say 3 words"}]}
         headers = {**door.headers, "traceparent": CALLER}
         door.acme.mode = "fail"
-        answer = await door.home.client.post("/v1/chat/completions", json=body, headers=headers)
+        answer = await door.app.client.post("/v1/chat/completions", json=body, headers=headers)
         assert answer.status_code == 200
         passed = [server.seen[0].headers["traceparent"] for server in (door.acme, door.anth)]
         streamed = await door.chat("say 3 words", "anth/small", stream=True)
@@ -84,7 +84,7 @@ async def test_a_call_is_one_trace_from_the_caller_to_the_model(tmp_path: Path) 
 async def test_a_run_lies_below_its_request(tmp_path: Path) -> None:
     async with watched(tmp_path) as (door, collector):
         body = {"service": "ra1", "prompt": "a hill"}
-        answer = await door.home.client.post("/api/service", json=body, headers=door.headers)
+        answer = await door.app.client.post("/api/service", json=body, headers=door.headers)
         assert answer.status_code == 200, answer.text
     (run,) = collector.spans["run ra1"]
     (request,) = collector.spans["POST /api/service"]

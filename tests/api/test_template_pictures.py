@@ -14,7 +14,7 @@ from PIL import Image
 
 from sixfold.app import catalog as app_catalog
 from sixfold.core.provenance import embed
-from tests.api.app_fixture import House, house
+from tests.api.app_fixture import AppFixture, running_app
 from tests.unit.engines import onnx_model, orders
 from tests.unit.engines.three_d import meshes
 from tests.unit.engines.video import films
@@ -23,9 +23,9 @@ RUN = "/api/containers/run"
 
 
 @pytest.fixture
-async def real(tmp_path: Path) -> AsyncIterator[House]:
+async def real(tmp_path: Path) -> AsyncIterator[AppFixture]:
     """A server with the bundled catalogue, on which nothing but the embedded engines can run."""
-    async with house(tmp_path, app_catalog.models_document(), probe=False) as found:
+    async with running_app(tmp_path, app_catalog.models_document(), probe=False) as found:
         yield found
 
 
@@ -36,29 +36,29 @@ def uri(pixels: Any) -> str:
     return f"data:image/png;base64,{base64.b64encode(out.getvalue()).decode()}"
 
 
-async def ran(home: House, template: str, status: int = 200, /, **inputs: Any) -> dict[str, Any]:
+async def ran(app: AppFixture, template: str, status: int = 200, /, **inputs: Any) -> dict[str, Any]:
     """A run's answer."""
     body = {"model": template, "input": inputs}
-    answer = await home.client.post(RUN, json=body, headers=home.bearer)
+    answer = await app.client.post(RUN, json=body, headers=app.bearer)
     assert answer.status_code == status, answer.text
     return answer.json()
 
 
-async def output(home: House, told: Mapping[str, Any]) -> bytes:
+async def output(app: AppFixture, told: Mapping[str, Any]) -> bytes:
     """The bytes of a run's only file, which carry its manifest."""
     assert told["status"] == "succeeded", told["error"]
-    answer = await home.client.get(told["output"]["url"])
+    answer = await app.client.get(told["output"]["url"])
     assert answer.headers["Content-Type"].startswith(told["output"]["content_type"])
     assert f'"model":"{told["model"]}"' in (embed.extract(answer.content) or "")
     return answer.content
 
 
-async def seen(home: House, told: Mapping[str, Any]) -> Image.Image:
+async def seen(app: AppFixture, told: Mapping[str, Any]) -> Image.Image:
     """A run's picture."""
-    return Image.open(io.BytesIO(await output(home, told)))
+    return Image.open(io.BytesIO(await output(app, told)))
 
 
-async def test_pictures_from_words_have_the_asked_size_snapped_and_format(real: House) -> None:
+async def test_pictures_from_words_have_the_asked_size_snapped_and_format(real: AppFixture) -> None:
     wish = {"prompt": "a red fox", "width": 519, "height": 521, "seed": 7}
     told = await ran(real, "anime-image", **wish, output_format="png")
     image = await seen(real, told)
@@ -73,7 +73,7 @@ async def test_pictures_from_words_have_the_asked_size_snapped_and_format(real: 
     assert (await seen(real, space)).size == (256, 304)
 
 
-async def test_a_negative_prompt_is_left_out_and_the_looks_differ(real: House) -> None:
+async def test_a_negative_prompt_is_left_out_and_the_looks_differ(real: AppFixture) -> None:
     wish = {"prompt": "a red fox on a meadow", "width": 512, "height": 512, "seed": 3, "output_format": "png"}
     made = {
         name: np.asarray(await seen(real, await ran(real, model, **{**wish, **more})))[..., :3]
@@ -87,7 +87,7 @@ async def test_a_negative_prompt_is_left_out_and_the_looks_differ(real: House) -
     assert orders.psnr(made["plain"], made["native"]) < 20
 
 
-async def test_seeds_repeat_and_minus_one_is_random(real: House) -> None:
+async def test_seeds_repeat_and_minus_one_is_random(real: AppFixture) -> None:
     size = {"prompt": "hills", "width": 256, "height": 256}
 
     async def made(model: str, **more: Any) -> bytes:
@@ -103,7 +103,7 @@ async def test_seeds_repeat_and_minus_one_is_random(real: House) -> None:
     assert await made("fast-image-space", seed=5) != await made("fast-image-space", seed=5)
 
 
-async def test_a_picture_is_enlarged_and_finer_faces_say_what_they_need(real: House) -> None:
+async def test_a_picture_is_enlarged_and_finer_faces_say_what_they_need(real: AppFixture) -> None:
     picture = uri(orders.scenery((40, 50)))
     for scale, model in ((2, "anime"), (4, "general"), ("4", "general")):
         told = await ran(real, "upscaler", image=picture, scale=scale, model=model)
@@ -123,15 +123,15 @@ async def test_all_five_names_cut_out_and_installed_weights_serve_theirs_alone(t
     row = document["engines"]["weights-u2net"]
     document["engines"]["weights-u2net"] = {**row, "options": {**row["options"], "source": str(model)}}
     names = document["models"]["bg-remover"]["inputs"]["model"]["choices"]
-    async with house(tmp_path / "home", document, probe=False) as home:
+    async with running_app(tmp_path / "home", document, probe=False) as app:
         for name in names:
-            told = await ran(home, "bg-remover", image=uri(rgb), model=name)
+            told = await ran(app, "bg-remover", image=uri(rgb), model=name)
             assert told["engine"] == ("weights-u2net" if name == "u2net" else "matting")
-            image = await seen(home, told)
+            image = await seen(app, told)
             assert (image.format, image.mode, image.size) == ("PNG", "RGBA", (80, 60))
 
 
-async def test_depth_is_a_film_or_a_map(real: House) -> None:
+async def test_depth_is_a_film_or_a_map(real: AppFixture) -> None:
     picture = uri(orders.scenery((72, 96)))
     told = await ran(real, "depth-fx", image=picture, seconds=1)
     assert told["output"]["content_type"] == "video/mp4"
@@ -143,7 +143,7 @@ async def test_depth_is_a_film_or_a_map(real: House) -> None:
     assert len(set(maps)) == 3
 
 
-async def test_what_a_mask_covers_is_taken_out(real: House) -> None:
+async def test_what_a_mask_covers_is_taken_out(real: AppFixture) -> None:
     picture = np.full((64, 64, 3), 120, np.uint8)
     picture[24:40, 24:40] = (250, 0, 250)
     mask = np.zeros((64, 64), np.uint8)
@@ -155,7 +155,7 @@ async def test_what_a_mask_covers_is_taken_out(real: House) -> None:
     assert [one["input"] for one in missing["errors"]] == ["mask", "grow"]
 
 
-async def test_pictures_and_words_become_glb_files(real: House) -> None:
+async def test_pictures_and_words_become_glb_files(real: AppFixture) -> None:
     rgba = np.zeros((60, 60, 4), np.uint8)
     rgba[10:50, 20:40] = (40, 160, 60, 255)
     voxels = await ran(real, "image-to-3d-voxel", image=uri(rgba), style="voxel32")
@@ -176,7 +176,7 @@ async def test_pictures_and_words_become_glb_files(real: House) -> None:
     assert [one["input"] for one in refused["errors"]] == ["resolution", "decimation_target"]
 
 
-async def test_a_picture_becomes_paths(real: House) -> None:
+async def test_a_picture_becomes_paths(real: AppFixture) -> None:
     told = await ran(real, "vectorizer", image=uri(orders.scenery((60, 80))), preset="logo")
     assert told["output"]["content_type"] == "image/svg+xml"
     answer = await real.client.get(told["output"]["url"])
@@ -184,7 +184,7 @@ async def test_a_picture_becomes_paths(real: House) -> None:
     assert b"<path" in await output(real, told)
 
 
-async def test_films_from_words_and_films_in_few_tones(real: House, tmp_path: Path) -> None:
+async def test_films_from_words_and_films_in_few_tones(real: AppFixture, tmp_path: Path) -> None:
     told = await ran(real, "video-t2v", prompt="a lake at dawn, slow pan left", num_frames=17, seed=2)
     made = told["output"]
     assert (made["width"], made["height"], made["fps"]) == (480, 480, 16)

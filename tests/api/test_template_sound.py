@@ -11,34 +11,34 @@ import av
 import pytest
 
 from sixfold.app import catalog as app_catalog
-from tests.api.app_fixture import House, house
+from tests.api.app_fixture import AppFixture, running_app
 
 RUN = "/api/containers/run"
 
 
 @pytest.fixture
-async def studio(tmp_path: Path) -> AsyncIterator[House]:
+async def studio(tmp_path: Path) -> AsyncIterator[AppFixture]:
     """A server with the real engines."""
-    async with house(tmp_path, app_catalog.models_document()) as found:
+    async with running_app(tmp_path, app_catalog.models_document()) as found:
         yield found
 
 
-async def ran(home: House, model: str, **inputs: Any) -> dict[str, Any]:
+async def ran(app: AppFixture, model: str, **inputs: Any) -> dict[str, Any]:
     """A finished prediction."""
-    answer = await home.client.post(RUN, json={"model": model, "input": inputs}, headers=home.bearer)
+    answer = await app.client.post(RUN, json={"model": model, "input": inputs}, headers=app.bearer)
     assert answer.status_code == 200, answer.text
     assert answer.json()["status"] == "succeeded", answer.text
     return answer.json()
 
 
-async def seconds(home: House, url: str) -> float:
+async def seconds(app: AppFixture, url: str) -> float:
     """How long a sound is by its own frames."""
-    answer = await home.client.get(url)
+    answer = await app.client.get(url)
     with av.open(io.BytesIO(answer.content), "r") as container:
         return sum(frame.samples / frame.rate for frame in container.decode(audio=0))
 
 
-async def test_a_piano_plays_and_its_piece_is_taken_apart_and_drawn(studio: House) -> None:
+async def test_a_piano_plays_and_its_piece_is_taken_apart_and_drawn(studio: AppFixture) -> None:
     played = await ran(studio, "piano", bars=1, tempo=120)
     assert (played["engine"], played["quality"]) == ("piano", "full")
     url = played["output"]["url"]
@@ -53,7 +53,7 @@ async def test_a_piano_plays_and_its_piece_is_taken_apart_and_drawn(studio: Hous
     assert small["image-100.webp"]["content_type"] == "image/webp"
 
 
-async def test_music_and_songs_are_previews_of_exact_length(studio: House) -> None:
+async def test_music_and_songs_are_previews_of_exact_length(studio: AppFixture) -> None:
     music = await ran(studio, "music-diffusion", prompt="lo-fi piano", duration=10, bpm=90)
     song = await ran(studio, "song-gen", style="rock", lyrics="[Verse]\nla la", semantic_max_tokens=200)
     assert {music["quality"], song["quality"]} == {"preview"}
@@ -73,9 +73,9 @@ REFUSED: list[tuple[str, dict[str, Any], list[str]]] = [
 
 @pytest.mark.parametrize(("model", "inputs", "names"), REFUSED)
 async def test_what_is_wrong_is_named_before_anything_runs(
-    studio: House, model: str, inputs: dict[str, Any], names: list[str]
+    studio: AppFixture, model: str, inputs: dict[str, Any], names: list[str]
 ) -> None:
     answer = await studio.client.post(RUN, json={"model": model, "input": inputs}, headers=studio.bearer)
     assert answer.status_code == 400
     assert [item["input"] for item in answer.json()["errors"]] == names
-    assert await studio.standing() == ("5.00", "0.00")
+    assert await studio.balance() == ("5.00", "0.00")

@@ -9,7 +9,7 @@ from sixfold.app.bootstrap import Application
 from sixfold.core.accounts.authentication import login_sessions
 from sixfold.core.database import one
 from tests.api import memory_routes
-from tests.api.app_fixture import House, bearer
+from tests.api.app_fixture import AppFixture, bearer
 
 OBJECTS = {
     "GET /api/containers/predictions/{prediction_id}",
@@ -65,24 +65,24 @@ def templated(product: Application) -> set[str]:
     }
 
 
-async def test_every_route_with_an_object_is_covered(home: House) -> None:
+async def test_every_route_with_an_object_is_covered(app: AppFixture) -> None:
     named = OBJECTS | MODELS | SESSIONS | RESPONSES | CAPABILITIES
-    assert templated(home.product) == named | memory_routes.ROUTES.keys()
+    assert templated(app.product) == named | memory_routes.ROUTES.keys()
 
 
-async def prediction_of(home: House, key: str) -> str:
+async def prediction_of(app: AppFixture, key: str) -> str:
     """A finished prediction of a key's account."""
     run = {"model": "ra2", "input": {"prompt": "mine", "width": 64, "height": 64}}
-    answer = await home.client.post("/api/containers/run", json=run, headers=bearer(key))
+    answer = await app.client.post("/api/containers/run", json=run, headers=bearer(key))
     return str(answer.json()["id"])
 
 
 @pytest.mark.parametrize("route", sorted(OBJECTS))
-async def test_anothers_object_is_as_unknown_as_none(home: House, route: str) -> None:
+async def test_anothers_object_is_as_unknown_as_none(app: AppFixture, route: str) -> None:
     method, _, path = route.partition(" ")
-    mine = await prediction_of(home, home.key)
+    mine = await prediction_of(app, app.key)
     answers = [
-        await home.client.request(method, path.replace("{prediction_id}", name), headers=bearer(home.other))
+        await app.client.request(method, path.replace("{prediction_id}", name), headers=bearer(app.other))
         for name in (mine, mine[:-1] + "x", "pred_none")
     ]
     assert [answer.status_code for answer in answers] == [404] * 3
@@ -90,46 +90,46 @@ async def test_anothers_object_is_as_unknown_as_none(home: House, route: str) ->
     assert bodies[0] == bodies[1] == bodies[2]
 
 
-async def test_lists_and_journals_show_ones_own_alone(home: House) -> None:
-    mine, theirs = await prediction_of(home, home.key), await prediction_of(home, home.other)
-    for key, own, foreign in ((home.key, mine, theirs), (home.other, theirs, mine)):
+async def test_lists_and_journals_show_ones_own_alone(app: AppFixture) -> None:
+    mine, theirs = await prediction_of(app, app.key), await prediction_of(app, app.other)
+    for key, own, foreign in ((app.key, mine, theirs), (app.other, theirs, mine)):
         for path in ("/api/containers/predictions", "/api/account/ledger", "/api/account"):
-            text = (await home.client.get(path, headers=bearer(key))).text
+            text = (await app.client.get(path, headers=bearer(key))).text
             assert foreign not in text
             if path != "/api/account":
                 assert own in text
 
 
-async def test_anothers_upload_is_no_input_by_its_id(home: House) -> None:
-    picture = (await home.client.post("/api/ra1", json={"prompt": "x"}, headers=home.bearer)).json()[
+async def test_anothers_upload_is_no_input_by_its_id(app: AppFixture) -> None:
+    picture = (await app.client.post("/api/ra1", json={"prompt": "x"}, headers=app.bearer)).json()[
         "image_url"
     ]
-    data = (await home.client.get(picture)).content
-    upload = (await home.client.post("/api/uploads", content=data, headers=home.bearer)).json()
+    data = (await app.client.get(picture)).content
+    upload = (await app.client.post("/api/uploads", content=data, headers=app.bearer)).json()
     body = {"source_image_url": upload["id"], "style_prompt": "ukiyo-e"}
-    for key, status in ((home.key, 200), (home.other, 422)):
-        answer = await home.client.post("/api/style-transfer", json=body, headers=bearer(key))
+    for key, status in ((app.key, 200), (app.other, 422)):
+        answer = await app.client.post("/api/style-transfer", json=body, headers=bearer(key))
         assert answer.status_code == status
 
 
-async def test_pages_show_ones_own_alone(home: House) -> None:
-    mine, theirs = await prediction_of(home, home.key), await prediction_of(home, home.other)
-    clock = await home.product.database.read(one("clock"))
+async def test_pages_show_ones_own_alone(app: AppFixture) -> None:
+    mine, theirs = await prediction_of(app, app.key), await prediction_of(app, app.other)
+    clock = await app.product.database.read(one("clock"))
     assert clock is not None
-    token = await home.product.database.write(login_sessions.new_link(home.account.id, clock["now"]))
-    await home.client.get("/signin", params={"token": token})
-    assert (await home.client.get(f"/predictions/{mine}")).status_code == 200
-    assert (await home.client.get(f"/predictions/{theirs}")).status_code == 404
-    assert theirs not in (await home.client.get("/account")).text
+    token = await app.product.database.write(login_sessions.new_link(app.account.id, clock["now"]))
+    await app.client.get("/signin", params={"token": token})
+    assert (await app.client.get(f"/predictions/{mine}")).status_code == 200
+    assert (await app.client.get(f"/predictions/{theirs}")).status_code == 404
+    assert theirs not in (await app.client.get("/account")).text
 
 
-async def test_no_account_reaches_anothers_folder(home: House) -> None:
+async def test_no_account_reaches_anothers_folder(app: AppFixture) -> None:
     query = {"prompt": "x", "width": "64", "height": "64"}
-    mine = await home.client.get(
-        "/create_and_upload_image", params={**query, "save_path": "x.png"}, headers=home.bearer
+    mine = await app.client.get(
+        "/create_and_upload_image", params={**query, "save_path": "x.png"}, headers=app.bearer
     )
-    before = (await home.client.get(mine.json()["path"])).content
-    for headers in (bearer(home.other), {}):
-        aimed = {**query, "prompt": "y", "save_path": f"{home.account.id}/x.png"}
-        await home.client.get("/create_and_upload_image", params=aimed, headers=headers)
-    assert (await home.client.get(mine.json()["path"])).content == before
+    before = (await app.client.get(mine.json()["path"])).content
+    for headers in (bearer(app.other), {}):
+        aimed = {**query, "prompt": "y", "save_path": f"{app.account.id}/x.png"}
+        await app.client.get("/create_and_upload_image", params=aimed, headers=headers)
+    assert (await app.client.get(mine.json()["path"])).content == before

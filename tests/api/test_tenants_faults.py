@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.api.app_fixture import House, bearer
+from tests.api.app_fixture import AppFixture, bearer
 
 SECRET = "zeppelin"
 # The statement that forgets its account, and the request that then shows what is another's.
@@ -24,12 +24,12 @@ FAULTS: dict[str, tuple[str, str, dict[str, Any]]] = {
 OWN = re.compile(r"((?:\w+\.)?account_id) = :account_id")
 
 
-async def furnish(home: House) -> None:
+async def furnish(app: AppFixture) -> None:
     """What the first account has, with the secret in all of it."""
     page = {"slug": SECRET, "body": SECRET, "tags": [SECRET], "type": SECRET, "collections": [SECRET]}
-    assert (await home.client.post("/api/pages", json=page, headers=home.bearer)).status_code == 201
+    assert (await app.client.post("/api/pages", json=page, headers=app.bearer)).status_code == 201
     run = {"model": "ra2", "input": {"prompt": SECRET, "width": 64, "height": 64}}
-    assert (await home.client.post("/api/containers/run", json=run, headers=home.bearer)).status_code == 200
+    assert (await app.client.post("/api/containers/run", json=run, headers=app.bearer)).status_code == 200
 
 
 def forget(database: Any, name: str) -> None:
@@ -41,17 +41,17 @@ def forget(database: Any, name: str) -> None:
             database._queries = {**database._queries, each: replace(query, sql=sql)}
 
 
-async def shown(home: House, name: str) -> bool:
+async def shown(app: AppFixture, name: str) -> bool:
     """Whether the second account's request gives it the first one's secret."""
     method, path, given = FAULTS[name]
-    answer = await home.client.request(method, path, headers=bearer(home.other), **given)
+    answer = await app.client.request(method, path, headers=bearer(app.other), **given)
     told = answer.content.replace(path.encode(), b"")
     return answer.status_code == 200 and SECRET.encode() in told
 
 
 @pytest.mark.parametrize("name", FAULTS)
-async def test_a_statement_that_forgets_its_account_is_caught(home: House, name: str) -> None:
-    await furnish(home)
-    assert not await shown(home, name)
-    forget(home.product.database, name)
-    assert await shown(home, name)
+async def test_a_statement_that_forgets_its_account_is_caught(app: AppFixture, name: str) -> None:
+    await furnish(app)
+    assert not await shown(app, name)
+    forget(app.product.database, name)
+    assert await shown(app, name)

@@ -12,7 +12,7 @@ from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.clock import DAY_US
 from sixfold.core.database import now
 from sixfold.core.predictions import repository as predictions
-from tests.api.app_fixture import House, bearer, house
+from tests.api.app_fixture import AppFixture, bearer, running_app
 from tests.api.gateway import gateway
 
 SESSIONS = "/api/containers/motion-model/sessions"
@@ -20,45 +20,45 @@ SESSIONS = "/api/containers/motion-model/sessions"
 
 @pytest.mark.parametrize("days", [-1, 1])
 async def test_a_key_opens_every_door_until_its_time_is_over_and_none_after(
-    either_home: House, days: int
+    any_database_app: AppFixture, days: int
 ) -> None:
-    home = either_home
-    moment = await home.product.database.read(now())
-    made = await home.product.database.write(keys.create(home.account.id, expires_at=moment + days * DAY_US))
+    app = any_database_app
+    moment = await app.product.database.read(now())
+    made = await app.product.database.write(keys.create(app.account.id, expires_at=moment + days * DAY_US))
     asked = {"prompt": "a hill", "width": 64, "height": 64}
     talk = {"model": "none", "messages": [{"role": "user", "content": "hello"}]}
     answers = [
-        await home.client.get("/api/account", headers=bearer(made.api_key)),
-        await home.client.post("/api/ra1", json={"api_key": made.api_key, "prompt": "a hill"}),
-        await home.client.post(
+        await app.client.get("/api/account", headers=bearer(made.api_key)),
+        await app.client.post("/api/ra1", json={"api_key": made.api_key, "prompt": "a hill"}),
+        await app.client.post(
             "/api/containers/run", json={"model": "ra2", "input": asked}, headers=bearer(made.api_key)
         ),
-        await home.client.get("/api/pages", headers=bearer(made.api_key)),
-        await home.client.post("/v1/chat/completions", json=talk, headers=bearer(made.api_key)),
-        await home.client.post(
+        await app.client.get("/api/pages", headers=bearer(made.api_key)),
+        await app.client.post("/v1/chat/completions", json=talk, headers=bearer(made.api_key)),
+        await app.client.post(
             "/v1/messages", json={**talk, "max_tokens": 1}, headers={"x-api-key": made.api_key}
         ),
-        await home.client.post("/mcp", json={}, headers=bearer(made.api_key)),
+        await app.client.post("/mcp", json={}, headers=bearer(made.api_key)),
     ]
     refused = [answer.status_code == 401 for answer in answers]
     assert refused == [days < 0] * len(answers), [answer.status_code for answer in answers]
 
 
 async def test_anothers_live_session_is_neither_shown_nor_closed(tmp_path: Path) -> None:
-    async with house(tmp_path, app_catalog.models_document()) as home:
-        made = (await home.client.post(SESSIONS, json={}, headers=home.bearer)).json()
+    async with running_app(tmp_path, app_catalog.models_document()) as app:
+        made = (await app.client.post(SESSIONS, json={}, headers=app.bearer)).json()
         path = f"/api/containers/sessions/{made['session_id']}"
         for method in ("GET", "DELETE"):
-            assert (await home.client.request(method, path, headers=bearer(home.other))).status_code == 404
-        told = (await home.client.get(path, headers=home.bearer)).json()
+            assert (await app.client.request(method, path, headers=bearer(app.other))).status_code == 404
+        told = (await app.client.get(path, headers=app.bearer)).json()
         assert told["status"] not in {"closing", "closed", "failed"}
-        assert (await home.client.delete(path, headers=home.bearer)).json()["status"] == "closed"
-        assert await home.faults() == ()
+        assert (await app.client.delete(path, headers=app.bearer)).json()["status"] == "closed"
+        assert await app.faults() == ()
 
 
 async def test_anothers_calls_of_models_and_runs_alike_are_not_seen(tmp_path: Path) -> None:
     async with gateway(tmp_path) as door:
-        client, other = door.home.client, bearer(door.home.other)
+        client, other = door.app.client, bearer(door.app.other)
         assert (await door.chat("say 3 words")).status_code == 200
         assert len(await door.settled()) == 1
         assert (await client.get("/api/gateway/calls", headers=other)).json()["calls"] == []
@@ -67,8 +67,8 @@ async def test_anothers_calls_of_models_and_runs_alike_are_not_seen(tmp_path: Pa
             (await client.post("/api/containers/run", json=order, headers=headers)).json()["id"]
             for headers in (door.headers, other, other)
         ]
-        ben = await door.home.product.database.read(accounts.by_email("ben@example.com"))
+        ben = await door.app.product.database.read(accounts.by_email("ben@example.com"))
         second, third = [
-            await door.home.product.database.read(predictions.get(each, Tenant(ben.id))) for each in run[1:]
+            await door.app.product.database.read(predictions.get(each, Tenant(ben.id))) for each in run[1:]
         ]
         assert (second.origin_id, third.origin_id) == (run[1], run[1])

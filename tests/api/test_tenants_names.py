@@ -16,7 +16,7 @@ from sixfold.core.accounts import accounts, keys
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.predictions import queries
 from sixfold.core.workflows.comfyui.websocket_hub import WebSocketHub
-from tests.api.app_fixture import House, bearer, house
+from tests.api.app_fixture import AppFixture, bearer, running_app
 
 Headers = dict[str, str]
 PROMPT_ID, CLIENT_ID = "job-0001", "me"
@@ -28,14 +28,14 @@ PNG = bytes.fromhex(
 
 
 @pytest.fixture
-async def home(tmp_path: Path) -> AsyncIterator[House]:
-    async with house(tmp_path, app_catalog.models_document()) as found:
+async def app(tmp_path: Path) -> AsyncIterator[AppFixture]:
+    async with running_app(tmp_path, app_catalog.models_document()) as found:
         yield found
 
 
 @pytest.fixture
-async def either_home(either: Path) -> AsyncIterator[House]:
-    async with house(either, app_catalog.models_document()) as found:
+async def any_database_app(either: Path) -> AsyncIterator[AppFixture]:
+    async with running_app(either, app_catalog.models_document()) as found:
         yield found
 
 
@@ -49,30 +49,30 @@ def shown(node_id: str) -> dict[str, Any]:
     return {"2": {"class_type": "PreviewAny", "inputs": {"source": [node_id, 0]}}}
 
 
-async def tenants(home: House) -> tuple[Headers, ...]:
+async def tenants(app: AppFixture) -> tuple[Headers, ...]:
     """Two accounts, the operator with a key, and nobody's key on this machine."""
-    key = (await home.product.database.write(keys.create(home.operator.id))).api_key
-    return home.bearer, bearer(home.other), bearer(key), {}
+    key = (await app.product.database.write(keys.create(app.operator.id))).api_key
+    return app.bearer, bearer(app.other), bearer(key), {}
 
 
-async def ended(home: House, headers: Headers, graph: dict[str, Any]) -> Any:
+async def ended(app: AppFixture, headers: Headers, graph: dict[str, Any]) -> Any:
     """A tenant's entry in the history once its prompt has ended."""
     body = {"prompt": graph, "prompt_id": PROMPT_ID, "client_id": CLIENT_ID}
-    answer = await home.client.post("/prompt", json=body, headers=headers)
+    answer = await app.client.post("/prompt", json=body, headers=headers)
     assert answer.status_code == 200, answer.text
     async with asyncio.timeout(30):
         while True:
-            found = (await home.client.get(f"/history/{PROMPT_ID}", headers=headers)).json()
+            found = (await app.client.get(f"/history/{PROMPT_ID}", headers=headers)).json()
             if found and "execution_success" in str(found[PROMPT_ID]["status"]["messages"]):
                 return found[PROMPT_ID]
             await asyncio.sleep(0.01)
 
 
-async def test_prompts_of_one_name_are_each_tenants_own(either_home: House) -> None:
-    home = either_home
-    who = await tenants(home)
-    entries = [await ended(home, headers, text_graph(f"secret {n}")) for n, headers in enumerate(who)]
-    again = [(await home.client.get("/history", headers=headers)).json() for headers in who]
+async def test_prompts_of_one_name_are_each_tenants_own(any_database_app: AppFixture) -> None:
+    app = any_database_app
+    who = await tenants(app)
+    entries = [await ended(app, headers, text_graph(f"secret {n}")) for n, headers in enumerate(who)]
+    again = [(await app.client.get("/history", headers=headers)).json() for headers in who]
     for number, (entry, history) in enumerate(zip(entries, again, strict=True)):
         assert list(history) == [PROMPT_ID]
         assert history[PROMPT_ID] == entry
@@ -81,15 +81,15 @@ async def test_prompts_of_one_name_are_each_tenants_own(either_home: House) -> N
         assert kinds.count("execution_success") == kinds.count("execution_start") == 1
 
 
-async def test_the_end_of_a_prompt_is_told_to_the_clients_of_its_tenant_alone(home: House) -> None:
-    hub = home.product.workflows.hub
-    ben = await home.product.database.read(accounts.by_email("ben@example.com"))
-    owners = (Tenant(home.account.id), Tenant(ben.id), Tenant(home.operator.id, keyless=True))
-    who = (home.bearer, bearer(home.other), {})
+async def test_the_end_of_a_prompt_is_told_to_the_clients_of_its_tenant_alone(app: AppFixture) -> None:
+    hub = app.product.workflows.hub
+    ben = await app.product.database.read(accounts.by_email("ben@example.com"))
+    owners = (Tenant(app.account.id), Tenant(ben.id), Tenant(app.operator.id, keyless=True))
+    who = (app.bearer, bearer(app.other), {})
     with contextlib.ExitStack() as stack:
         clients = [stack.enter_context(hub.open(owner, CLIENT_ID)) for owner in owners]
         for number, headers in enumerate(who):
-            await ended(home, headers, {f"of-{number}": text_graph("x")["1"], **shown(f"of-{number}")})
+            await ended(app, headers, {f"of-{number}": text_graph("x")["1"], **shown(f"of-{number}")})
         for number, client in enumerate(clients):
             messages: list[str | bytes] = []
             while client.size:
@@ -97,76 +97,76 @@ async def test_the_end_of_a_prompt_is_told_to_the_clients_of_its_tenant_alone(ho
             assert [each for each in range(3) if f"of-{each}" in str(messages)] == [number]
 
 
-async def test_queues_are_each_tenants_own(home: House) -> None:
-    who = await tenants(home)
+async def test_queues_are_each_tenants_own(app: AppFixture) -> None:
+    who = await tenants(app)
     for headers in who:
-        await home.client.post("/queue", json={"clear": True}, headers=headers)
-        await home.client.post("/interrupt", json={"prompt_id": PROMPT_ID}, headers=headers)
-        await ended(home, headers, text_graph("x"))
-    await home.client.post("/history", json={"delete": [PROMPT_ID]}, headers={})
-    left = [len((await home.client.get("/history", headers=headers)).json()) for headers in who]
+        await app.client.post("/queue", json={"clear": True}, headers=headers)
+        await app.client.post("/interrupt", json={"prompt_id": PROMPT_ID}, headers=headers)
+        await ended(app, headers, text_graph("x"))
+    await app.client.post("/history", json={"delete": [PROMPT_ID]}, headers={})
+    left = [len((await app.client.get("/history", headers=headers)).json()) for headers in who]
     assert left == [1, 1, 1, 0]
-    await home.client.post("/history", json={"clear": True}, headers=who[2])
-    assert (await home.client.get("/history", headers=home.bearer)).json() != {}
+    await app.client.post("/history", json={"clear": True}, headers=who[2])
+    assert (await app.client.get("/history", headers=app.bearer)).json() != {}
 
 
-async def test_files_of_one_name_are_each_tenants_own(either_home: House) -> None:
-    home = either_home
-    who = await tenants(home)
+async def test_files_of_one_name_are_each_tenants_own(any_database_app: AppFixture) -> None:
+    app = any_database_app
+    who = await tenants(app)
     for number, headers in enumerate(who):
         form = {"image": ("x.png", PNG + bytes([number]), "image/png")}
-        made = await home.client.post("/upload/image", files=form, headers=headers)
+        made = await app.client.post("/upload/image", files=form, headers=headers)
         assert made.json() == {"name": "x.png", "subfolder": "", "type": "input"}
     asked = {"filename": "x.png", "type": "input"}
     for number, headers in enumerate(who):
-        seen = await home.client.get("/view", params=asked, headers=headers)
+        seen = await app.client.get("/view", params=asked, headers=headers)
         assert seen.content == PNG + bytes([number])
     there = {"filename": "x.png", "subfolder": "/keyless", "type": "input"}
-    assert (await home.client.get("/view", params=there, headers=who[2])).status_code != 200
+    assert (await app.client.get("/view", params=there, headers=who[2])).status_code != 200
 
 
-async def test_outcomes_of_nodes_are_each_tenants_own(either_home: House) -> None:
-    workshop = either_home.product.workflows
-    who = await tenants(either_home)
+async def test_outcomes_of_nodes_are_each_tenants_own(any_database_app: AppFixture) -> None:
+    workshop = any_database_app.product.workflows
+    who = await tenants(any_database_app)
     for headers in who:
-        entry = await ended(either_home, headers, text_graph("the same"))
+        entry = await ended(any_database_app, headers, text_graph("the same"))
         [cached] = [data for kind, data in entry["status"]["messages"] if kind == "execution_cached"]
         assert cached["nodes"] == []
-    operator = either_home.operator.id
+    operator = any_database_app.operator.id
     await workshop.outcomes(Tenant(operator, keyless=True)).clear()
     for headers, nodes in ((who[2], 2), ({}, 0)):
-        entry = await ended(either_home, headers, text_graph("the same"))
+        entry = await ended(any_database_app, headers, text_graph("the same"))
         [cached] = [data for kind, data in entry["status"]["messages"] if kind == "execution_cached"]
         assert len(cached["nodes"]) == nodes
 
 
-async def test_idempotency_keys_of_one_name_are_each_tenants_own(home: House) -> None:
+async def test_idempotency_keys_of_one_name_are_each_tenants_own(app: AppFixture) -> None:
     headers = {"Idempotency-Key": "one"}
     numbers: list[httpx.Response] = []
-    for who in await tenants(home):
+    for who in await tenants(app):
         body = {"prompt": text_graph("x")}
-        numbers.append(await home.client.post("/prompt", json=body, headers={**headers, **who}))
+        numbers.append(await app.client.post("/prompt", json=body, headers={**headers, **who}))
     assert [answer.status_code for answer in numbers] == [200] * 4
     assert len({answer.json()["prompt_id"] for answer in numbers}) == 4
     assert not any("idempotent-replayed" in answer.headers for answer in numbers)
 
 
-async def test_save_paths_of_one_name_are_each_tenants_own(home: House) -> None:
+async def test_save_paths_of_one_name_are_each_tenants_own(app: AppFixture) -> None:
     paths: list[str] = []
-    for number, headers in enumerate(await tenants(home)):
+    for number, headers in enumerate(await tenants(app)):
         query = {**SMALL, "prompt": f"{number}", "save_path": "same.png"}
-        answer = await home.client.get("/create_and_upload_image", params=query, headers=headers)
+        answer = await app.client.get("/create_and_upload_image", params=query, headers=headers)
         paths.append(answer.json()["path"])
-    files = [(await home.client.get(path)).content for path in paths]
+    files = [(await app.client.get(path)).content for path in paths]
     assert len(set(paths)) == len(set(files)) == 4
 
 
-async def test_predictions_without_a_key_are_marked_and_their_children_too(home: House) -> None:
-    await ended(home, {}, text_graph("x"))
-    await home.client.get("/create_image", params=SMALL)
-    await ended(home, bearer((await tenants(home))[2]["Authorization"].split()[1]), text_graph("y"))
-    found, _ = await home.product.database.read(
-        queries.page(Tenant(home.operator.id), queries.PredictionFilter(), 10, None)
+async def test_predictions_without_a_key_are_marked_and_their_children_too(app: AppFixture) -> None:
+    await ended(app, {}, text_graph("x"))
+    await app.client.get("/create_image", params=SMALL)
+    await ended(app, bearer((await tenants(app))[2]["Authorization"].split()[1]), text_graph("y"))
+    found, _ = await app.product.database.read(
+        queries.page(Tenant(app.operator.id), queries.PredictionFilter(), 10, None)
     )
     assert [each.keyless for each in found] == [False, True, True]
 

@@ -18,7 +18,7 @@ from sixfold.core.accounts import accounts
 from sixfold.settings import Settings
 from sixfold.web.routing import RouteEntry
 from sixfold.web.sessions import COOKIE, CSRF_HEADER, SessionCookie
-from tests.api.app_fixture import House, bearer, small_models
+from tests.api.app_fixture import AppFixture, bearer, small_models
 from tests.api.test_comfyui_face import PAINT
 from tests.api.test_pages import link
 
@@ -72,9 +72,9 @@ def routes(app: ASGIApp) -> Iterator[tuple[str, str]]:
     return iter(sorted(pairs, key=lambda pair: (pair[1] in LAST, pair[1])))
 
 
-async def owned(home: House) -> dict[str, str]:
+async def owned(app: AppFixture) -> dict[str, str]:
     """What the first account has, with the secret in all of it; gives its names as routes call them."""
-    client, mine = home.client, home.bearer
+    client, mine = app.client, app.bearer
     page = {"slug": PAGE, "title": SECRET, "body": SECRET, "tags": [SECRET], "collections": [SECRET]}
     assert (await client.post("/api/pages", json=page, headers=mine)).status_code == 201
     run = {"model": "ra2", "input": {"prompt": SECRET, "width": 64, "height": 64}}
@@ -82,10 +82,10 @@ async def owned(home: House) -> dict[str, str]:
     space = {"workflow": PAINT, "name": SECRET}
     kept = (await client.post("/api/graph/spaces", json=space, headers=mine)).json()
     prompt = (await client.post("/prompt", json={"prompt": PAINT}, headers=mine)).json()
-    job = {"api_key": home.key, "prompt": SECRET, "response_mode": "polling"}
+    job = {"api_key": app.key, "prompt": SECRET, "response_mode": "polling"}
     polled = (await client.post("/api/ra1", json=job)).json()
     async with asyncio.timeout(60):
-        while (await home.standing())[1] != "0.00":  # noqa: ASYNC110  # money has no event to wait for
+        while (await app.balance())[1] != "0.00":  # noqa: ASYNC110  # money has no event to wait for
             await asyncio.sleep(0.02)
     return COMMON | {
         "prediction_id": made["id"],
@@ -105,7 +105,7 @@ def filled(path: str, names: dict[str, str]) -> str:
     return re.sub(r"\{(\w+)(:path)?\}", lambda found: {**names, "slug": slug}[found[1]], path)
 
 
-async def standing(home: House) -> list[Any]:
+async def standing(app: AppFixture) -> list[Any]:
     """What the first account sees of its own."""
     paths = (
         f"/api/pages/{PAGE}",
@@ -114,15 +114,15 @@ async def standing(home: House) -> list[Any]:
         "/api/graph/spaces",
         "/history",
     )
-    return [(await home.client.get(path, headers=home.bearer)).json() for path in paths]
+    return [(await app.client.get(path, headers=app.bearer)).json() for path in paths]
 
 
 @asynccontextmanager
-async def signed_in(home: House) -> AsyncIterator[httpx.AsyncClient]:
+async def signed_in(app: AppFixture) -> AsyncIterator[httpx.AsyncClient]:
     """The second account in a browser elsewhere, with the token of the pages' forms."""
-    account = await home.product.database.read(accounts.by_email("ben@example.com"))
-    async with home.visitor(ELSEWHERE) as browser:
-        await browser.get("/signin", params={"token": await link(home, account)})
+    account = await app.product.database.read(accounts.by_email("ben@example.com"))
+    async with app.visitor(ELSEWHERE) as browser:
+        await browser.get("/signin", params={"token": await link(app, account)})
         browser.headers[CSRF_HEADER] = SessionCookie(account, browser.cookies[COOKIE], account.owner).csrf
         yield browser
 
@@ -132,24 +132,24 @@ def told(path: str, answer: httpx.Response) -> bool:
     return answer.status_code < 300 and path not in BY_ID and SECRET in answer.text
 
 
-async def test_every_route_of_the_router_shows_nothing_of_anothers_and_changes_none(home: House) -> None:
-    names = await owned(home)
-    before = await standing(home)
+async def test_every_route_of_the_router_shows_nothing_of_anothers_and_changes_none(app: AppFixture) -> None:
+    names = await owned(app)
+    before = await standing(app)
     body = {
         **{name: names[name] for name in OWN},
         "delete": [names["prompt_id"]],
         "id": names["prediction_id"],
     }
-    pairs, leaks = list(routes(home.app)), list[str]()
-    async with home.visitor(ELSEWHERE) as caller, AsyncExitStack() as stack:
-        browser = await stack.enter_async_context(signed_in(home))
+    pairs, leaks = list(routes(app.asgi)), list[str]()
+    async with app.visitor(ELSEWHERE) as caller, AsyncExitStack() as stack:
+        browser = await stack.enter_async_context(signed_in(app))
         for method, path in pairs:
             if path in LAST:
-                browser = await stack.enter_async_context(signed_in(home))
+                browser = await stack.enter_async_context(signed_in(app))
             where = filled(path, names)
             form = {**body, "csrf": browser.headers[CSRF_HEADER]}
             answers = [
-                await caller.request(method, where, json=body, headers=bearer(home.other)),
+                await caller.request(method, where, json=body, headers=bearer(app.other)),
                 await browser.request(method, where, json=body),
                 await browser.request(method, where, data=form),
             ]
@@ -157,5 +157,5 @@ async def test_every_route_of_the_router_shows_nothing_of_anothers_and_changes_n
             leaks += [f"{method} {path}: {each.status_code}" for each in answers if told(path, each)]
     assert leaks == []
     assert str(before).count(SECRET) > 5, "there was something to be read"
-    assert await standing(home) == before
+    assert await standing(app) == before
     assert len(pairs) > 250

@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from sixfold.app import catalog as app_catalog
-from tests.api.app_fixture import House, house
+from tests.api.app_fixture import AppFixture, running_app
 
 FILMS = ("video-a", "video-b", "video-c", "video-text", "video-image", "ra2v")
 BAD = {"error": "Invalid image URL or prompt", "status": 400}
@@ -39,20 +39,20 @@ def picture(size: tuple[int, int] = (96, 64)) -> str:
 
 
 @pytest.fixture
-async def cinema(tmp_path: Path) -> AsyncIterator[House]:
+async def cinema(tmp_path: Path) -> AsyncIterator[AppFixture]:
     """A server with the real camera and short films."""
-    async with house(tmp_path, short_films()) as found:
+    async with running_app(tmp_path, short_films()) as found:
         yield found
 
 
-def asked(home: House, **more: Any) -> dict[str, Any]:
+def asked(app: AppFixture, **more: Any) -> dict[str, Any]:
     """A good body for all of them, with changes."""
-    return {"api_key": home.key, "prompt": "slow pan left", "image_url": picture(), "seed": 7, **more}
+    return {"api_key": app.key, "prompt": "slow pan left", "image_url": picture(), "seed": 7, **more}
 
 
-async def facts(home: House, url: str) -> dict[str, Any]:
+async def facts(app: AppFixture, url: str) -> dict[str, Any]:
     """What a player sees of a result."""
-    answer = await home.client.get(url)
+    answer = await app.client.get(url)
     assert answer.headers["Content-Type"] == "video/mp4"
     with av.open(io.BytesIO(answer.content), "r") as container:
         video = container.streams.video[0]
@@ -65,7 +65,7 @@ async def facts(home: House, url: str) -> dict[str, Any]:
         }
 
 
-async def test_video_a_gives_resource_a3_for_thirty_cents(cinema: House) -> None:
+async def test_video_a_gives_resource_a3_for_thirty_cents(cinema: AppFixture) -> None:
     answer = await cinema.client.post("/api/video-a", json=asked(cinema))
     assert answer.status_code == 200
     body = answer.json()
@@ -82,11 +82,11 @@ async def test_video_a_gives_resource_a3_for_thirty_cents(cinema: House) -> None
     }
     assert answer.headers["X-Sixfold-Engine"] == "camera-preview"
     assert answer.headers["X-Sixfold-Quality"] == "preview"
-    assert await cinema.standing() == ("4.70", "0.00")
+    assert await cinema.balance() == ("4.70", "0.00")
     assert await cinema.faults() == ()
 
 
-async def test_a_job_of_video_a_ends_in_the_inner_object_of_what_waiting_gives(cinema: House) -> None:
+async def test_a_job_of_video_a_ends_in_the_inner_object_of_what_waiting_gives(cinema: AppFixture) -> None:
     inline = (await cinema.client.post("/api/video-a", json=asked(cinema))).json()["result"]
     queued = await cinema.client.post("/api/video-a", json=asked(cinema, response_mode="polling"))
     assert queued.status_code == 202
@@ -98,17 +98,17 @@ async def test_a_job_of_video_a_ends_in_the_inner_object_of_what_waiting_gives(c
     assert files[0] == files[1]
 
 
-async def finished(home: House, status_url: str) -> dict[str, Any]:
+async def finished(app: AppFixture, status_url: str) -> dict[str, Any]:
     """A job's status once it has ended."""
     async with asyncio.timeout(60):
         while True:
-            body = (await home.client.get(status_url)).json()
+            body = (await app.client.get(status_url)).json()
             if body["status"] != "in_progress":
                 return body
             await asyncio.sleep(0.02)
 
 
-async def test_every_parameter_of_video_a_is_honoured(cinema: House) -> None:
+async def test_every_parameter_of_video_a_is_honoured(cinema: AppFixture) -> None:
     wanted = {
         "frames_per_second": 10,
         "aspect_ratio": "9:16",
@@ -127,7 +127,7 @@ async def test_every_parameter_of_video_a_is_honoured(cinema: House) -> None:
     assert (seen["size"], seen["rate"], seen["frames"]) == ((480, 854), 30.0, 13)
 
 
-async def test_a_form_is_as_good_as_json(cinema: House) -> None:
+async def test_a_form_is_as_good_as_json(cinema: AppFixture) -> None:
     form = {key: str(value) for key, value in asked(cinema, guidance_scale=2.5).items()}
     answer = await cinema.client.post("/api/video-a", data=form)
     assert (answer.status_code, answer.json()["result"]["seed"]) == (200, 7)
@@ -172,11 +172,11 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("change", "text"), REFUSED)
 async def test_what_is_wrong_with_an_order_of_video_a_is_named(
-    cinema: House, change: dict[str, Any], text: str
+    cinema: AppFixture, change: dict[str, Any], text: str
 ) -> None:
     answer = await cinema.client.post("/api/video-a", json=asked(cinema, **change))
     assert (answer.status_code, answer.json()) == (400, {"error": text, "status": 400})
-    assert await cinema.standing() == ("5.00", "0.00")
+    assert await cinema.balance() == ("5.00", "0.00")
 
 
 PRICED: list[tuple[str, dict[str, Any], str, int]] = [
@@ -192,7 +192,7 @@ PRICED: list[tuple[str, dict[str, Any], str, int]] = [
 
 @pytest.mark.parametrize(("name", "change", "cost", "credits"), PRICED)
 async def test_prices_are_those_of_the_contract(
-    cinema: House, name: str, change: dict[str, Any], cost: str, credits: int
+    cinema: AppFixture, name: str, change: dict[str, Any], cost: str, credits: int
 ) -> None:
     answer = await cinema.client.post(f"/api/{name}", json=asked(cinema, **change))
     assert answer.status_code == 200, answer.text
@@ -217,7 +217,7 @@ BACKENDS = [
 
 @pytest.mark.parametrize(("change", "backend"), BACKENDS)
 async def test_ra2v_takes_the_service_that_fits_and_says_which(
-    cinema: House, change: dict[str, Any], backend: str
+    cinema: AppFixture, change: dict[str, Any], backend: str
 ) -> None:
     answer = await cinema.client.post("/api/ra2v", json=asked(cinema, **change))
     assert answer.status_code == 200, answer.text
@@ -230,13 +230,13 @@ async def test_ra2v_takes_the_service_that_fits_and_says_which(
 @pytest.mark.parametrize(
     ("name", "text"), [("video-c", "Prompt is required"), ("ra2v", "Prompt is required")]
 )
-async def test_a_prompt_is_asked_for_where_words_drive(cinema: House, name: str, text: str) -> None:
+async def test_a_prompt_is_asked_for_where_words_drive(cinema: AppFixture, name: str, text: str) -> None:
     answer = await cinema.client.post(f"/api/{name}", json=asked(cinema, prompt=""))
     assert (answer.status_code, answer.json()) == (400, {"error": text, "status": 400})
 
 
 @pytest.mark.parametrize("name", ["video-b", "video-image"])
-async def test_a_picture_alone_is_enough_where_it_drives(cinema: House, name: str) -> None:
+async def test_a_picture_alone_is_enough_where_it_drives(cinema: AppFixture, name: str) -> None:
     good = await cinema.client.post(f"/api/{name}", json=asked(cinema, prompt=None, duration=1))
     without = await cinema.client.post(f"/api/{name}", json=asked(cinema, image_url=None))
     assert good.status_code == 200
@@ -244,7 +244,7 @@ async def test_a_picture_alone_is_enough_where_it_drives(cinema: House, name: st
 
 
 @pytest.mark.parametrize("duration", [0, 0.9, 20.1, 21, "5", True])
-async def test_a_duration_is_one_to_twenty_seconds(cinema: House, duration: Any) -> None:
+async def test_a_duration_is_one_to_twenty_seconds(cinema: AppFixture, duration: Any) -> None:
     for name in ("video-c", "video-text", "video-image"):
         answer = await cinema.client.post(f"/api/{name}", json=asked(cinema, duration=duration))
         number = "a number " if isinstance(duration, str | bool) else ""
@@ -254,7 +254,7 @@ async def test_a_duration_is_one_to_twenty_seconds(cinema: House, duration: Any)
 
 
 @pytest.mark.parametrize("name", FILMS)
-async def test_the_key_comes_first_and_the_balance_last(cinema: House, name: str) -> None:
+async def test_the_key_comes_first_and_the_balance_last(cinema: AppFixture, name: str) -> None:
     keyless = await cinema.client.post(f"/api/{name}", json={"image_url": 5})
     poor = await cinema.client.post(f"/api/{name}", json=asked(cinema, api_key=cinema.poor))
     wrong = await cinema.client.post(f"/api/{name}", json=asked(cinema, api_key=cinema.poor, seed=-1))
@@ -266,17 +266,17 @@ async def test_the_key_comes_first_and_the_balance_last(cinema: House, name: str
 @pytest.mark.parametrize("name", ["video-a", "video-text", "ra2v"])
 async def test_a_failed_film_is_told_and_free(tmp_path: Path, name: str) -> None:
     points = f"engine.run.{name}=fail"
-    async with house(tmp_path, short_films(), failpoints=points, max_attempts=1) as home:
-        answer = await home.client.post(f"/api/{name}", json=asked(home))
-        queued = await home.client.post(f"/api/{name}", json=asked(home, response_mode="polling"))
-        ended = await finished(home, queued.json()["status_url"])
+    async with running_app(tmp_path, short_films(), failpoints=points, max_attempts=1) as app:
+        answer = await app.client.post(f"/api/{name}", json=asked(app))
+        queued = await app.client.post(f"/api/{name}", json=asked(app, response_mode="polling"))
+        ended = await finished(app, queued.json()["status_url"])
         assert (answer.status_code, answer.json()) == (500, FAILED)
         assert (ended["status"], ended["error"]) == ("failed", FAILED["error"])
-        assert await home.standing() == ("5.00", "0.00")
-        assert await home.faults() == ()
+        assert await app.balance() == ("5.00", "0.00")
+        assert await app.faults() == ()
 
 
-async def test_a_picture_that_only_its_decoder_can_judge_is_refused_and_free(cinema: House) -> None:
+async def test_a_picture_that_only_its_decoder_can_judge_is_refused_and_free(cinema: AppFixture) -> None:
     file = io.BytesIO()
     Image.effect_noise((400, 300), 80).save(file, "PNG")
     cut = base64.b64encode(file.getvalue()[: len(file.getvalue()) // 2]).decode()
@@ -284,28 +284,28 @@ async def test_a_picture_that_only_its_decoder_can_judge_is_refused_and_free(cin
         "/api/video-a", json=asked(cinema, image_url=f"data:image/png;base64,{cut}")
     )
     assert (answer.status_code, answer.json()) == (400, BAD)
-    assert await cinema.standing() == ("5.00", "0.00")
+    assert await cinema.balance() == ("5.00", "0.00")
 
 
 async def test_a_film_that_is_canceled_on_its_way_is_free(tmp_path: Path) -> None:
     document = app_catalog.models_document()
-    async with house(tmp_path, document) as home:
-        queued = await home.client.post(
+    async with running_app(tmp_path, document) as app:
+        queued = await app.client.post(
             "/api/video-a",
-            json=asked(home, num_frames=121, num_interpolated_frames=4, response_mode="polling"),
+            json=asked(app, num_frames=121, num_interpolated_frames=4, response_mode="polling"),
         )
         url = queued.json()["status_url"]
         async with asyncio.timeout(60):
-            while (await home.client.get(url)).json()["progress"] < 0.13:  # noqa: ASYNC110 - over HTTP
+            while (await app.client.get(url)).json()["progress"] < 0.13:  # noqa: ASYNC110 - over HTTP
                 await asyncio.sleep(0.02)
-        await home.client.delete(url)
-        ended = await finished(home, url)
+        await app.client.delete(url)
+        ended = await finished(app, url)
         assert ended["status"] == "canceled"
         assert ended["progress"] < 0.9
-        assert await home.standing() == ("5.00", "0.00")
+        assert await app.balance() == ("5.00", "0.00")
 
 
-async def test_other_methods_are_refused(cinema: House) -> None:
+async def test_other_methods_are_refused(cinema: AppFixture) -> None:
     for name in FILMS:
         answer = await cinema.client.get(f"/api/{name}")
         assert (answer.status_code, answer.json()) == (405, {"error": "Method not allowed", "status": 405})

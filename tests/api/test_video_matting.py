@@ -17,7 +17,7 @@ from PIL import Image
 from sixfold.app import catalog as app_catalog
 from sixfold.engines.video import encode
 from sixfold.engines.video.decoder import VideoReader
-from tests.api.app_fixture import House, house
+from tests.api.app_fixture import AppFixture, running_app
 from tests.api.media_samples import Seen, ended, uploaded, wave
 
 PATH = "/api/remove-background-video"
@@ -25,9 +25,9 @@ SIZE, FRAMES = (96, 64), 8
 
 
 @pytest.fixture
-async def studio(tmp_path: Path) -> AsyncIterator[House]:
+async def studio(tmp_path: Path) -> AsyncIterator[AppFixture]:
     """A server with every real engine."""
-    async with house(tmp_path, app_catalog.models_document()) as found:
+    async with running_app(tmp_path, app_catalog.models_document()) as found:
         yield found
 
 
@@ -48,14 +48,14 @@ def source(tmp_path: Path) -> bytes:
     return path.read_bytes()
 
 
-async def cut(home: House, url: str | None, path: str = PATH, **more: Any) -> Any:
+async def cut(app: AppFixture, url: str | None, path: str = PATH, **more: Any) -> Any:
     """The answer to an order."""
-    return await home.client.post(path, json={"api_key": home.key, "video_url": url, **more})
+    return await app.client.post(path, json={"api_key": app.key, "video_url": url, **more})
 
 
 @pytest.mark.parametrize("path", [PATH, f"/alt{PATH}"])
 async def test_the_subject_of_a_film_comes_on_nothing_for_fifty_cents(
-    studio: House, source: bytes, tmp_path: Path, path: str
+    studio: AppFixture, source: bytes, tmp_path: Path, path: str
 ) -> None:
     answer = await cut(studio, await uploaded(studio, source), path)
     assert answer.status_code == 200, answer.text
@@ -83,10 +83,10 @@ async def test_the_subject_of_a_film_comes_on_nothing_for_fifty_cents(
         truth = subject(frame).astype(int)
         assert np.minimum(alpha, truth).sum() / np.maximum(alpha, truth).sum() > 0.8, frame
     reel.close()
-    assert await studio.standing() == ("4.50", "0.00")
+    assert await studio.balance() == ("4.50", "0.00")
 
 
-async def test_a_cut_out_film_comes_for_editors_and_as_pictures(studio: House, source: bytes) -> None:
+async def test_a_cut_out_film_comes_for_editors_and_as_pictures(studio: AppFixture, source: bytes) -> None:
     url = await uploaded(studio, source)
     mov = (await cut(studio, url, format="mov")).json()["video"]
     assert mov["content_type"] == "video/quicktime"
@@ -102,7 +102,7 @@ async def test_a_cut_out_film_comes_for_editors_and_as_pictures(studio: House, s
     assert (first.mode, first.size) == ("RGBA", SIZE)
 
 
-async def test_a_job_gives_what_waiting_gives(studio: House, source: bytes) -> None:
+async def test_a_job_gives_what_waiting_gives(studio: AppFixture, source: bytes) -> None:
     queued = await cut(studio, await uploaded(studio, source), response_mode="polling")
     assert queued.status_code == 202
     job = await ended(studio, queued.json()["status_url"])
@@ -122,16 +122,18 @@ async def test_a_job_gives_what_waiting_gives(studio: House, source: bytes) -> N
         ("file:///etc/passwd", None),
     ],
 )
-async def test_what_is_no_film_is_refused_and_free(studio: House, url: str | None, text: str | None) -> None:
+async def test_what_is_no_film_is_refused_and_free(
+    studio: AppFixture, url: str | None, text: str | None
+) -> None:
     answer = await cut(studio, url)
     assert answer.status_code == 400
     assert answer.json()["error"].startswith("Invalid video_url")
     assert text is None or answer.json()["error"] == text
-    assert await studio.standing() == ("5.00", "0.00")
+    assert await studio.balance() == ("5.00", "0.00")
 
 
-async def test_a_film_that_breaks_off_is_refused_and_free(studio: House, source: bytes) -> None:
+async def test_a_film_that_breaks_off_is_refused_and_free(studio: AppFixture, source: bytes) -> None:
     for data in (source[:600], source[:64] + bytes(3000)):
         answer = await cut(studio, await uploaded(studio, data))
         assert answer.status_code == 400, answer.text
-    assert await studio.standing() == ("5.00", "0.00")
+    assert await studio.balance() == ("5.00", "0.00")

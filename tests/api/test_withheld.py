@@ -24,7 +24,7 @@ from sixfold.core.predictions.requests import ParentRun, PredictionRequest
 from sixfold.core.predictions.states import PredictionState
 from sixfold.core.workflows.comfyui import websocket_hub
 from sixfold.core.workflows.comfyui.websocket_hub import HubClient
-from tests.api.app_fixture import House, house, small_models
+from tests.api.app_fixture import AppFixture, running_app, small_models
 from tests.api.test_comfyui_face import SAMPLED, Script, Stage, node, served
 from tests.api.test_reversals import painting
 
@@ -46,21 +46,21 @@ def styled(prompt: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-async def dots(either: Path) -> AsyncIterator[House]:
+async def dots(either: Path) -> AsyncIterator[AppFixture]:
     """A server whose models give dots and whose graphs are real, on both databases."""
     document = small_models()
     graph = app_catalog.models_document()["engines"]["graph"]
-    async with house(either, {**document, "engines": {**document["engines"], "graph": graph}}) as home:
-        yield home
+    async with running_app(either, {**document, "engines": {**document["engines"], "graph": graph}}) as app:
+        yield app
 
 
 class Watch:
     """The steps of all predictions, to wait for one of them."""
 
-    def __init__(self, home: House) -> None:
+    def __init__(self, app: AppFixture) -> None:
         self.seen: list[Event] = []
         self._changed = asyncio.Event()
-        home.product.pipeline.bus.watchers.append(self._heard)
+        app.product.pipeline.bus.watchers.append(self._heard)
 
     def _heard(self, _id: str, event: Event) -> None:
         self.seen.append(event)
@@ -85,18 +85,18 @@ class Watch:
         return {each.model for each in moved if each.state is PredictionState.RUNNING}
 
 
-async def prompted(home: House, graph: Any) -> Prediction:
+async def prompted(app: AppFixture, graph: Any) -> Prediction:
     body = {"prompt": graph, "client_id": "c", "prompt_id": ids.new("req")}
-    answer = await home.client.post("/prompt", json=body, headers=home.bearer)
+    answer = await app.client.post("/prompt", json=body, headers=app.bearer)
     assert answer.status_code == 200, answer.text
-    listed = (await home.client.get(PREDICTIONS, headers=home.bearer)).json()["predictions"]
+    listed = (await app.client.get(PREDICTIONS, headers=app.bearer)).json()["predictions"]
     (parent,) = [each for each in listed if each["parent_id"] is None and each["status"] != "failed"][:1]
-    return await home.product.pipeline.get_any(parent["id"])
+    return await app.product.pipeline.get_any(parent["id"])
 
 
 @contextlib.contextmanager
-def listening(home: House) -> Iterator[HubClient]:
-    with home.product.workflows.hub.open(Tenant(home.account.id, keyless=False), "c") as client:
+def listening(app: AppFixture) -> Iterator[HubClient]:
+    with app.product.workflows.hub.open(Tenant(app.account.id, keyless=False), "c") as client:
         yield client
 
 
@@ -114,42 +114,42 @@ def kinds(messages: list[Any]) -> list[str]:
     return ["image" if isinstance(each, bytes) else each["type"] for each in messages]
 
 
-async def parts(home: House, parent: Prediction) -> list[Prediction]:
+async def parts(app: AppFixture, parent: Prediction) -> list[Prediction]:
     """The whole children of a graph, as the server itself reads them."""
-    rows = await home.product.database.read(many("lineage_parts", parent_id=parent.id, limit=100))
+    rows = await app.product.database.read(many("lineage_parts", parent_id=parent.id, limit=100))
     return [Prediction.from_row_unredacted(row) for row in rows]
 
 
-async def nothing_is_readable(home: House, parent: Prediction, made: list[Prediction]) -> None:
+async def nothing_is_readable(app: AppFixture, parent: Prediction, made: list[Prediction]) -> None:
     """Nothing of what a graph made is readable on any route."""
     names = [file.name for part in made for file in (part.output.files if part.output else ())]
     assert names
     for name in names:
-        assert (await home.client.get(f"/media/{name}")).status_code == 404
+        assert (await app.client.get(f"/media/{name}")).status_code == 404
     for query in (SAVED, SHOWN):
         for path in ("/view", "/api/view"):
-            assert (await home.client.get(path, params=query, headers=home.bearer)).status_code == 404
-    listed = (await home.client.get(PREDICTIONS, headers=home.bearer)).json()["predictions"]
+            assert (await app.client.get(path, params=query, headers=app.bearer)).status_code == 404
+    listed = (await app.client.get(PREDICTIONS, headers=app.bearer)).json()["predictions"]
     for record in listed:
-        one = (await home.client.get(f"{PREDICTIONS}/{record['id']}", headers=home.bearer)).json()
+        one = (await app.client.get(f"{PREDICTIONS}/{record['id']}", headers=app.bearer)).json()
         for each in (record, one):
             assert each["output"] is None
             assert each["parent_id"] is None or each["input"] == {}
-    database = home.product.database
-    rows = await database.read(many("export_media", account_id=home.account.id, after="", limit=100))
+    database = app.product.database
+    rows = await database.read(many("export_media", account_id=app.account.id, after="", limit=100))
     assert rows == [] or rows == ()
-    kept = await database.read(many("export_predictions", account_id=home.account.id, after="", limit=100))
+    kept = await database.read(many("export_predictions", account_id=app.account.id, after="", limit=100))
     assert all(row["output"] is None for row in kept)
     for part in made:
-        shown = await home.product.pipeline.get(part.id, Tenant.of(part))
+        shown = await app.product.pipeline.get(part.id, Tenant.of(part))
         assert await database.read(lineage.stored_inputs(part)) == {}
         assert await database.read(lineage.reusable_inputs(shown, "")) == {}
     kin = await database.read(lineage.get(parent))
     assert all(part.output is None and part.inputs == {} for part in kin.parts)
-    assert await home.faults() == ()
+    assert await app.faults() == ()
 
 
-async def test_what_a_graph_made_is_withheld_until_it_is_paid(dots: House) -> None:
+async def test_what_a_graph_made_is_withheld_until_it_is_paid(dots: AppFixture) -> None:
     with listening(dots) as client:
         watch = Watch(dots)
         parent = await prompted(dots, styled("SLOW"))
@@ -160,11 +160,11 @@ async def test_what_a_graph_made_is_withheld_until_it_is_paid(dots: House) -> No
         made = await parts(dots, parent)
         assert {part.state for part in made} == {PredictionState.SUCCEEDED, PredictionState.RUNNING}
         await nothing_is_readable(dots, parent, made)
-        assert await dots.standing() == ("5.00", "0.08")
+        assert await dots.balance() == ("5.00", "0.08")
         await dots.client.post("/interrupt", json={}, headers=dots.bearer)
         ended = await dots.product.pipeline.wait(parent, 60)
         assert ended.state is PredictionState.CANCELED
-        assert await dots.standing() == ("5.00", "0.00")
+        assert await dots.balance() == ("5.00", "0.00")
         assert not {"executed", "image"} & set(kinds(await heard(client)))
     assert dots.product.workflows.hub.withheld_bytes == 0
     await nothing_is_readable(dots, parent, made)
@@ -172,11 +172,11 @@ async def test_what_a_graph_made_is_withheld_until_it_is_paid(dots: House) -> No
     assert all(row["outputs"] == {} for row in rows.values())
 
 
-async def test_what_is_paid_is_readable_and_told_in_the_order_it_was_made(dots: House) -> None:
+async def test_what_is_paid_is_readable_and_told_in_the_order_it_was_made(dots: AppFixture) -> None:
     with listening(dots) as client:
         parent = await prompted(dots, styled("ink"))
         ended = await dots.product.pipeline.wait(parent, 60)
-        assert (ended.state, await dots.standing()) == (PredictionState.SUCCEEDED, ("4.92", "0.00"))
+        assert (ended.state, await dots.balance()) == (PredictionState.SUCCEEDED, ("4.92", "0.00"))
         messages = await heard(client)
     told = kinds(messages)
     at = told.index("image")
@@ -195,18 +195,18 @@ async def test_what_is_paid_is_readable_and_told_in_the_order_it_was_made(dots: 
     assert await dots.faults() == ()
     await dots.product.pipeline.refund(ended, "a test")
     await nothing_after_refund(dots, listed)
-    assert await dots.standing() == ("5.00", "0.00")
+    assert await dots.balance() == ("5.00", "0.00")
 
 
-async def nothing_after_refund(home: House, listed: list[dict[str, Any]]) -> None:
+async def nothing_after_refund(app: AppFixture, listed: list[dict[str, Any]]) -> None:
     urls = [each["output"]["url"] for each in listed if each["parent_id"]]
-    assert {(await home.client.get(url)).status_code for url in urls} == {404}
+    assert {(await app.client.get(url)).status_code for url in urls} == {404}
     for query in (SAVED, SHOWN):
-        assert (await home.client.get("/view", params=query, headers=home.bearer)).status_code == 404
-    assert await home.faults() == ()
+        assert (await app.client.get("/view", params=query, headers=app.bearer)).status_code == 404
+    assert await app.faults() == ()
 
 
-async def test_a_part_that_succeeds_after_its_parent_ended_is_never_readable(dots: House) -> None:
+async def test_a_part_that_succeeds_after_its_parent_ended_is_never_readable(dots: AppFixture) -> None:
     watch = Watch(dots)
     parent = await prompted(dots, styled("SLOW"))
     await watch.until("2", running="graph-restyle")
@@ -245,7 +245,9 @@ async def test_a_part_that_succeeds_after_its_parent_ended_is_never_readable(dot
     assert await dots.product.database.write(refunds.sweep()) == 0
 
 
-async def test_what_a_part_orders_is_withheld_until_the_first_that_was_ordered_is_paid(dots: House) -> None:
+async def test_what_a_part_orders_is_withheld_until_the_first_that_was_ordered_is_paid(
+    dots: AppFixture,
+) -> None:
     pipeline, watch = dots.product.pipeline, Watch(dots)
     parent = await prompted(dots, styled("SLOW"))
     await watch.until("2", running="graph-restyle")
@@ -271,7 +273,7 @@ async def test_what_a_part_orders_is_withheld_until_the_first_that_was_ordered_i
     assert await dots.faults() == ()
 
 
-async def test_free_graphs_tell_as_they_run(dots: House) -> None:
+async def test_free_graphs_tell_as_they_run(dots: AppFixture) -> None:
     free = {
         "1": node("EmptyImage", width=32, height=16, batch_size=1, color=4096),
         "2": node("SaveImage", images=["1", 0], filename_prefix="fox"),
@@ -287,7 +289,7 @@ async def test_free_graphs_tell_as_they_run(dots: House) -> None:
 
 
 async def test_more_images_than_can_be_withheld_fail_the_run(
-    dots: House, monkeypatch: pytest.MonkeyPatch
+    dots: AppFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(websocket_hub, "MOST_WITHHELD_BYTES", 10)
     parent = await prompted(dots, FOX)
@@ -295,7 +297,7 @@ async def test_more_images_than_can_be_withheld_fail_the_run(
     assert ended.state is PredictionState.FAILED
     assert "images that it does not save" in str(ended.error)
     assert dots.product.workflows.hub.withheld_bytes == 0
-    assert await dots.standing() == ("5.00", "0.00")
+    assert await dots.balance() == ("5.00", "0.00")
 
 
 class Signed(Script):
@@ -308,7 +310,7 @@ class Signed(Script):
 @pytest.fixture
 async def paid(tmp_path: Path) -> AsyncIterator[Stage]:
     async with served(tmp_path) as found:
-        yield Stage(found.home, Signed(found.script.address, found.home.key))
+        yield Stage(found.app, Signed(found.script.address, found.app.key))
 
 
 async def test_unmodified_clients_get_the_pictures_of_a_graph_with_a_price(paid: Stage) -> None:
@@ -326,5 +328,5 @@ async def test_unmodified_clients_get_the_pictures_of_a_graph_with_a_price(paid:
     }
     frames = await asyncio.to_thread(paid.script.streamed, graph, "9")
     assert len(frames) == 2
-    posted, held = await paid.home.standing()
+    posted, held = await paid.app.balance()
     assert (posted < "5.00", held) == (True, "0.00")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import sixfold
-from tests.api.app_fixture import House
+from tests.api.app_fixture import AppFixture
 from tests.api.test_pages import signed_in
 
 SLUGS = sorted(path.stem for path in (Path(sixfold.__file__).parent / "data/spaces").glob("*.json"))
@@ -19,10 +19,12 @@ GRAPH = {
 }
 
 
-async def brought(home: House, token: str, content: bytes, name: str = "mine") -> tuple[int, dict[str, str]]:
+async def brought(
+    app: AppFixture, token: str, content: bytes, name: str = "mine"
+) -> tuple[int, dict[str, str]]:
     """What the page is told of a workflow that was dropped."""
     headers = {"X-CSRF-Token": token, "Content-Type": "application/json"}
-    answer = await home.client.post(
+    answer = await app.client.post(
         "/pages/workflows", params={"name": name}, content=content, headers=headers
     )
     return answer.status_code, answer.json()
@@ -30,10 +32,10 @@ async def brought(home: House, token: str, content: bytes, name: str = "mine") -
 
 @pytest.mark.parametrize("slug", SLUGS)
 async def test_a_graph_stands_in_its_page_with_a_node_for_each_and_no_style_of_its_own(
-    home: House, slug: str
+    app: AppFixture, slug: str
 ) -> None:
-    space = home.product.workflows.spaces[slug]
-    page = await home.client.get(f"/workflows/{slug}")
+    space = app.product.workflows.spaces[slug]
+    page = await app.client.get(f"/workflows/{slug}")
     assert page.status_code == 200
     assert set(re.findall(r'data-node="([^"]+)"', page.text)) == set(space.graph)
     assert "<style" not in page.text
@@ -45,34 +47,34 @@ async def test_a_graph_stands_in_its_page_with_a_node_for_each_and_no_style_of_i
         assert f'<a href="{model["sources"][0]}" rel="noreferrer">' in page.text
 
 
-async def test_a_workflow_is_brought_in_shown_downloaded_and_is_nobody_elses(home: House) -> None:
-    token = await signed_in(home)
+async def test_a_workflow_is_brought_in_shown_downloaded_and_is_nobody_elses(app: AppFixture) -> None:
+    token = await signed_in(app)
     content = json.dumps(GRAPH).encode()
-    status, told = await brought(home, token, content, "My graph")
+    status, told = await brought(app, token, content, "My graph")
     assert (status, told["path"]) == (201, "/workflows/my-graph")
-    page = (await home.client.get(told["path"])).text
+    page = (await app.client.get(told["path"])).text
     assert "Say it" in page
     assert "<b>you</b>" not in page
-    assert "Your workflows" in (await home.client.get("/workflows")).text
-    assert (await home.client.get("/workflows/my-graph/download")).content == content
-    picture = await home.client.get("/workflows/my-graph/graph.svg")
+    assert "Your workflows" in (await app.client.get("/workflows")).text
+    assert (await app.client.get("/workflows/my-graph/download")).content == content
+    picture = await app.client.get("/workflows/my-graph/graph.svg")
     assert "sandbox" in picture.headers["Content-Security-Policy"]
-    async with home.visitor() as operator:
+    async with app.visitor() as operator:
         assert (await operator.get("/workflows/my-graph")).status_code == 404
         assert "my-graph" not in (await operator.get("/workflows")).text
 
 
-async def test_what_is_no_workflow_is_refused_in_a_sentence(home: House) -> None:
-    token = await signed_in(home)
+async def test_what_is_no_workflow_is_refused_in_a_sentence(app: AppFixture) -> None:
+    token = await signed_in(app)
     for content in (b"{}", b"words", b"\x89PNG\r\n\x1a\n"):
-        status, told = await brought(home, token, content)
+        status, told = await brought(app, token, content)
         assert status == 400
         assert told["error"].endswith(("nodes that run", "workflow", "workflow."))
-    assert (await brought(home, "wrong", b"{}"))[0] == 403
+    assert (await brought(app, "wrong", b"{}"))[0] == 403
 
 
-async def test_a_graph_dropped_on_any_page_is_told_from_an_output(home: House) -> None:
-    token = await signed_in(home)
+async def test_a_graph_dropped_on_any_page_is_told_from_an_output(app: AppFixture) -> None:
+    token = await signed_in(app)
     headers = {"X-CSRF-Token": token, "Content-Type": "application/json"}
-    answer = await home.client.post("/pages/origin", content=json.dumps(GRAPH), headers=headers)
+    answer = await app.client.post("/pages/origin", content=json.dumps(GRAPH), headers=headers)
     assert answer.json() == {"kind": "graph"}

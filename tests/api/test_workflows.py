@@ -16,7 +16,7 @@ from sixfold.app import asgi, bootstrap
 from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts import keys, rights
 from sixfold.core.predictions.events import NodeStateChanged
-from tests.api.app_fixture import House, bearer, client, house
+from tests.api.app_fixture import AppFixture, bearer, client, running_app
 
 SPACES = "/api/graph/spaces"
 COUNTS = {
@@ -60,16 +60,16 @@ FIELDS = {
 
 
 @pytest.fixture
-async def works(tmp_path: Path) -> AsyncIterator[House]:
+async def works(tmp_path: Path) -> AsyncIterator[AppFixture]:
     """A server with its real engines."""
-    async with house(tmp_path, app_catalog.models_document()) as found:
+    async with running_app(tmp_path, app_catalog.models_document()) as found:
         yield found
 
 
-async def run(home: House, slug: str, key: str = "", **given: Any) -> Any:
+async def run(app: AppFixture, slug: str, key: str = "", **given: Any) -> Any:
     """A space's run, to its end."""
-    headers = bearer(key or home.key)
-    return await home.client.post(f"{SPACES}/{slug}/run", json={"input": given}, headers=headers)
+    headers = bearer(key or app.key)
+    return await app.client.post(f"{SPACES}/{slug}/run", json={"input": given}, headers=headers)
 
 
 def png(size: tuple[int, int] = (96, 64)) -> bytes:
@@ -78,14 +78,14 @@ def png(size: tuple[int, int] = (96, 64)) -> bytes:
     return out.getvalue()
 
 
-async def picture(home: House, told: Any) -> Image.Image:
+async def picture(app: AppFixture, told: Any) -> Image.Image:
     """The picture that a run gave."""
     assert told["status"] == "succeeded", told["error"]
-    answer = await home.client.get(told["output"]["url"])
+    answer = await app.client.get(told["output"]["url"])
     return Image.open(io.BytesIO(answer.content))
 
 
-async def test_every_space_has_its_fields_and_its_nodes(works: House) -> None:
+async def test_every_space_has_its_fields_and_its_nodes(works: AppFixture) -> None:
     told = (await works.client.get(SPACES)).json()
     assert told["success"] is True
     assert {each["slug"]: each["nodeCount"] for each in told["spaces"]} == COUNTS
@@ -109,20 +109,20 @@ async def test_every_space_has_its_fields_and_its_nodes(works: House) -> None:
     assert (missing.status_code, missing.json()["code"]) == (404, "not_found")
 
 
-async def test_a_run_gives_a_prediction_and_is_paid_by_its_nodes(works: House) -> None:
+async def test_a_run_gives_a_prediction_and_is_paid_by_its_nodes(works: AppFixture) -> None:
     told = (await run(works, "api-contract", text="hello")).json()
     assert (told["status"], told["output"], told["cost"]) == ("succeeded", "hello", "0.00")
     told = (await run(works, "turbo-text-to-image", prompt="a red boat", width=128, height=128)).json()
     assert (await picture(works, told)).size == (128, 128)
     assert (told["cost"], told["credits_charged"], told["quality"]) == ("0.04", 4, "preview")
-    assert await works.standing() == ("4.96", "0.00")
+    assert await works.balance() == ("4.96", "0.00")
     again = (await run(works, "turbo-text-to-image", prompt="a red boat", width=128, height=128)).json()
     assert (again["status"], again["cost"], again["quality"]) == ("succeeded", "0.00", "preview")
     assert (await picture(works, again)).tobytes() == (await picture(works, told)).tobytes()
     assert await works.faults() == ()
 
 
-async def test_inputs_reach_their_nodes_and_bad_ones_are_named(works: House) -> None:
+async def test_inputs_reach_their_nodes_and_bad_ones_are_named(works: AppFixture) -> None:
     given = {"prompt": "a fox", "steps": 3, "width": 128, "height": 64, "cfg": 4.5, "seed": 9}
     told = (await run(works, "stylized-text-to-image", **given)).json()
     assert (await picture(works, told)).size == (128, 64)
@@ -143,7 +143,7 @@ async def test_inputs_reach_their_nodes_and_bad_ones_are_named(works: House) -> 
 
 
 @pytest.mark.parametrize("image", ["gone.png", "/media/gone.png", "blob_gone", "data:image/png;base64,AAAA"])
-async def test_a_file_that_is_none_is_told_once_by_the_name_of_its_input(works: House, image: str) -> None:
+async def test_an_invalid_file_is_reported_once_by_its_input(works: AppFixture, image: str) -> None:
     body = {"input": {"image": image, "prompt": "winter"}}
     refused = await works.client.post(f"{SPACES}/photoreal-img2img/run", json=body, headers=works.bearer)
     assert refused.status_code == 400
@@ -153,7 +153,7 @@ async def test_a_file_that_is_none_is_told_once_by_the_name_of_its_input(works: 
     assert problem["message"].count("image:") - image.count("image:") == 1
 
 
-async def test_files_come_by_url_by_upload_and_by_name(works: House) -> None:
+async def test_files_come_by_url_by_upload_and_by_name(works: AppFixture) -> None:
     given = {"prompt": "in winter", "denoise": 0.4}
     uploaded = await works.client.post(
         "/api/uploads", content=png(), headers={**works.bearer, "Content-Type": "image/png"}
@@ -175,7 +175,7 @@ async def test_files_come_by_url_by_upload_and_by_name(works: House) -> None:
     assert foreign.status_code == 400
 
 
-async def test_what_no_engine_serves_is_told_at_once_and_costs_nothing(works: House) -> None:
+async def test_what_no_engine_serves_is_told_at_once_and_costs_nothing(works: AppFixture) -> None:
     refused = await run(works, "voice-clone-tts", speech="Hello.", sample_text="My voice.")
     assert (refused.status_code, refused.json()["code"]) == (503, "engine_unavailable")
     assert "pip install chatterbox-tts" in refused.json()["error"]
@@ -187,36 +187,38 @@ async def test_what_no_engine_serves_is_told_at_once_and_costs_nothing(works: Ho
 
 async def test_a_failed_child_fails_the_run_for_nothing(tmp_path: Path) -> None:
     points = {"failpoints": "engine.run.graph-image=fail"}
-    async with house(tmp_path, app_catalog.models_document(), **points) as home:
-        told = (await run(home, "turbo-text-to-image", prompt="a boat", width=64, height=64)).json()
+    async with running_app(tmp_path, app_catalog.models_document(), **points) as app:
+        told = (await run(app, "turbo-text-to-image", prompt="a boat", width=64, height=64)).json()
         assert (told["status"], told["cost"]) == ("failed", "0.00")
         assert "SixfoldTextToImage (node 1)" in told["error"]
-        assert await home.standing() == ("5.00", "0.00")
-        assert await home.faults() == ()
+        assert await app.balance() == ("5.00", "0.00")
+        assert await app.faults() == ()
 
 
 async def test_a_canceled_graph_is_free_with_all_that_it_had_made(tmp_path: Path) -> None:
-    async with house(tmp_path, app_catalog.models_document(), failpoints="engine.run.upscaler=hang") as home:
-        pipeline = home.product.pipeline
+    async with running_app(
+        tmp_path, app_catalog.models_document(), failpoints="engine.run.upscaler=hang"
+    ) as app:
+        pipeline = app.product.pipeline
         body = {"workflow": FIVE, "name": "five"}
-        assert (await home.client.post(SPACES, json=body, headers=home.bearer)).status_code == 201
-        answer = await home.client.post(f"{SPACES}/five/run", json={"wait": 0}, headers=home.bearer)
+        assert (await app.client.post(SPACES, json=body, headers=app.bearer)).status_code == 201
+        answer = await app.client.post(f"{SPACES}/five/run", json={"wait": 0}, headers=app.bearer)
         whole = await pipeline.get_any(answer.json()["id"])
         async for event in pipeline.events(whole):
             if isinstance(event, NodeStateChanged) and (event.node, event.state) == ("5", "started"):
                 break
-        await home.client.post(answer.json()["urls"]["cancel"], headers=home.bearer)
+        await app.client.post(answer.json()["urls"]["cancel"], headers=app.bearer)
         told = await pipeline.wait(whole, 60)
         assert (str(told.state), told.cost) == ("canceled", 0)
-        page = await home.client.get("/api/containers/predictions?limit=50", headers=home.bearer)
+        page = await app.client.get("/api/containers/predictions?limit=50", headers=app.bearer)
         for child in page.json()["predictions"]:
             last = await pipeline.wait(await pipeline.get_any(child["id"]), 60)
             assert (last.is_terminal, last.cost) == (True, 0)
-        assert await home.standing() == ("5.00", "0.00")
-        assert await home.faults() == ()
+        assert await app.balance() == ("5.00", "0.00")
+        assert await app.faults() == ()
 
 
-async def test_a_picture_dropped_back_is_a_space_of_ones_own(works: House) -> None:
+async def test_a_picture_dropped_back_is_a_space_of_ones_own(works: AppFixture) -> None:
     told = (await run(works, "turbo-text-to-image", prompt="a tower", width=64, height=64)).json()
     made = (await works.client.get(told["output"]["url"])).content
     answer = await works.client.post(
@@ -239,7 +241,7 @@ async def test_a_picture_dropped_back_is_a_space_of_ones_own(works: House) -> No
     assert (await works.client.get(own, headers=works.bearer)).status_code == 404
 
 
-async def test_a_picture_that_was_made_of_another_says_that_it_does_not_carry_it(works: House) -> None:
+async def test_a_picture_that_was_made_of_another_says_that_it_does_not_carry_it(works: AppFixture) -> None:
     source = (
         await works.client.post(
             "/api/uploads", files={"file": ("a.png", png(), "image/png")}, headers=works.bearer
@@ -255,7 +257,7 @@ async def test_a_picture_that_was_made_of_another_says_that_it_does_not_carry_it
     assert (await picture(works, again)).size == (384, 256)
 
 
-async def test_a_workflow_comes_as_json_or_raw_and_bad_ones_are_refused(works: House) -> None:
+async def test_a_workflow_comes_as_json_or_raw_and_bad_ones_are_refused(works: AppFixture) -> None:
     graph = (await works.client.get(f"{SPACES}/api-contract/download")).content
     raw = await works.client.post(f"{SPACES}?name=echo", content=graph, headers=works.bearer)
     assert (raw.status_code, raw.json()["slug"]) == (201, "echo")
@@ -270,7 +272,7 @@ async def test_a_workflow_comes_as_json_or_raw_and_bad_ones_are_refused(works: H
     assert space["verification"]["status"] == "unverified"
 
 
-async def test_a_title_becomes_a_name_without_its_accents(works: House) -> None:
+async def test_a_title_becomes_a_name_without_its_accents(works: AppFixture) -> None:
     graph = (await works.client.get(f"{SPACES}/api-contract/download")).json()
     graph["1"]["_meta"]["title"] = "Grüße, 東京"
     body = {"workflow": graph, "name": "Café Müller"}
@@ -280,7 +282,7 @@ async def test_a_title_becomes_a_name_without_its_accents(works: House) -> None:
     assert (refused.status_code, refused.json()["error"]) == (400, "name must be a string")
 
 
-async def test_validation_tells_everything_at_once(works: House) -> None:
+async def test_validation_tells_everything_at_once(works: AppFixture) -> None:
     graph = (await works.client.get(f"{SPACES}/stylized-text-to-image/download")).json()
     check = "/api/graph/validate"
     good = (await works.client.post(check, json={"workflow": graph}, headers=works.bearer)).json()
@@ -300,7 +302,7 @@ async def test_validation_tells_everything_at_once(works: House) -> None:
     assert (bad["valid"], bad["missing_classes"]) == (False, ["VAEDecoder"])
 
 
-async def test_two_graphs_are_compared(works: House) -> None:
+async def test_two_graphs_are_compared(works: AppFixture) -> None:
     a = (await works.client.get(f"{SPACES}/stylized-text-to-image/download")).json()
     b = json.loads(json.dumps(a))
     b["5"]["inputs"]["steps"] = 30
@@ -308,7 +310,7 @@ async def test_two_graphs_are_compared(works: House) -> None:
     assert [(each["input"], each["from"], each["to"]) for each in told["changed"]] == [("steps", 24, 30)]
 
 
-async def test_the_gateway_runs_spaces_too(works: House) -> None:
+async def test_the_gateway_runs_spaces_too(works: AppFixture) -> None:
     services = (await works.client.get("/api/services")).json()["services"]
     assert {f"space:{slug}" for slug in COUNTS} <= {each["service"] for each in services}
     body = {"service": "space:turbo-text-to-image", "prompt": "a boat", "width": 64, "height": 64}
@@ -316,7 +318,7 @@ async def test_the_gateway_runs_spaces_too(works: House) -> None:
     assert (told["status"], told["cost"]) == ("succeeded", "0.04")
 
 
-async def test_whoever_follows_a_run_hears_of_each_node(works: House) -> None:
+async def test_whoever_follows_a_run_hears_of_each_node(works: AppFixture) -> None:
     async def steps() -> list[tuple[str, str]]:
         told = (await run(works, "stylized-text-to-image", prompt="a hut", width=64, height=64)).json()
         assert told["status"] == "succeeded", told["error"]
@@ -341,15 +343,15 @@ async def test_whoever_follows_a_run_hears_of_each_node(works: House) -> None:
 
 async def test_a_graph_has_a_limit_of_its_own(tmp_path: Path) -> None:
     points = {"failpoints": "engine.run.graph-image=hang", "graph_limit_seconds": 0.5}
-    async with house(tmp_path, app_catalog.models_document(), **points) as home:
-        told = (await run(home, "turbo-text-to-image", prompt="a boat", width=64, height=64)).json()
+    async with running_app(tmp_path, app_catalog.models_document(), **points) as app:
+        told = (await run(app, "turbo-text-to-image", prompt="a boat", width=64, height=64)).json()
         assert (told["status"], told["cost"]) == ("failed", "0.00")
         assert "longer than 0.5 seconds" in told["error"]
-        page = await home.client.get("/api/containers/predictions?model=graph-image", headers=home.bearer)
+        page = await app.client.get("/api/containers/predictions?model=graph-image", headers=app.bearer)
         for child in page.json()["predictions"]:  # one, unless the machine was too busy to order it
-            ended = await home.product.pipeline.wait(await home.product.pipeline.get_any(child["id"]), 60)
+            ended = await app.product.pipeline.wait(await app.product.pipeline.get_any(child["id"]), 60)
             assert str(ended.state) == "canceled"
-        assert await home.standing() == ("5.00", "0.00")
+        assert await app.balance() == ("5.00", "0.00")
 
 
 SHOUT = '''
@@ -372,21 +374,21 @@ SHOUTED = {
 async def test_a_node_runs_a_model_of_the_accounts_own_at_its_price(tmp_path: Path) -> None:
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "shout.py").write_text(SHOUT, "utf-8")
-    async with house(tmp_path, app_catalog.models_document(), driver="process") as home:
-        await home.product.model_watcher.refresh()
-        key = (await home.product.database.write(keys.create(home.operator.id, granted=rights.ALL))).api_key
+    async with running_app(tmp_path, app_catalog.models_document(), driver="process") as app:
+        await app.product.model_watcher.refresh()
+        key = (await app.product.database.write(keys.create(app.operator.id, granted=rights.ALL))).api_key
         body = {"workflow": SHOUTED, "name": "shouted"}
         check, header = "/api/graph/validate", bearer(key)
-        told = (await home.client.post(check, json=body, headers=header)).json()
+        told = (await app.client.post(check, json=body, headers=header)).json()
         assert [(each["node_id"], each["model"]) for each in told["estimate"]["orders"]] == [("1", "shout")]
         assert float(told["estimate"]["price_usd"]) > 0.01
-        assert (await home.client.post(SPACES, json=body, headers=header)).status_code == 201
-        told = (await run(home, "shouted", key)).json()
+        assert (await app.client.post(SPACES, json=body, headers=header)).status_code == 201
+        told = (await run(app, "shouted", key)).json()
         assert (told["status"], "HELLO" in str(told["output"])) == ("succeeded", True)
         assert 0 < float(told["cost"]) < 0.01
-        told = (await home.client.post(check, json=body, headers=home.bearer)).json()
+        told = (await app.client.post(check, json=body, headers=app.bearer)).json()
         assert "Model shout for this graph not found" in told["estimate"]["unavailable"]
-        assert await home.faults() == ()
+        assert await app.faults() == ()
 
 
 FIVE = {
@@ -406,14 +408,14 @@ async def test_a_space_whose_fifth_node_fails_is_free_and_pays_for_every_node_th
     tmp_path: Path,
 ) -> None:
     points = {"failpoints": "engine.run.upscaler=fail"}
-    async with house(tmp_path, app_catalog.models_document(), **points) as home:
-        answer = await home.client.post(SPACES, json={"workflow": FIVE, "name": "five"}, headers=home.bearer)
+    async with running_app(tmp_path, app_catalog.models_document(), **points) as app:
+        answer = await app.client.post(SPACES, json={"workflow": FIVE, "name": "five"}, headers=app.bearer)
         assert answer.status_code == 201
-        told = (await run(home, "five")).json()
+        told = (await run(app, "five")).json()
         assert (told["status"], told["cost"]) == ("failed", "0.00")
         assert told["error"].startswith("ImageUpscaleWithModel (node 5): ")
-        assert await home.standing() == ("5.00", "0.00")
-        header, settings = home.bearer, replace(home.product.settings, failpoints="")
+        assert await app.balance() == ("5.00", "0.00")
+        header, settings = app.bearer, replace(app.product.settings, failpoints="")
     product = bootstrap.build(settings, app_catalog.models_document())
     async with bootstrap.running(product), client(asgi.create_app(product)) as visitor:
         told = (await visitor.post(f"{SPACES}/five/run", json={}, headers=header)).json()
@@ -470,7 +472,7 @@ EDITED = {
 }
 
 
-async def test_an_animated_webp_and_an_editors_document_become_spaces_that_run(works: House) -> None:
+async def test_an_animated_webp_and_an_editors_document_become_spaces_that_run(works: AppFixture) -> None:
     body = {"workflow": WAVES, "name": "waves"}
     assert (await works.client.post(SPACES, json=body, headers=works.bearer)).status_code == 201
     told = (await run(works, "waves")).json()

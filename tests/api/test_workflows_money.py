@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sixfold.app import catalog as app_catalog
-from tests.api.app_fixture import House, house, small_models
+from tests.api.app_fixture import AppFixture, running_app, small_models
 from tests.api.test_comfyui_face import PAINT, node
 from tests.harness.charge_recomputation import micros, recomputed
 
@@ -19,13 +19,13 @@ MANY = {"width": 32, "height": 16, "batch_size": 3, "color": 4096}
 
 
 @pytest.fixture
-async def dots(tmp_path: Path) -> AsyncIterator[House]:
+async def dots(tmp_path: Path) -> AsyncIterator[AppFixture]:
     """A server whose models all give dots; its graphs are real."""
     document = small_models()
     graph = app_catalog.models_document()["engines"]["graph"]
     whole = {**document, "engines": {**document["engines"], "graph": graph}}
-    async with house(tmp_path, whole) as home:
-        yield home
+    async with running_app(tmp_path, whole) as app:
+        yield app
 
 
 def said_late(text: str) -> dict[str, Any]:
@@ -42,21 +42,21 @@ def templated(model: str, **given: Any) -> dict[str, Any]:
     return {**said_late(json.dumps(given)), "3": linked}
 
 
-async def estimated(home: House, graph: Any) -> Any:
+async def estimated(app: AppFixture, graph: Any) -> Any:
     """What is said before a run."""
-    answer = await home.client.post("/api/graph/validate", json={"workflow": graph}, headers=home.bearer)
+    answer = await app.client.post("/api/graph/validate", json={"workflow": graph}, headers=app.bearer)
     return answer.json()
 
 
-async def ran(home: House, graph: Any) -> Any:
+async def ran(app: AppFixture, graph: Any) -> Any:
     """A run of a graph as a space of one's own, with what was held for it."""
     body = {"workflow": graph, "name": "one"}
-    answer = await home.client.post(SPACES, json=body, headers=home.bearer)
+    answer = await app.client.post(SPACES, json=body, headers=app.bearer)
     assert answer.status_code == 201, answer.text
     space = f"{SPACES}/{answer.json()['slug']}/run"
-    told = (await home.client.post(space, json={}, headers=home.bearer)).json()
+    told = (await app.client.post(space, json={}, headers=app.bearer)).json()
     assert "id" in told, told
-    whole = await home.product.pipeline.get_any(told["id"])
+    whole = await app.product.pipeline.get_any(told["id"])
     return {**told, "held": whole.price}
 
 
@@ -73,7 +73,7 @@ async def ran(home: House, graph: Any) -> Any:
     ],
 )
 async def test_inputs_that_only_the_run_knows_are_held_at_their_dearest(
-    dots: House, model: str, given: dict[str, Any], most: str, cost: str
+    dots: AppFixture, model: str, given: dict[str, Any], most: str, cost: str
 ) -> None:
     graph = templated(model, **given)
     told = await estimated(dots, graph)
@@ -83,11 +83,11 @@ async def test_inputs_that_only_the_run_knows_are_held_at_their_dearest(
     charge = ended["receipt"][-1]["charge"]
     assert (recomputed(charge), charge["lines"][0]["unit"]) == (micros(cost), model)
     assert ended["held"] == round(float(most) * 1_000_000)
-    assert await dots.standing() == (f"{5 - float(cost):.3f}".removesuffix("0"), "0.00")
+    assert await dots.balance() == (f"{5 - float(cost):.3f}".removesuffix("0"), "0.00")
     assert await dots.faults() == ()
 
 
-async def test_sizes_counts_and_seeds_of_our_own_nodes_may_come_from_the_run(dots: House) -> None:
+async def test_sizes_counts_and_seeds_of_our_own_nodes_may_come_from_the_run(dots: AppFixture) -> None:
     sizes = {
         "1": node("LoadImage", image="example.png"),
         "2": node("GetImageSize", image=["1", 0]),
@@ -107,7 +107,7 @@ async def test_sizes_counts_and_seeds_of_our_own_nodes_may_come_from_the_run(dot
     assert (ended["status"], ended["cost"]) == ("succeeded", "0.08"), ended["error"]
 
 
-async def test_a_list_whose_length_only_the_run_knows_is_held_as_long_as_it_may_be(dots: House) -> None:
+async def test_a_list_whose_length_only_the_run_knows_is_held_as_long_as_it_may_be(dots: AppFixture) -> None:
     graph = {
         "1": node("EmptyImage", **MANY),
         "2": node("RebatchImages", images=["1", 0], batch_size=1),
@@ -126,7 +126,7 @@ async def test_a_list_whose_length_only_the_run_knows_is_held_as_long_as_it_may_
     assert (ended["status"], ended["cost"], len(ended["output"])) == ("succeeded", "0.12", 3)
 
 
-async def test_latents_in_a_list_are_pictures_as_others_are(dots: House) -> None:
+async def test_latents_in_a_list_are_pictures_as_others_are(dots: AppFixture) -> None:
     graph = {
         **PAINT,
         "5": node("EmptyLatentImage", width=96, height=64, batch_size=2),
@@ -138,7 +138,7 @@ async def test_latents_in_a_list_are_pictures_as_others_are(dots: House) -> None
     assert (ended["status"], ended["cost"], len(ended["output"])) == ("succeeded", "0.08", 2), ended["error"]
 
 
-async def test_no_order_goes_beyond_what_was_held(dots: House) -> None:
+async def test_no_order_goes_beyond_what_was_held(dots: AppFixture) -> None:
     """A switch that only the run turns, towards what is dearer than what was held."""
     graph = {
         **said_late("yes"),
@@ -157,11 +157,11 @@ async def test_no_order_goes_beyond_what_was_held(dots: House) -> None:
     ended = await ran(dots, graph)
     assert (ended["status"], ended["cost"]) == ("failed", "0.00")
     assert ended["error"] == "VAEDecode (node 8): it would cost more than the 0.04 USD held for this graph"
-    assert await dots.standing() == ("5.00", "0.00")
+    assert await dots.balance() == ("5.00", "0.00")
     assert await dots.faults() == ()
 
 
-async def test_which_model_works_is_known_before_the_run(dots: House) -> None:
+async def test_which_model_works_is_known_before_the_run(dots: AppFixture) -> None:
     graph = {**said_late("template:ra1"), "3": node("SixfoldTemplate", template=["2", 0], input="{}")}
     told = await estimated(dots, graph)
     sentence = "SixfoldTemplate (node 3): The model must be known before the run: it cannot be the output of"
@@ -174,7 +174,7 @@ async def test_which_model_works_is_known_before_the_run(dots: House) -> None:
     assert (refused.status_code, "valid JSON" in refused.text) == (400, True)
 
 
-async def test_a_graph_that_runs_a_graph_is_refused(dots: House) -> None:
+async def test_a_graph_that_runs_a_graph_is_refused(dots: AppFixture) -> None:
     graph = {"1": node("SixfoldTemplate", template="template:space:round", input="{}")}
     body = {"workflow": graph, "name": "round"}
     assert (await dots.client.post(SPACES, json=body, headers=dots.bearer)).status_code == 201
@@ -182,7 +182,7 @@ async def test_a_graph_that_runs_a_graph_is_refused(dots: House) -> None:
     assert (refused.status_code, refused.json()["code"]) == (400, "bad_request"), refused.text
 
 
-async def test_nodes_that_order_the_same_are_told_in_one_row(dots: House) -> None:
+async def test_nodes_that_order_the_same_are_told_in_one_row(dots: AppFixture) -> None:
     graph = {
         f"{at}": node("SixfoldTextToImage", prompt="x", steps=1, seed=at, width=64, height=64)
         for at in range(64)
@@ -194,7 +194,7 @@ async def test_nodes_that_order_the_same_are_told_in_one_row(dots: House) -> Non
     assert row["price_usd"] == told["price_usd"] == "2.56"
 
 
-async def test_wrong_types_and_wrong_ranges_are_named_together(dots: House) -> None:
+async def test_wrong_types_and_wrong_ranges_are_named_together(dots: AppFixture) -> None:
     given = {"prompt": "x", "width": "wide", "steps": 0, "cfg": 1000, "seed": 1.5, "height": 64}
     space = f"{SPACES}/stylized-text-to-image/run"
     refused = await dots.client.post(space, json={"input": given}, headers=dots.bearer)

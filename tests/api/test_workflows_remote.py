@@ -16,7 +16,7 @@ from PIL import Image
 
 from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts.tenants import Tenant
-from tests.api.app_fixture import House, house
+from tests.api.app_fixture import AppFixture, running_app
 from tests.api.test_comfyui_face import PAINT, node
 from tests.fakes.comfyui import Comfy, comfyui
 
@@ -39,29 +39,29 @@ PAINT_AND_TINT = {
 class Both:
     """A server, and the ComfyUI that it uses."""
 
-    home: House
+    app: AppFixture
     comfy: Comfy
 
     async def imported(self, graph: Any, name: str) -> Any:
         """A graph as a space of the first account's."""
         body = {"workflow": graph, "name": name}
-        answer = await self.home.client.post(SPACES, json=body, headers=self.home.bearer)
+        answer = await self.app.client.post(SPACES, json=body, headers=self.app.bearer)
         assert answer.status_code == 201
         return answer.json()
 
     async def run(self, slug: str, wait: float = 60, **given: Any) -> Any:
         """A run of a space."""
         body = {"input": given, "wait": wait}
-        return await self.home.client.post(f"{SPACES}/{slug}/run", json=body, headers=self.home.bearer)
+        return await self.app.client.post(f"{SPACES}/{slug}/run", json=body, headers=self.app.bearer)
 
 
 @pytest.fixture
 async def two(tmp_path: Path) -> AsyncIterator[Both]:
     async with (
         comfyui() as comfy,
-        house(tmp_path, app_catalog.models_document(), comfyui_url=comfy.url) as home,
+        running_app(tmp_path, app_catalog.models_document(), comfyui_url=comfy.url) as app,
     ):
-        yield Both(home, comfy)
+        yield Both(app, comfy)
 
 
 def png(colour: str = "blue") -> bytes:
@@ -72,20 +72,20 @@ def png(colour: str = "blue") -> bytes:
 
 async def test_a_graph_runs_there_as_it_is_with_its_files_and_comes_back(two: Both) -> None:
     file = {"image": ("mine.png", png(), "image/png")}
-    await two.home.client.post("/upload/image", files=file, headers=two.home.bearer)
+    await two.app.client.post("/upload/image", files=file, headers=two.app.bearer)
     space = await two.imported(TINT, "tint")
     assert (space["verification"]["status"], space["kind"]) == ("api-validated", "image")
     assert space["customNodes"] == ["http://127.0.0.1:8600/object_info/CustomTint"]
     told = (await two.run("tint", strength=0.25)).json()
     assert (told["status"], told["cost"], told["quality"]) == ("succeeded", "0.00", "full")
-    picture = Image.open(io.BytesIO((await two.home.client.get(told["output"]["url"])).content))
+    picture = Image.open(io.BytesIO((await two.app.client.get(told["output"]["url"])).content))
     assert (picture.size, picture.getpixel((5, 5))) == ((40, 24), (64, 0, 191))
     [entry] = two.comfy.history.values()
     sent = entry["prompt"][2]
     assert sent["2"]["inputs"] == {"image": ["1", 0], "strength": 0.25}
     assert sent["1"]["inputs"]["image"].startswith("sixfold-")
     assert ("input", sent["1"]["inputs"]["image"]) in two.comfy.files
-    text = (await two.home.client.get(told["urls"]["events"], headers=two.home.bearer)).text
+    text = (await two.app.client.get(told["urls"]["events"], headers=two.app.bearer)).text
     states = [json.loads(line[6:]) for line in text.splitlines() if '"class_type"' in line]
     assert [each["state"] for each in states if each["node"] == "2"] == [
         "started",
@@ -94,7 +94,7 @@ async def test_a_graph_runs_there_as_it_is_with_its_files_and_comes_back(two: Bo
         "finished",
     ]
     given = (await two.run("tint", image=f"data:image/png;base64,{_base64(png('lime'))}")).json()
-    picture = Image.open(io.BytesIO((await two.home.client.get(given["output"]["url"])).content))
+    picture = Image.open(io.BytesIO((await two.app.client.get(given["output"]["url"])).content))
     assert picture.getpixel((5, 5)) == (128, 128, 0)
 
 
@@ -104,29 +104,29 @@ def _base64(data: bytes) -> str:
 
 async def test_it_is_held_once_and_costs_what_the_same_nodes_cost_here(two: Both) -> None:
     check = {"workflow": PAINT_AND_TINT}
-    told = (await two.home.client.post("/api/graph/validate", json=check, headers=two.home.bearer)).json()
+    told = (await two.app.client.post("/api/graph/validate", json=check, headers=two.app.bearer)).json()
     assert (told["valid"], told["errors"], told["estimate"]["price_usd"]) == (True, [], "0.04")
     await two.imported(PAINT_AND_TINT, "paint")
     told = (await two.run("paint", text="a lake")).json()
     assert (told["status"], told["cost"]) == ("succeeded", "0.04")
     assert two.comfy.ran.count("KSampler") == 1
-    page = await two.home.client.get("/api/containers/predictions", headers=two.home.bearer)
+    page = await two.app.client.get("/api/containers/predictions", headers=two.app.bearer)
     assert [each["model"] for each in page.json()["predictions"]] == ["space:paint"]
     again = (await two.run("paint", text="a lake")).json()
     assert (again["status"], again["cost"]) == ("succeeded", "0.00")
     two.comfy.old = True  # what it had kept it does not tell over its socket
     old = (await two.run("paint", text="a lake")).json()
     assert (old["status"], old["output"]["content_type"]) == ("succeeded", "image/png")
-    assert await two.home.standing() == ("4.96", "0.00")
-    assert await two.home.faults() == ()
+    assert await two.app.balance() == ("4.96", "0.00")
+    assert await two.app.faults() == ()
 
 
 async def test_a_client_of_comfyui_sees_the_run_as_its_own(two: Both) -> None:
-    hub, client = two.home.product.workflows.hub, two.home.client
-    await two.home.product.workflows.refresh_remote()
+    hub, client = two.app.product.workflows.hub, two.app.client
+    await two.app.product.workflows.refresh_remote()
     assert "CustomTint" in (await client.get("/object_info/CustomTint")).json()
     graph = {**PAINT_AND_TINT, "11": node("SaveImageWebsocket", images=["10", 0])}
-    with hub.open(Tenant(two.home.operator.id, keyless=True), "me") as heard:
+    with hub.open(Tenant(two.app.operator.id, keyless=True), "me") as heard:
         taken = await client.post("/prompt", json={"prompt": graph, "client_id": "me"})
         assert taken.status_code == 200, taken.text
         prompt_id, kinds, pictures = taken.json()["prompt_id"], [], []
@@ -158,14 +158,14 @@ async def test_a_canceled_run_is_interrupted_there_and_free(two: Both) -> None:
     hold = two.comfy.hold("KSampler")
     told = (await two.run("paint", wait=0, text="a lake")).json()
     await hold.reached.wait()
-    await two.home.client.post(told["urls"]["cancel"], headers=two.home.bearer)
+    await two.app.client.post(told["urls"]["cancel"], headers=two.app.bearer)
     async with asyncio.timeout(60):
         while not two.comfy.called("/interrupt"):  # noqa: ASYNC110  # the fake has no event for it
             await asyncio.sleep(0.01)
     hold.go.set()
-    ended = await two.home.product.pipeline.wait(await two.home.product.pipeline.get_any(told["id"]), 60)
+    ended = await two.app.product.pipeline.wait(await two.app.product.pipeline.get_any(told["id"]), 60)
     assert (str(ended.state), ended.cost) == ("canceled", 0)
-    assert await two.home.standing() == ("5.00", "0.00")
+    assert await two.app.balance() == ("5.00", "0.00")
 
 
 async def test_a_node_that_fails_there_is_named_and_free(two: Both) -> None:
@@ -174,16 +174,16 @@ async def test_a_node_that_fails_there_is_named_and_free(two: Both) -> None:
     told = (await two.run("paint", text="a lake")).json()
     assert (told["status"], told["cost"]) == ("failed", "0.00")
     assert told["error"] == "CustomTint (node 10): The tint is off."
-    assert await two.home.standing() == ("5.00", "0.00")
+    assert await two.app.balance() == ("5.00", "0.00")
 
 
 async def test_what_neither_has_and_what_only_both_have_together_is_refused_at_once(two: Both) -> None:
     unknown = {**TINT, "4": node("Nowhere", image=["2", 0])}
     check = "/api/graph/validate"
-    told = await two.home.client.post(check, json={"workflow": unknown}, headers=two.home.bearer)
+    told = await two.app.client.post(check, json={"workflow": unknown}, headers=two.app.bearer)
     assert told.json()["missing_classes"] == ["Nowhere"]
     mixed = {**TINT, "4": node("SixfoldSaveText", text="words")}
-    told = await two.home.client.post(check, json={"workflow": mixed}, headers=two.home.bearer)
+    told = await two.app.client.post(check, json={"workflow": mixed}, headers=two.app.bearer)
     assert told.json()["missing_classes"] == ["SixfoldSaveText"]
     sentences = {"unknown": "The connected ComfyUI lacks them too", "mixed": "a graph is not divided"}
     for name, graph in (("unknown", unknown), ("mixed", mixed)):
@@ -195,11 +195,11 @@ async def test_what_neither_has_and_what_only_both_have_together_is_refused_at_o
 
 
 async def test_without_a_comfyui_the_classes_are_told_with_what_unlocks_them(tmp_path: Path) -> None:
-    async with house(tmp_path, app_catalog.models_document()) as home:
+    async with running_app(tmp_path, app_catalog.models_document()) as app:
         body = {"workflow": {**TINT, "1": node("LoadImage", image="example.png")}, "name": "tint"}
-        space = await home.client.post(SPACES, json=body, headers=home.bearer)
+        space = await app.client.post(SPACES, json=body, headers=app.bearer)
         assert space.json()["verification"]["status"] == "unverified"
-        refused = await home.client.post(f"{SPACES}/tint/run", json={}, headers=home.bearer)
+        refused = await app.client.post(f"{SPACES}/tint/run", json={}, headers=app.bearer)
         assert (refused.status_code, refused.json()["code"]) == (503, "engine_unavailable")
         assert "CustomTint" in refused.json()["error"]
         assert "SIXFOLD_COMFYUI_URL" in refused.json()["error"]
@@ -216,11 +216,11 @@ async def test_on_a_public_address_strangers_graphs_reach_the_comfyui_only_where
         changes = {**public, "comfyui_graphs": allowed}
         async with (
             comfyui() as comfy,
-            house(folder, app_catalog.models_document(), comfyui_url=comfy.url, **changes) as home,
+            running_app(folder, app_catalog.models_document(), comfyui_url=comfy.url, **changes) as app,
         ):
-            visitor = home.visitor("203.0.113.9", "https://sixfold.example")
-            await visitor.post(SPACES, json=body, headers=home.bearer)
-            told = await visitor.post(f"{SPACES}/tint/run", json={}, headers=home.bearer)
+            visitor = app.visitor("203.0.113.9", "https://sixfold.example")
+            await visitor.post(SPACES, json=body, headers=app.bearer)
+            told = await visitor.post(f"{SPACES}/tint/run", json={}, headers=app.bearer)
             assert told.status_code == status, told.text
             assert allowed or "SIXFOLD_COMFYUI_GRAPHS=allow" in told.json()["error"]
             await visitor.aclose()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.api.app_fixture import house
+from tests.api.app_fixture import running_app
 
 RUN, TRAIN = "/api/containers/run", "/api/training"
 
@@ -37,8 +37,8 @@ MISSING: list[tuple[str, dict[str, Any]]] = [
 
 async def refused(folder: Path, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
     """Why a request is refused."""
-    async with house(folder) as home:
-        answer = await home.client.post(path, json=body, headers=home.bearer)
+    async with running_app(folder) as app:
+        answer = await app.client.post(path, json=body, headers=app.bearer)
         return answer.status_code, answer.json()
 
 

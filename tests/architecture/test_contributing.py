@@ -22,24 +22,24 @@ from pathlib import Path
 from PIL import Image
 import sixfold
 from sixfold.app import catalog
-from tests.api.app_fixture import house
+from tests.api.app_fixture import running_app
 
 out = io.BytesIO()
 Image.new("RGB", (64, 48), "red").save(out, "PNG")
 URI = "data:image/png;base64," + base64.b64encode(out.getvalue()).decode()
 assert COPY in sixfold.__file__, sixfold.__file__
 
-async def post(home, path, **body):
-    return await home.client.post(path, json=body, headers=home.bearer)
+async def post(app, path, **body):
+    return await app.client.post(path, json=body, headers=app.bearer)
 """
 INPUT = """
 async def main():
-    async with house(Path("data"), catalog.models_document(), probe=False) as home:
-        refused = await post(home, "/api/ra1", prompt="a lake", negative_prompt="x" * 1001)
+    async with running_app(Path("data"), catalog.models_document(), probe=False) as app:
+        refused = await post(app, "/api/ra1", prompt="a lake", negative_prompt="x" * 1001)
         assert (refused.status_code, "negative_prompt" in refused.text) == (400, True), refused.text
-        accepted = await post(home, "/api/ra1", prompt="a lake", negative_prompt="people")
+        accepted = await post(app, "/api/ra1", prompt="a lake", negative_prompt="people")
         assert accepted.status_code == 200, accepted.text
-        page = await home.client.get("/openapi/media.json")
+        page = await app.client.get("/openapi/media.json")
         assert "What the image must not show" in page.text, page.text[:500]
 """
 PROVIDER = """
@@ -61,10 +61,10 @@ async def main():
     threading.Thread(target=server.serve_forever, daemon=True).start()
     document = catalog.models_document()
     document["engines"]["acme-image"]["options"]["base_url"] = f"http://127.0.0.1:{server.server_port}"
-    async with house(Path("data"), document, probe=False, acme_key="secret") as home:
-        answer = await post(home, "/api/ra1", prompt="a lake", seed=7)
+    async with running_app(Path("data"), document, probe=False, acme_key="secret") as app:
+        answer = await post(app, "/api/ra1", prompt="a lake", seed=7)
         assert answer.status_code == 200, answer.text
-        image = await home.client.get(answer.json()["image_url"])
+        image = await app.client.get(answer.json()["image_url"])
         assert Image.open(io.BytesIO(image.content)).size == (1024, 1024)
     (key, body), = Acme.received
     assert key == "Bearer secret"
@@ -74,17 +74,17 @@ async def main():
 """
 ENGINE = """
 async def main():
-    async with house(Path("data"), catalog.models_document(), probe=False) as home:
-        answer = await post(home, "/api/containers/run", model="gray", input={"image": URI})
+    async with running_app(Path("data"), catalog.models_document(), probe=False) as app:
+        answer = await post(app, "/api/containers/run", model="gray", input={"image": URI})
         assert answer.json()["status"] == "succeeded", answer.text
-        image = await home.client.get(answer.json()["output"]["url"])
+        image = await app.client.get(answer.json()["output"]["url"])
         assert Image.open(io.BytesIO(image.content)).mode == "L"
 """
 SESSION = """
-from tests.e2e.session_server import room
+from tests.e2e.session_server import running_session_server
 
 async def main():
-    async with room(Path("data"), probe=False) as opened:
+    async with running_session_server(Path("data"), probe=False) as opened:
         session = await opened.begin("clock-model")
         async with opened.inside(session) as client:
             poses = [message["seconds"] for message in await client.several("pose", 3)]

@@ -18,29 +18,29 @@ from websockets.asyncio.client import ClientConnection
 
 from sixfold.app import asgi
 from sixfold.app import catalog as app_catalog
-from tests.api.app_fixture import House, house
+from tests.api.app_fixture import AppFixture, running_app
 
 WAIT_SECONDS = 60
 
 
 @dataclass(frozen=True)
-class Room:
-    """A house with a door on a port."""
+class SessionServer:
+    """An app on a port."""
 
-    home: House
+    app: AppFixture
     port: int
 
     async def begin(self, model: str = "motion-model", **body: Any) -> dict[str, Any]:
         """A new session."""
         path = f"/api/containers/{model}/sessions"
-        answer = await self.home.client.post(path, json=body, headers=self.home.bearer)
+        answer = await self.app.client.post(path, json=body, headers=self.app.bearer)
         assert answer.status_code == 201, answer.text
         return answer.json()
 
     async def told(self, session: dict[str, Any]) -> dict[str, Any]:
         """The session's record."""
         path = f"/api/containers/sessions/{session['session_id']}"
-        return (await self.home.client.get(path, headers=self.home.bearer)).json()
+        return (await self.app.client.get(path, headers=self.app.bearer)).json()
 
     @asynccontextmanager
     async def inside(self, session: dict[str, Any], **more: Any) -> AsyncIterator[Guest]:
@@ -94,18 +94,18 @@ class Guest:
 
 
 @asynccontextmanager
-async def room(folder: Path, **changes: Any) -> AsyncIterator[Room]:
-    """A house whose door is open."""
+async def running_session_server(folder: Path, **changes: Any) -> AsyncIterator[SessionServer]:
+    """Run an app on a port."""
     with socket.create_server(("127.0.0.1", 0)) as door:
         port = door.getsockname()[1]
-        async with house(folder, app_catalog.models_document(), port=port, **changes) as home:
-            app = asgi.create_app(home.product)
-            config = uvicorn.Config(app, ws="websockets-sansio", lifespan="off", log_config=None)
+        async with running_app(folder, app_catalog.models_document(), port=port, **changes) as app:
+            asgi_app = asgi.create_app(app.product)
+            config = uvicorn.Config(asgi_app, ws="websockets-sansio", lifespan="off", log_config=None)
             server = uvicorn.Server(config)
             serving = asyncio.create_task(server.serve(sockets=[door]))
             try:
-                yield Room(home, port)
+                yield SessionServer(app, port)
             finally:
-                await home.product.sessions.drain()
+                await app.product.sessions.drain()
                 server.should_exit = True
                 await serving

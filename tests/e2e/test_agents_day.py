@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from sixfold import settings
-from tests.api.app_fixture import house
+from tests.api.app_fixture import running_app
 from tests.harness import processes
 from tests.mcp.loopback import served
 
@@ -15,12 +15,12 @@ GUIDE = Path(__file__).parents[2] / "docs" / "howto"
 
 
 async def test_an_agent_and_a_person_write_one_page_and_neither_is_lost(tmp_path: Path) -> None:
-    async with house(tmp_path) as home, served(home.app) as origin:
+    async with running_app(tmp_path) as app, served(app.asgi) as origin:
         child = await asyncio.create_subprocess_exec(
             sys.executable,
             str(GUIDE / "agents_day.py"),
             origin,
-            env={**settings.worker_environment(), "SIXFOLD_API_KEY": home.key, "PYTHONWARNINGS": "ignore"},
+            env={**settings.worker_environment(), "SIXFOLD_API_KEY": app.key, "PYTHONWARNINGS": "ignore"},
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )

@@ -14,7 +14,7 @@ from PIL import Image
 from sixfold import settings
 from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts.keys import Scope
-from tests.api.app_fixture import house
+from tests.api.app_fixture import running_app
 from tests.api.media_samples import Seen
 from tests.harness import processes
 from tests.mcp.loopback import served
@@ -32,9 +32,9 @@ ASKED = {
 async def test_an_agent_makes_a_film_from_its_memory_and_stops_at_fifty_cents(
     tmp_path: Path, pictures: Path
 ) -> None:
-    async with house(tmp_path, app_catalog.models_document()) as home, served(home.app) as origin:
-        await home.client.put("/api/pages/projects/lighthouse-film", json=ASKED, headers=home.bearer)
-        key = await home.limited_key(Scope(budget_day=500_000))
+    async with running_app(tmp_path, app_catalog.models_document()) as app, served(app.asgi) as origin:
+        await app.client.put("/api/pages/projects/lighthouse-film", json=ASKED, headers=app.bearer)
+        key = await app.limited_key(Scope(budget_day=500_000))
         child = await asyncio.create_subprocess_exec(
             sys.executable,
             str(GUIDE / "fifty_cents.py"),
@@ -45,11 +45,11 @@ async def test_an_agent_makes_a_film_from_its_memory_and_stops_at_fifty_cents(
         )
         said, wrong = await processes.told(child)
         assert child.returncode == 0, wrong.decode()
-        assert await home.standing() == ("4.516", "0.00")
-        assert await home.faults() == ()
-        note = await home.client.get("/api/pages/notebook/lighthouse-film", headers=home.bearer)
+        assert await app.balance() == ("4.516", "0.00")
+        assert await app.faults() == ()
+        note = await app.client.get("/api/pages/notebook/lighthouse-film", headers=app.bearer)
         [address] = re.findall(r"\[film\]\((.+?)\)", note.json()["body"])
-        film = Seen((await home.client.get(address)).content)
+        film = Seen((await app.client.get(address)).content)
     assert said.decode() == (GUIDE / "fifty_cents.txt").read_text("utf-8")
     assert len(film.frames) == 20 * 12
     assert min(film.loudness(second, second + 1) for second in range(1, 19)) > 0.001

@@ -12,7 +12,7 @@ from PIL import Image
 
 from sixfold.app import catalog as app_catalog
 from tests.api import browser
-from tests.api.app_fixture import House, house
+from tests.api.app_fixture import AppFixture, running_app
 from tests.api.browser import Tab
 from tests.api.test_pages_browser import DONE, FRAMES
 from tests.mcp.loopback import served
@@ -72,13 +72,13 @@ async def walks(tab: Tab, pictures: Path) -> None:
     await keep(tab, pictures, "world")
 
 
-async def writes_with_an_agent(tab: Tab, home: House, pictures: Path) -> None:
+async def writes_with_an_agent(tab: Tab, app: AppFixture, pictures: Path) -> None:
     """Both change one line; both lines are laid before the person, who decides."""
     page = tab.page
     await tab.open(f"/memory/{PAGE}/~edit")
     await page.fill("#body", TEXT.replace("June", "July"))
     theirs = {"body": TEXT.replace("in June", "on 12 June").replace("Ann steers", "Ann and Ben steer")}
-    await home.client.put(f"/api/pages/{PAGE}", json=theirs, headers=home.bearer)
+    await app.client.put(f"/api/pages/{PAGE}", json=theirs, headers=app.bearer)
     await page.click("[value=save]")
     await page.wait_for_selector(".clash")
     await keep(tab, pictures, "merge")
@@ -103,10 +103,10 @@ async def runs_a_workflow(tab: Tab, pictures: Path) -> None:
     await keep(tab, pictures, "workflow")
 
 
-async def adds_up(tab: Tab, home: House, pictures: Path) -> None:
+async def adds_up(tab: Tab, app: AppFixture, pictures: Path) -> None:
     """The account: nothing on hold, and the ledger's lines are the balance."""
     async with asyncio.timeout(60):
-        while (await home.standing())[1] != "0.00":  # noqa: ASYNC110  # money has no event to wait for
+        while (await app.balance())[1] != "0.00":  # noqa: ASYNC110  # money has no event to wait for
             await asyncio.sleep(0.02)
     page = tab.page
     await tab.open("/account")
@@ -116,7 +116,7 @@ async def adds_up(tab: Tab, home: House, pictures: Path) -> None:
     balance = await page.locator(".figures dd").first.inner_text()
     assert len(lines) >= 4, kinds
     assert f"{sum(amounts)} USD" == balance, (amounts, kinds)
-    assert await home.faults() == ()
+    assert await app.faults() == ()
     await keep(tab, pictures, "account")
     await page.eval_on_selector("h2:text-is('Ledger')", "title => title.scrollIntoView()")
     await keep(tab, pictures, "ledger")
@@ -124,15 +124,15 @@ async def adds_up(tab: Tab, home: House, pictures: Path) -> None:
 
 async def test_a_newcomer_sees_all_six_areas_and_what_they_cost(tmp_path: Path, pictures: Path) -> None:
     async with (
-        house(tmp_path, app_catalog.models_document()) as home,
-        served(home.app) as url,
+        running_app(tmp_path, app_catalog.models_document()) as app,
+        served(app.asgi) as url,
         browser.browser() as chromium,
     ):
-        await home.client.put(f"/api/pages/{PAGE}", json={"body": TEXT}, headers=home.bearer)
-        async with browser.tab(chromium, home, url) as tab:
+        await app.client.put(f"/api/pages/{PAGE}", json={"body": TEXT}, headers=app.bearer)
+        async with browser.tab(chromium, app, url) as tab:
             await makes_a_picture(tab, pictures)
             await looks_around(tab, pictures)
             await walks(tab, pictures)
-            await writes_with_an_agent(tab, home, pictures)
+            await writes_with_an_agent(tab, app, pictures)
             await runs_a_workflow(tab, pictures)
-            await adds_up(tab, home, pictures)
+            await adds_up(tab, app, pictures)

@@ -21,7 +21,7 @@ FILES = {"database_url": "", "blob_url": "", "upload_url": ""}  # dialects are t
 
 async def test_both_official_clients_do_all_they_can(tmp_path: Path) -> None:
     models = app_catalog.models_document()
-    async with gateway(tmp_path, settings=FILES, models=models) as door, listening(door.home.app) as origin:
+    async with gateway(tmp_path, settings=FILES, models=models) as door, listening(door.app.asgi) as origin:
         child = await asyncio.create_subprocess_exec(
             sys.executable,
             str(GUIDE / "official_clients.py"),
@@ -29,7 +29,7 @@ async def test_both_official_clients_do_all_they_can(tmp_path: Path) -> None:
             "acme/small",
             env={
                 **settings.worker_environment(),
-                "SIXFOLD_API_KEY": door.home.key,
+                "SIXFOLD_API_KEY": door.app.key,
                 "PYTHONWARNINGS": "ignore",
             },
             stdout=asyncio.subprocess.PIPE,

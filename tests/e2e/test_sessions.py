@@ -16,43 +16,43 @@ from sixfold.core.accounts import accounts, ledger
 from sixfold.core.sessions import repository as sessions
 from tests.api.app_fixture import bearer
 from tests.e2e import servers
-from tests.e2e.session_server import Room, room
+from tests.e2e.session_server import SessionServer, running_session_server
 from tests.harness import backends
 
 
 @pytest.fixture
-async def open_room(tmp_path: Path) -> AsyncIterator[Room]:
+async def session_server(tmp_path: Path) -> AsyncIterator[SessionServer]:
     """A server whose workers are threads."""
-    async with room(tmp_path) as opened:
+    async with running_session_server(tmp_path) as opened:
         yield opened
 
 
-async def test_a_session_is_asked_for_shown_and_closed(open_room: Room) -> None:
-    begun = await open_room.begin(input={"prompt": "walk"})
+async def test_a_session_is_asked_for_shown_and_closed(session_server: SessionServer) -> None:
+    begun = await session_server.begin(input={"prompt": "walk"})
     assert set(begun) == {
         "session_id", "status", "ws_url", "resume_token", "hardware", "idle_seconds", "created_at"
     }  # fmt: skip
     assert begun["session_id"].startswith("sess_")
     assert begun["ws_url"].startswith(
-        f"ws://127.0.0.1:{open_room.port}/ws/containers/sessions/{begun['session_id']}?"
+        f"ws://127.0.0.1:{session_server.port}/ws/containers/sessions/{begun['session_id']}?"
     )
     assert (begun["hardware"], begun["idle_seconds"]) == ("gpu-24gb-b", 120)
     assert begun["status"] in {"requested", "starting"}
-    shown = await open_room.told(begun)
+    shown = await session_server.told(begun)
     assert shown["session_id"] == begun["session_id"]
     assert begun["resume_token"] not in str(shown)
     path = f"/api/containers/sessions/{begun['session_id']}"
-    stranger = await open_room.home.client.get(path, headers=bearer(open_room.home.other))
-    keyless = await open_room.home.client.delete(path)
+    stranger = await session_server.app.client.get(path, headers=bearer(session_server.app.other))
+    keyless = await session_server.app.client.delete(path)
     assert (stranger.status_code, keyless.status_code) == (404, 401)
     for _ in range(2):
-        ended = await open_room.home.client.delete(path, headers=open_room.home.bearer)
+        ended = await session_server.app.client.delete(path, headers=session_server.app.bearer)
         assert (ended.status_code, ended.json()["status"], ended.json()["reason"]) == (
             200,
             "closed",
             "closed",
         )
-    assert await open_room.home.faults() == ()
+    assert await session_server.app.faults() == ()
 
 
 REFUSED: list[tuple[str, dict[str, Any], int, str]] = [
@@ -66,22 +66,22 @@ REFUSED: list[tuple[str, dict[str, Any], int, str]] = [
 
 @pytest.mark.parametrize(("model", "body", "status", "code"), REFUSED)
 async def test_what_cannot_be_a_session_is_refused(
-    open_room: Room, model: str, body: dict[str, Any], status: int, code: str
+    session_server: SessionServer, model: str, body: dict[str, Any], status: int, code: str
 ) -> None:
     path = f"/api/containers/{model}/sessions"
-    answer = await open_room.home.client.post(path, json=body, headers=open_room.home.bearer)
+    answer = await session_server.app.client.post(path, json=body, headers=session_server.app.bearer)
     assert (answer.status_code, answer.json()["code"]) == (status, code)
 
 
-async def test_without_money_there_is_no_session(open_room: Room) -> None:
+async def test_without_money_there_is_no_session(session_server: SessionServer) -> None:
     path = "/api/containers/motion-model/sessions"
-    answer = await open_room.home.client.post(path, json={}, headers=bearer(open_room.home.poor))
+    answer = await session_server.app.client.post(path, json={}, headers=bearer(session_server.app.poor))
     assert (answer.status_code, answer.json()["code"]) == (402, "insufficient_credits")
 
 
-async def test_poses_come_twenty_a_second_on_a_clock_of_their_own(open_room: Room) -> None:
-    begun = await open_room.begin(input={"prompt": "walk"})
-    async with open_room.inside(begun) as guest:
+async def test_poses_come_twenty_a_second_on_a_clock_of_their_own(session_server: SessionServer) -> None:
+    begun = await session_server.begin(input={"prompt": "walk"})
+    async with session_server.inside(begun) as guest:
         await guest.say("hello")
         poses = await guest.several("pose", 12)
         numbers = [pose["seq"] for pose in poses]
@@ -98,56 +98,56 @@ async def test_poses_come_twenty_a_second_on_a_clock_of_their_own(open_room: Roo
         await guest.say("close")
         assert await guest.closed() == 1000
     assert [state["status"] for state in guest.of("state")][-2:] == ["closing", "closed"]
-    record = await open_room.told(begun)
+    record = await session_server.told(begun)
     assert record["status"] == "closed"
     assert record["cost"] != "0.00"
-    assert (await open_room.home.standing())[1] == "0.00"
-    assert await open_room.home.faults() == ()
+    assert (await session_server.app.balance())[1] == "0.00"
+    assert await session_server.app.faults() == ()
 
 
-async def test_who_comes_back_with_the_resume_token_has_lost_no_pose(open_room: Room) -> None:
-    begun = await open_room.begin(input={"prompt": "dance"})
-    async with open_room.inside(begun) as guest:
+async def test_who_comes_back_with_the_resume_token_has_lost_no_pose(session_server: SessionServer) -> None:
+    begun = await session_server.begin(input={"prompt": "dance"})
+    async with session_server.inside(begun) as guest:
         await guest.say("hello")
         seen = [pose["seq"] for pose in await guest.several("pose", 4)]
     again = begun["ws_url"].partition("token=")[0] + f"token={begun['resume_token']}"
     await asyncio.sleep(0.3)  # poses that nobody hears
-    async with open_room.inside({"ws_url": again}) as guest:
+    async with session_server.inside({"ws_url": again}) as guest:
         await guest.say("hello", last_seq=seen[-1])
         seen += [pose["seq"] for pose in await guest.several("pose", 12)]
     assert seen == list(range(seen[0], seen[0] + 16))
 
 
-async def test_the_newest_socket_replaces_the_one_before_it(open_room: Room) -> None:
-    begun = await open_room.begin()
-    async with open_room.inside(begun) as first:
+async def test_the_newest_socket_replaces_the_one_before_it(session_server: SessionServer) -> None:
+    begun = await session_server.begin()
+    async with session_server.inside(begun) as first:
         await first.say("hello")
         await first.until("pose")
-        async with open_room.inside(begun) as second:
+        async with session_server.inside(begun) as second:
             await second.say("hello")
             assert await first.closed() == 4001
             await second.until("pose")
 
 
-async def test_a_wrong_token_and_a_foreign_page_stay_outside(open_room: Room) -> None:
-    begun = await open_room.begin()
+async def test_a_wrong_token_and_a_foreign_page_stay_outside(session_server: SessionServer) -> None:
+    begun = await session_server.begin()
     wrong = begun["ws_url"].partition("token=")[0] + "token=sess_nobody"
     for url in (wrong, begun["ws_url"].partition("?")[0], wrong.replace(begun["session_id"], "sess_none")):
-        async with open_room.inside({"ws_url": url}) as guest:
+        async with session_server.inside({"ws_url": url}) as guest:
             assert await guest.closed() == 4401
     for refused in (
         websockets.connect(begun["ws_url"], origin=websockets.Origin("https://evil.example")),
         websockets.connect(begun["ws_url"], additional_headers={"Sec-Fetch-Site": "cross-site"}),
-        websockets.connect(f"ws://127.0.0.1:{open_room.port}/ws/nothing"),
+        websockets.connect(f"ws://127.0.0.1:{session_server.port}/ws/nothing"),
     ):
         with pytest.raises(websockets.InvalidStatus) as refusal:
             await refused
         assert refusal.value.response.status_code == 403
 
 
-async def test_frames_are_pictures_and_wait_for_credit(open_room: Room) -> None:
-    begun = await open_room.begin("world-model", input={"prompt": "a meadow by a lake"}, fps=20)
-    async with open_room.inside(begun, max_size=None) as guest:
+async def test_frames_are_pictures_and_wait_for_credit(session_server: SessionServer) -> None:
+    begun = await session_server.begin("world-model", input={"prompt": "a meadow by a lake"}, fps=20)
+    async with session_server.inside(begun, max_size=None) as guest:
         await guest.say("hello")
         frames = await guest.several("frame", 3)
         shape = (frames[0]["width"], frames[0]["height"], frames[0]["format"])
@@ -169,9 +169,9 @@ async def test_frames_are_pictures_and_wait_for_credit(open_room: Room) -> None:
         assert moved["image"] != frames[-1]["image"]
 
 
-async def test_nonsense_is_answered_and_harms_nothing(open_room: Room) -> None:
-    begun = await open_room.begin()
-    async with open_room.inside(begun) as guest:
+async def test_nonsense_is_answered_and_harms_nothing(session_server: SessionServer) -> None:
+    begun = await session_server.begin()
+    async with session_server.inside(begun) as guest:
         for nonsense in (
             "no json", "[]", '{"type":"what"}', '{"type":"input"}', '{"type":"credit","n":-1}',
             '{"type":"input","seq":1,"keys":"w"}', '{"type":"input","seq":1,"waypoints":[[1]]}',
@@ -182,9 +182,9 @@ async def test_nonsense_is_answered_and_harms_nothing(open_room: Room) -> None:
         await guest.until("pose")
 
 
-async def test_a_walk_reaches_its_waypoint(open_room: Room) -> None:
-    begun = await open_room.begin(input={"prompt": "run"})
-    async with open_room.inside(begun) as guest:
+async def test_a_walk_reaches_its_waypoint(session_server: SessionServer) -> None:
+    begun = await session_server.begin(input={"prompt": "run"})
+    async with session_server.inside(begun) as guest:
         await guest.say("hello")
         await guest.say("input", seq=1, waypoints=[[1.2, 0.6]])
         nearest = 9.0
@@ -195,7 +195,7 @@ async def test_a_walk_reaches_its_waypoint(open_room: Room) -> None:
 
 
 async def test_idleness_counts_inputs_and_not_pings(tmp_path: Path) -> None:
-    async with room(tmp_path, idle_seconds=1.0) as opened:
+    async with running_session_server(tmp_path, idle_seconds=1.0) as opened:
         begun = await opened.begin()
         assert begun["idle_seconds"] == 1
         async with opened.inside(begun) as guest:
@@ -207,12 +207,12 @@ async def test_idleness_counts_inputs_and_not_pings(tmp_path: Path) -> None:
 
 
 async def test_a_lost_worker_is_followed_by_another_without_a_gap(tmp_path: Path) -> None:
-    async with room(tmp_path, driver="process") as opened:
+    async with running_session_server(tmp_path, driver="process") as opened:
         begun = await opened.begin(input={"prompt": "walk"})
         async with opened.inside(begun) as guest:
             await guest.say("hello")
             before = (await guest.several("pose", 5))[-1]
-            (running,) = opened.home.product.sessions.running
+            (running,) = opened.app.product.sessions.running
             assert running.slot is not None
             assert running.slot.shared_worker.worker is not None
             await running.slot.shared_worker.worker.kill()
@@ -224,42 +224,42 @@ async def test_a_lost_worker_is_followed_by_another_without_a_gap(tmp_path: Path
 
 
 async def test_a_draining_server_says_so(tmp_path: Path) -> None:
-    async with room(tmp_path) as opened:
+    async with running_session_server(tmp_path) as opened:
         begun = await opened.begin()
         async with opened.inside(begun) as guest:
             await guest.say("hello")
             await guest.until("pose")
-            await opened.home.product.sessions.drain()
+            await opened.app.product.sessions.drain()
             assert await guest.closed() == 4010
         left = backends.chosen_database() == "postgres"  # for whichever server its socket comes to
         assert (await opened.told(begun))["reason"] == (None if left else "drained")
-        assert await opened.home.faults() == ()
+        assert await opened.app.faults() == ()
 
 
 async def test_minutes_are_paid_one_by_one_until_the_money_is_spent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sessions, "SLICE_US", 200_000)  # a minute of 0.2 s costs 30 micro-dollars
-    async with room(tmp_path) as opened:
-        home = opened.home
+    async with running_session_server(tmp_path) as opened:
+        app = opened.app
         begun = await opened.begin()
         async with opened.inside(begun) as guest:
             await guest.say("hello")
             await guest.several("pose", 12)
             await guest.say("close")
             assert await guest.closed() == 1000
-        entries = await home.client.get("/api/account/ledger", headers=home.bearer)
+        entries = await app.client.get("/api/account/ledger", headers=app.bearer)
         paid = [entry for entry in entries.json()["entries"] if entry["kind"] == "session"]
         assert len(paid) >= 3
         assert sum(float(entry["amount_usd"]) for entry in paid) == -float((await opened.told(begun))["cost"])
-        account = await home.product.database.read(accounts.by_id(home.account.id))
+        account = await app.product.database.read(accounts.by_id(app.account.id))
         rest = ledger.LedgerEntry("test", "all but two slices")
-        await home.product.database.write(ledger.deposit(account.id, 70 - account.posted, rest))
+        await app.product.database.write(ledger.deposit(account.id, 70 - account.posted, rest))
         poor = await opened.begin()
         async with opened.inside(poor) as guest:
             assert await guest.closed() == 1000
         assert (await opened.told(poor))["reason"] == "no credit"
-        assert await home.faults() == ()
+        assert await app.faults() == ()
 
 
 async def test_a_killed_server_leaves_no_session_open(tmp_path: Path) -> None:

@@ -13,12 +13,12 @@ import pytest
 from sixfold import errors
 from sixfold.core.database import Transaction
 from sixfold.core.sessions import service as session_service
-from tests.e2e.session_server import Room, room
+from tests.e2e.session_server import SessionServer, running_session_server
 
 
-def _out_of_reach(opened: Room, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+def _out_of_reach(opened: SessionServer, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Let what a session becomes be refused by the storage; gives what ends that."""
-    database = opened.home.product.database
+    database = opened.app.product.database
     write, gone = database.write, True
 
     async def refuse(transaction: Transaction[Any], **more: Any) -> Any:
@@ -35,22 +35,22 @@ def _out_of_reach(opened: Room, monkeypatch: pytest.MonkeyPatch) -> Callable[[],
     return back
 
 
-async def _is_over(opened: Room) -> None:
+async def _is_over(opened: SessionServer) -> None:
     """Nothing runs, every seat is given back, and every sum is right."""
-    live = opened.home.product.sessions
+    live = opened.app.product.sessions
     for _ in range(200):
         if not live.running:
             break
         await asyncio.sleep(0.05)
     assert live.running == ()
     assert all(each.is_empty for each in live._worker_pool._shared_workers)
-    assert await opened.home.faults() == ()
+    assert await opened.app.faults() == ()
 
 
 async def test_a_session_that_ends_meanwhile_is_closed_and_paid_for_afterwards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with room(tmp_path) as opened:
+    async with running_session_server(tmp_path) as opened:
         begun = await opened.begin(input={"prompt": "walk"})
         async with opened.inside(begun) as guest:
             await guest.say("hello")
@@ -64,14 +64,14 @@ async def test_a_session_that_ends_meanwhile_is_closed_and_paid_for_afterwards(
         told = await opened.told(begun)
         assert (told["status"], told["reason"]) == ("closed", "closed")
         assert float(told["cost"]) > 0
-        assert (await opened.home.standing())[1] == "0.00"
+        assert (await opened.app.balance())[1] == "0.00"
         await _is_over(opened)
 
 
 async def test_who_closes_one_meanwhile_is_answered_soon_and_it_ends_afterwards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with room(tmp_path) as opened:
+    async with running_session_server(tmp_path) as opened:
         begun = await opened.begin(input={"prompt": "walk"})
         path = f"/api/containers/sessions/{begun['session_id']}"
         async with opened.inside(begun) as guest:
@@ -79,23 +79,23 @@ async def test_who_closes_one_meanwhile_is_answered_soon_and_it_ends_afterwards(
             await guest.until("pose")
             monkeypatch.setattr(session_service, "_CLOSE_SECONDS", 0.1)
             back = _out_of_reach(opened, monkeypatch)
-            refused = await opened.home.client.delete(path, headers=opened.home.bearer)
+            refused = await opened.app.client.delete(path, headers=opened.app.bearer)
             assert (refused.status_code, refused.json()["code"]) == (503, "storage_unavailable")
             assert refused.headers["retry-after"] == "1"
             assert "ask again" in refused.json()["error"]
             back()
             assert await guest.closed() == 1000
         monkeypatch.undo()
-        ended = await opened.home.client.delete(path, headers=opened.home.bearer)
+        ended = await opened.app.client.delete(path, headers=opened.app.bearer)
         assert (ended.status_code, ended.json()["status"]) == (200, "closed")
-        assert (await opened.home.standing())[1] == "0.00"
+        assert (await opened.app.balance())[1] == "0.00"
         await _is_over(opened)
 
 
 async def test_a_session_that_begins_meanwhile_begins_afterwards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with room(tmp_path) as opened:
+    async with running_session_server(tmp_path) as opened:
         back = _out_of_reach(opened, monkeypatch)
         begun = await opened.begin(input={"prompt": "walk"})
         async with opened.inside(begun) as guest:

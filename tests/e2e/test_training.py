@@ -16,7 +16,7 @@ from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts.keys import Scope
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.predictions.states import PredictionState
-from tests.api.app_fixture import House, bearer, house
+from tests.api.app_fixture import AppFixture, bearer, running_app
 
 OPTIONS = {"weights-image": {"steps": 2, "threads": 1}}
 LESSON = {"weights-training": {"steps": 4, "rank": 2, "rate": 3e-3, "threads": 1}}
@@ -34,14 +34,14 @@ DRAWN = {"service": "custom:glow", "prompt": "a fox", "width": 64, "height": 64,
 
 
 @pytest.fixture
-async def bare(tmp_path: Path) -> AsyncIterator[House]:
+async def bare(tmp_path: Path) -> AsyncIterator[AppFixture]:
     """A server without weights."""
-    async with house(tmp_path / "data", app_catalog.models_document()) as found:
+    async with running_app(tmp_path / "data", app_catalog.models_document()) as found:
         yield found
 
 
 @pytest.fixture
-async def home(tmp_path: Path) -> AsyncIterator[House]:
+async def app(tmp_path: Path) -> AsyncIterator[AppFixture]:
     """A server with workers of its own, and a tiny pipeline added."""
     pytest.importorskip("diffusers", reason="the extra `weights` is not installed (make weights)")
     from tests.unit.engines.diffusers import tiny  # noqa: PLC0415 - it needs torch
@@ -49,65 +49,67 @@ async def home(tmp_path: Path) -> AsyncIterator[House]:
     folder = tiny.stable_diffusion(tmp_path / "data" / "weights" / "image" / "tiny")
     (folder / "sixfold.json").write_text(json.dumps({"added": "2026-01-01T00:00:00+00:00"}))
     models, tables = app_catalog.models_document(), {"engines": {**OPTIONS, **LESSON}}
-    async with house(tmp_path / "data", models, driver="process", tables=tables, inline_seconds=60) as found:
+    async with running_app(
+        tmp_path / "data", models, driver="process", tables=tables, inline_seconds=60
+    ) as found:
         yield found
 
 
-async def taught(home: House, **changed: Any) -> Any:
+async def taught(app: AppFixture, **changed: Any) -> Any:
     """A training's prediction at its end."""
-    answer = await home.client.post("/api/training", json={**BODY, **changed}, headers=home.bearer)
+    answer = await app.client.post("/api/training", json={**BODY, **changed}, headers=app.bearer)
     assert answer.status_code == 202, answer.text
     told = answer.json()
     assert told["service"] == "training"
     assert told["status_url"].endswith(told["id"])
-    pipeline = home.product.pipeline
-    return await pipeline.wait(await pipeline.get(told["id"], Tenant(home.account.id)), 60)
+    pipeline = app.product.pipeline
+    return await pipeline.wait(await pipeline.get(told["id"], Tenant(app.account.id)), 60)
 
 
-async def picture(home: House, body: dict[str, Any]) -> bytes:
+async def picture(app: AppFixture, body: dict[str, Any]) -> bytes:
     """What a service drew, to the byte of its pixels."""
-    answer = await home.client.post("/api/service", json=body, headers=home.bearer)
+    answer = await app.client.post("/api/service", json=body, headers=app.bearer)
     assert answer.status_code == 200, answer.text
-    found = await home.client.get(answer.json()["image_url"])
+    found = await app.client.get(answer.json()["image_url"])
     with Image.open(io.BytesIO(found.content)) as image:
         return image.convert("RGB").tobytes()
 
 
 @pytest.mark.weights
-async def test_what_was_taught_is_a_service_of_its_account_alone(home: House) -> None:
-    ended = await taught(home)
+async def test_what_was_taught_is_a_service_of_its_account_alone(app: AppFixture) -> None:
+    ended = await taught(app)
     assert ended.state is PredictionState.SUCCEEDED, ended.error
-    await home.until("4.00", "0.00")
-    shown = await home.client.get(f"/api/containers/predictions/{ended.id}", headers=home.bearer)
+    await app.until("4.00", "0.00")
+    shown = await app.client.get(f"/api/containers/predictions/{ended.id}", headers=app.bearer)
     output = shown.json()["output"]
     assert output["name"] == "glow"
     assert output["loss"][-1] < output["loss"][0]
-    assert (await home.client.get(output["adapter"]["url"])).status_code == 200
-    listed = (await home.client.get("/api/services", headers=home.bearer)).json()["services"]
+    assert (await app.client.get(output["adapter"]["url"])).status_code == 200
+    listed = (await app.client.get("/api/services", headers=app.bearer)).json()["services"]
     (row,) = [each for each in listed if each["service"] == "custom:glow"]
     assert row["available"]
-    assert await picture(home, DRAWN) != await picture(home, {**DRAWN, "service": "ra2"})
-    await home.until("3.92", "0.00")
-    theirs = (await home.client.get("/api/services", headers=bearer(home.other))).json()["services"]
+    assert await picture(app, DRAWN) != await picture(app, {**DRAWN, "service": "ra2"})
+    await app.until("3.92", "0.00")
+    theirs = (await app.client.get("/api/services", headers=bearer(app.other))).json()["services"]
     assert "custom:glow" not in [each["service"] for each in theirs]
-    other = await home.client.post("/api/service", json=DRAWN, headers=bearer(home.other))
+    other = await app.client.post("/api/service", json=DRAWN, headers=bearer(app.other))
     assert other.status_code == 404
     assert other.json()["code"] == "unknown_service"
-    assert await home.faults() == ()
+    assert await app.faults() == ()
 
 
 @pytest.mark.weights
-async def test_a_lesson_that_fails_costs_nothing_and_makes_no_service(home: House) -> None:
-    flux = home.product.settings.data_dir / "weights" / "image" / "tiny"
+async def test_a_lesson_that_fails_costs_nothing_and_makes_no_service(app: AppFixture) -> None:
+    flux = app.product.settings.data_dir / "weights" / "image" / "tiny"
     (flux / "model_index.json").unlink()
-    ended = await taught(home)
+    ended = await taught(app)
     assert ended.state is PredictionState.FAILED
-    await home.until("5.00", "0.00")
-    answer = await home.client.post("/api/service", json=DRAWN, headers=home.bearer)
+    await app.until("5.00", "0.00")
+    answer = await app.client.post("/api/service", json=DRAWN, headers=app.bearer)
     assert answer.status_code == 404
 
 
-async def test_what_is_wrong_is_said_before_anything_is_fetched(bare: House) -> None:
+async def test_what_is_wrong_is_said_before_anything_is_fetched(bare: AppFixture) -> None:
     wrong = {"name": "No Such!", "images": [], "base": "chat"}
     answer = await bare.client.post("/api/training", json=wrong, headers=bare.bearer)
     assert answer.status_code == 400
@@ -118,7 +120,7 @@ async def test_what_is_wrong_is_said_before_anything_is_fetched(bare: House) -> 
     assert (await bare.client.post("/api/training", json=BODY)).status_code == 401
 
 
-async def test_without_weights_the_answer_says_what_unlocks_it(bare: House) -> None:
+async def test_without_weights_the_answer_says_what_unlocks_it(bare: AppFixture) -> None:
     answer = await bare.client.post("/api/training", json=BODY, headers=bare.bearer)
     assert answer.status_code == 503
     assert answer.json()["code"] == "engine_unavailable"
@@ -126,13 +128,15 @@ async def test_without_weights_the_answer_says_what_unlocks_it(bare: House) -> N
 
 
 @pytest.mark.parametrize("picture", ["data:image/png;base64,AAAA", "ftp://example.com/1.png", "upl_nothing"])
-async def test_a_picture_that_is_none_is_named_before_what_is_missing_here(bare: House, picture: str) -> None:
+async def test_a_picture_that_is_none_is_named_before_what_is_missing_here(
+    bare: AppFixture, picture: str
+) -> None:
     body = {**BODY, "images": [*BODY["images"], picture]}
     answer = await bare.client.post("/api/training", json=body, headers=bare.bearer)
     assert (answer.status_code, answer.json()["code"]) == (400, "invalid_input")
 
 
-async def test_a_key_for_other_services_may_not_teach(bare: House) -> None:
+async def test_a_key_for_other_services_may_not_teach(bare: AppFixture) -> None:
     key = await bare.limited_key(Scope(services=("ra2",)))
     answer = await bare.client.post("/api/training", json=BODY, headers=bearer(key))
     assert answer.status_code == 403

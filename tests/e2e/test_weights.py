@@ -16,7 +16,7 @@ from PIL import Image
 from sixfold.app import catalog as app_catalog
 from sixfold.core.predictions.requests import PredictionRequest
 from sixfold.core.predictions.states import PredictionState
-from tests.api.app_fixture import House, house
+from tests.api.app_fixture import AppFixture, running_app
 
 pytestmark = pytest.mark.weights
 
@@ -31,7 +31,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-async def home(tmp_path: Path, tiny: Path) -> AsyncIterator[House]:
+async def app(tmp_path: Path, tiny: Path) -> AsyncIterator[AppFixture]:
     """A server with workers of its own, and a tiny pipeline added."""
     folder = tmp_path / "data" / "weights" / "image" / "tiny"
     folder.parent.mkdir(parents=True)
@@ -40,56 +40,58 @@ async def home(tmp_path: Path, tiny: Path) -> AsyncIterator[House]:
     options = {"steps": 2, "threads": 1}
     models = app_catalog.models_document()
     tables = {"engines": {"weights-image": options}}
-    async with house(tmp_path / "data", models, driver="process", tables=tables, inline_seconds=60) as found:
+    async with running_app(
+        tmp_path / "data", models, driver="process", tables=tables, inline_seconds=60
+    ) as found:
         yield found
 
 
-async def picture(home: House, url: str) -> np.ndarray[Any, Any]:
+async def picture(app: AppFixture, url: str) -> np.ndarray[Any, Any]:
     """The pixels behind a result's address."""
-    answer = await home.client.get(url)
+    answer = await app.client.get(url)
     with Image.open(io.BytesIO(answer.content)) as image:
         return np.asarray(image.convert("RGB"))
 
 
-def order(home: House, model: str, **inputs: Any) -> PredictionRequest:
+def order(app: AppFixture, model: str, **inputs: Any) -> PredictionRequest:
     """An order of the account with 5 USD."""
     return PredictionRequest(
-        home.account.owner, model, {"prompt": "a fox", **inputs}, "test", f"req_{inputs['seed']}"
+        app.account.owner, model, {"prompt": "a fox", **inputs}, "test", f"req_{inputs['seed']}"
     )
 
 
-async def test_a_request_is_served_by_the_weights_that_were_added(home: House) -> None:
-    body = {"api_key": home.key, "prompt": "a fox", "size": "1360x768", "seed": 5}
-    answer = await home.client.post("/api/ra1", json=body)
+async def test_a_request_is_served_by_the_weights_that_were_added(app: AppFixture) -> None:
+    body = {"api_key": app.key, "prompt": "a fox", "size": "1360x768", "seed": 5}
+    answer = await app.client.post("/api/ra1", json=body)
     assert answer.status_code == 200, answer.text
     assert answer.headers["X-Sixfold-Engine"] == "weights-image"
     assert answer.headers["X-Sixfold-Quality"] == "full"
-    first = await picture(home, answer.json()["image_url"])
+    first = await picture(app, answer.json()["image_url"])
     assert first.shape == (768, 1360, 3)
-    again = await home.client.post("/api/ra1", json=body)
-    assert (await picture(home, again.json()["image_url"]) == first).all()
-    await home.until("4.92", "0.00")
-    assert await home.faults() == ()
+    again = await app.client.post("/api/ra1", json=body)
+    assert (await picture(app, again.json()["image_url"]) == first).all()
+    await app.until("4.92", "0.00")
+    assert await app.faults() == ()
 
 
-async def test_requests_of_equal_shape_that_come_together_share_a_denoising_loop(home: House) -> None:
-    pipeline = home.product.pipeline
+async def test_requests_of_equal_shape_that_come_together_share_a_denoising_loop(app: AppFixture) -> None:
+    pipeline = app.product.pipeline
     size = {"width": 64, "height": 64}
-    running = [await pipeline.submit(order(home, "ra2", seed=seed, **size)) for seed in range(6)]
+    running = [await pipeline.submit(order(app, "ra2", seed=seed, **size)) for seed in range(6)]
     ended = await asyncio.gather(*(pipeline.wait(one, 60) for one in running))
     assert {one.state for one in ended} == {PredictionState.SUCCEEDED}
     assert [one for one in ended if "batched with" in one.logs]
-    assert await home.faults() == ()
+    assert await app.faults() == ()
 
 
-async def test_a_broken_set_of_weights_costs_nothing_and_says_why(home: House, tmp_path: Path) -> None:
+async def test_a_broken_set_of_weights_costs_nothing_and_says_why(app: AppFixture, tmp_path: Path) -> None:
     broken = tmp_path / "data" / "weights" / "image" / "broken"
     broken.mkdir()
     (broken / "model.ckpt").write_bytes(b"x")
     record = {"added": "2027-01-01T00:00:00+00:00", "serves": ["ra1"]}
     (broken / "sixfold.json").write_text(json.dumps(record))
-    pipeline = home.product.pipeline
-    ended = await pipeline.wait(await pipeline.submit(order(home, "ra1", seed=1)), 60)
+    pipeline = app.product.pipeline
+    ended = await pipeline.wait(await pipeline.submit(order(app, "ra1", seed=1)), 60)
     assert ended.state is PredictionState.FAILED
     assert "only safetensors are supported" in str(ended.error)
-    await home.until("5.00", "0.00")
+    await app.until("5.00", "0.00")

@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 
-from tests.api.app_fixture import House, bearer
+from tests.api.app_fixture import AppFixture, bearer
 
 MEMORY = {
     "search", "read", "write", "edit", "list", "tag", "link", "timeline", "traverse", "history", "delete",
@@ -20,15 +20,15 @@ JSON = {"Content-Type": "application/json"}
 class Agent:
     """One key that calls."""
 
-    def __init__(self, home: House, key: str | None = None) -> None:
-        self._home = home
-        self._headers = bearer(key or home.key) | JSON
+    def __init__(self, app: AppFixture, key: str | None = None) -> None:
+        self._app = app
+        self._headers = bearer(key or app.key) | JSON
 
     async def post(self, body: Any, **headers: str) -> httpx.Response:
         """Send a body as it is, or as JSON."""
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
         sent = self._headers | {name.replace("_", "-"): value for name, value in headers.items()}
-        return await self._home.client.post("/mcp", content=content, headers=sent)
+        return await self._app.client.post("/mcp", content=content, headers=sent)
 
     async def rpc(self, method: str, params: Any = None, **headers: str) -> Any:
         """One request; the whole answer."""

@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.api.app_fixture import House, house
+from tests.api.app_fixture import AppFixture, running_app
 from tests.mcp.agent import Agent
 
 
 @pytest.fixture
-async def home(tmp_path: Path) -> AsyncIterator[House]:
+async def app(tmp_path: Path) -> AsyncIterator[AppFixture]:
     """A server with the painter of dots."""
-    async with house(tmp_path) as found:
+    async with running_app(tmp_path) as found:
         yield found
 
 
 @pytest.fixture
-def agent(home: House) -> Agent:
+def agent(app: AppFixture) -> Agent:
     """The first account's agent."""
-    return Agent(home)
+    return Agent(app)

@@ -19,7 +19,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from sixfold import settings
 from sixfold.mcp import jsonrpc
-from tests.api.app_fixture import House, house
+from tests.api.app_fixture import AppFixture, running_app
 from tests.e2e.servers import serving
 from tests.mcp.agent import MAKING, MEMORY
 from tests.mcp.loopback import served
@@ -32,10 +32,10 @@ pytestmark = [
 
 
 @pytest.fixture
-async def place(tmp_path: Path) -> AsyncIterator[tuple[House, str]]:
+async def place(tmp_path: Path) -> AsyncIterator[tuple[AppFixture, str]]:
     """A server on a real socket, and its origin."""
-    async with house(tmp_path) as home, served(home.app) as origin:
-        yield home, origin
+    async with running_app(tmp_path) as app, served(app.asgi) as origin:
+        yield app, origin
 
 
 @asynccontextmanager
@@ -65,9 +65,11 @@ WAYS = {"http": over_http, "stdio": over_stdio}
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_an_official_client_does_a_days_work(place: tuple[House, str], way: str, mode: str) -> None:
-    home, origin = place
-    async with WAYS[way](origin, home.key, mode) as client:
+async def test_an_official_client_does_a_days_work(
+    place: tuple[AppFixture, str], way: str, mode: str
+) -> None:
+    app, origin = place
+    async with WAYS[way](origin, app.key, mode) as client:
         newest = jsonrpc.LATEST if mode == "auto" else jsonrpc.HANDSHAKE[-1]
         assert client.protocol_version == newest
         assert {tool.name for tool in (await client.list_tools()).tools} == MEMORY | MAKING
@@ -96,15 +98,15 @@ async def call(client: Client, tool: str, **arguments: Any) -> Any:
     return found.structured_content
 
 
-async def test_a_client_is_told_how_far_a_run_is(place: tuple[House, str]) -> None:
-    home, origin = place
+async def test_a_client_is_told_how_far_a_run_is(place: tuple[AppFixture, str]) -> None:
+    app, origin = place
     told: list[float] = []
 
     async def hear(progress: float, total: float | None, message: str | None) -> None:
         del total, message
         told.append(progress)
 
-    async with over_http(origin, home.key, "auto") as client:
+    async with over_http(origin, app.key, "auto") as client:
         arguments = {"model": "ra1", "input": {"prompt": "a cat"}}
         made = await client.call_tool("run", arguments, progress_callback=hear)
     assert not made.is_error
@@ -127,9 +129,9 @@ async def test_the_proxy_outlives_a_restart_of_its_server(tmp_path: Path) -> Non
 
 
 async def test_the_proxy_says_nothing_but_the_protocol_and_ends_with_its_input(
-    place: tuple[House, str],
+    place: tuple[AppFixture, str],
 ) -> None:
-    home, origin = place
+    app, origin = place
     lines = [
         b'{"jsonrpc":"2.0","id":1,"method":"ping"}',
         b"not json",
@@ -139,14 +141,14 @@ async def test_the_proxy_says_nothing_but_the_protocol_and_ends_with_its_input(
         b'[{"jsonrpc":"2.0","id":2,"method":"ping"}]',
         '{"jsonrpc":"2.0","id":"ü","method":"nope"}'.encode(),
     ]
-    status, said, _ = await spoken(origin, home.key, b"\n".join(lines) + b"\n")
+    status, said, _ = await spoken(origin, app.key, b"\n".join(lines) + b"\n")
     answers = {json.dumps(answer[0]["id"] if isinstance(answer, list) else answer["id"]) for answer in said}
     assert status == 0
     assert len(said) == 5
     assert answers == {"1", "2", '"\\u00fc"', "null"}
 
 
-async def test_the_proxy_without_a_good_key_answers_with_what_to_do(place: tuple[House, str]) -> None:
+async def test_the_proxy_without_a_good_key_answers_with_what_to_do(place: tuple[AppFixture, str]) -> None:
     _, origin = place
     ping = b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n'
     for key, words in (("sf_wrong", "does not accept this key"), ("", "requires a key")):
@@ -157,8 +159,8 @@ async def test_the_proxy_without_a_good_key_answers_with_what_to_do(place: tuple
 
 async def test_a_request_that_the_server_refuses_unread_is_answered_by_its_id(tmp_path: Path) -> None:
     large = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "x" * 5_000}}
-    async with house(tmp_path, inline_body_bytes=4_000) as home, served(home.app) as origin:
-        _, (answer,), _ = await spoken(origin, home.key, json.dumps(large).encode() + b"\n")
+    async with running_app(tmp_path, inline_body_bytes=4_000) as app, served(app.asgi) as origin:
+        _, (answer,), _ = await spoken(origin, app.key, json.dumps(large).encode() + b"\n")
     assert (answer["id"], answer["error"]["data"]["code"]) == (1, "too_large")
 
 

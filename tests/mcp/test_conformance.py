@@ -13,7 +13,7 @@ from sixfold.app import asgi
 from sixfold.mcp import app as mcp_app
 from sixfold.web.app import WebApp
 from sixfold.web.metrics import Metrics
-from tests.api.app_fixture import House
+from tests.api.app_fixture import AppFixture
 from tests.harness import nodejs, processes
 from tests.mcp import fixtures
 from tests.mcp.loopback import served, with_key
@@ -35,10 +35,10 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 @pytest.mark.parametrize("scenarios", ["active", "pending"])
 async def test_no_scenario_of_the_official_suite_fails(
-    suite: tuple[Path, Path], home: House, tmp_path: Path, scenarios: str
+    suite: tuple[Path, Path], app: AppFixture, tmp_path: Path, scenarios: str
 ) -> None:
-    app = WebApp([mcp_app.serve(asgi.build_services(home.product), fixtures.server())], Metrics())
-    async with served(with_key(app, home.key)) as origin:
+    asgi_app = WebApp([mcp_app.serve(asgi.build_services(app.product), fixtures.server())], Metrics())
+    async with served(with_key(asgi_app, app.key)) as origin:
         arguments = (
             "server",
             "--url",

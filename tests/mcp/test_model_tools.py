@@ -13,7 +13,7 @@ from PIL import Image
 from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts import idempotency
 from sixfold.core.database import many
-from tests.api.app_fixture import House, house
+from tests.api.app_fixture import AppFixture, running_app
 from tests.api.gateway import gateway
 from tests.fakes import fault_server
 from tests.mcp.agent import Agent
@@ -21,10 +21,10 @@ from tests.mcp.agent import Agent
 PIXEL = f"data:image/png;base64,{base64.b64encode(fault_server.picture(2, 2)).decode()}"
 
 
-async def test_a_run_shows_its_picture_and_costs_what_was_quoted(home: House, agent: Agent) -> None:
+async def test_a_run_shows_its_picture_and_costs_what_was_quoted(app: AppFixture, agent: Agent) -> None:
     quote = await agent.call("quote", model="ra1", input={"prompt": "a cat"})
     assert (quote["cost_usd"], quote["credits"]) == ("0.04", 4)
-    assert await home.standing() == ("5.00", "0.00")
+    assert await app.balance() == ("5.00", "0.00")
     found = await agent.result(
         "tools/call", {"name": "run", "arguments": {"model": "ra1", "input": {"prompt": "a"}}}
     )
@@ -32,11 +32,11 @@ async def test_a_run_shows_its_picture_and_costs_what_was_quoted(home: House, ag
     assert (image["type"], link["type"], text["type"]) == ("image", "resource_link", "text")
     with Image.open(BytesIO(base64.b64decode(image["data"]))) as picture:
         assert Image.MIME[picture.format or ""] == image["mimeType"]
-    fetched = await home.client.get(link["uri"])
+    fetched = await app.client.get(link["uri"])
     assert fetched.content == base64.b64decode(image["data"])
     values = found["structuredContent"]
     assert (values["status"], values["cost_usd"]) == ("succeeded", "0.04")
-    assert await home.standing() == ("4.96", "0.00")
+    assert await app.balance() == ("4.96", "0.00")
     again = await agent.call("prediction", id=values["id"])
     assert again["status"] == "succeeded"
     assert [row["id"] for row in (await agent.call("prediction"))["predictions"]] == [values["id"]]
@@ -48,9 +48,9 @@ ONCE = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": RUN}
 
 @pytest.mark.parametrize("asked", [ONCE, [ONCE, {**ONCE, "id": 2}]])
 async def test_a_call_with_an_idempotency_key_is_made_and_paid_once(
-    home: House, agent: Agent, asked: object
+    app: AppFixture, agent: Agent, asked: object
 ) -> None:
-    before, _ = await home.standing()
+    before, _ = await app.balance()
     answers = [
         await agent.post(asked, Idempotency_Key="k", Accept="application/json, text/event-stream")
         for _ in range(2)
@@ -58,20 +58,20 @@ async def test_a_call_with_an_idempotency_key_is_made_and_paid_once(
     assert answers[0].content == answers[1].content
     assert answers[1].headers["Idempotent-Replayed"] == "true"
     runs = len(asked) if isinstance(asked, list) else 1
-    assert float(before) - float((await home.standing())[0]) == pytest.approx(0.04 * runs)
+    assert float(before) - float((await app.balance())[0]) == pytest.approx(0.04 * runs)
 
 
-async def test_after_a_kill_a_calls_key_finds_the_run_that_was_begun(home: House, agent: Agent) -> None:
+async def test_after_a_kill_a_calls_key_finds_the_run_that_was_begun(app: AppFixture, agent: Agent) -> None:
     first = await agent.post(ONCE, Idempotency_Key="k")
-    scope = idempotency.scope_id(home.account.id, "POST", "/mcp", "k")
-    await home.product.database.write(many("idempotency_forget", id=scope))
+    scope = idempotency.scope_id(app.account.id, "POST", "/mcp", "k")
+    await app.product.database.write(many("idempotency_forget", id=scope))
     again = await agent.post(ONCE, Idempotency_Key="k")
     assert again.json() == first.json()
-    assert await home.standing() == ("4.96", "0.00")
+    assert await app.balance() == ("4.96", "0.00")
 
 
-async def test_a_call_that_was_refused_is_not_kept_for_its_key(home: House) -> None:
-    poor = Agent(home, home.poor)
+async def test_a_call_that_was_refused_is_not_kept_for_its_key(app: AppFixture) -> None:
+    poor = Agent(app, app.poor)
     answers = [await poor.post(ONCE, Idempotency_Key="k") for _ in range(2)]
     told = [answer.json()["result"]["structuredContent"]["status"] for answer in answers]
     assert told == [402, 402]
@@ -79,14 +79,14 @@ async def test_a_call_that_was_refused_is_not_kept_for_its_key(home: House) -> N
 
 
 async def test_what_has_ended_well_is_whole_though_it_made_no_file(tmp_path: Path) -> None:
-    async with house(tmp_path, app_catalog.models_document()) as home:
-        made = await Agent(home).call("run_space", slug="api-contract", input={"text": "hi"})
+    async with running_app(tmp_path, app_catalog.models_document()) as app:
+        made = await Agent(app).call("run_space", slug="api-contract", input={"text": "hi"})
     assert (made["output"], made["data"], made["progress"]) == ([], {"value": "hi"}, 1.0)
 
 
-async def test_another_accounts_prediction_is_not_there(home: House, agent: Agent) -> None:
+async def test_another_accounts_prediction_is_not_there(app: AppFixture, agent: Agent) -> None:
     made = await agent.call("run", model="ra1", input={"prompt": "a cat"})
-    stranger = Agent(home, home.other)
+    stranger = Agent(app, app.other)
     unknown = await stranger.refused("prediction", id="pred_nope")
     assert await stranger.refused("prediction", id=made["id"]) == unknown.replace("pred_nope", made["id"])
     assert (await stranger.call("prediction"))["predictions"] == []
@@ -104,8 +104,8 @@ async def test_what_is_not_there_is_told_with_where_to_look(agent: Agent) -> Non
         assert way in await agent.refused(tool, **arguments)
 
 
-async def test_without_credit_nothing_runs_and_the_refusal_says_so(home: House) -> None:
-    poor = Agent(home, home.poor)
+async def test_without_credit_nothing_runs_and_the_refusal_says_so(app: AppFixture) -> None:
+    poor = Agent(app, app.poor)
     said = await poor.refused("run", model="ra1", input={"prompt": "a cat"})
     assert "Insufficient credits" in said
     assert "credit" in said
@@ -136,13 +136,13 @@ async def test_a_run_with_a_progress_token_is_told_as_a_stream(agent: Agent) -> 
     assert len(told) > 1
 
 
-async def test_templates_are_hired_by_the_hour_and_on_other_hardware(home: House, agent: Agent) -> None:
+async def test_templates_are_hired_by_the_hour_and_on_other_hardware(app: AppFixture, agent: Agent) -> None:
     quote = await agent.call("quote", model="upscaler", input={"image": PIXEL})
     assert quote["price"].endswith("USD per hour")
     other = await agent.call("quote", model="upscaler", input={"image": PIXEL}, hardware="gpu-48gb-b")
     assert (other["hardware"], quote["hardware"]) == (
         "gpu-48gb-b",
-        home.product.templates["upscaler"].hardware,
+        app.product.templates["upscaler"].hardware,
     )
     assert float(other["cost_usd"]) > float(quote["cost_usd"])
     made = await agent.call("run", model="upscaler", input={"image": PIXEL}, hardware="gpu-48gb-b")
@@ -152,7 +152,7 @@ async def test_templates_are_hired_by_the_hour_and_on_other_hardware(home: House
     )
 
 
-async def test_an_own_model_is_its_owners_to_list_to_quote_and_to_run(home: House, agent: Agent) -> None:
+async def test_an_own_model_is_its_owners_to_list_to_quote_and_to_run(app: AppFixture, agent: Agent) -> None:
     row = {
         "title": "Mine",
         "description": "My own pictures",
@@ -162,8 +162,8 @@ async def test_an_own_model_is_its_owners_to_list_to_quote_and_to_run(home: Hous
         "inputs": {"prompt": {"type": "string", "required": True}},
     }
     document = {"models": {"custom:mine": row}}
-    await home.product.pipeline.custom_models.put(home.account.id, "custom", "custom:mine", document)
-    stranger = Agent(home, home.other)
+    await app.product.pipeline.custom_models.put(app.account.id, "custom", "custom:mine", document)
+    stranger = Agent(app, app.other)
     for who, sees in ((agent, True), (stranger, False)):
         listed = {each["model"] for each in (await who.call("models"))["models"]}
         assert ("custom:mine" in listed) is sees
@@ -175,7 +175,7 @@ async def test_an_own_model_is_its_owners_to_list_to_quote_and_to_run(home: Hous
 
 async def test_chat_and_vision_answer_and_cost_their_tokens(tmp_path: Path) -> None:
     async with gateway(tmp_path, models=app_catalog.models_document()) as door:
-        agent = Agent(door.home)
+        agent = Agent(door.app)
         asked = {"prompt": "say 3 words", "model": "acme/small", "max_tokens": 20}
         quote = await agent.call("quote", model="chat", input=asked)
         assert "tokens" in quote["price"]

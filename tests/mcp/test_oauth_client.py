@@ -21,7 +21,7 @@ from mcp.shared.auth import (
 )
 from pydantic import AnyUrl
 
-from tests.api.app_fixture import House, house
+from tests.api.app_fixture import AppFixture, running_app
 from tests.api.test_pages import link
 from tests.mcp.loopback import served
 
@@ -52,8 +52,8 @@ class Kept(TokenStorage):
 class Person:
     """Somebody at a browser, signed in, who says yes."""
 
-    def __init__(self, home: House, origin: str) -> None:
-        self._home = home
+    def __init__(self, app: AppFixture, origin: str) -> None:
+        self._app = app
         self._origin = origin
         self._answer: dict[str, list[str]] = {}
         self.asked = 0
@@ -62,7 +62,7 @@ class Person:
         """Read the page, and press its first button."""
         self.asked += 1
         async with httpx.AsyncClient(base_url=self._origin, headers={"Origin": self._origin}) as browser:
-            await browser.get("/signin", params={"token": await link(self._home)})
+            await browser.get("/signin", params={"token": await link(self._app)})
             page = (await browser.get(address)).text
             fields = dict(re.findall(r'type="hidden" name="([^"]+)" value="([^"]*)"', page))
             fields = {name: value.replace("&amp;", "&") for name, value in fields.items()}
@@ -79,8 +79,8 @@ async def test_the_official_client_is_let_in_and_comes_again_without_asking(tmp_
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = int(free.getsockname()[1])
     kept = Kept()
-    async with house(tmp_path, port=port) as home, served(home.app, port) as origin:
-        person = Person(home, origin)
+    async with running_app(tmp_path, port=port) as app, served(app.asgi, port) as origin:
+        person = Person(app, origin)
         about = OAuthClientMetadata(
             client_name="An assistant", redirect_uris=[AnyUrl(BACK)], token_endpoint_auth_method="none"
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.api.app_fixture import House
+from tests.api.app_fixture import AppFixture
 from tests.architecture import source
 from tests.mcp.agent import Agent
 
@@ -41,8 +41,8 @@ def _kind(schema: dict[str, Any]) -> str:
     return f"{kind}{span}{told}"
 
 
-async def test_every_tool_stands_in_the_reference_as_it_is_listed(home: House) -> None:
-    tools = (await Agent(home).result("tools/list"))["tools"]
+async def test_every_tool_stands_in_the_reference_as_it_is_listed(app: AppFixture) -> None:
+    tools = (await Agent(app).result("tools/list"))["tools"]
     text = source.text(PAGE)
     missing = "\n".join(section(tool) for tool in tools if section(tool) not in text)
     assert not missing, f"put this into {PAGE}:\n{missing}"

@@ -18,7 +18,7 @@ from sixfold.mcp.server import McpServer, ToolInvocation
 from sixfold.mcp.tools import McpTool, Toolbox, ToolOutcome
 from sixfold.web.app import WebApp
 from sixfold.web.metrics import Metrics
-from tests.api.app_fixture import House, bearer
+from tests.api.app_fixture import AppFixture, bearer
 from tests.mcp.loopback import served
 
 BOTH = {"Accept": "application/json, text/event-stream"}
@@ -32,11 +32,11 @@ def tool(name: str, run: Any) -> McpTool:
 
 
 @asynccontextmanager
-async def serving(home: House, tools: Sequence[McpTool], ping_seconds: float = 15) -> AsyncIterator[str]:
+async def serving(app: AppFixture, tools: Sequence[McpTool], ping_seconds: float = 15) -> AsyncIterator[str]:
     """A server with just these tools, on a socket."""
     server = McpServer([Toolbox(tools).feature()], "Fixtures.")
-    app = WebApp([mcp_app.serve(asgi.build_services(home.product), server, ping_seconds)], Metrics())
-    async with served(app) as origin:
+    asgi_app = WebApp([mcp_app.serve(asgi.build_services(app.product), server, ping_seconds)], Metrics())
+    async with served(asgi_app) as origin:
         yield f"{origin}/mcp"
 
 
@@ -51,7 +51,7 @@ def data(line: str) -> Any:
     return json.loads(line[6:])
 
 
-async def test_a_silent_tool_shows_that_it_lives_and_answers_in_the_end(home: House) -> None:
+async def test_a_silent_tool_shows_that_it_lives_and_answers_in_the_end(app: AppFixture) -> None:
     go_on = asyncio.Event()
 
     async def wait(call: ToolInvocation, given: JsonObject) -> ToolOutcome:
@@ -60,8 +60,8 @@ async def test_a_silent_tool_shows_that_it_lives_and_answers_in_the_end(home: Ho
         return ToolOutcome({"done": True})
 
     async with (
-        serving(home, [tool("wait", wait)], 0.01) as url,
-        httpx.AsyncClient(headers=home.bearer | BOTH, timeout=30) as client,
+        serving(app, [tool("wait", wait)], 0.01) as url,
+        httpx.AsyncClient(headers=app.bearer | BOTH, timeout=30) as client,
         client.stream("POST", url, json=asking("wait")) as answer,
     ):
         lines = answer.aiter_lines()
@@ -71,7 +71,7 @@ async def test_a_silent_tool_shows_that_it_lives_and_answers_in_the_end(home: Ho
     assert data(said[-1])["result"]["structuredContent"] == {"done": True}
 
 
-async def test_what_is_told_comes_in_its_order_and_before_the_answer(home: House) -> None:
+async def test_what_is_told_comes_in_its_order_and_before_the_answer(app: AppFixture) -> None:
     async def tell(call: ToolInvocation, given: JsonObject) -> ToolOutcome:
         del given
         for number in range(100):
@@ -79,8 +79,8 @@ async def test_what_is_told_comes_in_its_order_and_before_the_answer(home: House
         return ToolOutcome({"done": True})
 
     async with (
-        serving(home, [tool("tell", tell)]) as url,
-        httpx.AsyncClient(headers=home.bearer | BOTH) as client,
+        serving(app, [tool("tell", tell)]) as url,
+        httpx.AsyncClient(headers=app.bearer | BOTH) as client,
     ):
         answer = await client.post(url, json=asking("tell"))
         plain = await client.post(url, json=asking("tell"), headers={"Accept": "application/json"})
@@ -90,40 +90,40 @@ async def test_what_is_told_comes_in_its_order_and_before_the_answer(home: House
     assert plain.json()["result"]["structuredContent"] == {"done": True}
 
 
-async def test_only_whoever_was_asked_can_answer(home: House) -> None:
+async def test_only_whoever_was_asked_can_answer(app: AppFixture) -> None:
     async def ask(call: ToolInvocation, given: JsonObject) -> ToolOutcome:
         del given
         return ToolOutcome({"answer": await call.ask("elicitation/create", {"message": "Well?"})})
 
     async with (
-        serving(home, [tool("ask", ask)]) as url,
+        serving(app, [tool("ask", ask)]) as url,
         httpx.AsyncClient(headers=BOTH, timeout=30) as client,
-        client.stream("POST", url, json=asking("ask"), headers=home.bearer) as answer,
+        client.stream("POST", url, json=asking("ask"), headers=app.bearer) as answer,
     ):
         lines = (data(line) async for line in answer.aiter_lines() if line.startswith("data: "))
         question = await anext(lines)
         reply = {"jsonrpc": "2.0", "id": question["id"], "result": "by a stranger"}
-        assert (await client.post(url, json=reply, headers=bearer(home.other))).status_code == 202
+        assert (await client.post(url, json=reply, headers=bearer(app.other))).status_code == 202
         reply["result"] = "by the one who was asked"
-        assert (await client.post(url, json=reply, headers=home.bearer)).status_code == 202
+        assert (await client.post(url, json=reply, headers=app.bearer)).status_code == 202
         found = await anext(lines)
     assert found["result"]["structuredContent"] == {"answer": "by the one who was asked"}
 
 
-async def test_a_client_that_takes_no_stream_cannot_be_asked_and_is_told_so(home: House) -> None:
+async def test_a_client_that_takes_no_stream_cannot_be_asked_and_is_told_so(app: AppFixture) -> None:
     async def ask(call: ToolInvocation, given: JsonObject) -> ToolOutcome:
         del given
         return ToolOutcome({"answer": await call.ask("sampling/createMessage", {})})
 
     async with (
-        serving(home, [tool("ask", ask)]) as url,
-        httpx.AsyncClient(headers=home.bearer) as client,
+        serving(app, [tool("ask", ask)]) as url,
+        httpx.AsyncClient(headers=app.bearer) as client,
     ):
         answer = (await client.post(url, json=asking("ask"))).json()
     assert "has no event stream" in answer["error"]["message"]
 
 
-async def test_a_client_that_leaves_ends_the_work_for_it(home: House) -> None:
+async def test_a_client_that_leaves_ends_the_work_for_it(app: AppFixture) -> None:
     begun, ended = asyncio.Event(), asyncio.Event()
 
     async def wait(call: ToolInvocation, given: JsonObject) -> ToolOutcome:
@@ -136,9 +136,9 @@ async def test_a_client_that_leaves_ends_the_work_for_it(home: House) -> None:
             ended.set()
         return ToolOutcome({})
 
-    async with serving(home, [tool("wait", wait)], 0.01) as url:
+    async with serving(app, [tool("wait", wait)], 0.01) as url:
         async with (
-            httpx.AsyncClient(headers=home.bearer | BOTH) as client,
+            httpx.AsyncClient(headers=app.bearer | BOTH) as client,
             client.stream("POST", url, json=asking("wait")),
         ):
             await begun.wait()

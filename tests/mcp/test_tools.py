@@ -11,7 +11,7 @@ from sixfold.core.accounts import keys
 from sixfold.core.accounts.keys import Scope
 from sixfold.mcp import jsonrpc
 from sixfold.mcp.tools import paginate
-from tests.api.app_fixture import House, house
+from tests.api.app_fixture import AppFixture, running_app
 from tests.mcp.agent import MAKING, MEMORY, Agent
 
 # -- the protocol ----------------------------------------------------------------------------------
@@ -99,9 +99,9 @@ async def test_a_batch_is_answered_in_its_order_without_its_notifications(agent:
 
 
 async def test_each_request_of_a_batch_counts_against_the_rate_of_the_account(tmp_path: Path) -> None:
-    async with house(tmp_path, requests_per_second_per_account=1) as home:
+    async with running_app(tmp_path, requests_per_second_per_account=1) as app:
         batch = [{"jsonrpc": "2.0", "id": number, "method": "ping"} for number in range(12)]
-        found = (await Agent(home).post(batch)).json()
+        found = (await Agent(app).post(batch)).json()
         assert ["result" in answer for answer in found] == [True] * 10 + [False] * 2
         assert found[-1]["error"]["data"] == {"code": "rate_limited", "status": 429}
 
@@ -188,50 +188,50 @@ async def test_lists_come_in_pages() -> None:
     assert last == {"rows": rows[4:]}
 
 
-async def test_other_methods_of_http_are_refused_with_the_one_that_works(home: House) -> None:
+async def test_other_methods_of_http_are_refused_with_the_one_that_works(app: AppFixture) -> None:
     for method in ("GET", "DELETE", "PUT"):
-        answer = await home.client.request(method, "/mcp", headers=home.bearer)
+        answer = await app.client.request(method, "/mcp", headers=app.bearer)
         assert answer.status_code == 405
         assert answer.headers["allow"]
         assert answer.json()["jsonrpc"] == "2.0"
-    assert (await home.client.post("/mcp/x", headers=home.bearer)).json()["error"]["data"]["status"] == 404
+    assert (await app.client.post("/mcp/x", headers=app.bearer)).json()["error"]["data"]["status"] == 404
 
 
 # -- doors -----------------------------------------------------------------------------------------
 
 
-async def test_without_a_key_there_is_no_tool_and_no_look_at_the_body(home: House) -> None:
+async def test_without_a_key_there_is_no_tool_and_no_look_at_the_body(app: AppFixture) -> None:
     for header in ("", "Bearer nope", "Basic eA=="):
         headers = {"Authorization": header} if header else {}
-        answer = await home.client.post("/mcp", content=b"not json", headers=headers)
+        answer = await app.client.post("/mcp", content=b"not json", headers=headers)
         assert answer.status_code == 401
         assert answer.headers["www-authenticate"].startswith("Bearer resource_metadata=")
         assert answer.json()["error"]["data"]["code"] == "invalid_api_key"
 
 
-async def test_a_foreign_page_in_a_browser_is_refused(home: House) -> None:
+async def test_a_foreign_page_in_a_browser_is_refused(app: AppFixture) -> None:
     body = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
     for headers in (
         {"Origin": "http://evil.example.com"},
         {"Origin": "http://evil.example.com", "Host": "evil.example.com"},
         {"Origin": "null"},
     ):
-        answer = await home.client.post("/mcp", json=body, headers=home.bearer | headers)
+        answer = await app.client.post("/mcp", json=body, headers=app.bearer | headers)
         assert answer.status_code == 403
     own = {"Origin": "http://127.0.0.1:8600"}
-    assert (await home.client.post("/mcp", json=body, headers=home.bearer | own)).status_code == 200
+    assert (await app.client.post("/mcp", json=body, headers=app.bearer | own)).status_code == 200
 
 
-async def test_a_body_over_the_limit_is_refused(home: House) -> None:
-    limit = home.product.settings.inline_body_bytes
-    answer = await home.client.post("/mcp", content=b" " * (limit + 1), headers=home.bearer)
+async def test_a_body_over_the_limit_is_refused(app: AppFixture) -> None:
+    limit = app.product.settings.inline_body_bytes
+    answer = await app.client.post("/mcp", content=b" " * (limit + 1), headers=app.bearer)
     assert answer.status_code == 413
     assert "larger" in answer.json()["error"]["message"]
 
 
-async def test_tenants_are_strangers_to_each_others_pages(home: House, agent: Agent) -> None:
+async def test_tenants_are_strangers_to_each_others_pages(app: AppFixture, agent: Agent) -> None:
     await agent.call("write", slug="people/ann", title="Ann Lee", body="A secret: Ann works at Acme.")
-    other = Agent(home, home.other)
+    other = Agent(app, app.other)
     assert (await other.call("search", query="secret"))["results"] == []
     assert (await other.call("list"))["pages"] == []
     assert "not found" in await other.refused("read", slug="people/ann")
@@ -241,9 +241,9 @@ async def test_tenants_are_strangers_to_each_others_pages(home: House, agent: Ag
     assert (await other.call("write", slug="people/ann", body="Mine."))["version"] == 1
 
 
-async def test_a_key_that_only_reads_sees_and_does_only_that(home: House, agent: Agent) -> None:
+async def test_a_key_that_only_reads_sees_and_does_only_that(app: AppFixture, agent: Agent) -> None:
     await agent.call("write", slug="people/ann", title="Ann Lee", body="Ann.")
-    reader = Agent(home, await home.limited_key(Scope(read_only=True)))
+    reader = Agent(app, await app.limited_key(Scope(read_only=True)))
     names = {tool["name"] for tool in (await reader.result("tools/list"))["tools"]}
     assert names == MEMORY - {"write", "edit", "delete", "restore"}
     assert (await reader.call("read", slug="people/ann"))["body"] == "Ann."
@@ -254,28 +254,28 @@ async def test_a_key_that_only_reads_sees_and_does_only_that(home: House, agent:
         assert answer["error"]["data"] == {"code": "forbidden", "status": 403}
 
 
-async def test_a_key_of_some_collections_sees_those_alone(home: House, agent: Agent) -> None:
+async def test_a_key_of_some_collections_sees_those_alone(app: AppFixture, agent: Agent) -> None:
     await agent.call("write", slug="open/a", body="The word is plover.", collections=["open"])
     await agent.call("write", slug="closed/b", body="The word is plover, too.", collections=["closed"])
-    narrow = Agent(home, await home.limited_key(Scope(collections=("open",))))
+    narrow = Agent(app, await app.limited_key(Scope(collections=("open",))))
     assert [row["slug"] for row in (await narrow.call("search", query="plover"))["results"]] == ["open/a"]
     assert [row["name"] for row in (await narrow.result("resources/list"))["resources"]] == ["open/a"]
     assert "Page closed/b not found" in await narrow.refused("read", slug="closed/b")
 
 
-async def test_a_key_of_some_services_runs_those_and_remembers_nothing(home: House) -> None:
-    maker = Agent(home, await home.limited_key(Scope(services=("ra1",))))
+async def test_a_key_of_some_services_runs_those_and_remembers_nothing(app: AppFixture) -> None:
+    maker = Agent(app, await app.limited_key(Scope(services=("ra1",))))
     assert {tool["name"] for tool in (await maker.result("tools/list"))["tools"]} == MAKING
     assert (await maker.call("run", model="ra1", input={"prompt": "a cat"}))["status"] == "succeeded"
     assert "may not use anime" in await maker.refused("run", model="anime", input={"prompt": "a cat"})
     assert (await maker.rpc("resources/list"))["error"]["data"]["code"] == "forbidden"
 
 
-async def test_a_revoked_key_ends_at_once(home: House) -> None:
-    made = await home.product.database.write(keys.create(home.account.id))
-    agent = Agent(home, made.api_key)
+async def test_a_revoked_key_ends_at_once(app: AppFixture) -> None:
+    made = await app.product.database.write(keys.create(app.account.id))
+    agent = Agent(app, made.api_key)
     assert await agent.result("ping") == {}
-    await home.product.database.write(keys.revoke(made.id))
+    await app.product.database.write(keys.revoke(made.id))
     assert (await agent.post({"jsonrpc": "2.0", "id": 1, "method": "ping"})).status_code == 401
 
 

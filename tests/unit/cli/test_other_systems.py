@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.api.app_fixture import house
+from tests.api.app_fixture import running_app
 from tests.architecture import source
 from tests.mcp.loopback import served
 
@@ -64,8 +64,8 @@ def test_help_is_there_on_every_system(tmp_path: Path, words: tuple[str, ...]) -
 @pytest.mark.slow  # five programs
 async def test_clients_of_a_server_elsewhere_work(tmp_path: Path) -> None:
     commands = [("run", "--list"), ("predictions",), ("workflow", "list"), ("memory", "list"), ("mcp",)]
-    async with house(tmp_path / "data") as home, served(home.app) as url:
-        key = {"SIXFOLD_API_KEY": home.key}
+    async with running_app(tmp_path / "data") as app, served(app.asgi) as url:
+        key = {"SIXFOLD_API_KEY": app.key}
         runs = [
             asyncio.to_thread(on, "freebsd14", tmp_path, *words, "--api-url", url, **key)
             for words in commands
