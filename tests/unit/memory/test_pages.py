@@ -13,8 +13,8 @@ import pytest
 
 from sixfold import errors
 from sixfold.core.database import now as clock
-from sixfold.core.memory import folders, queries
 from sixfold.core.memory import operations as memory_operations
+from sixfold.core.memory import queries
 from sixfold.core.memory.commands import FREELY, TagChange, WriteTerms
 from sixfold.core.memory.links import LinkPath
 from sixfold.core.memory.models import Caller, Link, TimelineEntry
@@ -424,7 +424,7 @@ async def test_a_folder_counts_what_the_key_sees(place: Ground) -> None:
         (place.ben, {}, {}),
     ):
         for prefix, expected in (("", root), ("a/", inside)):
-            opened = await place.memory.database.read(folders.opened(caller, prefix, 50))
+            opened = await place.memory.database.read(queries.folder(caller, prefix, 50))
             assert {row["name"]: row["count"] for row in opened.folders} == expected
 
 
@@ -451,7 +451,7 @@ async def test_folders_of_a_memory_from_before_they_were_counted_are_counted(bac
         keeper.migrate(sql.latest(back))
         async with databases.on(back, folder) as database:
             for prefix, expected in (("", {"a": 3, "会議": 1}), ("a/", {"b": 2}), ("会議/", {"決定": 1})):
-                opened = await database.read(folders.opened(caller, prefix, 50))
+                opened = await database.read(queries.folder(caller, prefix, 50))
                 assert {row["name"]: row["count"] for row in opened.folders} == expected
 
 

@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from sixfold import errors
 from sixfold.core.database import now, one
-from sixfold.core.memory import folders
+from sixfold.core.memory import queries
 from sixfold.core.memory.commands import FREELY, WriteTerms
 from sixfold.core.memory.page_edits import PageEdit, PageWrite
 from sixfold.core.memory.pages import PageFilter
@@ -264,7 +264,7 @@ class PagesMachine(RuleBasedStateMachine):
         for prefix in ("", "x/", "y/", "y/long/"):
             below = [slug.removeprefix(prefix) for slug in slugs if slug.startswith(prefix)]
             inside = Counter(slug.partition("/")[0] for slug in below if "/" in slug)
-            opened = self.run_(self.place.memory.database.read(folders.opened(self.place.ann, prefix, 50)))
+            opened = self.run_(self.place.memory.database.read(queries.folder(self.place.ann, prefix, 50)))
             assert {row["name"]: row["count"] for row in opened.folders} == inside
             assert [row["slug"] for row in opened.pages if prefix] == (
                 sorted(prefix + slug for slug in below if "/" not in slug) if prefix else []

@@ -18,7 +18,7 @@ from sixfold.core.memory.commands import FREELY, WriteTerms
 from sixfold.core.memory.models import Caller
 from sixfold.core.memory.page_edits import PageWrite
 from sixfold.core.memory.ports import SearchRequest, SearchResult
-from sixfold.core.memory.search import index_cache, renewal, snippets
+from sixfold.core.memory.search import index_cache, reindex, snippets
 from sixfold.core.memory.search.index_cache import IndexCache
 from sixfold.core.memory.search.ports import Index
 from sixfold.core.memory.search.service import SearchService
@@ -351,8 +351,8 @@ async def test_entries_that_an_older_program_wrote_are_written_anew(place: Groun
     await database.write(many("memory_index_put", **change, rows=old))
     again = SearchService(database, IndexCache(database, PageIndex))
     assert (await again.search(place.ann, SearchRequest("windmill"))).hits == ()
-    assert await renewal.renew(database) == 1
-    assert await renewal.renew(database) == 0
+    assert await reindex.rewrite_outdated(database) == 1
+    assert await reindex.rewrite_outdated(database) == 0
     fresh = SearchService(database, IndexCache(database, PageIndex))
     assert [hit.slug for hit in (await fresh.search(place.ann, SearchRequest("windmill"))).hits] == ["old"]
 

@@ -109,7 +109,7 @@ def test_no_text_takes_long_to_read(piece: str, times: int) -> None:
         assert slugs.normalize(link.target) == link.target
         assert len(link.context) <= markdown.MAX_CONTEXT
     assert all(entry.summary for entry in markdown.timeline(text))
-    assert "\n" not in markdown.heading(text)
+    assert "\n" not in markdown.first_heading(text)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_texts_made_to_be_slow_are_read_like_others(text: str) -> None:
     assert split.head + split.body == text
     assert len(markdown.links(split.body)) <= markdown.MAX_LINKS
     assert len(markdown.timeline(split.body)) <= markdown.MAX_LINKS
-    assert len(markdown.heading(split.body)) <= 500
+    assert len(markdown.first_heading(split.body)) <= 500
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_links_are_read_as_editors_of_notes_write_them(text: str, found: set[tup
     ],
 )
 def test_the_first_heading_is_the_title_as_it_reads(text: str, title: str) -> None:
-    assert markdown.heading(text) == title
+    assert markdown.first_heading(text) == title
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
-"""The metadata in a page's markdown: front matter, first heading, links and timeline.
+"""Markdown of a page: front matter, headings, code, links and timeline.
 
-Nothing here fails on a user's text: malformed markup is plain text. `split` and `join` preserve every byte.
+Nothing here fails on a user's text: malformed markup is plain text. Code and headings are what CommonMark
+defines, and each pass takes linear time.
 """
 
 from __future__ import annotations
@@ -13,9 +14,32 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sixfold import errors
-from sixfold.core.memory import blocks, frontmatter, limits, slugs
+from sixfold.core.memory import frontmatter, limits, slugs
 from sixfold.core.memory.models import LINK_TYPE, TimelineEntry
 
+MAX_HEADING = 500
+_FENCE = re.compile(
+    r"^(?P<lead>[ \t>]*+(?:(?:[-*+]|\d{1,9}[.)])[ \t]++)?)(?P<mark>`{3,}+(?![^\n]*`)|~{3,}+)(?P<info>[^\n]*)",
+    re.MULTILINE,
+)
+_CODE = re.compile(r"(?<!`)(`+)(?!`)([^\n]{0,1000}?[^`\n])\1(?!`)")
+_HEADING = re.compile(
+    r"^\ufeff? {0,3}(?:(?P<marks>#{1,6})[ \t]+(?P<text>[^\n]*)"
+    r"|(?<![^\r\n]\n)(?<![^\n]\r\n)(?!\d{1,9}[.)] )(?P<over>[^\s#>|*+-][^\n]*)\n"
+    r" {0,3}(?P<rule>=++|--++)[ \t]*\r?$)\n?",
+    re.MULTILINE,
+)
+_CLOSING = re.compile(r"(?:^|[ \t]+)#+$")
+# Code is skipped, because marks in it have no meaning.
+_MARKED = re.compile(
+    r"`++[^`]++`++"
+    r"|(?P<mark>\*{1,3}+|~~)(?=\S)(?P<strong>(?:`[^`]*`|[^*~`])+)(?<=\S)(?P=mark)"
+    r"|(?<!\w)(?P<line>_{1,3})(?=\S)(?P<soft>(?:`[^`]*`|[^_`])+)(?<=\S)(?P=line)(?!\w)"
+    r"|!?\[(?P<label>[^\[\]]*)\]\([^()]*\)"
+)
+_TICKED = re.compile(r"(`+)[ ]?([^`]+?)[ ]?\1")
+# The nesting depth of marks that is resolved.
+_MAX_MARK_DEPTH = 3
 MAX_LINKS = 2_000
 _MAX_MARKS = 20_000
 MAX_CONTEXT = 240
@@ -66,10 +90,10 @@ def split(text: str) -> MarkdownText:
     return MarkdownText("", text, frontmatter.properties(text))
 
 
-def heading(body: str) -> str:
+def first_heading(body: str) -> str:
     """Return the first heading without the marks of links, code and emphasis, or ""."""
-    first = next(blocks.headings(body), None)
-    return blocks.read_aloud(_WIKI.sub(_reads, first.text)) if first is not None else ""
+    first = next(headings(body), None)
+    return plain_text(_WIKI.sub(_reads, first.text)) if first is not None else ""
 
 
 def _reads(found: re.Match[str]) -> str:
@@ -83,9 +107,7 @@ def links(body: str, slug: str = "", head: str = "") -> tuple[WrittenLink, ...]:
     Only the first 20,000 links of a text are read.
     """
     found: dict[tuple[str, str], WrittenLink] = {}
-    written = (
-        _links(body, blocks.without_code(body), slugs.parent(slug)) if "](" in body or "[[" in body else ()
-    )
+    written = _links(body, without_code(body), slugs.parent(slug)) if "](" in body or "[[" in body else ()
     for link in itertools.chain(written, _head_links(head) if "[[" in head else ()):
         found.setdefault((link.target, link.type), link)
         if len(found) >= MAX_LINKS:
@@ -192,7 +214,7 @@ def timeline(body: str) -> tuple[TimelineEntry, ...]:
     if "**" not in body:
         return ()
     entries: dict[TimelineEntry, None] = {}
-    for found in _DATED.finditer(blocks.without_code(body)):
+    for found in _DATED.finditer(without_code(body)):
         parts = _DASH.split(found[2].strip(), maxsplit=1)
         source = parts[0].strip() if len(parts) == 2 else ""
         with contextlib.suppress(errors.BadRequest):
@@ -200,3 +222,82 @@ def timeline(body: str) -> tuple[TimelineEntry, ...]:
         if len(entries) >= MAX_LINKS:
             break
     return tuple(entries)
+
+
+@dataclass(frozen=True, slots=True)
+class HeadingBlock:
+    """A heading: its level (1 to 6), its text as written, and its position in the body."""
+
+    level: int
+    text: str
+    start: int
+    end: int
+
+
+def headings(body: str) -> Iterator[HeadingBlock]:
+    """Return all headings in order, both `# ATX` and underlined ones, except in fenced code."""
+    for match in _HEADING.finditer(without_fences(body)):
+        level = len(match["marks"]) if match["marks"] else 1 + match["rule"].startswith("-")
+        text = _CLOSING.sub("", (match["over"] or match["text"])[:MAX_HEADING].strip())
+        if text:
+            yield HeadingBlock(level, text, match.start(), match.end())
+
+
+def plain_text(text: str) -> str:
+    """Return the text of a heading without the marks of links, emphasis and code."""
+    for _ in range(_MAX_MARK_DEPTH):
+        text, changed = _MARKED.subn(_within, text)
+        if not changed:
+            break
+    return _TICKED.sub(r"\2", text).strip()
+
+
+def _within(match: re.Match[str]) -> str:
+    return match[match.lastgroup or 0]
+
+
+def without_code(body: str) -> str:
+    """Return the body with code replaced by spaces, so that all other characters keep their positions."""
+    body = without_fences(body)
+    return _CODE.sub(_blank, body) if "`" in body else body
+
+
+def without_fences(body: str) -> str:
+    """Replace fenced code by spaces, as `without_code` does."""
+    if "```" not in body and "~~~" not in body:
+        return body
+    parts: list[str] = []
+    end = 0
+    for start, stop in _fenced(body):
+        parts += body[end:start], _blanked(body[start:stop])
+        end = stop
+    return "".join((*parts, body[end:]))
+
+
+def _fenced(body: str) -> Iterator[tuple[int, int]]:
+    """Return the ranges of fenced code; an unclosed fence extends to the end.
+
+    In a list or quotation, which ends sooner, an unclosed fence ends at the next fence with less indentation.
+    """
+    opened: re.Match[str] | None = None
+    for line in _FENCE.finditer(body):
+        if opened is None or (_is_inside(opened["lead"]) and len(line["lead"]) < len(opened["lead"])):
+            opened = line
+        elif line["mark"].startswith(opened["mark"]) and not line["info"].strip():
+            yield opened.start(), line.end()
+            opened = None
+    if opened is not None and not _is_inside(opened["lead"]):
+        yield opened.start(), len(body)
+
+
+def _is_inside(lead: str) -> bool:
+    """Return whether the text before a fence puts it into a list or a quotation."""
+    return len(lead.expandtabs(4)) > 3 or bool(lead.strip())
+
+
+def _blank(match: re.Match[str]) -> str:
+    return _blanked(match[0])
+
+
+def _blanked(text: str) -> str:
+    return "".join("\n" if char == "\n" else " " for char in text)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
 from sixfold import errors
-from sixfold.core.memory import blocks, frontmatter, limits, markdown, slugs, timeline
+from sixfold.core.memory import frontmatter, limits, markdown, slugs, timeline
 from sixfold.core.memory.limits import MemoryLimits
 from sixfold.core.memory.models import LINK_TYPE, PAGE_TYPE, MemoryPage, TimelineEntry
 from sixfold.core.memory.pages import PageDraft
@@ -110,7 +110,7 @@ def _own_file(wanted: PageWrite) -> str:
 def _title(wanted: PageWrite, fields: frontmatter.FrontMatter, body: str, before: MemoryPage | None) -> str:
     if wanted.title is not None and wanted.title.strip():
         return limits.line("title", wanted.title, limits.TITLE_CHARS)
-    said = fields.title or (markdown.heading(body) if wanted.body is not None else "")
+    said = fields.title or (markdown.first_heading(body) if wanted.body is not None else "")
     found = limits.loose_line(said or "", limits.TITLE_CHARS)
     return found or (before.title if before is not None else wanted.slug)
 
@@ -204,7 +204,7 @@ def _resectioned(body: str, section: str, content: str) -> str:
     wanted = section.strip().lstrip("#").strip().casefold()
     if not wanted:
         raise errors.BadRequest("section must not be empty: send the heading of the section")
-    found = list(blocks.headings(body))
+    found = list(markdown.headings(body))
     number = _numbered(found, wanted)
     if number is None:
         named = ", ".join(heading.text for heading in found[:_MAX_LISTED]) or "none"
@@ -219,12 +219,12 @@ def _resectioned(body: str, section: str, content: str) -> str:
     return before + lead + (content.rstrip("\n") + gap if gap else content) + after
 
 
-def _numbered(found: Sequence[blocks.HeadingBlock], wanted: str) -> int | None:
+def _numbered(found: Sequence[markdown.HeadingBlock], wanted: str) -> int | None:
     """Return the index of a heading by its written or displayed text, among the first 200."""
     written = [heading.text.casefold() for heading in found]
     if wanted in written:
         return written.index(wanted)
-    aloud = [blocks.read_aloud(heading.text).casefold() for heading in found[:_MAX_ALOUD]]
+    aloud = [markdown.plain_text(heading.text).casefold() for heading in found[:_MAX_ALOUD]]
     return aloud.index(wanted) if wanted in aloud else None
 
 

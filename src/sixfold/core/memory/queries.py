@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sixfold import errors
-from sixfold.core.database import Query, Row, Transaction, one
+from sixfold.core.database import Query, Row, Rows, Transaction, one
 from sixfold.core.memory import limits, links, pages, slugs, timeline
 from sixfold.core.memory.links import Backlink, GraphWalk, LinkPath
 from sixfold.core.memory.models import Caller, Link, MemoryPage, TimelineEntry
+
+MOST_FOLDERS = 500
+# This character sorts after all others.
+_LAST = "\U0010ffff"
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,3 +196,35 @@ def overview(caller: Caller, limit: int) -> Transaction[MemoryOverview]:
     recent = yield Query("pages_recent", {**params, "limit": limit})
     orphans = yield Query("pages_orphans", {**params, "limit": limit})
     return MemoryOverview(total[0]["pages"], tuple(recent), tuple(orphans))
+
+
+@dataclass(frozen=True, slots=True)
+class FolderContents:
+    """The content of a folder: its subfolders with page counts, and some of its pages."""
+
+    folders: tuple[Row, ...]
+    pages: tuple[Row, ...]
+    next_cursor: str | None = None
+
+
+def folder(caller: Caller, prefix: str, limit: int, after: str = "") -> Transaction[FolderContents]:
+    """Return the folder with the slug prefix `prefix`, and its pages by slug after `after`.
+
+    The prefix "" is the whole memory, of which only the folders are listed.
+    """
+    params = {"account_id": caller.account_id, "prefix": prefix}
+    inside = yield from _subfolders(caller, params)
+    if not prefix:
+        return FolderContents(tuple(inside), ())
+    seen = {"scope": pages.scope_of(caller), "sep": pages.SEPARATOR}
+    rows = yield Query("pages_in_folder", {**params, **seen, "after": after, "limit": limit + 1})
+    more = str(rows[limit - 1]["slug"]) if len(rows) > limit else None
+    return FolderContents(tuple(inside), tuple(rows[:limit]), more)
+
+
+def _subfolders(caller: Caller, params: Mapping[str, str]) -> Transaction[Rows]:
+    """Return the subfolders with page counts, which are stored unless the key is limited."""
+    if not caller.collections:
+        return (yield Query("folders_counted", {**params, "limit": MOST_FOLDERS}))
+    seen = {"prefix_end": params["prefix"] + _LAST, "collections": pages.encode(sorted(caller.collections))}
+    return (yield Query("folders_counted_in", {**params, **seen, "limit": MOST_FOLDERS}))

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from sixfold import errors
 from sixfold.core.database import Row, Transaction, now
-from sixfold.core.memory import folders, limits, pages, queries, slugs
+from sixfold.core.memory import limits, pages, queries, slugs
 from sixfold.core.memory.models import Caller
 from sixfold.core.memory.ports import SearchRequest, SearchResult
 from sixfold.ui.memory import formatting
@@ -82,7 +82,7 @@ def _facets(caller: Caller) -> Transaction[dict[str, list[Row]]]:
 def _shelf(caller: Caller, wanted: ListFilter) -> Transaction[dict[str, Any]]:
     """Read everything on the page except search results."""
     facets = yield from _facets(caller)
-    opened = yield from folders.opened(caller, wanted.prefix, _PAGE, wanted.cursor if wanted.prefix else "")
+    opened = yield from queries.folder(caller, wanted.prefix, _PAGE, wanted.cursor if wanted.prefix else "")
     seen: dict[str, Any] = {"facets": facets, "opened": opened, "now": (yield from now()), "rows": ()}
     if wanted.q or wanted.prefix:
         return seen

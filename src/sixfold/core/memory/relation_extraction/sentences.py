@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sixfold.core.memory import blocks
+from sixfold.core.memory import markdown
 
 _HEADING = re.compile(r" {0,3}#{1,6}[ \t]+([^\n#]*)")
 _ITEM = re.compile(r"[ \t]*(?:[-*+]|\d{1,9}[.)])[ \t]+(?:\[([ xX])\][ \t]+)?")
@@ -73,7 +73,7 @@ def _blocks(body: str) -> Iterator[_TextBlock]:
     heading, start = "", 0
     # The end of the current quotation or comment: a blank line, or its mark.
     aside = ""
-    for line in blocks.without_fences(body).splitlines(keepends=True):
+    for line in markdown.without_fences(body).splitlines(keepends=True):
         end = start + len(line)
         bare = line.strip()
         starts, shown = "", False

@@ -24,7 +24,7 @@ from sixfold.core.memory.indexing import tokens
 from sixfold.core.memory.models import Caller
 from sixfold.core.memory.ports import Hit, Mode, SearchRequest, SearchResult
 from sixfold.core.memory.relation_extraction import service as inference
-from sixfold.core.memory.search import ranking, renewal, snippets, suffix_typos, time_expressions
+from sixfold.core.memory.search import ranking, reindex, snippets, suffix_typos, time_expressions
 from sixfold.core.memory.search.embedding import Embedder, EmbeddingModel, QueryVectors
 from sixfold.core.memory.search.index_cache import IndexCache, IndexStale
 from sixfold.core.memory.search.ports import Index, IndexView, SearchFilter
@@ -87,7 +87,7 @@ class SearchService:
         """Renew old entries, warm up, then embed pages until cancelled."""
         # The next start tries again.
         with contextlib.suppress(errors.StoreFailed):
-            await renewal.renew(self._database)
+            await reindex.rewrite_outdated(self._database)
             if await self._database.read(one("memory_in_use")) is not None:
                 await asyncio.to_thread(self._warm)
         while not await self.look():  # noqa: ASYNC110  # a folder cannot be awaited

@@ -10,16 +10,16 @@ from sixfold.core.memory.indexing import entries as index
 _BATCH = 200
 
 
-async def renew(database: Database) -> int:
+async def rewrite_outdated(database: Database) -> int:
     """Rewrite all outdated entries, and return how many there were."""
-    renewed, after = 0, ""
+    rewritten, after = 0, ""
     while True:
         batch = await database.read(one("memory_index_batch", after=after, limit=_BATCH))
         if batch is None or batch["last"] is None:
-            return renewed
+            return rewritten
         last = str(batch["last"])
         if await database.read(_outdated(after, last)):
-            renewed += await database.write(_rewrite(after, last), durable=False)
+            rewritten += await database.write(_rewrite(after, last), durable=False)
         after = last
 
 
