@@ -60,13 +60,16 @@ class Authenticator:
         self._rates = limits.rates(database, "requests", shared=settings.on_postgres)
 
     async def key(self, api_key: Any) -> Principal:
+        """Return the principal of a key, checked by `admit`; raise `Unauthenticated` if it is unknown."""
+        return await self.admit(await self.find(api_key))
+
+    async def find(self, api_key: Any) -> Principal:
         """Return the principal of a key; raise `Unauthenticated` unless it is a known text."""
         if not isinstance(api_key, str) or not 0 < len(api_key) <= _MAX_KEY_CHARS:
             raise errors.Unauthenticated
         if self._local_token is not None and hmac.compare_digest(keys.hash_of(api_key), self._local_token):
-            return await self.admit(await self._operator())
-        principal = await self._database.read(keys.authenticate(api_key), snapshot=False)
-        return await self.admit(principal)
+            return await self._operator()
+        return await self._database.read(keys.authenticate(api_key), snapshot=False)
 
     async def admit(self, principal: Principal) -> Principal:
         """Check a credential against the access that the route declares.

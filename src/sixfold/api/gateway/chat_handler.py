@@ -22,6 +22,7 @@ from sixfold.core.gateway.chat import ChatRequest, ChatResponse, Event
 from sixfold.core.gateway.gateway import Gateway, GatewayReply
 from sixfold.core.gateway.ports import GatewayRequest
 from sixfold.core.gateway.response_stream import ResponseStream
+from sixfold.core.shared_reads import SharedReads
 from sixfold.web import auth
 from sixfold.web.idempotency import IdempotentRequest
 from sixfold.web.raw_asgi import Header, RawRequest
@@ -34,6 +35,8 @@ KEEP_ALIVE = b": keep-alive\n\n"
 # A looked-up key is trusted for this time, so revoking one takes effect within it.
 _KEY_SECONDS = 0.25
 _MAX_PRINCIPALS = 4096
+# The values of `Authorization` and `x-api-key`.
+_Credentials = tuple[bytes | None, bytes | None]
 SERVICES = ("chat", "vision", "text-llm")
 
 
@@ -86,7 +89,8 @@ class CachedKeyAuth:
 
     def __init__(self, services: WebServices) -> None:
         self._services = services
-        self._principals: dict[tuple[bytes | None, bytes | None], tuple[float, Principal]] = {}
+        self._principals: dict[_Credentials, tuple[float, Principal]] = {}
+        self._reads = SharedReads[Principal]()
 
     async def enter(self, request: Request) -> Principal:
         """Return the principal of a request; raises what `admit` raises."""
@@ -95,16 +99,20 @@ class CachedKeyAuth:
     async def admit(self, headers: Mapping[bytes, bytes]) -> Principal:
         """Return the principal; raises `Unauthenticated`, `Forbidden` and `TooManyRequests`."""
         credentials = headers.get(b"authorization"), headers.get(b"x-api-key")
-        current_time = time.monotonic()
         cached = self._principals.get(credentials)
-        if cached is not None and current_time - cached[0] < _KEY_SECONDS:
-            principal = await self._services.authenticator.admit(cached[1])
+        if cached is None or time.monotonic() - cached[0] >= _KEY_SECONDS:
+            principal = await self._reads.get(credentials, lambda: self._find(credentials))
         else:
-            bearer, plain = (value.decode("latin-1") if value is not None else None for value in credentials)
-            principal = await self._services.authenticator.key(auth.token_of(bearer) or plain)
-            if len(self._principals) >= _MAX_PRINCIPALS:
-                self._principals.clear()
-            self._principals[credentials] = (current_time, principal)
+            principal = cached[1]
+        return await self._services.authenticator.admit(principal)
+
+    async def _find(self, credentials: _Credentials) -> Principal:
+        started_at = time.monotonic()
+        bearer, plain = (value.decode("latin-1") if value is not None else None for value in credentials)
+        principal = await self._services.authenticator.find(auth.token_of(bearer) or plain)
+        if len(self._principals) >= _MAX_PRINCIPALS:
+            self._principals.clear()
+        self._principals[credentials] = (started_at, principal)
         return principal
 
 

@@ -75,12 +75,13 @@ def spend(payer: Payer, amount: int) -> Transaction[None]:
 
 def unspent(payer: Payer) -> Transaction[int]:
     """Return the rest of a key's budgets in micro-dollars: of the day or of the month, whichever is less."""
-    epoch_us = yield from now()
-    rest = _NO_LIMIT
-    for unit, budget in (("day", payer.budget_day), ("month", payer.budget_month)):
-        if budget is not None:
-            rest = min(rest, budget - (yield from _spent(payer.key_id, unit, epoch_us)))
-    return rest
+    rows = yield Query("key_spent_now", {"key_id": payer.key_id})
+    spent = {len(row["period"]): int(row["amount"]) for row in rows}
+    budgets = {"day": payer.budget_day, "month": payer.budget_month}
+    return min(
+        (budget - spent.get(_LENGTHS[unit], 0) for unit, budget in budgets.items() if budget is not None),
+        default=_NO_LIMIT,
+    )
 
 
 def _spent(key_id: str, unit: str, epoch_us: int) -> Transaction[int]:

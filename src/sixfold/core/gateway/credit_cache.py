@@ -16,6 +16,7 @@ import msgspec
 from sixfold.core.accounts import limits
 from sixfold.core.accounts.limits import Payer
 from sixfold.core.database import Database, Transaction, one
+from sixfold.core.shared_reads import SharedReads
 
 # One part of the remaining credit may be reserved from the cache.
 _PARTS = 4
@@ -48,6 +49,7 @@ class CreditCache:
         self._deferred_amount = deferred_amount
         self._clock = clock
         self._shares: dict[Hashable, _CachedCredit] = {}
+        self._reads = SharedReads[None]()
 
     def try_reserve(self, account_id: str, payer: Payer | None, amount: int) -> bool | None:
         """Reserve `amount` (micro-dollars) and return whether it fits; None if the cache has expired.
@@ -71,22 +73,24 @@ class CreditCache:
 
     async def refresh_and_reserve(self, account_id: str, payer: Payer | None, amount: int) -> bool:
         """Read the balances that have expired, then return what `try_reserve` returns."""
-        await self._refresh(account_id, account_id, _available(account_id))
+        await self._refresh(account_id, account_id, lambda: _available(account_id))
         if payer is not None:
-            await self._refresh(payer, account_id, limits.unspent(payer))
+            await self._refresh(payer, account_id, lambda: limits.unspent(payer))
         return bool(self.try_reserve(account_id, payer, amount))
 
     def _current(self, name: Hashable) -> _CachedCredit | None:
         share = self._shares.get(name)
         return share if share is not None and self._clock() <= share.expires_at else None
 
-    async def _refresh(self, name: Hashable, account_id: str, read_balance: Transaction[int]) -> None:
-        if self._current(name) is not None:
-            return
-        remaining = await self._database.read(read_balance) - self._deferred_amount(account_id)
-        # A concurrent call has refreshed it.
-        if self._current(name) is not None:
-            return
+    async def _refresh(
+        self, name: Hashable, account_id: str, balance: Callable[[], Transaction[int]]
+    ) -> None:
+        if self._current(name) is None:
+            await self._reads.get(name, lambda: self._read(name, account_id, balance()))
+
+    async def _read(self, name: Hashable, account_id: str, balance: Transaction[int]) -> None:
+        read = await self._database.read(balance, snapshot=False)
+        remaining = read - self._deferred_amount(account_id)
         if len(self._shares) >= _MAX_ENTRIES:
             self._shares.clear()
         self._shares[name] = _CachedCredit(remaining // _PARTS, self._clock() + _TTL_SECONDS)

@@ -60,5 +60,10 @@ RETURNING period;
 -- name: key_spent | Return the amount that a key has spent in a day or month.
 SELECT amount FROM key_spend WHERE key_id = :key_id AND period = :period;
 
+-- name: key_spent_now | Return the amounts that a key has spent in the current day and month.
+SELECT period, amount FROM key_spend
+WHERE key_id = :key_id
+  AND period IN (strftime('%Y-%m-%d', :now / 1000000, 'unixepoch'), strftime('%Y-%m', :now / 1000000, 'unixepoch'));
+
 -- name: key_spend_return | Subtract an uncharged amount from a key's spending.
 UPDATE key_spend SET amount = amount - :amount WHERE key_id = :key_id AND period IN (:day, :month);

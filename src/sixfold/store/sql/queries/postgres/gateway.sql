@@ -44,3 +44,9 @@ VALUES (:key_id, to_char(to_timestamp(:now / 1000000) AT TIME ZONE 'UTC', 'YYYY-
 ON CONFLICT (key_id, period) DO UPDATE SET amount = key_spend.amount + excluded.amount
 WHERE key_spend.amount + excluded.amount <= CASE length(key_spend.period) WHEN 10 THEN :day ELSE :month END
 RETURNING period;
+
+-- name: key_spent_now | Return the amounts that a key has spent in the current day and month.
+SELECT period, amount FROM key_spend
+WHERE key_id = :key_id
+  AND period IN (to_char(to_timestamp(:now / 1000000) AT TIME ZONE 'UTC', 'YYYY-MM-DD'),
+                 to_char(to_timestamp(:now / 1000000) AT TIME ZONE 'UTC', 'YYYY-MM'));
