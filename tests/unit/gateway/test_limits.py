@@ -100,10 +100,15 @@ class CountedWrites:
         self._database = database
         self.read, self.close = database.read, database.close
         self.writes = 0
+        self.fails = False
         self.returned = asyncio.Event()
 
     async def write(self, transaction: Transaction[Any], *, durable: bool = True) -> Any:
         self.writes += 1
+        if self.fails:
+            # Longer than the life of a lease, which ends while its key is being counted.
+            await asyncio.sleep(0.3)
+            raise errors.StoreFailed("the disk is full")
         result = await self._database.write(transaction, durable=durable)
         if getattr(transaction, "__name__", "") == "_return":
             self.returned.set()
@@ -142,6 +147,25 @@ async def test_unused_lease_is_returned(either: Path) -> None:
             await rates.spend("k", 6_000)
         assert counted.writes < 30
         async with asyncio.timeout(30):
+            await counted.returned.wait()
+        row = await database.read(many("key_rate_ahead", key_id="k", kind="requests"))
+        assert row[0]["ahead"] == 30 * 10_000
+
+
+async def test_lease_expires_after_a_failed_write(either: Path) -> None:
+    clock = Clock(1000.0)
+    async with databases.on(None, either, lambda: round(clock.now * 1_000_000)) as database:
+        counted = CountedWrites(database)
+        rates = SharedRates(counted, "requests")
+        for _ in range(30):
+            await rates.spend("k", 6_000)
+        counted.fails = True
+        results = await asyncio.gather(
+            *(rates.spend("k", 6_000, 6_000) for _ in range(3)), return_exceptions=True
+        )
+        assert [type(result) for result in results] == [errors.StoreFailed] * 3
+        counted.fails = False
+        async with asyncio.timeout(10):
             await counted.returned.wait()
         row = await database.read(many("key_rate_ahead", key_id="k", kind="requests"))
         assert row[0]["ahead"] == 30 * 10_000

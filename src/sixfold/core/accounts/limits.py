@@ -213,22 +213,23 @@ class SharedRates:
             task.exception()
 
     async def _count_waiters(self, key: str, lease: _RateLease) -> None:
-        while lease.waiters:
-            waiters, lease.waiters = lease.waiters, []
-            ahead = lease.demand(waiters)
-            try:
+        waiters: list[_RateWaiter] = []
+        try:
+            while lease.waiters:
+                waiters, lease.waiters = lease.waiters, []
+                ahead = lease.demand(waiters)
                 counted = await self._database.write(_count(key, self._kind, waiters, ahead), durable=False)
-            except Exception as error:
-                lease.is_counting = False
-                for waiter in (*waiters, *lease.waiters):
-                    waiter.end(error)
-                lease.waiters.clear()
-                raise
-            lease.balance += counted.leased
-            for waiter, refusal in zip(waiters, counted.refusals, strict=True):
-                waiter.end(refusal)
-        lease.is_counting = False
-        asyncio.get_running_loop().call_later(2 * _LEASE_SECONDS, self._expire, key, lease)
+                lease.balance += counted.leased
+                for waiter, refusal in zip(waiters, counted.refusals, strict=True):
+                    waiter.end(refusal)
+        except Exception as error:
+            for waiter in (*waiters, *lease.waiters):
+                waiter.end(error)
+            lease.waiters.clear()
+            raise
+        finally:
+            lease.is_counting = False
+            asyncio.get_running_loop().call_later(2 * _LEASE_SECONDS, self._expire, key, lease)
 
     def _expire(self, key: str, lease: _RateLease) -> None:
         is_renewed = time.monotonic() - lease.renewed_at < 2 * _LEASE_SECONDS
