@@ -58,7 +58,7 @@ bench: $(STAMP)-test ## measure this machine: tables with ratios
 	@$(BIN)/python -m bench $(ARGS)
 
 growth: $(STAMP)-test ## fill databases with a million predictions and five million transfers, and time their pages
-	@$(BIN)/python -m bench.growth
+	@$(BIN)/python -m bench growth $(ARGS)
 
 gallery: $(STAMP)-test ## remake the pictures of the docs and of the catalogue's cards with the product itself
 	@$(BIN)/python tools/gallery.py $(ARGS)

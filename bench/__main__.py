@@ -1,4 +1,4 @@
-"""Run the benches: `python -m bench [NAME …] [--write]`; `--write` keeps the tables in the docs."""
+"""Run the benches: `python -m bench [NAME …] [--write]`; `--write` writes the tables to the docs."""
 
 from __future__ import annotations
 
@@ -32,12 +32,13 @@ NAMES = (
     "sessions",
     "gateway",
     "queues",
-    "growth",
     "startup",
     "forecast",
     "graphs",
     "stt_accuracy",
 )
+# Fills databases with gigabytes, so it runs only when it is named.
+ON_REQUEST = ("growth",)
 PAGE = Path("docs/reference/performance.md")
 HEAD = """# Performance
 
@@ -48,10 +49,10 @@ measured in the same run, and ratios are what to compare.
 
 
 def main() -> None:
-    """Measure what was asked for, print it, and keep it when told to."""
+    """Run the named benches (default: all of `NAMES`), print their tables and write them with `--write`."""
     parser = argparse.ArgumentParser(prog="bench", description="Measure Sixfold on this machine.")
-    parser.add_argument("names", nargs="*", help=", ".join(NAMES))
-    parser.add_argument("--write", action="store_true", help=f"keep the tables in {PAGE}")
+    parser.add_argument("names", nargs="*", help=", ".join(NAMES + ON_REQUEST))
+    parser.add_argument("--write", action="store_true", help=f"write the tables to {PAGE}")
     options = parser.parse_args()
     tables: dict[str, str] = {}
     for name in options.names or NAMES:
@@ -59,12 +60,12 @@ def main() -> None:
         tables[bench.TITLE] = markdown(bench.TITLE, bench.rows())
         print(tables[bench.TITLE], flush=True)
     if options.write:
-        kept = _kept(PAGE.read_text("utf-8")) if PAGE.exists() and options.names else {}
-        PAGE.write_text(HEAD + "\n".join((kept | tables).values()), "utf-8")
+        written = _tables(PAGE.read_text("utf-8")) if PAGE.exists() and options.names else {}
+        PAGE.write_text(HEAD + "\n".join((written | tables).values()), "utf-8")
 
 
-def _kept(page: str) -> dict[str, str]:
-    """The tables of the page by their titles; those that are not measured anew stay."""
+def _tables(page: str) -> dict[str, str]:
+    """Return the tables of the page by their titles."""
     _, *parts = page.split("\n## ")
     return {part.partition("\n")[0]: f"## {part.rstrip()}\n" for part in parts}
 

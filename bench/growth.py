@@ -1,7 +1,7 @@
 """Fill a database with years of use, and time what people and operators ask of it first.
 
-.venv/bin/python -m bench.growth; SIXFOLD_BENCH_ROWS (1,000,000) is the number of predictions. Each has five
-holds and transfers; a tenth as many accounts share them, and one account owns a fifth.
+Run by `make growth`. SIXFOLD_BENCH_ROWS (1,000,000) is the number of predictions. Each has five holds and
+transfers; a tenth as many accounts share them, and one account owns a fifth.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from bench.reporting import Row, calibration, markdown
+from bench.reporting import Row, calibration
 from sixfold.core.accounts import ledger_queries
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.database import Database, Transaction, many
@@ -165,7 +165,7 @@ async def _answers(dialect: str, database: Database) -> list[Row]:
     for name, question in _questions().items():
         seconds = await _timed(lambda question=question: database.read(question()))
         found.append(Row(f"{name}, {dialect}", seconds * 1e3, "ms"))
-    for name in ("ledger_sum_posted", *ledger_queries._CHECKS):
+    for name in ("ledger_sum_posted", *ledger_queries.CHECKS):
         seconds = await _timed(lambda name=name: database.read(many(name)))
         found.append(Row(f"verify: {name.removeprefix('ledger_')}, {dialect}", seconds, "s"))
     return found
@@ -194,7 +194,3 @@ def rows() -> list[Row]:
         with tempfile.TemporaryDirectory() as folder:
             found += asyncio.run(_measure(dialect, Path(folder), ROWS))
     return found
-
-
-if __name__ == "__main__":
-    print(markdown(TITLE, rows()))

@@ -115,7 +115,8 @@ def _model(row: Row) -> str:
 
 # -- consistency -------------------------------------------------------------------------------------
 
-_CHECKS = {
+# What `verify` checks: the name of a query that returns the violations, and the sentence for each.
+CHECKS: Mapping[str, str] = {
     "ledger_drift_posted": "balance differs from the sum of its entries",
     "ledger_drift_held": "held amount differs from the pending holds",
     "ledger_overdrawn": "balance is below zero",
@@ -134,7 +135,7 @@ def verify() -> Transaction[tuple[str, ...]]:
     total = yield from one("ledger_sum_posted")
     if total is not None and total["total"] != 0:
         violations.append(f"the sum of all balances is {total['total']} micro-dollars instead of 0")
-    for name, sentence in _CHECKS.items():
+    for name, sentence in CHECKS.items():
         rows = yield Query(name, {})
         violations += [f"{row['id']}: {sentence}" for row in rows]
     return tuple(violations)
