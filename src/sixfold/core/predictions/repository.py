@@ -111,12 +111,15 @@ def _queue_full(
     draft: PredictionDraft, queue_limit: int, free_queue_limit: int
 ) -> Transaction[errors.QueueFull]:
     """Return the error for a draft whose queue is full."""
-    free = yield from one("prediction_unfinished_free", account_id=draft.account_id, limit=free_queue_limit)
-    if free is not None and 0 < free_queue_limit <= free["unfinished"]:
-        return errors.QueueFull(
-            f"An account can have at most {free_queue_limit} unfinished free requests: "
-            "send more when some of them have ended"
+    if free_queue_limit:
+        free = yield from one(
+            "prediction_unfinished_free", account_id=draft.account_id, limit=free_queue_limit
         )
+        if free is not None and free["unfinished"] >= free_queue_limit:
+            return errors.QueueFull(
+                f"An account can have at most {free_queue_limit} unfinished free requests: "
+                "send more when some of them have ended"
+            )
     return errors.QueueFull(f"The queue of {draft.model} has {queue_limit} requests: try again later")
 
 
