@@ -31,7 +31,7 @@ from sixfold.app import catalog as app_catalog
 from sixfold.clients.comfyui.server import ComfyServer
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog.engines import Task
-from sixfold.core.workers.remote_engines import HostServices
+from sixfold.engines.host_services import HostServices
 from sixfold.engines.providers.comfyui import capabilities as comfyui_capabilities
 from sixfold.engines.providers.comfyui import image_graphs
 from sixfold.engines.providers.comfyui.capabilities import InstalledModels

@@ -53,7 +53,7 @@ from sixfold.core.workers.peer_events import PeerEventListener, SharedDatabase
 from sixfold.core.workers.runs import RunFinisher
 from sixfold.core.workers.scheduler import Scheduler
 from sixfold.core.workflows.service import GraphService
-from sixfold.drivers.remote import ServerServices
+from sixfold.drivers.remote import InternalServices, ServerServices
 from sixfold.engines.availability import EngineAvailability
 from sixfold.engines.python_models import watcher as model_watcher
 from sixfold.engines.resources import InstalledResources
@@ -195,10 +195,12 @@ def _server_services(
     return ServerServices(
         clients,
         lambda name: provider_key(settings, name),
-        children=PipelineChildren(predictions, database),
-        workflows=graphs,
-        gateway=gateway_runtime.relay,
-        conversation=chat_services.register(gateway_runtime.relay, predictions),
+        InternalServices(
+            children=PipelineChildren(predictions, database),
+            workflows=graphs,
+            gateway=gateway_runtime.relay,
+            conversation=chat_services.register(gateway_runtime.relay, predictions),
+        ),
     )
 
 

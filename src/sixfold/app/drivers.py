@@ -79,7 +79,7 @@ def build(
     ]
     if settings.driver != "inline":
         nodes = _node_workers(settings, local)
-        services.nodes = nodes.open
+        services.open_nodes = nodes.open
         others.insert(0, nodes)
     kinds = DriverSet(local, RemoteDriver(services, failpoints=failpoints.engines), *others)
     return WorkerDrivers(images, kinds, policy(settings, templates))

@@ -15,7 +15,11 @@ from typing import Any, Protocol
 import httpx
 
 from sixfold import errors, import_string
+from sixfold.clients.comfyui.address import ComfyAddress
 from sixfold.core.catalog.engines import Canceled, EngineError, Result, Task
+from sixfold.core.gateway.chat import ChatRequest
+from sixfold.core.gateway.gateway import Gateway
+from sixfold.core.predictions.child_runs import ChildRunPort
 from sixfold.core.workers.ports import (
     DetachedRun,
     Driver,
@@ -27,8 +31,10 @@ from sixfold.core.workers.ports import (
     WorkerSpec,
 )
 from sixfold.core.workers.ports import WorkerStartFailed as StartFailed
-from sixfold.core.workers.remote_engines import HostServices, RemoteEngine, RemoteLost
+from sixfold.core.workers.remote_engines import RemoteEngine, RemoteLost
+from sixfold.core.workflows.service import GraphService
 from sixfold.drivers import results
+from sixfold.engines.host_services import HostServices, OpenNodes
 from sixfold.net.clients import HttpClients
 from sixfold.worker import protocol, runner
 
@@ -36,32 +42,54 @@ _LOG = logging.getLogger("sixfold.remote")
 _DOWNLOAD_SECONDS = 300.0
 
 
-class ServerServices:
-    """Implements `HostServices` for remote engines: credentials by name, HTTP clients, and server services.
+@dataclass(frozen=True, slots=True)
+class InternalServices:
+    """The services of the server that engines may use in addition to credentials and HTTP clients."""
 
-    The services are None if no engine uses them.
-    """
+    children: ChildRunPort
+    workflows: GraphService
+    gateway: Gateway
+    # Builds a chat request from a model's inputs and an image URL.
+    conversation: Callable[[Mapping[str, Any], str], ChatRequest]
+
+
+class ServerServices:
+    """Implements `HostServices`; without `internal`, engines have credentials and HTTP clients only."""
 
     def __init__(
-        self,
-        clients: HttpClients,
-        key: Callable[[str], str],
-        *,
-        children: Any = None,
-        workflows: Any = None,
-        gateway: Any = None,
-        conversation: Any = None,
+        self, clients: HttpClients, key: Callable[[str], str], internal: InternalServices | None = None
     ) -> None:
         self._clients = clients
         self._key = key
-        self.children = children
-        self.workflows = workflows
-        self.gateway = gateway
-        self.conversation = conversation
-        # Opens node sessions in node workers, if there are any.
-        self.nodes: Any = None
-        # The address of the ComfyUI in use, if known.
-        self.comfyui: Any = None
+        self._internal = internal
+        self.open_nodes: OpenNodes | None = None
+        self.comfyui: ComfyAddress | None = None
+
+    @property
+    def _services(self) -> InternalServices:
+        if self._internal is None:
+            raise EngineError("This engine needs services that only a server has.")
+        return self._internal
+
+    @property
+    def children(self) -> ChildRunPort:
+        """Return the port that submits child runs."""
+        return self._services.children
+
+    @property
+    def workflows(self) -> GraphService:
+        """Return the workflow service."""
+        return self._services.workflows
+
+    @property
+    def gateway(self) -> Gateway:
+        """Return the gateway to language models."""
+        return self._services.gateway
+
+    @property
+    def conversation(self) -> Callable[[Mapping[str, Any], str], ChatRequest]:
+        """Return a function that builds a chat request from a model's inputs and an image URL."""
+        return self._services.conversation
 
     def key(self, name: str) -> str:
         """Return the operator's credential for a provider, or an empty string."""

@@ -24,7 +24,7 @@ from sixfold.core.catalog.engines import (
     Task,
     UnusableInput,
 )
-from sixfold.core.workers.remote_engines import HostServices
+from sixfold.engines.host_services import HostServices
 
 
 class EchoEngine:

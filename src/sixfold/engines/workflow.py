@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,6 @@ from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.states import PredictionState
 from sixfold.core.provenance.formats.edits import Unembeddable
 from sixfold.core.provenance.manifest import Manifest
-from sixfold.core.workers.remote_engines import HostServices
 from sixfold.core.workflows import ports as graphs
 from sixfold.core.workflows import workflows
 from sixfold.core.workflows.execution import execute
@@ -41,10 +40,10 @@ from sixfold.core.workflows.run_events import EventSinks, RunEventPublisher, pub
 from sixfold.core.workflows.service import GraphService
 from sixfold.core.workflows.storage import GIVEN, Run, StoredName
 from sixfold.core.workflows.validate import ValidationResult
+from sixfold.engines.host_services import HostServices, OpenNodes
 
 _CACHED_BYTES = 2**20  # largest file that a run keeps in memory
 _THREADS = 2  # for nodes, where no process runs them
-OpenNodes = Callable[[Path], Awaitable[NodeSession]]
 
 
 class GraphEngine:
@@ -63,8 +62,8 @@ class GraphEngine:
         self._limits = GraphRunLimits(seconds=limit_seconds)
         self._memory = GraphMemory(memory_bytes)
         self._children = outside.children
-        self._workshop: GraphService = outside.workflows
-        self._open_session: OpenNodes | None = outside.nodes
+        self._workshop = outside.workflows
+        self._open_session = outside.open_nodes
         self._threads = ThreadPoolExecutor(_THREADS, "nodes")
 
     async def run(self, task: Task, context: Context) -> Result:

@@ -18,7 +18,7 @@ from PIL import Image
 
 from sixfold.clients.comfyui import errors as comfyui_errors
 from sixfold.core.catalog.engines import Canceled, EngineError, Result, Task, UnusableInput
-from sixfold.core.workers.remote_engines import HostServices
+from sixfold.engines.host_services import HostServices
 from sixfold.engines.image import png_cleaning
 from sixfold.engines.image.headers import UnreadableImage
 from sixfold.engines.providers.comfyui import image_io

@@ -70,6 +70,11 @@ class GatewayReply(msgspec.Struct, frozen=True):
     cached: bool = False
     list_price: int | None = None
 
+    @property
+    def text(self) -> str:
+        """Return the text of `answer`; empty for a response in `raw`."""
+        return "" if self.answer is None else self.answer.text
+
 
 @dataclass
 class TokenCounts:

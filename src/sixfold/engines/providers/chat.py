@@ -11,7 +11,7 @@ from sixfold.core import ids
 from sixfold.core.accounts import charges
 from sixfold.core.catalog.engines import Context, EngineError, Result, Task
 from sixfold.core.provenance.formats import media_types
-from sixfold.core.workers.remote_engines import HostServices
+from sixfold.engines.host_services import HostServices
 
 # The router's names of the default models for text and for images.
 _DEFAULT, _VISION = "text-llm", "vision"
@@ -52,7 +52,7 @@ class ProviderChatEngine:
         context.log(f"answered by {reply.target}: {used.input} input tokens, {used.output} output tokens")
         lines = reply.charge.lines
         # `reply.cost` may be limited to the hold; the sum of the lines is not.
-        return Result(data={"value": reply.answer.text}, billed=charges.total(lines), lines=lines)
+        return Result(data={"value": reply.text}, billed=charges.total(lines), lines=lines)
 
     async def close(self) -> None:
         """Do nothing: the connections belong to the gateway."""

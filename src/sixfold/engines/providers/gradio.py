@@ -8,7 +8,7 @@ import mimetypes
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from sixfold import errors
 from sixfold.clients import provider_client
@@ -17,34 +17,13 @@ from sixfold.clients.gradio.server import GradioServer
 from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result, Task
 from sixfold.core.predictions.models import OUTPUT_NAME
 from sixfold.core.provenance.formats import media_types
+from sixfold.engines.host_services import ClientServices
 from sixfold.engines.image import headers
 
 _RUN_SECONDS = 3600.0  # the limit of the run itself is shorter
 _GRACE_SECONDS = 5.0
 _MAX_FILES = 64
 _GENERIC_TYPES = frozenset({"", "application/octet-stream", "binary/octet-stream"})
-
-
-class GradioPaths(Protocol):
-    """The part of `HostServices` that a space's engine uses."""
-
-    def key(self, name: str) -> str:
-        """Return the operator's key of this name, or an empty string."""
-        ...
-
-    @property
-    def client(self) -> Any:
-        """An `httpx.AsyncClient` for spaces that the operator named."""
-        ...
-
-    @property
-    def guarded(self) -> Any:
-        """An `httpx.AsyncClient` behind the guard, for addresses from a hub."""
-        ...
-
-    async def download(self, url: str, target: Path, *, max_bytes: int) -> str:
-        """Download a file that the space returned as a URL; return its content type."""
-        ...
 
 
 class GradioEngine:
@@ -55,7 +34,7 @@ class GradioEngine:
 
     def __init__(
         self,
-        outside: GradioPaths,
+        outside: ClientServices,
         *,
         base: str,
         function: int,

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from sixfold.clients.provider_client import ProviderClient, ProviderEndpoint, ProviderLimits
 from sixfold.core.catalog.engines import Context, EngineError
-from sixfold.core.workers.remote_engines import HostServices
+from sixfold.engines.host_services import HostServices
 from sixfold.engines.providers import model_table
 from sixfold.engines.providers.image_io import UploadImage
 from sixfold.engines.providers.model_table import Override

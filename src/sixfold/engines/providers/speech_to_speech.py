@@ -20,7 +20,7 @@ from sixfold.core.media.ports import OutputFile
 from sixfold.core.predictions.child_runs import ChildRun
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.states import PredictionState
-from sixfold.core.workers.remote_engines import HostServices
+from sixfold.engines.host_services import HostServices
 
 _DEFAULT = "text-llm"  # the router's name for the default model
 _ROLES: dict[str, Literal["user", "assistant"]] = {
@@ -58,7 +58,7 @@ class ProviderSpeechToSpeechEngine:
             raise EngineError(error.message) from error
         context.log(f"answered by {reply.target}")
         context.progress(0.6)
-        text = reply.answer.text.strip()
+        text = reply.text.strip()
         data = {"task": task.inputs["task"], "text": text, "heard": transcript}
         if task.inputs["task"] == "chat":
             return Result(data=data, quality="full" if text_input else "preview")

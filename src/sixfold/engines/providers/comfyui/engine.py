@@ -14,7 +14,7 @@ from sixfold.clients.comfyui import errors as comfyui_errors
 from sixfold.clients.comfyui.events import Event, NodeFinished, NodeProgress, NodesCached, NodeStarted
 from sixfold.clients.comfyui.server import ComfyFile, ComfyServer
 from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result, Task, UnusableInput
-from sixfold.core.workers.remote_engines import HostServices
+from sixfold.engines.host_services import HostServices
 from sixfold.engines.providers.comfyui import capabilities, image_graphs, image_io
 from sixfold.engines.providers.comfyui.capabilities import (
     DEFAULT_URL,

@@ -10,8 +10,8 @@ from typing import Any
 from sixfold.clients.comfyui.events import Event, NodeProgress, NodesCached
 from sixfold.clients.comfyui.server import ComfyFile
 from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result, Task, UnusableInput
-from sixfold.core.workers.remote_engines import HostServices
 from sixfold.engines.audio.ambience import track
+from sixfold.engines.host_services import HostServices
 from sixfold.engines.providers import video_runs
 from sixfold.engines.providers.comfyui import video_graphs
 from sixfold.engines.providers.comfyui.capabilities import NOT_FOUND, InstalledModels
