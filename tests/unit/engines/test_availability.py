@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -85,3 +87,29 @@ async def test_a_server_is_counted_on_only_once_it_has_answered(tmp_path: Path) 
     answers["now"] = EngineStatus(False, "nothing answers")
     await known.refresh()
     assert known("comfy") == EngineStatus(False, "nothing answers")
+
+
+WITHOUT_OPENCV = """
+import sys
+sys.modules["cv2"] = None
+import io
+from pathlib import Path
+from PIL import Image
+from sixfold import import_string
+from sixfold.app import catalog
+from sixfold.engines.providers import image_io
+
+for name, engine in catalog.models_document()["engines"].items():
+    if engine["kind"] == "provider" and "cv2" not in engine.get("packages", ()):
+        import_string.named(engine["factory"])
+        print(name)
+Image.new("RGBA", (40, 30), (1, 2, 3, 99)).save("image.png")
+assert image_io.prepare_upload(Path("image.png")).content_type == "image/png"
+"""
+
+
+def test_providers_describe_images_without_opencv(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", WITHOUT_OPENCV]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert result.returncode == 0, result.stderr
+    assert {"openai-caption", "anthropic-caption", "openai-image"} <= set(result.stdout.split())
