@@ -181,6 +181,9 @@ async def test_another_sites_link_signs_nobody_in_unawares(app: AppFixture) -> N
     assert "Set-Cookie" not in led.headers
     foreign = {"Origin": "https://evil.example"}
     assert (await visitor.post("/signin", data={"token": token}, headers=foreign)).status_code == 403
+    old = {"User-Agent": "Mozilla/5.0 (Windows NT 6.1; rv:60.0) Gecko/20100101 Firefox/60.0"}
+    for path in ("/signin", "/signin/passkey", "/signin/passkey/ask"):
+        assert (await visitor.post(path, data={"token": token}, headers=old)).status_code == 403
     assert (await visitor.post("/signin", data={"token": token})).headers["Location"] == "/account"
     assert (await visitor.post("/signin", data={"token": token})).status_code == 401
 

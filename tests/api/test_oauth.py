@@ -198,6 +198,10 @@ async def test_a_wrong_wish_goes_back_to_the_program(
     app: AppFixture, changes: dict[str, str], code: str
 ) -> None:
     program = await Program.registered(app)
+    unknown = await app.visitor().get(AUTHORIZE, params=program.asks(**changes))
+    assert (unknown.status_code, "location" in unknown.headers) == (400, False)
+    assert code in unknown.text
+    await app.client.get("/signin", params={"token": await link(app)})
     back = told(await app.client.get(AUTHORIZE, params=program.asks(**changes)))
     assert (back["error"], back["state"]) == (code, "a state")
 

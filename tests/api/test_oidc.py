@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from sixfold import settings
 from sixfold.core.accounts import accounts
-from sixfold.core.accounts.authentication import oidc_identities
+from sixfold.core.accounts.authentication import login_sessions, oidc_identities
 from sixfold.settings import InvalidSetting
 from tests.api.app_fixture import ORIGIN, AppFixture, running_app
 from tests.api.test_pages import signed_in
@@ -206,3 +206,31 @@ async def test_without_a_provider_there_is_no_such_door(app: AppFixture) -> None
     ):
         with pytest.raises(InvalidSetting, match="oidc_issuer"):
             settings.load({}, **wrong)
+
+
+async def test_a_sign_in_is_as_fresh_as_the_one_at_the_provider(pair: Both) -> None:
+    app, found = pair
+    visitor = app.visitor()
+    url = await begun(visitor)
+    assert dict(parse_qsl(urlsplit(url).query))["max_age"] == "600"
+    found.claims["auth_time"] = int(time.time()) - 500
+    assert (await visitor.get(found.grant(url))).status_code == 303
+    account = await app.product.database.read(accounts.by_id(app.account.id))
+    (session,) = await app.product.database.read(login_sessions.of_account(account.id, ""))
+    assert abs(session["created_at"] // 1_000_000 - found.claims["auth_time"]) <= 1
+    found.claims["auth_time"] = int(time.time()) - 700
+    assert (await tried(app, found)).status_code == 401
+
+
+async def test_signing_in_again_asks_for_the_password_again(pair: Both) -> None:
+    app, found = pair
+    assert "again=1" in (await app.visitor().get("/signin?again=1")).text
+    found.metadata["claims_supported"] = ["sub", "auth_time"]
+    for seconds_ago, status in ((5, 303), (300, 401), (None, 401), (True, 401)):
+        visitor = app.visitor()
+        url = (await visitor.get("/signin/oidc", params={"again": "1"})).headers["Location"]
+        asked = dict(parse_qsl(urlsplit(url).query))
+        assert (asked["prompt"], asked["max_age"]) == ("login", "0")
+        known = isinstance(seconds_ago, int) and not isinstance(seconds_ago, bool)
+        found.lies["auth_time"] = int(time.time()) - int(seconds_ago or 0) if known else seconds_ago
+        assert (await visitor.get(found.grant(url))).status_code == status, seconds_ago

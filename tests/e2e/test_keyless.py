@@ -45,6 +45,21 @@ async def raw(port: int, path: str, version: str = "1.1", host: str = "127.0.0.1
         await writer.wait_closed()
 
 
+async def upgraded(port: int, version: str, headers: str) -> bytes:
+    """The first byte of the first websocket frame: 0x81 for a text, 0x88 for a close."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    lines = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+    nonce = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+    writer.write(
+        f"GET /ws?clientId=x HTTP/{version}\r\nHost: 127.0.0.1:{port}\r\n{lines}{nonce}{headers}\r\n".encode()
+    )
+    try:
+        await reader.readuntil(b"\r\n\r\n")
+        return await reader.readexactly(1)
+    finally:
+        writer.close()
+
+
 def status(answer: str) -> int:
     return int(answer.split(" ", 2)[1])
 
@@ -91,9 +106,12 @@ async def test_a_plain_proxy_needs_a_key_and_doctor_says_so(server: Server) -> N
         assert "HTTP/1.0 without a key is refused" in answer
         assert status(await raw(server.port, path, X_Forwarded_For="203.0.113.9")) == 401
         assert status(await raw(server.port, path, "1.0", Authorization=f"Bearer {server.key}")) == 200
+    assert await upgraded(server.port, "1.1", "") == b"\x81"
+    assert await upgraded(server.port, "1.0", f"Authorization: Bearer {server.key}\r\n") == b"\x81"
+    assert await upgraded(server.port, "1.0", "") == b"\x88", "closed by the server before any message"
     code, said = await server.command("doctor")
     assert code == 0
-    assert f"HTTP/1.0: {len(KEYLESS_ROUTES)}, a forwarding header: {len(KEYLESS_ROUTES)}" in said
+    assert f"HTTP/1.0: {len(KEYLESS_ROUTES) + 1}, a forwarding header: {len(KEYLESS_ROUTES)}" in said
     log = (server.folder.parent / f"{server.folder.name}.log").read_text()
     assert log.count("look forwarded") == 1
 

@@ -21,6 +21,7 @@ import msgspec
 from sixfold import errors
 from sixfold.core.accounts.authentication.auth_challenges import Content
 from sixfold.core.accounts.authentication.oidc_identities import Identity, OidcLoginAttempt
+from sixfold.core.accounts.keys import FRESH_MINUTES
 from sixfold.settings import LOOPBACK_HOSTS, Settings
 
 _SCOPE = "openid email"
@@ -32,6 +33,8 @@ _REFETCH_SECONDS = 30.0
 _SECONDS = 15.0
 _MAX_BYTES = 1 << 20
 _MAX_CODE = 4096
+# The maximum age of a sign-in at the provider; a repeated sign-in asks for the password again.
+_MAX_AGE_SECONDS = FRESH_MINUTES * 60
 _UNREACHABLE = "The sign-in provider could not be reached; try again"
 _INVALID_RESPONSE = "The sign-in provider returned an invalid ID token"
 
@@ -44,6 +47,7 @@ class _Metadata(msgspec.Struct):
     token_endpoint: str
     jwks_uri: str
     userinfo_endpoint: str = ""
+    claims_supported: tuple[str, ...] = ()
     token_endpoint_auth_methods_supported: tuple[str, ...] = ("client_secret_basic",)
     authorization_response_iss_parameter_supported: bool = False
 
@@ -72,8 +76,11 @@ class OidcClient:
         """The issuer identifier."""
         return self._issuer
 
-    async def begin(self, callback_url: str) -> OidcLoginAttempt:
-        """Start a sign-in: `state` binds the response to this browser, `nonce` the ID token to it."""
+    async def begin(self, callback_url: str, *, again: bool = False) -> OidcLoginAttempt:
+        """Start a sign-in: `state` binds the response to this browser, `nonce` the ID token to it.
+
+        With `again`, the provider must ask for the user's password or passkey again.
+        """
         metadata = await self._discover()
         attempt = {name: secrets.token_urlsafe(32) for name in ("state", "nonce", "verifier")}
         digest = hashlib.sha256(attempt["verifier"].encode()).digest()
@@ -86,7 +93,10 @@ class OidcClient:
             "nonce": attempt["nonce"],
             "code_challenge": base64.urlsafe_b64encode(digest).rstrip(b"=").decode(),
             "code_challenge_method": "S256",
+            **({"prompt": "login", "max_age": "0"} if again else {"max_age": str(_MAX_AGE_SECONDS)}),
         }
+        if again:
+            attempt["again_at"] = str(int(time.time()))
         separator = "&" if urlsplit(metadata.authorization_endpoint).query else "?"
         return OidcLoginAttempt(
             f"{metadata.authorization_endpoint}{separator}{urlencode(parameters)}", attempt
@@ -113,6 +123,7 @@ class OidcClient:
             claims["sub"],
             email if isinstance(email, str) else "",
             claims.get("email_verified") in (True, "true"),
+            _authenticated_at(metadata, claims, int(content.get("again_at", 0))),
         )
 
     async def _discover(self) -> _Metadata:
@@ -231,6 +242,21 @@ class OidcClient:
         if key.key_type == "oct" or algorithm not in _ALGORITHMS:
             raise jwt.InvalidKeyError("the token must be signed with an asymmetric key")
         return key
+
+
+def _authenticated_at(metadata: _Metadata, claims: Mapping[str, Any], again_at: int) -> int | None:
+    """Return when the user signed in at the provider (epoch seconds), or None if it does not say so.
+
+    Raises `Unauthenticated` if that is longer ago than was asked for, or if it does not say so although its
+    discovery document promises it.
+    """
+    at, now = claims.get("auth_time"), int(time.time())
+    if at is None and "auth_time" not in metadata.claims_supported:
+        return None
+    oldest = (again_at or now - _MAX_AGE_SECONDS) - _LEEWAY_SECONDS
+    if not isinstance(at, int | float) or isinstance(at, bool) or at < oldest:
+        raise errors.Unauthenticated("The sign-in provider did not ask you to sign in again: try another way")
+    return min(int(at), now)
 
 
 def _endpoints(metadata: _Metadata) -> tuple[str, ...]:

@@ -102,8 +102,12 @@ class SessionCookies:
         return await self.of(request)
 
     def check_csrf(self, request: Request, session: SessionCookie | None, csrf: str | None) -> None:
-        """Raise `Forbidden` unless a state-changing request was sent by a page of this server."""
-        if not self._origins.trusts(request):
+        """Raise `Forbidden` unless a state-changing request was sent by a page of this server.
+
+        Without a session there is no token to compare, so that a browser has to state the origin.
+        """
+        is_stated = session is not None or self._origins.states_origin(request)
+        if not is_stated or not self._origins.trusts(request):
             raise errors.Forbidden("This request must come from a page of this server")
         if session is not None and not hmac.compare_digest((csrf or "").encode(), session.csrf.encode()):
             raise errors.Forbidden("This form has expired: reload the page and try again")

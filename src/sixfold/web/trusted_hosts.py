@@ -122,6 +122,15 @@ class TrustedHosts:
         scheme, _, netloc = origin.partition("://")
         return scheme in {"http", "https"} and netloc == request.headers.get("host")
 
+    def states_origin(self, request: HTTPConnection) -> bool:
+        """Return whether the request states where it comes from, which browsers before 2020 do not.
+
+        All browsers send a User-Agent that begins with `Mozilla/`; other programs submit no foreign forms.
+        """
+        headers = request.headers
+        is_browser = headers.get("user-agent", "").startswith("Mozilla/")
+        return not is_browser or "origin" in headers or "sec-fetch-site" in headers
+
     def trusts(self, request: HTTPConnection) -> bool:
         """Return whether both the Host and the Origin are trusted."""
         return self.trusts_host(request) and self.trusts_origin(request)

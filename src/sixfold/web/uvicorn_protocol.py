@@ -126,6 +126,8 @@ class HttpProtocol(HttpToolsProtocol):
         protocol = self.transport.get_protocol()
         if isinstance(protocol, WebSocketProtocol):
             protocol.on_lost = self._release
+            # uvicorn passes every handshake on as HTTP/1.1, but keyless access depends on the version.
+            protocol.scope["http_version"] = self.scope["http_version"]
         else:
             self._release()
 

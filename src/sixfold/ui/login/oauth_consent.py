@@ -47,10 +47,10 @@ class ConsentPages:
         """Show the consent page; redirects anonymous users to the sign-in page."""
         self._services.trusted_hosts.admit(request)
         asked = {name: value for name, value in request.query_params.items() if name in _ASKED}
-        wished = await self._wish(asked)
+        session = await self._services.sessions.of(request)
+        wished = await self._wish(asked, redirect_errors=session is not None)
         if isinstance(wished, Response):
             return wished
-        session = await self._services.sessions.of(request)
         if session is None:
             there = urlencode({"next": f"{PATH}?{urlencode(asked)}"})
             return RedirectResponse(f"/signin?{there}", 303)
@@ -71,7 +71,7 @@ class ConsentPages:
     async def answer(self, request: Request) -> Response:
         """Redirect to the client with a code, or with `access_denied`."""
         session, form = await forms.signed(request, self._services.sessions)
-        wished = await self._wish(form)
+        wished = await self._wish(form, redirect_errors=True)
         if isinstance(wished, Response):
             return wished
         if form.get("decision") != "allow":
@@ -79,10 +79,14 @@ class ConsentPages:
         code = await self._services.database.write(oauth.grant(session.account.id, wished))
         return self._back(wished.redirect_uri, wished.state, code=code)
 
-    async def _wish(self, asked: Mapping[str, str]) -> AuthorizationRequest | Response:
+    async def _wish(
+        self, asked: Mapping[str, str], *, redirect_errors: bool
+    ) -> AuthorizationRequest | Response:
         """Return the authorization request, or an error redirect to the client.
 
-        No redirect is made until the address is known to belong to the client.
+        No redirect is made until the address is known to belong to the client. Without `redirect_errors`,
+        errors are raised as `BadRequest`: anyone can register a client, so that a link to this page would
+        lead anonymous visitors to any site (RFC 9700, 4.11.2).
         """
         if any(len(value) > _MAX_CHARS for value in asked.values()):
             raise errors.BadRequest(f"Parameters must have at most {_MAX_CHARS} characters")
@@ -96,6 +100,8 @@ class ConsentPages:
         try:
             return oauth.parse_authorization_request(client, uri, asked, self._resources)
         except oauth.OAuthError as refused:
+            if not redirect_errors:
+                raise errors.BadRequest(f"{refused.code}: {refused}") from refused
             state = asked.get("state")
             return self._back(uri, state, error=refused.code, error_description=str(refused))
 

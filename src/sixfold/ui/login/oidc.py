@@ -10,6 +10,7 @@ from sixfold.core import ids
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.authentication import auth_challenges, oidc_identities
 from sixfold.core.accounts.authentication.oidc_identities import Identity
+from sixfold.core.clock import SECOND_US
 from sixfold.ui import forms
 from sixfold.ui.login.sessions import LoginSessions
 from sixfold.ui.templating import PageTemplates
@@ -40,7 +41,7 @@ class OidcLoginPages:
         self._services.trusted_hosts.admit(request)
         self._entrance.attempts.ask(request)
         following = sessions.own_path(request.query_params.get("next", ""))
-        url, ticket = await self._begin({"next": following})
+        url, ticket = await self._begin({"next": following}, again="again" in request.query_params)
         response = RedirectResponse(url, 303, {"Cache-Control": "no-store"})
         self._services.sessions.set_ticket(response, ticket)
         return response
@@ -74,7 +75,8 @@ class OidcLoginPages:
             return await self._linked(request, owner, who)
         work = oidc_identities.account_of(who, signup=self._signup)
         account_id = await self._services.database.write(work)
-        return await self._entrance.enter(request, account_id, "single sign-on", kept.get("next", ""))
+        at = None if who.authenticated_at is None else who.authenticated_at * SECOND_US
+        return await self._entrance.enter(request, account_id, "single sign-on", kept.get("next", ""), at)
 
     async def _linked(self, request: Request, owner: str, who: Identity) -> Response:
         session = await self._services.sessions.of(request)
@@ -83,9 +85,9 @@ class OidcLoginPages:
         await self._services.database.write(oidc_identities.link(owner, who))
         return RedirectResponse(f"{_SECURITY}?done=linked", 303)
 
-    async def _begin(self, about: dict[str, str]) -> tuple[str, str]:
+    async def _begin(self, about: dict[str, str], *, again: bool = False) -> tuple[str, str]:
         """Return the provider's URL and the ticket for the browser's cookie."""
-        begun = await self._services.provider.begin(self._back)
+        begun = await self._services.provider.begin(self._back, again=again)
         ticket = ids.secret("ticket")
         work = auth_challenges.create(_KIND, ticket, {**begun.content, **about})
         await self._services.database.write(work, durable=False)

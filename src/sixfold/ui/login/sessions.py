@@ -43,9 +43,16 @@ class LoginSessions:
         attempt.succeed()
         return response
 
-    async def enter(self, request: Request, account_id: str, way: str, following: str) -> Response:
-        """Open a session for a user who has proved to own this account."""
-        visit = LoginSession(way, user_agent.name(request))
+    async def enter(
+        self,
+        request: Request,
+        account_id: str,
+        way: str,
+        following: str,
+        authenticated_at: int | None = None,
+    ) -> Response:
+        """Open a session for a user who has proved, now or at `authenticated_at`, to own this account."""
+        visit = LoginSession(way, user_agent.name(request), authenticated_at)
         moment = await self._services.database.read(now())
         return await self._begin(
             request, login_sessions.new_session(account_id, moment, visit), following or HOME

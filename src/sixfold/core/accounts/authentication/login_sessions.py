@@ -19,10 +19,14 @@ FRESH_US = keys.FRESH_MINUTES * MINUTE_US
 
 @dataclass(frozen=True, slots=True)
 class LoginSession:
-    """How a user logged in (link, password, passkey or identity), and their user agent."""
+    """How a user logged in (link, password, passkey or identity), and their user agent.
+
+    `authenticated_at` (epoch µs) is when the user proved the identity, if that was before the login.
+    """
 
     way: str
     agent: str = ""
+    authenticated_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +121,7 @@ def _insert(token: str, account_id: str, kind: str, expires_at: int, login: Logi
             "id": ids.new("login"),
             "way": login.way,
             "agent": login.agent,
+            "authenticated_at": login.authenticated_at,
             "expires_at": expires_at,
         },
     )

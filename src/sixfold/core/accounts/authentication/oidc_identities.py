@@ -18,12 +18,16 @@ from sixfold.core.database import Query, Row, Transaction, one
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A user at a provider; `verified` is whether the provider has verified the e-mail address."""
+    """A user at a provider; `verified` is whether the provider has verified the e-mail address.
+
+    `authenticated_at` is when the user signed in at the provider (epoch seconds), if it says so.
+    """
 
     issuer: str
     subject: str
     email: str
     verified: bool
+    authenticated_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +51,8 @@ class OidcProvider(Protocol):
         """The issuer identifier."""
         ...
 
-    async def begin(self, callback_url: str) -> OidcLoginAttempt:
-        """Start a login that redirects back to `callback_url`."""
+    async def begin(self, callback_url: str, *, again: bool = False) -> OidcLoginAttempt:
+        """Start a login that redirects back to `callback_url`; `again` does not accept an earlier one."""
         ...
 
     async def end(self, callback_url: str, params: Mapping[str, str], content: Content) -> Identity:

@@ -86,7 +86,7 @@ UPDATE api_key SET revoked_at = :now WHERE account_id = :account_id AND revoked_
 
 -- name: login_session_insert | Insert a one-time login link or a login session; only the token's hash is stored.
 INSERT INTO signin (token_hash, account_id, kind, id, way, agent, created_at, expires_at)
-VALUES (:token_hash, :account_id, :kind, :id, :way, :agent, :now, :expires_at);
+VALUES (:token_hash, :account_id, :kind, :id, :way, :agent, COALESCE(CAST(:authenticated_at AS BIGINT), :now), :expires_at);
 
 -- name: login_session_take | Delete an unexpired one-time login link and return its account.
 DELETE FROM signin WHERE token_hash = :token_hash AND kind = 'link' AND expires_at > :now
