@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from sixfold.core.accounts.keys import Scope
 from tests.api.app_fixture import bearer
 from tests.api.gateway import gateway
 from tests.fakes.chat_servers import model_server
@@ -122,3 +123,28 @@ async def test_another_question_to_the_chat_service_is_not_answered_from_the_cac
         assert [text for text, _ in said] == ["word word word", "word word word word", "word word word"]
         assert said[1][1] != "0.00"
         assert (said[2][1], len(door.acme.seen)) == ("0.00", 2)
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/responses", "/v1/embeddings"])
+async def test_fields_that_choose_another_model_are_not_passed_on(tmp_path: Path, path: str) -> None:
+    chosen: dict[str, Any] = {
+        "models": ["expensive"],
+        "route": "fallback",
+        "fallbacks": ["expensive"],
+        "provider": {"order": ["dear"]},
+        "api_base": "https://elsewhere.example",
+        "service_tier": "priority",
+    }
+    said = [{"role": "user", "content": "hi"}]
+    async with model_server() as server:
+        row = {"kind": "anthropic" if path.endswith("messages") else "openai", "base_url": server.url}
+        row |= {"local": True} | ({"responses": True} if path.endswith("responses") else {})
+        async with gateway(tmp_path, upstreams={"one": row}, aliases={}) as door:
+            key = bearer(await door.app.limited_key(Scope(services=("one/small",))))
+            body = {"model": "one/small", "messages": said, "input": "hi", "max_tokens": 5, **chosen}
+            answer = await door.app.client.post(path, json=body, headers=key)
+            assert answer.status_code == 200, answer.text
+            (seen,) = (each.document for each in server.seen if each.document)
+            assert (seen["model"], seen.keys() & chosen.keys()) == ("small", set())
+            refused = await door.app.client.post(path, json={**body, "model": "small"}, headers=key)
+            assert refused.status_code == 403

@@ -34,6 +34,7 @@ from sixfold.core.gateway.chat import (
     ToolResult,
 )
 from sixfold.core.gateway.ports import UpstreamRejection
+from sixfold.core.gateway.routing import remove_routing_fields
 from sixfold.core.gateway.usage import NOTHING, TokenUsage, parse_token_count
 
 _encode = msgspec.json.Encoder().encode
@@ -191,7 +192,7 @@ class Completions:
 
     def rewrite_request(self, body: bytes, model: str) -> bytes:
         """Return the request with the server's model name; a stream is asked to report its usage."""
-        fields = _raws(body)
+        fields = remove_routing_fields(_raws(body))
         fields["model"] = msgspec.Raw(_encode(model))
         if fields.get("stream") == _TRUE:
             stream_options = fields.get("stream_options")

@@ -14,6 +14,7 @@ from sixfold.clients.chat import sse
 from sixfold.clients.chat.completions import parse_rejection
 from sixfold.core.gateway.chat import ChatRequest, ChatResponse, Event
 from sixfold.core.gateway.ports import UpstreamRejection
+from sixfold.core.gateway.routing import remove_routing_fields
 from sixfold.core.gateway.usage import TokenUsage, Units, parse_token_count
 
 _encode = msgspec.json.Encoder().encode
@@ -68,7 +69,7 @@ class MediaGeneration:
         if body.startswith(b"--"):
             boundary = body[: body.index(b"\r\n") + 2]
             return b"".join((boundary, _MODEL_FIELD, model.encode(), b"\r\n", body))
-        fields = _raws(body)
+        fields = remove_routing_fields(_raws(body))
         fields["model"] = msgspec.Raw(_encode(model))
         return _encode(fields)
 

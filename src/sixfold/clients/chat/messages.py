@@ -36,6 +36,7 @@ from sixfold.core.gateway.chat import (
     ToolResult,
 )
 from sixfold.core.gateway.ports import UpstreamRejection
+from sixfold.core.gateway.routing import remove_routing_fields
 from sixfold.core.gateway.usage import NOTHING, TokenUsage, parse_token_count
 
 _encode = msgspec.json.Encoder().encode
@@ -145,7 +146,7 @@ class Messages:
 
     def rewrite_request(self, body: bytes, model: str) -> bytes:
         """Return the request with the server's model name and without foreign reasoning."""
-        fields = _raws(body)
+        fields = remove_routing_fields(_raws(body))
         if b'"thinking"' in body and "messages" in fields:
             _remove_foreign(fields)
         fields["model"] = msgspec.Raw(_encode(model))

@@ -14,6 +14,7 @@ from sixfold.clients.chat import sse
 from sixfold.clients.chat.completions import parse_rejection
 from sixfold.core.gateway.chat import ChatRequest, ChatResponse, Event
 from sixfold.core.gateway.ports import UpstreamRejection
+from sixfold.core.gateway.routing import remove_routing_fields
 from sixfold.core.gateway.usage import TokenUsage, parse_token_count
 
 _encode = msgspec.json.Encoder().encode
@@ -69,7 +70,7 @@ class ResponsesProtocol:
     path = "/responses"
 
     def rewrite_request(self, body: bytes, model: str) -> bytes:
-        fields = _raws(body)
+        fields = remove_routing_fields(_raws(body))
         fields["model"] = msgspec.Raw(_encode(model))
         return _encode(fields)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Mapping
 
+import msgspec
+
 from sixfold import errors
 from sixfold.core.gateway.capabilities import CHAT, EMBEDDINGS, VISION, ServedModel, guess_model
 from sixfold.core.gateway.health import HealthTracker
@@ -24,6 +26,34 @@ NO_CHAT = (
 NO_VISION = (
     "No chat model here accepts images: pull one that does (`ollama pull qwen3-vl`), set OPENAI_API_KEY or "
     "ANTHROPIC_API_KEY, or name a model in [gateway.aliases] vision of sixfold.toml."
+)
+# Fields by which gateways behind this one (OpenRouter, LiteLLM, Portkey) choose another model, server or
+# price than `model`, to which limits of keys and prices refer. They are not passed on.
+_ROUTING_FIELDS = frozenset(
+    {
+        "api_base",
+        "api_key",
+        "api_version",
+        "base_url",
+        "config",
+        "content_policy_fallbacks",
+        "context_window_fallback_dict",
+        "context_window_fallbacks",
+        "custom_llm_provider",
+        "deployment_id",
+        "extra_body",
+        "extra_headers",
+        "fallbacks",
+        "litellm_params",
+        "model_list",
+        "models",
+        "plugins",
+        "preset",
+        "provider",
+        "route",
+        "service_tier",
+        "user_config",
+    }
 )
 # Ollama adds this tag to names without one.
 _LATEST = ":latest"
@@ -215,6 +245,18 @@ class ModelRouter:
                 "GET /v1/models lists the models"
             )
         return errors.UnknownModel(f"The model {name[:100]!r} was not found; GET /v1/models lists the models")
+
+
+def is_routing_field(name: str) -> bool:
+    """Return whether a field of a request may select another model, server or price than `model`."""
+    return name in _ROUTING_FIELDS
+
+
+def remove_routing_fields(fields: dict[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:
+    """Return the fields of a request without those that select another model, server or price."""
+    for name in _ROUTING_FIELDS & fields.keys():
+        del fields[name]
+    return fields
 
 
 def _lists(upstream: Upstream, name: str) -> bool:

@@ -22,6 +22,7 @@ from sixfold.core.gateway.chat import ChatRequest
 from sixfold.core.gateway.gateway import Gateway
 from sixfold.core.gateway.ports import GatewayRequest
 from sixfold.core.gateway.response_stream import ResponseStream
+from sixfold.core.gateway.routing import is_routing_field
 from sixfold.core.gateway.usage import TokenUsage
 from sixfold.web import requests
 from sixfold.web.bodies import FormPart
@@ -130,8 +131,13 @@ def is_stream(values: Mapping[str, Any]) -> bool:
 
 
 def form(parts: Sequence[FormPart]) -> tuple[bytes, str]:
-    """Rebuild a form without `model`; return its bytes and content type. Equal forms give equal bytes."""
-    fields = [(_head(part), part.data) for part in parts if part.name != "model"]
+    """Rebuild a form without `model` and fields of routing; return its bytes and content type.
+
+    Equal forms give equal bytes.
+    """
+    fields = [
+        (_head(part), part.data) for part in parts if part.name != "model" and not is_routing_field(part.name)
+    ]
     boundary = _boundary(fields)
     lines = [b"--%s\r\n%s\r\n\r\n%s\r\n" % (boundary, head, data) for head, data in fields]
     return b"".join([*lines, b"--%s--\r\n" % boundary]), f"multipart/form-data; boundary={boundary.decode()}"
