@@ -106,6 +106,15 @@ async def test_a_document_is_made_once_and_off_the_event_loop(app: AppFixture) -
     assert {answer.status_code for answer in found} == {200}
 
 
+@pytest.mark.parametrize(
+    "name", ["", "memory", "memory.yaml", ".json", "..%2fmemory.json", "memory.json/x", "%00.json"]
+)
+async def test_path_of_no_document_is_one_sentence(app: AppFixture, name: str) -> None:
+    answer = await app.client.get(f"/openapi/{name}")
+    assert answer.status_code == 404
+    assert answer.json()["error"] in {"Not found", "The OpenAPI document was not found"}
+
+
 async def test_an_answer_that_is_not_as_its_document_has_it_is_seen(app: AppFixture) -> None:
     request = httpx.Request("GET", "http://127.0.0.1/api/pages/people/ada")
     error = {"error": "", "code": "", "status": 404, "request_id": ""}

@@ -12,7 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from anyascii import anyascii
 
 from sixfold import errors
-from sixfold.core import ids
+from sixfold.core import ids, pagination
 from sixfold.core.database import Database, Query, Row, Transaction, one
 from sixfold.core.media.media import MediaService, MediaSource
 
@@ -20,8 +20,6 @@ MAX_CHARACTERS = MAX_POSTS = 10_000
 MAX_TAGS, MAX_TAG_CHARS = 20, 40
 _URL_NAME_CHARS = 48
 _MAX_ATTEMPTS = 8
-# Sorts after every id.
-_LAST_ID = "~"
 
 
 class _NamedRow(Protocol):
@@ -103,7 +101,7 @@ def create_character(draft: CharacterDraft) -> Transaction[Character]:
 
 def list_characters(limit: int, cursor: str | None) -> Transaction[GalleryPage[Character]]:
     """Return a page of all characters, newest first."""
-    rows = yield Query("gallery_characters", {"before": cursor or _LAST_ID, "limit": limit + 1})
+    rows = yield Query("gallery_characters", {"before": pagination.id_before(cursor), "limit": limit + 1})
     return _page([Character.of(row) for row in rows], limit)
 
 
@@ -182,7 +180,7 @@ def create_post(draft: PostDraft) -> Transaction[Post]:
 def list_posts(limit: int, cursor: str | None, tag: str) -> Transaction[GalleryPage[Post]]:
     """Return a page of all posts, newest first, optionally only those with a tag."""
     name = "gallery_posts_tagged" if tag else "gallery_posts"
-    params: dict[str, str | int] = {"before": cursor or _LAST_ID, "limit": limit + 1}
+    params: dict[str, str | int] = {"before": pagination.id_before(cursor), "limit": limit + 1}
     rows = yield Query(name, {**params, "tag": tag} if tag else params)
     return _page([Post.of(row) for row in rows], limit)
 

@@ -1,10 +1,37 @@
-"""Pages of lists with a limit on their size in bytes."""
+"""Pages of lists: their cursors, and a limit on their size in bytes."""
 
 from __future__ import annotations
 
+import re
+
+from sixfold import errors
 from sixfold.core.database import Query, Transaction, Value
 
 PAGE_BYTES = 8 * 2**20
+# Sorts after every id.
+_LAST_ID = "~"
+_ID = re.compile(r"[a-z]+_[0-9a-z]{36}")
+# A name alone could be any text, and an invalid cursor would be an empty page.
+_AFTER = "after:"
+
+
+def cursor_after(name: str) -> str:
+    """Return the cursor of the rows after a name, in a list by name."""
+    return f"{_AFTER}{name}"
+
+
+def name_of(cursor: str) -> str:
+    """Return the name in a cursor of `cursor_after`, "" for the first page; raises `BadRequest`."""
+    if cursor and not cursor.startswith(_AFTER):
+        raise errors.BadRequest("Invalid cursor")
+    return cursor.removeprefix(_AFTER)
+
+
+def id_before(cursor: str | None) -> str:
+    """Return the id in a cursor of a list of ids, newest first, or one after all ids; raises `BadRequest`."""
+    if cursor and not _ID.fullmatch(cursor):
+        raise errors.BadRequest("Invalid cursor")
+    return cursor or _LAST_ID
 
 
 def fitting(query: str, params: dict[str, Value], limit: int) -> Transaction[tuple[int, int]]:

@@ -42,7 +42,7 @@ MODEL = OperationField("model", "string", "A model's name, from models", require
 INPUT = OperationField("input", "object", "Its inputs by name; a file is a URL or a data: URI", required=True)
 MODELS = (
     OperationField("model", "string", "Tell one model's inputs in full", max_chars=100),
-    OperationField("cursor", "string", "next_cursor of the page before", default="", max_chars=200),
+    OperationField("cursor", "string", "next_cursor of the page before", default="", max_chars=300),
 )
 HARDWARE = OperationField(
     "hardware", "string", "Other hardware than a template's own, paid by its time", max_chars=60

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from starlette.requests import Request
 
 from sixfold import errors
+from sixfold.core import pagination
 from sixfold.core.catalog.custom_models import PAGE, CustomModel, CustomModels
 
 
@@ -20,7 +21,7 @@ def path_value(request: Request, name: str) -> str:
     return str(request.scope["path_params"][name])
 
 
-_MAX_OWN_PAGE, _MAX_CURSOR = 200, 200
+_MAX_OWN_PAGE, _MAX_CURSOR = 200, 300
 
 
 def query_text(request: Request, name: str, max_chars: int) -> str:
@@ -56,8 +57,10 @@ async def own_models(
 
 
 def cursor(request: Request) -> str:
-    """Return the parameter `cursor`, which is "" for the first page."""
-    return query_text(request, "cursor", _MAX_CURSOR)
+    """Return the parameter `cursor` of a list by name, "" for the first page; raise `BadRequest`."""
+    text = query_text(request, "cursor", _MAX_CURSOR)
+    pagination.name_of(text)
+    return text
 
 
 _MAX_RANGES = 64

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sixfold.core import ids
+from sixfold.core import ids, pagination
 from sixfold.core.database import Query, Row, Transaction
-
-# Sorts after every id.
-_LAST = "~"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +23,11 @@ def note(account_id: str, action: str, detail: str = "") -> Transaction[None]:
 
 
 def page(account_id: str, limit: int, cursor: str | None) -> Transaction[AuditPage]:
-    """Return at most `limit` entries of an account; `cursor` is the `next_cursor` of the previous page."""
-    params = {"account_id": account_id, "before": cursor or _LAST, "limit": limit + 1}
+    """Return at most `limit` entries of an account; `cursor` is the `next_cursor` of the previous page.
+
+    Raises `BadRequest` for an invalid cursor.
+    """
+    params = {"account_id": account_id, "before": pagination.id_before(cursor), "limit": limit + 1}
     rows = yield Query("audit_page", params)
     entries = tuple(rows[:limit])
     return AuditPage(entries, str(entries[-1]["id"]) if len(rows) > limit else None)

@@ -109,7 +109,7 @@ class CustomModels:
         """Return a page of an account's models, by name, and the cursor of the next page.
 
         A non-empty `kind` filters by it. A page ends after `limit` models or `pagination.PAGE_BYTES` of
-        documents.
+        documents. Raises `BadRequest` for an invalid cursor.
         """
         if kind in ("", trained_models.KIND) and not cursor:
             await self._adopt(account_id)
@@ -210,11 +210,12 @@ def _after(key: _Key) -> Transaction[Rows]:
 
 
 def _page(account_id: str, kind: str, limit: int, cursor: str) -> Transaction[tuple[Rows, str | None]]:
-    about: dict[str, Value] = {"account_id": account_id, "kind": kind, "after": cursor}
+    after = pagination.name_of(cursor)
+    about: dict[str, Value] = {"account_id": account_id, "kind": kind, "after": after}
     fitting, there = yield from pagination.fitting("custom_models_page_sizes", about, limit + 1)
     most = min(fitting, limit)
     rows = yield Query("custom_models_page", {**about, "limit": most})
-    return rows, str(rows[-1]["name"]) if there > most else None
+    return rows, pagination.cursor_after(str(rows[-1]["name"])) if there > most else None
 
 
 def _put(account_id: str, kind: str, name: str, text: str) -> Transaction[Row]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sixfold import errors
+from sixfold.core import pagination
 from sixfold.core.database import Query, Row, Rows, Transaction, one
 from sixfold.core.memory import limits, links, pages, slugs, timeline
 from sixfold.core.memory.links import Backlink, GraphWalk, LinkPath
@@ -218,7 +219,7 @@ def folder(caller: Caller, prefix: str, limit: int, after: str = "") -> Transact
         return FolderContents(tuple(inside), ())
     seen = {"scope": pages.scope_of(caller), "sep": pages.SEPARATOR}
     rows = yield Query("pages_in_folder", {**params, **seen, "after": after, "limit": limit + 1})
-    more = str(rows[limit - 1]["slug"]) if len(rows) > limit else None
+    more = pagination.cursor_after(str(rows[limit - 1]["slug"])) if len(rows) > limit else None
     return FolderContents(tuple(inside), tuple(rows[:limit]), more)
 
 

@@ -9,6 +9,7 @@ from difflib import unified_diff
 from pathlib import Path
 
 from sixfold import errors
+from sixfold.core import pagination
 from sixfold.core.database import Database, Row
 from sixfold.core.memory import commands, links, pages, queries, slugs, timeline, usage
 from sixfold.core.memory.commands import PageWriter, SavedPage, WriteTerms
@@ -76,8 +77,8 @@ class MemoryService:
 
     async def list(self, caller: Caller, wanted: PageFilter, limit: int, cursor: str = "") -> MemoryPart:
         """List pages by slug."""
-        rows = await self.database.read(pages.listed(caller, wanted, limit, cursor))
-        return part(rows, limit, "slug")
+        rows = await self.database.read(pages.listed(caller, wanted, limit, pagination.name_of(cursor)))
+        return _by_name(part(rows, limit, "slug"))
 
     async def links(self, caller: Caller, slug: str, as_of: int | None = None) -> tuple[Link, ...]:
         """List the links of a page."""
@@ -86,8 +87,13 @@ class MemoryService:
     async def backlinks(
         self, caller: Caller, slug: str, limit: int, cursor: str = "", as_of: int | None = None
     ) -> tuple[tuple[Backlink, ...], str | None]:
-        """List the links to a page, with the cursor of the next part."""
+        """List the links to a page, with the cursor of the next part.
+
+        Raises `BadRequest` for an invalid cursor.
+        """
         source, _, kind = cursor.partition("~")
+        if cursor and not (source and kind):
+            raise errors.BadRequest("Invalid cursor")
         found = await self.database.read(
             queries.leading_to(caller, slugs.normalize(slug), as_of, limit + 1, (source, kind))
         )
@@ -142,8 +148,8 @@ class MemoryService:
 
     async def counted(self, caller: Caller, noun: str, limit: int, cursor: str = "") -> MemoryPart:
         """Return names and counts of `tags`, `collections` or `types`."""
-        rows = await self.database.read(queries.count_by(caller, noun, limit, cursor))
-        return part(rows, limit, "name")
+        rows = await self.database.read(queries.count_by(caller, noun, limit, pagination.name_of(cursor)))
+        return _by_name(part(rows, limit, "name"))
 
     async def overview(self, caller: Caller, limit: int) -> queries.MemoryOverview:
         return await self.database.read(queries.overview(caller, limit))
@@ -241,6 +247,12 @@ def part(rows: tuple[Row, ...] | list[Row], limit: int, key: str) -> MemoryPart:
     """Return the first `limit` rows; if there is another one, the cursor is the `key` of the last."""
     shown = tuple(rows[:limit])
     return MemoryPart(shown, str(shown[-1][key]) if len(rows) > limit else None)
+
+
+def _by_name(found: MemoryPart) -> MemoryPart:
+    """Return a part of a list by name, with the name in its cursor marked as one."""
+    name = found.next_cursor
+    return found if name is None else MemoryPart(found.rows, pagination.cursor_after(name))
 
 
 def _diff(before: MemoryPage, after: MemoryPage) -> str:

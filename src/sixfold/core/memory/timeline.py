@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from sixfold import errors
-from sixfold.core import ids
+from sixfold.core import ids, pagination
 from sixfold.core.database import Query, Row, Transaction
 from sixfold.core.memory import limits, markdown
 from sixfold.core.memory.models import Caller, MemoryPage, TimelineEntry
@@ -111,8 +111,8 @@ def of_page(
 
     Raises `BadRequest` for an invalid cursor.
     """
-    date, tilde, entry_id = (cursor or f"{_LAST}~{_LAST}").partition("~")
-    if cursor and not tilde:
+    date, _, entry_id = (cursor or "").partition("~")
+    if cursor and not (date and entry_id):
         raise errors.BadRequest("Invalid cursor")
     rows = yield Query(
         "timeline_list",
@@ -121,7 +121,7 @@ def of_page(
             "page_id": page.id,
             "at": moment,
             "before_date": date if cursor else _LAST,
-            "before_id": entry_id,
+            "before_id": pagination.id_before(entry_id),
             "limit": limit + 1,
         },
     )

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold import errors
+from sixfold.core import pagination
 from sixfold.core.database import Row, Transaction, now
 from sixfold.core.memory import limits, pages, queries, slugs
 from sixfold.core.memory.models import Caller
@@ -37,7 +38,7 @@ class ListFilter:
     tag: str = ""
     type: str = ""
     collection: str = ""
-    cursor: str = ""
+    after: str = ""
     offset: int = 0
 
     @property
@@ -65,7 +66,7 @@ def _wanted(request: Request) -> ListFilter:
         tag=query.get("tag", "")[: limits.TAG_CHARS],
         type=query.get("type", "")[: limits.TYPE_CHARS],
         collection=query.get("collection", "")[: limits.TAG_CHARS],
-        cursor=query.get("cursor", "")[: limits.LONG_SLUG],
+        after=pagination.name_of(query.get("cursor", ""))[: limits.LONG_SLUG],
         offset=int(offset) if offset.isascii() and offset.isdigit() and len(offset) < 6 else 0,
     )
 
@@ -82,7 +83,7 @@ def _facets(caller: Caller) -> Transaction[dict[str, list[Row]]]:
 def _shelf(caller: Caller, wanted: ListFilter) -> Transaction[dict[str, Any]]:
     """Read everything on the page except search results."""
     facets = yield from _facets(caller)
-    opened = yield from queries.folder(caller, wanted.prefix, _PAGE, wanted.cursor if wanted.prefix else "")
+    opened = yield from queries.folder(caller, wanted.prefix, _PAGE, wanted.after if wanted.prefix else "")
     seen: dict[str, Any] = {"facets": facets, "opened": opened, "now": (yield from now()), "rows": ()}
     if wanted.q or wanted.prefix:
         return seen
@@ -90,9 +91,10 @@ def _shelf(caller: Caller, wanted: ListFilter) -> Transaction[dict[str, Any]]:
         seen["overview"] = yield from queries.overview(caller, _RECENT)
         return seen
     filters = pages.PageFilter(wanted.tag, wanted.type, wanted.collection)
-    rows = yield from pages.listed(caller, filters, _PAGE, wanted.cursor)
+    rows = yield from pages.listed(caller, filters, _PAGE, wanted.after)
     seen["rows"] = rows[:_PAGE]
-    seen["next_cursor"] = rows[_PAGE - 1]["slug"] if len(rows) > _PAGE else None
+    more = len(rows) > _PAGE
+    seen["next_cursor"] = pagination.cursor_after(rows[_PAGE - 1]["slug"]) if more else None
     return seen
 
 

@@ -1,0 +1,67 @@
+"""An invalid cursor is a 400 on every route that reads one, and never an empty page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+from starlette.datastructures import QueryParams
+
+from tests.api.app_fixture import AppFixture
+from tests.api.test_pages import link
+from tests.api.test_tenants_routes import LAST, filled, owned, routes, signed_in
+
+# All links or tags of one page, whose `next_cursor` is always null.
+WHOLE = {"/api/links/{slug:path}", "/api/tags/{slug:path}"}
+INVALID = ["nonsense", "~", "zeppelin~", "after", "a" * 150, "\x01", "pred_1", "é"]
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the query parameters that routes read."""
+    names: list[str] = []
+    get = QueryParams.get
+
+    def recorded(params: QueryParams, key: str, default: Any = None) -> Any:
+        names.append(key)
+        return get(params, key, default)
+
+    monkeypatch.setattr(QueryParams, "get", recorded)
+    return names
+
+
+def is_list(answer: httpx.Response) -> bool:
+    """Whether a response has the cursor of the next page."""
+    is_json = answer.headers.get("content-type", "").startswith("application/json")
+    return is_json and isinstance(answer.json(), dict) and "next_cursor" in answer.json()
+
+
+async def test_routes_that_read_a_cursor_refuse_an_invalid_one(app: AppFixture, reads: list[str]) -> None:
+    names = await owned(app)
+    found: set[str] = set()
+    answered: list[tuple[str, str, int]] = []
+    async with signed_in(app) as browser, app.visitor() as operator:
+        await operator.get("/signin", params={"token": await link(app, app.operator)})
+        for method, path in routes(app.asgi):
+            if method != "GET" or path in {*LAST, *WHOLE}:
+                continue
+            address = filled(path, names)
+            for client, headers in (
+                (app.client, app.bearer),
+                (app.client, {}),
+                (browser, {}),
+                (operator, {}),
+            ):
+                reads.clear()
+                usual = await client.get(address, headers=headers)
+                if usual.status_code != 200 or not ("cursor" in reads or is_list(usual)):
+                    continue
+                found.add(path)
+                for cursor in INVALID:
+                    answer = await client.get(address, params={"cursor": cursor}, headers=headers)
+                    if answer.status_code != 400:
+                        answered.append((path, cursor, answer.status_code))
+    assert len(found) >= 28, found
+    assert "/admin/requests" in found
+    assert not answered
