@@ -33,6 +33,12 @@ class ProviderSpec:
     responses: bool = False
     # Headers of every request besides the key.
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    # Names of chat request fields that differ from OpenAI's; see `clients/chat/request_fields.py`.
+    fields: Mapping[str, str] = field(default_factory=dict[str, str])
+    # Rows of `data/gateway_prices.toml`: those with this prefix, or those without one.
+    price_table: str = ""
+    # The number of tokens that a price in the list of models is for; 0 if the list has no prices.
+    price_unit: int = 0
     check: str = "models"
     check_url: str = ""
     parameters: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -95,6 +101,92 @@ _ROWS = (
         header="x-api-key",
         scheme="",
         headers={"anthropic-version": "2023-06-01"},
+    ),
+    ProviderSpec(
+        name="azure",
+        title="Azure OpenAI",
+        key="azure_openai_api_key",
+        base_url="{azure_openai_endpoint}/openai/v1",
+        unlocks="chat, images and speech by OpenAI's models on Azure",
+        keys_url="https://portal.azure.com",
+        dialect="openai",
+        responses=True,
+        header="api-key",
+        scheme="",
+        parameters={"azure_openai_endpoint": ""},
+    ),
+    ProviderSpec(
+        name="mistral",
+        title="Mistral",
+        key="mistral_api_key",
+        base_url="https://api.mistral.ai/v1",
+        unlocks="chat and embeddings by Mistral",
+        keys_url="https://console.mistral.ai/api-keys",
+        dialect="openai",
+        price_table="mistral",
+        # It rejects fields that it does not know.
+        fields={
+            "max_completion_tokens": "max_tokens",
+            "seed": "random_seed",
+            "stream_options": "",
+            "user": "",
+            "store": "",
+            "service_tier": "",
+            "logprobs": "",
+            "top_logprobs": "",
+            "logit_bias": "",
+            "verbosity": "",
+            "messages.reasoning_content": "",
+            "messages.reasoning": "",
+            "messages.refusal": "",
+            "messages.annotations": "",
+            "messages.audio": "",
+            "messages.function_call": "",
+        },
+    ),
+    ProviderSpec(
+        name="openrouter",
+        title="OpenRouter",
+        key="openrouter_api_key",
+        base_url="https://openrouter.ai/api/v1",
+        unlocks="chat by the models of OpenRouter",
+        keys_url="https://openrouter.ai/settings/keys",
+        dialect="openai",
+        price_table="openrouter",
+        price_unit=1,
+        # Its list of models needs no key.
+        check="key",
+    ),
+    ProviderSpec(
+        name="groq",
+        title="Groq",
+        key="groq_api_key",
+        base_url="https://api.groq.com/openai/v1",
+        unlocks="chat and speech by Groq",
+        keys_url="https://console.groq.com/keys",
+        dialect="openai",
+        price_table="groq",
+    ),
+    ProviderSpec(
+        name="together",
+        title="Together",
+        key="together_api_key",
+        base_url="https://api.together.xyz/v1",
+        unlocks="chat, images and embeddings by Together",
+        keys_url="https://api.together.ai/settings/api-keys",
+        dialect="openai",
+        price_table="together",
+        price_unit=1_000_000,
+    ),
+    ProviderSpec(
+        name="deepseek",
+        title="DeepSeek",
+        key="deepseek_api_key",
+        base_url="https://api.deepseek.com/v1",
+        unlocks="chat by DeepSeek",
+        keys_url="https://platform.deepseek.com/api_keys",
+        dialect="openai",
+        price_table="deepseek",
     ),
 )
 PROVIDERS: Mapping[str, ProviderSpec] = {row.name: row for row in _ROWS}

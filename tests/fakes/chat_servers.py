@@ -50,6 +50,8 @@ class ModelServer:
     asked: asyncio.Event = field(default_factory=asyncio.Event)
     left: asyncio.Event = field(default_factory=asyncio.Event)
     go_on: asyncio.Event = field(default_factory=asyncio.Event)
+    # Whether a stream ends with its usage although the request does not ask for it.
+    always_usage: bool = False
 
     @property
     def url(self) -> str:
@@ -73,8 +75,7 @@ class ModelServer:
         if fault is not None:
             return fault
         reply = _chat_reply(document)
-        usage = {"prompt_tokens": 10 * len(document["messages"]), "completion_tokens": reply["tokens"]}
-        usage |= {"total_tokens": sum(usage.values()), "prompt_tokens_details": {"cached_tokens": 4}}
+        usage = self.usage(document, reply)
         shared = {"id": "chatcmpl-1", "created": 1, "model": document["model"]}
         if not document.get("stream"):
             message = {"role": "assistant", "content": reply["text"], "tool_calls": reply["calls"]}
@@ -85,8 +86,15 @@ class ModelServer:
             if mode == "nousage":
                 del answer["usage"]
             return self._whole(answer, mode)
-        told = mode != "nousage" and (document.get("stream_options") or {}).get("include_usage")
-        return self._stream(_chat_chunks(shared, reply, usage if told else None), mode)
+        wanted = self.always_usage or (document.get("stream_options") or {}).get("include_usage")
+        return self._stream(
+            _chat_chunks(shared, reply, usage if wanted and mode != "nousage" else None), mode
+        )
+
+    def usage(self, document: dict[str, Any], reply: dict[str, Any]) -> dict[str, Any]:
+        """The usage of a chat completion."""
+        usage = {"prompt_tokens": 10 * len(document["messages"]), "completion_tokens": reply["tokens"]}
+        return usage | {"total_tokens": sum(usage.values()), "prompt_tokens_details": {"cached_tokens": 4}}
 
     async def responses(self, request: Request) -> Response:
         document, mode, fault = await self._take(request)

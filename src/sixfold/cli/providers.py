@@ -79,8 +79,13 @@ def check_key(arguments: argparse.Namespace) -> None:
     key = secrets.provider_key(configured, spec.key)
     if not key:
         raise CommandError(f"Key for {spec.title} not found: run `sixfold provider set {arguments.provider}`")
+    parameters = {name: str(getattr(configured, name)) for name in spec.parameters}
+    base_url = arguments.base_url or spec.check_url or spec.base_url_with(parameters)
+    if not base_url:
+        missing = ", ".join(name.upper() for name, value in parameters.items() if not value)
+        raise CommandError(f"{spec.title} requires {missing}, or --base-url")
     try:
-        asyncio.run(_check(spec, key, arguments.base_url or spec.check_url))
+        asyncio.run(_check(spec, key, base_url))
     except EngineError as error:
         raise CommandError(str(error)) from error
     stored = _secrets(configured)

@@ -95,6 +95,11 @@ def test_without_a_data_folder_nothing_is_made(sixfold: Commands, tmp_path: Path
     assert "not found" in sixfold.refused("provider", "check", "fal")
 
 
+def test_a_check_names_the_address_that_is_missing(sixfold: Commands, typed: pytest.MonkeyPatch) -> None:
+    sixfold.ok("provider", "set", "azure")
+    assert "requires AZURE_OPENAI_ENDPOINT" in sixfold.refused("provider", "check", "azure")
+
+
 @asynccontextmanager
 async def door(path: str, header: str, value: str) -> AsyncGenerator[str, None]:
     """A provider that lets one key in."""
@@ -114,6 +119,8 @@ async def door(path: str, header: str, value: str) -> AsyncGenerator[str, None]:
         ("replicate", "/v1/account", "authorization", f"Bearer {KEY}"),
         ("fal", "/v1/models/pricing", "authorization", f"Key {KEY}"),
         ("anthropic", "/v1/models", "x-api-key", KEY),
+        ("azure", "/v1/models", "api-key", KEY),
+        ("openrouter", "/v1/key", "authorization", f"Bearer {KEY}"),
     ],
 )
 async def test_a_provider_is_asked_whether_it_takes_the_key(

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from sixfold.clients.chat.completions import parse_rejection
+from sixfold.clients.chat.rejections import parse_rejection
 from sixfold.core.gateway.ports import UpstreamRejection
 from sixfold.errors import TooLong, UpstreamRefused
 
@@ -38,3 +38,16 @@ def test_other_objections_are_no_excess(text: str) -> None:
 @pytest.mark.parametrize("body", [b"<html>", b"\xff", b"{}", b'{"error": {"message": null}}'])
 def test_what_says_nothing_is_told_in_a_sentence(body: bytes) -> None:
     assert parse_rejection(body) == UpstreamRejection("The model server rejected this request")
+
+
+@pytest.mark.parametrize("field", ["message", "detail"])
+def test_an_unknown_field_is_named_as_mistral_names_it(field: str) -> None:
+    wrong = {"type": "extra_forbidden", "loc": ["body", "messages", 0, "x"], "msg": "Extra inputs"}
+    body = {"message": {"detail": [wrong]}} if field == "message" else {"detail": [wrong]}
+    assert parse_rejection(json.dumps(body).encode()).message == "messages.0.x: Extra inputs"
+
+
+@pytest.mark.parametrize("code", [[], {}, None, 3])
+def test_an_error_code_of_any_type_is_read(code: object) -> None:
+    body = {"error": {"message": "m", "code": code, "detail": [{"loc": 3}]}}
+    assert parse_rejection(json.dumps(body).encode()) == UpstreamRejection("m")

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
 
 from sixfold.clients.chat import sse
+from sixfold.clients.chat.rejections import parse_rejection
+from sixfold.clients.chat.request_fields import FieldNames
 from sixfold.core import json_decoding
 from sixfold.core.gateway.chat import (
     REASONING_FIELDS,
@@ -35,27 +37,21 @@ from sixfold.core.gateway.chat import (
 )
 from sixfold.core.gateway.ports import UpstreamRejection
 from sixfold.core.gateway.routing import remove_routing_fields
-from sixfold.core.gateway.usage import NOTHING, TokenUsage, parse_token_count
+from sixfold.core.gateway.usage import NOTHING, TokenUsage, parse_micros, parse_token_count
 
 _encode = msgspec.json.Encoder().encode
 _raws = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _any = json_decoding.decode_whole
 _USAGE = re.compile(rb'"usage":\s*\{')
 _STOPS: dict[str, Stop] = {"stop": "end", "length": "length", "tool_calls": "tool", "function_call": "tool"}
-_STOPS["content_filter"] = "filter"
-_REJECTED = "The model server rejected this request"
-# Messages of servers without an error code for it: vLLM, llama.cpp, Anthropic, OpenAI's responses, Gemini.
-_TOO_LONG = re.compile(
-    r"(maximum|exceeds?( the| your)?( available)?) context (length|size|window|limit)"
-    r"|(prompt|input) is too long|input token count .*exceeds",
-    re.IGNORECASE,
-)
+_STOPS |= {"content_filter": "filter", "model_length": "length"}
 _MAX_USER_CHARS = 64
 _WITH_USAGE = msgspec.Raw(b'{"include_usage":true}')
 
 
 class _CompletionsDetails(msgspec.Struct):
     cached_tokens: Any = None
+    cache_write_tokens: Any = None
     audio_tokens: Any = None
     image_tokens: Any = None
     reasoning_tokens: Any = None
@@ -68,6 +64,9 @@ class _CompletionsUsage(msgspec.Struct):
     completion_tokens: Any = None
     prompt_tokens_details: _CompletionsDetails | None = None
     completion_tokens_details: _CompletionsDetails | None = None
+    # DeepSeek's name for cached tokens, and OpenRouter's amount in USD.
+    prompt_cache_hit_tokens: Any = None
+    cost: Any = None
 
     def read(self) -> TokenUsage | None:
         """Return the usage, or None if the main counts are missing or invalid."""
@@ -84,11 +83,13 @@ class _CompletionsUsage(msgspec.Struct):
         return TokenUsage(
             input=input_tokens,
             output=output_tokens,
-            cached=parse_token_count(inputs.cached_tokens) or 0,
+            cached=parse_token_count(inputs.cached_tokens or self.prompt_cache_hit_tokens) or 0,
+            cache_write=parse_token_count(inputs.cache_write_tokens) or 0,
             image_in=parse_token_count(inputs.image_tokens) or 0,
             audio_in=parse_token_count(inputs.audio_tokens) or 0,
             audio_out=parse_token_count(outputs.audio_tokens) or 0,
             reasoning=parse_token_count(outputs.reasoning_tokens) or 0,
+            billed_micros=parse_micros(self.cost),
         )
 
 
@@ -166,29 +167,18 @@ _read = msgspec.json.Decoder(_CompletionsDocument).decode
 _count = msgspec.json.Decoder(_TokenCounts).decode
 
 
-def parse_rejection(body: bytes) -> UpstreamRejection:
-    """Parse an error object of any of these servers; the message is limited to 2,000 characters."""
-    try:
-        document = _any(body)
-    except (msgspec.MsgspecError, UnicodeError):
-        return UpstreamRejection(_REJECTED)
-    error: Any = (
-        cast("dict[str, Any]", document).get("error", document) if isinstance(document, dict) else document
-    )
-    fields = cast("dict[str, Any]", error) if isinstance(error, dict) else {"message": error}
-    message = str(fields.get("message") or fields.get("detail") or _REJECTED)[:2000]
-    too_long = fields.get("code") == "context_length_exceeded" or _TOO_LONG.search(message) is not None
-    return UpstreamRejection(message, str(fields.get("param") or ""), too_long)
-
-
 class Completions:
-    """`POST /chat/completions`; `limit` is the server's field for the maximum output tokens."""
+    """`POST /chat/completions`; `limit` is the server's field for the maximum output tokens.
+
+    `names` has the provider's own names of request fields.
+    """
 
     name = "chat"
     path = "/chat/completions"
 
-    def __init__(self, limit: str = "max_tokens") -> None:
+    def __init__(self, limit: str = "max_tokens", names: Mapping[str, str] | None = None) -> None:
         self._limit = limit
+        self._names = FieldNames(names or {})
 
     def rewrite_request(self, body: bytes, model: str) -> bytes:
         """Return the request with the server's model name; a stream is asked to report its usage."""
@@ -204,7 +194,7 @@ class Completions:
             fields["stream_options"] = (
                 msgspec.Raw(_encode({**options, "include_usage": True})) if options else _WITH_USAGE
             )
-        return _encode(fields)
+        return self._names.adapt(_encode(fields))
 
     def build_request(self, chat: ChatRequest, model: str, *, stream: bool) -> bytes:
         fields: dict[str, Any] = {"model": model, "messages": _messages(chat)}
@@ -235,7 +225,8 @@ class Completions:
             "user": _user(chat.user),
             "response_format": _format(chat),
         }
-        return _encode({**fields, **{name: value for name, value in optional.items() if value is not None}})
+        fields |= {name: value for name, value in optional.items() if value is not None}
+        return self._names.adapt(_encode(fields))
 
     def usage(self, body: bytes) -> tuple[TokenUsage | None, int]:
         usage = _reported_usage(body)

@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import time
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
-from typing import Any, TypeVar
+from decimal import Decimal
+from typing import Any, TypeVar, cast
 
 import msgspec
 from msgspec.structs import replace
 
 from sixfold.clients.chat.transport import Transport
+from sixfold.core.gateway import usage
 from sixfold.core.gateway.capabilities import (
     CHAT,
     EMBEDDINGS,
@@ -28,6 +31,7 @@ from sixfold.core.gateway.capabilities import (
     guess_model,
 )
 from sixfold.core.gateway.ports import UpstreamFailure, UpstreamStream
+from sixfold.core.gateway.usage import TokenRates
 
 # Limit of one response; the details of a model may include its license and template.
 MAX_BYTES = 4 * 2**20
@@ -58,6 +62,28 @@ _LM_STUDIO: Mapping[str, frozenset[str]] = {
     "embeddings": frozenset({EMBEDDINGS}),
     "embedding": frozenset({EMBEDDINGS}),
 }
+_MISTRAL: Mapping[str, str] = {
+    "completion_chat": CHAT,
+    "vision": VISION,
+    "function_calling": TOOLS,
+    "reasoning": THINKING,
+}
+_TOGETHER: Mapping[str, frozenset[str]] = {
+    "chat": frozenset({CHAT}),
+    "embedding": frozenset({EMBEDDINGS}),
+    **dict.fromkeys(("image", "audio", "video", "moderation", "rerank", "transcribe"), frozenset[str]()),
+}
+_OPENROUTER: Mapping[str, str] = {"tools": TOOLS, "reasoning": THINKING}
+# The names of prices in the lists of OpenRouter and Together.
+_PRICES: Mapping[str, str] = {
+    "prompt": "input",
+    "completion": "output",
+    "input_cache_read": "cached_input",
+    "input_cache_write": "cache_write",
+    "input": "input",
+    "output": "output",
+    "cached_input": "cached_input",
+}
 T = TypeVar("T")
 Models = tuple[ServedModel, ...]
 
@@ -72,6 +98,8 @@ class _Row(msgspec.Struct):
     capabilities: Any = None
     key: Any = None
     loaded_instances: Any = None
+    supported_parameters: Any = None
+    pricing: Any = None
 
 
 class _OpenAIList(msgspec.Struct):
@@ -127,8 +155,11 @@ class ModelQueries:
     async def openai(self) -> list[_Row] | None:
         """Return the rows of `/v1/models`, or None if there is no such list."""
         response = await self._transport.get(f"{self._base_url}/models", self._headers)
-        document = await _decoded(response, _OpenAIList)
-        return None if document is None else document.data[:MAX_MODELS]
+        # Together's list is not in an object.
+        kind = cast("type[_OpenAIList | list[_Row]]", _OpenAIList | list[_Row])
+        document = await _decoded(response, kind)
+        rows = document.data if isinstance(document, _OpenAIList) else document
+        return None if rows is None else rows[:MAX_MODELS]
 
     async def get(self, path: str, kind: type[T]) -> T | None:
         """GET a path of the server's own API; return None unless the document is of this kind."""
@@ -192,22 +223,63 @@ async def _optional(query: Awaitable[T | None]) -> T | None:
     return None
 
 
-async def _openai_models(queries: ModelQueries, *, loaded: bool = False) -> Models | None:
-    """Return the models of `/v1/models`, with capabilities by name unless a row states them."""
+async def _openai_models(
+    queries: ModelQueries, *, loaded: bool = False, price_unit: int = 0
+) -> Models | None:
+    """Return the models of `/v1/models`, with capabilities by name unless a row states them.
+
+    With a `price_unit`, the rows have prices in USD for so many tokens.
+    """
     rows = await queries.openai()
     if rows is None:
         return None
-    return tuple(_model_of_row(name, row, loaded) for row in rows if (name := _name(row.id)))
+    return tuple(
+        replace(_model_of_row(name, row, loaded), rates=_listed_rates(row.pricing, price_unit))
+        for row in rows
+        if (name := _name(row.id))
+    )
 
 
 def _model_of_row(name: str, row: _Row, loaded: bool) -> ServedModel:
     status = _member(row.status, "value")
     model = guess_model(name, loaded=loaded if status is None else status == "loaded")
+    if isinstance(row.capabilities, dict) and "completion_chat" in row.capabilities:
+        stated = {word for each, word in _MISTRAL.items() if row.capabilities.get(each) is True}
+        return replace(model, capabilities=frozenset(stated) or model.capabilities - {CHAT}, stated=True)
+    if row.type in _TOGETHER and row.type != CHAT:
+        return replace(model, capabilities=_TOGETHER[row.type], stated=True)
     modalities = _strings(_member(row.architecture, "input_modalities"))
+    outputs = _strings(_member(row.architecture, "output_modalities"))
+    if outputs and "text" not in outputs:
+        return replace(model, capabilities=frozenset(), stated=True)
     if not modalities or not model.chat:
         return model
     capabilities = model.capabilities | {VISION} if "image" in modalities else model.capabilities - {VISION}
+    parameters = _strings(row.supported_parameters)
+    capabilities |= {word for each, word in _OPENROUTER.items() if each in parameters}
     return replace(model, capabilities=capabilities, stated=True)
+
+
+def _listed_rates(pricing: Any, unit: int) -> TokenRates | None:
+    """Return the rates of a provider's list, or None; both rates at 0 are not believed without a bill."""
+    if not unit or not isinstance(pricing, dict):
+        return None
+    row: dict[str, Decimal] = {}
+    try:
+        for name, rate in _PRICES.items():
+            if pricing.get(name) is not None:
+                row[f"{rate}_per_million_usd"] = Decimal(str(pricing[name])) * 1_000_000 / unit
+        rates = usage.rates(row)
+    except (ValueError, ArithmeticError):
+        return None
+    if unit == 1:
+        return dataclasses.replace(rates, as_billed=True)
+    return rates if rates.input or rates.output else None
+
+
+async def _unlisted(_queries: ModelQueries) -> Models | None:
+    """Return no models: Azure lists the models that can be deployed, not those that are."""
+    return ()
 
 
 async def _vllm(queries: ModelQueries) -> Models | None:
@@ -359,6 +431,7 @@ def _key(name: str, row: _OllamaTag) -> str:
 
 Listing = Callable[[ModelQueries], Awaitable["Models | None"]]
 _LISTINGS: Mapping[str, Callable[[], Listing]] = {
+    "azure": lambda: _unlisted,
     "ollama": _Ollama,
     "lmstudio": lambda: _lmstudio,
     "llamacpp": lambda: _llamacpp,
@@ -368,9 +441,11 @@ _LISTINGS: Mapping[str, Callable[[], Listing]] = {
 }
 
 
-def listing_of(kind: str) -> Listing:
+def listing_of(kind: str, price_unit: int = 0) -> Listing:
     """Return the function that lists a kind of server; it returns None without a readable list."""
-    return _LISTINGS.get(kind, lambda: _openai_models)()
+    if kind in _LISTINGS:
+        return _LISTINGS[kind]()
+    return lambda queries: _openai_models(queries, price_unit=price_unit)
 
 
 def configured(models: Iterable[str], listed: Models) -> Models:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from sixfold.clients.chat import sse
-from sixfold.clients.chat.completions import parse_rejection
+from sixfold.clients.chat.rejections import parse_rejection
 from sixfold.core.gateway.chat import ChatRequest, ChatResponse, Event
 from sixfold.core.gateway.ports import UpstreamRejection
 from sixfold.core.gateway.routing import remove_routing_fields

@@ -13,7 +13,7 @@ from typing import Any, cast
 import msgspec
 
 from sixfold.clients.chat import anthropic_models, sse
-from sixfold.clients.chat.completions import parse_rejection
+from sixfold.clients.chat.rejections import parse_rejection
 from sixfold.core import json_decoding
 from sixfold.core.gateway.chat import (
     REASONING_FIELDS,

@@ -32,7 +32,7 @@ _WIRES: Mapping[str, WireProtocol] = {
     **{wire.name: wire for wire in MEDIA_PROTOCOLS},
 }
 # OpenAI's reasoning models reject `max_tokens`.
-_OPENAI_COMPLETIONS = Completions("max_completion_tokens")
+_LIMIT = "max_completion_tokens"
 # The kind of servers with OpenAI's API at another address.
 _COMPATIBLE = "openai"
 # Protocols for which the caller's headers are forwarded.
@@ -72,7 +72,8 @@ class ModelServer:
         self._row = row
         self._transport = transport
         self._key = key
-        self._list = listing.listing_of(row.kind)
+        self._list = listing.listing_of(row.kind, self._spec.price_unit)
+        self.price_table = self._spec.price_table
         self._listed: tuple[str, ...] = ()
         self._models: tuple[ServedModel, ...] = ()
         self._set_models(())
@@ -85,20 +86,20 @@ class ModelServer:
         self.local = row.local or row.kind in LOCAL_KINDS or (is_loopback and not key())
         self.in_local_network = self.local or _is_in_local_network(urlsplit(self.base_url).hostname or "")
         if row.responses is None:
-            is_provider = row.kind not in LOCAL_KINDS and self.base_url == bases[row.kind]
+            # Only servers of the kind `openai` may be others than the provider's own.
+            is_provider = row.kind in CHAT_PROVIDERS and row.kind != _COMPATIBLE
+            is_provider = is_provider or self.base_url == bases[_COMPATIBLE]
             has_responses = is_provider and self._spec.responses
         else:
             has_responses = row.responses
-        self._own = {"messages"} if self._spec.dialect == "anthropic" else _WIRES.keys() - {"messages"}
-        if not has_responses:
-            self._own -= {"responses"}
-        self._main_wire = (
-            _WIRES["messages"]
-            if self._spec.dialect == "anthropic"
-            else _OPENAI_COMPLETIONS
-            if has_responses
-            else _WIRES["chat"]
-        )
+        if self._spec.dialect == "anthropic":
+            self._main_wire = _WIRES["messages"]
+            self._own = {"messages": self._main_wire}
+        else:
+            self._main_wire = Completions(_LIMIT if has_responses else "max_tokens", self._spec.fields)
+            without = {"messages"} if has_responses else {"messages", "responses"}
+            self._own = {name: wire for name, wire in _WIRES.items() if name not in without}
+            self._own["chat"] = self._main_wire
 
     @property
     def ready(self) -> bool:
@@ -107,7 +108,7 @@ class ModelServer:
 
     def wire(self, protocol: str) -> WireProtocol:
         """Return the caller's protocol if the server speaks it, else the server's main protocol."""
-        return _WIRES[protocol] if protocol in self._own else self._main_wire
+        return self._own.get(protocol, self._main_wire)
 
     def serves(self, model: str) -> bool:
         """Return whether the server may have a model; without a configured list, any name is tried."""
@@ -359,9 +360,11 @@ def _key_source(row: UpstreamRow, key: Callable[[str], str], bases: Mapping[str,
     """Return the source of a server's key: its row, or the provider's own key for the provider's server."""
     if row.api_key:
         return lambda: row.api_key
-    if row.kind in LOCAL_KINDS or (row.base_url and row.base_url != bases[row.kind]):
+    spec = CHAT_PROVIDERS.get(row.kind)
+    # The address of a provider with parameters is the operator's own.
+    if spec is None or (row.base_url and row.base_url != bases[row.kind] and not spec.parameters):
         return str
-    return _CachedKey(lambda: key(CHAT_PROVIDERS[row.kind].key))
+    return _CachedKey(lambda: key(spec.key))
 
 
 class _CachedKey:

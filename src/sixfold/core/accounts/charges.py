@@ -155,6 +155,7 @@ _FORMATS: Mapping[tuple[str, int], _Format] = {
     ("characters", PER_MILLION): _Format(1, " characters", "M"),
     ("images", 1): _Format(1, "", "image"),
     ("audio_seconds", MINUTE_MS): _Format(1000, " s", "min"),
+    ("billed_usd", money.MICROS_PER_USD): _Format(money.MICROS_PER_USD, " USD billed", "USD"),
     ("run_ms", HOUR_US): _Format(1000, " ms", "h"),
 }
 

@@ -198,6 +198,8 @@ class FailoverClient:
             rejection = wire.parse_error(await stream.read_all())
         finally:
             await stream.aclose()
+        if rejection.filtered and status not in REFUSED:
+            status = 400
         if status in REFUSED:
             self.health.release_trial(name)
             return CallFailure(rejection.error(status), terminal=status != 404)

@@ -7,6 +7,8 @@ import re
 
 import msgspec
 
+from sixfold.core.gateway.usage import TokenRates
+
 CHAT, EMBEDDINGS, VISION, TOOLS, THINKING = "chat", "embeddings", "vision", "tools", "thinking"
 
 # Words of a model's name are delimited by separators: `bge` matches `BAAI/bge-m3:567m`, but not `subgenius`.
@@ -40,6 +42,8 @@ class ServedModel(msgspec.Struct, frozen=True):
     capabilities: frozenset[str] = frozenset({CHAT})
     loaded: bool = False
     stated: bool = False
+    # The provider's own prices, if its list has them.
+    rates: TokenRates | None = None
 
     @property
     def chat(self) -> bool:

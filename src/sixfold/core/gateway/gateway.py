@@ -368,13 +368,15 @@ class Gateway:
         return rated_targets
 
     def _rates(self, target: RouteTarget) -> TokenRates | None:
-        """Return the operator's rates, zero for local servers, else the bundled rates; None if there are
-        none.
-        """
+        """Return the operator's rates, zero for local servers, else the provider's or the bundled rates."""
         upstream, model = target.upstream, target.model
         if upstream.local:
             return self._prices.local(upstream.name, model)
-        return self._prices.find(upstream.name, model) or (FREE if self.policy.allow_unpriced else None)
+        own = self._prices.own(upstream.name, model)
+        rates = (
+            own or target.model_info().rates or self._prices.find(upstream.name, model, upstream.price_table)
+        )
+        return rates or (FREE if self.policy.allow_unpriced else None)
 
     async def _complete(self, active: ActiveCall) -> GatewayReply:
         response = await self._attempts.open(active, read_full_body)

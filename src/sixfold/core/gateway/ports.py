@@ -24,6 +24,8 @@ class UpstreamRejection(NamedTuple):
     message: str
     param: str = ""
     too_long: bool = False
+    # A content filter rejected the request, whatever the status is.
+    filtered: bool = False
 
     def error(self, status: int) -> errors.UpstreamRefused:
         """Return the exception to raise: `TooLong` if the context is too long, else `UpstreamRefused`.
@@ -126,6 +128,8 @@ class Upstream(Protocol):
     in_local_network: bool
     # Whether it was found on a known port instead of configured.
     discovered: bool
+    # The provider whose rows of the bundled price table apply; empty for the rows without a provider.
+    price_table: str
 
     @property
     def ready(self) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from decimal import Decimal, DecimalException
@@ -16,6 +18,7 @@ from sixfold.core.accounts.charges import LineItem
 _MILLION = 1_000_000
 # A server that reports more tokens than this is not believed.
 _MAX_TOKENS = 1_000_000_000
+_MAX_USD = 1_000
 
 
 class Units(msgspec.Struct, frozen=True):
@@ -44,6 +47,8 @@ class TokenUsage(msgspec.Struct, frozen=True):
     reasoning: int = 0
     reported: bool = True
     units: Units | None = None
+    # What the provider states that it charged for the call, in micro-dollars.
+    billed_micros: int = 0
 
 
 NOTHING = TokenUsage(reported=False)
@@ -53,6 +58,12 @@ def parse_token_count(value: Any) -> int | None:
     """Return a token count reported by a server, or None if it is invalid or implausibly large."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return int(value) if is_number and abs(value) <= _MAX_TOKENS else None
+
+
+def parse_micros(value: Any) -> int:
+    """Return an amount in USD as micro-dollars, rounded up; 0 if it is invalid or implausibly large."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return math.ceil(value * money.MICROS_PER_USD) if is_number and 0 <= value <= _MAX_USD else 0
 
 
 def merge_usage(reported: TokenUsage | None, expected: TokenUsage) -> TokenUsage:
@@ -81,7 +92,7 @@ class TokenRates:
 
     A missing special rate falls back to the input or output rate. The `long_…` rates apply to all tokens of a
     request with more than `long_tokens` input tokens. `listed` has the list rates where lower ones are
-    applied.
+    applied. With `as_billed`, a call costs what the provider states, if it states it.
     """
 
     input: int
@@ -100,6 +111,7 @@ class TokenRates:
     long_output: int | None = None
     long_tokens: int = 0
     listed: TokenRates | None = None
+    as_billed: bool = False
 
     def list_price(self, usage: TokenUsage) -> int | None:
         """Return the list price of the usage in micro-dollars, or None if it is what is charged."""
@@ -115,6 +127,8 @@ class TokenRates:
         """
         if self.listed is not None:
             return charges.waive(self.listed.lines(usage))
+        if self.as_billed and usage.billed_micros:
+            return (LineItem("billed_usd", usage.billed_micros, money.MICROS_PER_USD, money.MICROS_PER_USD),)
         is_long = bool(self.long_tokens) and usage.input > self.long_tokens
         input_rate = self.long_input if is_long and self.long_input is not None else self.input
         output_rate = self.long_output if is_long and self.long_output is not None else self.output
@@ -181,8 +195,11 @@ _UNIT_PRICES = {"per_image_usd": "per_image", "per_minute_usd": "per_minute"}
 _NAMES = frozenset(field.name for field in fields(TokenRates)) - {
     "long_tokens",
     "listed",
+    "as_billed",
     *_UNIT_PRICES.values(),
 }
+# A date or version after the name of a family.
+_VERSION = re.compile(r"-(?=.)(latest|\d[\d-]{3,})?(-?v\d+(:\d+)?)?")
 _COMMENT_FIELDS = frozenset({"as_of", "source"})
 _MAX_CACHED = 1024
 
@@ -243,15 +260,15 @@ class PriceBook:
         self._waived = {name: TokenRates(0, 0, listed=row) for name, row in self._own.items()}
         self._cache: dict[tuple[str, str], TokenRates | None] = {}
 
-    def find(self, upstream: str, model: str) -> TokenRates | None:
+    def find(self, upstream: str, model: str, table: str = "") -> TokenRates | None:
         """Return the operator's rates for `upstream/model` or the model, else the bundled rates of its
-        family.
+        family: of the rows of a provider (`table/…`), or of those without a provider.
         """
         try:
             return self._cache[upstream, model]
         except KeyError:
             own = self.own(upstream, model)
-            rates = own if own is not None else self._bundled.get(_family(model, self._bundled))
+            rates = own if own is not None else self._bundled.get(_family(model, table, self._bundled))
         # Callers may send any number of different names.
         if len(self._cache) >= _MAX_CACHED:
             self._cache.clear()
@@ -277,20 +294,18 @@ def _own_rates(name: str, row: Any) -> TokenRates:
         raise ValueError(f'[gateway.prices."{name}"] {error}') from error
 
 
-def _family(model: str, bundled: Mapping[str, TokenRates]) -> str:
-    """Return the row of a model: its own name, or that name without a date suffix (`…-2025-08-07`,
-    `…-latest`).
+def _family(model: str, table: str, bundled: Mapping[str, TokenRates]) -> str:
+    """Return the row of a model: its own name, or that name without a date or version suffix.
+
+    Suffixes are as in `…-2025-08-07`, `…-latest` and `…-20250929-v1:0`. Names in the table of a
+    provider contain its slashes; those of other models are looked up without them.
     """
-    base_name = model.rpartition("/")[2]
+    prefix = f"{table}/" if table else ""
+    base_name = f"{prefix}{model}" if table else model.rpartition("/")[2]
     if base_name in bundled:
         return base_name
     for name in sorted(bundled, key=len, reverse=True):
-        rest = base_name.removeprefix(name)
-        suffix = rest.removeprefix("-").replace("-", "")
-        if (
-            rest != base_name
-            and rest.startswith("-")
-            and (suffix == "latest" or (suffix.isdigit() and len(suffix) >= 4))
-        ):
+        is_prefix = name.startswith(prefix) and base_name.startswith(name)
+        if is_prefix and _VERSION.fullmatch(base_name, len(name)):
             return name
     return ""

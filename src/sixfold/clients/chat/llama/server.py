@@ -81,6 +81,7 @@ class GgufServer:
     local = True
     in_local_network = True
     discovered = False
+    price_table = ""
 
     def __init__(
         self,

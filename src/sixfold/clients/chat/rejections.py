@@ -1,0 +1,56 @@
+"""Parse the error responses of model servers."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, cast
+
+import msgspec
+
+from sixfold.core import json_decoding
+from sixfold.core.gateway.ports import UpstreamRejection
+
+_any = json_decoding.decode_whole
+_REJECTED = "The model server rejected this request"
+# Messages of servers without an error code for it: vLLM, llama.cpp, Anthropic, OpenAI's responses, Gemini.
+_TOO_LONG = re.compile(
+    r"(maximum|exceeds?( the| your)?( available)?) context (length|size|window|limit)"
+    r"|(prompt|input) is too long|input token count .*exceeds",
+    re.IGNORECASE,
+)
+# Error codes of content filters: Azure's and OpenAI's.
+_FILTERS = frozenset({"content_filter", "content_policy_violation"})
+
+
+def parse_rejection(body: bytes) -> UpstreamRejection:
+    """Parse an error object of any of these servers; the message is limited to 2,000 characters."""
+    try:
+        document = _any(body)
+    except (msgspec.MsgspecError, UnicodeError):
+        return UpstreamRejection(_REJECTED)
+    error: Any = (
+        cast("dict[str, Any]", document).get("error", document) if isinstance(document, dict) else document
+    )
+    fields = cast("dict[str, Any]", error) if isinstance(error, dict) else {"message": error}
+    message = (_text_of(fields.get("message")) or _text_of(fields.get("detail")) or _REJECTED)[:2000]
+    too_long = fields.get("code") == "context_length_exceeded" or _TOO_LONG.search(message) is not None
+    metadata = fields.get("metadata")
+    # OpenRouter states the text that its moderation rejected, with the status of a rejected key.
+    is_moderated = isinstance(metadata, dict) and "flagged_input" in metadata
+    filtered = is_moderated or str(fields.get("code")) in _FILTERS
+    return UpstreamRejection(message, str(fields.get("param") or ""), too_long, filtered)
+
+
+def _text_of(value: Any) -> str:
+    """Return a message; of a list of invalid fields (Mistral's `detail`), each field and what is wrong."""
+    if isinstance(value, dict):
+        value = cast("dict[str, Any]", value).get("detail")
+    if not isinstance(value, list):
+        return str(value or "")
+    rows = [cast("dict[str, Any]", row) for row in cast("list[Any]", value) if isinstance(row, dict)]
+    names = [".".join(map(str, _list(row.get("loc")))).removeprefix("body.") for row in rows]
+    return "; ".join(f"{name}: {row.get('msg', '')}" for name, row in zip(names, rows, strict=True))
+
+
+def _list(value: Any) -> list[Any]:
+    return cast("list[Any]", value) if isinstance(value, list) else []

@@ -1,0 +1,47 @@
+"""Adapts chat completion requests to providers that reject some of OpenAI's fields or name them otherwise.
+
+`fields` of a row in `sixfold.providers` maps OpenAI's names to the provider's, and to an empty name what it
+does not accept. A name after `messages.` is a field of each message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+_MESSAGES = "messages."
+_encode = msgspec.json.Encoder().encode
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_rows = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
+
+
+class FieldNames:
+    """The names of request fields at one provider."""
+
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self._top = {name: other for name, other in names.items() if not name.startswith(_MESSAGES)}
+        self._inner = {
+            name.removeprefix(_MESSAGES): other for name, other in names.items() if name.startswith(_MESSAGES)
+        }
+        self._quoted = [f'"{name}"'.encode() for name in self._inner]
+
+    def adapt(self, body: bytes) -> bytes:
+        """Return a request with the provider's names."""
+        if not self._top and not self._inner:
+            return body
+        fields = _fields(body)
+        _rename(fields, self._top)
+        if "messages" in fields and any(name in body for name in self._quoted):
+            rows = _rows(fields["messages"])
+            for row in rows:
+                _rename(row, self._inner)
+            fields["messages"] = msgspec.Raw(_encode(rows))
+        return _encode(fields)
+
+
+def _rename(fields: dict[str, msgspec.Raw], names: Mapping[str, str]) -> None:
+    for name, other in names.items():
+        value = fields.pop(name, None)
+        if value is not None and other:
+            fields.setdefault(other, value)
