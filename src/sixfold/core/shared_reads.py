@@ -1,4 +1,4 @@
-"""Reads that concurrent requests share: one that is in progress also answers the requests that arrive meanwhile.
+"""Reads that concurrent requests share: one in progress also answers the requests that arrive meanwhile.
 
 Without this, every request in progress would repeat the read when an entry of a short cache expires.
 """
@@ -19,7 +19,7 @@ class SharedReads(Generic[T]):
         self._tasks: dict[Hashable, asyncio.Task[T]] = {}
 
     async def get(self, key: Hashable, read: Callable[[], Awaitable[T]]) -> T:
-        """Return the result of `read`, or of the read of `key` that is in progress; raises what that raises."""
+        """Return the result of `read`, or of a read of `key` in progress; raises what that raises."""
         task = self._tasks.get(key)
         if task is None:
             task = self._tasks[key] = asyncio.ensure_future(_run(read))
