@@ -73,6 +73,7 @@ _BOUNDS: Mapping[str, tuple[float, float]] = {
     "max_attempts": (1, 100),
     "queue_limit": (1, math.inf),
     "free_queue_limit": (1, math.inf),
+    "model_versions": (1, math.inf),
     "session_limit": (1, math.inf),
     "graph_nodes": (1, math.inf),
     "graph_free_runs": (1, math.inf),
@@ -131,6 +132,7 @@ class Settings(_ProviderSettings):
     max_attempts: int = 3
     queue_limit: int = 1000
     free_queue_limit: int = 100
+    model_versions: int = 5000
     queue_ttl: float = 24 * 3600
     drain_seconds: float = 30
     inline_seconds: float = 600

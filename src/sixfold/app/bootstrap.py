@@ -180,7 +180,11 @@ def build(
 
 def _admission(settings: Settings, terms: SelectionPolicy) -> prediction_requests.AdmissionPolicy:
     return prediction_requests.AdmissionPolicy(
-        settings.queue_limit, terms, settings.run_limit_seconds, settings.free_queue_limit
+        settings.queue_limit,
+        terms,
+        settings.run_limit_seconds,
+        settings.free_queue_limit,
+        settings.model_versions,
     )
 
 

@@ -62,15 +62,35 @@ async def test_the_large_documents_in_memory_are_bounded(line: Road) -> None:
         made = document(description=text)
         made["models"] = {f"mine-{number}": made["models"]["mine"]}
         await own.put(line.payer.id, "model", f"mine-{number}", made)
-    assert size < own.large_size <= 16 * 2**20
+    assert size < own.kept_size <= 16 * 2**20
     met = [own.known(f"mine-{number}", line.payer.id) for number in range(7)]
     assert [model is not None for model in met] == [False, False, True, True, True, True, True]
     listed = [one async for one in own.each(line.payer.id)]
     assert [one.model.description for one in listed] == texts
-    assert own.large_size <= 16 * 2**20
+    assert own.kept_size <= 16 * 2**20
     assert (await line.run("mine-0")).state is PredictionState.SUCCEEDED
     assert await own.names(line.payer.id, "model") == tuple(f"mine-{number}" for number in range(7))
     assert await own.names(line.payer.id, "workflow") == ()
+
+
+async def test_many_small_documents_in_memory_are_bounded(line: Road) -> None:
+    own = line.pipeline.custom_models
+    for number in range(300):
+        await own.put(line.payer.id, "model", "mine", document(description=f"{number}" + "x" * 60_000))
+    assert own.kept_size <= 16 * 2**20
+    found = await own.find("mine", line.payer.id)
+    assert (found.version, found.model.description[:3]) == (300, "299")
+
+
+async def test_versions_of_an_account_are_limited_with_those_of_removed_models(line: Road) -> None:
+    own = CustomModels(line.database, line.pipeline.catalog, max_versions=3)
+    other = await line.database.write(accounts.create("other@example.com"))
+    for number in range(3):
+        await own.put(line.payer.id, "model", "mine", document(title=f"{number}"))
+        await own.remove(line.payer.id, "mine")
+    with pytest.raises(errors.BadRequest, match=r"at most 3 versions .* raise SIXFOLD_MODEL_VERSIONS"):
+        await own.put(line.payer.id, "model", "mine", document())
+    await own.put(other.id, "model", "mine", document())
 
 
 async def test_a_page_ends_by_its_number_or_by_its_bytes(line: Road) -> None:
@@ -86,7 +106,7 @@ async def test_a_page_ends_by_its_number_or_by_its_bytes(line: Road) -> None:
         pages.append([one.name for one in found])
     assert pages == [["mine-0", "mine-1"], ["mine-2", "mine-3"], ["mine-4"]]
     found, cursor = await own.page(line.payer.id)
-    assert ([one.name for one in found], cursor) == (["mine-0", "mine-1"], "mine-1")
+    assert ([one.name for one in found], cursor) == (["mine-0", "mine-1"], "after:mine-1")
     again = CustomModels(line.database, line.pipeline.catalog)
     await again.load()
     assert [again.known(f"mine-{number}", line.payer.id) is not None for number in range(5)] == [True] * 5

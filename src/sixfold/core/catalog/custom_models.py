@@ -28,11 +28,12 @@ _Key = tuple[str, str, int]
 Admit = Callable[[Sequence[EngineSpec]], None]
 _ACCOUNT = "acct_"  # prefix of account ids
 _MAX_MODELS = 1000  # per account
+MAX_VERSIONS = 5000  # per account, with those of removed models
 PAGE = 100
 # Characters. Smaller documents are decoded within a few milliseconds and stay in memory.
 _LARGE = 64 * 1024
-# Total characters of the large documents that are kept in memory, decoded.
-_MAX_LARGE = 16 * 2**20
+# Total characters of the documents that are kept in memory, decoded.
+_MAX_KEPT = 16 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +66,14 @@ class CustomModels:
     `admit` is called with the engines of each model that is loaded, so that the scheduler knows them.
     """
 
-    def __init__(self, database: Database, catalog: Catalog) -> None:
+    def __init__(self, database: Database, catalog: Catalog, max_versions: int = MAX_VERSIONS) -> None:
         self._database = database
         self._catalog = catalog
+        self._max_versions = max_versions
         self._built: dict[_Key, CustomModel] = {}
-        # Sizes of the large documents in memory, least recently used first.
-        self._large: OrderedDict[_Key, int] = OrderedDict()
-        self.large_size = 0
+        # Sizes of the documents in memory, least recently used first.
+        self._sizes: OrderedDict[_Key, int] = OrderedDict()
+        self.kept_size = 0
         self.admit: Admit = lambda _engines: None
 
     @property
@@ -139,12 +141,14 @@ class CustomModels:
         """Store a new model, or a new version of one.
 
         Raises `Conflict` for the name of a built-in model and `BadRequest` if the account has too many
-        models; `KeyError`, `TypeError` or `ValueError` if the document is not valid.
+        models or versions; `KeyError`, `TypeError` or `ValueError` if the document is not valid.
         """
         if name in self._catalog:
             raise errors.Conflict(f"{name} is a built-in name")
         text = await asyncio.to_thread(self._checked, name, document)
-        return await self._of(await self._database.write(_put(account_id, kind, name, text)))
+        return await self._of(
+            await self._database.write(_put(account_id, kind, name, text, self._max_versions))
+        )
 
     async def remove(self, account_id: str, name: str) -> None:
         """Delete a model; raises `NotFound`."""
@@ -177,19 +181,18 @@ class CustomModels:
                 known = self._catalog.engines()
                 self.admit([engine for engine in found.model.engines if engine.name not in known])
         own = self._built[key]
-        if size > _LARGE:
-            self._note(key, size)
+        self._note(key, size)
         return own
 
     def _note(self, key: _Key, size: int) -> None:
-        """Mark a large document as used, and drop the least recently used ones."""
-        if key not in self._large:
-            self._large[key] = size
-            self.large_size += size
-        self._large.move_to_end(key)
-        while self.large_size > _MAX_LARGE and len(self._large) > 1:
-            oldest, freed = self._large.popitem(last=False)
-            self.large_size -= freed
+        """Mark a document as used, and drop the least recently used ones."""
+        if key not in self._sizes:
+            self._sizes[key] = size
+            self.kept_size += size
+        self._sizes.move_to_end(key)
+        while self.kept_size > _MAX_KEPT and len(self._sizes) > 1:
+            oldest, freed = self._sizes.popitem(last=False)
+            self.kept_size -= freed
             del self._built[oldest]
 
     def _read(self, key: _Key, row: Row) -> CustomModel:
@@ -218,10 +221,15 @@ def _page(account_id: str, kind: str, limit: int, cursor: str) -> Transaction[tu
     return rows, pagination.cursor_after(str(rows[-1]["name"])) if there > most else None
 
 
-def _put(account_id: str, kind: str, name: str, text: str) -> Transaction[Row]:
+def _put(account_id: str, kind: str, name: str, text: str, max_versions: int) -> Transaction[Row]:
     others = yield from one("custom_models_beside", account_id=account_id, name=name)
     if others is not None and others["count"] >= _MAX_MODELS:
         raise errors.BadRequest(f"An account may have at most {_MAX_MODELS} models; delete one first")
+    if others is not None and others["versions"] >= max_versions:
+        raise errors.BadRequest(
+            f"An account may store at most {max_versions:,} versions of its models, including removed ones: "
+            "ask the operator to raise SIXFOLD_MODEL_VERSIONS"
+        )
     rows = yield Query(
         "custom_model_insert", {"account_id": account_id, "name": name, "kind": kind, "document": text}
     )

@@ -10,6 +10,7 @@ from sixfold.core.accounts import accounts, keys, rights
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.prices import PriceRow
 from sixfold.core.catalog import timeline
+from sixfold.core.catalog.custom_models import MAX_VERSIONS
 from sixfold.core.catalog.engine_selection import SelectionPolicy
 from sixfold.core.catalog.models import EngineSpec, Model
 from sixfold.core.database import Transaction
@@ -79,13 +80,15 @@ class PriceQuote:
 class AdmissionPolicy:
     """Limits of the queue and of a run, and the policy by which engines are selected.
 
-    `free_queue_limit` counts unfinished free requests of one account; 0 means unlimited.
+    `free_queue_limit` counts unfinished free requests of one account; 0 means unlimited. `model_versions`
+    counts all versions of an account's own models.
     """
 
     queue_limit: int
     terms: SelectionPolicy
     run_limit_seconds: float = 600.0
     free_queue_limit: int = 0
+    model_versions: int = MAX_VERSIONS
 
 
 def authorize(request: PredictionRequest) -> None:

@@ -65,7 +65,7 @@ class PredictionService:
         self._policy = policy
         self._failpoints = failpoints
         self.waiters = RunWaiters()
-        self.custom_models = CustomModels(database, catalog)
+        self.custom_models = CustomModels(database, catalog, policy.model_versions)
         self.quotes = pricing.QuoteCache(catalog, bus)
         self.check: Callable[[Model, Mapping[str, Any]], dict[str, Any]] = Model.check
         self.appraisers: dict[str, metering.PriceEstimator] = dict.fromkeys(_APPRAISED, metering.unpriced)

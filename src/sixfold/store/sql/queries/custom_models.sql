@@ -13,9 +13,10 @@ ORDER BY version DESC LIMIT 1;
 SELECT DISTINCT name FROM own_model
 WHERE account_id = :account_id AND removed_at IS NULL AND kind = :kind ORDER BY name;
 
--- name: custom_models_beside | Count an account's custom models with a name other than the given one.
-SELECT COUNT(DISTINCT name) AS count FROM own_model
-WHERE account_id = :account_id AND removed_at IS NULL AND name <> :name;
+-- name: custom_models_beside | Count an account's custom models with a name other than the given one, and all versions.
+SELECT COUNT(DISTINCT CASE WHEN removed_at IS NULL AND name <> :name THEN name END) AS count,
+    COUNT(*) AS versions FROM own_model
+WHERE account_id = :account_id;
 
 -- name: custom_models_page | Return a page of the newest versions of an account's custom models, ordered by name.
 SELECT m.* FROM own_model m
