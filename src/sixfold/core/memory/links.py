@@ -374,33 +374,29 @@ def to_page(
             "after_type": after[1],
             "scope": scope[0],
             "sep": scope[1],
-            # The same link may come from the body, a call and inference.
-            "limit": limit * 3,
+            "limit": limit,
         },
     )
-    return _backlinks(rows)[:limit]
+    return tuple(map(_backlink, rows))
 
 
 def to_page_at(
-    caller: Caller, page: MemoryPage, moment: int, limit: int
+    caller: Caller, page: MemoryPage, moment: int, limit: int, after: tuple[str, str] = ("", "")
 ) -> Transaction[tuple[Backlink, ...]]:
-    """Return the backlinks of a page at a moment."""
-    rows = yield Query(
-        "links_in_at",
-        {"account_id": page.account_id, "page_id": page.id, "at": moment, "limit": limit * 3},
-    )
-    seen = [row for row in rows if caller.sees(_names(row["from_collections"]))]
-    return _backlinks(seen)[:limit]
+    """Return the backlinks of a page at a moment, as `to_page` does."""
+    found: list[Backlink] = []
+    while len(found) < limit:
+        params = {"account_id": page.account_id, "page_id": page.id, "at": moment, "limit": limit}
+        rows = yield Query("links_in_at", {**params, "after": after[0], "after_type": after[1]})
+        found += [_backlink(row) for row in rows if caller.sees(_names(row["from_collections"]))]
+        if len(rows) < limit:
+            break
+        after = (rows[-1]["from_slug"], rows[-1]["type"])
+    return tuple(found[:limit])
 
 
-def _backlinks(rows: Iterable[Row]) -> tuple[Backlink, ...]:
-    found: dict[tuple[str, str], Backlink] = {}
-    for row in rows:
-        key = (row["from_slug"], row["type"])
-        link = Backlink(*key[:1], row["from_title"], key[1], row["context"], row["origin"])
-        if key not in found or _RANK[link.origin] < _RANK[found[key].origin]:
-            found[key] = link
-    return tuple(found.values())
+def _backlink(row: Row) -> Backlink:
+    return Backlink(row["from_slug"], row["from_title"], row["type"], row["context"], row["origin"])
 
 
 def checked(to: str, kind: str, context: str) -> tuple[str, str, str]:

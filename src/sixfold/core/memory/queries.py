@@ -96,7 +96,7 @@ def backlinks(
 ) -> Transaction[tuple[Backlink, ...]]:
     """Return the backlinks of a page, now or at the time of the view."""
     if view.at is not None:
-        return (yield from links.to_page_at(caller, view.page, view.at, limit))
+        return (yield from links.to_page_at(caller, view.page, view.at, limit, after))
     scope = (pages.scope_of(caller), pages.SEPARATOR)
     return (yield from links.to_page(view.page, scope, limit, after))
 

@@ -273,24 +273,29 @@ WHERE l.page_id IN (SELECT value FROM json_each(:ids)) AND l.account_id = :accou
   AND l.origin <> 'dismissed'
 ORDER BY l.page_id, l.created_at, l.target, l.type;
 
--- name: links_in | Return the current links to a page with their source pages, after a slug and type.
-SELECT l.type, l.origin, l.context, l.created_at, s.slug AS from_slug, s.title AS from_title
-FROM page_link l JOIN page s ON s.id = l.page_id
-WHERE l.target_id = :page_id AND l.account_id = :account_id AND l.ended_at IS NULL
-  AND l.origin <> 'dismissed' AND s.deleted_at IS NULL
-  AND (s.slug > :after OR (s.slug = :after AND l.type > :after_type))
-  AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection c WHERE c.page_id = s.id
-       AND REPLACE(:scope, :sep || c.collection || :sep, '') <> :scope))
-ORDER BY s.slug, l.type, l.maker, l.target LIMIT :limit;
+-- name: links_in | Return the current links to a page with their source pages, the best of each slug and type, after a slug and type.
+SELECT type, origin, context, created_at, from_slug, from_title FROM (
+    SELECT l.type, l.origin, l.context, l.created_at, s.slug AS from_slug, s.title AS from_title,
+           ROW_NUMBER() OVER (PARTITION BY s.slug, l.type ORDER BY CASE l.origin WHEN 'explicit' THEN 0 WHEN 'confirmed' THEN 1 ELSE 2 END, l.maker, l.target) AS place
+    FROM page_link l JOIN page s ON s.id = l.page_id
+    WHERE l.target_id = :page_id AND l.account_id = :account_id AND l.ended_at IS NULL
+      AND l.origin <> 'dismissed' AND s.deleted_at IS NULL
+      AND (s.slug > :after OR (s.slug = :after AND l.type > :after_type))
+      AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection c WHERE c.page_id = s.id
+           AND REPLACE(:scope, :sep || c.collection || :sep, '') <> :scope))) AS found
+WHERE place = 1 ORDER BY from_slug, type LIMIT :limit;
 
--- name: links_in_at | Return the links to a page at a point in time with the source page versions of that time.
-SELECT l.type, l.origin, l.context, l.created_at, v.slug AS from_slug, v.title AS from_title,
-       v.collections AS from_collections
-FROM page_link l JOIN page_version v ON v.page_id = l.page_id
-WHERE l.target_id = :page_id AND l.account_id = :account_id AND l.origin <> 'dismissed'
-  AND l.created_at <= :at AND (l.ended_at IS NULL OR l.ended_at > :at)
-  AND v.created_at <= :at AND (v.ended_at IS NULL OR v.ended_at > :at)
-ORDER BY v.slug, l.type, l.maker, l.target LIMIT :limit;
+-- name: links_in_at | Return the links to a page at a point in time with the source page versions of that time, as `links_in` does.
+SELECT type, origin, context, created_at, from_slug, from_title, from_collections FROM (
+    SELECT l.type, l.origin, l.context, l.created_at, v.slug AS from_slug, v.title AS from_title,
+           v.collections AS from_collections,
+           ROW_NUMBER() OVER (PARTITION BY v.slug, l.type ORDER BY CASE l.origin WHEN 'explicit' THEN 0 WHEN 'confirmed' THEN 1 ELSE 2 END, l.maker, l.target) AS place
+    FROM page_link l JOIN page_version v ON v.page_id = l.page_id
+    WHERE l.target_id = :page_id AND l.account_id = :account_id AND l.origin <> 'dismissed'
+      AND l.created_at <= :at AND (l.ended_at IS NULL OR l.ended_at > :at)
+      AND v.created_at <= :at AND (v.ended_at IS NULL OR v.ended_at > :at)
+      AND (v.slug > :after OR (v.slug = :after AND l.type > :after_type))) AS found
+WHERE place = 1 ORDER BY from_slug, type LIMIT :limit;
 
 -- name: link_between | Return the current links of a page to one target, by any maker.
 SELECT l.type, l.target, l.maker, l.origin, l.created_at FROM page_link l LEFT JOIN page t ON t.id = l.target_id
