@@ -199,6 +199,34 @@ async def test_after_a_kill_the_key_finds_the_work_that_was_begun(tmp_path: Path
         assert await made(app) == 1
 
 
+async def test_after_a_kill_the_key_finds_all_images_of_a_group(any_database_app: AppFixture) -> None:
+    app, path = any_database_app, "/v1/images/generations"
+    wanted = {"model": "ra2", "prompt": "a fox", "n": 3, "size": "256x256"}
+    first = await app.client.post(path, json=wanted, headers={**app.bearer, **KEY})
+    assert (first.status_code, len(first.json()["data"])) == (200, 3)
+    # As a server leaves things that was killed before it stored its response.
+    await app.product.database.write(many("idempotency_sweep", before=2**61))
+    again = await app.client.post(path, json=wanted, headers={**app.bearer, **KEY})
+    assert again.json()["data"] == first.json()["data"]
+    assert (await made(app), await app.balance()) == (3, ("4.88", "0.00"))
+    # A refund of any of them withdraws the stored response.
+    listed, _ = await app.product.pipeline.page(Tenant(app.account.id), PredictionFilter(), 9, None)
+    last = next(each for each in listed if each.output.files[0].name in again.json()["data"][2]["url"])
+    await app.product.pipeline.refund(last, "a test")
+    third = await app.client.post(path, json=wanted, headers={**app.bearer, **KEY})
+    assert "Idempotent-Replayed" not in third.headers
+    assert [row["url"] for row in third.json()["data"]][:2] == [row["url"] for row in again.json()["data"]][
+        :2
+    ]
+    assert (await made(app), await app.balance()) == (4, ("4.88", "0.00"))
+    # After a day the key is new for each of them.
+    clock = await app.product.database.read(one("clock"))
+    await app.product.database.write(idempotency.sweep(clock["now"] + idempotency.LIFE_US + 1))
+    await app.client.post(path, json=wanted, headers={**app.bearer, **KEY})
+    assert await made(app) == 7
+    assert await app.faults() == ()
+
+
 async def test_a_stream_cannot_be_replayed(app: AppFixture) -> None:
     run = {"model": "ra2", "input": {"prompt": "x"}}
     prediction = (await app.client.post("/api/containers/run", json=run, headers=app.bearer)).json()

@@ -52,6 +52,16 @@ def scope_id(account_id: str, method: str, path: str, key: str) -> str:
     return hashlib.sha256(joined.encode("utf-8", "surrogatepass")).hexdigest()
 
 
+def part_id(scope: str | None, number: int) -> str | None:
+    """Return the id of one of several predictions of a request; the first has that of the request."""
+    return f"{scope}/{number}" if scope is not None and number else scope
+
+
+def scope_of(part: str) -> str:
+    """Return the id of the request that a prediction's id belongs to, as `part_id` made it."""
+    return part.partition("/")[0]
+
+
 def begin(scope: str, body_hash: bytes, boot: str) -> Transaction[ClaimResult]:
     """Claim a key or return its state; raises `IdempotencyMismatch` if the key was used with another body."""
     inserted = yield Query("idempotency_insert", {"id": scope, "body_hash": body_hash, "boot": boot})

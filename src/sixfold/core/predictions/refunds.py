@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sixfold import errors
-from sixfold.core.accounts import ledger
+from sixfold.core.accounts import idempotency, ledger
 from sixfold.core.database import Query, Row, Transaction, many, one
 from sixfold.core.media import upload_paths
 from sixfold.core.predictions import webhooks
@@ -86,7 +86,7 @@ def withdraw(row: Row, error: str) -> Transaction[Prediction]:
     yield Query("gallery_withdraw_posts", params)
     yield Query("gallery_withdraw_avatars", params)
     if row["idempotency_id"] is not None:
-        yield Query("idempotency_withdraw", {"id": row["idempotency_id"]})
+        yield Query("idempotency_withdraw", {"id": idempotency.scope_of(row["idempotency_id"])})
     yield from upload_paths.release(str(row["id"]))
     return Prediction.from_row(ended[0])
 

@@ -222,7 +222,7 @@ class PredictionService:
             webhook=request.webhook,
             upload_path=request.upload_path,
             media=tuple(media),
-            keyless=not request.charged,
+            keyless=request.principal.keyless,
             credential_id=request.principal.credential_id,
         )
 

@@ -15,6 +15,7 @@ from sixfold import errors
 from sixfold.api.gateway.chat_handler import CachedKeyAuth
 from sixfold.api.gateway.openai import errors as openai_errors
 from sixfold.api.gateway.openai.errors import InvalidRequest
+from sixfold.core.accounts import idempotency
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog.inputs import Descriptor
@@ -118,20 +119,22 @@ class MediaJobRunner:
     async def run(self, job: MediaJobRequest) -> Successes:
         """Run a request and return the successes, each charged by itself; raises if all failed.
 
-        All predictions are accepted or none. Those that have not ended with the request are canceled.
+        All predictions are accepted or none. Those that have not ended with the request are canceled, unless
+        an Idempotency-Key lets a repeated request find them.
         """
         submitted: list[Prediction] = []
         try:
             submitted = await self._submit(job)
             reason = await self._wait_all(submitted)
-            # With an Idempotency-Key, the next server finds the first prediction again.
-            keep_first = job.idempotency_id is not None and isinstance(reason, errors.ShuttingDown)
-            succeeded = await self._collect(submitted[1:] if keep_first else submitted)
-            if keep_first and succeeded:
-                succeeded = await self._collect(submitted)
+            if job.idempotency_id is not None and isinstance(reason, errors.ShuttingDown):
+                # The repeated request finds the predictions on the next server.
+                raise reason
+            succeeded = await self._collect(submitted)
         except asyncio.CancelledError:
-            # The caller disconnected. Results made by then are charged and listed.
-            await self._cancel(submitted)
+            # The caller disconnected. Results made by then are charged and listed; with an Idempotency-Key,
+            # the repeated request finds the predictions.
+            if job.idempotency_id is None:
+                await self._cancel(submitted)
             raise
         if not succeeded:
             raise reason or errors.EngineFailed
@@ -160,9 +163,12 @@ class MediaJobRunner:
             extras=job.extras,
             full_only=job.full_only,
         )
-        others = [replace(request, idempotency_id=None)] * (job.count - 1)
+        parts = [
+            replace(request, idempotency_id=idempotency.part_id(job.idempotency_id, number))
+            for number in range(job.count)
+        ]
         try:
-            return await self._services.pipeline.submit_all([request, *others])
+            return await self._services.pipeline.submit_all(parts)
         except errors.UnknownModel:
             raise
         except errors.InvalidInput as error:

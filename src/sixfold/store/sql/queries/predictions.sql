@@ -183,8 +183,11 @@ SELECT p.price, p.list_price AS parent_list_price, c.model, c.cost, c.list_price
 FROM prediction p LEFT JOIN prediction c ON c.parent_id = p.id AND c.state = 'succeeded'
 WHERE p.id = :id GROUP BY p.price, p.list_price, c.model, c.cost, c.list_price ORDER BY c.model, c.cost;
 
--- name: prediction_forget_key | Clear the Idempotency-Key of a prediction so that the key can be used again.
-UPDATE prediction SET idempotency_id = NULL WHERE idempotency_id = :idempotency_id RETURNING id;
+-- name: prediction_forget_key | Clear the Idempotency-Key of a request's predictions (`id`, `id/1`, …) so that the key can be used again.
+UPDATE prediction SET idempotency_id = NULL
+WHERE idempotency_id = :idempotency_id
+   OR (idempotency_id > :idempotency_id || '/' AND idempotency_id < :idempotency_id || '0')
+RETURNING id;
 
 -- name: media_insert | Insert a media file of an account.
 INSERT INTO media (name, account_id, blob, kind, content_type, size, sha256, prediction_id, upload_id,
