@@ -211,7 +211,8 @@ async def test_after_a_kill_the_key_finds_all_images_of_a_group(any_database_app
     assert (await made(app), await app.balance()) == (3, ("4.88", "0.00"))
     # A refund of any of them withdraws the stored response.
     listed, _ = await app.product.pipeline.page(Tenant(app.account.id), PredictionFilter(), 9, None)
-    last = next(each for each in listed if each.output.files[0].name in again.json()["data"][2]["url"])
+    third_url = again.json()["data"][2]["url"]
+    last = next(each for each in listed if each.output and each.output.files[0].name in third_url)
     await app.product.pipeline.refund(last, "a test")
     third = await app.client.post(path, json=wanted, headers={**app.bearer, **KEY})
     assert "Idempotent-Replayed" not in third.headers
@@ -221,6 +222,7 @@ async def test_after_a_kill_the_key_finds_all_images_of_a_group(any_database_app
     assert (await made(app), await app.balance()) == (4, ("4.88", "0.00"))
     # After a day the key is new for each of them.
     clock = await app.product.database.read(one("clock"))
+    assert clock is not None
     await app.product.database.write(idempotency.sweep(clock["now"] + idempotency.LIFE_US + 1))
     await app.client.post(path, json=wanted, headers={**app.bearer, **KEY})
     assert await made(app) == 7

@@ -14,8 +14,10 @@ import pytest
 
 from sixfold.app import catalog as app_catalog
 from sixfold.core import ids
+from sixfold.core.accounts import accounts
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.database import Query, Transaction, many
+from sixfold.core.clock import DAY_US
+from sixfold.core.database import Query, Row, Transaction, many
 from sixfold.core.predictions import lineage, refunds, requests
 from sixfold.core.predictions import repository as predictions
 from sixfold.core.predictions.events import Event, NodeStateChanged, StateChanged
@@ -27,6 +29,7 @@ from sixfold.core.workflows.comfyui.websocket_hub import HubClient
 from tests.api.app_fixture import AppFixture, running_app, small_models
 from tests.api.test_comfyui_face import SAMPLED, Script, Stage, node, served
 from tests.api.test_reversals import painting
+from tests.harness import databases
 
 PREDICTIONS = "/api/containers/predictions"
 SAVED = {"filename": "fox_00001_.png", "type": "output"}
@@ -243,6 +246,79 @@ async def test_a_part_that_succeeds_after_its_parent_ended_is_never_readable(dot
     swept = [await dots.product.pipeline.get_any(part.id) for part in (late, *made)]
     assert {(part.state, part.error_kind) for part in swept} == {(PredictionState.FAILED, refunds.REFUNDED)}
     assert await dots.product.database.write(refunds.sweep()) == 0
+
+
+async def test_what_an_older_server_paid_and_did_not_release_is_released(
+    dots: AppFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def settle(row: Row) -> Transaction[Prediction]:
+        """Settles as a server before withheld results: it releases nothing."""
+        if row["parent_id"] is None:
+            return Prediction.from_row(row)
+        return (yield from real(row))
+
+    real = refunds.settle
+    monkeypatch.setattr(refunds, "settle", settle)
+    parent = await prompted(dots, FOX)
+    ended = await dots.product.pipeline.wait(parent, 60)
+    assert (ended.state, await dots.balance()) == (PredictionState.SUCCEEDED, ("4.96", "0.00"))
+    assert (await dots.client.get("/view", params=SAVED, headers=dots.bearer)).status_code == 404
+    assert await dots.product.database.write(refunds.sweep()) == 1
+    assert (await dots.client.get("/view", params=SAVED, headers=dots.bearer)).status_code == 200
+    listed = (await dots.client.get(PREDICTIONS, headers=dots.bearer)).json()["predictions"]
+    assert all(each["output"] is not None for each in listed)
+    assert await dots.product.database.write(refunds.sweep()) == 0
+    assert await dots.faults() == ()
+
+
+async def test_an_interruption_at_the_capture_pays_and_releases_all_or_nothing(
+    dots: AppFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def succeed(prediction_id: str, *more: Any) -> Transaction[Prediction]:
+        """Succeeds just after an interruption was stored."""
+        yield from predictions.cancel(prediction_id, Tenant(dots.account.id))
+        return (yield from real(prediction_id, *more))
+
+    real = predictions.succeed_with_children
+    monkeypatch.setattr(predictions, "succeed_with_children", succeed)
+    parent = await prompted(dots, FOX)
+    ended = await dots.product.pipeline.wait(parent, 60)
+    assert (ended.state, await dots.balance()) == (PredictionState.SUCCEEDED, ("4.96", "0.00"))
+    assert (await dots.client.get("/view", params=SAVED, headers=dots.bearer)).status_code == 200
+    assert all(part.state is PredictionState.SUCCEEDED for part in await parts(dots, parent))
+    assert await dots.faults() == ()
+
+
+async def test_cached_results_of_no_known_prediction_are_not_used(dots: AppFixture) -> None:
+    parent = await prompted(dots, FOX)
+    await dots.product.pipeline.wait(parent, 60)
+    database, account = dots.product.database, dots.account.id
+    for prediction_id, found in ((parent.id, 1), ("", 1), (None, 0), ("pred_unknown", 0)):
+        row = {"media": None, "shown": "{}", "expires_at": 2**61, "prediction_id": prediction_id}
+        await database.write(many("graph_outcome_put", account_id=account, key="k", **row))
+        kept = await database.read(many("graph_outcomes", account_id=account, keys='["k"]'))
+        assert len(kept) == found, prediction_id
+
+
+async def test_files_of_a_run_longer_than_a_day_are_not_swept(either: Path) -> None:
+    start = 1_800_000_000_000_000
+    at = [start]
+    async with databases.on(None, either, lambda: at[0]) as database:
+        account = await database.write(accounts.create("ada@example.com"))
+        row = {
+            "account_id": account.id,
+            "blob": "b",
+            "kind": "output",
+            "content_type": "image/png",
+            "size": 1,
+        }
+        row |= dict.fromkeys(("prediction_id", "upload_id", "credential_id"))
+        for name, expires_at in (("withheld", refunds.NEVER), ("later", -start - 1), ("expired", start + 1)):
+            media = {**row, "name": name, "sha256": "", "expires_at": expires_at}
+            await database.write(many("media_insert", **media))
+        at[0] += 2 * DAY_US
+        expired = await database.read(many("media_expired", limit=9))
+        assert [each["name"] for each in expired] == ["expired"]
 
 
 async def test_what_a_part_orders_is_withheld_until_the_first_that_was_ordered_is_paid(

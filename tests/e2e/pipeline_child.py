@@ -1,7 +1,7 @@
 """A server's road in a process of its own, for tests that kill it: `road_child FOLDER FAILPOINTS MUTANT`.
 
 It submits `ORDERS` orders under fixed idempotency ids, prints `accepted <id>` for each that was
-acknowledged, and `done` when all have ended.
+acknowledged, and `done` when all have ended. The mutant `refund` refunds the first of them before that.
 """
 
 from __future__ import annotations
@@ -38,11 +38,14 @@ MUTANTS = {"capture-apart": lambda: setattr(ledger, "capture", _no_capture)}
 
 async def main(folder: Path, failpoints: str, mutant: str) -> None:
     """Run to the end, unless a failpoint ends the process first."""
-    if mutant:
+    if mutant in MUTANTS:
         MUTANTS[mutant]()
     async with road(folder, Options(failpoints=failpoints, driver=ProcessDriver())) as built:
-        for prediction in await submit_all(built):
+        made = await submit_all(built)
+        for prediction in made:
             await built.pipeline.wait(prediction, 60)
+        if mutant == "refund":
+            await built.pipeline.refund(made[0], "a test")
         print("done", flush=True)  # noqa: T201 - what the parent reads
 
 

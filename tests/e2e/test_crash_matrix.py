@@ -6,12 +6,13 @@ import asyncio
 import random
 import signal
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.failpoints import SERVER_POINTS
+from sixfold.core.failpoints import REFUND_POINTS, SERVER_POINTS
 from sixfold.core.predictions import repository as predictions
 from sixfold.core.predictions.queries import PredictionFilter
 from sixfold.core.predictions.states import PredictionState
@@ -82,6 +83,23 @@ async def test_a_server_killed_there_loses_and_doubles_nothing(either: Path, poi
     output, errors = await _ended(child)
     assert child.returncode == -signal.SIGKILL, errors.decode()
     await _check(either, _accepted(output))
+
+
+@pytest.mark.parametrize("point", REFUND_POINTS)
+async def test_a_server_killed_at_a_refund_returns_all_or_nothing(either: Path, point: str) -> None:
+    child = await _child(either, f"{point}=crash", "refund")
+    output, errors = await _ended(child)
+    assert child.returncode == -signal.SIGKILL, errors.decode()
+    refunds = int(point == "refund.after")
+    async with road(either) as again:
+        listed, _ = await again.pipeline.page(Tenant(again.payer.id), PredictionFilter(), 1000, None)
+        assert {prediction.id for prediction in listed} == _accepted(output)
+        states = Counter(prediction.state for prediction in listed)
+        assert states[PredictionState.SUCCEEDED] == pipeline_child.ORDERS - refunds
+        assert sum(prediction.output is not None for prediction in listed) == pipeline_child.ORDERS - refunds
+        account = await again.account()
+        assert (account.posted, account.held) == (CREDIT - (pipeline_child.ORDERS - refunds) * PRICE, 0)
+        assert await again.faults() == ()
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -26,6 +26,9 @@ SERVER_POINTS = (
     "capture.before",
     "capture.after",
 )
+# Points on both sides of the transaction that refunds a prediction.
+REFUND_POINTS = ("refund.before", "refund.after")
+_POINTS = (*SERVER_POINTS, *REFUND_POINTS)
 
 
 class FailpointHit(Exception):
@@ -49,12 +52,10 @@ class Failpoints:
             raise ValueError(f"failpoint {item!r} must have an action: {', '.join(_ACTIONS)}")
         if name.startswith(_ENGINE):
             self.engines[name.removeprefix(_ENGINE)] = action
-        elif name in SERVER_POINTS:
+        elif name in _POINTS:
             self._server[name] = (action, int(nth or 1))
         else:
-            raise ValueError(
-                f"unknown failpoint {name!r}; known are {_ENGINE}MODEL, {', '.join(SERVER_POINTS)}"
-            )
+            raise ValueError(f"unknown failpoint {name!r}; known are {_ENGINE}MODEL, {', '.join(_POINTS)}")
 
     def hit(self, name: str) -> None:
         """Act if a test has set this failpoint; else do nothing."""

@@ -92,9 +92,10 @@ def withdraw(row: Row, error: str) -> Transaction[Prediction]:
 
 
 def sweep() -> Transaction[int]:
-    """Withdraw results that an older version refunded without withdrawing, and late results of ended parents.
+    """Mend what servers of an older version left, and withdraw late results of ended parents.
 
-    Returns how many.
+    These are results that were refunded and not withdrawn, and results that were paid and not released.
+    Returns how many predictions were mended.
     """
     refunded = yield from many("predictions_refunded_in_place", limit=_BATCH)
     for row in refunded:
@@ -102,7 +103,10 @@ def sweep() -> Transaction[int]:
     late = yield from many("predictions_withheld_for_good", limit=_BATCH)
     for row in late:
         yield from withdraw(row, _PARENT_FAILED)
-    return len(refunded) + len(late)
+    paid = yield from many("predictions_withheld_though_paid", limit=_BATCH)
+    for row in paid:
+        yield from _release(str(row["id"]))
+    return len(refunded) + len(late) + len(paid)
 
 
 # -- children --------------------------------------------------------------------------------------
@@ -148,8 +152,13 @@ def settle(succeeded: Row) -> Transaction[Prediction]:
     if succeeded["withheld"]:
         yield from withhold_files(str(succeeded["id"]))
     elif succeeded["price"] and (succeeded["has_children"] or succeeded["meter"] == "children"):
-        yield Query("predictions_release", {"id": succeeded["id"]})
-        yield Query("media_release", {"id": succeeded["id"]})
+        yield from _release(str(succeeded["id"]))
     if succeeded["parent_id"] is not None:
         return (yield from _settle_child(succeeded))
     return Prediction.from_row(succeeded)
+
+
+def _release(prediction_id: str) -> Transaction[None]:
+    """Release the files of a prediction that is paid, and the results of its descendants."""
+    yield Query("predictions_release", {"id": prediction_id})
+    yield Query("media_release", {"id": prediction_id})

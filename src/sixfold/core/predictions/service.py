@@ -288,7 +288,9 @@ class PredictionService:
 
     async def refund(self, prediction: Prediction, reason: str) -> Prediction:
         """Refund a succeeded prediction whose result cannot be delivered, and withdraw the result."""
+        self._failpoints.hit("refund.before")
         refunded = await self._database.write(refunds.refund(prediction.id, reason))
+        self._failpoints.hit("refund.after")
         self._bus.publish(refunded.id, StateChanged(refunded))
         return refunded
 

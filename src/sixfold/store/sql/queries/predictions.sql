@@ -210,9 +210,9 @@ WHERE account_id = :account_id AND kind = 'upload' AND (expires_at IS NULL OR ex
 -- name: media_keep | Clear the expiry of an upload that is in use.
 UPDATE media SET expires_at = NULL WHERE name = :name RETURNING name;
 
--- name: media_expired | Return expired media files that are at least 24 hours old, at most a limit.
+-- name: media_expired | Return expired media files that are not withheld and at least 24 hours old, at most a limit.
 SELECT name, blob, CAST(:now AS BIGINT) AS now FROM media
-WHERE expires_at <= :now AND created_at <= :now - 86400000000 ORDER BY expires_at LIMIT :limit;
+WHERE expires_at > 0 AND expires_at <= :now AND created_at <= :now - 86400000000 ORDER BY expires_at LIMIT :limit;
 
 -- name: media_delete | Delete a media file and return its blob.
 DELETE FROM media WHERE name = :name RETURNING blob;

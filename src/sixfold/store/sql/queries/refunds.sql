@@ -17,6 +17,16 @@ WHERE c.withheld = 1 AND c.state = 'succeeded'
   AND EXISTS (SELECT 1 FROM prediction p WHERE p.id = c.parent_id AND p.state IN ('failed', 'canceled', 'expired'))
 ORDER BY c.parent_id LIMIT :limit;
 
+-- name: predictions_withheld_though_paid | Return succeeded predictions that are not withheld, but whose children or files are.
+SELECT c.parent_id AS id FROM prediction c
+WHERE c.withheld = 1 AND c.state = 'succeeded'
+  AND EXISTS (SELECT 1 FROM prediction p WHERE p.id = c.parent_id AND p.state = 'succeeded' AND p.withheld = 0)
+UNION
+SELECT m.prediction_id AS id FROM media m
+WHERE m.expires_at < 0
+  AND EXISTS (SELECT 1 FROM prediction p WHERE p.id = m.prediction_id AND p.state = 'succeeded' AND p.withheld = 0)
+ORDER BY id LIMIT :limit;
+
 -- name: media_withhold | Hide the files of a withheld prediction by negating their expiry (-1 for none).
 UPDATE media SET expires_at = -COALESCE(expires_at, 1)
 WHERE prediction_id IN (SELECT id FROM prediction WHERE id = :prediction_id AND withheld = 1)
