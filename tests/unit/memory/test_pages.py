@@ -477,33 +477,3 @@ async def test_a_read_only_key_writes_by_no_operation(place: Ground) -> None:
                 await operations[name](caller, given)
         assert (await operations["read"](caller, {"slug": "a"}))["version"] == 1
         assert (await operations["tag"](caller, {"slug": "a"}))["tags"] == []
-
-
-async def test_a_page_of_backlinks_is_full_however_often_each_page_links(place: Ground) -> None:
-    memory, ann = place.memory, place.ann
-    await put(place, "now", "x")
-    old = [f"old{number}" for number in range(6)]
-    for slug in old:
-        await memory.rename(ann, "now", slug, WriteTerms())
-        await memory.rename(ann, slug, "now", WriteTerms())
-    for number in range(4):
-        await put(place, f"from{number}", " ".join(f"[[{slug}]]" for slug in (*old, "now")))
-    for moment in (None, 2**61):
-        cursor, found = "", []
-        for _ in range(2):
-            page, following = await memory.backlinks(ann, "now", 2, cursor, as_of=moment)
-            cursor = following or "end"
-            found.append([link.source for link in page])
-        assert found == [["from0", "from1"], ["from2", "from3"]], moment
-
-
-async def test_backlinks_of_the_past_are_filtered_before_their_limit(place: Ground) -> None:
-    memory, ann = place.memory, place.ann
-    await put(place, "goal", "x", collections=("mine",))
-    for number in range(20):
-        collections = ("mine",) if number >= 18 else ("theirs",)
-        await put(place, f"from{number:02}", "[[goal]]", collections=collections)
-    limited = replace(ann, collections=("mine",))
-    for moment in (None, 2**61):
-        found, _ = await memory.backlinks(limited, "goal", 2, as_of=moment)
-        assert [link.source for link in found] == ["from18", "from19"], moment

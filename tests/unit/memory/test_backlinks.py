@@ -1,0 +1,45 @@
+"""Backlinks of a page in parts, now and in the past."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from sixfold.core.memory.commands import WriteTerms
+from tests.harness import databases
+from tests.unit.memory.fixtures import Ground
+from tests.unit.memory.test_pages import place, put
+
+__all__ = ["place"]
+pytestmark = pytest.mark.parametrize("back", databases.BACKS, scope="function")
+
+
+async def test_a_page_of_backlinks_is_full_however_often_each_page_links(place: Ground) -> None:
+    memory, ann = place.memory, place.ann
+    await put(place, "now", "x")
+    old = [f"old{number}" for number in range(6)]
+    for slug in old:
+        await memory.rename(ann, "now", slug, WriteTerms())
+        await memory.rename(ann, slug, "now", WriteTerms())
+    for number in range(4):
+        await put(place, f"from{number}", " ".join(f"[[{slug}]]" for slug in (*old, "now")))
+    for moment in (None, 2**61):
+        cursor, found = "", []
+        for _ in range(2):
+            page, following = await memory.backlinks(ann, "now", 2, cursor, as_of=moment)
+            cursor = following or "end"
+            found.append([link.source for link in page])
+        assert found == [["from0", "from1"], ["from2", "from3"]], moment
+
+
+async def test_backlinks_of_the_past_are_filtered_before_their_limit(place: Ground) -> None:
+    memory, ann = place.memory, place.ann
+    await put(place, "goal", "x", collections=("mine",))
+    for number in range(20):
+        collections = ("mine",) if number >= 18 else ("theirs",)
+        await put(place, f"from{number:02}", "[[goal]]", collections=collections)
+    limited = replace(ann, collections=("mine",))
+    for moment in (None, 2**61):
+        found, _ = await memory.backlinks(limited, "goal", 2, as_of=moment)
+        assert [link.source for link in found] == ["from18", "from19"], moment
