@@ -161,7 +161,7 @@ async def _measure(url: str, folder: Path) -> list[Row]:
             KNOWN: lambda seed: _straight(client, url, _plan(stock, seed)),
             "by the engine, PNG": _by_engine(client, url, "png"),
             "by the engine, encoded anew as WebP": _by_engine(client, url, "webp"),
-            "by the whole road: key, money, queue, run, signed, stored": _by_pipeline(app),
+            "by the whole pipeline: key, money, queue, run, signed, stored": _by_pipeline(app),
             FOREIGN: lambda seed: _straight(client, url, _foreign(stock, seed)),
             "the same handed on: key, money, queue, run there, brought back, kept": _through(app, stock),
         }

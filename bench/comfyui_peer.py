@@ -25,7 +25,7 @@ _PROGRAM = Path(__file__).with_name("comfyui_executor.py")
 _MAIN = ("--cpu", "--disable-all-custom-nodes", "--disable-api-nodes")
 
 
-class Taken(NamedTuple):
+class Timing(NamedTuple):
     """Seconds of a graph's check and run: for the first time, and with all of it cached."""
 
     fresh: float
@@ -39,12 +39,12 @@ class Executor:
     version: str
     process: asyncio.subprocess.Process
 
-    async def taken(self, graph: dict[str, Any]) -> Taken:
+    async def taken(self, graph: dict[str, Any]) -> Timing:
         """Run a graph there, twice."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(json.dumps(graph).encode() + b"\n")
-        return Taken(**json.loads(await self.process.stdout.readline()))
+        return Timing(**json.loads(await self.process.stdout.readline()))
 
 
 def checkout() -> Path | None:

@@ -40,7 +40,7 @@ import httpx
 from websockets.asyncio.client import connect
 
 from bench import comfyui_peer
-from bench.comfyui_peer import Taken
+from bench.comfyui_peer import Timing
 from bench.reporting import Row, calibration, of_samples
 from sixfold.core.workflows import diff
 from sixfold.core.workflows.editor_format.to_api import convert
@@ -51,7 +51,7 @@ from sixfold.core.workflows.validate import validate
 from sixfold.engines.workflow_nodes import registry as workflow_nodes_registry
 from tests.e2e import servers
 from tests.unit.workflows import corpus
-from tests.unit.workflows.tiny_graphs import CLASSES, World, node
+from tests.unit.workflows.tiny_graphs import CLASSES, ExecutionFixture, node
 
 TITLE = "Graphs: chains of trivial nodes, and other people's workflows"
 ROUNDS, LONG_ROUNDS = 5, 3
@@ -81,22 +81,22 @@ SHAPES = {"one chain of 200": chain(200), "20 chains of 10": bundle(20, 10)}
 LONG = {"one chain of 20,000": chain(20_000)}
 
 
-async def ran(graph: Graph, world: World) -> float:
+async def ran(graph: Graph, fixture: ExecutionFixture) -> float:
     """Seconds of one run, with its check."""
     gc.collect()
     began = time.perf_counter()
-    await execute(validate(graph, CLASSES), world.place, lambda _event: None)
+    await execute(validate(graph, CLASSES), fixture.place, lambda _event: None)
     return time.perf_counter() - began
 
 
-async def taken(graph: Graph) -> Taken:
+async def taken(graph: Graph) -> Timing:
     """A graph run here for the first time, and again."""
     with tempfile.TemporaryDirectory() as folder:
-        world = World(Path(folder))
-        return Taken(await ran(graph, world), await ran(graph, world))
+        fixture = ExecutionFixture(Path(folder))
+        return Timing(await ran(graph, fixture), await ran(graph, fixture))
 
 
-def each_node(of: str, length: int, samples: list[Taken], note: str = "") -> list[Row]:
+def each_node(of: str, length: int, samples: list[Timing], note: str = "") -> list[Row]:
     """What a node costs, by the samples of the graphs that it is one of."""
     return [
         of_samples(f"{of}: a node, checked and run", [each.fresh / length for each in samples], "µs", note),
@@ -110,7 +110,7 @@ async def executors(place: Path | None) -> list[Row]:
     async with AsyncExitStack() as stack:
         peer = await stack.enter_async_context(comfyui_peer.executor(place)) if place else None
         for name, graph in SHAPES.items():
-            ours, theirs = list[Taken](), list[Taken]()
+            ours, theirs = list[Timing](), list[Timing]()
             for _ in range(ROUNDS):
                 ours.append(await taken(graph))
                 theirs += [await peer.taken(graph)] if peer else []
@@ -213,12 +213,12 @@ async def whole(place: Path | None) -> list[Row]:
         if place is not None:
             url = await stack.enter_async_context(comfyui_peer.server(place, folder / "theirs"))
             asked["ComfyUI, POST /prompt, a chain of 200"] = url, {}
-        samples: dict[str, list[Taken]] = {name: [] for name in asked}
+        samples: dict[str, list[Timing]] = {name: [] for name in asked}
         for turn in range(ROUNDS + 1):  # the first one warms up
             for name, (url, headers) in asked.items():
                 graph = words(200, uuid.uuid4().hex)
                 fresh, again = [await prompted(client, url, headers, graph) for _ in range(2)]
-                samples[name] += [Taken(fresh.seconds, again.seconds)] if turn else []
+                samples[name] += [Timing(fresh.seconds, again.seconds)] if turn else []
         served = await large(client, *next(iter(asked.values())))
     return served + [
         row

@@ -1,4 +1,4 @@
-"""What the road adds to an engine's own time: a trivial engine in a worker process, every job durable.
+"""What the pipeline adds to an engine's own time: a trivial engine in a worker process, every job durable.
 
 .venv/bin/python -m bench job_overhead
 """
@@ -12,14 +12,16 @@ from pathlib import Path
 
 from bench.reporting import Row, calibration, of_samples
 from sixfold.drivers.process import ProcessDriver
-from tests.harness.pipeline import Options, Road, road
+from tests.harness.pipeline import Options, PipelineFixture, running_pipeline
 
-TITLE = "The road with a trivial engine"
+TITLE = "The pipeline with a trivial engine"
 ONE_BY_ONE, AT_ONCE = 500, 2_000
 
 
 async def _measure(folder: Path) -> list[Row]:
-    async with road(folder, Options(credit=10**12, driver=ProcessDriver(), queue_limit=10**6)) as built:
+    async with running_pipeline(
+        folder, Options(credit=10**12, driver=ProcessDriver(), queue_limit=10**6)
+    ) as built:
         first = await built.run()
         await asyncio.gather(built.run(), built.run())
         alone = await _alone(built)
@@ -36,7 +38,7 @@ async def _measure(folder: Path) -> list[Row]:
         ]
 
 
-async def _alone(built: Road) -> list[float]:
+async def _alone(built: PipelineFixture) -> list[float]:
     samples: list[float] = []
     for number in range(ONE_BY_ONE):
         began = time.perf_counter()

@@ -19,7 +19,7 @@ from sixfold.core.predictions import repository as predictions
 from sixfold.core.predictions.models import Output
 from sixfold.core.predictions.repository import RunLease, SuccessRecord, Trace
 from sixfold.store.sqlite.database import SqliteDatabase
-from tests.harness.pipeline import Options, road
+from tests.harness.pipeline import Options, running_pipeline
 
 TITLE = "Ledger and queue on SQLite"
 GROUP = 256
@@ -62,10 +62,10 @@ async def _ledger(folder: Path) -> list[Row]:
 
 async def _claims(folder: Path, total: int = 8_000) -> list[Row]:
     """Claim and complete with the money, as the supervisor writes them, without a worker in between."""
-    async with road(folder, Options(credit=10**12, start=False, queue_limit=10**6)) as built:
+    async with running_pipeline(folder, Options(credit=10**12, start=False, queue_limit=10**6)) as built:
         for start in range(0, total, 500):
             await asyncio.gather(
-                *(built.pipeline.submit(built.order(extras={"n": start + n})) for n in range(500))
+                *(built.service.submit(built.order(extras={"n": start + n})) for n in range(500))
             )
         success = SuccessRecord(Output(), "full", "1", Trace())
         began = time.perf_counter()

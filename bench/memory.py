@@ -203,8 +203,8 @@ async def _on(back: str, folder: Path) -> list[Row]:
             await database.write(_fill(account.id, texts, numbers), durable=False)
         filled = (PAGES - IMPORTED) / (time.perf_counter() - began)
         questions = [" ".join(texts.words(6)) for _ in range(QUESTIONS)]
-        shelf = IndexCache(database, PageIndex, 2**33)
-        finder = SearchService(database, shelf)
+        index_cache = IndexCache(database, PageIndex, 2**33)
+        finder = SearchService(database, index_cache)
         await finder.search(caller, SearchRequest("first"))
         started, taken = await _anew(back, folder, account.id)
         searched, cpu = await _searches(finder, caller, questions, "lexical")

@@ -24,7 +24,7 @@ from sixfold.core.predictions.models import Output
 from sixfold.core.predictions.repository import SuccessRecord, Trace
 from sixfold.drivers.process import ProcessDriver
 from tests.harness import databases, postgres
-from tests.harness.pipeline import Options, road
+from tests.harness.pipeline import Options, running_pipeline
 
 TITLE = "PostgreSQL beside SQLite"
 BACKS = ("sqlite", "postgres")
@@ -72,11 +72,11 @@ async def _ledger(folder: Path) -> tuple[float, float, list[float]]:
 
 async def _claims(folder: Path) -> float:
     """Claim and complete with the money, as the supervisor writes them, without a worker in between."""
-    async with road(folder, Options(credit=10**12, start=False, queue_limit=10**6)) as built:
+    async with running_pipeline(folder, Options(credit=10**12, start=False, queue_limit=10**6)) as built:
         for start in range(0, CLAIMS, 500):
             count = min(500, CLAIMS - start)
             await asyncio.gather(
-                *(built.pipeline.submit(built.order(extras={"n": start + n})) for n in range(count))
+                *(built.service.submit(built.order(extras={"n": start + n})) for n in range(count))
             )
         success = SuccessRecord(Output(), "full", "1", Trace())
         began = time.perf_counter()
@@ -94,7 +94,7 @@ async def _claims(folder: Path) -> float:
 async def _jobs(folder: Path) -> float:
     """From the order to the receipt, on two workers."""
     options = Options(credit=10**12, driver=ProcessDriver(), queue_limit=10**6)
-    async with road(folder, options) as built:
+    async with running_pipeline(folder, options) as built:
         await asyncio.gather(built.run(), built.run())
         began = time.perf_counter()
         await asyncio.gather(*(built.run(extras={"n": n}) for n in range(JOBS)))

@@ -146,7 +146,7 @@ def _ways(title: str, straight: One, engine: RemoteEngine, folder: Path) -> dict
 
 
 def _pipeline_row(title: str, app: AppFixture) -> dict[str, One]:
-    return {f"{title} by the whole road: key, money, queue, run, signed, stored": _by_pipeline(app)}
+    return {f"{title} by the whole pipeline: key, money, queue, run, signed, stored": _by_pipeline(app)}
 
 
 async def _bench() -> list[Row]:

@@ -34,7 +34,7 @@ from sixfold.drivers.inline import InlineDriver
 from sixfold.drivers.process import ProcessDriver
 from tests.e2e import ray_cluster, servers
 from tests.harness import podman
-from tests.harness.pipeline import Options, Road, road
+from tests.harness.pipeline import Options, PipelineFixture, running_pipeline
 
 TITLE = "Cold starts, idleness and kill −9"
 IDLE_SECONDS, JOBS = 1.0, 100
@@ -107,7 +107,7 @@ async def cluster(folder: Path) -> Row:
 async def idle(folder: Path) -> Row:
     """From the end of the last run until its worker is gone, beyond the idle time."""
     driver, taken = ProcessDriver(), list[float]()
-    async with road(folder, Options(driver=driver, idle_seconds=IDLE_SECONDS)) as built:
+    async with running_pipeline(folder, Options(driver=driver, idle_seconds=IDLE_SECONDS)) as built:
         for number in range(3):
             await built.run(extras={"n": number})
             began = time.perf_counter()
@@ -117,9 +117,9 @@ async def idle(folder: Path) -> Row:
     return of_samples(f"idle to zero, beyond the {IDLE_SECONDS:.0f} s", taken, "ms")
 
 
-async def again(built: Road, prediction: Prediction, attempt: int) -> None:
+async def again(built: PipelineFixture, prediction: Prediction, attempt: int) -> None:
     """Wait until a run is at this attempt."""
-    async for event in built.pipeline.events(prediction):
+    async for event in built.service.events(prediction):
         if isinstance(event, StateChanged):
             moved = event.prediction
             if moved.attempt == attempt and moved.state is PredictionState.RUNNING:
@@ -129,18 +129,18 @@ async def again(built: Road, prediction: Prediction, attempt: int) -> None:
 async def bereft(folder: Path) -> Row:
     """A worker is killed under its run: how long until the run is at it again."""
     driver, taken = ProcessDriver(), list[float]()
-    async with road(folder, Options(driver=driver)) as built:
+    async with running_pipeline(folder, Options(driver=driver)) as built:
         for number in range(5):
             order = built.order("slow", extras={"seconds": 60, "n": number})
-            prediction = await built.pipeline.submit(order)
+            prediction = await built.service.submit(order)
             await again(built, prediction, 1)
             began = time.perf_counter()
             for worker in driver.workers:
                 os.kill(worker.pid or 0, signal.SIGKILL)
-            await again(built, await built.pipeline.get_any(prediction.id), 2)
+            await again(built, await built.service.get_any(prediction.id), 2)
             taken.append(time.perf_counter() - began)
-            await built.pipeline.cancel(prediction.id, Tenant(built.payer.id))
-            await built.pipeline.wait(prediction, 10)
+            await built.service.cancel(prediction.id, Tenant(built.payer.id))
+            await built.service.wait(prediction, 10)
     return of_samples("killed worker to its job at work again", taken, "ms")
 
 

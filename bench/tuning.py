@@ -51,9 +51,9 @@ class Asked:
 
 async def prepare(database: SqliteDatabase, corpora: Sequence[Corpus], model: MiniLM | None) -> list[Asked]:
     """Write the corpora, embed them where there is a model, and read every question."""
-    shelf = IndexCache(database, PageIndex, 2**32)
+    index_cache = IndexCache(database, PageIndex, 2**32)
     if model is not None:
-        shelf.use(NAME)
+        index_cache.use(NAME)
     prepared: list[Asked] = []
     for corpus in corpora:
         caller = await quality.remember(database, corpus)
@@ -61,7 +61,7 @@ async def prepare(database: SqliteDatabase, corpora: Sequence[Corpus], model: Mi
             embedder = Embedder(database, model)
             while await embedder.step():
                 pass
-        index: Any = await shelf.index(caller.account_id)
+        index: Any = await index_cache.index(caller.account_id)
         view = index.view(())
         vectors = model.embed([case.question for case in corpus.cases]) if model is not None else []
         for number, case in enumerate(corpus.cases):

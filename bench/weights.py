@@ -1,4 +1,4 @@
-"""What our road adds to a diffusion pipeline, and what a batch gains: a tiny pipeline with random weights.
+"""What our pipeline adds to a diffusion pipeline, and what a batch gains: a tiny pipeline with random weights.
 
 .venv/bin/python -m bench weights
 
@@ -112,11 +112,11 @@ async def _road(folder: Path, weights: Path) -> tuple[list[float], float]:
     cold = 0.0
     models = app_catalog.models_document()
     async with running_app(folder, models, driver="process", tables=tables) as app:
-        road = app.product.pipeline
+        pipeline = app.product.pipeline
         for seed in range(ROUNDS + 2):
             order = PredictionRequest(app.account.owner, "ra2", _inputs(seed), "bench", f"req_{seed}")
             began = time.perf_counter()
-            ended = await road.wait(await road.submit(order), 120)
+            ended = await pipeline.wait(await pipeline.submit(order), 120)
             took = time.perf_counter() - began
             assert ended.engine == "weights-image", ended.error
             assert ended.error is None, ended.error
@@ -136,13 +136,13 @@ def rows() -> list[Row]:
         weights = tiny.stable_diffusion(folder / "tiny")
         plain, ours, engine = _alternating(weights)
         batches = _batches(engine)
-        road, cold = asyncio.run(_road(folder / "data", weights))
+        pipeline, cold = asyncio.run(_road(folder / "data", weights))
     added = (statistics.median(ours) - statistics.median(plain)) * 1e3
     return [
         *calibration(),
         of_samples("diffusers in a script: call, encode (processor time)", plain, "ms"),
         of_samples("the engine, the same bytes (processor time)", ours, "ms", f"{added:+.1f} ms"),
-        of_samples("the road around the engine, priced to captured", road, "ms", "aim 10"),
+        of_samples("the pipeline around the engine, priced to captured", pipeline, "ms", "aim 10"),
         Row("first prediction: worker, torch, weights", cold, "s"),
         *batches,
     ]

@@ -198,7 +198,7 @@ def one_server(podman: Podman) -> None:
     )
     port = _free_port()
     caller = Caller(f"http://127.0.0.1:{port}", json.loads(made)["api_key"])
-    door = [
+    port_options = [
         "-p",
         f"127.0.0.1:{port}:8600",
         "-e",
@@ -206,7 +206,7 @@ def one_server(podman: Podman) -> None:
         "-e",
         "SIXFOLD_PREVIEWS=allow",
     ]
-    podman("run", "-d", "--name", data, *held, *door, "sixfold")
+    podman("run", "-d", "--name", data, *held, *port_options, "sixfold")
     try:
         said("read-only, no capabilities", f"ready in {until(caller.ready, 'ready'):.1f} s")
         _look_inside(podman, data)

@@ -72,7 +72,9 @@ def sheets() -> None:
     """What the painter makes of much that is asked for, and every thing that it draws."""
     _sheet("scene-asked.webp", ASKED, (320, 240), 4)
     drawn = [(name, shape) for name, shape in shapes.library().items() if shape.words]
-    _sheet("scene-subjects.webp", [("ra1", f"{name}, {s.home[0]}, noon") for name, s in drawn], (105, 105), 16)
+    _sheet(
+        "scene-subjects.webp", [("ra1", f"{name}, {s.home[0]}, noon") for name, s in drawn], (105, 105), 16
+    )
 
 
 async def main() -> None:

@@ -29,7 +29,7 @@ async def app(tmp_path: Path) -> AsyncIterator[AppFixture]:
 
 
 @pytest.fixture
-async def stand(tmp_path: Path) -> AsyncIterator[tuple[AppFixture, str, Any]]:
+async def browser_app(tmp_path: Path) -> AsyncIterator[tuple[AppFixture, str, Any]]:
     """A server with its real engines, its address, a browser."""
     async with (
         running_app(tmp_path, app_catalog.models_document()) as app,

@@ -93,7 +93,7 @@ class Gateway:
 
 
 @asynccontextmanager
-async def gateway(
+async def running_gateway(
     folder: Path, settings: Any = None, models: Any = None, **policy: Any
 ) -> AsyncIterator[Gateway]:
     """Run the app and its model servers."""
@@ -129,29 +129,29 @@ class _Quiet(uvicorn.Server):
 @asynccontextmanager
 async def listening(app: ASGIApp) -> AsyncGenerator[str, None]:
     """An application on a real socket, for callers that leave; gives its origin."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as door:
-        door.bind(("127.0.0.1", 0))
-        door.listen(64)
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as gateway:
+        gateway.bind(("127.0.0.1", 0))
+        gateway.listen(64)
         config = uvicorn.Config(app, log_config=None, lifespan="off", ws="none", timeout_graceful_shutdown=1)
         server = _Quiet(config)
-        serving = asyncio.create_task(server.serve(sockets=[door]))
+        serving = asyncio.create_task(server.serve(sockets=[gateway]))
         try:
-            yield f"http://127.0.0.1:{door.getsockname()[1]}"
+            yield f"http://127.0.0.1:{gateway.getsockname()[1]}"
         finally:
             server.should_exit = True
             await serving
 
 
-async def leave_stream(door: Gateway, text: str) -> None:
+async def leave_stream(gateway: Gateway, text: str) -> None:
     """Ask for a stream, leave at its first words, and wait until the model server has noticed."""
     body = {"model": "acme/small", "stream": True, "messages": [{"role": "user", "content": text}]}
     async with (
-        listening(door.app.asgi) as origin,
+        listening(gateway.app.asgi) as origin,
         httpx.AsyncClient() as client,
-        client.stream("POST", f"{origin}/v1/chat/completions", json=body, headers=door.headers) as answer,
+        client.stream("POST", f"{origin}/v1/chat/completions", json=body, headers=gateway.headers) as answer,
     ):
         async for line in answer.aiter_lines():
             if line.count("word"):
                 break
     async with asyncio.timeout(60):
-        await door.acme.left.wait()
+        await gateway.acme.left.wait()

@@ -25,7 +25,7 @@ PAGES = ("/signin", "/account/security", "/account/data")
 
 
 @pytest.fixture
-async def stand(tmp_path: Path) -> AsyncIterator[tuple[AppFixture, str, Any]]:
+async def browser_app(tmp_path: Path) -> AsyncIterator[tuple[AppFixture, str, Any]]:
     """A server with an OpenID provider, its address, a browser."""
     port = free_port()
     async with provider() as found:
@@ -45,8 +45,10 @@ async def stand(tmp_path: Path) -> AsyncIterator[tuple[AppFixture, str, Any]]:
 
 
 @pytest.mark.parametrize("look", [Look(), Look(width=390, scheme="dark")], ids=["wide", "phone"])
-async def test_the_pages_stand_read_well_and_fit(stand: tuple[AppFixture, str, Any], look: Look) -> None:
-    app, url, chromium = stand
+async def test_the_pages_stand_read_well_and_fit(
+    browser_app: tuple[AppFixture, str, Any], look: Look
+) -> None:
+    app, url, chromium = browser_app
     async with browser.tab(chromium, app, url, look) as tab:
         for path in PAGES:
             await tab.open(path)
@@ -57,9 +59,9 @@ async def test_the_pages_stand_read_well_and_fit(stand: tuple[AppFixture, str, A
 
 
 async def test_a_person_links_a_provider_signs_in_there_and_takes_the_data_along(
-    stand: tuple[AppFixture, str, Any], tmp_path: Path
+    browser_app: tuple[AppFixture, str, Any], tmp_path: Path
 ) -> None:
-    app, url, chromium = stand
+    app, url, chromium = browser_app
     async with browser.tab(chromium, app, url) as tab:
         page = tab.page
         page.remove_listener("request", tab.watch)  # the provider is another host

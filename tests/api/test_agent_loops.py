@@ -26,7 +26,7 @@ from sixfold.core.gateway.chat import (
     ToolCallStart,
 )
 from sixfold.core.gateway.usage import TokenUsage
-from tests.api.gateway import Gateway, gateway
+from tests.api.gateway import Gateway, running_gateway
 from tests.api.test_gateway import PIXEL
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -49,12 +49,12 @@ TWO_CALLS = (
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
     """One app for all tests of this module."""
-    async with gateway(tmp_path_factory.mktemp("agents"), settings=FILES) as found:
+    async with running_gateway(tmp_path_factory.mktemp("agents"), settings=FILES) as found:
         yield found
 
 
 @pytest.fixture
-def door(shared: Gateway) -> Gateway:
+def gateway(shared: Gateway) -> Gateway:
     return shared.afresh()
 
 
@@ -77,7 +77,7 @@ async def told(face: Any, *events: Event, tools: Any = ()) -> list[dict[str, Any
     return [json.loads(line) for line in lines if line != b"[DONE]"]
 
 
-async def test_an_agents_turn_reaches_a_chat_server_whole(door: Gateway) -> None:
+async def test_an_agents_turn_reaches_a_chat_server_whole(gateway: Gateway) -> None:
     """Systems in parts, sealed thoughts, two calls and their results at once, a picture among them."""
     image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": DATA}}
     calls = [{"type": "tool_use", "id": f"toolu_{n}", "name": "read", "input": {"n": n}} for n in (1, 2)]
@@ -108,10 +108,10 @@ async def test_an_agents_turn_reaches_a_chat_server_whole(door: Gateway) -> None
             {"role": "user", "content": [*results, {"type": "text", "text": "say 3 words"}]},
         ],
     }
-    async with door.anthropic().messages.stream(**body) as stream:
+    async with gateway.anthropic().messages.stream(**body) as stream:
         answer = await stream.get_final_message()
     assert answer.stop_reason == "tool_use"  # the fake calls whatever tool there is
-    sent = door.acme.seen[0].document
+    sent = gateway.acme.seen[0].document
     assert sent["messages"][0] == {"role": "system", "content": "You\n\nhelp"}
     assert [turn["role"] for turn in sent["messages"]] == [
         "system",
@@ -129,7 +129,7 @@ async def test_an_agents_turn_reaches_a_chat_server_whole(door: Gateway) -> None
     assert (sent["reasoning_effort"], sent["stop"]) == ("low", ["END"])
 
 
-async def test_what_the_system_says_in_the_middle_stays_there_for_a_chat_server(door: Gateway) -> None:
+async def test_what_the_system_says_in_the_middle_stays_there_for_a_chat_server(gateway: Gateway) -> None:
     """As Claude Code sends it, which puts its agents and skills after the first words of its user."""
     call: Any = {"type": "tool_use", "id": "toolu_1", "name": "read", "input": {}}
     result: Any = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "one"}
@@ -141,10 +141,10 @@ async def test_what_the_system_says_in_the_middle_stays_there_for_a_chat_server(
         {"role": "user", "content": [result]},
         {"role": "system", "content": "Be brief"},
     ]
-    await door.anthropic().messages.create(
+    await gateway.anthropic().messages.create(
         model="acme/small", max_tokens=9, system="You help", messages=given, tools=[TOOL]
     )
-    sent = door.acme.seen[0].document["messages"]
+    sent = gateway.acme.seen[0].document["messages"]
     skills = "Read it\n\n<system-reminder>\nYou have skills\n</system-reminder>"
     assert sent[0] == {"role": "system", "content": "You help\n\nBe kind"}
     assert sent[1] == {"role": "user", "content": skills}
@@ -152,20 +152,20 @@ async def test_what_the_system_says_in_the_middle_stays_there_for_a_chat_server(
     assert "Be brief" in sent[4]["content"]
 
 
-async def test_calls_of_one_response_are_one_turn_for_a_chat_server(door: Gateway) -> None:
+async def test_calls_of_one_response_are_one_turn_for_a_chat_server(gateway: Gateway) -> None:
     given: Any = [{"role": "user", "content": "Read both"}]
     for n in (1, 2):
         given.append({"type": "function_call", "call_id": f"c{n}", "name": "read", "arguments": "{}"})
     given.append({"type": "web_search_call", "id": "ws_1", "status": "completed"})
     given += [{"type": "function_call_output", "call_id": f"c{n}", "output": f"out {n}"} for n in (1, 2)]
-    answer = await door.openai().responses.create(model="acme/small", input=given)
+    answer = await gateway.openai().responses.create(model="acme/small", input=given)
     assert answer.output_text == "The tool said out 2"
-    sent = door.acme.seen[0].document["messages"]
+    sent = gateway.acme.seen[0].document["messages"]
     assert [turn["role"] for turn in sent] == ["user", "assistant", "tool", "tool"]
     assert [call["id"] for call in sent[1]["tool_calls"]] == ["c1", "c2"]
 
 
-async def test_a_response_tells_what_it_was_asked_with(door: Gateway) -> None:
+async def test_a_response_tells_what_it_was_asked_with(gateway: Gateway) -> None:
     given: Any = {
         "instructions": "Be brief",
         "metadata": {"turn": "7"},
@@ -174,8 +174,8 @@ async def test_a_response_tells_what_it_was_asked_with(door: Gateway) -> None:
         "text": {"format": {"type": "text"}, "verbosity": "low"},
         "tools": [{"type": "function", "name": "read", "parameters": {"type": "object"}, "strict": False}],
     }
-    answer = await door.openai().responses.create(model="acme/small", input="Hello", top_p=None, **given)
-    async with door.openai().responses.stream(model="acme/small", input="Hello", **given) as stream:
+    answer = await gateway.openai().responses.create(model="acme/small", input="Hello", top_p=None, **given)
+    async with gateway.openai().responses.stream(model="acme/small", input="Hello", **given) as stream:
         streamed = await stream.get_final_response()
     for response in (answer, streamed):
         told = response.to_dict()
@@ -183,20 +183,20 @@ async def test_a_response_tells_what_it_was_asked_with(door: Gateway) -> None:
         assert (told["top_p"], told["store"], told["parallel_tool_calls"]) == (None, True, True)
 
 
-async def test_a_picture_among_results_comes_after_the_last_of_them(door: Gateway) -> None:
+async def test_a_picture_among_results_comes_after_the_last_of_them(gateway: Gateway) -> None:
     given: Any = [{"role": "user", "content": "Look"}]
     for n in (1, 2):
         given.append({"type": "function_call", "call_id": f"c{n}", "name": "look", "arguments": "{}"})
     shown = [{"type": "input_text", "text": "this"}, {"type": "input_image", "image_url": PIXEL}]
     given += [{"type": "function_call_output", "call_id": f"c{n}", "output": shown} for n in (1, 2)]
-    await door.openai().responses.create(model="acme/small", input=given)
-    sent = door.acme.seen[0].document["messages"]
+    await gateway.openai().responses.create(model="acme/small", input=given)
+    sent = gateway.acme.seen[0].document["messages"]
     assert [turn["role"] for turn in sent] == ["user", "assistant", "tool", "tool", "user"]
     assert len(sent[-1]["content"]) == 2
 
 
-async def test_what_only_a_provider_keeps_or_runs_is_refused_with_its_reason(door: Gateway) -> None:
-    client = door.openai()
+async def test_what_only_a_provider_keeps_or_runs_is_refused_with_its_reason(gateway: Gateway) -> None:
+    client = gateway.openai()
     with pytest.raises(openai.BadRequestError) as before:
         await client.responses.create(model="acme/small", input="x", previous_response_id="resp_1")
     assert before.value.param == "previous_response_id"
@@ -205,11 +205,11 @@ async def test_what_only_a_provider_keeps_or_runs_is_refused_with_its_reason(doo
         await client.responses.create(
             model="acme/small", input="x", tool_choice=cast("Any", {"type": "web_search"})
         )
-    assert door.acme.seen == []
+    assert gateway.acme.seen == []
     await client.responses.create(
         model="acme/small", input="x", tools=cast("Any", [function, {"type": "web_search"}])
     )
-    assert [tool["function"]["name"] for tool in door.acme.seen[0].document["tools"]] == ["read"]
+    assert [tool["function"]["name"] for tool in gateway.acme.seen[0].document["tools"]] == ["read"]
 
 
 PATCH: Any = {
@@ -222,9 +222,9 @@ PATCH: Any = {
 
 @pytest.mark.parametrize("model", ["acme/small", "anth/small"])
 async def test_a_tool_of_plain_text_is_a_function_of_one_text_for_servers_without_such(
-    door: Gateway, model: str
+    gateway: Gateway, model: str
 ) -> None:
-    client, server = door.openai(), door.acme if model.startswith("acme") else door.anth
+    client, server = gateway.openai(), gateway.acme if model.startswith("acme") else gateway.anth
     given: Any = [{"role": "user", "content": "Mend it"}]
     choice: Any = {"type": "custom", "name": "apply_patch"}
     answer = await client.responses.create(model=model, input=given, tools=[PATCH], tool_choice=choice)
@@ -282,29 +282,29 @@ async def test_a_model_that_keeps_to_no_form_has_its_say() -> None:
         assert events[-1]["response"]["output"][0]["input"] == meant
 
 
-async def test_tools_in_a_namespace_keep_it(door: Gateway) -> None:
+async def test_tools_in_a_namespace_keep_it(gateway: Gateway) -> None:
     tool: Any = {"type": "function", "name": "find", "parameters": {"type": "object", "properties": {}}}
     space: Any = {"type": "namespace", "name": "crm", "description": "Customers", "tools": [tool]}
-    client = door.openai()
+    client = gateway.openai()
     given: Any = [{"role": "user", "content": "Who?"}]
     call: Any = (await client.responses.create(model="acme/small", input=given, tools=[space])).output[0]
     assert (call.namespace, call.name) == ("crm", "find")
-    assert [tool["function"]["name"] for tool in door.acme.seen[0].document["tools"]] == ["crm__find"]
+    assert [tool["function"]["name"] for tool in gateway.acme.seen[0].document["tools"]] == ["crm__find"]
     given += [call.to_dict(), {"type": "function_call_output", "call_id": call.call_id, "output": "Ada"}]
     answer = await client.responses.create(model="acme/small", input=given, tools=[space])
     assert answer.output_text == "The tool said Ada"
-    assert door.acme.seen[1].document["messages"][1]["tool_calls"][0]["function"]["name"] == "crm__find"
+    assert gateway.acme.seen[1].document["messages"][1]["tool_calls"][0]["function"]["name"] == "crm__find"
 
 
-async def test_anthropic_shapes_and_efforts_reach_a_chat_server(door: Gateway) -> None:
+async def test_anthropic_shapes_and_efforts_reach_a_chat_server(gateway: Gateway) -> None:
     schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
     output = {"effort": "medium", "format": {"type": "json_schema", "schema": schema}}
     body = {"model": "acme/small", "max_tokens": 99, "messages": [{"role": "user", "content": "Where?"}]}
-    answer = await door.app.client.post(
-        "/v1/messages", json={**body, "output_config": output}, headers=door.headers
+    answer = await gateway.app.client.post(
+        "/v1/messages", json={**body, "output_config": output}, headers=gateway.headers
     )
     assert json.loads(answer.json()["content"][0]["text"]) == {"city": "Oslo"}
-    sent = door.acme.seen[0].document
+    sent = gateway.acme.seen[0].document
     assert (sent["reasoning_effort"], sent["response_format"]["json_schema"]["schema"]) == ("medium", schema)
 
 
@@ -414,10 +414,10 @@ async def test_parallel_arguments_are_whole_before_their_calls_are_done_in_a_res
     assert [event["sequence_number"] for event in events] == list(range(len(events)))
 
 
-async def test_a_response_that_breaks_off_fails_by_its_name(door: Gateway) -> None:
+async def test_a_response_that_breaks_off_fails_by_its_name(gateway: Gateway) -> None:
     """Codex looks for `response.failed` only, and tells its user what stands there."""
-    door.acme.mode = "truncate"
-    stream = await door.openai().responses.create(model="acme/small", input="say 9 words", stream=True)
+    gateway.acme.mode = "truncate"
+    stream = await gateway.openai().responses.create(model="acme/small", input="say 9 words", stream=True)
     events: list[Any] = [event async for event in stream]
     assert [event.type for event in events[-2:]] == ["error", "response.failed"]
     assert [event.sequence_number for event in events] == list(range(len(events)))

@@ -16,7 +16,7 @@ from sixfold.core.database import one
 from sixfold.settings import InvalidSetting, Settings
 from tests.api.app_fixture import AppFixture, bearer, running_app
 from tests.contract.test_blobstore_objects import fetched
-from tests.fakes.faulty_proxy import Wayward, wayward
+from tests.fakes.faulty_proxy import FaultyProxy, faulty_proxy
 from tests.harness import s3
 
 pytestmark = s3.NEEDED
@@ -25,7 +25,9 @@ SMALL = {"prompt": "a fox", "width": "80", "height": "64", "save_path": "a/fox.p
 
 
 @asynccontextmanager
-async def on_s3(folder: Path, front: Wayward | None = None, **changes: object) -> AsyncIterator[AppFixture]:
+async def on_s3(
+    folder: Path, front: FaultyProxy | None = None, **changes: object
+) -> AsyncIterator[AppFixture]:
     """A server whose results and uploads lie in one new bucket."""
     options = s3.server().options | ({"endpoint": front.endpoint} if front is not None else {})
     name = s3.server().new_bucket()
@@ -170,7 +172,7 @@ async def test_bytes_stay_here_unless_the_operator_wants_links(tmp_path: Path) -
 @pytest.mark.parametrize("fault", ["500", "403", "hang", "drop"])
 async def test_an_outage_is_one_sentence_and_costs_nothing(tmp_path: Path, fault: str) -> None:
     async with (
-        wayward(s3.server().port, lambda *_: fault) as front,
+        faulty_proxy(s3.server().port, lambda *_: fault) as front,
         on_s3(tmp_path, front) as app,
     ):
         body = {"api_key": app.key, "prompt": "a fox"}
@@ -203,7 +205,7 @@ async def test_who_cannot_have_his_picture_at_his_path_does_not_pay(tmp_path: Pa
     def rule(_number: int, line: str) -> str:
         return "500" if line.startswith("PUT") and "/uploads/" in line else "pass"
 
-    async with wayward(s3.server().port, rule) as front, on_s3(tmp_path, front) as app:
+    async with faulty_proxy(s3.server().port, rule) as front, on_s3(tmp_path, front) as app:
         placed = await app.client.get("/create_and_upload_image", params=SMALL, headers=app.bearer)
         assert placed.status_code == 503
         assert await app.balance() == ("5.00", "0.00")
@@ -214,7 +216,7 @@ async def test_who_cannot_have_his_picture_at_his_path_does_not_pay(tmp_path: Pa
 async def test_a_file_that_cannot_be_read_is_503_and_no_half_answer(tmp_path: Path) -> None:
     broken = asyncio.Event()
     async with (
-        wayward(s3.server().port, lambda *_: "500" if broken.is_set() else "pass") as front,
+        faulty_proxy(s3.server().port, lambda *_: "500" if broken.is_set() else "pass") as front,
         on_s3(tmp_path, front) as app,
     ):
         url = await paint(app)

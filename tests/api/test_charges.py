@@ -12,7 +12,7 @@ import pytest
 
 from sixfold.app import catalog as app_catalog
 from sixfold.core.database import many
-from tests.api.gateway import PRICE, Gateway, gateway, leave_stream
+from tests.api.gateway import PRICE, Gateway, leave_stream, running_gateway
 from tests.api.test_gateway_async import ended
 from tests.harness.charge_recomputation import micros, recomputed
 
@@ -27,75 +27,79 @@ PRICES = {
 
 
 @pytest.fixture
-async def door(tmp_path: Path) -> AsyncIterator[Gateway]:
-    async with gateway(tmp_path, models=app_catalog.models_document(), prices=PRICES, cache=True) as found:
+async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
+    async with running_gateway(
+        tmp_path, models=app_catalog.models_document(), prices=PRICES, cache=True
+    ) as found:
         yield found
 
 
-async def _left(door: Gateway, words: int) -> None:
-    door.acme.modes.insert(0, "trickle")
-    await leave_stream(door, f"say {words} words")
+async def _left(gateway: Gateway, words: int) -> None:
+    gateway.acme.modes.insert(0, "trickle")
+    await leave_stream(gateway, f"say {words} words")
 
 
-async def _fails(door: Gateway, words: int) -> None:
-    door.acme.modes.insert(0, "fail")
-    assert (await door.chat(f"say {words} words")).status_code == 502
+async def _fails(gateway: Gateway, words: int) -> None:
+    gateway.acme.modes.insert(0, "fail")
+    assert (await gateway.chat(f"say {words} words")).status_code == 502
 
 
-async def _falls_back(door: Gateway, words: int) -> None:
-    door.acme.modes.insert(0, "fail")
-    assert (await door.chat(f"say {words} words", model="both")).status_code == 200
+async def _falls_back(gateway: Gateway, words: int) -> None:
+    gateway.acme.modes.insert(0, "fail")
+    assert (await gateway.chat(f"say {words} words", model="both")).status_code == 200
 
 
-async def _estimated(door: Gateway, words: int) -> None:
-    door.acme.modes.insert(0, "nousage")
-    assert (await door.chat(f"say {words} words please")).status_code == 200
+async def _estimated(gateway: Gateway, words: int) -> None:
+    gateway.acme.modes.insert(0, "nousage")
+    assert (await gateway.chat(f"say {words} words please")).status_code == 200
 
 
-async def _beyond(door: Gateway, words: int) -> None:
+async def _beyond(gateway: Gateway, words: int) -> None:
     """More tokens of input than could be foreseen: paid as far as the hold goes."""
     body: dict[str, Any] = {"model": "acme/small", "max_tokens": 1}
     body["messages"] = [{"role": "user", "content": "x"}] * (100 + words)
-    answer = await door.app.client.post("/v1/chat/completions", json=body, headers=door.headers)
+    answer = await gateway.app.client.post("/v1/chat/completions", json=body, headers=gateway.headers)
     assert answer.status_code == 200
 
 
-async def _twice(door: Gateway, words: int) -> None:
+async def _twice(gateway: Gateway, words: int) -> None:
     for _ in range(2):
-        assert (await door.chat(f"say {words} words again")).status_code == 200
+        assert (await gateway.chat(f"say {words} words again")).status_code == 200
 
 
-async def _later(door: Gateway, words: int) -> None:
+async def _later(gateway: Gateway, words: int) -> None:
     body = {"service": "chat", "model": "acme/large", "max_tokens": 50, "async": True}
     body["prompt"] = f"say {words} words"
-    told = await ended(door, await door.app.client.post("/api/service", json=body, headers=door.headers))
+    told = await ended(
+        gateway, await gateway.app.client.post("/api/service", json=body, headers=gateway.headers)
+    )
     assert told["status"] == "succeeded"
 
 
-async def _made(door: Gateway, words: int) -> None:
+async def _made(gateway: Gateway, words: int) -> None:
     body = {"model": "acme/draw", "prompt": "a fox", "n": 1 + words % 3}
-    answer = await door.app.client.post("/v1/images/generations", json=body, headers=door.headers)
+    answer = await gateway.app.client.post("/v1/images/generations", json=body, headers=gateway.headers)
     assert answer.status_code == 200, answer.text
 
 
-async def _spoken(door: Gateway, words: int) -> None:
+async def _spoken(gateway: Gateway, words: int) -> None:
     body = {"model": "acme/speak", "input": "word " * words, "voice": "alloy"}
-    answer = await door.app.client.post("/v1/audio/speech", json=body, headers=door.headers)
+    answer = await gateway.app.client.post("/v1/audio/speech", json=body, headers=gateway.headers)
     assert answer.status_code == 200, answer.text
 
 
-async def _predicted(door: Gateway, words: int) -> None:
+async def _predicted(gateway: Gateway, words: int) -> None:
     body: dict[str, Any] = {"service": "tts", "text": "word " * words}
-    answer = await door.app.client.post("/api/service", json=body, headers=door.headers)
+    answer = await gateway.app.client.post("/api/service", json=body, headers=gateway.headers)
     assert answer.status_code == 200, answer.text
 
 
-async def _whole(door: Gateway, words: int) -> None:
-    assert (await door.chat(f"say {words} words", model="acme/large")).status_code == 200
+async def _whole(gateway: Gateway, words: int) -> None:
+    assert (await gateway.chat(f"say {words} words", model="acme/large")).status_code == 200
 
 
-async def _streamed(door: Gateway, words: int) -> None:
-    assert (await door.chat(f"say {words} words", model="anth/small", stream=True)).status_code == 200
+async def _streamed(gateway: Gateway, words: int) -> None:
+    assert (await gateway.chat(f"say {words} words", model="anth/small", stream=True)).status_code == 200
 
 
 KINDS: tuple[Callable[[Gateway, int], Awaitable[None]], ...] = (
@@ -106,18 +110,18 @@ KINDS: tuple[Callable[[Gateway, int], Awaitable[None]], ...] = (
 
 @pytest.mark.parametrize("seed", [1, 2])
 async def test_every_charge_of_a_mixed_workload_follows_from_its_units_and_rates(
-    door: Gateway, seed: int
+    gateway: Gateway, seed: int
 ) -> None:
     draw = random.Random(seed)  # noqa: S311 - a workload, no secret
     work = [*KINDS, *draw.choices(KINDS, k=6)]
     draw.shuffle(work)
     for kind in work:
-        door.acme.left.clear()
-        await kind(door, draw.randrange(1, 40))
+        gateway.acme.left.clear()
+        await kind(gateway, draw.randrange(1, 40))
     async with asyncio.timeout(60):
-        while (await door.app.balance())[1] != "0.00":  # noqa: ASYNC110 - money has no event to wait for
+        while (await gateway.app.balance())[1] != "0.00":  # noqa: ASYNC110 - money has no event to wait for
             await asyncio.sleep(0.005)
-    calls = await door.calls()
+    calls = await gateway.calls()
     assert len(calls) >= len(work) - work.count(_predicted)
     for call in calls:
         assert recomputed(call["charge"]) == micros(call["cost_usd"]), call
@@ -125,23 +129,23 @@ async def test_every_charge_of_a_mixed_workload_follows_from_its_units_and_rates
     assert {call["status"] for call in calls} == {"succeeded", "failed", "left"}
     assert any("limit_usd" in call["charge"] for call in calls)
     assert all(not call["charge"]["lines"] for call in calls if call["status"] == "failed")
-    answer = await door.app.client.get("/api/account/ledger?limit=200", headers=door.headers)
+    answer = await gateway.app.client.get("/api/account/ledger?limit=200", headers=gateway.headers)
     entries = [entry for entry in answer.json()["entries"] if entry["kind"] in {"chat", "charge"}]
     for entry in entries:
         assert -recomputed(entry["charge"]) == micros(entry["amount_usd"]), entry
-    posted, held = await door.app.balance()
+    posted, held = await gateway.app.balance()
     paid = sum(recomputed(entry["charge"]) for entry in entries)
     assert (5_000_000 - micros(posted), held) == (paid, "0.00")
-    assert await door.app.faults() == ()
+    assert await gateway.app.faults() == ()
 
 
 async def test_a_charge_shows_cached_input_the_rate_of_the_server_that_answered_and_the_hold(
-    door: Gateway,
+    gateway: Gateway,
 ) -> None:
-    await door.chat("say 3 words")
-    await _falls_back(door, 3)
-    await _beyond(door, 1)
-    limited, fallen, cached = [call["charge"] for call in await door.settled(3)]
+    await gateway.chat("say 3 words")
+    await _falls_back(gateway, 3)
+    await _beyond(gateway, 1)
+    limited, fallen, cached = [call["charge"] for call in await gateway.settled(3)]
     assert cached["sum"] == "6 × 100.00/M + 4 cached × 50.00/M + 3 × 1000.00/M = 0.0038 USD"
     assert [line["unit"] for line in cached["lines"]] == ["input_tokens", "cached_tokens", "output_tokens"]
     assert [line["rate_usd"] for line in fallen["lines"]] == ["33.333333", "33.333333", "200.000001"]
@@ -149,9 +153,9 @@ async def test_a_charge_shows_cached_input_the_rate_of_the_server_that_answered_
     assert "limited to the" in limited["sum"]
 
 
-async def test_a_repeated_answer_of_the_cache_keeps_its_units_at_a_rate_of_nothing(door: Gateway) -> None:
-    await _twice(door, 5)
-    again, first = await door.settled(2)
+async def test_a_repeated_answer_of_the_cache_keeps_its_units_at_a_rate_of_nothing(gateway: Gateway) -> None:
+    await _twice(gateway, 5)
+    again, first = await gateway.settled(2)
     assert (again["usage"]["counted_by"], again["cost_usd"]) == ("cache", "0.00")
     assert [line["quantity"] for line in again["charge"]["lines"]] == [6, 4, 5]
     assert {line["rate_usd"] for line in again["charge"]["lines"]} == {"0.00"}
@@ -159,48 +163,48 @@ async def test_a_repeated_answer_of_the_cache_keeps_its_units_at_a_rate_of_nothi
 
 
 async def test_a_chat_that_is_answered_later_has_the_tokens_of_its_call_on_its_receipt(
-    door: Gateway,
+    gateway: Gateway,
 ) -> None:
-    await _later(door, 7)
-    [call] = await door.settled()
-    page = (await door.app.client.get("/api/account/ledger", headers=door.headers)).json()["entries"]
+    await _later(gateway, 7)
+    [call] = await gateway.settled()
+    page = (await gateway.app.client.get("/api/account/ledger", headers=gateway.headers)).json()["entries"]
     assert page[0]["charge"] == call["charge"]
     assert [line["unit"] for line in call["charge"]["lines"]][-1] == "output_tokens"
 
 
 async def test_a_call_of_a_server_that_is_free_keeps_its_units(tmp_path: Path) -> None:
-    async with gateway(tmp_path, prices={}, allow_unpriced=True) as door:
-        await door.chat("say 3 words")
-        [call] = await door.settled()
+    async with running_gateway(tmp_path, prices={}, allow_unpriced=True) as gateway:
+        await gateway.chat("say 3 words")
+        [call] = await gateway.settled()
         assert call["charge"]["sum"] == "6 × 0.00/M + 4 cached × 0.00/M + 3 × 0.00/M = 0.00 USD"
 
 
-async def test_rows_without_stored_lines_are_shown_without_a_sum(door: Gateway) -> None:
-    await door.chat("say 3 words")
-    await door.settled()
-    account_id = door.app.account.id
-    await door.app.product.database.write(many("erase_descriptions", account_id=account_id))
-    page = (await door.app.client.get("/api/account/ledger", headers=door.headers)).json()["entries"]
+async def test_rows_without_stored_lines_are_shown_without_a_sum(gateway: Gateway) -> None:
+    await gateway.chat("say 3 words")
+    await gateway.settled()
+    account_id = gateway.app.account.id
+    await gateway.app.product.database.write(many("erase_descriptions", account_id=account_id))
+    page = (await gateway.app.client.get("/api/account/ledger", headers=gateway.headers)).json()["entries"]
     assert [(entry["kind"], entry["charge"]) for entry in page] == [("chat", None), ("credit", None)]
 
 
-async def test_a_call_under_way_has_no_charge_yet(door: Gateway) -> None:
-    door.acme.mode = "wait"
-    asked = asyncio.ensure_future(door.chat("say 3 words"))
-    await door.acme.asked.wait()
+async def test_a_call_under_way_has_no_charge_yet(gateway: Gateway) -> None:
+    gateway.acme.mode = "wait"
+    asked = asyncio.ensure_future(gateway.chat("say 3 words"))
+    await gateway.acme.asked.wait()
     async with asyncio.timeout(60):
-        while not (calls := await door.calls()):  # noqa: ASYNC110 - its hold is written a moment later
+        while not (calls := await gateway.calls()):  # noqa: ASYNC110 - its hold is written a moment later
             await asyncio.sleep(0.005)
     assert (calls[0]["status"], calls[0]["charge"]) == ("running", None)
-    door.acme.go_on.set()
+    gateway.acme.go_on.set()
     assert (await asked).status_code == 200
 
 
-async def test_a_run_that_the_cache_answers_is_free(door: Gateway) -> None:
+async def test_a_run_that_the_cache_answers_is_free(gateway: Gateway) -> None:
     run = {"model": "chat", "input": {"model": "acme/small", "prompt": "say 9 words", "max_tokens": 50}}
     costs: list[str] = []
     for _ in range(2):
-        answer = await door.app.client.post("/api/containers/run", json=run, headers=door.headers)
+        answer = await gateway.app.client.post("/api/containers/run", json=run, headers=gateway.headers)
         assert answer.status_code == 200, answer.text
         shown = answer.json()
         assert shown["status"] == "succeeded"
@@ -209,5 +213,5 @@ async def test_a_run_that_the_cache_answers_is_free(door: Gateway) -> None:
         costs.append(shown["cost"])
     assert micros(costs[0]) > 0
     assert micros(costs[1]) == 0
-    assert len(door.acme.seen) == 1
-    assert await door.app.faults() == ()
+    assert len(gateway.acme.seen) == 1
+    assert await gateway.app.faults() == ()

@@ -1,4 +1,4 @@
-"""A ComfyUI behind every area: pictures through the whole road, charged when they are there and only then."""
+"""A ComfyUI behind every API: images are charged when they are stored and only then."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sixfold.app import catalog as app_catalog
 from sixfold.core.provenance import embed
 from tests.api.app_fixture import AppFixture, running_app
 from tests.fakes.comfyui import Comfy, comfyui
-from tests.fakes.comfyui_nodes import Shelf
+from tests.fakes.comfyui_nodes import InstalledFiles
 
 RUN = "/api/containers/run"
 
@@ -38,9 +38,9 @@ class Both:
 
 
 @asynccontextmanager
-async def both(folder: Path, shelf: Shelf | None = None, **changes: Any) -> AsyncIterator[Both]:
+async def both(folder: Path, installed: InstalledFiles | None = None, **changes: Any) -> AsyncIterator[Both]:
     async with (
-        comfyui(shelf) as comfy,
+        comfyui(installed) as comfy,
         running_app(folder, app_catalog.models_document(), comfyui_url=comfy.url, **changes) as app,
     ):
         yield Both(app, comfy)
@@ -135,14 +135,14 @@ async def test_canceling_stops_comfyui_and_costs_nothing(two: Both) -> None:
 
 
 async def test_without_a_checkpoint_the_next_engine_serves(tmp_path: Path) -> None:
-    async with both(tmp_path, Shelf(checkpoints=())) as built:
+    async with both(tmp_path, InstalledFiles(checkpoints=())) as built:
         answer = await built.ra2()
     assert answer.headers["X-Sixfold-Engine"] == "scene-painter"
 
 
 async def test_where_only_comfyui_may_serve_its_lack_is_said(tmp_path: Path) -> None:
     tables = {"engines": {"models": {"ra2": "comfyui-image"}}}
-    async with both(tmp_path, Shelf(checkpoints=()), tables=tables) as built:
+    async with both(tmp_path, InstalledFiles(checkpoints=()), tables=tables) as built:
         answer = await built.ra2()
     assert answer.status_code == 503
     assert "SIXFOLD_COMFYUI_URL" in answer.json()["error"]

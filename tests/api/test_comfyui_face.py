@@ -136,15 +136,15 @@ class Stage:
 @contextlib.asynccontextmanager
 async def served(folder: Path, **changes: Any) -> AsyncIterator[Stage]:
     """The whole product on a real port of loopback."""
-    door = socket.create_server(("127.0.0.1", 0))
-    port = door.getsockname()[1]
-    with door:
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+    with listener:
         async with running_app(folder, app_catalog.models_document(), port=port, **changes) as app:
             config = uvicorn.Config(
                 app.asgi, lifespan="off", log_config=None, ws="websockets-sansio", timeout_graceful_shutdown=2
             )
             server = uvicorn.Server(config)
-            serving = asyncio.create_task(server._serve([door]))
+            serving = asyncio.create_task(server._serve([listener]))
             try:
                 yield Stage(app, Script(f"127.0.0.1:{port}"))
             finally:

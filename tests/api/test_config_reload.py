@@ -43,7 +43,7 @@ api_key = "sk-acme"
 class Configured:
     """A server that runs by a file; `write` replaces the file as an editor does."""
 
-    door: Gateway
+    gateway: Gateway
     file: Path
 
     def write(self, text: str) -> None:
@@ -52,11 +52,13 @@ class Configured:
         beside.rename(self.file)
 
     async def models(self) -> set[str]:
-        answer = await self.door.app.client.get("/v1/models", headers=self.door.headers)
+        answer = await self.gateway.app.client.get("/v1/models", headers=self.gateway.headers)
         return {row["id"] for row in answer.json()["data"]}
 
     async def cost(self) -> str:
-        made = await self.door.app.client.post("/api/ra1", json={"api_key": self.door.app.key, **PICTURE})
+        made = await self.gateway.app.client.post(
+            "/api/ra1", json={"api_key": self.gateway.app.key, **PICTURE}
+        )
         assert made.status_code == 200, made.text
         return made.json()["cost"]
 
@@ -98,16 +100,16 @@ async def test_aliases_and_prices_change_with_the_file_and_the_log_says_so(
     async with configured(either) as server:
         assert "first" in await server.models()
         assert await server.cost() == "0.04"
-        server.write(written(server.door.acme, '[prices.ra1]\nusd = "0.05"', 'second = "acme/small"'))
+        server.write(written(server.gateway.acme, '[prices.ra1]\nusd = "0.05"', 'second = "acme/small"'))
         message = await until_logged(caplog, "was reloaded")
         assert message == f"{server.file} was reloaded: [gateway.aliases], [prices]"
         assert {"second"} <= await server.models()
         assert "first" not in await server.models()
-        assert (await server.door.chat(model="second")).status_code == 200
-        assert (await server.door.chat(model="first")).status_code == 404
+        assert (await server.gateway.chat(model="second")).status_code == 200
+        assert (await server.gateway.chat(model="first")).status_code == 404
         assert await server.cost() == "0.05"
-        assert await server.door.app.balance() != ("5.00", "0.00")
-        assert await server.door.app.faults() == ()
+        assert await server.gateway.app.balance() != ("5.00", "0.00")
+        assert await server.gateway.app.faults() == ()
 
 
 @pytest.mark.parametrize(
@@ -127,14 +129,14 @@ async def test_a_wrong_file_changes_nothing_and_is_named_in_the_log(
 ) -> None:
     caplog.set_level(logging.INFO, LOG)
     async with configured(tmp_path) as server:
-        server.write(written(server.door.acme, more, 'second = "acme/small"'))
+        server.write(written(server.gateway.acme, more, 'second = "acme/small"'))
         message = await until_logged(caplog, "was not reloaded")
         assert str(server.file) in message
         assert told in message
         assert "first" in await server.models()
         assert "second" not in await server.models()
         assert await server.cost() == "0.04"
-        server.write(written(server.door.acme, "", 'third = "acme/small"'))
+        server.write(written(server.gateway.acme, "", 'third = "acme/small"'))
         await until_logged(caplog, "was reloaded")
         assert "third" in await server.models()
 
@@ -145,13 +147,13 @@ async def test_what_only_a_start_can_change_is_named_and_the_rest_is_taken_up(
     caplog.set_level(logging.INFO, LOG)
     async with configured(tmp_path) as server:
         more = 'port = 9000\nqueue_limit = 5\n[prices.ra1]\nusd = "0.05"'
-        text = written(server.door.acme, more).replace("retries = 0", "retries = 1\ncache = true")
+        text = written(server.gateway.acme, more).replace("retries = 0", "retries = 1\ncache = true")
         server.write(text)
         message = await until_logged(caplog, "a restart is needed")
         assert message.endswith("a restart is needed for port, queue_limit, [gateway] cache")
         assert "was reloaded: [gateway] retries, [prices]" in caplog.text
         assert await server.cost() == "0.05"
-        assert server.door.app.product.gateway_runtime.relay.policy.retries == 1
+        assert server.gateway.app.product.gateway_runtime.relay.policy.retries == 1
 
 
 async def test_a_new_model_server_is_asked_for_its_models_before_it_serves(
@@ -160,10 +162,10 @@ async def test_a_new_model_server_is_asked_for_its_models_before_it_serves(
     caplog.set_level(logging.INFO, LOG)
     async with configured(tmp_path) as server, model_server() as other:
         more = f'\n[gateway.upstreams.other]\nkind = "openai"\nbase_url = "{other.url}"\nlocal = true\n'
-        server.write(written(server.door.acme) + more)
+        server.write(written(server.gateway.acme) + more)
         await until_logged(caplog, "was reloaded: [gateway.upstreams]")
         assert any(name.startswith("other/") for name in await server.models())
-        assert (await server.door.chat(model="other/small")).status_code == 200
+        assert (await server.gateway.chat(model="other/small")).status_code == 200
 
 
 async def test_a_call_in_flight_keeps_its_price_and_its_server(
@@ -171,19 +173,19 @@ async def test_a_call_in_flight_keeps_its_price_and_its_server(
 ) -> None:
     caplog.set_level(logging.INFO, LOG)
     async with configured(tmp_path) as server:
-        first = (await server.door.chat(text="say 3 words", model="acme/small")).headers["x-sixfold-cost"]
-        server.door.acme.mode = "wait"
-        asked = asyncio.create_task(server.door.chat(text="say 3 words", model="acme/small"))
+        first = (await server.gateway.chat(text="say 3 words", model="acme/small")).headers["x-sixfold-cost"]
+        server.gateway.acme.mode = "wait"
+        asked = asyncio.create_task(server.gateway.chat(text="say 3 words", model="acme/small"))
         async with asyncio.timeout(30):
-            while len(server.door.acme.seen) < 2:  # noqa: ASYNC110 - the model server has no event for it
+            while len(server.gateway.acme.seen) < 2:  # noqa: ASYNC110 - the model server has no event for it
                 await asyncio.sleep(0.01)
-        dearer = written(server.door.acme).replace('"1000"', '"1100"')
+        dearer = written(server.gateway.acme).replace('"1000"', '"1100"')
         server.write(dearer)
         await until_logged(caplog, "was reloaded: [gateway.prices]")
-        server.door.acme.mode = "well"
-        server.door.acme.go_on.set()
+        server.gateway.acme.mode = "well"
+        server.gateway.acme.go_on.set()
         assert (await asked).headers["x-sixfold-cost"] == first
-        after = (await server.door.chat(text="say 3 words", model="acme/small")).headers["x-sixfold-cost"]
+        after = (await server.gateway.chat(text="say 3 words", model="acme/small")).headers["x-sixfold-cost"]
         assert float(after) > float(first)
 
 
@@ -192,5 +194,5 @@ async def test_a_request_reads_the_file_again_at_once_and_says_where_nothing_has
 ) -> None:
     caplog.set_level(logging.INFO, LOG)
     async with configured(tmp_path) as server:
-        server.door.app.product.config_reloader.request()
+        server.gateway.app.product.config_reloader.request()
         assert "nothing has changed" in await until_logged(caplog, "was read again")

@@ -13,7 +13,7 @@ import openai
 import pytest
 import pytest_asyncio
 
-from tests.api.gateway import Gateway, gateway
+from tests.api.gateway import Gateway, running_gateway
 from tests.fakes import fault_server
 
 BOTH = pytest.mark.parametrize("model", ["acme/small", "anth/small"])
@@ -37,12 +37,12 @@ FILES = {"database_url": "", "blob_url": "", "upload_url": ""}  # dialects are t
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
     """One app for all tests of this module."""
-    async with gateway(tmp_path_factory.mktemp("gateway"), settings=FILES) as found:
+    async with running_gateway(tmp_path_factory.mktemp("gateway"), settings=FILES) as found:
         yield found
 
 
 @pytest.fixture
-def door(shared: Gateway) -> Gateway:
+def gateway(shared: Gateway) -> Gateway:
     return shared.afresh()
 
 
@@ -54,8 +54,8 @@ def said(text: str) -> Any:
 
 
 @BOTH
-async def test_chat_completions_answer_and_count(door: Gateway, model: str) -> None:
-    answer = await door.openai().chat.completions.create(model=model, messages=said("say 3 words"))
+async def test_chat_completions_answer_and_count(gateway: Gateway, model: str) -> None:
+    answer = await gateway.openai().chat.completions.create(model=model, messages=said("say 3 words"))
     assert answer.choices[0].message.content == "word word word"
     assert answer.choices[0].finish_reason == "stop"
     assert answer.usage is not None
@@ -63,8 +63,8 @@ async def test_chat_completions_answer_and_count(door: Gateway, model: str) -> N
 
 
 @BOTH
-async def test_chat_completions_stream_and_tell_usage_only_when_asked(door: Gateway, model: str) -> None:
-    client = door.openai()
+async def test_chat_completions_stream_and_tell_usage_only_when_asked(gateway: Gateway, model: str) -> None:
+    client = gateway.openai()
     stream = await client.chat.completions.create(model=model, messages=said("say 9 words"), stream=True)
     chunks = [chunk async for chunk in stream]
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == " ".join(["word"] * 9)
@@ -79,8 +79,8 @@ async def test_chat_completions_stream_and_tell_usage_only_when_asked(door: Gate
 
 
 @BOTH
-async def test_tools_are_called_and_their_results_are_heard(door: Gateway, model: str) -> None:
-    client, messages = door.openai(), said("How is it in Oslo?")
+async def test_tools_are_called_and_their_results_are_heard(gateway: Gateway, model: str) -> None:
+    client, messages = gateway.openai(), said("How is it in Oslo?")
     answer = await client.chat.completions.create(model=model, messages=messages, tools=[WEATHER])
     message = answer.choices[0].message
     assert answer.choices[0].finish_reason == "tool_calls"
@@ -94,8 +94,8 @@ async def test_tools_are_called_and_their_results_are_heard(door: Gateway, model
 
 
 @BOTH
-async def test_tools_are_called_in_a_stream(door: Gateway, model: str) -> None:
-    async with door.openai().chat.completions.stream(
+async def test_tools_are_called_in_a_stream(gateway: Gateway, model: str) -> None:
+    async with gateway.openai().chat.completions.stream(
         model=model, messages=said("How is it?"), tools=[WEATHER]
     ) as stream:
         completion = await stream.get_final_completion()
@@ -107,9 +107,9 @@ async def test_tools_are_called_in_a_stream(door: Gateway, model: str) -> None:
 @BOTH
 @pytest.mark.parametrize("kind", ["json_object", "json_schema"])
 @pytest.mark.parametrize("stream", [False, True])
-async def test_json_mode_gives_json(door: Gateway, model: str, kind: str, stream: bool) -> None:
+async def test_json_mode_gives_json(gateway: Gateway, model: str, kind: str, stream: bool) -> None:
     shape: Any = {"type": kind, **({"json_schema": SCHEMA} if kind == "json_schema" else {})}
-    answer: Any = await door.openai().chat.completions.create(
+    answer: Any = await gateway.openai().chat.completions.create(
         model=model, messages=said("Where?"), response_format=shape, stream=stream
     )
     if stream:
@@ -122,38 +122,40 @@ async def test_json_mode_gives_json(door: Gateway, model: str, kind: str, stream
 
 
 @BOTH
-async def test_pictures_are_seen(door: Gateway, model: str) -> None:
+async def test_pictures_are_seen(gateway: Gateway, model: str) -> None:
     content = [{"type": "text", "text": "What is it?"}, {"type": "image_url", "image_url": {"url": PIXEL}}]
-    answer = await door.openai().chat.completions.create(
+    answer = await gateway.openai().chat.completions.create(
         model=model, messages=cast("Any", [{"role": "user", "content": content}])
     )
     assert answer.choices[0].message.content == "I see a picture"
     if model == "anth/small":
-        source = door.anth.seen[0].document["messages"][0]["content"][1]["source"]
+        source = gateway.anth.seen[0].document["messages"][0]["content"][1]["source"]
         assert source == {"type": "base64", "media_type": "image/png", "data": PIXEL.partition("base64,")[2]}
 
 
 @BOTH
-async def test_an_answer_that_was_cut_says_so(door: Gateway, model: str) -> None:
-    answer = await door.openai().chat.completions.create(
+async def test_an_answer_that_was_cut_says_so(gateway: Gateway, model: str) -> None:
+    answer = await gateway.openai().chat.completions.create(
         model=model, messages=said("say 9 words"), max_tokens=4
     )
     assert answer.choices[0].finish_reason == "length"
 
 
 @BOTH
-async def test_responses_answer(door: Gateway, model: str) -> None:
-    answer = await door.openai().responses.create(model=model, input="say 3 words", instructions="Be short")
+async def test_responses_answer(gateway: Gateway, model: str) -> None:
+    answer = await gateway.openai().responses.create(
+        model=model, input="say 3 words", instructions="Be short"
+    )
     assert (answer.output_text, answer.status) == ("word word word", "completed")
     assert answer.usage is not None
     assert answer.usage.output_tokens == 3
     if model == "acme/small":
-        assert door.acme.seen[0].document["messages"][0] == {"role": "system", "content": "Be short"}
+        assert gateway.acme.seen[0].document["messages"][0] == {"role": "system", "content": "Be short"}
 
 
 @BOTH
-async def test_responses_stream(door: Gateway, model: str) -> None:
-    async with door.openai().responses.stream(model=model, input="say 5 words") as stream:
+async def test_responses_stream(gateway: Gateway, model: str) -> None:
+    async with gateway.openai().responses.stream(model=model, input="say 5 words") as stream:
         kinds = [event.type async for event in stream]
         final = await stream.get_final_response()
     assert kinds[0] == "response.created"
@@ -164,9 +166,9 @@ async def test_responses_stream(door: Gateway, model: str) -> None:
 
 @BOTH
 @pytest.mark.parametrize("stream", [False, True])
-async def test_responses_call_tools_and_go_on(door: Gateway, model: str, stream: bool) -> None:
+async def test_responses_call_tools_and_go_on(gateway: Gateway, model: str, stream: bool) -> None:
     tool: Any = {"type": "function", "strict": False, **WEATHER["function"]}
-    client, given = door.openai(), cast("Any", [{"role": "user", "content": "How is it?"}])
+    client, given = gateway.openai(), cast("Any", [{"role": "user", "content": "How is it?"}])
     if stream:
         async with client.responses.stream(model=model, input=given, tools=[tool]) as events:
             answer: Any = await events.get_final_response()
@@ -185,37 +187,37 @@ async def test_responses_call_tools_and_go_on(door: Gateway, model: str, stream:
 
 
 async def test_responses_reach_a_server_that_speaks_them_as_they_are(tmp_path: Path) -> None:
-    async with gateway(tmp_path) as first:
+    async with running_gateway(tmp_path) as first:
         url = first.acme.url
         row = {"kind": "openai", "base_url": url, "api_key": "k", "responses": True, "models": ["small"]}
         prices = {"native/small": {"input_per_million_usd": 1, "output_per_million_usd": 1}}
-        async with gateway(tmp_path / "b", upstreams={"native": row}, prices=prices) as door:
-            answer = await door.openai().responses.create(model="native/small", input="Hello", store=True)
+        async with running_gateway(tmp_path / "b", upstreams={"native": row}, prices=prices) as gateway:
+            answer = await gateway.openai().responses.create(model="native/small", input="Hello", store=True)
             assert answer.output_text == "I am native"
             assert first.acme.seen[0].path == "/v1/responses"
-            stream = await door.openai().responses.create(model="native/small", input="Hello", stream=True)
+            stream = await gateway.openai().responses.create(model="native/small", input="Hello", stream=True)
             assert [event.type async for event in stream][-1] == "response.completed"
-            assert [call["usage"]["output_tokens"] for call in await door.settled(2)] == [3, 3]
+            assert [call["usage"]["output_tokens"] for call in await gateway.settled(2)] == [3, 3]
 
 
 # -- Anthropic's client ----------------------------------------------------------------------------
 
 
 @BOTH
-async def test_messages_answer_and_count(door: Gateway, model: str) -> None:
-    answer = await door.anthropic().messages.create(
+async def test_messages_answer_and_count(gateway: Gateway, model: str) -> None:
+    answer = await gateway.anthropic().messages.create(
         model=model, max_tokens=100, system="Be short", messages=said("say 3 words")
     )
     assert cast("Any", answer.content[0]).text == "word word word"
     assert (answer.stop_reason, answer.usage.output_tokens) == ("end_turn", 3)
-    cut = await door.anthropic().messages.create(model=model, max_tokens=2, messages=said("say 3 words"))
+    cut = await gateway.anthropic().messages.create(model=model, max_tokens=2, messages=said("say 3 words"))
     assert cut.stop_reason == "max_tokens"
-    assert {answer._request_id, cut._request_id} <= {call["id"] for call in await door.settled(2)}
+    assert {answer._request_id, cut._request_id} <= {call["id"] for call in await gateway.settled(2)}
 
 
 @BOTH
-async def test_messages_stream(door: Gateway, model: str) -> None:
-    async with door.anthropic().messages.stream(
+async def test_messages_stream(gateway: Gateway, model: str) -> None:
+    async with gateway.anthropic().messages.stream(
         model=model, max_tokens=100, messages=said("say 5 words")
     ) as stream:
         text = "".join([piece async for piece in stream.text_stream])
@@ -227,10 +229,10 @@ async def test_messages_stream(door: Gateway, model: str) -> None:
 
 @BOTH
 @pytest.mark.parametrize("stream", [False, True])
-async def test_messages_call_tools_and_go_on(door: Gateway, model: str, stream: bool) -> None:
+async def test_messages_call_tools_and_go_on(gateway: Gateway, model: str, stream: bool) -> None:
     function = WEATHER["function"]
     tool: Any = {"name": "weather", "description": "…", "input_schema": function["parameters"]}
-    client, messages = door.anthropic(), said("How is it?")
+    client, messages = gateway.anthropic(), said("How is it?")
     asked: Any = {"model": model, "max_tokens": 100, "tools": [tool]}
     if stream:
         async with client.messages.stream(messages=messages, **asked) as events:
@@ -251,9 +253,9 @@ async def test_messages_call_tools_and_go_on(door: Gateway, model: str, stream: 
 
 
 @BOTH
-async def test_messages_see_pictures(door: Gateway, model: str) -> None:
+async def test_messages_see_pictures(gateway: Gateway, model: str) -> None:
     source = {"type": "base64", "media_type": "image/png", "data": PIXEL.partition("base64,")[2]}
-    answer = await door.anthropic().messages.create(
+    answer = await gateway.anthropic().messages.create(
         model=model,
         max_tokens=100,
         messages=cast("Any", [{"role": "user", "content": [{"type": "image", "source": source}]}]),
@@ -261,60 +263,64 @@ async def test_messages_see_pictures(door: Gateway, model: str) -> None:
     assert cast("Any", answer.content[0]).text == "I see a picture"
 
 
-async def test_anthropic_headers_reach_its_server_and_ours_do_not(door: Gateway) -> None:
-    await door.anthropic(default_headers={"anthropic-beta": "fine-grained"}).messages.create(
+async def test_anthropic_headers_reach_its_server_and_ours_do_not(gateway: Gateway) -> None:
+    await gateway.anthropic(default_headers={"anthropic-beta": "fine-grained"}).messages.create(
         model="anth/small", max_tokens=10, messages=said("Hello")
     )
-    headers = door.anth.seen[0].headers
+    headers = gateway.anth.seen[0].headers
     assert (headers["anthropic-beta"], headers["x-api-key"], headers["x-sixfold-hop"]) == (
         "fine-grained",
         "sk-anth",
         "1",
     )
-    assert door.app.key not in str(headers)
+    assert gateway.app.key not in str(headers)
 
 
 @BOTH
-async def test_tokens_are_counted_for_free(door: Gateway, model: str) -> None:
-    before = await door.app.balance()
-    counted = await door.anthropic().messages.count_tokens(model=model, messages=said("How many are these?"))
+async def test_tokens_are_counted_for_free(gateway: Gateway, model: str) -> None:
+    before = await gateway.app.balance()
+    counted = await gateway.anthropic().messages.count_tokens(
+        model=model, messages=said("How many are these?")
+    )
     assert counted.input_tokens == 7 if model == "anth/small" else 5 < counted.input_tokens < 40
-    assert await door.app.balance() == before
+    assert await gateway.app.balance() == before
 
 
 # -- both ------------------------------------------------------------------------------------------
 
 
-async def test_models_are_listed_for_both_clients(door: Gateway) -> None:
-    names = {model.id async for model in door.openai().models.list()}
+async def test_models_are_listed_for_both_clients(gateway: Gateway) -> None:
+    names = {model.id async for model in gateway.openai().models.list()}
     assert {"acme/small", "acme/large", "small", "large", "anth/small", "both"} <= names
-    assert {model.id async for model in door.anthropic().models.list()} == names
-    assert (await door.openai().models.retrieve("acme/small")).owned_by == "acme"
+    assert {model.id async for model in gateway.anthropic().models.list()} == names
+    assert (await gateway.openai().models.retrieve("acme/small")).owned_by == "acme"
     with pytest.raises(openai.NotFoundError):
-        await door.openai().models.retrieve("acme/none")
+        await gateway.openai().models.retrieve("acme/none")
 
 
-async def test_errors_are_said_in_the_dialect_of_whoever_asks(door: Gateway) -> None:
+async def test_errors_are_said_in_the_dialect_of_whoever_asks(gateway: Gateway) -> None:
     with pytest.raises(openai.AuthenticationError):
-        await door.openai("sf_wrong").chat.completions.create(model="small", messages=said("Hello"))
+        await gateway.openai("sf_wrong").chat.completions.create(model="small", messages=said("Hello"))
     with pytest.raises(anthropic.AuthenticationError):
-        await door.anthropic("sf_wrong").messages.create(model="small", max_tokens=5, messages=said("Hello"))
+        await gateway.anthropic("sf_wrong").messages.create(
+            model="small", max_tokens=5, messages=said("Hello")
+        )
     with pytest.raises(openai.NotFoundError) as unknown:
-        await door.openai().chat.completions.create(model="none", messages=said("Hello"))
+        await gateway.openai().chat.completions.create(model="none", messages=said("Hello"))
     assert unknown.value.code == "model_not_found"
     with pytest.raises(openai.NotFoundError):
-        await door.openai().chat.completions.create(model="acme/small\r\nx: 1", messages=said("Hello"))
+        await gateway.openai().chat.completions.create(model="acme/small\r\nx: 1", messages=said("Hello"))
     with pytest.raises(anthropic.NotFoundError) as missing:
-        await door.anthropic().messages.create(model="none", max_tokens=5, messages=said("Hello"))
+        await gateway.anthropic().messages.create(model="none", max_tokens=5, messages=said("Hello"))
     assert cast("Any", missing.value.body)["error"]["type"] == "not_found_error"
     with pytest.raises(openai.BadRequestError) as unpriced:
-        await door.openai().chat.completions.create(model="acme/large", messages=said("Hello"))
+        await gateway.openai().chat.completions.create(model="acme/large", messages=said("Hello"))
     assert unpriced.value.code == "unpriced_model"
     with pytest.raises(openai.BadRequestError) as empty:
-        await door.openai().chat.completions.create(model="acme/small", messages=[])
+        await gateway.openai().chat.completions.create(model="acme/small", messages=[])
     assert empty.value.param == "messages"
     with pytest.raises(anthropic.BadRequestError):
-        await door.anthropic().messages.create(model="anth/small", max_tokens=0, messages=said("Hello"))
+        await gateway.anthropic().messages.create(model="anth/small", max_tokens=0, messages=said("Hello"))
 
 
 SAID = [{"role": "user", "content": "Hello"}]
@@ -338,70 +344,70 @@ CHAT, ANSWERS, LETTERS = "/v1/chat/completions", "/v1/responses", "/v1/messages"
     ],
 )
 async def test_what_is_no_list_is_refused_by_its_name_before_it_is_translated(
-    door: Gateway, path: str, wrong: dict[str, Any], param: str | None
+    gateway: Gateway, path: str, wrong: dict[str, Any], param: str | None
 ) -> None:
     model = "acme/small" if path == LETTERS else "anth/small"
     right = {"model": model, "input" if path == ANSWERS else "messages": SAID, "max_tokens": 9}
-    answer = await door.app.client.post(path, json={**right, **wrong}, headers=door.headers)
+    answer = await gateway.app.client.post(path, json={**right, **wrong}, headers=gateway.headers)
     assert (answer.status_code, answer.json()["error"].get("param")) == (400, param)
 
 
-async def test_a_field_that_is_missing_is_named(door: Gateway) -> None:
-    answer = await door.app.client.post(CHAT, json={"model": "acme/small"}, headers=door.headers)
+async def test_a_field_that_is_missing_is_named(gateway: Gateway) -> None:
+    answer = await gateway.app.client.post(CHAT, json={"model": "acme/small"}, headers=gateway.headers)
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "messages")
 
 
-async def test_what_a_server_refuses_is_told_as_it_says(door: Gateway) -> None:
-    before = await door.app.balance()
-    door.acme.mode = door.anth.mode = "refuse"
+async def test_what_a_server_refuses_is_told_as_it_says(gateway: Gateway) -> None:
+    before = await gateway.app.balance()
+    gateway.acme.mode = gateway.anth.mode = "refuse"
     with pytest.raises(openai.BadRequestError) as refused:
-        await door.openai().chat.completions.create(model="acme/small", messages=said("Hello"))
+        await gateway.openai().chat.completions.create(model="acme/small", messages=said("Hello"))
     assert "It says so" in refused.value.message
     assert refused.value.param == "temperature"
     with pytest.raises(anthropic.BadRequestError, match="It says so"):
-        await door.anthropic().messages.create(model="acme/small", max_tokens=5, messages=said("Hello"))
-    assert await door.app.balance() == before
+        await gateway.anthropic().messages.create(model="acme/small", max_tokens=5, messages=said("Hello"))
+    assert await gateway.app.balance() == before
 
 
-async def test_a_conversation_that_is_too_long_is_told_so_that_agents_shorten_it(door: Gateway) -> None:
-    door.acme.mode = "excess"
+async def test_a_conversation_that_is_too_long_is_told_so_that_agents_shorten_it(gateway: Gateway) -> None:
+    gateway.acme.mode = "excess"
     for ask in (
-        door.openai().chat.completions.create(model="acme/small", messages=said("Hello")),
-        door.openai().responses.create(model="acme/small", input="Hello"),
+        gateway.openai().chat.completions.create(model="acme/small", messages=said("Hello")),
+        gateway.openai().responses.create(model="acme/small", input="Hello"),
     ):
         with pytest.raises(openai.BadRequestError) as refused:
             await ask
         assert refused.value.code == "context_length_exceeded"
     told = "prompt is too long: This model's maximum context length is 9 tokens"
     with pytest.raises(anthropic.BadRequestError) as excess:
-        await door.anthropic().messages.create(model="acme/small", max_tokens=5, messages=said("Hello"))
+        await gateway.anthropic().messages.create(model="acme/small", max_tokens=5, messages=said("Hello"))
     document: Any = excess.value.body
     assert document["error"]["message"] == told
 
 
-async def test_bytes_of_ones_own_dialect_pass_as_they_are(door: Gateway) -> None:
+async def test_bytes_of_ones_own_dialect_pass_as_they_are(gateway: Gateway) -> None:
     body = (
         b'{"model":"acme/small","messages":[{"role":"user","content":"say 2 words"}],"x_unknown":{"a": 1.50}}'
     )
-    answer = await door.app.client.post("/v1/chat/completions", content=body, headers=door.headers)
+    answer = await gateway.app.client.post("/v1/chat/completions", content=body, headers=gateway.headers)
     assert answer.status_code == 200
-    assert b'"x_unknown":{"a": 1.50}' in door.acme.seen[0].raw
-    assert b'"model":"small"' in door.acme.seen[0].raw
+    assert b'"x_unknown":{"a": 1.50}' in gateway.acme.seen[0].raw
+    assert b'"model":"small"' in gateway.acme.seen[0].raw
 
 
-async def test_a_key_may_come_as_x_api_key(door: Gateway) -> None:
-    answer = await door.app.client.get("/v1/models", headers={"x-api-key": door.app.key})
+async def test_a_key_may_come_as_x_api_key(gateway: Gateway) -> None:
+    answer = await gateway.app.client.get("/v1/models", headers={"x-api-key": gateway.app.key})
     assert answer.status_code == 200
 
 
-async def test_who_asks_himself_is_refused(door: Gateway) -> None:
-    answer = await door.app.client.get("/v1/models", headers={**door.headers, "X-Sixfold-Hop": "1"})
+async def test_who_asks_himself_is_refused(gateway: Gateway) -> None:
+    answer = await gateway.app.client.get("/v1/models", headers={**gateway.headers, "X-Sixfold-Hop": "1"})
     assert (answer.status_code, answer.json()["error"]["type"]) == (403, "permission_error")
 
 
-async def test_events_that_come_in_pieces_are_passed_on_whole(door: Gateway) -> None:
-    door.acme.mode = "cut"
-    stream = await door.openai().chat.completions.create(
+async def test_events_that_come_in_pieces_are_passed_on_whole(gateway: Gateway) -> None:
+    gateway.acme.mode = "cut"
+    stream = await gateway.openai().chat.completions.create(
         model="acme/small", messages=said("say 5 words"), stream=True
     )
     text = "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
@@ -409,7 +415,7 @@ async def test_events_that_come_in_pieces_are_passed_on_whole(door: Gateway) -> 
 
 
 async def test_without_a_model_server_the_way_out_is_named(tmp_path: Path) -> None:
-    async with gateway(tmp_path, upstreams={}, prices={}, aliases={}) as door:
-        answer = await door.chat(model="text-llm")
+    async with running_gateway(tmp_path, upstreams={}, prices={}, aliases={}) as gateway:
+        answer = await gateway.chat(model="text-llm")
         assert answer.status_code == 503
         assert "OPENAI_API_KEY" in answer.json()["error"]["message"]

@@ -13,7 +13,7 @@ import pytest
 from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts.keys import Scope
 from tests.api.app_fixture import bearer, running_app
-from tests.api.gateway import Gateway, gateway
+from tests.api.gateway import Gateway, running_gateway
 from tests.api.test_gateway import PIXEL
 
 TERMINAL = {"succeeded", "failed", "canceled"}
@@ -21,40 +21,42 @@ ASKED: dict[str, Any] = {"model": "acme/small", "max_tokens": 20}
 
 
 @pytest.fixture
-async def door(tmp_path: Path) -> AsyncIterator[Gateway]:
-    async with gateway(tmp_path, models=app_catalog.models_document()) as found:
+async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
+    async with running_gateway(tmp_path, models=app_catalog.models_document()) as found:
         yield found
 
 
-async def ask(door: Gateway, key: str | None = None, *, later: bool = True, **inputs: Any) -> httpx.Response:
+async def ask(
+    gateway: Gateway, key: str | None = None, *, later: bool = True, **inputs: Any
+) -> httpx.Response:
     body = {"service": "chat", **ASKED, "async": later, **inputs}
-    return await door.app.client.post("/api/service", json=body, headers=bearer(key or door.app.key))
+    return await gateway.app.client.post("/api/service", json=body, headers=bearer(key or gateway.app.key))
 
 
-async def ended(door: Gateway, begun: httpx.Response) -> dict[str, Any]:
+async def ended(gateway: Gateway, begun: httpx.Response) -> dict[str, Any]:
     """The prediction of a 202, once it has ended."""
     assert begun.status_code == 202, begun.text
     async with asyncio.timeout(60):
         while True:
-            told = (await door.app.client.get(begun.json()["status_url"], headers=door.headers)).json()
+            told = (await gateway.app.client.get(begun.json()["status_url"], headers=gateway.headers)).json()
             if told["status"] in TERMINAL:
                 return told
             await asyncio.sleep(0.01)
 
 
-async def test_the_same_words_cost_the_same_now_and_later(door: Gateway) -> None:
-    now = (await ask(door, later=False, prompt="say 3 words")).json()
-    before = await door.app.balance()
-    begun = await ask(door, prompt="say 3 words")
+async def test_the_same_words_cost_the_same_now_and_later(gateway: Gateway) -> None:
+    now = (await ask(gateway, later=False, prompt="say 3 words")).json()
+    before = await gateway.app.balance()
+    begun = await ask(gateway, prompt="say 3 words")
     assert set(begun.json()) >= {"id", "service", "status", "status_url", "created_at"}
-    later = await ended(door, begun)
+    later = await ended(gateway, begun)
     assert (later["status"], later["output"], later["output_kind"]) == ("succeeded", "word word word", "text")
     assert (later["model"], later["cost"]) == ("chat", now["cost"])
-    assert float(before[0]) - float((await door.app.balance())[0]) == pytest.approx(float(now["cost"]))
-    assert (await door.app.balance())[1] == "0.00"
-    entries = (await door.app.client.get("/api/account/ledger", headers=door.headers)).json()["entries"]
+    assert float(before[0]) - float((await gateway.app.balance())[0]) == pytest.approx(float(now["cost"]))
+    assert (await gateway.app.balance())[1] == "0.00"
+    entries = (await gateway.app.client.get("/api/account/ledger", headers=gateway.headers)).json()["entries"]
     assert (entries[0]["description"], entries[0]["amount_usd"]) == ("chat", f"-{now['cost']}")
-    assert await door.app.faults() == ()
+    assert await gateway.app.faults() == ()
 
 
 @pytest.mark.parametrize("how", [{"later": False}, {"later": True}])
@@ -69,46 +71,46 @@ async def test_the_same_words_cost_the_same_now_and_later(door: Gateway) -> None
     ],
 )
 async def test_messages_that_are_none_are_named_as_any_wrong_input(
-    door: Gateway, how: dict[str, Any], messages: Any, said: str
+    gateway: Gateway, how: dict[str, Any], messages: Any, said: str
 ) -> None:
-    answer = await ask(door, **how, messages=messages)
+    answer = await ask(gateway, **how, messages=messages)
     told = answer.json()
     assert (answer.status_code, told["code"]) == (400, "invalid_input"), told
     assert [problem["input"] for problem in told["errors"]] == ["messages"]
     assert said in told["error"]
-    assert door.acme.seen == []
+    assert gateway.acme.seen == []
 
 
-async def test_a_conversation_and_a_picture_reach_the_model_as_they_would_at_once(door: Gateway) -> None:
+async def test_a_conversation_and_a_picture_reach_the_model_as_they_would_at_once(gateway: Gateway) -> None:
     turns = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "good day"}]
     wish = {"messages": turns, "system": "be short", "prompt": "what is it?", "temperature": 0.5}
     asked = {"service": "vision", "image_url": PIXEL, **wish}
-    await ended(door, await ask(door, **asked))
-    assert (await ask(door, later=False, **asked)).status_code == 200
-    later, now = (seen.document for seen in door.acme.seen[-2:])
+    await ended(gateway, await ask(gateway, **asked))
+    assert (await ask(gateway, later=False, **asked)).status_code == 200
+    later, now = (seen.document for seen in gateway.acme.seen[-2:])
     assert later == now
     assert later["messages"][0] == {"role": "system", "content": "be short"}
     assert later["messages"][-1]["content"][1]["image_url"]["url"] == PIXEL
 
 
 @pytest.mark.parametrize("mode", ["fail", "refuse", "garbage"])
-async def test_a_server_that_fails_is_free(door: Gateway, mode: str) -> None:
-    door.acme.mode = mode
-    told = await ended(door, await ask(door, prompt="say 3 words"))
+async def test_a_server_that_fails_is_free(gateway: Gateway, mode: str) -> None:
+    gateway.acme.mode = mode
+    told = await ended(gateway, await ask(gateway, prompt="say 3 words"))
     assert told["status"] == "failed"
     assert told["error"]
-    assert await door.app.balance() == ("5.00", "0.00")
-    assert await door.app.faults() == ()
+    assert await gateway.app.balance() == ("5.00", "0.00")
+    assert await gateway.app.faults() == ()
 
 
-async def test_what_is_canceled_while_the_model_thinks_is_free(door: Gateway) -> None:
-    door.acme.mode = "hang"
-    begun = await ask(door, prompt="say 3 words")
-    await asyncio.wait_for(door.acme.asked.wait(), 60)
-    assert float((await door.app.balance())[1]) > 0
-    await door.app.client.delete(begun.json()["status_url"], headers=door.headers)
-    assert (await ended(door, begun))["status"] == "canceled"
-    await door.app.until("5.00", "0.00")
+async def test_what_is_canceled_while_the_model_thinks_is_free(gateway: Gateway) -> None:
+    gateway.acme.mode = "hang"
+    begun = await ask(gateway, prompt="say 3 words")
+    await asyncio.wait_for(gateway.acme.asked.wait(), 60)
+    assert float((await gateway.app.balance())[1]) > 0
+    await gateway.app.client.delete(begun.json()["status_url"], headers=gateway.headers)
+    assert (await ended(gateway, begun))["status"] == "canceled"
+    await gateway.app.until("5.00", "0.00")
 
 
 @pytest.mark.parametrize(
@@ -128,39 +130,39 @@ async def test_what_is_canceled_while_the_model_thinks_is_free(door: Gateway) ->
     ],
 )
 async def test_what_cannot_be_answered_is_refused_before_it_is_queued(
-    door: Gateway, given: dict[str, Any], status: int, blamed: str
+    gateway: Gateway, given: dict[str, Any], status: int, blamed: str
 ) -> None:
-    refused = await ask(door, **given)
+    refused = await ask(gateway, **given)
     assert (refused.status_code, blamed in refused.json()["error"]) == (status, True), refused.text
-    assert door.acme.seen == []
-    assert await door.app.balance() == ("5.00", "0.00")
+    assert gateway.acme.seen == []
+    assert await gateway.app.balance() == ("5.00", "0.00")
 
 
-async def test_money_budgets_and_tokens_a_minute_hold_for_later_too(door: Gateway) -> None:
-    app = door.app
-    assert (await ask(door, app.poor, prompt="x")).status_code == 402
+async def test_money_budgets_and_tokens_a_minute_hold_for_later_too(gateway: Gateway) -> None:
+    app = gateway.app
+    assert (await ask(gateway, app.poor, prompt="x")).status_code == 402
     scopes = {"budget_exceeded": Scope(budget_day=1), "rate_limited": Scope(tpm=25)}
     for code, scope in scopes.items():
         key = await app.limited_key(scope)
-        answers = [await ask(door, key, prompt="say 3 words") for _ in range(2)]
+        answers = [await ask(gateway, key, prompt="say 3 words") for _ in range(2)]
         assert (answers[-1].status_code, answers[-1].json()["code"]) == (429, code)
         assert int(answers[-1].headers["Retry-After"]) > 0
     elsewhere = await app.limited_key(Scope(services=("tts",)))
-    assert (await ask(door, elsewhere, prompt="x")).status_code == 403
+    assert (await ask(gateway, elsewhere, prompt="x")).status_code == 403
 
 
-async def test_the_same_idempotency_key_asks_the_model_once(door: Gateway) -> None:
+async def test_the_same_idempotency_key_asks_the_model_once(gateway: Gateway) -> None:
     body = {"service": "chat", **ASKED, "prompt": "say 3 words", "async": True}
-    headers = {**door.headers, "Idempotency-Key": "once"}
-    posts = [door.app.client.post("/api/service", json=body, headers=headers) for _ in range(4)]
+    headers = {**gateway.headers, "Idempotency-Key": "once"}
+    posts = [gateway.app.client.post("/api/service", json=body, headers=headers) for _ in range(4)]
     answers = await asyncio.gather(*posts)
     assert len({answer.json()["id"] for answer in answers}) == 1
-    await ended(door, answers[0])
-    assert len(door.acme.seen) == 1
+    await ended(gateway, answers[0])
+    assert len(gateway.acme.seen) == 1
 
 
 async def test_a_model_of_this_machine_answers_for_nothing(tmp_path: Path) -> None:
-    async with gateway(
+    async with running_gateway(
         tmp_path, models=app_catalog.models_document(), prices={}, allow_unpriced=True
     ) as there:
         told = await ended(there, await ask(there, prompt="say 3 words"))

@@ -21,7 +21,7 @@ from PIL import Image
 from sixfold.app import catalog as app_catalog
 from sixfold.clients.chat.llama.processes import RunningProcess
 from sixfold.clients.chat.llama.server import GgufServer
-from tests.api.gateway import Gateway, gateway, listening
+from tests.api.gateway import Gateway, listening, running_gateway
 
 pytest.importorskip("xllamacpp", reason="the extra `llama` is not installed")
 tiny_gguf = pytest.importorskip("tests.fakes.tiny_gguf", reason="gguf is not installed")
@@ -35,7 +35,7 @@ async def talking(folder: Path, settings: Any = None, **row: Any) -> AsyncIterat
     tiny_gguf.write(folder / "models" / "tiny.gguf", context=row.pop("trained", 512))
     upstreams = {"own": {"kind": "gguf", "source": str(folder / "models"), "threads": 1, **row}}
     more: dict[str, Any] = {"upstreams": upstreams, "prices": {}, "timeout_seconds": 60}
-    async with gateway(folder, settings, app_catalog.models_document(), **more) as there:
+    async with running_gateway(folder, settings, app_catalog.models_document(), **more) as there:
         yield there
 
 
@@ -290,7 +290,9 @@ async def test_what_was_added_serves_without_a_line_of_configuration(tmp_path: P
     added = tmp_path / "weights" / "chat" / "small"
     tiny_gguf.write(added / "model-q4.gguf")
     (added / "sixfold.json").write_text('{"added": "2026-01-01T00:00:00+00:00"}')
-    async with gateway(tmp_path, models=app_catalog.models_document(), upstreams={}, prices={}) as there:
+    async with running_gateway(
+        tmp_path, models=app_catalog.models_document(), upstreams={}, prices={}
+    ) as there:
         listed = (await there.app.client.get("/v1/models", headers=there.headers)).json()["data"]
         assert {row["id"] for row in listed} >= {"gguf/small", "small", "default"}
         assert (await there.chat(model="default", max_tokens=4)).status_code == 200

@@ -15,23 +15,23 @@ from sixfold.core.gateway import billing, request_log
 from sixfold.core.gateway.chat import ChatMessage, ChatRequest, MessageEnd, TextDelta, TextPart
 from sixfold.core.gateway.request_log import CallRecord
 from tests.api.app_fixture import bearer
-from tests.api.gateway import PRICE, Gateway, gateway, leave_stream, listening
+from tests.api.gateway import PRICE, Gateway, leave_stream, listening, running_gateway
 from tests.fakes.chat_servers import model_server
 
 STREAM: dict[str, Any] = {"stream": True}
 UPSTREAM_FAULTS = ["fail", "limit", "key", "garbage", "truncate", "hang"]
 
 
-async def whole_and_streamed(door: Gateway, **more: Any) -> list[httpx.Response]:
-    return [await door.chat(**more), await door.chat(**more, **STREAM)]
+async def whole_and_streamed(gateway: Gateway, **more: Any) -> list[httpx.Response]:
+    return [await gateway.chat(**more), await gateway.chat(**more, **STREAM)]
 
 
 @pytest.mark.parametrize("model", ["acme/small", "anth/small"])
 async def test_a_stream_costs_what_the_whole_answer_costs(tmp_path: Path, model: str) -> None:
-    async with gateway(tmp_path) as door:
-        for answer in await whole_and_streamed(door, model=model, text="say 20 words"):
+    async with running_gateway(tmp_path) as gateway:
+        for answer in await whole_and_streamed(gateway, model=model, text="say 20 words"):
             assert answer.status_code == 200
-        first, second = await door.settled(2)
+        first, second = await gateway.settled(2)
         assert first["cost_usd"] == second["cost_usd"]
         assert first["usage"] == second["usage"]
         micros = 2 * round(float(first["cost_usd"]) * 1_000_000)
@@ -39,18 +39,18 @@ async def test_a_stream_costs_what_the_whole_answer_costs(tmp_path: Path, model:
         told = first["usage"]
         plain = told["input_tokens"] - told["cached_tokens"]
         assert micros == 2 * (plain * 100 + told["cached_tokens"] * 50 + 20 * 1000)
-        posted, held = await door.app.balance()
+        posted, held = await gateway.app.balance()
         assert (round((5 - float(posted)) * 1_000_000), held) == (micros, "0.00")
-        assert await door.app.faults() == ()
+        assert await gateway.app.faults() == ()
 
 
 @pytest.mark.parametrize("mode", UPSTREAM_FAULTS)
 async def test_a_server_that_fails_is_free(tmp_path: Path, mode: str) -> None:
-    async with gateway(tmp_path, timeout_seconds=0.2) as door:
-        door.acme.mode = mode
-        whole = await door.chat()
+    async with running_gateway(tmp_path, timeout_seconds=0.2) as gateway:
+        gateway.acme.mode = mode
+        whole = await gateway.chat()
         assert whole.status_code == (429 if mode == "limit" else 502)
-        streamed = await door.chat(**STREAM)
+        streamed = await gateway.chat(**STREAM)
         broken_midway = mode == "truncate"
         if broken_midway:
             assert streamed.status_code == 200
@@ -58,45 +58,45 @@ async def test_a_server_that_fails_is_free(tmp_path: Path, mode: str) -> None:
             assert "[DONE]" not in streamed.text
         else:
             assert streamed.status_code == whole.status_code
-        calls = await door.settled(2)
+        calls = await gateway.settled(2)
         assert {call["status"] for call in calls} == {"failed"}
-        assert await door.app.balance() == ("5.00", "0.00")
-        assert await door.app.faults() == ()
+        assert await gateway.app.balance() == ("5.00", "0.00")
+        assert await gateway.app.faults() == ()
 
 
 async def test_servers_that_are_left_alone_for_being_busy_are_busy_and_not_broken(tmp_path: Path) -> None:
-    async with gateway(tmp_path) as door:
-        door.acme.mode, door.anth.mode = "limit", "fail"
-        told = [await door.chat() for _ in range(6)]
-        assert len(door.acme.seen) == 5  # it is left alone
+    async with running_gateway(tmp_path) as gateway:
+        gateway.acme.mode, gateway.anth.mode = "limit", "fail"
+        told = [await gateway.chat() for _ in range(6)]
+        assert len(gateway.acme.seen) == 5  # it is left alone
         for answer in told:
             assert (answer.status_code, answer.json()["error"]["code"]) == (429, "rate_limited")
             assert int(answer.headers["Retry-After"]) >= 1
         for _ in range(5):
-            assert (await door.chat(model="both")).status_code == 502
-        assert len(door.anth.seen) == 5
-        mixed = await door.chat(model="both")
-        assert (mixed.status_code, len(door.anth.seen)) == (502, 5)
+            assert (await gateway.chat(model="both")).status_code == 502
+        assert len(gateway.anth.seen) == 5
+        mixed = await gateway.chat(model="both")
+        assert (mixed.status_code, len(gateway.anth.seen)) == (502, 5)
         assert int(mixed.headers["Retry-After"]) >= 1
-        assert await door.app.balance() == ("5.00", "0.00")
+        assert await gateway.app.balance() == ("5.00", "0.00")
 
 
 async def test_a_server_that_trickles_and_stops_is_given_up_and_free(tmp_path: Path) -> None:
-    async with gateway(tmp_path, timeout_seconds=0.2) as door:
-        door.acme.mode = "trickle"
-        streamed = await door.chat(**STREAM)
+    async with running_gateway(tmp_path, timeout_seconds=0.2) as gateway:
+        gateway.acme.mode = "trickle"
+        streamed = await gateway.chat(**STREAM)
         assert '"error"' in streamed.text
-        assert (await door.settled())[0]["status"] == "failed"
-        assert await door.app.balance() == ("5.00", "0.00")
+        assert (await gateway.settled())[0]["status"] == "failed"
+        assert await gateway.app.balance() == ("5.00", "0.00")
 
 
 async def test_a_server_that_goes_wrong_in_the_middle_of_a_load_leaves_right_sums(tmp_path: Path) -> None:
-    async with gateway(tmp_path, timeout_seconds=1, retries=0) as door:
+    async with running_gateway(tmp_path, timeout_seconds=1, retries=0) as gateway:
         wrong = ["fail", "hang", "truncate", "trickle"]
-        door.acme.modes = ["well"] * 6 + [mode for each in wrong for mode in (each, "well", "well")]
-        asked = [door.chat(text=f"say {3 + at} words", max_tokens=30, **STREAM) for at in range(18)]
+        gateway.acme.modes = ["well"] * 6 + [mode for each in wrong for mode in (each, "well", "well")]
+        asked = [gateway.chat(text=f"say {3 + at} words", max_tokens=30, **STREAM) for at in range(18)]
         answers = await asyncio.gather(*asked)
-        calls = await door.settled(len(answers))
+        calls = await gateway.settled(len(answers))
         paid = [call for call in calls if call["status"] == "succeeded"]
         failed = [call for call in calls if call["status"] == "failed"]
         assert paid
@@ -104,55 +104,60 @@ async def test_a_server_that_goes_wrong_in_the_middle_of_a_load_leaves_right_sum
         assert len(paid) + len(failed) == len(answers)
         assert {call["cost_usd"] for call in failed} == {"0.00"}
         micros = sum(round(float(call["cost_usd"]) * 1_000_000) for call in paid)
-        posted, held = await door.app.balance()
+        posted, held = await gateway.app.balance()
         assert (round((5 - float(posted)) * 1_000_000), held) == (micros, "0.00")
-        assert await door.app.faults() == ()
+        assert await gateway.app.faults() == ()
 
 
 async def test_an_answer_without_usage_is_estimated(tmp_path: Path) -> None:
-    async with gateway(tmp_path) as door:
-        door.acme.mode = "nousage"
-        await whole_and_streamed(door, text="say 20 words")
-        for call in await door.settled(2):
+    async with running_gateway(tmp_path) as gateway:
+        gateway.acme.mode = "nousage"
+        await whole_and_streamed(gateway, text="say 20 words")
+        for call in await gateway.settled(2):
             assert call["usage"]["counted_by"] == "estimate"
             assert 15 <= call["usage"]["output_tokens"] <= 40
 
 
 async def test_who_leaves_pays_what_was_delivered(tmp_path: Path) -> None:
-    async with gateway(tmp_path) as door:
-        door.acme.mode = "trickle"
-        await leave_stream(door, "say 40 words")
-        [call] = await door.settled()
+    async with running_gateway(tmp_path) as gateway:
+        gateway.acme.mode = "trickle"
+        await leave_stream(gateway, "say 40 words")
+        [call] = await gateway.settled()
         assert call["status"] == "left"
         assert 1 <= call["usage"]["output_tokens"] < 40
         assert 0 < float(call["cost_usd"]) < 0.04
-        await door.app.until(posted=f"{5 - float(call['cost_usd']):.6f}".rstrip("0"), held="0.00")
-        assert await door.app.faults() == ()
+        await gateway.app.until(posted=f"{5 - float(call['cost_usd']):.6f}".rstrip("0"), held="0.00")
+        assert await gateway.app.faults() == ()
 
 
 async def test_who_leaves_before_the_first_word_pays_nothing(tmp_path: Path) -> None:
-    async with gateway(tmp_path, keep_alive_seconds=0.02) as door, listening(door.app.asgi) as origin:
-        door.acme.mode = "slow"
+    async with (
+        running_gateway(tmp_path, keep_alive_seconds=0.02) as gateway,
+        listening(gateway.app.asgi) as origin,
+    ):
+        gateway.acme.mode = "slow"
         body = {"model": "acme/small", "messages": [{"role": "user", "content": "Hello"}], **STREAM}
         async with (
             httpx.AsyncClient() as client,
-            client.stream("POST", f"{origin}/v1/chat/completions", json=body, headers=door.headers) as answer,
+            client.stream(
+                "POST", f"{origin}/v1/chat/completions", json=body, headers=gateway.headers
+            ) as answer,
         ):
             async for line in answer.aiter_lines():
                 assert line == ": keep-alive"
                 break
-        [call] = await door.settled()
+        [call] = await gateway.settled()
         assert (call["status"], call["cost_usd"]) == ("failed", "0.00")
-        await door.app.until("5.00", "0.00")
+        await gateway.app.until("5.00", "0.00")
 
 
 async def test_a_slow_first_word_keeps_the_line_alive(tmp_path: Path) -> None:
-    async with gateway(tmp_path, keep_alive_seconds=0.02) as door:
-        door.acme.mode = "slow"
-        asking = asyncio.create_task(door.chat(**STREAM))
-        await door.acme.asked.wait()
+    async with running_gateway(tmp_path, keep_alive_seconds=0.02) as gateway:
+        gateway.acme.mode = "slow"
+        asking = asyncio.create_task(gateway.chat(**STREAM))
+        await gateway.acme.asked.wait()
         await asyncio.sleep(0.05)
-        door.acme.go_on.set()
+        gateway.acme.go_on.set()
         text = (await asking).text
         assert text.startswith(": keep-alive\n\n")
         assert text.rstrip().endswith("data: [DONE]")
@@ -162,14 +167,18 @@ async def test_a_slow_first_word_keeps_the_line_alive(tmp_path: Path) -> None:
 
 
 async def test_without_money_nothing_is_asked(tmp_path: Path) -> None:
-    async with gateway(tmp_path) as door:
+    async with running_gateway(tmp_path) as gateway:
         body = {"model": "acme/small", "messages": [{"role": "user", "content": "Hello"}]}
-        answer = await door.app.client.post("/v1/chat/completions", json=body, headers=bearer(door.app.poor))
+        answer = await gateway.app.client.post(
+            "/v1/chat/completions", json=body, headers=bearer(gateway.app.poor)
+        )
         assert (answer.status_code, answer.json()["error"]["code"]) == (402, "insufficient_credits")
         body["messages"] = []
-        answer = await door.app.client.post("/v1/chat/completions", json=body, headers=bearer(door.app.poor))
+        answer = await gateway.app.client.post(
+            "/v1/chat/completions", json=body, headers=bearer(gateway.app.poor)
+        )
         assert answer.status_code == 400
-        assert not door.acme.seen
+        assert not gateway.acme.seen
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -178,37 +187,37 @@ async def test_whose_money_went_elsewhere_while_a_server_was_asked_gets_no_answe
 ) -> None:
     """He had plenty when he asked, so his hold was not waited for."""
     monkeypatch.setattr(billing, "_DEFER_SECONDS", 60)
-    async with gateway(tmp_path) as door:
-        door.acme.mode = "wait"
-        asking = asyncio.create_task(door.chat(stream=stream, max_tokens=100))
-        await door.acme.asked.wait()
-        assert await door.app.balance() == ("5.00", "0.00")
-        spending = ledger.deposit(door.app.account.id, -5_000_000, ledger.LedgerEntry("withdrawal", "x"))
-        await door.app.product.database.write(spending)
-        door.acme.go_on.set()
+    async with running_gateway(tmp_path) as gateway:
+        gateway.acme.mode = "wait"
+        asking = asyncio.create_task(gateway.chat(stream=stream, max_tokens=100))
+        await gateway.acme.asked.wait()
+        assert await gateway.app.balance() == ("5.00", "0.00")
+        spending = ledger.deposit(gateway.app.account.id, -5_000_000, ledger.LedgerEntry("withdrawal", "x"))
+        await gateway.app.product.database.write(spending)
+        gateway.acme.go_on.set()
         answer = await asking
         assert (answer.status_code, answer.json()["error"]["code"]) == (402, "insufficient_credits")
         assert "word" not in answer.text
-        assert await door.app.balance() == ("0.00", "0.00")
-        assert await door.calls() == []
-        assert await door.app.faults() == ()
+        assert await gateway.app.balance() == ("0.00", "0.00")
+        assert await gateway.calls() == []
+        assert await gateway.app.faults() == ()
 
 
 async def test_a_call_that_lasts_is_held_and_in_the_log_while_it_runs(tmp_path: Path) -> None:
-    async with gateway(tmp_path) as door:
-        door.acme.mode = "wait"
-        asking = asyncio.create_task(door.chat(max_tokens=100))
-        await door.acme.asked.wait()
+    async with running_gateway(tmp_path) as gateway:
+        gateway.acme.mode = "wait"
+        asking = asyncio.create_task(gateway.chat(max_tokens=100))
+        await gateway.acme.asked.wait()
         async with asyncio.timeout(60):
-            while not (seen := await door.calls()):  # noqa: ASYNC110 - a poll
+            while not (seen := await gateway.calls()):  # noqa: ASYNC110 - a poll
                 await asyncio.sleep(0.005)
         assert [call["status"] for call in seen] == ["running"]
-        held = (await door.app.balance())[1]
+        held = (await gateway.app.balance())[1]
         assert float(held) > 0.1
-        door.acme.go_on.set()
+        gateway.acme.go_on.set()
         assert (await asking).status_code == 200
-        assert [call["status"] for call in await door.calls()] == ["succeeded"]
-        assert (await door.app.balance())[1] == "0.00"
+        assert [call["status"] for call in await gateway.calls()] == ["succeeded"]
+        assert (await gateway.app.balance())[1] == "0.00"
 
 
 async def test_no_number_of_tokens_or_answers_makes_a_call_cheaper(tmp_path: Path) -> None:
@@ -223,84 +232,88 @@ async def test_no_number_of_tokens_or_answers_makes_a_call_cheaper(tmp_path: Pat
         ("messages", {"max_tokens": 10**20}),
     ]
     said = [{"role": "user", "content": "say 3 words"}]
-    async with gateway(tmp_path) as door:
+    async with running_gateway(tmp_path) as gateway:
         for path, asked in wrong:
             body = {"model": "acme/small", "messages": said, "input": "say 3 words", **asked}
-            answer = await door.app.client.post(f"/v1/{path}", json=body, headers=door.headers)
+            answer = await gateway.app.client.post(f"/v1/{path}", json=body, headers=gateway.headers)
             assert answer.status_code == 400, (asked, answer.text)
-        assert not door.acme.seen
-        both = await door.chat(max_completion_tokens=1, max_tokens=100)  # a server may heed either
-        assert both.headers["x-sixfold-cost"] == (await door.chat()).headers["x-sixfold-cost"]
+        assert not gateway.acme.seen
+        both = await gateway.chat(max_completion_tokens=1, max_tokens=100)  # a server may heed either
+        assert both.headers["x-sixfold-cost"] == (await gateway.chat()).headers["x-sixfold-cost"]
 
 
 async def test_exactly_as_many_are_answered_as_there_is_money_for(tmp_path: Path) -> None:
-    async with gateway(tmp_path) as door:
-        answers = await asyncio.gather(*(door.chat(max_tokens=900, text="Hello") for _ in range(10)))
+    async with running_gateway(tmp_path) as gateway:
+        answers = await asyncio.gather(*(gateway.chat(max_tokens=900, text="Hello") for _ in range(10)))
         assert sorted(answer.status_code for answer in answers).count(200) >= 5
         assert {answer.status_code for answer in answers} <= {200, 402}
-        assert await door.app.faults() == ()
+        assert await gateway.app.faults() == ()
 
 
 async def test_a_budget_is_kept_on_every_face(tmp_path: Path) -> None:
-    async with gateway(tmp_path) as door:
-        key = bearer(await door.app.limited_key(Scope(budget_day=60_000)))
+    async with running_gateway(tmp_path) as gateway:
+        key = bearer(await gateway.app.limited_key(Scope(budget_day=60_000)))
         body: Any = {
             "model": "acme/small",
             "messages": [{"role": "user", "content": "Hello"}],
             "max_tokens": 50,
         }
         over: Any = {**body, "max_tokens": 5000}
-        answer = await door.app.client.post("/v1/chat/completions", json=over, headers=key)
+        answer = await gateway.app.client.post("/v1/chat/completions", json=over, headers=key)
         assert (answer.status_code, answer.json()["error"]["code"]) == (429, "budget_exceeded")
         assert int(answer.headers["retry-after"]) > 0
         for _ in range(3):  # what is held and not used comes back
-            answer = await door.app.client.post("/v1/chat/completions", json=body, headers=key)
+            answer = await gateway.app.client.post("/v1/chat/completions", json=body, headers=key)
             assert answer.status_code == 200
         run = {"model": "ra1", "input": {"prompt": "a dot"}}
-        assert (await door.app.client.post("/api/containers/run", json=run, headers=key)).status_code == 200
-        spent = await door.app.client.post("/api/containers/run", json=run, headers=key)
+        assert (
+            await gateway.app.client.post("/api/containers/run", json=run, headers=key)
+        ).status_code == 200
+        spent = await gateway.app.client.post("/api/containers/run", json=run, headers=key)
         assert (spent.status_code, spent.json()["code"]) == (429, "budget_exceeded")
-        free = bearer(door.app.key)
-        assert (await door.app.client.post("/api/containers/run", json=run, headers=free)).status_code == 200
-        assert await door.app.faults() == ()
+        free = bearer(gateway.app.key)
+        assert (
+            await gateway.app.client.post("/api/containers/run", json=run, headers=free)
+        ).status_code == 200
+        assert await gateway.app.faults() == ()
 
 
 async def test_requests_and_tokens_have_their_limits(tmp_path: Path) -> None:
-    async with gateway(tmp_path) as door:
-        key = bearer(await door.app.limited_key(Scope(rpm=2)))
-        codes = [(await door.app.client.get("/v1/models", headers=key)).status_code for _ in range(3)]
+    async with running_gateway(tmp_path) as gateway:
+        key = bearer(await gateway.app.limited_key(Scope(rpm=2)))
+        codes = [(await gateway.app.client.get("/v1/models", headers=key)).status_code for _ in range(3)]
         assert codes == [200, 200, 429]
-        other_face = await door.app.client.get("/api/account", headers=key)
+        other_face = await gateway.app.client.get("/api/account", headers=key)
         assert other_face.status_code == 429
         assert other_face.headers["retry-after"]
-        key = bearer(await door.app.limited_key(Scope(tpm=60)))
+        key = bearer(await gateway.app.limited_key(Scope(tpm=60)))
         body = {"model": "acme/small", "messages": [{"role": "user", "content": "say 50 words"}]}
-        first = await door.app.client.post("/v1/chat/completions", json=body, headers=key)
-        second = await door.app.client.post("/v1/chat/completions", json=body, headers=key)
+        first = await gateway.app.client.post("/v1/chat/completions", json=body, headers=key)
+        second = await gateway.app.client.post("/v1/chat/completions", json=body, headers=key)
         assert (first.status_code, second.status_code) == (200, 429)
         assert second.json()["error"]["code"] == "rate_limited"
         assert second.json()["error"]["message"] == "This key is limited to 60 tokens per minute"
 
 
 async def test_a_key_reaches_its_services_alone(tmp_path: Path) -> None:
-    async with gateway(tmp_path) as door:
+    async with running_gateway(tmp_path) as gateway:
         body = {"model": "acme/small", "messages": [{"role": "user", "content": "Hello"}]}
         for services, status in ((("ra1",), 403), (("chat",), 200), (("acme/small",), 200)):
-            key = bearer(await door.app.limited_key(Scope(services=services)))
-            answer = await door.app.client.post("/v1/chat/completions", json=body, headers=key)
+            key = bearer(await gateway.app.limited_key(Scope(services=services)))
+            answer = await gateway.app.client.post("/v1/chat/completions", json=body, headers=key)
             assert answer.status_code == status
-        key = bearer(await door.app.limited_key(Scope(read_only=True)))
-        assert (await door.app.client.get("/v1/models", headers=key)).status_code == 403
+        key = bearer(await gateway.app.limited_key(Scope(read_only=True)))
+        assert (await gateway.app.client.get("/v1/models", headers=key)).status_code == 403
 
 
 async def test_a_key_sees_the_models_that_it_can_ask_for(tmp_path: Path) -> None:
-    async with gateway(tmp_path) as door:
+    async with running_gateway(tmp_path) as gateway:
 
         async def seen(scope: Scope) -> set[str]:
-            key = bearer(await door.app.limited_key(scope))
-            listed = (await door.app.client.get("/v1/models", headers=key)).json()["data"]
+            key = bearer(await gateway.app.limited_key(scope))
+            listed = (await gateway.app.client.get("/v1/models", headers=key)).json()["data"]
             for name in ("acme/small", "ra2"):
-                one = await door.app.client.get(f"/v1/models/{name}", headers=key)
+                one = await gateway.app.client.get(f"/v1/models/{name}", headers=key)
                 assert (one.status_code == 200) is (name in {row["id"] for row in listed})
             return {row["id"] for row in listed}
 
@@ -315,55 +328,57 @@ async def test_a_key_sees_the_models_that_it_can_ask_for(tmp_path: Path) -> None
 
 
 async def test_a_key_that_is_revoked_stops_within_a_second(tmp_path: Path) -> None:
-    async with gateway(tmp_path) as door:
-        made = await door.app.product.database.write(keys.create(door.app.account.id))
+    async with running_gateway(tmp_path) as gateway:
+        made = await gateway.app.product.database.write(keys.create(gateway.app.account.id))
         headers = bearer(made.api_key)
-        assert (await door.app.client.get("/v1/models", headers=headers)).status_code == 200
-        await door.app.product.database.write(keys.revoke(made.id))
+        assert (await gateway.app.client.get("/v1/models", headers=headers)).status_code == 200
+        await gateway.app.product.database.write(keys.revoke(made.id))
         await asyncio.sleep(0.3)
-        assert (await door.app.client.get("/v1/models", headers=headers)).status_code == 401
+        assert (await gateway.app.client.get("/v1/models", headers=headers)).status_code == 401
 
 
 # -- what is left behind ---------------------------------------------------------------------------
 
 
 async def test_a_hold_of_a_server_that_died_is_freed_by_the_second_look_at_it(tmp_path: Path) -> None:
-    async with gateway(tmp_path) as door:
-        call = CallRecord("req_0", door.app.account.id, None, "chat", "m", "t", streamed=False, held=70_000)
-        await door.app.product.database.write(request_log.begin(call, "boot_of_the_dead", None))
-        assert await door.app.balance() == ("5.00", "0.07")
+    async with running_gateway(tmp_path) as gateway:
+        call = CallRecord(
+            "req_0", gateway.app.account.id, None, "chat", "m", "t", streamed=False, held=70_000
+        )
+        await gateway.app.product.database.write(request_log.begin(call, "boot_of_the_dead", None))
+        assert await gateway.app.balance() == ("5.00", "0.07")
         for _ in range(2):
-            await door.app.product.gateway_runtime.relay.sweep()
-        assert await door.app.balance() == ("5.00", "0.00")
-        assert [found["status"] for found in await door.calls()] == ["failed"]
-        assert await door.app.faults() == ()
+            await gateway.app.product.gateway_runtime.relay.sweep()
+        assert await gateway.app.balance() == ("5.00", "0.00")
+        assert [found["status"] for found in await gateway.calls()] == ["failed"]
+        assert await gateway.app.faults() == ()
 
 
 async def test_calls_are_found_again_by_what_they_say(tmp_path: Path) -> None:
-    async with gateway(tmp_path, log_bodies=True) as door:
-        await door.chat(text="Where is the Lighthouse?")
-        await door.chat(model="anth/small")
-        client = door.app.client
+    async with running_gateway(tmp_path, log_bodies=True) as gateway:
+        await gateway.chat(text="Where is the Lighthouse?")
+        await gateway.chat(model="anth/small")
+        client = gateway.app.client
 
         async def found(**query: str) -> list[str]:
-            answer = await client.get("/api/gateway/calls", params=query, headers=door.headers)
+            answer = await client.get("/api/gateway/calls", params=query, headers=gateway.headers)
             return [call["target"] for call in answer.json()["calls"]]
 
         assert await found() == ["anth/small", "acme/small"]
         assert await found(q="lighthouse") == ["acme/small"]
         assert await found(model="anth/small") == ["anth/small"]
         assert await found(status="failed") == []
-        page = (await client.get("/api/gateway/calls?limit=1", headers=door.headers)).json()
+        page = (await client.get("/api/gateway/calls?limit=1", headers=gateway.headers)).json()
         rest = await found(cursor=page["next_cursor"])
         assert rest == ["acme/small"]
-        stranger = await client.get("/api/gateway/calls", headers=bearer(door.app.other))
+        stranger = await client.get("/api/gateway/calls", headers=bearer(gateway.app.other))
         assert stranger.json() == {"calls": [], "next_cursor": None}
-        assert (await client.get("/api/gateway/calls?limit=0", headers=door.headers)).status_code == 400
+        assert (await client.get("/api/gateway/calls?limit=0", headers=gateway.headers)).status_code == 400
 
 
 async def test_services_ask_through_the_same_relay(tmp_path: Path) -> None:
-    async with gateway(tmp_path) as door:
-        relay, account = door.app.product.gateway_runtime.relay, door.app.account
+    async with running_gateway(tmp_path) as gateway:
+        relay, account = gateway.app.product.gateway_runtime.relay, gateway.app.account
         principal = Principal(account.id, account.kind, account.email)
         chat = ChatRequest((ChatMessage("user", (TextPart("say 4 words"),)),), max_tokens=50)
         for model in ("acme/small", "anth/small", ""):
@@ -377,18 +392,18 @@ async def test_services_ask_through_the_same_relay(tmp_path: Path) -> None:
             "".join(event.text for event in events if isinstance(event, TextDelta)) == "word word word word"
         )
         assert isinstance(events[-1], MessageEnd)
-        assert await door.app.product.database.read(ledger_queries.verify()) == ()
+        assert await gateway.app.product.database.read(ledger_queries.verify()) == ()
 
 
 async def test_a_repeated_request_is_answered_once(tmp_path: Path) -> None:
-    async with gateway(tmp_path) as door:
-        headers = {**door.headers, "Idempotency-Key": "once"}
+    async with running_gateway(tmp_path) as gateway:
+        headers = {**gateway.headers, "Idempotency-Key": "once"}
         body = {"model": "acme/small", "messages": [{"role": "user", "content": "Hello"}]}
-        first = await door.app.client.post("/v1/chat/completions", json=body, headers=headers)
-        again = await door.app.client.post("/v1/chat/completions", json=body, headers=headers)
-        assert (first.content, len(door.acme.seen)) == (again.content, 1)
+        first = await gateway.app.client.post("/v1/chat/completions", json=body, headers=headers)
+        again = await gateway.app.client.post("/v1/chat/completions", json=body, headers=headers)
+        assert (first.content, len(gateway.acme.seen)) == (again.content, 1)
         streamed = {**body, **STREAM}
-        answer = await door.app.client.post("/v1/chat/completions", json=streamed, headers=headers)
+        answer = await gateway.app.client.post("/v1/chat/completions", json=streamed, headers=headers)
         assert answer.status_code == 400
 
 
@@ -397,7 +412,7 @@ async def test_prices_of_families_are_bundled(tmp_path: Path) -> None:
         rows = {
             "p": {"kind": "openai", "base_url": own.url, "api_key": "k", "models": ["gpt-4o-mini-2024-07-18"]}
         }
-        async with gateway(tmp_path, upstreams=rows, prices={}, aliases={}) as door:
-            answer = await door.chat(model="gpt-4o-mini-2024-07-18", text="say 1000 words")
+        async with running_gateway(tmp_path, upstreams=rows, prices={}, aliases={}) as gateway:
+            answer = await gateway.chat(model="gpt-4o-mini-2024-07-18", text="say 1000 words")
             assert answer.headers["x-sixfold-cost"] == "0.000602"  # 6 at 0.15, 4 at 0.075, 1000 at 0.60
             assert PRICE["input_per_million_usd"] == "100"

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from tests.api.gateway import Gateway, gateway
+from tests.api.gateway import Gateway, running_gateway
 from tests.api.test_gateway import PIXEL
 from tests.fakes import fault_server
 
@@ -86,7 +86,7 @@ async def talking(tmp_path: Path) -> AsyncIterator[tuple[Gateway, Ollama]]:
     fake = Ollama()
     async with fault_server.served(fake.routes()) as port:
         upstreams = {"ollama": {"kind": "ollama", "base_url": f"http://127.0.0.1:{port}/v1"}}
-        async with gateway(tmp_path, upstreams=upstreams, aliases={}, prices={}) as there:
+        async with running_gateway(tmp_path, upstreams=upstreams, aliases={}, prices={}) as there:
             yield there, fake
 
 

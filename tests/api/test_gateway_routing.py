@@ -9,33 +9,33 @@ import pytest
 
 from sixfold.core.accounts.keys import Scope
 from tests.api.app_fixture import bearer
-from tests.api.gateway import gateway
+from tests.api.gateway import running_gateway
 from tests.fakes.chat_servers import model_server
 
 STREAM: dict[str, Any] = {"stream": True}
 
 
 async def test_the_next_server_answers_when_one_fails(tmp_path: Path) -> None:
-    async with gateway(tmp_path) as door:
+    async with running_gateway(tmp_path) as gateway:
         for mode in ("fail", "limit", "key", "garbage"):
-            door.acme.mode = mode
-            answer = await door.chat(model="both")
+            gateway.acme.mode = mode
+            answer = await gateway.chat(model="both")
             assert (answer.status_code, answer.headers["x-sixfold-engine"]) == (200, "anth/small")
-        door.acme.mode = "fail"
-        streamed = await door.chat(model="both", **STREAM)
+        gateway.acme.mode = "fail"
+        streamed = await gateway.chat(model="both", **STREAM)
         assert streamed.text.rstrip().endswith("data: [DONE]")
-        assert {call["target"] for call in await door.settled(5)} == {"anth/small"}
+        assert {call["target"] for call in await gateway.settled(5)} == {"anth/small"}
 
 
 @pytest.mark.parametrize("mode", ["garbage", "sorry"])
 async def test_the_next_server_streams_when_one_says_well_and_gives_an_error(
     tmp_path: Path, mode: str
 ) -> None:
-    async with gateway(tmp_path) as door:
-        door.acme.mode = mode
-        streamed = await door.chat(model="both", **STREAM)
+    async with running_gateway(tmp_path) as gateway:
+        gateway.acme.mode = mode
+        streamed = await gateway.chat(model="both", **STREAM)
         assert streamed.text.endswith("data: [DONE]\n\n")
-        (call,) = await door.settled()
+        (call,) = await gateway.settled()
         assert (call["target"], call["status"], call["attempts"]) == ("anth/small", "succeeded", 2)
 
 
@@ -44,9 +44,9 @@ async def test_thinking_models_of_openai_are_told_their_limit_by_its_newer_name(
     for native, name in ((True, "max_completion_tokens"), (False, "max_tokens")):
         async with model_server() as server:
             row = {"kind": "openai", "base_url": server.url, "responses": native, "local": True}
-            async with gateway(tmp_path / name, upstreams={"one": row}, aliases={}) as door:
-                said = await door.app.client.post(
-                    "/api/service", json={**asked, "model": "one/small"}, headers=door.headers
+            async with running_gateway(tmp_path / name, upstreams={"one": row}, aliases={}) as gateway:
+                said = await gateway.app.client.post(
+                    "/api/service", json={**asked, "model": "one/small"}, headers=gateway.headers
                 )
                 assert said.json()["output"] == "word word"
                 (seen,) = (each for each in server.seen if each.path.endswith("/completions"))
@@ -54,31 +54,31 @@ async def test_thinking_models_of_openai_are_told_their_limit_by_its_newer_name(
 
 
 async def test_a_server_that_stumbles_is_asked_again(tmp_path: Path) -> None:
-    async with gateway(tmp_path, retries=2) as door:
-        door.acme.modes = ["fail", "limit"]
-        answer = await door.chat()
+    async with running_gateway(tmp_path, retries=2) as gateway:
+        gateway.acme.modes = ["fail", "limit"]
+        answer = await gateway.chat()
         assert answer.status_code == 200
-        assert (await door.settled())[0]["attempts"] == 3
+        assert (await gateway.settled())[0]["attempts"] == 3
 
 
 async def test_what_the_caller_did_wrong_is_asked_once(tmp_path: Path) -> None:
-    async with gateway(tmp_path, retries=2) as door:
-        door.acme.mode = "refuse"
-        answer = await door.chat(model="both")
-        assert (answer.status_code, len(door.acme.seen), len(door.anth.seen)) == (400, 1, 0)
+    async with running_gateway(tmp_path, retries=2) as gateway:
+        gateway.acme.mode = "refuse"
+        answer = await gateway.chat(model="both")
+        assert (answer.status_code, len(gateway.acme.seen), len(gateway.anth.seen)) == (400, 1, 0)
 
 
 async def test_a_server_that_keeps_failing_is_left_alone(tmp_path: Path) -> None:
-    async with gateway(tmp_path) as door:
-        door.acme.mode = "fail"
+    async with running_gateway(tmp_path) as gateway:
+        gateway.acme.mode = "fail"
         for _ in range(5):
-            await door.chat(model="both")
-        assert len(door.acme.seen) == 5
+            await gateway.chat(model="both")
+        assert len(gateway.acme.seen) == 5
         for _ in range(3):
-            assert (await door.chat(model="both")).status_code == 200
-        alone = await door.chat()
+            assert (await gateway.chat(model="both")).status_code == 200
+        alone = await gateway.chat()
         assert (alone.status_code, 1 <= int(alone.headers["retry-after"]) <= 5) == (502, True)
-        assert len(door.acme.seen) == 5
+        assert len(gateway.acme.seen) == 5
 
 
 async def test_a_local_server_is_free_and_one_without_a_price_is_refused(tmp_path: Path) -> None:
@@ -87,42 +87,48 @@ async def test_a_local_server_is_free_and_one_without_a_price_is_refused(tmp_pat
             "here": {"kind": "vllm", "base_url": own.url},
             "paid": {"kind": "openai", "base_url": own.url, "api_key": "k"},
         }
-        async with gateway(tmp_path, upstreams=rows, prices={}, aliases={}) as door:
-            assert (await door.chat(model="here/small")).headers["x-sixfold-cost"] == "0.00"
-            refused = await door.chat(model="paid/small")
+        async with running_gateway(tmp_path, upstreams=rows, prices={}, aliases={}) as gateway:
+            assert (await gateway.chat(model="here/small")).headers["x-sixfold-cost"] == "0.00"
+            refused = await gateway.chat(model="paid/small")
             assert (refused.status_code, refused.json()["error"]["code"]) == (400, "unpriced_model")
-            [call] = await door.settled()
+            [call] = await gateway.settled()
             assert (call["cost_usd"], call["usage"]["output_tokens"]) == ("0.00", 3)
-        async with gateway(
+        async with running_gateway(
             tmp_path / "b", upstreams=rows, prices={}, aliases={}, allow_unpriced=True
-        ) as door:
-            assert (await door.chat(model="paid/small")).status_code == 200
+        ) as gateway:
+            assert (await gateway.chat(model="paid/small")).status_code == 200
 
 
 async def test_the_same_request_is_answered_from_the_cache_for_free(tmp_path: Path) -> None:
-    async with gateway(tmp_path, cache=True) as door:
-        first, again, other = await door.chat(), await door.chat(), await door.chat(text="say 4 words")
-        assert (first.content, len(door.acme.seen)) == (again.content, 2)
+    async with running_gateway(tmp_path, cache=True) as gateway:
+        first, again, other = (
+            await gateway.chat(),
+            await gateway.chat(),
+            await gateway.chat(text="say 4 words"),
+        )
+        assert (first.content, len(gateway.acme.seen)) == (again.content, 2)
         assert (again.headers["x-sixfold-cache"], again.headers["x-sixfold-cost"]) == ("hit", "0.00")
         assert "x-sixfold-cache" not in other.headers
-        stranger = await door.app.client.post(
+        stranger = await gateway.app.client.post(
             "/v1/chat/completions",
             json={"model": "acme/small", "messages": [{"role": "user", "content": "say 3 words"}]},
-            headers=bearer(door.app.other),
+            headers=bearer(gateway.app.other),
         )
         assert "x-sixfold-cache" not in stranger.headers
 
 
 async def test_another_question_to_the_chat_service_is_not_answered_from_the_cache(tmp_path: Path) -> None:
-    async with gateway(tmp_path, cache=True) as door:
+    async with running_gateway(tmp_path, cache=True) as gateway:
         said: list[tuple[str, str]] = []
         for text in ("say 3 words", "say 4 words", "say 3 words"):
             asked = {"service": "chat", "model": "acme/small", "prompt": text}
-            answer = (await door.app.client.post("/api/service", json=asked, headers=door.headers)).json()
+            answer = (
+                await gateway.app.client.post("/api/service", json=asked, headers=gateway.headers)
+            ).json()
             said.append((answer["output"], answer["cost"]))
         assert [text for text, _ in said] == ["word word word", "word word word word", "word word word"]
         assert said[1][1] != "0.00"
-        assert (said[2][1], len(door.acme.seen)) == ("0.00", 2)
+        assert (said[2][1], len(gateway.acme.seen)) == ("0.00", 2)
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/responses", "/v1/embeddings"])
@@ -139,12 +145,12 @@ async def test_fields_that_choose_another_model_are_not_passed_on(tmp_path: Path
     async with model_server() as server:
         row = {"kind": "anthropic" if path.endswith("messages") else "openai", "base_url": server.url}
         row |= {"local": True} | ({"responses": True} if path.endswith("responses") else {})
-        async with gateway(tmp_path, upstreams={"one": row}, aliases={}) as door:
-            key = bearer(await door.app.limited_key(Scope(services=("one/small",))))
+        async with running_gateway(tmp_path, upstreams={"one": row}, aliases={}) as gateway:
+            key = bearer(await gateway.app.limited_key(Scope(services=("one/small",))))
             body = {"model": "one/small", "messages": said, "input": "hi", "max_tokens": 5, **chosen}
-            answer = await door.app.client.post(path, json=body, headers=key)
+            answer = await gateway.app.client.post(path, json=body, headers=key)
             assert answer.status_code == 200, answer.text
             (seen,) = (each.document for each in server.seen if each.document)
             assert (seen["model"], seen.keys() & chosen.keys()) == ("small", set())
-            refused = await door.app.client.post(path, json={**body, "model": "small"}, headers=key)
+            refused = await gateway.app.client.post(path, json={**body, "model": "small"}, headers=key)
             assert refused.status_code == 403

@@ -77,14 +77,14 @@ async def test_outcomes_of_a_large_graph_are_stored_in_batches(either: Path, mak
         last = len(kinds) - 1 - kinds[::-1].index("executed")
         assert counts[-1] < 100
         assert counts[-1] - counts[last] < 10
-        workshop = app.product.workflows
-        nodes = workshop.check(make()).nodes
+        workflows = app.product.workflows
+        nodes = workflows.check(make()).nodes
         found = cache_keys.keys(nodes)
         # A new object reads what a restarted server would.
-        stored = await workshop.names.outcomes(Tenant(app.account.id)).find(list(found.values()))
+        stored = await workflows.names.outcomes(Tenant(app.account.id)).find(list(found.values()))
         kept = [each for each in nodes if nodes[each].spec.output_node or nodes[each].spec.where != "inline"]
         assert set(stored) == {found[each] for each in kept}
-        packer = workshop.packer(either)
+        packer = workflows.packer(either)
         for node_id in kept:
             if not nodes[node_id].spec.output_node:
                 [image] = packer.unpack(stored[found[node_id]].packed or b"")

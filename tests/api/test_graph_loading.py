@@ -34,14 +34,14 @@ async def test_the_first_request_reads_the_classes_in_another_thread(
     readers: list[threading.Thread] = []
     method, body = FIRST[path]
     async with running_app(tmp_path, app_catalog.models_document(), workers=0) as app:
-        workshop: Any = app.product.workflows
-        registry = workshop.registry
+        workflows: Any = app.product.workflows
+        registry = workflows.registry
 
         def read() -> Any:
             readers.append(threading.current_thread())
             return registry
 
-        monkeypatch.setattr(workshop, "_runtime", replace(workshop._runtime, registry=read))
+        monkeypatch.setattr(workflows, "_runtime", replace(workflows._runtime, registry=read))
         answer = await app.client.request(method, path, json=body, headers=app.bearer)
         assert answer.status_code in (200, 201, 202, 503), answer.text[:300]
     assert readers

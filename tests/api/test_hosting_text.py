@@ -7,14 +7,14 @@ from typing import Any
 
 from sixfold.app import catalog as app_catalog
 from tests.api.app_fixture import running_app
-from tests.api.gateway import gateway
+from tests.api.gateway import running_gateway
 from tests.api.test_gateway import PIXEL
 
 RUN = "/api/containers/run"
 
 
 async def test_text_is_answered_by_the_model_server_and_paid_by_time(tmp_path: Path) -> None:
-    async with gateway(tmp_path, models=app_catalog.models_document()) as there:
+    async with running_gateway(tmp_path, models=app_catalog.models_document()) as there:
         body: dict[str, Any] = {"model": "text-llm", "input": {"prompt": "say 3 words", "system": "be short"}}
         answer = await there.app.client.post(RUN, json=body, headers=there.headers)
         told = answer.json()
@@ -38,7 +38,7 @@ async def test_every_input_reaches_the_model(tmp_path: Path) -> None:
         "system": "be short",
         "image": PIXEL,
     }
-    async with gateway(tmp_path, models=app_catalog.models_document()) as there:
+    async with running_gateway(tmp_path, models=app_catalog.models_document()) as there:
         body: dict[str, Any] = {"model": "text-llm", "input": {"prompt": "what is it?", **wish}}
         told = (await there.app.client.post(RUN, json=body, headers=there.headers)).json()
         assert (told["status"], told["output"]) == ("succeeded", "I see a picture"), told

@@ -60,10 +60,10 @@ async def test_a_sum_that_is_off_is_told(app: AppFixture) -> None:
 async def test_a_server_that_is_killed_there_takes_its_work_up_again(tmp_path: Path) -> None:
     async with serving(tmp_path / "data", **HANGING) as server:
         _, link = await server.command("account", "link", "local@localhost", "--json")
-        door = await server.call(
+        answer = await server.call(
             "GET", urlsplit(json.loads(link)["url"])._replace(scheme="", netloc="").geturl()
         )
-        cookie = door.headers["set-cookie"].partition(";")[0]
+        cookie = answer.headers["set-cookie"].partition(";")[0]
         token = re.findall(
             rb'name="csrf" value="([^"]+)"', (await server.call("GET", "/lab", Cookie=cookie)).body
         )[0]

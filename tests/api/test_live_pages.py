@@ -41,9 +41,9 @@ async def made(app: AppFixture, model: str, given: dict[str, Any]) -> tuple[str,
 
 
 async def test_nodes_light_up_while_a_workflow_runs_and_name_their_inputs(
-    stand: tuple[AppFixture, str, Any],
+    browser_app: tuple[AppFixture, str, Any],
 ) -> None:
-    app, url, chromium = stand
+    app, url, chromium = browser_app
     async with browser.tab(chromium, app, url) as tab:
         page = tab.page
         await tab.open("/workflows/stylized-text-to-image")
@@ -70,9 +70,9 @@ async def test_nodes_light_up_while_a_workflow_runs_and_name_their_inputs(
 
 
 async def test_a_file_that_falls_on_any_page_opens_its_form_and_a_graph_becomes_a_workflow(
-    stand: tuple[AppFixture, str, Any],
+    browser_app: tuple[AppFixture, str, Any],
 ) -> None:
-    app, url, chromium = stand
+    app, url, chromium = browser_app
     given = {"prompt": "a red fox in snow", "width": 256, "height": 256, "seed": 5}
     made_id, picture = await made(app, "fast-image-native", given)
     async with browser.tab(chromium, app, url) as tab:
@@ -97,8 +97,10 @@ async def test_a_file_that_falls_on_any_page_opens_its_form_and_a_graph_becomes_
         tab.wrong = [text for text in tab.wrong if "status of 400" not in text]  # the words
 
 
-async def test_cards_show_outputs_films_move_and_sounds_sound(stand: tuple[AppFixture, str, Any]) -> None:
-    app, url, chromium = stand
+async def test_cards_show_outputs_films_move_and_sounds_sound(
+    browser_app: tuple[AppFixture, str, Any],
+) -> None:
+    app, url, chromium = browser_app
     async with browser.tab(chromium, app, url) as tab:
         page = tab.page
         await tab.open("/catalog")
@@ -118,9 +120,9 @@ async def test_cards_show_outputs_films_move_and_sounds_sound(stand: tuple[AppFi
     "look", [Look(scheme="dark"), Look(width=390)], ids=["desktop in the dark", "phone in the light"]
 )
 async def test_the_operator_sees_all_of_it_and_every_page_is_accessible(
-    stand: tuple[AppFixture, str, Any], look: Look
+    browser_app: tuple[AppFixture, str, Any], look: Look
 ) -> None:
-    app, url, chromium = stand
+    app, url, chromium = browser_app
     made_id, _ = await made(app, "ra1", {"prompt": "a fox", "size": "1152x768"})
     operator = dataclasses.replace(app, account=app.operator)
     async with browser.tab(chromium, operator, url, look) as tab:

@@ -282,7 +282,7 @@ async def test_nothing_of_another_account_shows_anywhere(app: AppFixture) -> Non
 async def test_a_limited_key_sees_its_collections_and_a_reading_one_writes_nothing(app: AppFixture) -> None:
     await put(app, "open", "zeppelin [[closed]]", collections=["a"], tags=["x"])
     await put(app, "closed", "zeppelin [[open]]", collections=["b"], tags=["y"])
-    shelf = await app.limited_key(Scope(collections=("a",)))
+    scoped_key = await app.limited_key(Scope(collections=("a",)))
     reads = await app.limited_key(Scope(collections=("a",), read_only=True))
     reader = await app.limited_key(Scope(read_only=True))
     service = await app.limited_key(Scope(services=("ra1",)))
@@ -295,11 +295,11 @@ async def test_a_limited_key_sees_its_collections_and_a_reading_one_writes_nothi
             assert (await asked(app, route, "closed", reader)).status_code == 200
         assert (await asked(app, route, "open", service)).status_code == 403
     for path, names in (("/api/pages", ["open"]), ("/api/tags", ["x"]), ("/api/collections", ["a"])):
-        rows = (await app.client.get(path, headers=bearer(shelf))).json()[path[5:]]
+        rows = (await app.client.get(path, headers=bearer(scoped_key))).json()[path[5:]]
         assert [row.get("slug", row.get("name")) for row in rows] == names
-    found = await app.client.post("/api/search", json={"query": "zeppelin"}, headers=bearer(shelf))
+    found = await app.client.post("/api/search", json={"query": "zeppelin"}, headers=bearer(scoped_key))
     assert [hit["slug"] for hit in found.json()["results"]] == ["open"]
-    export = await app.client.get("/api/export", headers=bearer(shelf))
+    export = await app.client.get("/api/export", headers=bearer(scoped_key))
     assert zipfile.ZipFile(io.BytesIO(export.content)).namelist() == ["open.md"]
     data = zipped([("new.md", "x")])
     assert (await app.client.post("/api/import", content=data, headers=bearer(reader))).status_code == 403

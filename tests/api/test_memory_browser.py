@@ -43,7 +43,7 @@ ACTIVE = r"""() => {
 
 
 @pytest.fixture
-async def stand(tmp_path: Path) -> AsyncIterator[tuple[AppFixture, str, Any]]:
+async def browser_app(tmp_path: Path) -> AsyncIterator[tuple[AppFixture, str, Any]]:
     """A server with some pages, its address, a browser."""
     async with running_app(tmp_path) as app, served(app.asgi) as url, browser.browser() as chromium:
         await put(app, "companies/acme", "# Acme\n\nMakes quiet airships.\n", type="company", tags=["client"])
@@ -52,8 +52,10 @@ async def stand(tmp_path: Path) -> AsyncIterator[tuple[AppFixture, str, Any]]:
         yield app, url, chromium
 
 
-async def test_search_finds_while_one_types_and_is_walked_by_keys(stand: tuple[AppFixture, str, Any]) -> None:
-    app, url, chromium = stand
+async def test_search_finds_while_one_types_and_is_walked_by_keys(
+    browser_app: tuple[AppFixture, str, Any],
+) -> None:
+    app, url, chromium = browser_app
     async with browser.tab(chromium, app, url) as tab:
         page = tab.page
         await tab.open("/memory")
@@ -72,9 +74,9 @@ async def test_search_finds_while_one_types_and_is_walked_by_keys(stand: tuple[A
 
 
 async def test_an_edit_is_previewed_saved_and_merged_with_an_agents(
-    stand: tuple[AppFixture, str, Any],
+    browser_app: tuple[AppFixture, str, Any],
 ) -> None:
-    app, url, chromium = stand
+    app, url, chromium = browser_app
     async with browser.tab(chromium, app, url) as tab:
         page = tab.page
         await tab.open("/memory/projects/zeppelin/~edit")
@@ -107,8 +109,8 @@ async def test_an_edit_is_previewed_saved_and_merged_with_an_agents(
     assert (await read(app, "projects/zeppelin"))["version"] == 5
 
 
-async def test_links_are_judged_and_versions_come_back(stand: tuple[AppFixture, str, Any]) -> None:
-    app, url, chromium = stand
+async def test_links_are_judged_and_versions_come_back(browser_app: tuple[AppFixture, str, Any]) -> None:
+    app, url, chromium = browser_app
     async with browser.tab(chromium, app, url) as tab:
         page = tab.page
         await tab.open("/memory/people/ann")
@@ -129,8 +131,8 @@ async def test_links_are_judged_and_versions_come_back(stand: tuple[AppFixture, 
         await page.wait_for_selector(".prose")
 
 
-async def test_without_scripts_a_page_is_written_and_read(stand: tuple[AppFixture, str, Any]) -> None:
-    app, url, chromium = stand
+async def test_without_scripts_a_page_is_written_and_read(browser_app: tuple[AppFixture, str, Any]) -> None:
+    app, url, chromium = browser_app
     async with browser.tab(chromium, app, url, Look(scripts=False)) as tab:
         page = tab.page
         await tab.open("/memory?q=airships")
@@ -144,8 +146,10 @@ async def test_without_scripts_a_page_is_written_and_read(stand: tuple[AppFixtur
 
 
 @pytest.mark.parametrize("look", [Look(340), Look(1180, "dark")])
-async def test_every_page_fits_and_is_accessible(stand: tuple[AppFixture, str, Any], look: Look) -> None:
-    app, url, chromium = stand
+async def test_every_page_fits_and_is_accessible(
+    browser_app: tuple[AppFixture, str, Any], look: Look
+) -> None:
+    app, url, chromium = browser_app
     long = "w" * 180
     await put(app, long, f"# {long}\n\n{long} [[{long}]]\n\n```\n{long}\n```\n\n| {long} |\n|--|\n| a |\n")
     await put(app, long, f"# {long}\n\nchanged\n")
@@ -166,8 +170,8 @@ async def test_every_page_fits_and_is_accessible(stand: tuple[AppFixture, str, A
             assert said == [], (path, json.dumps(said, indent=1))
 
 
-async def test_hostile_texts_are_inert(stand: tuple[AppFixture, str, Any]) -> None:
-    app, url, chromium = stand
+async def test_hostile_texts_are_inert(browser_app: tuple[AppFixture, str, Any]) -> None:
+    app, url, chromium = browser_app
     assert len(hostile.ALL) > 120
     async with browser.tab(chromium, app, url) as tab:
         tab.page.on("dialog", lambda dialog: tab.wrong.append(dialog.message))

@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 
 from sixfold.core.accounts.keys import Scope
-from tests.api.gateway import Gateway, gateway, listening
+from tests.api.gateway import Gateway, listening, running_gateway
 from tests.fakes import fault_server
 from tests.fakes.openai_media import PIECE, PIECES
 
@@ -35,7 +35,7 @@ MODELS = [name.removeprefix("acme/") for name in PRICES]
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
     """One app for all tests of this module."""
-    async with gateway(tmp_path_factory.mktemp("elsewhere"), settings=FILES) as first:
+    async with running_gateway(tmp_path_factory.mktemp("elsewhere"), settings=FILES) as first:
         rows: dict[str, Any] = {
             name: {"kind": "openai", "base_url": server.url, "api_key": "sk-1", "models": [*MODELS, "free"]}
             for name, server in (("acme", first.acme), ("other", first.anth))
@@ -45,32 +45,34 @@ async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gate
         prices = {**PRICES, "other/vec": PRICES["acme/vec"]}
         aliases = {"vectors": ["acme/vec", "other/vec"], "mixed": ["anth/small", "acme/vec"]}
         folder = tmp_path_factory.mktemp("elsewhere")
-        async with gateway(folder, settings=FILES, upstreams=rows, prices=prices, aliases=aliases) as door:
-            yield Gateway(door.app, first.acme, first.anth)
+        async with running_gateway(
+            folder, settings=FILES, upstreams=rows, prices=prices, aliases=aliases
+        ) as gateway:
+            yield Gateway(gateway.app, first.acme, first.anth)
 
 
 @pytest.fixture
-def door(shared: Gateway) -> Gateway:
+def gateway(shared: Gateway) -> Gateway:
     return shared.afresh()
 
 
-async def last(door: Gateway) -> dict[str, Any]:
+async def last(gateway: Gateway) -> dict[str, Any]:
     """The newest call, once it has ended and nothing is held."""
-    assert await door.pending() == 0
-    return (await door.calls())[0]
+    assert await gateway.pending() == 0
+    return (await gateway.calls())[0]
 
 
 # -- vectors ---------------------------------------------------------------------------------------
 
 
-async def test_vectors_are_relayed_and_paid_by_what_the_server_counts(door: Gateway) -> None:
-    answer = await door.openai().embeddings.create(
+async def test_vectors_are_relayed_and_paid_by_what_the_server_counts(gateway: Gateway) -> None:
+    answer = await gateway.openai().embeddings.create(
         model="acme/vec", input=["a", "b"], dimensions=3, encoding_format="float"
     )
     assert [row.embedding for row in answer.data] == [[0.0, 1.0, 0.0], [0.0, 1.0, 1.0]]
-    assert door.acme.seen[0].document["model"] == "vec"
-    assert door.acme.seen[0].headers["authorization"] == "Bearer sk-1"
-    call = await last(door)
+    assert gateway.acme.seen[0].document["model"] == "vec"
+    assert gateway.acme.seen[0].headers["authorization"] == "Bearer sk-1"
+    call = await last(gateway)
     assert (call["face"], call["usage"]["input_tokens"], call["usage"]["counted_by"]) == (
         "embeddings",
         14,
@@ -79,94 +81,96 @@ async def test_vectors_are_relayed_and_paid_by_what_the_server_counts(door: Gate
     assert call["cost_usd"] == "0.0014"
 
 
-async def test_token_arrays_reach_a_local_server_as_text_and_another_as_they_are(door: Gateway) -> None:
+async def test_token_arrays_reach_a_local_server_as_text_and_another_as_they_are(gateway: Gateway) -> None:
     for model, sent in (("near/vec-near", ["hello world"]), ("acme/vec", [[15339, 1917]])):
-        await door.openai().embeddings.create(model=model, input=[[15339, 1917]], encoding_format="float")
-        assert door.acme.seen[-1].document["input"] == sent
+        await gateway.openai().embeddings.create(model=model, input=[[15339, 1917]], encoding_format="float")
+        assert gateway.acme.seen[-1].document["input"] == sent
 
 
-async def test_a_server_that_fails_is_free_and_the_next_of_the_alias_is_asked(door: Gateway) -> None:
-    door.acme.mode = "fail"
-    answer = await door.openai().embeddings.create(model="vectors", input="a", encoding_format="float")
+async def test_a_server_that_fails_is_free_and_the_next_of_the_alias_is_asked(gateway: Gateway) -> None:
+    gateway.acme.mode = "fail"
+    answer = await gateway.openai().embeddings.create(model="vectors", input="a", encoding_format="float")
     assert len(answer.data) == 1
-    assert (await last(door))["target"] == "other/vec"
+    assert (await last(gateway))["target"] == "other/vec"
     with pytest.raises(openai.InternalServerError) as caught:
-        await door.openai().embeddings.create(model="acme/vec", input="a")
+        await gateway.openai().embeddings.create(model="acme/vec", input="a")
     assert caught.value.code == "generation_failed"
-    assert (await last(door))["cost_usd"] == "0.00"
+    assert (await last(gateway))["cost_usd"] == "0.00"
 
 
-async def test_of_an_alias_only_servers_of_the_dialect_are_asked(door: Gateway) -> None:
-    answer = await door.openai().embeddings.create(model="mixed", input="a", encoding_format="float")
+async def test_of_an_alias_only_servers_of_the_dialect_are_asked(gateway: Gateway) -> None:
+    answer = await gateway.openai().embeddings.create(model="mixed", input="a", encoding_format="float")
     assert answer.data
-    assert (await last(door))["target"] == "acme/vec"
+    assert (await last(gateway))["target"] == "acme/vec"
 
 
-async def test_what_the_server_refuses_is_told_in_its_words(door: Gateway) -> None:
-    door.acme.mode = "refuse"
+async def test_what_the_server_refuses_is_told_in_its_words(gateway: Gateway) -> None:
+    gateway.acme.mode = "refuse"
     with pytest.raises(openai.BadRequestError) as caught:
-        await door.openai().embeddings.create(model="acme/vec", input="a")
+        await gateway.openai().embeddings.create(model="acme/vec", input="a")
     assert (cast("Any", caught.value.body)["message"], caught.value.param) == ("It says so", "temperature")
 
 
-async def test_an_answer_that_is_none_is_a_failure(door: Gateway) -> None:
-    door.acme.mode = "garbage"
+async def test_an_answer_that_is_none_is_a_failure(gateway: Gateway) -> None:
+    gateway.acme.mode = "garbage"
     with pytest.raises(openai.InternalServerError):
-        await door.openai().embeddings.create(model="acme/vec", input="a")
+        await gateway.openai().embeddings.create(model="acme/vec", input="a")
 
 
-async def test_a_model_without_a_price_is_refused_and_our_own_names_stay_ours(door: Gateway) -> None:
+async def test_a_model_without_a_price_is_refused_and_our_own_names_stay_ours(gateway: Gateway) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
-        await door.openai().embeddings.create(model="acme/free", input="a")
+        await gateway.openai().embeddings.create(model="acme/free", input="a")
     assert caught.value.code == "unpriced_model"
     with pytest.raises(openai.APIStatusError) as unknown:
-        await door.openai().embeddings.create(model="anth/small", input="a")
+        await gateway.openai().embeddings.create(model="anth/small", input="a")
     assert unknown.value.status_code == 404
-    assert not door.acme.seen
+    assert not gateway.acme.seen
 
 
-async def test_a_key_that_is_limited_to_services_may_use_its_own(door: Gateway) -> None:
-    speaker = await door.app.limited_key(Scope(services=("tts",)))
-    assert (await door.openai(speaker).audio.speech.create(model="acme/say", input="a", voice="x")).content
+async def test_a_key_that_is_limited_to_services_may_use_its_own(gateway: Gateway) -> None:
+    speaker = await gateway.app.limited_key(Scope(services=("tts",)))
+    assert (await gateway.openai(speaker).audio.speech.create(model="acme/say", input="a", voice="x")).content
     with pytest.raises(openai.PermissionDeniedError):
-        await door.openai(speaker).embeddings.create(model="acme/vec", input="a")
-    named = await door.app.limited_key(Scope(services=("acme/vec",)))
-    assert await door.openai(named).embeddings.create(model="acme/vec", input="a", encoding_format="float")
+        await gateway.openai(speaker).embeddings.create(model="acme/vec", input="a")
+    named = await gateway.app.limited_key(Scope(services=("acme/vec",)))
+    assert await gateway.openai(named).embeddings.create(model="acme/vec", input="a", encoding_format="float")
 
 
-async def test_the_same_idempotency_key_asks_and_pays_once(door: Gateway) -> None:
-    headers = {**door.headers, "Idempotency-Key": "vectors"}
+async def test_the_same_idempotency_key_asks_and_pays_once(gateway: Gateway) -> None:
+    headers = {**gateway.headers, "Idempotency-Key": "vectors"}
     body = {"model": "acme/vec", "input": "a"}
-    answers = [await door.app.client.post("/v1/embeddings", json=body, headers=headers) for _ in range(2)]
+    answers = [await gateway.app.client.post("/v1/embeddings", json=body, headers=headers) for _ in range(2)]
     assert answers[0].json() == answers[1].json()
-    assert len(door.acme.seen) == 1
+    assert len(gateway.acme.seen) == 1
     spoken = {"model": "acme/say", "input": "a", "voice": "x"}
     headers["Idempotency-Key"] = "speech"
-    answers = [await door.app.client.post("/v1/audio/speech", json=spoken, headers=headers) for _ in range(2)]
+    answers = [
+        await gateway.app.client.post("/v1/audio/speech", json=spoken, headers=headers) for _ in range(2)
+    ]
     assert answers[0].content == answers[1].content
     assert len(answers[0].content) == PIECES * PIECE
-    assert len(door.acme.seen) == 2
+    assert len(gateway.acme.seen) == 2
 
 
 # -- pictures --------------------------------------------------------------------------------------
 
 
-async def test_pictures_are_paid_by_their_tokens_or_apiece(door: Gateway) -> None:
-    client = door.openai()
+async def test_pictures_are_paid_by_their_tokens_or_apiece(gateway: Gateway) -> None:
+    client = gateway.openai()
     answer = await client.images.generate(model="acme/pic", prompt="a hill", n=2, quality="low")
     assert answer.data is not None
     assert [base64.b64decode(row.b64_json or "") for row in answer.data] == [PICTURE] * 2
-    assert (await last(door))["cost_usd"] == "0.0554"  # 10 of text, 544 of pictures
+    assert (await last(gateway))["cost_usd"] == "0.0554"  # 10 of text, 544 of pictures
     await client.images.generate(model="acme/pic-each", prompt="a hill", n=3)
-    assert (await last(door))["cost_usd"] == "0.15"
-    door.acme.mode = "nousage"
+    assert (await last(gateway))["cost_usd"] == "0.15"
+    gateway.acme.mode = "nousage"
     await client.images.generate(model="acme/pic", prompt="a hill", quality="low")
-    call = await last(door)
+    call = await last(gateway)
     assert (call["usage"]["counted_by"], call["cost_usd"]) == ("estimate", "0.0602")
 
 
-async def test_an_edit_goes_on_with_every_file_under_its_name(door: Gateway) -> None:
-    await door.openai().images.edit(
+async def test_an_edit_goes_on_with_every_file_under_its_name(gateway: Gateway) -> None:
+    await gateway.openai().images.edit(
         model="acme/pic",
         image=[("one.png", PICTURE, "image/png"), ("two.png", PICTURE, "image/png")],
         mask=("mask.png", PICTURE, "image/png"),
@@ -174,31 +178,31 @@ async def test_an_edit_goes_on_with_every_file_under_its_name(door: Gateway) -> 
         n=1,
         quality="low",
     )
-    seen = door.acme.seen[0].document
+    seen = gateway.acme.seen[0].document
     assert (seen["model"], seen["prompt"], seen["n"]) == ("pic", 'at "dawn"\r\n', "1")
     assert (seen["image[]"], seen["mask"]) == (["two.png", len(PICTURE)], ["mask.png", len(PICTURE)])
-    assert (await last(door))["cost_usd"] == "0.0282"  # 10 of text, 272 of the picture
+    assert (await last(gateway))["cost_usd"] == "0.0282"  # 10 of text, 272 of the picture
 
 
-async def test_pictures_come_as_events_where_they_are_asked_for(door: Gateway) -> None:
-    stream = await door.openai().images.generate(
+async def test_pictures_come_as_events_where_they_are_asked_for(gateway: Gateway) -> None:
+    stream = await gateway.openai().images.generate(
         model="acme/pic", prompt="a hill", stream=True, partial_images=1, quality="low"
     )
     kinds = [event.type async for event in stream]
     assert kinds == ["image_generation.partial_image", "image_generation.completed"]
-    assert (await last(door))["cost_usd"] == "0.0282"
+    assert (await last(gateway))["cost_usd"] == "0.0282"
 
 
 # -- sound -----------------------------------------------------------------------------------------
 
 
-async def test_speech_is_paid_by_its_characters_and_passed_on_as_it_comes(door: Gateway) -> None:
-    door.acme.mode = "trickle"
+async def test_speech_is_paid_by_its_characters_and_passed_on_as_it_comes(gateway: Gateway) -> None:
+    gateway.acme.mode = "trickle"
     body = {"model": "acme/say", "input": "x" * 100, "voice": "nobody-we-know"}
     async with (
-        listening(door.app.asgi) as origin,
+        listening(gateway.app.asgi) as origin,
         httpx.AsyncClient(base_url=origin) as visitor,
-        visitor.stream("POST", "/v1/audio/speech", json=body, headers=door.headers) as answer,
+        visitor.stream("POST", "/v1/audio/speech", json=body, headers=gateway.headers) as answer,
     ):
         assert answer.headers["content-type"] == "audio/mpeg"
         assert answer.headers["x-sixfold-engine"] == "acme/say"
@@ -206,60 +210,62 @@ async def test_speech_is_paid_by_its_characters_and_passed_on_as_it_comes(door: 
         async for block in answer.aiter_bytes():
             heard += block
             if len(heard) == (PIECES - 1) * PIECE:  # the rest is not made yet
-                door.acme.go_on.set()
+                gateway.acme.go_on.set()
     assert len(heard) == PIECES * PIECE
-    await door.settled()
-    assert (await last(door))["cost_usd"] == "0.01"
+    await gateway.settled()
+    assert (await last(gateway))["cost_usd"] == "0.01"
 
 
-async def test_who_leaves_a_speech_in_its_middle_pays_for_it(door: Gateway) -> None:
-    door.acme.mode = "trickle"
+async def test_who_leaves_a_speech_in_its_middle_pays_for_it(gateway: Gateway) -> None:
+    gateway.acme.mode = "trickle"
     body = {"model": "acme/say", "input": "x" * 100, "voice": "nobody-we-know"}
-    async with listening(door.app.asgi) as origin, httpx.AsyncClient(base_url=origin) as visitor:
-        async with visitor.stream("POST", "/v1/audio/speech", json=body, headers=door.headers) as answer:
+    async with listening(gateway.app.asgi) as origin, httpx.AsyncClient(base_url=origin) as visitor:
+        async with visitor.stream("POST", "/v1/audio/speech", json=body, headers=gateway.headers) as answer:
             async for _ in answer.aiter_bytes():
                 break
         async with asyncio.timeout(60):
-            await door.acme.left.wait()
-    call = (await door.settled())[0]
+            await gateway.acme.left.wait()
+    call = (await gateway.settled())[0]
     async with asyncio.timeout(60):
         while call["status"] != "left":
             await asyncio.sleep(0.005)
-            call = (await door.calls())[0]
+            call = (await gateway.calls())[0]
     assert call["cost_usd"] == "0.01"
-    assert await door.pending() == 0
+    assert await gateway.pending() == 0
 
 
-async def test_speech_by_tokens_is_told_in_its_events_and_estimated_without(door: Gateway) -> None:
+async def test_speech_by_tokens_is_told_in_its_events_and_estimated_without(gateway: Gateway) -> None:
     body = {"model": "acme/say-tokens", "input": "x" * 150, "voice": "x"}
-    answer = await door.app.client.post(
-        "/v1/audio/speech", json={**body, "stream_format": "sse"}, headers=door.headers
+    answer = await gateway.app.client.post(
+        "/v1/audio/speech", json={**body, "stream_format": "sse"}, headers=gateway.headers
     )
     assert answer.headers["content-type"].startswith("text/event-stream")
     assert answer.text.count("data: ") == 2
-    assert (await last(door))["cost_usd"] == "0.15005"  # 5 of text, 150 of sound
-    await door.app.client.post("/v1/audio/speech", json=body, headers=door.headers)
-    call = await last(door)
+    assert (await last(gateway))["cost_usd"] == "0.15005"  # 5 of text, 150 of sound
+    await gateway.app.client.post("/v1/audio/speech", json=body, headers=gateway.headers)
+    call = await last(gateway)
     assert (call["usage"]["counted_by"], call["cost_usd"]) == ("estimate", "0.20843")  # 10 s of speech
 
 
 @pytest.mark.parametrize("shape", ["json", "verbose_json", "text"])
-async def test_recordings_are_paid_by_the_minute(door: Gateway, shape: Any) -> None:
+async def test_recordings_are_paid_by_the_minute(gateway: Gateway, shape: Any) -> None:
     file = ("a.wav", fault_server.tone(60, 8000), "audio/wav")
-    answer = await door.openai().audio.transcriptions.create(
+    answer = await gateway.openai().audio.transcriptions.create(
         model="acme/hear", file=file, response_format=shape, language="en"
     )
     assert str(answer if shape == "text" else answer.text).strip() == "good morning"
-    assert door.acme.seen[0].document["language"] == "en"
+    assert gateway.acme.seen[0].document["language"] == "en"
     # the server says 30 s, or nothing; the file has 60
-    assert (await last(door))["cost_usd"] == ("0.06" if shape == "text" else "0.03")
+    assert (await last(gateway))["cost_usd"] == ("0.06" if shape == "text" else "0.03")
 
 
-async def test_recordings_by_tokens_and_as_events(door: Gateway) -> None:
+async def test_recordings_by_tokens_and_as_events(gateway: Gateway) -> None:
     file = ("a.wav", fault_server.tone(1, 8000), "audio/wav")
-    stream = await door.openai().audio.transcriptions.create(model="acme/hear-tokens", file=file, stream=True)
+    stream = await gateway.openai().audio.transcriptions.create(
+        model="acme/hear-tokens", file=file, stream=True
+    )
     assert [event.type async for event in stream][-1] == "transcript.text.done"
-    call = await last(door)
+    call = await last(gateway)
     assert (call["usage"]["input_tokens"], call["usage"]["output_tokens"], call["cost_usd"]) == (
         20,
         3,
@@ -267,9 +273,9 @@ async def test_recordings_by_tokens_and_as_events(door: Gateway) -> None:
     )
 
 
-async def test_what_is_no_recording_is_refused_before_anything_is_asked(door: Gateway) -> None:
+async def test_what_is_no_recording_is_refused_before_anything_is_asked(gateway: Gateway) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
-        await door.openai().audio.transcriptions.create(model="acme/hear", file=("a.wav", b"nothing"))
+        await gateway.openai().audio.transcriptions.create(model="acme/hear", file=("a.wav", b"nothing"))
     assert caught.value.param == "file"
-    assert not door.acme.seen
-    assert await door.app.faults() == ()
+    assert not gateway.acme.seen
+    assert await gateway.app.faults() == ()

@@ -14,7 +14,7 @@ from sixfold.core.accounts.keys import Scope
 from sixfold.core.catalog.engine_selection import EngineStatus
 from sixfold.settings import InvalidSetting, Settings
 from tests.api.app_fixture import AppFixture, bearer, running_app, small_models
-from tests.api.gateway import PRICE, gateway
+from tests.api.gateway import PRICE, running_gateway
 from tests.api.test_comfyui_face import PAINT
 from tests.api.test_pages import signed_in
 from tests.api.test_providers import catalogue, served
@@ -170,8 +170,8 @@ async def test_a_graph_in_flight_keeps_the_prices_that_it_was_quoted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running_app(tmp_path, graphed(), tables=FREE) as app:
-        workshop, asked_for = app.product.workflows, list[str]()
-        price_of = workshop.price_of
+        workflows, asked_for = app.product.workflows, list[str]()
+        price_of = workflows.price_of
 
         def repriced(asked: Any, account_id: str, *, charged: bool) -> Any:
             asked_for.append(asked.model)
@@ -179,7 +179,7 @@ async def test_a_graph_in_flight_keeps_the_prices_that_it_was_quoted(
                 app.product.catalog.reprice(app_catalog.price_table(Settings()))
             return price_of(asked, account_id, charged=charged)
 
-        monkeypatch.setattr(workshop, "price_of", repriced)
+        monkeypatch.setattr(workflows, "price_of", repriced)
         told = await ran_graph(app, app.poor)
         assert (told["status"], told["cost"], told["list_price"]) == ("succeeded", "0.00", "0.04"), told
         assert len(asked_for) == LAST
@@ -191,8 +191,8 @@ async def test_a_graph_quoted_as_free_is_refused_a_provider_that_came_meanwhile(
     tmp_path: Path, moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running_app(tmp_path, graphed(), tables=FREE) as app:
-        workshop, standings, asked_for = app.product.workflows, app.product.availability, list[str]()
-        price_of = workshop.price_of
+        workflows, standings, asked_for = app.product.workflows, app.product.availability, list[str]()
+        price_of = workflows.price_of
 
         def with_a_provider(asked: Any, account_id: str, *, charged: bool) -> Any:
             asked_for.append(asked.model)
@@ -206,7 +206,7 @@ async def test_a_graph_quoted_as_free_is_refused_a_provider_that_came_meanwhile(
             standings._known = ready
             return price if moment == "after" else price_of(asked, account_id, charged=charged)
 
-        monkeypatch.setattr(workshop, "price_of", with_a_provider)
+        monkeypatch.setattr(workflows, "price_of", with_a_provider)
         told = await ran_graph(app, app.poor)
         assert told["status"] == "failed", told
         assert "0.00 USD" in told["error"]
@@ -247,20 +247,20 @@ async def test_a_model_server_of_ones_own_is_free_and_a_paid_fallback_is_held(tm
             "prices": {"mine/small": PRICE, "paid/small": PRICE},
         }
         tables = {"gateway": {"retries": 0, **more}, **FREE}
-        async with gateway(tmp_path, settings={"tables": tables}) as door:
-            free = await door.chat(model="mine/small")
+        async with running_gateway(tmp_path, settings={"tables": tables}) as gateway:
+            free = await gateway.chat(model="mine/small")
             assert free.status_code == 200, free.text
             assert free.headers["x-sixfold-cost"] == "0.00"
             assert float(free.headers["x-sixfold-list-price"]) > 0
-            served_free = await door.chat(model="both")
+            served_free = await gateway.chat(model="both")
             assert served_free.headers["x-sixfold-cost"] == "0.00"
-            paid = await door.chat(model="paid/small")
+            paid = await gateway.chat(model="paid/small")
             assert float(paid.headers["x-sixfold-cost"]) > 0
             assert "x-sixfold-list-price" not in paid.headers
-            refused = await door.app.client.post(
+            refused = await gateway.app.client.post(
                 "/v1/chat/completions",
                 json={"model": "both", "messages": [{"role": "user", "content": "say 3 words"}]},
-                headers=bearer(door.app.poor),
+                headers=bearer(gateway.app.poor),
             )
             assert refused.status_code == 402, "the fallback is paid, so its price is held first"
 
@@ -310,8 +310,8 @@ def test_the_variable_wins_over_the_file() -> None:
 
 
 async def test_the_operator_below_zero_is_refused_on_no_path(either: Path) -> None:
-    async with gateway(either, models=graphed()) as door:
-        app = door.app
+    async with running_gateway(either, models=graphed()) as gateway:
+        app = gateway.app
         database = app.product.database
         key = (await database.write(keys.create(app.operator.id, granted=rights.ALL))).api_key
         await database.write(accounts.credit("local@localhost", -1_000_000))

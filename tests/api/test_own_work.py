@@ -14,7 +14,7 @@ from sixfold.core.accounts import keys, rights
 from sixfold.core.accounts.keys import Scope
 from sixfold.core.accounts.rights import Rights
 from tests.api.app_fixture import AppFixture, bearer, running_app
-from tests.api.gateway import gateway
+from tests.api.gateway import running_gateway
 from tests.api.test_oauth import Program
 from tests.mcp.agent import Agent
 
@@ -171,8 +171,8 @@ async def test_a_live_session_of_another_key_is_neither_shown_nor_closed(either:
 
 
 async def test_responses_and_calls_of_other_keys_are_absent(either: Path) -> None:
-    async with gateway(either) as door:
-        app = door.app
+    async with running_gateway(either) as gateway:
+        app = gateway.app
         one, two = await running(app), await running(app)
 
         async def asked(key: str, **more: Any) -> httpx.Response:
@@ -190,21 +190,23 @@ async def test_responses_and_calls_of_other_keys_are_absent(either: Path) -> Non
         for method, there in (("GET", path), ("GET", f"{path}/input_items"), ("DELETE", path)):
             assert (await app.client.request(method, there, headers=bearer(two))).status_code == 404
         assert (await app.client.get(path, headers=app.bearer)).status_code == 200
-        await door.settled()
+        await gateway.settled()
         calls = (await app.client.get("/api/gateway/calls", headers=bearer(two))).json()["calls"]
         assert calls == []
 
 
 async def test_all_keys_of_a_grant_see_its_calls(either: Path) -> None:
-    async with gateway(either) as door:
-        program = await Program.registered(door.app)
+    async with running_gateway(either) as gateway:
+        program = await Program.registered(gateway.app)
         first = await program.tokens(scope="models")
         body = {"model": "acme/small", "input": "say 1 words"}
-        sent = await door.app.client.post("/v1/responses", json=body, headers=bearer(first["access_token"]))
+        sent = await gateway.app.client.post(
+            "/v1/responses", json=body, headers=bearer(first["access_token"])
+        )
         assert sent.status_code == 200
-        await door.settled()
+        await gateway.settled()
         again = bearer((await program.refresh(first["refresh_token"])).json()["access_token"])
-        calls = (await door.app.client.get("/api/gateway/calls", headers=again)).json()["calls"]
+        calls = (await gateway.app.client.get("/api/gateway/calls", headers=again)).json()["calls"]
         assert len(calls) == 1
 
 

@@ -37,9 +37,9 @@ DONE = ".made[data-status=succeeded]"
 
 
 async def test_a_form_tells_the_price_runs_and_shows_the_picture_with_its_receipt(
-    stand: tuple[AppFixture, str, Any],
+    browser_app: tuple[AppFixture, str, Any],
 ) -> None:
-    app, url, chromium = stand
+    app, url, chromium = browser_app
     async with browser.tab(chromium, app, url) as tab:
         page = tab.page
         await tab.open("/catalog")
@@ -69,9 +69,9 @@ async def test_a_form_tells_the_price_runs_and_shows_the_picture_with_its_receip
 
 
 async def test_a_dropped_file_becomes_a_thing_that_turns(
-    stand: tuple[AppFixture, str, Any], tmp_path: Path
+    browser_app: tuple[AppFixture, str, Any], tmp_path: Path
 ) -> None:
-    app, url, chromium = stand
+    app, url, chromium = browser_app
     photo = tmp_path / "apple.png"
     picture = Image.new("RGBA", (96, 96))
     picture.paste((200, 40, 30, 255), (24, 24, 72, 72))
@@ -87,8 +87,8 @@ async def test_a_dropped_file_becomes_a_thing_that_turns(
         assert int(await page.get_attribute("[data-thing]", "data-ready")) > 100
 
 
-async def test_a_key_is_made_shown_once_works_and_ends(stand: tuple[AppFixture, str, Any]) -> None:
-    app, url, chromium = stand
+async def test_a_key_is_made_shown_once_works_and_ends(browser_app: tuple[AppFixture, str, Any]) -> None:
+    app, url, chromium = browser_app
     async with browser.tab(chromium, app, url) as tab:
         page = tab.page
         await tab.open("/account")
@@ -104,8 +104,10 @@ async def test_a_key_is_made_shown_once_works_and_ends(stand: tuple[AppFixture, 
 
 
 @pytest.mark.parametrize("model", ["world-model", "motion-model"])
-async def test_a_live_session_draws_and_hears_keys(stand: tuple[AppFixture, str, Any], model: str) -> None:
-    app, url, chromium = stand
+async def test_a_live_session_draws_and_hears_keys(
+    browser_app: tuple[AppFixture, str, Any], model: str
+) -> None:
+    app, url, chromium = browser_app
     async with browser.tab(chromium, app, url) as tab:
         page = tab.page
         await tab.open(f"/live/{model}")
@@ -120,8 +122,8 @@ async def test_a_live_session_draws_and_hears_keys(stand: tuple[AppFixture, str,
 @pytest.mark.parametrize(
     "look", [Look(), Look(width=390, scheme="dark")], ids=["desktop", "phone in the dark"]
 )
-async def test_the_pages_fit_and_are_accessible(stand: tuple[AppFixture, str, Any], look: Look) -> None:
-    app, url, chromium = stand
+async def test_the_pages_fit_and_are_accessible(browser_app: tuple[AppFixture, str, Any], look: Look) -> None:
+    app, url, chromium = browser_app
     paths = ["/", "/catalog", "/catalog/tts-b", "/catalog/inpaint-cleaner", "/predictions", "/account"]
     paths += [
         "/gallery",
@@ -147,9 +149,9 @@ async def test_the_pages_fit_and_are_accessible(stand: tuple[AppFixture, str, An
 
 
 async def test_the_menu_is_one_line_on_a_phone_and_opens_by_keyboard_and_nothing_is_too_wide(
-    stand: tuple[AppFixture, str, Any],
+    browser_app: tuple[AppFixture, str, Any],
 ) -> None:
-    app, url, chromium = stand
+    app, url, chromium = browser_app
     graph = "/api/graph/spaces/turbo-text-to-image/run"
     given = {"input": {"prompt": "a mill", "width": 64, "height": 64}}
     assert (await app.client.post(graph, json=given, headers=app.bearer)).status_code == 200
@@ -173,8 +175,10 @@ async def test_the_menu_is_one_line_on_a_phone_and_opens_by_keyboard_and_nothing
         assert await page.inner_text("h1") == "space:turbo-text-to-image"
 
 
-async def test_the_words_of_the_reference_stay_whole_on_a_phone(stand: tuple[AppFixture, str, Any]) -> None:
-    app, url, chromium = stand
+async def test_the_words_of_the_reference_stay_whole_on_a_phone(
+    browser_app: tuple[AppFixture, str, Any],
+) -> None:
+    app, url, chromium = browser_app
     async with browser.tab(chromium, app, url, Look(width=390)) as tab:
         await tab.open("/docs")
         for text in ("DELETE", "/api/training"):

@@ -46,7 +46,7 @@ def free_port() -> int:
 
 
 @pytest.fixture
-async def stand(tmp_path: Path) -> AsyncIterator[tuple[AppFixture, str, Any]]:
+async def browser_app(tmp_path: Path) -> AsyncIterator[tuple[AppFixture, str, Any]]:
     """A server known as localhost, which is a name that browsers make passkeys for, and a browser."""
     port = free_port()
     async with (
@@ -105,8 +105,8 @@ def test_passkeys_belong_to_the_public_address() -> None:
 
 @pytest.mark.browser
 @browser.needed
-async def test_a_passkey_is_added_signs_in_and_is_removed(stand: tuple[AppFixture, str, Any]) -> None:
-    app, url, chromium = stand
+async def test_a_passkey_is_added_signs_in_and_is_removed(browser_app: tuple[AppFixture, str, Any]) -> None:
+    app, url, chromium = browser_app
     async with browser.tab(chromium, app, url) as tab, device(tab.page):
         page = tab.page
         await tab.open("/account/security")
@@ -133,8 +133,10 @@ async def test_a_passkey_is_added_signs_in_and_is_removed(stand: tuple[AppFixtur
 
 @pytest.mark.browser
 @browser.needed
-async def test_answers_that_lie_or_come_twice_make_no_passkey(stand: tuple[AppFixture, str, Any]) -> None:
-    app, url, chromium = stand
+async def test_answers_that_lie_or_come_twice_make_no_passkey(
+    browser_app: tuple[AppFixture, str, Any],
+) -> None:
+    app, url, chromium = browser_app
     async with browser.tab(chromium, app, url) as tab, device(tab.page):
         page = tab.page
         page.remove_listener("console", tab.note)  # refusals are wanted
@@ -164,9 +166,9 @@ async def test_answers_that_lie_or_come_twice_make_no_passkey(stand: tuple[AppFi
 @pytest.mark.browser
 @browser.needed
 async def test_nobody_signs_in_with_an_old_answer_a_forged_one_or_anothers(
-    stand: tuple[AppFixture, str, Any],
+    browser_app: tuple[AppFixture, str, Any],
 ) -> None:
-    app, url, chromium = stand
+    app, url, chromium = browser_app
     async with browser.tab(chromium, app, url) as tab, device(tab.page):
         page = tab.page
         page.remove_listener("console", tab.note)

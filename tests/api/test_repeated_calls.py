@@ -8,48 +8,48 @@ from sixfold.core.accounts import idempotency
 from sixfold.core.gateway import idempotency as gateway_idempotency
 from sixfold.core.gateway import request_log
 from sixfold.core.gateway.request_log import CallRecord
-from tests.api.gateway import gateway
+from tests.api.gateway import running_gateway
 
 CHAT = "/v1/chat/completions"
 
 
 async def test_a_call_whose_answer_was_lost_is_asked_again_and_paid_once(tmp_path: Path) -> None:
-    async with gateway(tmp_path) as door:
-        account = door.app.account.id
+    async with running_gateway(tmp_path) as gateway:
+        account = gateway.app.account.id
         scope = idempotency.scope_id(account, "POST", CHAT, "once")
         body = {"model": "acme/small", "messages": [{"role": "user", "content": "say 9 words"}]}
         costs: list[str] = []
         for _ in range(3):
-            headers = {**door.app.bearer, "Idempotency-Key": "once"}
-            answer = await door.app.client.post(CHAT, json=body, headers=headers)
+            headers = {**gateway.app.bearer, "Idempotency-Key": "once"}
+            answer = await gateway.app.client.post(CHAT, json=body, headers=headers)
             assert answer.status_code == 200
             assert "idempotent-replayed" not in answer.headers
             costs.append(answer.headers["x-sixfold-cost"])
-            await door.app.product.database.write(idempotency.forget(scope))  # as if the server had died
+            await gateway.app.product.database.write(idempotency.forget(scope))  # as if the server had died
         assert len(set(costs)) == 1
-        posted, held = await door.app.balance()
+        posted, held = await gateway.app.balance()
         assert (round(5 - float(posted), 6), held) == (float(costs[0]), "0.00")
-        assert len(door.acme.seen) == 3
-        assert await door.app.faults() == ()
+        assert len(gateway.acme.seen) == 3
+        assert await gateway.app.faults() == ()
 
 
 async def test_a_call_that_never_ended_is_given_up_when_it_is_asked_again(tmp_path: Path) -> None:
-    async with gateway(tmp_path) as door:
-        write, account = door.app.product.database.write, door.app.account.id
+    async with running_gateway(tmp_path) as gateway:
+        write, account = gateway.app.product.database.write, gateway.app.account.id
         call = CallRecord(
             "req_first", account, None, "chat", "small", "acme/small", streamed=False, held=5000
         )
         assert await write(gateway_idempotency.paid_before("scope", call.id)) is None
         await write(request_log.begin(call, "boot_gone", None))
-        assert (await door.app.balance())[1] == "0.005"
+        assert (await gateway.app.balance())[1] == "0.005"
         assert await write(gateway_idempotency.paid_before("scope", "req_second")) is None
-        assert await door.app.balance() == ("5.00", "0.00")
-        assert await door.app.faults() == ()
+        assert await gateway.app.balance() == ("5.00", "0.00")
+        assert await gateway.app.faults() == ()
 
 
 async def test_the_same_holds_for_the_service_of_chat(tmp_path: Path) -> None:
-    async with gateway(tmp_path) as door:
-        scope = idempotency.scope_id(door.app.account.id, "POST", "/api/service", "once")
+    async with running_gateway(tmp_path) as gateway:
+        scope = idempotency.scope_id(gateway.app.account.id, "POST", "/api/service", "once")
         body = {
             "service": "chat",
             "model": "acme/small",
@@ -57,12 +57,12 @@ async def test_the_same_holds_for_the_service_of_chat(tmp_path: Path) -> None:
         }
         costs: set[str] = set()
         for _ in range(2):
-            headers = {**door.app.bearer, "Idempotency-Key": "once"}
-            answer = await door.app.client.post("/api/service", json=body, headers=headers)
+            headers = {**gateway.app.bearer, "Idempotency-Key": "once"}
+            answer = await gateway.app.client.post("/api/service", json=body, headers=headers)
             assert answer.status_code == 200, answer.text
             costs.add(answer.json()["cost"])
-            await door.app.product.database.write(idempotency.forget(scope))
+            await gateway.app.product.database.write(idempotency.forget(scope))
         (cost,) = costs
-        posted, held = await door.app.balance()
+        posted, held = await gateway.app.balance()
         assert (round(5 - float(posted), 6), held) == (float(cost), "0.00")
-        assert len(door.acme.seen) == 2
+        assert len(gateway.acme.seen) == 2

@@ -22,7 +22,7 @@ from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.database import Transaction, many, one
 from sixfold.core.sessions.states import TERMINAL
 from tests.api.app_fixture import ORIGIN, AppFixture, bearer, client, running_app, small_models
-from tests.api.gateway import gateway
+from tests.api.gateway import running_gateway
 from tests.api.test_comfyui_face import served
 from tests.api.test_oauth import Program, tools
 from tests.api.test_pages import signed_in
@@ -125,27 +125,27 @@ async def test_a_stream_of_a_page_ends_with_its_session(any_database_app: AppFix
 
 
 async def test_a_chat_that_streams_ends_and_what_was_delivered_is_charged(tmp_path: Path) -> None:
-    async with gateway(tmp_path) as door:
+    async with running_gateway(tmp_path) as gateway:
         body = {
             "model": "acme/small",
             "stream": True,
             "messages": [{"role": "user", "content": "say 40 words"}],
         }
-        door.acme.mode = "hang"
-        door.acme.mode = "trickle"
+        gateway.acme.mode = "hang"
+        gateway.acme.mode = "trickle"
         asked = asyncio.create_task(
-            door.app.client.post("/v1/chat/completions", json=body, headers=door.headers)
+            gateway.app.client.post("/v1/chat/completions", json=body, headers=gateway.headers)
         )
-        await until_open(door.app.product)
+        await until_open(gateway.app.product)
         async with asyncio.timeout(8):
-            await door.acme.asked.wait()
-        await door.app.product.database.write(keys.revoke(await key_id(door.app, door.app.key)))
+            await gateway.acme.asked.wait()
+        await gateway.app.product.database.write(keys.revoke(await key_id(gateway.app, gateway.app.key)))
         answer = (await until_ended([asked]))[0]
         assert REVOKED in answer
         assert "[DONE]" not in answer
-        row = await door.app.product.database.read(many("ledger_held"))
+        row = await gateway.app.product.database.read(many("ledger_held"))
         assert row[0]["held"] == 0
-        account = await door.app.product.database.read(accounts.by_id(door.app.account.id))
+        account = await gateway.app.product.database.read(accounts.by_id(gateway.app.account.id))
         assert 5_000_000 - 40_000 < account.posted < 5_000_000, "what was delivered is charged"
 
 

@@ -66,18 +66,18 @@ async def test_a_child_is_within_what_its_parent_was_ordered_for(app: AppFixture
     key = await app.limited_key(Scope(services=("ra1",)))
     run = {"model": "ra1", "input": {"prompt": "x"}}
     answer = await app.client.post("/api/containers/run", json=run, headers=bearer(key))
-    road = app.product.pipeline
-    parent = await road.get_any(answer.json()["id"])
+    pipeline = app.product.pipeline
+    parent = await pipeline.get_any(answer.json()["id"])
     ordered = await app.product.database.read(requests.principal_of(parent))
     assert (ordered.key_id, ordered.scope.services) == (parent.key_id, ("ra1",))
     given: dict[str, Any] = {"prompt": "x"}
     with pytest.raises(Conflict, match="has ended"):  # it was let past the limits
-        await PipelineChildren(road, app.product.database).run(parent, ChildRun("a", "anime", given))
+        await PipelineChildren(pipeline, app.product.database).run(parent, ChildRun("a", "anime", given))
     elsewhere = PredictionRequest(
         ordered, "photoreal", given, "test", "req_1", parent=ParentRun(parent.id, "b", "anime")
     )
     with pytest.raises(Forbidden, match="may not use photoreal: it is limited to ra1"):
-        await road.submit(elsewhere)
+        await pipeline.submit(elsewhere)
 
 
 async def test_a_program_that_runs_models_neither_sees_nor_ends_the_account(app: AppFixture) -> None:

@@ -14,7 +14,7 @@ import pytest
 from sixfold.app import catalog as app_catalog
 from sixfold.engines import availability as engine_availability
 from tests.api.app_fixture import AppFixture, running_app
-from tests.api.gateway import Gateway, gateway
+from tests.api.gateway import Gateway, running_gateway
 
 RUN = "/api/containers/run"
 
@@ -24,44 +24,44 @@ async def run(app: AppFixture, **inputs: Any) -> Any:
     return await app.client.post(RUN, json=body, headers=app.bearer)
 
 
-async def spoken(door: Gateway) -> str:
+async def spoken(gateway: Gateway) -> str:
     body = {"model": "tts", "input": "Hello. How are you today?", "voice": "ava", "response_format": "wav"}
-    sound = await door.app.client.post("/v1/audio/speech", json=body, headers=door.headers)
-    kept = await door.app.client.post(
-        "/api/uploads", content=sound.content, headers={**door.headers, "Content-Type": "audio/wav"}
+    sound = await gateway.app.client.post("/v1/audio/speech", json=body, headers=gateway.headers)
+    kept = await gateway.app.client.post(
+        "/api/uploads", content=sound.content, headers={**gateway.headers, "Content-Type": "audio/wav"}
     )
     return kept.json()["url"]
 
 
 async def test_what_is_said_is_answered_in_words_and_aloud(tmp_path: Path) -> None:
-    async with gateway(tmp_path, models=app_catalog.models_document()) as door:
-        told = (await run(door.app, text="say 3 words", system_prompt="Be short")).json()
+    async with running_gateway(tmp_path, models=app_catalog.models_document()) as gateway:
+        told = (await run(gateway.app, text="say 3 words", system_prompt="Be short")).json()
         assert told["status"] == "succeeded", told
         said = told["output"]
         assert (said["text"], said["heard"]) == ("word word word", "say 3 words")
-        sound = await door.app.client.get(said["audio"]["url"])
+        sound = await gateway.app.client.get(said["audio"]["url"])
         with av.open(io.BytesIO(sound.content), "r") as container:
             assert sum(frame.samples for frame in container.decode(audio=0)) > 8000
         assert told["quality"] == "preview"
         assert 0 < float(told["cost"]) < 0.1
-        heard = (await run(door.app, audio=await spoken(door), audio_format="wav")).json()
+        heard = (await run(gateway.app, audio=await spoken(gateway), audio_format="wav")).json()
         assert heard["status"] == "succeeded", heard
         assert heard["output"]["heard"]
         assert heard["output"]["audio"]["content_type"] == "audio/wav"
-        assert await door.app.faults() == ()
+        assert await gateway.app.faults() == ()
 
 
 async def test_chat_remembers_what_was_said_before_and_makes_no_sound(tmp_path: Path) -> None:
     before = [{"role": "user", "text": "My name is Ada"}, {"role": "assistant", "text": "Hello, Ada"}]
-    async with gateway(tmp_path, models=app_catalog.models_document()) as door:
-        told = (await run(door.app, task="chat", text="say 2 words", history=json.dumps(before))).json()
+    async with running_gateway(tmp_path, models=app_catalog.models_document()) as gateway:
+        told = (await run(gateway.app, task="chat", text="say 2 words", history=json.dumps(before))).json()
         assert told["output"] == {"task": "chat", "text": "word word", "heard": "say 2 words"}, told
-        assert "My name is Ada" in str([*door.acme.seen, *door.anth.seen])
+        assert "My name is Ada" in str([*gateway.acme.seen, *gateway.anth.seen])
         for thinks in (False, True):
-            await run(door.app, task="chat", text="say 1 word", enable_reasoning=thinks)
-            asked = (*door.anth.seen, *door.acme.seen)[-1]
+            await run(gateway.app, task="chat", text="say 1 word", enable_reasoning=thinks)
+            asked = (*gateway.anth.seen, *gateway.acme.seen)[-1]
             assert ("reasoning_effort" in asked.document) is thinks
-        wrong = (await run(door.app, task="chat", text="x", history="[1]")).json()
+        wrong = (await run(gateway.app, task="chat", text="x", history="[1]")).json()
         assert "history" in str(wrong)
 
 
@@ -84,10 +84,10 @@ async def test_run_whose_own_runs_have_no_engine_is_refused_with_the_remedy(
 ) -> None:
     importable = engine_availability._importable
     monkeypatch.setattr(engine_availability, "_importable", lambda name: name != missing and importable(name))
-    async with gateway(tmp_path, models=app_catalog.models_document()) as door:
+    async with running_gateway(tmp_path, models=app_catalog.models_document()) as gateway:
         if "audio" in inputs:
-            kept = await door.app.client.post(
-                "/api/uploads", content=_silence(), headers={**door.headers, "Content-Type": "audio/wav"}
+            kept = await gateway.app.client.post(
+                "/api/uploads", content=_silence(), headers={**gateway.headers, "Content-Type": "audio/wav"}
             )
             inputs = {**inputs, "audio": kept.json()["url"]}
         for path, body in (
@@ -95,14 +95,14 @@ async def test_run_whose_own_runs_have_no_engine_is_refused_with_the_remedy(
             ("/api/containers/speech-to-speech/queue/join", {"input": inputs}),
             ("/api/service", {"service": "speech-to-speech", **inputs}),
         ):
-            answer = await door.app.client.post(path, json=body, headers=door.headers)
+            answer = await gateway.app.client.post(path, json=body, headers=gateway.headers)
             assert answer.status_code == 503, (path, answer.text)
             sentence = (
                 f"speech-to-speech with task {inputs['task']} needs {lacks}: No engine can serve {lacks}"
             )
             assert sentence in answer.text
             assert "pip install" in answer.text
-        assert (await door.app.client.get("/api/containers/predictions", headers=door.headers)).json()[
+        assert (await gateway.app.client.get("/api/containers/predictions", headers=gateway.headers)).json()[
             "predictions"
         ] == []
 

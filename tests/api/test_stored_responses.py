@@ -16,7 +16,7 @@ import pytest
 from sixfold.core import money
 from sixfold.core.database import many
 from tests.api.app_fixture import bearer
-from tests.api.gateway import PRICE, Gateway, gateway
+from tests.api.gateway import PRICE, Gateway, running_gateway
 from tests.api.test_gateway import PIXEL, WEATHER
 
 BOTH = pytest.mark.parametrize("model", ["acme/small", "anth/small"])
@@ -24,34 +24,34 @@ TOOL: Any = {"type": "function", "strict": False, **WEATHER["function"]}
 
 
 @pytest.fixture
-async def door(tmp_path: Path) -> AsyncIterator[Gateway]:
-    async with gateway(tmp_path) as found:
+async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
+    async with running_gateway(tmp_path) as found:
         yield found
 
 
 @pytest.fixture
-async def either_door(either: Path) -> AsyncIterator[Gateway]:
+async def any_database_gateway(either: Path) -> AsyncIterator[Gateway]:
     """The same on SQLite, and then on PostgreSQL."""
-    async with gateway(either) as found:
+    async with running_gateway(either) as found:
         yield found
 
 
-async def rows(door: Gateway) -> list[Any]:
+async def rows(gateway: Gateway) -> list[Any]:
     """What the first account keeps."""
-    mine = many("export_responses", account_id=door.app.account.id, after="", limit=100)
-    return list(await door.app.product.database.read(mine))
+    mine = many("export_responses", account_id=gateway.app.account.id, after="", limit=100)
+    return list(await gateway.app.product.database.read(mine))
 
 
-def asked_of(door: Gateway, index: int = -1) -> list[dict[str, Any]]:
+def asked_of(gateway: Gateway, index: int = -1) -> list[dict[str, Any]]:
     """The messages that the server of chat completions was asked with."""
-    return door.acme.seen[index].document["messages"]
+    return gateway.acme.seen[index].document["messages"]
 
 
 # -- going on --------------------------------------------------------------------------------------
 
 
-async def test_a_conversation_of_three_turns_goes_on_by_its_last_id(either_door: Gateway) -> None:
-    client = either_door.openai()
+async def test_a_conversation_of_three_turns_goes_on_by_its_last_id(any_database_gateway: Gateway) -> None:
+    client = any_database_gateway.openai()
     first = await client.responses.create(model="acme/small", input="say 1 words", instructions="Be short")
     second = await client.responses.create(
         model="acme/small", input="say 2 words", previous_response_id=first.id
@@ -64,7 +64,7 @@ async def test_a_conversation_of_three_turns_goes_on_by_its_last_id(either_door:
     )
     assert (first.previous_response_id, second.previous_response_id) == (None, first.id)
     assert (third.previous_response_id, third.output_text) == (second.id, "word word word")
-    assert asked_of(either_door) == [
+    assert asked_of(any_database_gateway) == [
         {"role": "system", "content": "Be long"},
         {"role": "user", "content": "say 1 words"},
         {"role": "assistant", "content": "word"},
@@ -72,34 +72,36 @@ async def test_a_conversation_of_three_turns_goes_on_by_its_last_id(either_door:
         {"role": "assistant", "content": "word word"},
         {"role": "user", "content": "say 3 words"},
     ]
-    assert asked_of(either_door, 1)[0] == {"role": "user", "content": "say 1 words"}, "nobody's instructions"
+    assert asked_of(any_database_gateway, 1)[0] == {"role": "user", "content": "say 1 words"}, (
+        "nobody's instructions"
+    )
 
 
 @BOTH
-async def test_all_that_was_said_before_is_counted_and_charged(door: Gateway, model: str) -> None:
-    client = door.openai()
-    before = (await door.app.balance())[0]
+async def test_all_that_was_said_before_is_counted_and_charged(gateway: Gateway, model: str) -> None:
+    client = gateway.openai()
+    before = (await gateway.app.balance())[0]
     first = await client.responses.create(model=model, input="say 1 words", max_output_tokens=50)
-    between = (await door.app.balance())[0]
+    between = (await gateway.app.balance())[0]
     second = await client.responses.create(
         model=model, input="say 1 words", max_output_tokens=50, previous_response_id=first.id
     )
     assert first.usage is not None
     assert second.usage is not None
     assert second.usage.input_tokens == first.usage.input_tokens + 20
-    after = (await door.app.balance())[0]
+    after = (await gateway.app.balance())[0]
     paid = [money.parse_usd(old) - money.parse_usd(new) for old, new in ((before, between), (between, after))]
     assert paid[1] - paid[0] == 20 * int(PRICE["input_per_million_usd"])
-    held = [money.parse_usd(call["held_usd"]) for call in await door.settled(2)]
+    held = [money.parse_usd(call["held_usd"]) for call in await gateway.settled(2)]
     assert held[0] > held[1], "newest first: what was said before is held, too"
 
 
 @BOTH
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_tools_result_needs_no_more_than_its_own_item(
-    door: Gateway, model: str, stream: bool
+    gateway: Gateway, model: str, stream: bool
 ) -> None:
-    client = door.openai()
+    client = gateway.openai()
     asked: Any = {"model": model, "tools": [TOOL], "input": "How is it?"}
     if stream:
         async with client.responses.stream(**asked) as events:
@@ -115,8 +117,8 @@ async def test_a_tools_result_needs_no_more_than_its_own_item(
 
 
 @BOTH
-async def test_items_that_are_kept_may_be_referred_to(door: Gateway, model: str) -> None:
-    client = door.openai()
+async def test_items_that_are_kept_may_be_referred_to(gateway: Gateway, model: str) -> None:
+    client = gateway.openai()
     asked: list[Any] = [{"role": "user", "content": "How is it?"}]
     first = await client.responses.create(model=model, input=asked, tools=[TOOL])
     asked += [{"type": "item_reference", "id": item.id} for item in first.output]
@@ -133,52 +135,52 @@ async def test_items_that_are_kept_may_be_referred_to(door: Gateway, model: str)
 
 
 @pytest.mark.parametrize("name", ["msg_none_0", "msg", "", None])
-async def test_an_item_that_nobody_keeps_is_named_and_anothers_is_none(door: Gateway, name: Any) -> None:
-    theirs = await door.openai(door.app.other).responses.create(model="acme/small", input="Hello")
+async def test_an_item_that_nobody_keeps_is_named_and_anothers_is_none(gateway: Gateway, name: Any) -> None:
+    theirs = await gateway.openai(gateway.app.other).responses.create(model="acme/small", input="Hello")
     name = theirs.output[0].id if name is None else name
     reference: Any = [{"type": "item_reference", "id": name}, {"role": "user", "content": "Hello"}]
     with pytest.raises(openai.NotFoundError, match=f"Item with id '{name}' not found"):
-        await door.openai().responses.create(model="acme/small", input=reference)
-    said = await door.openai().responses.create(model="acme/small", input='Say "item_reference"')
+        await gateway.openai().responses.create(model="acme/small", input=reference)
+    said = await gateway.openai().responses.create(model="acme/small", input='Say "item_reference"')
     assert said.status == "completed"
 
 
-async def test_a_conversation_may_go_on_with_another_model_and_in_two_ways(door: Gateway) -> None:
-    client = door.openai()
+async def test_a_conversation_may_go_on_with_another_model_and_in_two_ways(gateway: Gateway) -> None:
+    client = gateway.openai()
     first = await client.responses.create(model="acme/small", input="say 2 words")
     ways = [
         await client.responses.create(model="anth/small", input=text, previous_response_id=first.id)
         for text in ("say 3 words", "say 4 words")
     ]
     assert [way.output_text for way in ways] == [" ".join(["word"] * count) for count in (3, 4)]
-    assert [len(seen.document["messages"]) for seen in door.anth.seen] == [3, 3]
+    assert [len(seen.document["messages"]) for seen in gateway.anth.seen] == [3, 3]
 
 
-async def test_pictures_are_seen_again(door: Gateway) -> None:
-    client = door.openai()
+async def test_pictures_are_seen_again(gateway: Gateway) -> None:
+    client = gateway.openai()
     content = [{"type": "input_text", "text": "Look"}, {"type": "input_image", "image_url": PIXEL}]
     first = await client.responses.create(
         model="acme/small", input=cast("Any", [{"role": "user", "content": content}])
     )
     await client.responses.create(model="acme/small", input="Again", previous_response_id=first.id)
-    assert asked_of(door)[0]["content"][1]["image_url"]["url"] == PIXEL
+    assert asked_of(gateway)[0]["content"][1]["image_url"]["url"] == PIXEL
 
 
-async def test_what_is_kept_is_what_was_new_in_each_turn(door: Gateway) -> None:
-    client, previous = door.openai(), openai.omit
+async def test_what_is_kept_is_what_was_new_in_each_turn(gateway: Gateway) -> None:
+    client, previous = gateway.openai(), openai.omit
     for turn in range(6):
         answer = await client.responses.create(
             model="acme/small", input=f"turn {turn}: say 1 words", previous_response_id=previous
         )
         previous = cast("Any", answer.id)
-    kept = await rows(door)
+    kept = await rows(gateway)
     assert [len(json.loads(row["input"])) for row in kept] == [1] * 6
     assert max(len(row["input"]) for row in kept) < 200
-    assert len(asked_of(door)) == 11
+    assert len(asked_of(gateway)) == 11
 
 
-async def test_an_idempotency_key_goes_on_once(door: Gateway) -> None:
-    client = door.openai()
+async def test_an_idempotency_key_goes_on_once(gateway: Gateway) -> None:
+    client = gateway.openai()
     first = await client.responses.create(model="acme/small", input="say 1 words")
     answers = [
         await client.responses.create(
@@ -191,29 +193,31 @@ async def test_an_idempotency_key_goes_on_once(door: Gateway) -> None:
     ]
     assert answers[0].id == answers[1].id
     assert (await client.responses.retrieve(answers[0].id)).output_text == "word word"
-    assert len(door.acme.seen) == 2
+    assert len(gateway.acme.seen) == 2
 
 
 # -- what is kept ----------------------------------------------------------------------------------
 
 
 @BOTH
-async def test_a_response_is_read_again_as_it_was_told(either_door: Gateway, model: str) -> None:
-    client = either_door.openai()
+async def test_a_response_is_read_again_as_it_was_told(any_database_gateway: Gateway, model: str) -> None:
+    client = any_database_gateway.openai()
     told = await client.responses.create(model=model, input="say 3 words", metadata={"of": "mine"})
     assert cast("Any", told).store is True
     assert await client.responses.retrieve(told.id) == told
-    another = await either_door.app.product.database.read(many("export_calls", **mine(either_door)))
+    another = await any_database_gateway.app.product.database.read(
+        many("export_calls", **mine(any_database_gateway))
+    )
     assert [row["request"] for row in another] == [None], "the log has no bodies for that"
 
 
-def mine(door: Gateway) -> Any:
-    return {"account_id": door.app.account.id, "after": "", "limit": 100}
+def mine(gateway: Gateway) -> Any:
+    return {"account_id": gateway.app.account.id, "after": "", "limit": 100}
 
 
 @BOTH
-async def test_a_stream_is_kept_before_its_end_is_told(door: Gateway, model: str) -> None:
-    client = door.openai()
+async def test_a_stream_is_kept_before_its_end_is_told(gateway: Gateway, model: str) -> None:
+    client = gateway.openai()
     stream = await client.responses.create(model=model, input="say 5 words", stream=True)
     told: Any = None
     async for event in stream:
@@ -226,19 +230,21 @@ async def test_a_stream_is_kept_before_its_end_is_told(door: Gateway, model: str
     assert [event.type async for event in following][-1] == "response.completed"
 
 
-async def test_an_answer_that_was_cut_is_kept_and_one_that_failed_or_broke_off_is_not(door: Gateway) -> None:
-    client = door.openai()
+async def test_an_answer_that_was_cut_is_kept_and_one_that_failed_or_broke_off_is_not(
+    gateway: Gateway,
+) -> None:
+    client = gateway.openai()
     cut = await client.responses.create(model="acme/small", input="say 9 words", max_output_tokens=4)
     assert (await client.responses.retrieve(cut.id)).status == "incomplete"
-    door.acme.mode = "truncate"
+    gateway.acme.mode = "truncate"
     stream = await client.responses.create(model="acme/small", input="say 9 words", stream=True)
     assert [event.type async for event in stream][-1] == "response.failed"
-    assert [row["id"] for row in await rows(door)] == [cut.id]
+    assert [row["id"] for row in await rows(gateway)] == [cut.id]
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_what_is_not_to_be_kept_is_not(door: Gateway, stream: bool) -> None:
-    client = door.openai()
+async def test_what_is_not_to_be_kept_is_not(gateway: Gateway, stream: bool) -> None:
+    client = gateway.openai()
     answer: Any = await client.responses.create(
         model="acme/small", input="say 1 words", store=False, stream=stream
     )
@@ -248,7 +254,7 @@ async def test_what_is_not_to_be_kept_is_not(door: Gateway, stream: bool) -> Non
     with pytest.raises(openai.NotFoundError) as unknown:
         await client.responses.retrieve(answer.id)
     assert f"Response with id '{answer.id}' not found." in str(unknown.value)
-    assert await rows(door) == []
+    assert await rows(gateway) == []
 
 
 @pytest.mark.parametrize(
@@ -262,17 +268,17 @@ async def test_what_is_not_to_be_kept_is_not(door: Gateway, stream: bool) -> Non
 async def test_an_operator_decides_what_is_kept_unasked_and_whether_at_all(
     tmp_path: Path, rules: dict[str, Any], store: Any, kept: int
 ) -> None:
-    async with gateway(tmp_path, **rules) as door:
-        answer = await door.openai().responses.create(model="acme/small", input="Hello", store=store)
+    async with running_gateway(tmp_path, **rules) as gateway:
+        answer = await gateway.openai().responses.create(model="acme/small", input="Hello", store=store)
         assert cast("Any", answer).store is bool(kept)
-        assert len(await rows(door)) == kept
+        assert len(await rows(gateway)) == kept
 
 
 # -- reading, listing, deleting --------------------------------------------------------------------
 
 
-async def test_the_items_of_an_input_are_listed_in_pages(door: Gateway) -> None:
-    client = door.openai()
+async def test_the_items_of_an_input_are_listed_in_pages(gateway: Gateway) -> None:
+    client = gateway.openai()
     first = await client.responses.create(model="acme/small", input="say 1 words")
     more: Any = [{"role": "user", "content": f"part {number}"} for number in range(24)]
     second = await client.responses.create(model="acme/small", input=more, previous_response_id=first.id)
@@ -290,8 +296,8 @@ async def test_the_items_of_an_input_are_listed_in_pages(door: Gateway) -> None:
     assert ([item.id for item in after.data], after.has_more) == ([oldest[-1].id], False)
 
 
-async def test_an_item_that_was_said_again_is_listed_once(door: Gateway) -> None:
-    client = door.openai()
+async def test_an_item_that_was_said_again_is_listed_once(gateway: Gateway) -> None:
+    client = gateway.openai()
     first = await client.responses.create(model="acme/small", input="say 1 words")
     again: Any = [{"type": "item_reference", "id": first.output[0].id}, {"role": "user", "content": "Hello"}]
     second = await client.responses.create(model="acme/small", input=again, previous_response_id=first.id)
@@ -301,19 +307,21 @@ async def test_an_item_that_was_said_again_is_listed_once(door: Gateway) -> None
 
 
 @pytest.mark.parametrize("query", ["limit=0", "limit=101", "limit=x", "order=up", "after=msg_none"])
-async def test_a_wrong_page_is_refused(door: Gateway, query: str) -> None:
-    told = await door.openai().responses.create(model="acme/small", input="Hello")
-    answer = await door.app.client.get(f"/v1/responses/{told.id}/input_items?{query}", headers=door.headers)
+async def test_a_wrong_page_is_refused(gateway: Gateway, query: str) -> None:
+    told = await gateway.openai().responses.create(model="acme/small", input="Hello")
+    answer = await gateway.app.client.get(
+        f"/v1/responses/{told.id}/input_items?{query}", headers=gateway.headers
+    )
     assert (answer.status_code, answer.json()["error"]["type"]) == (400, "invalid_request_error")
     assert query.partition("=")[0] in answer.json()["error"]["message"]
 
 
-async def test_a_deleted_response_is_gone_and_its_conversation_ends(door: Gateway) -> None:
-    client = door.openai()
+async def test_a_deleted_response_is_gone_and_its_conversation_ends(gateway: Gateway) -> None:
+    client = gateway.openai()
     first = await client.responses.create(model="acme/small", input="say 1 words")
     second = await client.responses.create(model="acme/small", input="Hello", previous_response_id=first.id)
     path = f"/v1/responses/{first.id}"
-    deleted = await door.app.client.delete(path, headers=door.headers)
+    deleted = await gateway.app.client.delete(path, headers=gateway.headers)
     assert deleted.json() == {"id": first.id, "object": "response", "deleted": True}
     with pytest.raises(openai.NotFoundError):
         await client.responses.delete(first.id)
@@ -323,8 +331,8 @@ async def test_a_deleted_response_is_gone_and_its_conversation_ends(door: Gatewa
     assert first.id in str(broken.value)
 
 
-async def test_a_response_that_has_ended_is_neither_canceled_nor_streamed_again(door: Gateway) -> None:
-    client = door.openai()
+async def test_a_response_that_has_ended_is_neither_canceled_nor_streamed_again(gateway: Gateway) -> None:
+    client = gateway.openai()
     told = await client.responses.create(model="acme/small", input="Hello")
     with pytest.raises(openai.BadRequestError, match="Cannot cancel a synchronous response"):
         await client.responses.cancel(told.id)
@@ -333,9 +341,9 @@ async def test_a_response_that_has_ended_is_neither_canceled_nor_streamed_again(
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_an_id_that_nobody_knows_is_refused_as_openai_does(door: Gateway, stream: bool) -> None:
+async def test_an_id_that_nobody_knows_is_refused_as_openai_does(gateway: Gateway, stream: bool) -> None:
     with pytest.raises(openai.BadRequestError) as unknown:
-        await door.openai().responses.create(
+        await gateway.openai().responses.create(
             model="acme/small", input="Hello", previous_response_id="resp_none", stream=stream
         )
     assert unknown.value.body == {
@@ -344,12 +352,12 @@ async def test_an_id_that_nobody_knows_is_refused_as_openai_does(door: Gateway, 
         "param": "previous_response_id",
         "code": "previous_response_not_found",
     }
-    assert await door.pending() == 0
+    assert await gateway.pending() == 0
 
 
-async def test_another_account_finds_nothing(door: Gateway) -> None:
-    mine = await door.openai().responses.create(model="acme/small", input="a zeppelin")
-    other = door.openai(door.app.other)
+async def test_another_account_finds_nothing(gateway: Gateway) -> None:
+    mine = await gateway.openai().responses.create(model="acme/small", input="a zeppelin")
+    other = gateway.openai(gateway.app.other)
     for asking in (
         other.responses.retrieve(mine.id),
         other.responses.delete(mine.id),
@@ -360,8 +368,8 @@ async def test_another_account_finds_nothing(door: Gateway) -> None:
             await asking
     with pytest.raises(openai.BadRequestError, match="Previous response"):
         await other.responses.create(model="acme/small", input="Hello", previous_response_id=mine.id)
-    assert (await door.openai().responses.retrieve(mine.id)).id == mine.id
-    answer = await door.app.client.get(f"/v1/responses/{mine.id}")
+    assert (await gateway.openai().responses.retrieve(mine.id)).id == mine.id
+    answer = await gateway.app.client.get(f"/v1/responses/{mine.id}")
     assert answer.status_code == 401
 
 
@@ -371,7 +379,7 @@ async def test_another_account_finds_nothing(door: Gateway) -> None:
 @asynccontextmanager
 async def native(folder: Path) -> AsyncIterator[tuple[Gateway, Gateway]]:
     """A gateway to a server of responses and to one that is not, and the one that has that server."""
-    async with gateway(folder) as first:
+    async with running_gateway(folder) as first:
         row = {"kind": "openai", "api_key": "k", "responses": True, "models": ["small"]}
         upstreams = {
             "native": {**row, "base_url": first.acme.url},
@@ -379,20 +387,22 @@ async def native(folder: Path) -> AsyncIterator[tuple[Gateway, Gateway]]:
         }
         prices = {"native/small": PRICE, "plain/small": PRICE}
         names = {"turned": ["native/small", "plain/small"]}
-        async with gateway(folder / "b", upstreams=upstreams, prices=prices, aliases=names) as door:
-            yield first, door
+        async with running_gateway(
+            folder / "b", upstreams=upstreams, prices=prices, aliases=names
+        ) as gateway:
+            yield first, gateway
 
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_server_that_stored_a_response_is_asked_by_its_id(tmp_path: Path, stream: bool) -> None:
-    async with native(tmp_path) as (first, door):
-        client = door.openai()
+    async with native(tmp_path) as (first, gateway):
+        client = gateway.openai()
         told: Any = await client.responses.create(model="native/small", input="Hello", stream=stream)
         if stream:
             *_, told = [event.response async for event in told if event.type == "response.completed"]
         assert await client.responses.retrieve(told.id) == told
         again = {"model": "native/small", "input": "And?", "previous_response_id": told.id, "odd": [1, 2.50]}
-        answer = await door.app.client.post("/v1/responses", json=again, headers=door.headers)
+        answer = await gateway.app.client.post("/v1/responses", json=again, headers=gateway.headers)
         assert answer.status_code == 200
         assert first.acme.seen[-1].document == {**again, "model": "small"}
         items = await client.responses.input_items.list(answer.json()["id"], order="asc")
@@ -400,26 +410,26 @@ async def test_a_server_that_stored_a_response_is_asked_by_its_id(tmp_path: Path
 
 
 async def test_what_a_server_remembers_is_held_as_it_would_be_if_it_were_sent(tmp_path: Path) -> None:
-    async with native(tmp_path) as (_, door):
-        client = door.openai()
+    async with native(tmp_path) as (_, gateway):
+        client = gateway.openai()
         limit: Any = {"model": "native/small", "max_output_tokens": 1}
         told = await client.responses.create(input="Hello " * 1000, **limit)
         await client.responses.create(input="And?", previous_response_id=told.id, **limit)
-        later, first = [float(call["held_usd"]) for call in await door.settled(2)]
+        later, first = [float(call["held_usd"]) for call in await gateway.settled(2)]
         assert first > 0.1
         assert 0.95 * first < later < 1.05 * first
 
 
 async def test_a_reference_to_a_servers_own_item_goes_on_to_it(tmp_path: Path) -> None:
-    async with native(tmp_path) as (first, door):
+    async with native(tmp_path) as (first, gateway):
         items: Any = [{"type": "item_reference", "id": "msg_1"}, {"role": "user", "content": "And?"}]
-        await door.openai().responses.create(model="native/small", input=items)
+        await gateway.openai().responses.create(model="native/small", input=items)
         assert first.acme.seen[-1].document["input"] == items
 
 
 async def test_what_such_a_server_did_not_store_is_sent_again(tmp_path: Path) -> None:
-    async with native(tmp_path) as (first, door):
-        client = door.openai()
+    async with native(tmp_path) as (first, gateway):
+        client = gateway.openai()
         plain = await client.responses.create(model="plain/small", input="say 2 words")
         await client.responses.create(model="native/small", input="And?", previous_response_id=plain.id)
         document = first.acme.seen[-1].document
@@ -429,8 +439,8 @@ async def test_what_such_a_server_did_not_store_is_sent_again(tmp_path: Path) ->
 
 
 async def test_another_server_takes_over_with_all_that_was_said(tmp_path: Path) -> None:
-    async with native(tmp_path) as (first, door):
-        client = door.openai()
+    async with native(tmp_path) as (first, gateway):
+        client = gateway.openai()
         told = await client.responses.create(model="turned", input="Hello")
         first.acme.mode = "fail"
         answer = await client.responses.create(
@@ -442,8 +452,8 @@ async def test_another_server_takes_over_with_all_that_was_said(tmp_path: Path) 
 
 
 async def test_an_id_that_is_only_the_servers_goes_on_to_it_but_never_anothers(tmp_path: Path) -> None:
-    async with native(tmp_path) as (first, door):
-        client, previous = door.openai(), "resp_elsewhere"
+    async with native(tmp_path) as (first, gateway):
+        client, previous = gateway.openai(), "resp_elsewhere"
         for _ in range(2):
             answer = await client.responses.create(
                 model="native/small", input="Hello", previous_response_id=previous
@@ -452,10 +462,10 @@ async def test_an_id_that_is_only_the_servers_goes_on_to_it_but_never_anothers(t
             previous = answer.id
         with pytest.raises(openai.BadRequestError, match="resp_elsewhere"):
             await client.responses.create(model="plain/small", input="And?", previous_response_id=previous)
-        told = await door.openai().responses.create(model="native/small", input="mine")
+        told = await gateway.openai().responses.create(model="native/small", input="mine")
         seen = len(first.acme.seen)
         with pytest.raises(openai.BadRequestError, match="Previous response"):
-            await door.openai(door.app.other).responses.create(
+            await gateway.openai(gateway.app.other).responses.create(
                 model="native/small", input="theirs", previous_response_id=told.id
             )
         assert len(first.acme.seen) == seen
@@ -465,10 +475,12 @@ async def test_an_id_that_is_only_the_servers_goes_on_to_it_but_never_anothers(t
 
 
 async def test_they_are_in_the_export_and_gone_with_the_account(either: Path) -> None:
-    async with gateway(either, settings={"deletion_days": 0}) as door:
-        told = await door.openai().responses.create(model="acme/small", input="a zeppelin")
-        theirs = await door.openai(door.app.other).responses.create(model="acme/small", input="an airship")
-        answer = await door.app.client.get("/api/account/export", headers=door.headers)
+    async with running_gateway(either, settings={"deletion_days": 0}) as gateway:
+        told = await gateway.openai().responses.create(model="acme/small", input="a zeppelin")
+        theirs = await gateway.openai(gateway.app.other).responses.create(
+            model="acme/small", input="an airship"
+        )
+        answer = await gateway.app.client.get("/api/account/export", headers=gateway.headers)
         pack = zipfile.ZipFile(io.BytesIO(answer.content))
         lines = [json.loads(line) for line in pack.read("responses.jsonl").splitlines()]
         assert [(line["id"], line["response"]["id"], line["previous"]) for line in lines] == [
@@ -476,8 +488,8 @@ async def test_they_are_in_the_export_and_gone_with_the_account(either: Path) ->
         ]
         assert lines[0]["input"][0]["content"][0]["text"] == "a zeppelin"
         sure = {"confirm": "ada@example.com"}
-        left = await door.app.client.request("DELETE", "/api/account", json=sure, headers=door.headers)
+        left = await gateway.app.client.request("DELETE", "/api/account", json=sure, headers=gateway.headers)
         assert left.status_code == 202
-        assert await rows(door) == []
-        answer = await door.app.client.get(f"/v1/responses/{theirs.id}", headers=bearer(door.app.other))
+        assert await rows(gateway) == []
+        answer = await gateway.app.client.get(f"/v1/responses/{theirs.id}", headers=bearer(gateway.app.other))
         assert answer.status_code == 200

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from sixfold.settings import InvalidSetting, load
-from tests.api.gateway import Gateway, gateway
+from tests.api.gateway import Gateway, running_gateway
 from tests.fakes import fault_server
 
 FILES: dict[str, Any] = {"database_url": "", "blob_url": "", "upload_url": ""}  # the same on every ground
@@ -46,21 +46,21 @@ async def watched(folder: Path, **policy: Any) -> AsyncIterator[tuple[Gateway, C
     collector = Collector()
     async with fault_server.served([Route("/v1/traces", collector.take, methods=["POST"])]) as port:
         settings = {**FILES, "otel_endpoint": f"http://127.0.0.1:{port}"}
-        async with gateway(folder, settings=settings, **policy) as door:
-            yield door, collector
+        async with running_gateway(folder, settings=settings, **policy) as gateway:
+            yield gateway, collector
 
 
 async def test_a_call_is_one_trace_from_the_caller_to_the_model(tmp_path: Path) -> None:
-    async with watched(tmp_path) as (door, collector):
+    async with watched(tmp_path) as (gateway, collector):
         body = {"model": "both", "messages": [{"role": "user", "content": "say 3 words"}]}
-        headers = {**door.headers, "traceparent": CALLER}
-        door.acme.mode = "fail"
-        answer = await door.app.client.post("/v1/chat/completions", json=body, headers=headers)
+        headers = {**gateway.headers, "traceparent": CALLER}
+        gateway.acme.mode = "fail"
+        answer = await gateway.app.client.post("/v1/chat/completions", json=body, headers=headers)
         assert answer.status_code == 200
-        passed = [server.seen[0].headers["traceparent"] for server in (door.acme, door.anth)]
-        streamed = await door.chat("say 3 words", "anth/small", stream=True)
+        passed = [server.seen[0].headers["traceparent"] for server in (gateway.acme, gateway.anth)]
+        streamed = await gateway.chat("say 3 words", "anth/small", stream=True)
         assert streamed.status_code == 200
-        await door.settled(2)
+        await gateway.settled(2)
     (request, _) = sorted(
         collector.spans["POST /v1/chat/completions"], key=lambda span: span.start_time_unix_nano
     )
@@ -82,9 +82,9 @@ async def test_a_call_is_one_trace_from_the_caller_to_the_model(tmp_path: Path) 
 
 
 async def test_a_run_lies_below_its_request(tmp_path: Path) -> None:
-    async with watched(tmp_path) as (door, collector):
+    async with watched(tmp_path) as (gateway, collector):
         body = {"service": "ra1", "prompt": "a hill"}
-        answer = await door.app.client.post("/api/service", json=body, headers=door.headers)
+        answer = await gateway.app.client.post("/api/service", json=body, headers=gateway.headers)
         assert answer.status_code == 200, answer.text
     (run,) = collector.spans["run ra1"]
     (request,) = collector.spans["POST /api/service"]

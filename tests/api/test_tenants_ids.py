@@ -13,7 +13,7 @@ from sixfold.core.clock import DAY_US
 from sixfold.core.database import now
 from sixfold.core.predictions import repository as predictions
 from tests.api.app_fixture import AppFixture, bearer, running_app
-from tests.api.gateway import gateway
+from tests.api.gateway import running_gateway
 
 SESSIONS = "/api/containers/motion-model/sessions"
 
@@ -57,18 +57,18 @@ async def test_anothers_live_session_is_neither_shown_nor_closed(tmp_path: Path)
 
 
 async def test_anothers_calls_of_models_and_runs_alike_are_not_seen(tmp_path: Path) -> None:
-    async with gateway(tmp_path) as door:
-        client, other = door.app.client, bearer(door.app.other)
-        assert (await door.chat("say 3 words")).status_code == 200
-        assert len(await door.settled()) == 1
+    async with running_gateway(tmp_path) as gateway:
+        client, other = gateway.app.client, bearer(gateway.app.other)
+        assert (await gateway.chat("say 3 words")).status_code == 200
+        assert len(await gateway.settled()) == 1
         assert (await client.get("/api/gateway/calls", headers=other)).json()["calls"] == []
         order = {"model": "ra2", "input": {"prompt": "a hill", "width": 64, "height": 64, "seed": 1}}
         run = [
             (await client.post("/api/containers/run", json=order, headers=headers)).json()["id"]
-            for headers in (door.headers, other, other)
+            for headers in (gateway.headers, other, other)
         ]
-        ben = await door.app.product.database.read(accounts.by_email("ben@example.com"))
+        ben = await gateway.app.product.database.read(accounts.by_email("ben@example.com"))
         second, third = [
-            await door.app.product.database.read(predictions.get(each, Tenant(ben.id))) for each in run[1:]
+            await gateway.app.product.database.read(predictions.get(each, Tenant(ben.id))) for each in run[1:]
         ]
         assert (second.origin_id, third.origin_id) == (run[1], run[1])

@@ -126,14 +126,14 @@ async def test_files_of_one_name_are_each_tenants_own(any_database_app: AppFixtu
 
 
 async def test_outcomes_of_nodes_are_each_tenants_own(any_database_app: AppFixture) -> None:
-    workshop = any_database_app.product.workflows
+    workflows = any_database_app.product.workflows
     who = await tenants(any_database_app)
     for headers in who:
         entry = await ended(any_database_app, headers, text_graph("the same"))
         [cached] = [data for kind, data in entry["status"]["messages"] if kind == "execution_cached"]
         assert cached["nodes"] == []
     operator = any_database_app.operator.id
-    await workshop.outcomes(Tenant(operator, keyless=True)).clear()
+    await workflows.outcomes(Tenant(operator, keyless=True)).clear()
     for headers, nodes in ((who[2], 2), ({}, 0)):
         entry = await ended(any_database_app, headers, text_graph("the same"))
         [cached] = [data for kind, data in entry["status"]["messages"] if kind == "execution_cached"]

@@ -16,7 +16,7 @@ from tests.contract.test_backup import fill, write_backup
 from tests.harness import s3
 
 pytestmark = s3.NEEDED
-Maker = Callable[[Path], Settings]
+Factory = Callable[[Path], Settings]
 
 
 def in_files(folder: Path) -> Settings:
@@ -44,7 +44,7 @@ async def content(configured: Settings) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("target", [in_files, in_a_bucket])
 @pytest.mark.parametrize("source", [in_files, in_a_bucket])
-def test_it_goes_from_either_to_either(tmp_path: Path, source: Maker, target: Maker) -> None:
+def test_it_goes_from_either_to_either(tmp_path: Path, source: Factory, target: Factory) -> None:
     old, new = source(tmp_path / "old"), target(tmp_path / "new")
     asyncio.run(fill(old, files=12))
     path = tmp_path / "all.tar"

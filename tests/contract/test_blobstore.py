@@ -15,19 +15,19 @@ from sixfold.core.media.ports import BlobStore, ObjectInfo
 from sixfold.store.file_store import FileStore
 from tests.harness import buckets, s3
 
-MAKERS: Mapping[str, Callable[[Path], BlobStore]] = {
+FACTORIES: Mapping[str, Callable[[Path], BlobStore]] = {
     "files": FileStore,
     "s3": buckets.s3_store,
     "gcs": buckets.gcs_store,
     "azure": buckets.azure_store,
 }
-STORES = [pytest.param(name, marks=s3.NEEDED if name != "files" else ()) for name in MAKERS]
+STORES = [pytest.param(name, marks=s3.NEEDED if name != "files" else ()) for name in FACTORIES]
 PIECE = 256 << 10
 
 
 @pytest.fixture(params=STORES)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> BlobStore:
-    return MAKERS[request.param](tmp_path / "store")
+    return FACTORIES[request.param](tmp_path / "store")
 
 
 async def keys(store: BlobStore, prefix: str = "") -> list[str]:

@@ -21,7 +21,7 @@ from sixfold.core.media.media import blob_key
 from sixfold.store.blob_cache import BlobCache, CacheLimits
 from sixfold.store.buckets import BucketAccess, InvalidUrl, open_bucket
 from sixfold.store.object_store import PART_BYTES, ObjectStore, RetryOptions
-from tests.fakes.faulty_proxy import Wayward, wayward
+from tests.fakes.faulty_proxy import FaultyProxy, faulty_proxy
 from tests.harness import azure, buckets, s3
 
 pytestmark = s3.NEEDED
@@ -32,7 +32,7 @@ SLOW = "The object store did not answer in time; nothing was changed"
 AWAY = "The object store cannot be reached; nothing was changed"
 
 
-def behind(front: Wayward, folder: Path, name: str, seconds: float = 5) -> ObjectStore:
+def behind(front: FaultyProxy, folder: Path, name: str, seconds: float = 5) -> ObjectStore:
     """A content store that speaks through a stand-in."""
     access = BucketAccess({**s3.server().options, "endpoint": front.endpoint}, seconds)
     return ObjectStore(
@@ -67,7 +67,7 @@ async def test_every_failure_is_one_sentence_and_leaves_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, fault: str
 ) -> None:
     name = s3.server().new_bucket()
-    async with wayward(s3.server().port, lambda _number, _line: fault) as front:
+    async with faulty_proxy(s3.server().port, lambda _number, _line: fault) as front:
         store = behind(front, tmp_path, name, seconds=0.3)
         for work in await everything(store, blob_key(b"new")):
             with pytest.raises(errors.StoreFailed) as caught:
@@ -97,7 +97,7 @@ async def test_a_bucket_that_is_not_there_is_no_missing_object(tmp_path: Path) -
 
 async def test_a_store_without_conditional_writes_is_noticed_once(tmp_path: Path) -> None:
     tries = 6  # one, and five more
-    async with wayward(s3.server().port, lambda number, _: "501" if number < tries else "pass") as front:
+    async with faulty_proxy(s3.server().port, lambda number, _: "501" if number < tries else "pass") as front:
         store = behind(front, tmp_path, s3.server().new_bucket())
         for data in (b"one", b"two"):
             await store.put(blob_key(data), data)
@@ -107,7 +107,9 @@ async def test_a_store_without_conditional_writes_is_noticed_once(tmp_path: Path
 
 async def test_a_hiccup_is_not_noticed(tmp_path: Path) -> None:
     data = os.urandom(300_000)
-    async with wayward(s3.server().port, lambda number, _: "500" if number % 3 == 0 else "pass") as front:
+    async with faulty_proxy(
+        s3.server().port, lambda number, _: "500" if number % 3 == 0 else "pass"
+    ) as front:
         store = behind(front, tmp_path, s3.server().new_bucket())
         await store.put("key", data)
         assert await store.get("key") == data
@@ -121,7 +123,7 @@ async def test_an_upload_that_breaks_off_leaves_no_half_object(tmp_path: Path, s
     staged.write_bytes(data)
     key = blob_key(data)
     sending = lambda _, line: "drop" if line.startswith("PUT") else "pass"  # noqa: E731 - a rule in one line
-    async with wayward(s3.server().port, sending) as front:
+    async with faulty_proxy(s3.server().port, sending) as front:
         store = behind(front, tmp_path, name, seconds=0.3)
         with pytest.raises(errors.StoreFailed):
             await store.put_file(key, staged)
@@ -142,7 +144,7 @@ async def test_other_bytes_than_were_stored_are_never_handed_out(
     key = blob_key(data)
     await buckets.content_store(tmp_path / "writer", f"s3://{name}").put(key, data)
     reading = lambda _, line: fault if line.startswith("GET") else "pass"  # noqa: E731 - a rule in one line
-    async with wayward(s3.server().port, reading) as front:
+    async with faulty_proxy(s3.server().port, reading) as front:
         store = behind(front, tmp_path, name, seconds=0.3)
         for read in (store.get, store.local_path):
             with pytest.raises(errors.StoreFailed):
@@ -166,7 +168,7 @@ async def test_writers_of_one_content_do_not_disturb_each_other(tmp_path: Path) 
 async def test_content_that_is_there_is_left_unless_it_may_soon_be_swept(tmp_path: Path) -> None:
     data, name = b"some content", s3.server().new_bucket()
     key = blob_key(data)
-    async with wayward(s3.server().port, lambda *_: "pass") as front:
+    async with faulty_proxy(s3.server().port, lambda *_: "pass") as front:
         store = behind(front, tmp_path, name)
         first = await store.put(key, data)
         assert (await store.put(key, data)).tag == first.tag
@@ -193,7 +195,7 @@ async def test_azure_too_takes_content_once(tmp_path: Path) -> None:
 async def test_a_large_file_that_is_there_is_not_sent_again(tmp_path: Path) -> None:
     data, name = os.urandom(PART_BYTES + 1), s3.server().new_bucket()
     key, staged = blob_key(data), tmp_path / "staged"
-    async with wayward(s3.server().port, lambda *_: "pass") as front:
+    async with faulty_proxy(s3.server().port, lambda *_: "pass") as front:
         store = behind(front, tmp_path, name)
         await store.put(key, data)
         sent = len(front.of("PUT"))
@@ -207,7 +209,7 @@ async def test_what_was_just_stored_is_read_from_this_machine(tmp_path: Path) ->
     data, upload = os.urandom(MIB), os.urandom(MIB)
     staged = tmp_path / "staged"
     staged.write_bytes(upload)
-    async with wayward(s3.server().port, lambda *_: "pass") as front:
+    async with faulty_proxy(s3.server().port, lambda *_: "pass") as front:
         store = behind(front, tmp_path, s3.server().new_bucket())
         await store.put(blob_key(data), data)
         await store.put_file(blob_key(upload), staged)
@@ -222,7 +224,7 @@ async def test_a_file_is_fetched_once_however_many_want_it(tmp_path: Path) -> No
     data, name = os.urandom(3 * MIB), s3.server().new_bucket()
     key = blob_key(data)
     await buckets.content_store(tmp_path / "writer", f"s3://{name}").put(key, data)
-    async with wayward(s3.server().port, lambda *_: "pass") as front:
+    async with faulty_proxy(s3.server().port, lambda *_: "pass") as front:
         store = behind(front, tmp_path, name)
         paths = await asyncio.gather(*(store.local_path(key) for _ in range(20)))
         assert len(set(paths)) == len(front.of("GET")) == 1
@@ -235,7 +237,7 @@ async def test_one_who_gives_up_waiting_holds_up_nobody(tmp_path: Path) -> None:
     key = blob_key(data)
     await buckets.content_store(tmp_path / "writer", f"s3://{name}").put(key, data)
     first = lambda number, _: "hang" if number == 0 else "pass"  # noqa: E731 - a rule in one line
-    async with wayward(s3.server().port, first) as front:
+    async with faulty_proxy(s3.server().port, first) as front:
         store = behind(front, tmp_path, name)
         impatient = asyncio.create_task(store.local_path(key))
         while not front.seen:  # noqa: ASYNC110 - the stand-in has no event for it

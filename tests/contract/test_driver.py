@@ -28,14 +28,14 @@ from sixfold.drivers.process import ProcessDriver, ProcessTimeouts
 from sixfold.worker.protocol import Failpoint
 
 FAILPOINTS: Mapping[str, Failpoint] = {"failing": "fail", "hanging": "hang", "crashing": "crash"}
-MAKERS: Mapping[str, Callable[[], Driver]] = {
+FACTORIES: Mapping[str, Callable[[], Driver]] = {
     "inline": lambda: InlineDriver(failpoints=FAILPOINTS, cancel_seconds=0.2),
     "process": lambda: ProcessDriver(failpoints=FAILPOINTS, preload=(), patience=ProcessTimeouts(60, 0.2, 1)),
 }
 
 
 @dataclass
-class Heard:
+class RecordedReports:
     """The reports of one run, and an event for the first progress."""
 
     progress: list[float] = field(default_factory=list)
@@ -50,9 +50,9 @@ class Heard:
         self.running.set()
 
 
-@pytest.fixture(params=sorted(MAKERS))
+@pytest.fixture(params=sorted(FACTORIES))
 async def driver(request: pytest.FixtureRequest) -> AsyncIterator[Driver]:
-    made = MAKERS[request.param]()
+    made = FACTORIES[request.param]()
     yield made
     await made.close()
 
@@ -66,9 +66,9 @@ def spec(engine: str, scratch: Path, memory_bytes: int = 1 << 30) -> WorkerSpec:
     return WorkerSpec(engine.lower(), f"sixfold.engines.testing:{engine}Engine", memory_bytes, scratch)
 
 
-async def start_run(worker: Worker, task: Task) -> tuple[asyncio.Task[object], Heard]:
+async def start_run(worker: Worker, task: Task) -> tuple[asyncio.Task[object], RecordedReports]:
     """Begin a run of a slow engine and wait until it surely runs."""
-    heard = Heard()
+    heard = RecordedReports()
     run = asyncio.create_task(worker.run(task, heard.reports()))
     await heard.running.wait()
     return run, heard
@@ -79,7 +79,7 @@ async def test_it_completes_with_files_and_data(driver: Driver, scratch: Path, t
     source.write_bytes(b"x" * 77)
     worker = await driver.start(spec("Echo", scratch))
     inputs = {"bytes": [10, 300_000, 0], "prompt": "a fox", "size": [1, 2], "ratio": 0.5, "none": None}
-    outcome = await worker.run(Task("t1", "ra1", inputs, {"image": source}), Heard().reports())
+    outcome = await worker.run(Task("t1", "ra1", inputs, {"image": source}), RecordedReports().reports())
     assert isinstance(outcome, RunCompleted)
     assert [file.path.stat().st_size for file in outcome.files] == [10, 300_000, 0]
     assert [file.info for file in outcome.files] == [{"index": 0}, {"index": 1}, {"index": 2}]
@@ -95,7 +95,7 @@ async def test_files_of_two_runs_do_not_meet(driver: Driver, scratch: Path) -> N
     workers = [await driver.start(spec("Echo", scratch)) for _ in range(2)]
     paths: list[Path] = []
     for worker in workers * 2:
-        outcome = await worker.run(Task("same", "m", {"bytes": [3]}), Heard().reports())
+        outcome = await worker.run(Task("same", "m", {"bytes": [3]}), RecordedReports().reports())
         assert isinstance(outcome, RunCompleted)
         paths += [file.path for file in outcome.files]
     assert len(set(paths)) == 4
@@ -104,7 +104,7 @@ async def test_files_of_two_runs_do_not_meet(driver: Driver, scratch: Path) -> N
 async def test_progress_rises_and_ends_at_one(driver: Driver, scratch: Path) -> None:
     worker = await driver.start(spec("Echo", scratch))
     for steps in (0, 1, 5000):
-        heard = Heard()
+        heard = RecordedReports()
         await worker.run(Task("t", "m", {"steps": steps}), heard.reports())
         assert heard.progress == sorted(set(heard.progress))
         assert heard.progress[-1] == 1
@@ -113,7 +113,7 @@ async def test_progress_rises_and_ends_at_one(driver: Driver, scratch: Path) -> 
 
 async def test_log_lines_arrive_in_order(driver: Driver, scratch: Path) -> None:
     worker = await driver.start(spec("Echo", scratch))
-    heard = Heard()
+    heard = RecordedReports()
     lines = [f"line {number}" for number in range(500)]
     await worker.run(Task("t", "m", {"log": [*lines, "two\nlines"]}), heard.reports())
     assert heard.lines == [*lines, "two", "lines"]
@@ -131,12 +131,12 @@ async def test_a_raising_engine_fails_its_run_only(
     driver: Driver, scratch: Path, kind: str, message: str, public: bool
 ) -> None:
     worker = await driver.start(spec("Echo", scratch))
-    outcome = await worker.run(Task("t", "m", {"raise": kind, "bytes": [5]}), Heard().reports())
+    outcome = await worker.run(Task("t", "m", {"raise": kind, "bytes": [5]}), RecordedReports().reports())
     assert isinstance(outcome, RunFailed)
     assert (outcome.message, outcome.public) == (message, public)
     assert ("Traceback" in outcome.detail) is (kind == "private")
     assert leftovers(scratch) == []
-    assert isinstance(await worker.run(Task("t", "m", {}), Heard().reports()), RunCompleted)
+    assert isinstance(await worker.run(Task("t", "m", {}), RecordedReports().reports()), RunCompleted)
 
 
 def left(folder: Path) -> list[str]:
@@ -151,10 +151,10 @@ def leftovers(scratch: Path) -> list[str]:
 
 async def test_what_cannot_be_told_is_a_failure(driver: Driver, scratch: Path) -> None:
     worker = await driver.start(spec("Echo", scratch))
-    outcome = await worker.run(Task("t", "m", {"object": object()}), Heard().reports())
+    outcome = await worker.run(Task("t", "m", {"object": object()}), RecordedReports().reports())
     assert isinstance(outcome, RunFailed)
     assert not outcome.public
-    assert isinstance(await worker.run(Task("t", "m", {}), Heard().reports()), RunCompleted)
+    assert isinstance(await worker.run(Task("t", "m", {}), RecordedReports().reports()), RunCompleted)
 
 
 async def test_a_canceled_run_stops_and_its_worker_runs_on(driver: Driver, scratch: Path) -> None:
@@ -166,7 +166,9 @@ async def test_a_canceled_run_stops_and_its_worker_runs_on(driver: Driver, scrat
     assert await run == RunStopped()
     assert worker.alive
     worker.cancel("t1")  # too late: it must not hit the next run
-    assert isinstance(await worker.run(Task("t1", "m", {"seconds": 0}), Heard().reports()), RunCompleted)
+    assert isinstance(
+        await worker.run(Task("t1", "m", {"seconds": 0}), RecordedReports().reports()), RunCompleted
+    )
 
 
 async def test_a_run_deaf_to_cancelation_is_stopped_with_its_worker(driver: Driver, scratch: Path) -> None:
@@ -190,23 +192,23 @@ async def test_a_killed_worker_loses_its_run(driver: Driver, scratch: Path) -> N
 
 async def test_a_crash_loses_the_run_and_a_new_worker_serves(driver: Driver, scratch: Path) -> None:
     worker = await driver.start(spec("Echo", scratch))
-    outcome = await worker.run(Task("t", "crashing", {}), Heard().reports())
+    outcome = await worker.run(Task("t", "crashing", {}), RecordedReports().reports())
     assert isinstance(outcome, WorkerLost)
     assert not worker.alive
-    assert isinstance(await worker.run(Task("t", "m", {}), Heard().reports()), WorkerLost)
+    assert isinstance(await worker.run(Task("t", "m", {}), RecordedReports().reports()), WorkerLost)
     again = await driver.start(spec("Echo", scratch))
-    assert isinstance(await again.run(Task("t", "m", {}), Heard().reports()), RunCompleted)
+    assert isinstance(await again.run(Task("t", "m", {}), RecordedReports().reports()), RunCompleted)
 
 
 async def test_the_other_failpoints_fail_and_hang(driver: Driver, scratch: Path) -> None:
     worker = await driver.start(spec("Echo", scratch))
-    outcome = await worker.run(Task("t", "failing", {}), Heard().reports())
+    outcome = await worker.run(Task("t", "failing", {}), RecordedReports().reports())
     assert isinstance(outcome, RunFailed)
-    run = asyncio.create_task(worker.run(Task("t2", "hanging", {}), Heard().reports()))
+    run = asyncio.create_task(worker.run(Task("t2", "hanging", {}), RecordedReports().reports()))
     await asyncio.sleep(0)
     worker.cancel("t2")
     assert await run == RunStopped()
-    run = asyncio.create_task(worker.run(Task("t3", "hanging", {}), Heard().reports()))
+    run = asyncio.create_task(worker.run(Task("t3", "hanging", {}), RecordedReports().reports()))
     await asyncio.sleep(0)
     await worker.kill()
     assert isinstance(await run, WorkerLost)
@@ -227,7 +229,7 @@ async def test_stopping_is_idempotent_and_final(driver: Driver, scratch: Path) -
     await worker.stop()
     await worker.kill()
     assert not worker.alive
-    assert isinstance(await worker.run(Task("t", "m", {}), Heard().reports()), WorkerLost)
+    assert isinstance(await worker.run(Task("t", "m", {}), RecordedReports().reports()), WorkerLost)
     assert left(scratch) == []
 
 
@@ -274,7 +276,7 @@ async def test_many_starts_leak_no_descriptor(driver: Driver, scratch: Path) -> 
     before = descriptors()
     for number in range(30):
         worker = await driver.start(spec("Echo", scratch))
-        assert isinstance(await worker.run(Task("t", "m", {}), Heard().reports()), RunCompleted)
+        assert isinstance(await worker.run(Task("t", "m", {}), RecordedReports().reports()), RunCompleted)
         await (worker.stop() if number % 2 else worker.kill())
     assert descriptors() == before
 

@@ -30,7 +30,7 @@ from sixfold.core.workers.ports import (
 )
 from sixfold.core.workers.ports import WorkerStartFailed as StartFailed
 from sixfold.drivers.container import ContainerDriver
-from tests.contract.test_driver import Heard, left
+from tests.contract.test_driver import RecordedReports, left
 from tests.fakes.cog import FakeCog
 from tests.fakes.fault_server import served
 from tests.harness import podman as podmans
@@ -113,8 +113,8 @@ async def worker(driver: ContainerDriver, tmp_path: Path) -> Worker:
     return await driver.start(spec(tmp_path / "scratch"))
 
 
-async def run(worker: Worker, name: str = "t", **inputs: object) -> tuple[Outcome, Heard]:
-    heard = Heard()
+async def run(worker: Worker, name: str = "t", **inputs: object) -> tuple[Outcome, RecordedReports]:
+    heard = RecordedReports()
     return await worker.run(Task(name, "m", {"prompt": "a fox", **inputs}), heard.reports()), heard
 
 
@@ -150,7 +150,7 @@ async def test_media_travel_inside_and_mounted_files_lie_where_the_container_see
     (tmp_path / "photo").write_bytes(b"\x89PNG\r\n\x1a\n")
     (tmp_path / "score").write_bytes(b"MThd")
     files = {"photo": tmp_path / "photo", "artifacts/score.mid": tmp_path / "score"}
-    await worker.run(Task("t", "m", {"prompt": "x", "none": None}, files), Heard().reports())
+    await worker.run(Task("t", "m", {"prompt": "x", "none": None}, files), RecordedReports().reports())
     assert yard.cog.asked["t"] == {"prompt": "x", "photo": "data:image/png;base64,iVBORw0KGgo="}
     folder = yard.wanted[0].folders["/mnt/sixfold/artifacts"]
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == {"score.mid": b"MThd"}

@@ -19,14 +19,14 @@ from sixfold.core.workers.ports import (
     WorkerLost,
     WorkerSpec,
 )
-from tests.contract.test_driver import MAKERS, Heard
+from tests.contract.test_driver import FACTORIES, RecordedReports
 
 LANES = 4
 
 
-@pytest.fixture(params=sorted(MAKERS))
+@pytest.fixture(params=sorted(FACTORIES))
 async def driver(request: pytest.FixtureRequest) -> AsyncIterator[Driver]:
-    made = MAKERS[request.param]()
+    made = FACTORIES[request.param]()
     yield made
     await made.close()
 
@@ -43,11 +43,11 @@ class Stage:
     def __init__(self, worker: Worker, gate: Path) -> None:
         self.worker = worker
         self.gate = gate
-        self.heard: dict[str, Heard] = {}
+        self.heard: dict[str, RecordedReports] = {}
         self.runs: dict[str, asyncio.Task[Outcome]] = {}
 
     def send(self, name: str, **inputs: object) -> None:
-        self.heard[name] = Heard()
+        self.heard[name] = RecordedReports()
         run = self.worker.run(Task(name, "m", inputs), self.heard[name].reports())
         self.runs[name] = asyncio.create_task(run)
 
@@ -129,7 +129,7 @@ async def test_more_tasks_than_lanes_are_refused(stage: Stage) -> None:
         stage.send(name, shape="square")
     await asyncio.sleep(0)
     with pytest.raises(RuntimeError, match="4"):
-        await stage.worker.run(Task("d", "m", {}), Heard().reports())
+        await stage.worker.run(Task("d", "m", {}), RecordedReports().reports())
     await stage.release()
 
 

@@ -10,14 +10,14 @@ import pytest
 
 from sixfold.core.sessions.engine import Controls, LiveWorker, PackedStepResult, StepRequest
 from sixfold.core.workers.ports import Driver, RunFailed, WorkerSpec
-from tests.contract.test_driver import MAKERS
+from tests.contract.test_driver import FACTORIES
 
 FACTORY = "sixfold.engines.live.motion.engine:MotionEngine"
 
 
-@pytest.fixture(params=sorted(MAKERS))
+@pytest.fixture(params=sorted(FACTORIES))
 async def driver(request: pytest.FixtureRequest) -> AsyncIterator[Driver]:
-    made = MAKERS[request.param]()
+    made = FACTORIES[request.param]()
     yield made
     await made.close()
 

@@ -19,7 +19,7 @@ pytestmark = [
     pytest.mark.ray,
     pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs the extra `ray`"),
 ]
-SEATS = 8  # that SCRIPT begins
+WORKER_COUNT = 8  # that SCRIPT begins
 # A process of its own: a cluster talks to this machine's outer address, which a test may not.
 SCRIPT = """
 import asyncio, json, pathlib, sys
@@ -98,10 +98,13 @@ finally:
 def test_runs_end_on_a_cluster_as_anywhere_and_a_dead_machine_loses_only_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seats = tmp_path / "seats"
-    seats.mkdir()
+    temp_root = tmp_path / "seats"
+    temp_root.mkdir()
     quiet = ["env", "RAY_AUTH_MODE=disabled", "RAY_USAGE_STATS_ENABLED=0"]
-    quiet += [f"TMPDIR={seats}", f"RAY_TMPDIR={tempfile.gettempdir()}"]  # Ray's own sockets need a short path
+    quiet += [
+        f"TMPDIR={temp_root}",
+        f"RAY_TMPDIR={tempfile.gettempdir()}",
+    ]  # Ray's own sockets need a short path
     done = subprocess.run(
         [*quiet, sys.executable, "-c", SCRIPT, str(tmp_path)],
         capture_output=True,
@@ -122,17 +125,17 @@ def test_runs_end_on_a_cluster_as_anywhere_and_a_dead_machine_loses_only_its_own
     assert told["idle"] == [False, False, True], "who idled on the dead machine gets no run any more"
     assert told["again"] == "RunCompleted"
     assert told["lines"][:2] == ["one", "two"]
-    left = list(seats.iterdir())
-    assert len(left) < SEATS, "who began later has cleared after the dead"
+    left = list(temp_root.iterdir())
+    assert len(left) < WORKER_COUNT, "who began later has cleared after the dead"
     for path in left:
         _wait_for_its_end(path)
-    monkeypatch.setattr(tempfile, "tempdir", str(seats))
+    monkeypatch.setattr(tempfile, "tempdir", str(temp_root))
     temp_dirs.clear()
-    assert list(seats.iterdir()) == []
+    assert list(temp_root.iterdir()) == []
 
 
-def _wait_for_its_end(seat: Path) -> None:
+def _wait_for_its_end(folder: Path) -> None:
     """The lock on its folder goes with its process."""
-    descriptor = os.open(seat, os.O_RDONLY)
+    descriptor = os.open(folder, os.O_RDONLY)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     os.close(descriptor)

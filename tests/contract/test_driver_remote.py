@@ -24,7 +24,7 @@ from sixfold.drivers.remote import DriverSet, RemoteDriver, ServerServices
 from sixfold.net.addresses import AllowList
 from sixfold.net.clients import HttpClients
 from sixfold.net.fetch import Fetcher
-from tests.contract.test_driver import Heard
+from tests.contract.test_driver import RecordedReports
 
 FAR = "sixfold.engines.testing:FarEngine"
 
@@ -47,13 +47,15 @@ async def worker(driver: RemoteDriver, tmp_path: Path) -> Worker:
     return await driver.start(WorkerSpec("far", FAR, 0, tmp_path / "scratch", lanes=3, remote=True))
 
 
-async def run(worker: Worker, name: str = "t", model: str = "m", **inputs: object) -> tuple[Outcome, Heard]:
-    heard = Heard()
+async def run(
+    worker: Worker, name: str = "t", model: str = "m", **inputs: object
+) -> tuple[Outcome, RecordedReports]:
+    heard = RecordedReports()
     return await worker.run(Task(name, model, inputs), heard.reports()), heard
 
 
-async def started(worker: Worker, name: str) -> tuple[asyncio.Task[Outcome], Heard]:
-    heard = Heard()
+async def started(worker: Worker, name: str) -> tuple[asyncio.Task[Outcome], RecordedReports]:
+    heard = RecordedReports()
     waiting = asyncio.create_task(worker.run(Task(name, "m", {"seconds": 600}), heard.reports()))
     await heard.running.wait()
     return waiting, heard

@@ -15,7 +15,7 @@ from sixfold.core.workers.ports import Outcome, RunCompleted, RunFailed, WorkerL
 from sixfold.core.workers.ports import WorkerStartFailed as StartFailed
 from sixfold.drivers.process import ProcessWorker
 from sixfold.drivers.sandbox import SandboxDriver
-from tests.contract.test_driver import Heard, left
+from tests.contract.test_driver import RecordedReports, left
 
 PROGRAM = '''
 import json, os, pathlib, socket, subprocess, sys
@@ -94,7 +94,9 @@ def spec(folder: Path) -> WorkerSpec:
 
 
 async def run(worker: ProcessWorker, do: str, given: object = "", **files: Path) -> Outcome:
-    return await worker.run(Task("t", "m", {"do": do, "given": str(given)}, files), Heard().reports())
+    return await worker.run(
+        Task("t", "m", {"do": do, "given": str(given)}, files), RecordedReports().reports()
+    )
 
 
 async def got(worker: ProcessWorker, do: str, given: object = "") -> Any:

@@ -16,7 +16,7 @@ from sixfold.store.postgres import binding
 from sixfold.store.postgres import connection as link
 from sixfold.store.sql import Migration, SqlStatement
 from tests.harness import backends, postgres
-from tests.harness.pipeline import Options, road
+from tests.harness.pipeline import Options, running_pipeline
 
 TAKES_AWAY = re.compile(r"\b(DROP|RENAME|ALTER\s+COLUMN|SET\s+NOT\s+NULL|TRUNCATE)\b", re.IGNORECASE)
 DROPS_INDEX = re.compile(r"DROP INDEX (\w+);")  # of one that is no promise, only a way to be fast
@@ -90,7 +90,7 @@ class TestPostgres:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         backends.database_url(tmp_path, "postgres")
-        async with road(tmp_path, Options(slots=2)) as serving:
+        async with running_pipeline(tmp_path, Options(slots=2)) as serving:
             before = [serving.run(extras={"n": number}) for number in range(10)]
             assert {ended.state for ended in await asyncio.gather(*before)} == {PredictionState.SUCCEEDED}
             real = sql.migrations("postgres")

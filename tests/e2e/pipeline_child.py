@@ -14,17 +14,17 @@ from sixfold.core.accounts import ledger
 from sixfold.core.database import Query, Transaction
 from sixfold.core.predictions import repository as predictions
 from sixfold.drivers.process import ProcessDriver
-from tests.harness.pipeline import Options, Road, road
+from tests.harness.pipeline import Options, PipelineFixture, running_pipeline
 
 ORDERS = 6
 
 
-async def submit_all(built: Road) -> list[predictions.Prediction]:
+async def submit_all(built: PipelineFixture) -> list[predictions.Prediction]:
     """Every order, each under its own idempotency id; told on standard output as it is accepted."""
     made: list[predictions.Prediction] = []
     for number in range(ORDERS):
         order = built.order(idempotency_id=f"order-{number}", extras={"n": number, "bytes": [500]})
-        made.append(await built.pipeline.submit(order))
+        made.append(await built.service.submit(order))
         print(f"accepted {made[-1].id}", flush=True)  # noqa: T201 - what the parent reads
     return made
 
@@ -40,12 +40,12 @@ async def main(folder: Path, failpoints: str, mutant: str) -> None:
     """Run to the end, unless a failpoint ends the process first."""
     if mutant in MUTANTS:
         MUTANTS[mutant]()
-    async with road(folder, Options(failpoints=failpoints, driver=ProcessDriver())) as built:
+    async with running_pipeline(folder, Options(failpoints=failpoints, driver=ProcessDriver())) as built:
         made = await submit_all(built)
         for prediction in made:
-            await built.pipeline.wait(prediction, 60)
+            await built.service.wait(prediction, 60)
         if mutant == "refund":
-            await built.pipeline.refund(made[0], "a test")
+            await built.service.refund(made[0], "a test")
         print("done", flush=True)  # noqa: T201 - what the parent reads
 
 

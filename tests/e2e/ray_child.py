@@ -1,4 +1,4 @@
-"""A server's road on a Ray cluster, in a process that a test kills: `ray_child FOLDER ADDRESS`.
+"""A pipeline on a Ray cluster, in a process that a test kills: `ray_child FOLDER ADDRESS`.
 
 It submits `ORDERS` orders under fixed idempotency ids, prints `ended` for each that has, and at last a line
 of JSON about all of it.
@@ -18,7 +18,7 @@ from sixfold.core.predictions import repository as predictions
 from sixfold.core.predictions.repository import Prediction
 from sixfold.drivers.ray import RayDriver
 from sixfold.web import logs
-from tests.harness.pipeline import HARDWARE, Options, Road, models, road
+from tests.harness.pipeline import HARDWARE, Options, PipelineFixture, models, running_pipeline
 
 ray: Any = importlib.import_module("ray")  # an extra, which the types of this program do without
 
@@ -26,18 +26,18 @@ ORDERS = 200
 SMALL = 2**28
 
 
-async def ordered(built: Road) -> list[Prediction]:
+async def ordered(built: PipelineFixture) -> list[Prediction]:
     """Every order, half of them by the time of some hardware."""
     made: list[Prediction] = []
     for number in range(ORDERS):
         hardware = HARDWARE if number % 2 else None
         extras = {"n": number, "bytes": [300]}
         order = built.order(idempotency_id=f"order-{number}", extras=extras, hardware=hardware)
-        made.append(await built.pipeline.submit(order))
+        made.append(await built.service.submit(order))
     return made
 
 
-async def told(built: Road, orders: list[Prediction]) -> dict[str, Any]:
+async def told(built: PipelineFixture, orders: list[Prediction]) -> dict[str, Any]:
     """How it stands once everything has ended."""
     ended = [await built.database.read(predictions.get_any(order.id)) for order in orders]
     files = [file for prediction in ended if prediction.output for file in prediction.output.files]
@@ -61,13 +61,13 @@ async def main(folder: Path, address: str) -> None:
     wanted = Options(
         slots=4, lease_seconds=3, max_attempts=9, driver=driver, models=models(facts=facts), placed=True
     )
-    async with road(folder, wanted) as built:
+    async with running_pipeline(folder, wanted) as built:
         orders = await ordered(built)
         for order in orders:
-            await built.pipeline.wait(order, 60)
+            await built.service.wait(order, 60)
             print("ended", flush=True)  # noqa: T201 - what the parent reads
         while any(  # noqa: ASYNC110 - Ray tells nobody when an actor ends
-            not name.startswith(built.supervisor.boot) for name in ray.util.list_named_actors()
+            not name.startswith(built.scheduler.boot) for name in ray.util.list_named_actors()
         ):
             await asyncio.sleep(0.2)  # the sweep stops what the server before this one left
         print(json.dumps(await told(built, orders)), flush=True)  # noqa: T201 - the same

@@ -96,13 +96,13 @@ class Guest:
 @asynccontextmanager
 async def running_session_server(folder: Path, **changes: Any) -> AsyncIterator[SessionServer]:
     """Run an app on a port."""
-    with socket.create_server(("127.0.0.1", 0)) as door:
-        port = door.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
         async with running_app(folder, app_catalog.models_document(), port=port, **changes) as app:
             asgi_app = asgi.create_app(app.product)
             config = uvicorn.Config(asgi_app, ws="websockets-sansio", lifespan="off", log_config=None)
             server = uvicorn.Server(config)
-            serving = asyncio.create_task(server.serve(sockets=[door]))
+            serving = asyncio.create_task(server.serve(sockets=[listener]))
             try:
                 yield SessionServer(app, port)
             finally:

@@ -8,16 +8,16 @@ from pathlib import Path
 
 from sixfold.core.predictions.events import ProgressEvent, StateChanged
 from sixfold.drivers.process import ProcessDriver
-from tests.harness.pipeline import Options, road
+from tests.harness.pipeline import Options, running_pipeline
 
 
 async def main(folder: Path, seconds: float) -> None:
     """Run it, and say `running` once its worker reports."""
-    async with road(folder, Options(driver=ProcessDriver(), lease_seconds=0.6)) as built:
+    async with running_pipeline(folder, Options(driver=ProcessDriver(), lease_seconds=0.6)) as built:
         order = built.order("slow", idempotency_id="slow", extras={"seconds": seconds})
-        prediction = await built.pipeline.submit(order)
+        prediction = await built.service.submit(order)
         told = "queued"
-        async for event in built.pipeline.events(prediction):
+        async for event in built.service.events(prediction):
             match event:
                 case ProgressEvent() if told != "running":
                     told = "running"

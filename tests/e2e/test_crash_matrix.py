@@ -1,4 +1,4 @@
-"""Kill −9 at every named place of the road: nothing accepted is lost, nothing is charged twice."""
+"""Kill −9 at every failpoint of the pipeline: nothing accepted is lost, nothing is charged twice."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sixfold.core.predictions.queries import PredictionFilter
 from sixfold.core.predictions.states import PredictionState
 from tests.e2e import pipeline_child
 from tests.harness import processes
-from tests.harness.pipeline import PRICE, Road, road
+from tests.harness.pipeline import PRICE, PipelineFixture, running_pipeline
 
 CREDIT = 1_000_000
 
@@ -50,15 +50,15 @@ def _accepted(output: bytes) -> set[str]:
     return {line.split()[1] for line in output.decode().splitlines() if line.startswith("accepted")}
 
 
-async def _settled(built: Road) -> list[predictions.Prediction]:
+async def _settled(built: PipelineFixture) -> list[predictions.Prediction]:
     """What every prediction in the store came to, after the client asked again for all of its orders."""
     await pipeline_child.submit_all(built)
-    listed, _ = await built.pipeline.page(Tenant(built.payer.id), PredictionFilter(), 1000, None)
-    return [await built.pipeline.wait(prediction, 60) for prediction in listed]
+    listed, _ = await built.service.page(Tenant(built.payer.id), PredictionFilter(), 1000, None)
+    return [await built.service.wait(prediction, 60) for prediction in listed]
 
 
 async def _check(folder: Path, accepted: set[str]) -> None:
-    async with road(folder) as again:
+    async with running_pipeline(folder) as again:
         ended = await _settled(again)
         assert accepted <= {prediction.id for prediction in ended}
         assert [prediction.state for prediction in ended] == [
@@ -121,9 +121,9 @@ async def test_an_error_at_that_place_leaves_no_hold_behind(either: Path, point:
     child = await _child(either, f"{point}=fail")
     output, _ = await _ended(child)
     assert child.returncode == 0
-    async with road(either) as again:
+    async with running_pipeline(either) as again:
         account = await again.account()
-        listed, _ = await again.pipeline.page(Tenant(again.payer.id), PredictionFilter(), 1000, None)
+        listed, _ = await again.service.page(Tenant(again.payer.id), PredictionFilter(), 1000, None)
         won = [prediction for prediction in listed if prediction.state is PredictionState.SUCCEEDED]
         assert _accepted(output) == {prediction.id for prediction in listed}
         assert (account.posted, account.held) == (CREDIT - len(won) * PRICE, 0)
@@ -134,5 +134,5 @@ async def test_a_mutant_that_captures_apart_from_success_is_caught(either: Path)
     child = await _child(either, "capture.after=crash", "capture-apart")
     await _ended(child)
     assert child.returncode == -signal.SIGKILL
-    async with road(either) as again:
+    async with running_pipeline(either) as again:
         assert await again.faults() != ()

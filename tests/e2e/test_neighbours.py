@@ -20,7 +20,7 @@ from sixfold.core.predictions.repository import RunLease
 from sixfold.core.predictions.states import PredictionState
 from sixfold.core.workers import peer_events
 from tests.harness import backends, postgres
-from tests.harness.pipeline import PRICE, Options, Road, road
+from tests.harness.pipeline import PRICE, Options, PipelineFixture, running_pipeline
 
 pytestmark = [
     pytest.mark.postgres,
@@ -30,8 +30,10 @@ CREDIT = 1_000_000
 
 
 @asynccontextmanager
-async def pair(folder: Path, first: Options, second: Options) -> AsyncIterator[tuple[Road, Road]]:
-    """Two roads with folders of their own, on one database and one store of files."""
+async def pair(
+    folder: Path, first: Options, second: Options
+) -> AsyncIterator[tuple[PipelineFixture, PipelineFixture]]:
+    """Two pipelines with separate folders, one database and one blob store."""
     homes = [folder / "first", folder / "second"]
     for home in homes:
         home.mkdir()
@@ -44,7 +46,7 @@ async def pair(folder: Path, first: Options, second: Options) -> AsyncIterator[t
         for home in homes:
             (home / "store").symlink_to(folder / "store")
     assert blobs == backends.blob_url(homes[1])
-    async with road(homes[0], first) as one, road(homes[1], second) as other:
+    async with running_pipeline(homes[0], first) as one, running_pipeline(homes[1], second) as other:
         yield one, other
 
 
@@ -64,7 +66,7 @@ async def test_an_order_of_one_server_is_run_by_the_other_and_its_waiter_is_told
 
 async def test_each_of_many_orders_is_run_and_charged_once(tmp_path: Path) -> None:
     async with pair(tmp_path, WORKS, WORKS) as (one, other):
-        orders = [road.run(extras={"n": number}) for number in range(40) for road in (one, other)]
+        orders = [pipeline.run(extras={"n": number}) for number in range(40) for pipeline in (one, other)]
         ended = await asyncio.gather(*orders)
         assert {prediction.state for prediction in ended} == {PredictionState.SUCCEEDED}
         assert {prediction.attempt for prediction in ended} == {1}
@@ -75,10 +77,10 @@ async def test_each_of_many_orders_is_run_and_charged_once(tmp_path: Path) -> No
 
 async def test_the_steps_of_a_run_elsewhere_are_told_as_they_come(tmp_path: Path) -> None:
     async with pair(tmp_path, ASKS, WORKS) as (asks, _works):
-        prediction = await asks.pipeline.submit(asks.order())
+        prediction = await asks.service.submit(asks.order())
         states = [
             event.prediction.state
-            async for event in asks.pipeline.events(prediction)
+            async for event in asks.service.events(prediction)
             if isinstance(event, StateChanged)
         ]
         assert states[-1] is PredictionState.SUCCEEDED
@@ -86,12 +88,12 @@ async def test_the_steps_of_a_run_elsewhere_are_told_as_they_come(tmp_path: Path
 
 async def test_a_run_elsewhere_is_canceled(tmp_path: Path) -> None:
     async with pair(tmp_path, ASKS, WORKS) as (asks, works):
-        prediction = await asks.pipeline.submit(asks.order("slow", extras={"seconds": 60}))
-        async for event in works.pipeline.events(prediction):
+        prediction = await asks.service.submit(asks.order("slow", extras={"seconds": 60}))
+        async for event in works.service.events(prediction):
             if isinstance(event, ProgressEvent):
                 break
-        await asks.pipeline.cancel(prediction.id, Tenant.of(prediction))
-        ended = await asks.pipeline.wait(prediction, 60)
+        await asks.service.cancel(prediction.id, Tenant.of(prediction))
+        ended = await asks.service.wait(prediction, 60)
         assert ended.state is PredictionState.CANCELED
         assert (await asks.account()).posted == CREDIT
         assert await works.faults() == ()
@@ -103,44 +105,44 @@ async def test_a_word_that_is_lost_is_made_up_for_by_looking(
     monkeypatch.setattr(peer_events.PeerEventListener, "_on_event", lambda *_: None)
     async with pair(tmp_path, ASKS, WORKS) as (asks, works):
         assert (await asks.run()).state is PredictionState.SUCCEEDED
-        slow = await asks.pipeline.submit(asks.order("slow", extras={"seconds": 60}))
-        async for event in works.pipeline.events(slow):
+        slow = await asks.service.submit(asks.order("slow", extras={"seconds": 60}))
+        async for event in works.service.events(slow):
             if isinstance(event, ProgressEvent):
                 break
-        await asks.pipeline.cancel(slow.id, Tenant.of(slow))
-        assert (await asks.pipeline.wait(slow, 60)).state is PredictionState.CANCELED
+        await asks.service.cancel(slow.id, Tenant.of(slow))
+        assert (await asks.service.wait(slow, 60)).state is PredictionState.CANCELED
 
 
 async def test_who_starts_takes_nothing_from_a_server_that_lives(tmp_path: Path) -> None:
     async with pair(tmp_path, WORKS, replace(WORKS, start=False)) as (works, late):
-        prediction = await works.pipeline.submit(works.order("slow", extras={"seconds": 1}))
-        async for event in works.pipeline.events(prediction):
+        prediction = await works.service.submit(works.order("slow", extras={"seconds": 1}))
+        async for event in works.service.events(prediction):
             if isinstance(event, ProgressEvent):
                 break
         await late.start()
-        ended = await works.pipeline.wait(prediction, 60)
+        ended = await works.service.wait(prediction, 60)
         assert (ended.state, ended.attempt) == (PredictionState.SUCCEEDED, 1)
 
 
 async def test_who_starts_takes_back_at_once_what_a_dead_server_held(tmp_path: Path) -> None:
     async with pair(tmp_path, replace(WORKS, start=False), replace(WORKS, start=False)) as (asks, late):
-        prediction = await asks.pipeline.submit(asks.order())
+        prediction = await asks.service.submit(asks.order())
         gone = RunLease(ids.new("boot"), 3_600_000_000)
         (claimed,) = await asks.database.write(claims.claim("echo", gone, 1, warm=True))
         assert claimed.id == prediction.id
         await late.start()
-        ended = await late.pipeline.wait(prediction, 60)  # its lease has an hour to go
+        ended = await late.service.wait(prediction, 60)  # its lease has an hour to go
         assert (ended.state, ended.attempt) == (PredictionState.SUCCEEDED, 2)
 
 
 async def test_a_request_is_adopted_from_a_server_that_died_and_from_no_other(tmp_path: Path) -> None:
     async with pair(tmp_path, WORKS, WORKS) as (one, other):
         scope = idempotency.scope_id("acct", "POST", "/x", "key")
-        mine = await one.database.write(idempotency.begin(scope, b"body", one.supervisor.boot))
+        mine = await one.database.write(idempotency.begin(scope, b"body", one.scheduler.boot))
         assert isinstance(mine, ClaimedRequest)
-        theirs = await other.database.write(idempotency.begin(scope, b"body", other.supervisor.boot))
-        assert theirs == RequestInProgress(one.supervisor.boot)
+        theirs = await other.database.write(idempotency.begin(scope, b"body", other.scheduler.boot))
+        assert theirs == RequestInProgress(one.scheduler.boot)
         dead = idempotency.scope_id("acct", "POST", "/x", "other")
         await one.database.write(idempotency.begin(dead, b"body", ids.new("boot")))
-        adopted = await other.database.write(idempotency.begin(dead, b"body", other.supervisor.boot))
+        adopted = await other.database.write(idempotency.begin(dead, b"body", other.scheduler.boot))
         assert isinstance(adopted, ClaimedRequest)

@@ -10,7 +10,7 @@ import pytest
 
 from sixfold import settings
 from sixfold.app import catalog as app_catalog
-from tests.api.gateway import gateway, listening
+from tests.api.gateway import listening, running_gateway
 from tests.harness import processes
 
 pytestmark = pytest.mark.nightly
@@ -21,7 +21,10 @@ FILES = {"database_url": "", "blob_url": "", "upload_url": ""}  # dialects are t
 
 async def test_both_official_clients_do_all_they_can(tmp_path: Path) -> None:
     models = app_catalog.models_document()
-    async with gateway(tmp_path, settings=FILES, models=models) as door, listening(door.app.asgi) as origin:
+    async with (
+        running_gateway(tmp_path, settings=FILES, models=models) as gateway,
+        listening(gateway.app.asgi) as origin,
+    ):
         child = await asyncio.create_subprocess_exec(
             sys.executable,
             str(GUIDE / "official_clients.py"),
@@ -29,14 +32,14 @@ async def test_both_official_clients_do_all_they_can(tmp_path: Path) -> None:
             "acme/small",
             env={
                 **settings.worker_environment(),
-                "SIXFOLD_API_KEY": door.app.key,
+                "SIXFOLD_API_KEY": gateway.app.key,
                 "PYTHONWARNINGS": "ignore",
             },
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
         said, wrong = await processes.told(child)
-        pending = await door.pending()
+        pending = await gateway.pending()
     assert child.returncode == 0, wrong.decode()
     assert said.decode() == (GUIDE / "official_clients.txt").read_text("utf-8")
     assert pending == 0

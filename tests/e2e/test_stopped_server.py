@@ -11,7 +11,7 @@ from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.predictions.queries import PredictionFilter
 from sixfold.core.predictions.states import PredictionState
 from tests.harness import processes
-from tests.harness.pipeline import PRICE, Options, road
+from tests.harness.pipeline import PRICE, Options, running_pipeline
 
 
 async def test_who_stood_still_beyond_his_lease_writes_nothing(either: Path) -> None:
@@ -24,14 +24,14 @@ async def test_who_stood_still_beyond_his_lease_writes_nothing(either: Path) -> 
         async with asyncio.timeout(processes.PATIENCE_SECONDS):
             assert (await child.stdout.readline()).strip() == b"running"
         child.send_signal(signal.SIGSTOP)
-        async with road(either, Options(lease_seconds=0.6)) as other:
-            (prediction,), _ = await other.pipeline.page(Tenant(other.payer.id), PredictionFilter(), 10, None)
-            ended = await other.pipeline.wait(prediction, 60)
+        async with running_pipeline(either, Options(lease_seconds=0.6)) as other:
+            (prediction,), _ = await other.service.page(Tenant(other.payer.id), PredictionFilter(), 10, None)
+            ended = await other.service.wait(prediction, 60)
             assert (ended.state, ended.attempt) == (PredictionState.SUCCEEDED, 2)
             child.send_signal(signal.SIGCONT)
             said, _ = await processes.told(child)  # it hears of the end that another brought about
             assert said == b"succeeded 2\n"
-            after = await other.pipeline.get(ended.id, Tenant.of(ended))
+            after = await other.service.get(ended.id, Tenant.of(ended))
             assert after == ended
             account = await other.account()
             assert (account.posted, account.held) == (1_000_000 - PRICE, 0)

@@ -15,7 +15,7 @@ from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.states import PredictionState
 from sixfold.store.sqlite.database import SqliteDatabase
 from tests.harness import backends
-from tests.harness.pipeline import PRICE, Options, road
+from tests.harness.pipeline import PRICE, Options, running_pipeline
 
 
 def _limit_pages(database: SqliteDatabase, pages: int) -> None:
@@ -25,10 +25,10 @@ def _limit_pages(database: SqliteDatabase, pages: int) -> None:
 
 async def test_a_full_disk_refuses_orders_cleanly_and_takes_them_again_later(tmp_path: Path) -> None:
     backends.database_url(tmp_path, "sqlite")  # what a PostgreSQL lacks is in tests/contract/test_postgres.py
-    async with road(tmp_path, Options(credit=10_000_000, start=False)) as built:
+    async with running_pipeline(tmp_path, Options(credit=10_000_000, start=False)) as built:
         assert isinstance(built.database, SqliteDatabase)
         _limit_pages(built.database, 1)  # SQLite makes it: as many as there are
-        orders = [built.pipeline.submit(built.order(extras={"n": n, "pad": "x" * 4000})) for n in range(60)]
+        orders = [built.service.submit(built.order(extras={"n": n, "pad": "x" * 4000})) for n in range(60)]
         results = await asyncio.gather(*orders, return_exceptions=True)
         accepted = [result for result in results if isinstance(result, Prediction)]
         refused = [result for result in results if isinstance(result, errors.StoreFailed)]
@@ -37,10 +37,10 @@ async def test_a_full_disk_refuses_orders_cleanly_and_takes_them_again_later(tmp
         _limit_pages(built.database, 1_000_000)
         assert (await built.account()).held == len(accepted) * PRICE
         assert await built.faults() == ()
-        await built.supervisor.start()
+        await built.scheduler.start()
         last = await built.run(extras={"n": 61})
         assert last.state is PredictionState.SUCCEEDED
-        ended = [await built.pipeline.wait(prediction, 60) for prediction in accepted]
+        ended = [await built.service.wait(prediction, 60) for prediction in accepted]
         assert {prediction.state for prediction in ended} <= {PredictionState.SUCCEEDED}
         assert await built.faults() == ()
 
@@ -68,14 +68,14 @@ class FailingConnection:
 @pytest.mark.parametrize("at", range(2, 22))
 async def test_an_input_output_error_at_any_statement_leaves_the_books_right(tmp_path: Path, at: int) -> None:
     backends.database_url(tmp_path, "sqlite")
-    async with road(tmp_path, Options(start=False)) as built:
+    async with running_pipeline(tmp_path, Options(start=False)) as built:
         database: Any = built.database
         real = database._writer
         database._writer = FailingConnection(real, at)
         entry = ledger.LedgerEntry("credit", "test")
         jobs = [
             database.write(ledger.deposit(built.payer.id, 5, entry)),
-            built.pipeline.submit(built.order(extras={"n": at})),
+            built.service.submit(built.order(extras={"n": at})),
             database.write(ledger.deposit(built.payer.id, 5, entry)),
         ]
         results = await asyncio.gather(*jobs, return_exceptions=True)

@@ -25,7 +25,7 @@ ORDER = {"prompt": "a red fox in the snow", "size": "768x1152", "seed": 7}
 
 
 @dataclass
-class Ground:
+class EngineSetup:
     """What a server finds where it starts: lines of `sixfold.toml`, and its environment."""
 
     toml: str = ""
@@ -33,47 +33,47 @@ class Ground:
 
 
 @asynccontextmanager
-async def weights(folder: Path) -> AsyncIterator[Ground]:
+async def weights(folder: Path) -> AsyncIterator[EngineSetup]:
     pytest.importorskip("diffusers", reason=PACKAGE_MISSING)
     from tests.unit.engines.diffusers import tiny  # noqa: PLC0415 - it needs torch
 
     pipeline = tiny.stable_diffusion(folder / "sd")
-    yield Ground(f'[engines.weights-image]\nsource = "{pipeline}"\nsteps = 2\n')
+    yield EngineSetup(f'[engines.weights-image]\nsource = "{pipeline}"\nsteps = 2\n')
 
 
 @asynccontextmanager
-async def running_comfyui(_folder: Path) -> AsyncIterator[Ground]:
+async def running_comfyui(_folder: Path) -> AsyncIterator[EngineSetup]:
     async with comfyui.comfyui() as fake:
-        yield Ground(environ={"SIXFOLD_COMFYUI_URL": fake.url})
+        yield EngineSetup(environ={"SIXFOLD_COMFYUI_URL": fake.url})
 
 
 @asynccontextmanager
-async def running_fal(_folder: Path) -> AsyncIterator[Ground]:
+async def running_fal(_folder: Path) -> AsyncIterator[EngineSetup]:
     async with fal.running() as fake:
         table = f'[engines.fal-image]\nbase_url = "{fake.url}"\n'
-        yield Ground(table, {"FAL_KEY": fal.KEY})
+        yield EngineSetup(table, {"FAL_KEY": fal.KEY})
 
 
 @asynccontextmanager
-async def running_replicate(_folder: Path) -> AsyncIterator[Ground]:
+async def running_replicate(_folder: Path) -> AsyncIterator[EngineSetup]:
     async with replicate.running() as fake:
         table = f'[engines.replicate-image]\nbase_url = "{fake.url}"\n'
-        yield Ground(table, {"REPLICATE_API_TOKEN": replicate.KEY})
+        yield EngineSetup(table, {"REPLICATE_API_TOKEN": replicate.KEY})
 
 
 @asynccontextmanager
-async def running_openai(_folder: Path) -> AsyncIterator[Ground]:
+async def running_openai(_folder: Path) -> AsyncIterator[EngineSetup]:
     async with openai.running() as fake:
         table = f'[engines.openai-image]\nbase_url = "{fake.url}"\n'
-        yield Ground(table, {"OPENAI_API_KEY": openai.KEY})
+        yield EngineSetup(table, {"OPENAI_API_KEY": openai.KEY})
 
 
 @asynccontextmanager
-async def nothing(_folder: Path) -> AsyncIterator[Ground]:
-    yield Ground()
+async def nothing(_folder: Path) -> AsyncIterator[EngineSetup]:
+    yield EngineSetup()
 
 
-GROUNDS = {
+SETUPS = {
     "weights-image": (weights, "full"),
     "comfyui-image": (running_comfyui, "full"),
     "fal-image": (running_fal, "full"),
@@ -87,11 +87,11 @@ GROUNDS = {
 async def server_on(folder: Path, *names: str) -> AsyncIterator[Server]:
     """A server that finds what these engines need."""
     async with AsyncExitStack() as stack:
-        grounds = [await stack.enter_async_context(GROUNDS[name][0](folder)) for name in names]
+        setups = [await stack.enter_async_context(SETUPS[name][0](folder)) for name in names]
         data = folder / "data"
         data.mkdir()
-        (data / "sixfold.toml").write_text("\n".join(ground.toml for ground in grounds))
-        environ = {name: value for ground in grounds for name, value in ground.environ.items()}
+        (data / "sixfold.toml").write_text("\n".join(setup.toml for setup in setups))
+        environ = {name: value for setup in setups for name, value in setup.environ.items()}
         environ["SIXFOLD_FETCH_ALLOW"] = "127.0.0.0/8"
         server = await stack.enter_async_context(servers.serving(data, **environ))
         await all_found(server, names)
@@ -113,7 +113,7 @@ async def balance(server: Server) -> float:
     return float(json.loads(told)["balance_usd"])
 
 
-@pytest.mark.parametrize("engine", sorted(GROUNDS))
+@pytest.mark.parametrize("engine", sorted(SETUPS))
 async def test_the_same_call_is_served_labelled_and_charged_once(engine: str, tmp_path: Path) -> None:
     async with server_on(tmp_path, engine) as server:
         before = await balance(server)
@@ -121,7 +121,7 @@ async def test_the_same_call_is_served_labelled_and_charged_once(engine: str, tm
         reply = await server.call("POST", "/api/ra1", ORDER, **bearer)
         assert reply.status == 200, reply.body
         assert reply.headers["x-sixfold-engine"] == engine
-        assert reply.headers["x-sixfold-quality"] == GROUNDS[engine][1]
+        assert reply.headers["x-sixfold-quality"] == SETUPS[engine][1]
         assert reply.json["cost"] == f"{PRICE}"
         picture = await server.call("GET", reply.json["image_url"].partition(str(server.port))[2])
         with Image.open(io.BytesIO(picture.body)) as image:

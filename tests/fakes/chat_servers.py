@@ -19,7 +19,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from tests.fakes import fault_server
-from tests.fakes.openai_media import Makers
+from tests.fakes.openai_media import MediaEndpoints
 
 MODELS = ("small", "large")
 _WORDS = re.compile(r"say (\d+) words")
@@ -64,7 +64,7 @@ class ModelServer:
             Route("/v1/responses", self.responses, methods=["POST"]),
             Route("/v1/messages", self.messages, methods=["POST"]),
             Route("/v1/messages/count_tokens", self.count, methods=["POST"]),
-            *Makers(self).routes(),
+            *MediaEndpoints(self).routes(),
         ]
 
     async def models(self, _request: Request) -> Response:

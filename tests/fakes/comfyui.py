@@ -41,7 +41,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from tests.fakes import comfyui_nodes, comfyui_rules
-from tests.fakes.comfyui_nodes import Shelf
+from tests.fakes.comfyui_nodes import InstalledFiles
 
 VERSION = "0.8.0"
 
@@ -77,8 +77,8 @@ class Item:
 class Comfy:
     """The server's state and routes; made and run by `comfyui`."""
 
-    def __init__(self, shelf: Shelf) -> None:
-        self.shelf = shelf
+    def __init__(self, installed: InstalledFiles) -> None:
+        self.installed = installed
         self.url = ""
         self.calls: list[tuple[str, str, Mapping[str, str]]] = []
         self.pending: list[Item] = []
@@ -212,18 +212,18 @@ class Comfy:
         return JSONResponse({"system": system, "devices": [{**device, **memory}]})
 
     async def _object_info(self, request: Request) -> Response:
-        known = comfyui_nodes.schemas(self.shelf)
+        known = comfyui_nodes.schemas(self.installed)
         name = request.path_params.get("name")
         return JSONResponse(known if name is None else {name: known[name]} if name in known else {})
 
     async def _models(self, request: Request) -> Response:
         folder = request.path_params["folder"]
-        if folder == "metadata" or not hasattr(self.shelf, folder):
+        if folder == "metadata" or not hasattr(self.installed, folder):
             return Response(status_code=404)
-        return JSONResponse(list(getattr(self.shelf, folder)))
+        return JSONResponse(list(getattr(self.installed, folder)))
 
     async def _metadata(self, request: Request) -> Response:
-        found = self.shelf.metadata.get(request.query_params["filename"])
+        found = self.installed.metadata.get(request.query_params["filename"])
         return Response(status_code=404) if found is None else JSONResponse(dict(found))
 
     async def _upload(self, request: Request) -> Response:
@@ -243,7 +243,7 @@ class Comfy:
         said = await request.json()
         if "prompt" not in said:
             return JSONResponse({"error": "no prompt", "node_errors": []}, 400)
-        known = comfyui_nodes.schemas(self.shelf)
+        known = comfyui_nodes.schemas(self.installed)
         verdict = comfyui_rules.validate(said["prompt"], known, lambda name: self._path(name) in self.files)
         if verdict.error is not None:
             return JSONResponse({"error": verdict.error, "node_errors": verdict.nodes}, 400)
@@ -472,9 +472,9 @@ class _Raised(Exception):
 
 
 @asynccontextmanager
-async def comfyui(shelf: Shelf | None = None, host: str = "127.0.0.1") -> AsyncIterator[Comfy]:
+async def comfyui(installed: InstalledFiles | None = None, host: str = "127.0.0.1") -> AsyncIterator[Comfy]:
     """A running server with these model files."""
-    comfy = Comfy(shelf or Shelf())
+    comfy = Comfy(installed or InstalledFiles())
     await comfy.start(host)
     try:
         yield comfy
@@ -483,7 +483,7 @@ async def comfyui(shelf: Shelf | None = None, host: str = "127.0.0.1") -> AsyncI
 
 
 async def _serve(checkpoints: list[str]) -> None:
-    async with comfyui(Shelf(checkpoints=tuple(checkpoints)) if checkpoints else None) as comfy:
+    async with comfyui(InstalledFiles(checkpoints=tuple(checkpoints)) if checkpoints else None) as comfy:
         sys.stdout.write(f"{comfy.url}\n")
         sys.stdout.flush()
         await asyncio.Event().wait()

@@ -27,7 +27,7 @@ METHODS = ["nearest-exact", "bilinear", "area", "bicubic", "lanczos"]
 
 
 @dataclass(frozen=True)
-class Shelf:
+class InstalledFiles:
     """The model files that a server has, by folder."""
 
     checkpoints: tuple[str, ...] = ("sd_xl_base_1.0.safetensors",)
@@ -139,26 +139,26 @@ _CLASSES: dict[str, Row] = {
 }
 
 
-def _loaders(shelf: Shelf) -> dict[str, Row]:
-    clips = list(shelf.text_encoders)
+def _loaders(installed: InstalledFiles) -> dict[str, Row]:
+    clips = list(installed.text_encoders)
     two = {"clip_name1": [clips], "clip_name2": [clips], "type": [["sdxl", "sd3", "flux"]]}
-    unet = {"unet_name": [list(shelf.diffusion_models)], "weight_dtype": [["default", "fp8_e4m3fn"]]}
+    unet = {"unet_name": [list(installed.diffusion_models)], "weight_dtype": [["default", "fp8_e4m3fn"]]}
     # Written as ComfyUI's later classes are.
-    upscaler = ["COMBO", {"multiselect": False, "options": list(shelf.upscale_models)}]
+    upscaler = ["COMBO", {"multiselect": False, "options": list(installed.upscale_models)}]
     return {
-        "CheckpointLoaderSimple": ({"ckpt_name": [list(shelf.checkpoints)]}, ["MODEL", "CLIP", "VAE"]),
+        "CheckpointLoaderSimple": ({"ckpt_name": [list(installed.checkpoints)]}, ["MODEL", "CLIP", "VAE"]),
         "UNETLoader": (unet, ["MODEL"]),
         "CLIPLoader": (
             {"clip_name": [clips], "type": [["lumina2", "qwen_image", "sd3", "wan", "ltxv"]]},
             ["CLIP"],
         ),
         "DualCLIPLoader": (two, ["CLIP"]),
-        "VAELoader": ({"vae_name": [list(shelf.vae)]}, ["VAE"]),
+        "VAELoader": ({"vae_name": [list(installed.vae)]}, ["VAE"]),
         "UpscaleModelLoader": ({"model_name": upscaler}, ["UPSCALE_MODEL"]),
     }
 
 
-def schemas(shelf: Shelf) -> dict[str, dict[str, Any]]:
+def schemas(installed: InstalledFiles) -> dict[str, dict[str, Any]]:
     """`/object_info` of a server with these files."""
     return {
         name: {
@@ -175,9 +175,9 @@ def schemas(shelf: Shelf) -> dict[str, dict[str, Any]]:
         for name, (required, outputs) in {
             **_CLASSES,
             **comfyui_videos.REQUIRED,
-            **_loaders(shelf),
+            **_loaders(installed),
         }.items()
-        if name not in shelf.lacking
+        if name not in installed.lacking
     }
 
 

@@ -14,7 +14,7 @@ BROKEN = b"HTTP/1.1 %b Broken\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 
 @dataclass
-class Wayward:
+class FaultyProxy:
     """`rule` says for the nth request (from 0) what becomes of it: `pass`, or one of these.
 
     `403`, `500`, `501`; `hang` (no answer); `drop` (half the request is read); `cut` (half an answer);
@@ -80,9 +80,9 @@ class Wayward:
 
 
 @asynccontextmanager
-async def wayward(port: int, rule: Callable[[int, str], str]) -> AsyncIterator[Wayward]:
+async def faulty_proxy(port: int, rule: Callable[[int, str], str]) -> AsyncIterator[FaultyProxy]:
     """A stand-in before the server at a port of this machine."""
-    found = Wayward(port, rule)
+    found = FaultyProxy(port, rule)
     server = await asyncio.start_server(found.serve, "127.0.0.1", 0, limit=64 << 20)
     found.endpoint = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     async with server:

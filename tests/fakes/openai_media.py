@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 PIECES, PIECE = 4, 4096
 
 
-class Makers:
+class MediaEndpoints:
     """What `ModelServer` makes; its modes and what it has seen are the server's."""
 
     def __init__(self, server: ModelServer) -> None:

@@ -1,4 +1,4 @@
-"""A whole road for tests: a real database, real files, a real driver, and a catalogue of tiny engines."""
+"""The prediction pipeline for tests: a real database, real files, a real driver and tiny engines."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ HOUR = 350_000  # of the hardware, for models that are paid by time
 def models(
     engines: Mapping[str, str] = _ENGINES, facts: Mapping[str, Mapping[str, Any]] | None = None
 ) -> dict[str, Any]:
-    """A catalogue document with one model per testing engine; inputs pass through `for_engine` untouched.
+    """A catalog document with one model per testing engine.
 
     `facts` changes an engine's row.
     """
@@ -92,40 +92,40 @@ class NoFetcher:
 
 
 @dataclass
-class Road:
-    """All parts of a running road, and the account that pays."""
+class PipelineFixture:
+    """The parts of a running pipeline, and the account that pays."""
 
     database: Database
     blobs: BlobStore
     media: MediaService
-    pipeline: PredictionService
-    supervisor: Scheduler
+    service: PredictionService
+    scheduler: Scheduler
     driver: Driver
     payer: Account
-    neighbours: PeerEventListener | None
+    peer_events: PeerEventListener | None
 
     async def start(self) -> None:
-        """Begin to work."""
-        if self.neighbours is not None:
-            await self.neighbours.start()
-        await self.supervisor.start()
+        """Start the scheduler and the peer events."""
+        if self.peer_events is not None:
+            await self.peer_events.start()
+        await self.scheduler.start()
 
     def order(self, model: str = "echo", **changes: Any) -> PredictionRequest:
-        """An order of the paying account; `extras` go to the engine as they are."""
+        """A request of the paying account; `extras` go to the engine unchanged."""
         order = PredictionRequest(self.payer.owner, model, {"prompt": "x", "seed": 1}, "test", "req_test")
         return replace(order, **changes)
 
     async def run(self, model: str = "echo", **changes: Any) -> Prediction:
-        """Submit an order and wait for its end."""
-        prediction = await self.pipeline.submit(self.order(model, **changes))
-        return await self.pipeline.wait(prediction, 60)
+        """Submit a request and wait for its end."""
+        prediction = await self.service.submit(self.order(model, **changes))
+        return await self.service.wait(prediction, 60)
 
     async def account(self) -> Account:
-        """The paying account as it stands."""
+        """The paying account."""
         return await self.database.read(accounts.by_id(self.payer.id))
 
     async def faults(self) -> tuple[str, ...]:
-        """What `ledger verify` would say."""
+        """The faults that `ledger verify` finds."""
         return await self.database.read(ledger_queries.verify())
 
     async def count(self, query: str, **params: Any) -> int:
@@ -140,7 +140,7 @@ def _count(query: str, params: dict[str, Any]) -> Transaction[int]:
 
 @dataclass(frozen=True)
 class Options:
-    """What a test may want otherwise than usual."""
+    """Options of `running_pipeline`."""
 
     credit: int = 1_000_000
     slots: int = 2
@@ -162,59 +162,59 @@ class Options:
 
 
 @asynccontextmanager
-async def road(folder: Path, options: Options | None = None) -> AsyncIterator[Road]:
-    """A road on `folder`; entering it again on the same folder is a restart."""
-    wanted = options or Options()
-    database = databases.opened(folder, wanted.clock)
-    built = await _build(folder, database, wanted)
-    if wanted.start:
+async def running_pipeline(folder: Path, options: Options | None = None) -> AsyncIterator[PipelineFixture]:
+    """Run a pipeline on `folder`; entering it again on the same folder is a restart."""
+    chosen = options or Options()
+    database = databases.opened(folder, chosen.clock)
+    built = await _build(folder, database, chosen)
+    if chosen.start:
         await built.start()
     try:
         yield built
     finally:
-        built.pipeline.drain()
-        await built.supervisor.stop()
-        if built.neighbours is not None:
-            await built.neighbours.stop()
+        built.service.drain()
+        await built.scheduler.stop()
+        if built.peer_events is not None:
+            await built.peer_events.stop()
         await database.close()
 
 
-async def _build(folder: Path, database: Database, wanted: Options) -> Road:
-    failpoints = Failpoints(wanted.failpoints)
+async def _build(folder: Path, database: Database, chosen: Options) -> PipelineFixture:
+    failpoints = Failpoints(chosen.failpoints)
     blobs = backends.open_blobs(folder)
     limits = MediaLimits(64 * 2**20, 40_000_000, 5, 10 * 2**30, 30 * DAY_US)
     media = MediaService(database, blobs, NoFetcher(), lambda _path: ("image/png", 1, 1), limits)
     bus = EventBus()
     prices = PriceTable({"unit": {"per": "request", "usd": "0.007"}})
     rates = FlatRates(HardwareRate(HARDWARE, HOUR))
-    known = catalog.build(wanted.models or models(), prices, {}, rates)
+    known = catalog.build(chosen.models or models(), prices, {}, rates)
     terms = prediction_requests.AdmissionPolicy(
-        wanted.queue_limit, SelectionPolicy(previews=True), wanted.run_limit_seconds, wanted.free_queue_limit
+        chosen.queue_limit, SelectionPolicy(previews=True), chosen.run_limit_seconds, chosen.free_queue_limit
     )
-    line = PredictionService(database, known, media, bus, terms, failpoints)
-    driver = wanted.driver or InlineDriver(failpoints=failpoints.engines)
-    finisher = RunFinisher(database, media, Signer(bytes(32)), wanted.max_attempts, failpoints)
+    service = PredictionService(database, known, media, bus, terms, failpoints)
+    driver = chosen.driver or InlineDriver(failpoints=failpoints.engines)
+    finisher = RunFinisher(database, media, Signer(bytes(32)), chosen.max_attempts, failpoints)
     policy = worker_policy.WorkerPolicy(
-        slots=wanted.slots,
-        run_limit_seconds=wanted.run_limit_seconds,
-        lease_seconds=wanted.lease_seconds,
-        max_attempts=wanted.max_attempts,
-        queue_ttl_seconds=wanted.queue_ttl_seconds,
-        idle_seconds=wanted.idle_seconds,
-        idle_of=wanted.idle_of,
+        slots=chosen.slots,
+        run_limit_seconds=chosen.run_limit_seconds,
+        lease_seconds=chosen.lease_seconds,
+        max_attempts=chosen.max_attempts,
+        queue_ttl_seconds=chosen.queue_ttl_seconds,
+        idle_seconds=chosen.idle_seconds,
+        idle_of=chosen.idle_of,
         memory_bytes=2**30,
         scratch=folder / "scratch",
-        placed=wanted.placed,
-        memory=wanted.machine,
+        placed=chosen.placed,
+        memory=chosen.machine,
     )
-    supervisor = Scheduler(database, driver, known.engines(), finisher, bus, policy)
-    line.custom_models.admit = supervisor.admit
-    line.on_accepted, line.on_cancel = supervisor.accepted, supervisor.cancel
-    payer = await database.write(_payer(wanted.credit))
-    neighbours = (
-        PeerEventListener(database, bus, supervisor) if isinstance(database, SharedDatabase) else None
+    scheduler = Scheduler(database, driver, known.engines(), finisher, bus, policy)
+    service.custom_models.admit = scheduler.admit
+    service.on_accepted, service.on_cancel = scheduler.accepted, scheduler.cancel
+    payer = await database.write(_payer(chosen.credit))
+    peer_events = (
+        PeerEventListener(database, bus, scheduler) if isinstance(database, SharedDatabase) else None
     )
-    return Road(database, blobs, media, line, supervisor, driver, payer, neighbours)
+    return PipelineFixture(database, blobs, media, service, scheduler, driver, payer, peer_events)
 
 
 def _payer(credit: int) -> Transaction[Account]:

@@ -14,7 +14,7 @@ from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts import idempotency
 from sixfold.core.database import many
 from tests.api.app_fixture import AppFixture, running_app
-from tests.api.gateway import gateway
+from tests.api.gateway import running_gateway
 from tests.fakes import fault_server
 from tests.mcp.agent import Agent
 
@@ -174,8 +174,8 @@ async def test_an_own_model_is_its_owners_to_list_to_quote_and_to_run(app: AppFi
 
 
 async def test_chat_and_vision_answer_and_cost_their_tokens(tmp_path: Path) -> None:
-    async with gateway(tmp_path, models=app_catalog.models_document()) as door:
-        agent = Agent(door.app)
+    async with running_gateway(tmp_path, models=app_catalog.models_document()) as gateway:
+        agent = Agent(gateway.app)
         asked = {"prompt": "say 3 words", "model": "acme/small", "max_tokens": 20}
         quote = await agent.call("quote", model="chat", input=asked)
         assert "tokens" in quote["price"]
@@ -184,9 +184,9 @@ async def test_chat_and_vision_answer_and_cost_their_tokens(tmp_path: Path) -> N
         assert 0 < float(said["cost_usd"]) <= float(quote["cost_usd"])
         seen = await agent.call("run", model="vision", input={**asked, "image_url": PIXEL})
         assert seen["status"] == "succeeded"
-        assert "image" in str(door.acme.seen[-1])
+        assert "image" in str(gateway.acme.seen[-1])
         assert "prompt" in await agent.refused("run", model="chat", input={})
-        assert [call["face"] for call in await door.settled(2)] == ["hosting", "hosting"]
+        assert [call["face"] for call in await gateway.settled(2)] == ["hosting", "hosting"]
 
 
 async def test_where_no_model_server_is_known_chat_says_what_helps(agent: Agent) -> None:

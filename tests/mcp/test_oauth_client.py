@@ -84,18 +84,18 @@ async def test_the_official_client_is_let_in_and_comes_again_without_asking(tmp_
         about = OAuthClientMetadata(
             client_name="An assistant", redirect_uris=[AnyUrl(BACK)], token_endpoint_auth_method="none"
         )
-        door = OAuthClientProvider(f"{origin}/mcp", about, kept, person.opens, person.comes_back)
+        auth = OAuthClientProvider(f"{origin}/mcp", about, kept, person.opens, person.comes_back)
         async with (
-            httpx2.AsyncClient(auth=door) as http,
+            httpx2.AsyncClient(auth=auth) as http,
             Client(streamable_http_client(f"{origin}/mcp", http_client=http)) as client,
         ):
             names = {tool.name for tool in (await client.list_tools()).tools}
             assert {"search", "write"} <= names
         first = kept.tokens
         assert first is not None
-        door.context.token_expiry_time = 1  # long ago
+        auth.context.token_expiry_time = 1  # long ago
         async with (
-            httpx2.AsyncClient(auth=door) as http,
+            httpx2.AsyncClient(auth=auth) as http,
             Client(streamable_http_client(f"{origin}/mcp", http_client=http)) as client,
         ):
             assert (await client.list_tools()).tools

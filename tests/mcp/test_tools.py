@@ -264,11 +264,11 @@ async def test_a_key_of_some_collections_sees_those_alone(app: AppFixture, agent
 
 
 async def test_a_key_of_some_services_runs_those_and_remembers_nothing(app: AppFixture) -> None:
-    maker = Agent(app, await app.limited_key(Scope(services=("ra1",))))
-    assert {tool["name"] for tool in (await maker.result("tools/list"))["tools"]} == MAKING
-    assert (await maker.call("run", model="ra1", input={"prompt": "a cat"}))["status"] == "succeeded"
-    assert "may not use anime" in await maker.refused("run", model="anime", input={"prompt": "a cat"})
-    assert (await maker.rpc("resources/list"))["error"]["data"]["code"] == "forbidden"
+    limited = Agent(app, await app.limited_key(Scope(services=("ra1",))))
+    assert {tool["name"] for tool in (await limited.result("tools/list"))["tools"]} == MAKING
+    assert (await limited.call("run", model="ra1", input={"prompt": "a cat"}))["status"] == "succeeded"
+    assert "may not use anime" in await limited.refused("run", model="anime", input={"prompt": "a cat"})
+    assert (await limited.rpc("resources/list"))["error"]["data"]["code"] == "forbidden"
 
 
 async def test_a_revoked_key_ends_at_once(app: AppFixture) -> None:

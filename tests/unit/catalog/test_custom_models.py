@@ -15,12 +15,12 @@ from sixfold.core.accounts import accounts
 from sixfold.core.catalog.custom_models import CustomModels
 from sixfold.core.predictions.states import PredictionState
 from tests import loop_time
-from tests.harness.pipeline import PRICE, Options, Road, models, road
+from tests.harness.pipeline import PRICE, Options, PipelineFixture, models, pipeline
 
 
 @pytest.fixture
-async def line(tmp_path: Path) -> AsyncIterator[Road]:
-    async with road(tmp_path) as built:
+async def line(tmp_path: Path) -> AsyncIterator[PipelineFixture]:
+    async with running_pipeline(tmp_path) as built:
         yield built
 
 
@@ -29,8 +29,8 @@ def document(attribute: str = "EchoEngine", **row: Any) -> dict[str, Any]:
     return {"engines": made["engines"], "models": {"mine": made["models"]["mine"] | row}}
 
 
-async def test_an_own_model_runs_on_an_engine_of_its_own_and_is_charged(line: Road) -> None:
-    put = await line.pipeline.custom_models.put(line.payer.id, "model", "mine", document())
+async def test_an_own_model_runs_on_an_engine_of_its_own_and_is_charged(line: PipelineFixture) -> None:
+    put = await line.service.custom_models.put(line.payer.id, "model", "mine", document())
     assert (put.version, put.kind) == (1, "model")
     ended = await line.run("mine")
     assert (ended.state, ended.cost) == (PredictionState.SUCCEEDED, PRICE)
@@ -38,16 +38,16 @@ async def test_an_own_model_runs_on_an_engine_of_its_own_and_is_charged(line: Ro
     assert await line.faults() == ()
 
 
-async def test_another_account_has_no_such_model(line: Road) -> None:
-    await line.pipeline.custom_models.put(line.payer.id, "model", "mine", document())
+async def test_another_account_has_no_such_model(line: PipelineFixture) -> None:
+    await line.service.custom_models.put(line.payer.id, "model", "mine", document())
     other = await line.database.write(accounts.create("other@example.com", credit=1_000_000))
     with pytest.raises(errors.NotFound):
-        await line.pipeline.submit(replace(line.order("mine"), principal=other.owner))
-    assert await line.pipeline.custom_models.page(other.id) == ((), None)
+        await line.service.submit(replace(line.order("mine"), principal=other.owner))
+    assert await line.service.custom_models.page(other.id) == ((), None)
 
 
-async def test_a_new_version_takes_the_name_over(line: Road) -> None:
-    own = line.pipeline.custom_models
+async def test_a_new_version_takes_the_name_over(line: PipelineFixture) -> None:
+    own = line.service.custom_models
     await own.put(line.payer.id, "model", "mine", document("CrashEngine"))
     second = await own.put(line.payer.id, "model", "mine", document(title="better"))
     assert second.version == 2
@@ -55,8 +55,8 @@ async def test_a_new_version_takes_the_name_over(line: Road) -> None:
     assert (await line.run("mine")).state is PredictionState.SUCCEEDED
 
 
-async def test_the_large_documents_in_memory_are_bounded(line: Road) -> None:
-    own, size = line.pipeline.custom_models, 3 * 2**20
+async def test_the_large_documents_in_memory_are_bounded(line: PipelineFixture) -> None:
+    own, size = line.service.custom_models, 3 * 2**20
     texts = [f"{number}" + "x" * size for number in range(7)]
     for number, text in enumerate(texts):
         made = document(description=text)
@@ -73,8 +73,8 @@ async def test_the_large_documents_in_memory_are_bounded(line: Road) -> None:
     assert await own.names(line.payer.id, "workflow") == ()
 
 
-async def test_many_small_documents_in_memory_are_bounded(line: Road) -> None:
-    own = line.pipeline.custom_models
+async def test_many_small_documents_in_memory_are_bounded(line: PipelineFixture) -> None:
+    own = line.service.custom_models
     for number in range(300):
         await own.put(line.payer.id, "model", "mine", document(description=f"{number}" + "x" * 60_000))
     assert own.kept_size <= 16 * 2**20
@@ -82,8 +82,8 @@ async def test_many_small_documents_in_memory_are_bounded(line: Road) -> None:
     assert (found.version, found.model.description[:3]) == (300, "299")
 
 
-async def test_versions_of_an_account_are_limited_with_those_of_removed_models(line: Road) -> None:
-    own = CustomModels(line.database, line.pipeline.catalog, max_versions=3)
+async def test_versions_of_an_account_are_limited_with_those_of_removed_models(line: PipelineFixture) -> None:
+    own = CustomModels(line.database, line.service.catalog, max_versions=3)
     other = await line.database.write(accounts.create("other@example.com"))
     for number in range(3):
         await own.put(line.payer.id, "model", "mine", document(title=f"{number}"))
@@ -93,8 +93,8 @@ async def test_versions_of_an_account_are_limited_with_those_of_removed_models(l
     await own.put(other.id, "model", "mine", document())
 
 
-async def test_a_page_ends_by_its_number_or_by_its_bytes(line: Road) -> None:
-    own = line.pipeline.custom_models
+async def test_a_page_ends_by_its_number_or_by_its_bytes(line: PipelineFixture) -> None:
+    own = line.service.custom_models
     for number in range(5):
         made = document(description="x" * (3 * 2**20 if number < 3 else 1))
         made["models"] = {f"mine-{number}": made["models"]["mine"]}
@@ -107,19 +107,19 @@ async def test_a_page_ends_by_its_number_or_by_its_bytes(line: Road) -> None:
     assert pages == [["mine-0", "mine-1"], ["mine-2", "mine-3"], ["mine-4"]]
     found, cursor = await own.page(line.payer.id)
     assert ([one.name for one in found], cursor) == (["mine-0", "mine-1"], "after:mine-1")
-    again = CustomModels(line.database, line.pipeline.catalog)
+    again = CustomModels(line.database, line.service.catalog)
     await again.load()
     assert [again.known(f"mine-{number}", line.payer.id) is not None for number in range(5)] == [True] * 5
 
 
-async def test_many_models_are_read_and_hashed_one_by_one(line: Road) -> None:
+async def test_many_models_are_read_and_hashed_one_by_one(line: PipelineFixture) -> None:
     for number in range(100):
         made = document()
         row = made["models"].pop("mine")
         fixed = {"graph": {str(at): {"class_type": "X", "inputs": {}} for at in range(1_500)}}
         made["models"] = {f"mine-{number:02}": row | {"fixed": fixed}}
-        await line.pipeline.custom_models.put(line.payer.id, "model", f"mine-{number:02}", made)
-    own = CustomModels(line.database, line.pipeline.catalog)
+        await line.service.custom_models.put(line.payer.id, "model", f"mine-{number:02}", made)
+    own = CustomModels(line.database, line.service.catalog)
     async with loop_time.watched() as seen:
         found, _ = await own.page(line.payer.id)
         hashed = {schemas.version_of(one.model) async for one in own.each(line.payer.id)}
@@ -127,8 +127,8 @@ async def test_many_models_are_read_and_hashed_one_by_one(line: Road) -> None:
     assert seen.longest < 0.06
 
 
-async def test_a_removed_model_is_gone_and_may_come_again(line: Road) -> None:
-    own = line.pipeline.custom_models
+async def test_a_removed_model_is_gone_and_may_come_again(line: PipelineFixture) -> None:
+    own = line.service.custom_models
     await own.put(line.payer.id, "model", "mine", document())
     await own.remove(line.payer.id, "mine")
     with pytest.raises(errors.NotFound):
@@ -138,8 +138,10 @@ async def test_a_removed_model_is_gone_and_may_come_again(line: Road) -> None:
     assert (await own.put(line.payer.id, "model", "mine", document())).version == 2
 
 
-async def test_built_in_names_are_reserved_and_a_wrong_document_changes_nothing(line: Road) -> None:
-    own = line.pipeline.custom_models
+async def test_built_in_names_are_reserved_and_a_wrong_document_changes_nothing(
+    line: PipelineFixture,
+) -> None:
+    own = line.service.custom_models
     with pytest.raises(errors.Conflict):
         await own.put(line.payer.id, "model", "echo", models())
     with pytest.raises(ValueError, match="price row nothing of model mine is not found"):
@@ -148,9 +150,9 @@ async def test_built_in_names_are_reserved_and_a_wrong_document_changes_nothing(
 
 
 async def test_a_restart_knows_the_own_engines_of_what_waits(tmp_path: Path) -> None:
-    async with road(tmp_path, Options(start=False)) as before:
-        await before.pipeline.custom_models.put(before.payer.id, "model", "mine", document())
-        waiting = await before.pipeline.submit(before.order("mine"))
-    async with road(tmp_path) as after:
-        await after.pipeline.custom_models.load()
-        assert (await after.pipeline.wait(waiting, 60)).state is PredictionState.SUCCEEDED
+    async with running_pipeline(tmp_path, Options(start=False)) as before:
+        await before.service.custom_models.put(before.payer.id, "model", "mine", document())
+        waiting = await before.service.submit(before.order("mine"))
+    async with running_pipeline(tmp_path) as after:
+        await after.service.custom_models.load()
+        assert (await after.service.wait(waiting, 60)).state is PredictionState.SUCCEEDED

@@ -26,7 +26,7 @@ from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.requests import ParentRun
 from sixfold.core.predictions.states import PredictionState
 from tests.harness.charge_recomputation import recomputed
-from tests.harness.pipeline import HOUR, PRICE, Options, Road, models, road
+from tests.harness.pipeline import HOUR, PRICE, Options, PipelineFixture, models, running_pipeline
 
 HOUR_US = 3_600_000_000
 CREDIT = 1_000_000
@@ -44,12 +44,12 @@ def catalogue() -> dict[str, Any]:
 
 
 @pytest.fixture
-async def line(tmp_path: Path) -> AsyncIterator[Road]:
-    async with road(tmp_path, Options(models=catalogue())) as built:
+async def line(tmp_path: Path) -> AsyncIterator[PipelineFixture]:
+    async with running_pipeline(tmp_path, Options(models=catalogue())) as built:
         yield built
 
 
-async def spent(line: Road) -> int:
+async def spent(line: PipelineFixture) -> int:
     assert await line.faults() == ()
     account = await line.account()
     assert account.held == 0
@@ -62,8 +62,8 @@ def itemized(prediction: Prediction) -> int | None:
     return None if shown is None else recomputed(shown)
 
 
-async def test_time_is_held_for_the_longest_run_and_paid_for_the_real_one(line: Road) -> None:
-    quote = line.pipeline.quote("hired", {"prompt": "x"})
+async def test_time_is_held_for_the_longest_run_and_paid_for_the_real_one(line: PipelineFixture) -> None:
+    quote = line.service.quote("hired", {"prompt": "x"})
     assert quote.price.micros == math.ceil(HOUR * 30 / 3600), "the limit of a run is 30 seconds here"
     ended = await line.run("hired")
     assert ended.state is PredictionState.SUCCEEDED
@@ -74,7 +74,7 @@ async def test_time_is_held_for_the_longest_run_and_paid_for_the_real_one(line: 
     assert await spent(line) == ended.cost
 
 
-async def test_units_are_held_at_the_most_and_paid_as_the_run_tells(line: Road) -> None:
+async def test_units_are_held_at_the_most_and_paid_as_the_run_tells(line: PipelineFixture) -> None:
     told = await line.run("metered", extras={"billed": 2.5})
     assert (told.price, told.cost, told.credits) == (10 * PRICE, 17_500, 2)
     assert itemized(told) == 17_500
@@ -84,13 +84,13 @@ async def test_units_are_held_at_the_most_and_paid_as_the_run_tells(line: Road) 
     assert await spent(line) == 17_500 + 10 * PRICE
 
 
-async def test_a_part_of_a_unit_is_paid_to_the_micro_dollar(line: Road) -> None:
+async def test_a_part_of_a_unit_is_paid_to_the_micro_dollar(line: PipelineFixture) -> None:
     """Two seconds of a recording are 0.0333… minutes."""
     told = await line.run("metered", extras={"billed": 2 / 60})
     assert told.cost == math.ceil(PRICE * 2 / 60) == 234 == itemized(told)
 
 
-async def test_no_run_costs_more_than_was_held_for_it(line: Road) -> None:
+async def test_no_run_costs_more_than_was_held_for_it(line: PipelineFixture) -> None:
     ended = await line.run("metered", extras={"billed": 99})
     assert ended.cost == 10 * PRICE == itemized(ended)
     assert ended.charge is not None
@@ -98,7 +98,7 @@ async def test_no_run_costs_more_than_was_held_for_it(line: Road) -> None:
     assert await spent(line) == 10 * PRICE
 
 
-async def test_a_fixed_price_is_itemized_and_the_ledger_says_the_same(line: Road) -> None:
+async def test_a_fixed_price_is_itemized_and_the_ledger_says_the_same(line: PipelineFixture) -> None:
     ended = await line.run()
     assert ended.charge == charges.calculate((LineItem("request", 1000, PRICE, 1000),))
     page = await line.database.read(ledger_queries.page(ended.account_id, 1, None))
@@ -107,7 +107,9 @@ async def test_a_fixed_price_is_itemized_and_the_ledger_says_the_same(line: Road
     assert (free.cost, itemized(free)) == (0, 0)
 
 
-async def test_lines_that_an_engine_tells_count_only_where_they_add_up_to_its_amount(line: Road) -> None:
+async def test_lines_that_an_engine_tells_count_only_where_they_add_up_to_its_amount(
+    line: PipelineFixture,
+) -> None:
     ended = dataclasses.replace(await line.run("metered"), meter="children", rate=0, charge=None)
     right = (LineItem("ra1", 2, 3000), LineItem("tts", 1, 500))
     for lines, shown in (
@@ -123,25 +125,27 @@ async def test_lines_that_an_engine_tells_count_only_where_they_add_up_to_its_am
         assert (charge.micros, charge.breakdown.lines) == (6500, shown)
 
 
-async def test_a_run_that_owes_nothing_is_not_charged_the_lines_beside_it(line: Road) -> None:
+async def test_a_run_that_owes_nothing_is_not_charged_the_lines_beside_it(line: PipelineFixture) -> None:
     ended = dataclasses.replace(await line.run("metered"), rate=1, charge=None)
     charge = pricing.final_charge(ended, 0, 0, (LineItem("input_tokens", 1000, 5),))
     assert charge is not None
     assert (charge.micros, charge.breakdown.amount) == (0, 0)
 
 
-async def test_a_failed_run_of_either_kind_costs_nothing(line: Road) -> None:
+async def test_a_failed_run_of_either_kind_costs_nothing(line: PipelineFixture) -> None:
     for model in ("hired", "metered"):
         ended = await line.run(model, extras={"raise": "public", "billed": 1})
         assert (ended.state, ended.cost) == (PredictionState.FAILED, 0)
     assert await spent(line) == 0
 
 
-async def parent(line: Road, gate: Path) -> Prediction:
-    return await line.pipeline.submit(line.order("chorus", extras={"gate": str(gate)}, hold=HELD))
+async def parent(line: PipelineFixture, gate: Path) -> Prediction:
+    return await line.service.submit(line.order("chorus", extras={"gate": str(gate)}, hold=HELD))
 
 
-async def test_a_parent_pays_what_its_children_cost_and_they_hold_nothing(line: Road, tmp_path: Path) -> None:
+async def test_a_parent_pays_what_its_children_cost_and_they_hold_nothing(
+    line: PipelineFixture, tmp_path: Path
+) -> None:
     gate = tmp_path / "gate"
     whole = await parent(line, gate)
     for key in ("1", "2"):
@@ -149,13 +153,15 @@ async def test_a_parent_pays_what_its_children_cost_and_they_hold_nothing(line: 
         assert (part.parent_id, part.cost) == (whole.id, PRICE)
     assert (await line.account()).held == HELD.micros
     gate.touch()
-    ended = await line.pipeline.wait(whole, 60)
+    ended = await line.service.wait(whole, 60)
     assert (ended.cost, ended.credits) == (2 * PRICE, 2)
     assert ended.charge == charges.calculate((LineItem("echo", 2, PRICE),))
     assert await spent(line) == 2 * PRICE
 
 
-async def test_a_child_is_ordered_once_however_often_its_parent_asks(line: Road, tmp_path: Path) -> None:
+async def test_a_child_is_ordered_once_however_often_its_parent_asks(
+    line: PipelineFixture, tmp_path: Path
+) -> None:
     gate = tmp_path / "gate"
     whole = await parent(line, gate)
     first = await line.run(parent=ParentRun(whole.id, "node 7", whole.model))
@@ -164,88 +170,90 @@ async def test_a_child_is_ordered_once_however_often_its_parent_asks(line: Road,
     assert first.id == ids.derived(whole.id, "node 7")
     assert len(first.id) == len(whole.id)
     gate.touch()
-    assert (await line.pipeline.wait(whole, 60)).cost == PRICE
+    assert (await line.service.wait(whole, 60)).cost == PRICE
 
 
 async def test_a_child_that_nobody_waits_for_any_more_ends_with_its_parent(
-    line: Road, tmp_path: Path
+    line: PipelineFixture, tmp_path: Path
 ) -> None:
-    watched = PipelineChildren(line.pipeline, line.database)
+    watched = PipelineChildren(line.service, line.database)
     whole = await watched.parent((await parent(line, tmp_path / "never")).id)
     order = line.order("slow", parent=ParentRun(whole.id, "1", whole.model), extras={"seconds": 3600})
-    orphan = await line.pipeline.submit(order)
-    await line.pipeline.cancel(whole.id, Tenant.of(whole))
-    assert (await line.pipeline.wait(orphan, 60)).state is PredictionState.CANCELED
+    orphan = await line.service.submit(order)
+    await line.service.cancel(whole.id, Tenant.of(whole))
+    assert (await line.service.wait(orphan, 60)).state is PredictionState.CANCELED
     assert await spent(line) == 0
 
 
-async def test_the_children_of_a_parent_that_failed_cost_nothing(line: Road, tmp_path: Path) -> None:
+async def test_the_children_of_a_parent_that_failed_cost_nothing(
+    line: PipelineFixture, tmp_path: Path
+) -> None:
     whole = await parent(line, tmp_path / "never")
     done = await line.run(parent=ParentRun(whole.id, "1", whole.model))
-    waits = await line.pipeline.submit(
+    waits = await line.service.submit(
         line.order("slow", parent=ParentRun(whole.id, "2", whole.model), extras={"seconds": 60})
     )
-    await line.pipeline.cancel(waits.id, Tenant.of(waits))
-    assert (await line.pipeline.wait(waits, 60)).state is PredictionState.CANCELED
-    await line.pipeline.cancel(whole.id, Tenant.of(whole))
-    assert (await line.pipeline.wait(whole, 60)).state is PredictionState.CANCELED
-    part = await line.pipeline.get(done.id, Tenant.of(done))
+    await line.service.cancel(waits.id, Tenant.of(waits))
+    assert (await line.service.wait(waits, 60)).state is PredictionState.CANCELED
+    await line.service.cancel(whole.id, Tenant.of(whole))
+    assert (await line.service.wait(whole, 60)).state is PredictionState.CANCELED
+    part = await line.service.get(done.id, Tenant.of(done))
     assert (part.cost, itemized(part)) == (0, None)  # what it made is withdrawn with its parent
-    assert itemized(await line.pipeline.get(whole.id, Tenant.of(whole))) is None
+    assert itemized(await line.service.get(whole.id, Tenant.of(whole))) is None
     assert await spent(line) == 0
     with pytest.raises(errors.Conflict):
         await line.run(parent=ParentRun(whole.id, "3", whole.model))
 
 
 @pytest.fixture
-async def either_line(either: Path) -> AsyncIterator[Road]:
-    async with road(either, Options(models=catalogue())) as built:
+async def either_line(either: Path) -> AsyncIterator[PipelineFixture]:
+    async with running_pipeline(either, Options(models=catalogue())) as built:
         yield built
 
 
-async def running(line: Road, prediction: Prediction) -> None:
+async def running(line: PipelineFixture, prediction: Prediction) -> None:
     async with asyncio.timeout(60):
-        async for event in line.pipeline.events(prediction):
+        async for event in line.service.events(prediction):
             if isinstance(event, StateChanged) and event.prediction.state is PredictionState.RUNNING:
                 return
 
 
 @pytest.mark.parametrize("end", ["cancel", "fail"])
 async def test_a_child_that_succeeds_after_its_parent_ended_keeps_no_result(
-    either_line: Road, tmp_path: Path, end: str
+    either_line: PipelineFixture, tmp_path: Path, end: str
 ) -> None:
     line, gate = either_line, tmp_path / "child"
     whole = await parent(line, tmp_path / "never")
     order = line.order("chorus", parent=ParentRun(whole.id, "1", whole.model), extras={"gate": str(gate)})
-    late = await line.pipeline.submit(order)
+    late = await line.service.submit(order)
     await running(line, whole)
     await running(line, late)
     if end == "cancel":
-        await line.pipeline.cancel(whole.id, Tenant.of(whole))
+        await line.service.cancel(whole.id, Tenant.of(whole))
     else:
-        attempt = (await line.pipeline.get_any(whole.id)).attempt
+        attempt = (await line.service.get_any(whole.id)).attempt
         await line.database.write(
             predictions.fail(whole.id, attempt, predictions.FailureRecord("x", "engine"))
         )
-    assert (await line.pipeline.wait(whole, 60)).is_terminal
+    assert (await line.service.wait(whole, 60)).is_terminal
     gate.touch()
-    ended = await line.pipeline.wait(late, 60)
+    ended = await line.service.wait(late, 60)
     assert (ended.state, ended.output, ended.cost) == (PredictionState.FAILED, None, 0)
     assert await spent(line) == 0
 
 
 async def test_a_result_that_an_older_version_left_unpaid_is_found_and_swept(
-    either_line: Road, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    either_line: PipelineFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line = either_line
     whole = await parent(line, tmp_path / "never")
     part = await line.run(parent=ParentRun(whole.id, "1", whole.model))
     with monkeypatch.context() as older:
         older.setattr(refunds, "withdraw_children", lambda _parent_id: iter(()))
-        await line.pipeline.cancel(whole.id, Tenant.of(whole))
-        assert (await line.pipeline.wait(whole, 60)).state is PredictionState.CANCELED
+        await line.service.cancel(whole.id, Tenant.of(whole))
+        assert (await line.service.wait(whole, 60)).state is PredictionState.CANCELED
     (fault,) = await line.faults()
     assert fault.startswith(part.id)
     assert await line.database.write(refunds.sweep_children()) == 1
-    assert (await line.pipeline.get_any(part.id)).output is None
+    assert (await line.service.get_any(part.id)).output is None
     assert await line.faults() == ()

@@ -22,7 +22,7 @@ from sixfold.core.predictions.models import ReceiptStations
 from sixfold.core.predictions.states import PredictionState
 from sixfold.core.workers.pool import WorkerPool, WorkerSlot
 from sixfold.settings import Settings
-from tests.harness.pipeline import Options, road
+from tests.harness.pipeline import Options, running_pipeline
 
 SECOND = 1_000_000
 
@@ -57,7 +57,7 @@ def test_a_seat_idles_as_its_last_template_says_unless_the_operator_says_otherwi
 
 
 async def test_times_are_learnt_from_runs(tmp_path: Path) -> None:
-    async with road(tmp_path, Options()) as built:
+    async with running_pipeline(tmp_path, Options()) as built:
         made = await built.run()
     clock = iter(range(SECOND, 100 * SECOND, SECOND))
     times = DurationEstimator(lambda: next(clock))
@@ -81,8 +81,8 @@ async def test_times_are_learnt_from_runs(tmp_path: Path) -> None:
 
 
 async def test_a_history_forgets_its_oldest_and_says_so(tmp_path: Path) -> None:
-    async with road(tmp_path, Options(start=False)) as built:
-        queued = await built.pipeline.submit(built.order())
+    async with running_pipeline(tmp_path, Options(start=False)) as built:
+        queued = await built.service.submit(built.order())
     moment = queued.created_at
     histories = EventHistories(lambda: moment)
     histories.add("pred_other", LogEvent("nobody knows of it"))
@@ -100,8 +100,8 @@ async def test_a_history_forgets_its_oldest_and_says_so(tmp_path: Path) -> None:
 
 
 async def test_histories_are_bounded_by_the_bytes_of_their_documents(tmp_path: Path) -> None:
-    async with road(tmp_path, Options(start=False)) as built:
-        queued = await built.pipeline.submit(built.order(extras={"graph": "x" * 2**20}))
+    async with running_pipeline(tmp_path, Options(start=False)) as built:
+        queued = await built.service.submit(built.order(extras={"graph": "x" * 2**20}))
     assert 2**20 < queued.size < 2**20 + 1000
     histories = EventHistories(lambda: queued.created_at, max_bytes=4 * 2**20)
     for number in range(9):
@@ -115,8 +115,8 @@ async def test_histories_are_bounded_by_the_bytes_of_their_documents(tmp_path: P
 
 
 async def test_the_end_of_a_history_is_noted_once_and_numbered_by_the_record_alone(tmp_path: Path) -> None:
-    async with road(tmp_path, Options(start=False)) as built:
-        queued = await built.pipeline.submit(built.order())
+    async with running_pipeline(tmp_path, Options(start=False)) as built:
+        queued = await built.service.submit(built.order())
     done = dataclasses.replace(
         queued, state=PredictionState.SUCCEEDED, completed_at=queued.created_at + 50_000
     )

@@ -101,7 +101,7 @@ def test_a_check_names_the_address_that_is_missing(sixfold: Commands, typed: pyt
 
 
 @asynccontextmanager
-async def door(path: str, header: str, value: str) -> AsyncGenerator[str, None]:
+async def key_server(path: str, header: str, value: str) -> AsyncGenerator[str, None]:
     """A provider that lets one key in."""
 
     async def answer(request: Request) -> Response:
@@ -128,12 +128,12 @@ async def test_a_provider_is_asked_whether_it_takes_the_key(
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(f"{KEY}\n"))
     sixfold.ok("provider", "set", name)
-    async with door(path, header, value) as url:
+    async with key_server(path, header, value) as url:
         done = await asyncio.to_thread(sixfold.ok, "provider", "check", name, "--base-url", url)
         assert done["ok"]
     row = {one["provider"]: one for one in sixfold.ok("provider", "list")["providers"]}[name]
     assert row["checked_at"] == done["checked_at"]
-    async with door(path, header, "another") as url:
+    async with key_server(path, header, "another") as url:
         said = await asyncio.to_thread(sixfold.refused, "provider", "check", name, "--base-url", url)
     assert "key was refused" in said
     assert KEY not in said

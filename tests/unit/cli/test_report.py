@@ -23,7 +23,7 @@ from sixfold.core.gateway.capabilities import CHAT, EMBEDDINGS, ServedModel
 from sixfold.engines.resources import InstalledResources
 from sixfold.settings import Settings
 from tests.fakes.comfyui import comfyui
-from tests.fakes.comfyui_nodes import Shelf
+from tests.fakes.comfyui_nodes import InstalledFiles
 
 VERSION = b'HTTP/1.1 200 OK\r\nContent-Length: 17\r\n\r\n{"version":"0.9"}'
 
@@ -137,7 +137,7 @@ async def test_the_table_of_models_agrees_with_what_was_found(tmp_path: Path) ->
 
 
 async def test_a_comfyui_without_models_says_what_to_put_where(tmp_path: Path) -> None:
-    async with comfyui(Shelf(checkpoints=(), upscale_models=())) as comfy:
+    async with comfyui(InstalledFiles(checkpoints=(), upscale_models=())) as comfy:
         row = (await found(tmp_path, comfyui_url=comfy.url))["ComfyUI"]
     assert "put a checkpoint such as sd_xl_base_1.0.safetensors into its folder" in row["unlocks"]
 

@@ -135,7 +135,7 @@ sys.addaudithook(_hook)
 
 
 @dataclass
-class World:
+class SyncFixture:
     """A folder with a person, a memory with other writers, and what the person would miss."""
 
     folder: Path
@@ -254,181 +254,181 @@ ROUNDS = st.lists(st.tuples(st.lists(ACTIONS, max_size=4), MIDST), min_size=1, m
 @given(ROUNDS)
 def test_nothing_is_lost_and_both_sides_come_to_agree(rounds: list[Any]) -> None:
     with tempfile.TemporaryDirectory() as made:
-        world = World(Path(made))
+        fixture = SyncFixture(Path(made))
         for actions, midst in rounds:
             for name, slug in actions:
-                getattr(world, name)(slug)
-            plan = {at: (lambda n=name, s=slug: getattr(world, n)(s)) for at, (name, slug) in midst.items()}
-            world.sync(plan)
-            world.nothing_is_lost()
-        world.both_sides_agree()
-        world.nothing_is_lost()
+                getattr(fixture, name)(slug)
+            plan = {at: (lambda n=name, s=slug: getattr(fixture, n)(s)) for at, (name, slug) in midst.items()}
+            fixture.sync(plan)
+            fixture.nothing_is_lost()
+        fixture.both_sides_agree()
+        fixture.nothing_is_lost()
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
+def fixture(tmp_path: Path) -> SyncFixture:
     """An empty folder and an empty memory."""
-    return World(tmp_path)
+    return SyncFixture(tmp_path)
 
 
-def test_what_one_side_changes_goes_to_the_other(world: World) -> None:
-    world.edit("a")
-    world.other("x/a")
-    done = FolderSync(world.folder, world.memory, "test").run()
+def test_what_one_side_changes_goes_to_the_other(fixture: SyncFixture) -> None:
+    fixture.edit("a")
+    fixture.other("x/a")
+    done = FolderSync(fixture.folder, fixture.memory, "test").run()
     assert (done.sent, done.received) == (["a"], ["x/a"])
-    assert world.files() == {"a.md": b"text 1\n", "x/a.md": b"text 2\n"}
-    world.drop("a")
-    world.gone("x/a")
-    done = FolderSync(world.folder, world.memory, "test").run()
+    assert fixture.files() == {"a.md": b"text 1\n", "x/a.md": b"text 2\n"}
+    fixture.drop("a")
+    fixture.gone("x/a")
+    done = FolderSync(fixture.folder, fixture.memory, "test").run()
     assert (done.removed_there, done.removed_here) == (["a"], ["x/a"])
-    assert (world.files(), world.memory.pages) == ({}, {})
+    assert (fixture.files(), fixture.memory.pages) == ({}, {})
 
 
-def test_page_recreated_after_an_interrupted_sync_is_received(world: World) -> None:
-    world.other("a")
-    world.sync({17: lambda: world.kill("a")})
-    assert world.files() == {"a.md": b"text 1\n"}
-    world.elsewhere("a")
-    world.other("a")
-    world.both_sides_agree()
-    assert world.files() == {"a.md": b"text 2\n", "x/renamed.md": b"text 1\n"}
+def test_page_recreated_after_an_interrupted_sync_is_received(fixture: SyncFixture) -> None:
+    fixture.other("a")
+    fixture.sync({17: lambda: fixture.kill("a")})
+    assert fixture.files() == {"a.md": b"text 1\n"}
+    fixture.elsewhere("a")
+    fixture.other("a")
+    fixture.both_sides_agree()
+    assert fixture.files() == {"a.md": b"text 2\n", "x/renamed.md": b"text 1\n"}
 
 
-def test_page_recreated_with_the_same_version_is_received(world: World) -> None:
-    world.other("a")
-    world.sync({})
-    world.gone("a")
-    del world.memory.ids["a"]
-    world.other("a")
-    world.both_sides_agree()
-    assert world.files() == {"a.md": b"text 2\n"}
+def test_page_recreated_with_the_same_version_is_received(fixture: SyncFixture) -> None:
+    fixture.other("a")
+    fixture.sync({})
+    fixture.gone("a")
+    del fixture.memory.ids["a"]
+    fixture.other("a")
+    fixture.both_sides_agree()
+    assert fixture.files() == {"a.md": b"text 2\n"}
 
 
-def test_where_both_have_changed_both_are_kept(world: World) -> None:
-    world.edit("a")
-    world.sync({})
-    world.edit("a")
-    world.other("a")
-    done = FolderSync(world.folder, world.memory, "test").run()
+def test_where_both_have_changed_both_are_kept(fixture: SyncFixture) -> None:
+    fixture.edit("a")
+    fixture.sync({})
+    fixture.edit("a")
+    fixture.other("a")
+    done = FolderSync(fixture.folder, fixture.memory, "test").run()
     (copy,) = done.conflicts
-    assert world.files() == {"a.md": b"text 3\n", copy: b"text 2\n"}
-    world.sync({})
-    assert set(world.memory.pages) == {"a"}
+    assert fixture.files() == {"a.md": b"text 3\n", copy: b"text 2\n"}
+    fixture.sync({})
+    assert set(fixture.memory.pages) == {"a"}
 
 
-def test_changes_that_do_not_touch_are_merged(world: World) -> None:
-    world.edit("a")
+def test_changes_that_do_not_touch_are_merged(fixture: SyncFixture) -> None:
+    fixture.edit("a")
     for _ in range(3):
-        world.add("a")
-    world.sync({})
-    world.add("a")
-    world.begin("a")
-    assert FolderSync(world.folder, world.memory, "test").run().merged == ["a"]
+        fixture.add("a")
+    fixture.sync({})
+    fixture.add("a")
+    fixture.begin("a")
+    assert FolderSync(fixture.folder, fixture.memory, "test").run().merged == ["a"]
     order = b"".join(b"text %d\n" % number for number in (6, 1, 2, 3, 4, 5))
-    assert (world.files(), world.memory.pages["a"][1]) == ({"a.md": order}, order)
-    assert not FolderSync(world.folder, world.memory, "test").run()
+    assert (fixture.files(), fixture.memory.pages["a"][1]) == ({"a.md": order}, order)
+    assert not FolderSync(fixture.folder, fixture.memory, "test").run()
 
 
-def test_a_moved_file_is_a_renamed_page(world: World) -> None:
-    world.edit("a")
-    world.sync({})
-    world.move("a")
-    assert FolderSync(world.folder, world.memory, "test").run().renamed == ["a → moved"]
-    assert set(world.memory.pages) == {"moved"}
+def test_a_moved_file_is_a_renamed_page(fixture: SyncFixture) -> None:
+    fixture.edit("a")
+    fixture.sync({})
+    fixture.move("a")
+    assert FolderSync(fixture.folder, fixture.memory, "test").run().renamed == ["a → moved"]
+    assert set(fixture.memory.pages) == {"moved"}
 
 
-def test_a_file_that_was_moved_takes_what_was_written_on_its_page_meanwhile(world: World) -> None:
-    world.edit("a")
-    world.sync({})
-    world.move("a")
-    world.begin("a")
-    done = FolderSync(world.folder, world.memory, "test").run()
+def test_a_file_that_was_moved_takes_what_was_written_on_its_page_meanwhile(fixture: SyncFixture) -> None:
+    fixture.edit("a")
+    fixture.sync({})
+    fixture.move("a")
+    fixture.begin("a")
+    done = FolderSync(fixture.folder, fixture.memory, "test").run()
     assert (done.renamed, done.received) == (["a → moved"], ["moved"])
-    assert world.files() == {"moved.md": b"text 2\ntext 1\n"}
-    assert set(world.memory.pages) == {"moved"}
+    assert fixture.files() == {"moved.md": b"text 2\ntext 1\n"}
+    assert set(fixture.memory.pages) == {"moved"}
 
 
-def test_a_page_that_was_renamed_takes_what_was_written_into_its_file_meanwhile(world: World) -> None:
-    world.edit("a")
-    world.edit("b")
-    world.sync({})
-    world.add("a")
-    world.memory.move("a", "new/a")
-    world.memory.move("b", "new/b")
-    done = FolderSync(world.folder, world.memory, "test").run()
+def test_a_page_that_was_renamed_takes_what_was_written_into_its_file_meanwhile(fixture: SyncFixture) -> None:
+    fixture.edit("a")
+    fixture.edit("b")
+    fixture.sync({})
+    fixture.add("a")
+    fixture.memory.move("a", "new/a")
+    fixture.memory.move("b", "new/b")
+    done = FolderSync(fixture.folder, fixture.memory, "test").run()
     assert (done.renamed, done.merged) == (["a → new/a", "b → new/b"], ["new/a"])
     assert (done.received, done.removed_here, done.sent) == ([], [], [])
-    assert world.files() == {"new/a.md": b"text 1\ntext 3\n", "new/b.md": b"text 2\n"}
-    assert world.memory.pages["new/a"][1] == b"text 1\ntext 3\n"
-    assert set(world.memory.pages) == {"new/a", "new/b"}
+    assert fixture.files() == {"new/a.md": b"text 1\ntext 3\n", "new/b.md": b"text 2\n"}
+    assert fixture.memory.pages["new/a"][1] == b"text 1\ntext 3\n"
+    assert set(fixture.memory.pages) == {"new/a", "new/b"}
 
 
-def test_of_two_new_names_the_memorys_holds_and_the_page_stays_one(world: World) -> None:
-    world.edit("a")
-    world.sync({})
-    world.move("a")
-    world.memory.move("a", "b")
-    assert FolderSync(world.folder, world.memory, "test").run().renamed == ["a → b"]
-    assert (world.files(), set(world.memory.pages)) == ({"b.md": b"text 1\n"}, {"b"})
+def test_of_two_new_names_the_memorys_holds_and_the_page_stays_one(fixture: SyncFixture) -> None:
+    fixture.edit("a")
+    fixture.sync({})
+    fixture.move("a")
+    fixture.memory.move("a", "b")
+    assert FolderSync(fixture.folder, fixture.memory, "test").run().renamed == ["a → b"]
+    assert (fixture.files(), set(fixture.memory.pages)) == ({"b.md": b"text 1\n"}, {"b"})
 
 
-def test_a_file_has_the_name_that_its_page_was_given_in_another_folder(world: World) -> None:
-    world.edit("a")
-    world.sync({})
-    world.memory.move("a", "ann-smith")
-    world.memory.paths["ann-smith"] = "Ann Smith.md"
-    FolderSync(world.folder, world.memory, "test").run()
-    assert world.files() == {"Ann Smith.md": b"text 1\n"}
+def test_a_file_has_the_name_that_its_page_was_given_in_another_folder(fixture: SyncFixture) -> None:
+    fixture.edit("a")
+    fixture.sync({})
+    fixture.memory.move("a", "ann-smith")
+    fixture.memory.paths["ann-smith"] = "Ann Smith.md"
+    FolderSync(fixture.folder, fixture.memory, "test").run()
+    assert fixture.files() == {"Ann Smith.md": b"text 1\n"}
 
 
-def test_an_outliners_folder_spells_folders_and_days_in_its_files_names(world: World) -> None:
+def test_an_outliners_folder_spells_folders_and_days_in_its_files_names(fixture: SyncFixture) -> None:
     for path in ("pages/work___acme.md", "pages/old%2Fway.md", "journals/2026_11_20.md", "notes.md"):
-        (world.folder / path).parent.mkdir(exist_ok=True)
-        (world.folder / path).write_text(path)
+        (fixture.folder / path).parent.mkdir(exist_ok=True)
+        (fixture.folder / path).write_text(path)
     for path in ("logseq/config.edn", "logseq/bak/pages/old.md"):
-        (world.folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (world.folder / path).write_text("{}")
-    world.other("work/new")
-    world.other("journals/2026-11-21")
-    FolderSync(world.folder, world.memory, "test").run()
-    assert not FolderSync(world.folder, world.memory, "test").run()
+        (fixture.folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (fixture.folder / path).write_text("{}")
+    fixture.other("work/new")
+    fixture.other("journals/2026-11-21")
+    FolderSync(fixture.folder, fixture.memory, "test").run()
+    assert not FolderSync(fixture.folder, fixture.memory, "test").run()
     days = {"journals/2026-11-20", "journals/2026-11-21"}
-    assert set(world.memory.pages) == {"work/acme", "old/way", "notes", "work/new"} | days
-    assert {"pages/work___new.md", "journals/2026_11_21.md"} <= set(world.files())
+    assert set(fixture.memory.pages) == {"work/acme", "old/way", "notes", "work/new"} | days
+    assert {"pages/work___new.md", "journals/2026_11_21.md"} <= set(fixture.files())
 
 
-def test_another_page_that_took_an_old_name_is_no_edit_of_the_one_that_had_it(world: World) -> None:
-    world.edit("a")
-    world.sync({})
-    world.memory.move("a", "b")
-    world.other("a")
-    FolderSync(world.folder, world.memory, "test").run()
-    assert world.files() == {"a.md": b"text 2\n", "b.md": b"text 1\n"}
+def test_another_page_that_took_an_old_name_is_no_edit_of_the_one_that_had_it(fixture: SyncFixture) -> None:
+    fixture.edit("a")
+    fixture.sync({})
+    fixture.memory.move("a", "b")
+    fixture.other("a")
+    FolderSync(fixture.folder, fixture.memory, "test").run()
+    assert fixture.files() == {"a.md": b"text 2\n", "b.md": b"text 1\n"}
 
 
-def test_a_page_that_comes_back_has_the_odd_name_of_its_file_again(world: World) -> None:
-    odd = world.folder / "An Odd, Odd Name.md"
+def test_a_page_that_comes_back_has_the_odd_name_of_its_file_again(fixture: SyncFixture) -> None:
+    odd = fixture.folder / "An Odd, Odd Name.md"
     odd.write_bytes(b"1")
-    world.sync({})
+    fixture.sync({})
     odd.unlink()
-    world.sync({})
-    assert world.memory.pages == {}
-    world.memory.put("an-odd-odd-name", b"1")
-    world.sync({})
-    assert world.files() == {odd.name: b"1"}
+    fixture.sync({})
+    assert fixture.memory.pages == {}
+    fixture.memory.put("an-odd-odd-name", b"1")
+    fixture.sync({})
+    assert fixture.files() == {odd.name: b"1"}
 
 
 @pytest.mark.parametrize("slug", [".hidden", ".sixfold/memory-sync", f"a{CONFLICT}b", "x/.git/config"])
-def test_a_page_that_cannot_be_a_file_stays_where_it_is(world: World, slug: str) -> None:
-    world.other(slug)
+def test_a_page_that_cannot_be_a_file_stays_where_it_is(fixture: SyncFixture, slug: str) -> None:
+    fixture.other(slug)
     for _ in range(2):
-        assert FolderSync(world.folder, world.memory, "test").run().problems
-    assert set(world.memory.pages) == {slug}
-    assert world.files() == {}
+        assert FolderSync(fixture.folder, fixture.memory, "test").run().problems
+    assert set(fixture.memory.pages) == {slug}
+    assert fixture.files() == {}
 
 
-def test_no_path_of_the_memory_leads_out_of_the_folder(world: World, tmp_path: Path) -> None:
-    inside = World(tmp_path / "inside")
+def test_no_path_of_the_memory_leads_out_of_the_folder(fixture: SyncFixture, tmp_path: Path) -> None:
+    inside = SyncFixture(tmp_path / "inside")
     inside.folder.mkdir()
     (inside.folder / "out").symlink_to(tmp_path)
     inside.memory.put("out/stolen", b"x")
@@ -439,49 +439,49 @@ def test_no_path_of_the_memory_leads_out_of_the_folder(world: World, tmp_path: P
     assert not (tmp_path / "stolen.md").exists()
 
 
-def test_files_of_one_name_are_one_page_and_the_other_is_named(world: World) -> None:
-    (world.folder / "Note.md").write_bytes(b"1")
-    (world.folder / "note.md").write_bytes(b"2")
-    done = FolderSync(world.folder, world.memory, "test").run()
+def test_files_of_one_name_are_one_page_and_the_other_is_named(fixture: SyncFixture) -> None:
+    (fixture.folder / "Note.md").write_bytes(b"1")
+    (fixture.folder / "note.md").write_bytes(b"2")
+    done = FolderSync(fixture.folder, fixture.memory, "test").run()
     assert (done.sent, len(done.problems)) == (["note"], 1)
-    assert world.files() == {"Note.md": b"1", "note.md": b"2"}
+    assert fixture.files() == {"Note.md": b"1", "note.md": b"2"}
 
 
-def test_every_ending_of_a_page_is_one_and_its_file_keeps_it(world: World) -> None:
+def test_every_ending_of_a_page_is_one_and_its_file_keeps_it(fixture: SyncFixture) -> None:
     for name in ("Upper.MD", "long.markdown"):
-        (world.folder / name).write_bytes(b"1")
-    assert FolderSync(world.folder, world.memory, "test").run().sent == ["long", "upper"]
+        (fixture.folder / name).write_bytes(b"1")
+    assert FolderSync(fixture.folder, fixture.memory, "test").run().sent == ["long", "upper"]
     for slug in ("long", "upper"):
-        world.memory.put(slug, b"2")
-    FolderSync(world.folder, world.memory, "test").run()
-    found = {path.name: path.read_bytes() for path in world.folder.iterdir() if path.is_file()}
+        fixture.memory.put(slug, b"2")
+    FolderSync(fixture.folder, fixture.memory, "test").run()
+    found = {path.name: path.read_bytes() for path in fixture.folder.iterdir() if path.is_file()}
     assert found == {"Upper.MD": b"2", "long.markdown": b"2"}
 
 
-def test_a_watch_says_once_what_it_cannot_take(world: World) -> None:
+def test_a_watch_says_once_what_it_cannot_take(fixture: SyncFixture) -> None:
     said: list[str] = []
-    world.memory.put(".hidden", b"x")
-    watch = FolderSync(world.folder, world.memory, "test", lambda _verb, what: said.append(what))
+    fixture.memory.put(".hidden", b"x")
+    watch = FolderSync(fixture.folder, fixture.memory, "test", lambda _verb, what: said.append(what))
     assert [bool(watch.run().problems) for _ in range(3)] == [True, True, True]
     assert len(said) == 1
     assert not watch.news()
 
 
-def test_another_servers_state_is_not_believed(world: World) -> None:
-    world.edit("a")
-    world.sync({})
+def test_another_servers_state_is_not_believed(fixture: SyncFixture) -> None:
+    fixture.edit("a")
+    fixture.sync({})
     elsewhere = Memory()
-    FolderSync(world.folder, elsewhere, "other").run()
-    assert (world.files(), set(elsewhere.pages)) == ({"a.md": b"text 1\n"}, {"a"})
+    FolderSync(fixture.folder, elsewhere, "other").run()
+    assert (fixture.files(), set(elsewhere.pages)) == ({"a.md": b"text 1\n"}, {"a"})
 
 
-def test_a_file_that_was_being_moved_when_a_sync_died_comes_back(world: World) -> None:
-    world.edit("a")
-    world.sync({})
-    own = world.folder / ".sixfold"
+def test_a_file_that_was_being_moved_when_a_sync_died_comes_back(fixture: SyncFixture) -> None:
+    fixture.edit("a")
+    fixture.sync({})
+    own = fixture.folder / ".sixfold"
     (own / "old-1").write_bytes(b"text 1\n")  # the memory knows it
     (own / "old-2").write_bytes(b"typed in that moment")
     (own / "new-2").write_bytes(b"half")
-    (copy,) = FolderSync(world.folder, world.memory, "test").run().conflicts
-    assert world.files() == {"a.md": b"text 1\n", copy: b"typed in that moment"}
+    (copy,) = FolderSync(fixture.folder, fixture.memory, "test").run().conflicts
+    assert fixture.files() == {"a.md": b"text 1\n", copy: b"typed in that moment"}
     assert sorted(path.name for path in own.iterdir()) == ["memory-sync.json"]

@@ -22,7 +22,7 @@ REPOSITORIES = {
 
 
 @pytest.fixture(scope="module")
-def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def hub_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Tiny pipelines under the names of real ones."""
     pytest.importorskip("diffusers", reason="the extra `weights` is not installed (make weights)")
     from tests.unit.engines.diffusers import tiny_films  # noqa: PLC0415 - it needs torch
@@ -38,8 +38,8 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def hub(shelf: Path, sixfold: Commands) -> Iterator[LoopbackHub]:
-    with serving(shelf) as running:
+def hub(hub_folder: Path, sixfold: Commands) -> Iterator[LoopbackHub]:
+    with serving(hub_folder) as running:
         sixfold.folder.mkdir()
         (sixfold.folder / "sixfold.toml").write_text(f'hub_url = "{running.url}"\n')
         yield running

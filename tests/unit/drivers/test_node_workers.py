@@ -18,7 +18,7 @@ from sixfold.core.workflows.validate import validate
 from sixfold.drivers.node_workers import NodeWorkers
 from sixfold.drivers.process import ProcessDriver
 from sixfold.engines.workflow_nodes import registry
-from tests.unit.engines.workflow_nodes.graph_fixtures import Graph, Ground
+from tests.unit.engines.workflow_nodes.graph_fixtures import Graph, GraphFixture
 from tests.unit.engines.workflow_nodes.test_graphs import PAINT, node, put
 
 LIMIT = 512 * 2**20
@@ -33,15 +33,15 @@ async def workers(tmp_path: Path) -> AsyncIterator[NodeWorkers]:
 
 
 @pytest.fixture
-def here(tmp_path: Path) -> Ground:
+def here(tmp_path: Path) -> GraphFixture:
     (tmp_path / "here").mkdir()
-    return Ground(tmp_path / "here")
+    return GraphFixture(tmp_path / "here")
 
 
 @pytest.fixture
-def apart(tmp_path: Path, workers: NodeWorkers) -> Ground:
+def apart(tmp_path: Path, workers: NodeWorkers) -> GraphFixture:
     (tmp_path / "apart").mkdir()
-    return Ground(tmp_path / "apart", workers)
+    return GraphFixture(tmp_path / "apart", workers)
 
 
 def pixels(side: int = 64) -> Graph:
@@ -67,16 +67,18 @@ def pixels(side: int = 64) -> Graph:
     }
 
 
-async def test_nodes_in_a_process_give_what_they_give_in_threads(here: Ground, apart: Ground) -> None:
-    for ground in (here, apart):
-        put(ground)
+async def test_nodes_in_a_process_give_what_they_give_in_threads(
+    here: GraphFixture, apart: GraphFixture
+) -> None:
+    for graph_fixture in (here, apart):
+        put(graph_fixture)
     graphs: list[Graph] = [pixels(), PAINT, pixels(), pixels(48)]
     for graph in graphs:
         one, other = await here.run(graph), await apart.run(graph)
         assert json.dumps(one.outputs) == json.dumps(other.outputs)
         assert sorted(one.executed) == sorted(other.executed)
         assert one.cached == other.cached
-    assert [data for _, _, data in here.shelf.made] == [data for _, _, data in apart.shelf.made]
+    assert [data for _, _, data in here.outputs.made] == [data for _, _, data in apart.outputs.made]
     assert here.cache.keys() == apart.cache.keys()
     assert {key: each.packed for key, each in here.cache.items()} == {
         key: each.packed for key, each in apart.cache.items()
@@ -84,7 +86,9 @@ async def test_nodes_in_a_process_give_what_they_give_in_threads(here: Ground, a
     assert here.children.asked == apart.children.asked
 
 
-async def test_the_worker_of_a_run_that_ended_serves_the_next(apart: Ground, workers: NodeWorkers) -> None:
+async def test_the_worker_of_a_run_that_ended_serves_the_next(
+    apart: GraphFixture, workers: NodeWorkers
+) -> None:
     put(apart)
     await apart.run(pixels(32))
     [first] = workers._idle
@@ -93,7 +97,7 @@ async def test_the_worker_of_a_run_that_ended_serves_the_next(apart: Ground, wor
     assert list((apart.folder / "scratch").iterdir()) == []
 
 
-async def test_a_node_beyond_the_memory_limit_fails_its_run_in_one_sentence(apart: Ground) -> None:
+async def test_a_node_beyond_the_memory_limit_fails_its_run_in_one_sentence(apart: GraphFixture) -> None:
     graph: Graph = {
         "0": node("EmptyImage", width=8192, height=8192, batch_size=1, color=1),
         "out": node("PreviewImage", images=["0", 0]),
@@ -108,7 +112,7 @@ async def test_a_node_beyond_the_memory_limit_fails_its_run_in_one_sentence(apar
     await apart.run(pixels())
 
 
-async def started(ground: Ground, graph: Graph) -> asyncio.Task[Any]:
+async def started(graph_fixture: GraphFixture, graph: Graph) -> asyncio.Task[Any]:
     """A run whose first node is at work."""
     began = asyncio.Event()
 
@@ -117,7 +121,7 @@ async def started(ground: Ground, graph: Graph) -> asyncio.Task[Any]:
             began.set()
 
     verdict = validate(graph, registry.registry())
-    run = asyncio.create_task(execute.execute(verdict, ground.place, heard))
+    run = asyncio.create_task(execute.execute(verdict, graph_fixture.place, heard))
     waiting = asyncio.create_task(began.wait())
     await asyncio.wait({run, waiting}, return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
@@ -131,7 +135,7 @@ LONG: Graph = {
 
 
 async def test_a_worker_that_is_killed_fails_its_run_in_one_sentence(
-    apart: Ground, workers: NodeWorkers
+    apart: GraphFixture, workers: NodeWorkers
 ) -> None:
     run = await started(apart, LONG)
     [worker] = workers._workers
@@ -147,7 +151,7 @@ async def test_a_worker_that_is_killed_fails_its_run_in_one_sentence(
     assert workers._workers == set()
 
 
-async def test_a_canceled_run_ends_its_worker_at_once(apart: Ground, workers: NodeWorkers) -> None:
+async def test_a_canceled_run_ends_its_worker_at_once(apart: GraphFixture, workers: NodeWorkers) -> None:
     run = await started(apart, LONG)
     [worker] = workers._workers
     pid = worker.pid

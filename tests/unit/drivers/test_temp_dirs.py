@@ -14,7 +14,7 @@ import pytest
 from sixfold.drivers import temp_dirs
 from sixfold.drivers.temp_dirs import OwnedTempDir
 
-MAKER = """
+FACTORY = """
 import sys
 from sixfold.drivers.temp_dirs import OwnedTempDir
 room = OwnedTempDir()
@@ -30,12 +30,12 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def _maker(folder: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
+def _factory(folder: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
     """Another process, and the room that it made."""
-    words = ["env", f"TMPDIR={folder}", sys.executable, "-c", MAKER]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as maker:
-        assert maker.stdout is not None
-        yield maker, Path(maker.stdout.readline().strip())
+    words = ["env", f"TMPDIR={folder}", sys.executable, "-c", FACTORY]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
+        yield owner, Path(owner.stdout.readline().strip())
 
 
 def test_a_room_is_its_makers_alone_and_goes_when_he_leaves(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_a_room_is_its_makers_alone_and_goes_when_he_leaves(tmp_path: Path) -> N
 
 
 def test_what_a_killed_process_left_goes_when_the_next_room_is_made(tmp_path: Path) -> None:
-    with _maker(tmp_path) as (living, kept), _maker(tmp_path) as (killed, left):
+    with _factory(tmp_path) as (living, kept), _factory(tmp_path) as (killed, left):
         killed.kill()
         killed.wait()
         assert left.is_dir(), "nobody has cleared it yet"

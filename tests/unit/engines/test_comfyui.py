@@ -26,10 +26,10 @@ from sixfold.engines.providers.comfyui.engine import ComfyEngine, probe
 from sixfold.engines.providers.comfyui.image_io import ImageFinish
 from tests.fakes.comfyui import Comfy, comfyui
 from tests.fakes.comfyui_faults import cut_off, endless
-from tests.fakes.comfyui_nodes import Shelf
+from tests.fakes.comfyui_nodes import InstalledFiles
 
-EMPTY = Shelf(checkpoints=(), upscale_models=())
-SPLIT = Shelf(
+EMPTY = InstalledFiles(checkpoints=(), upscale_models=())
+SPLIT = InstalledFiles(
     checkpoints=(),
     diffusion_models=("z_image_turbo_bf16.safetensors",),
     text_encoders=("qwen_3_4b.safetensors",),
@@ -71,7 +71,7 @@ class Context:
 
 
 @dataclass
-class Kit:
+class ComfySetup:
     """A fake ComfyUI, an engine that uses it, and the context of the last run."""
 
     comfy: Comfy
@@ -94,14 +94,16 @@ class Kit:
 
 
 @asynccontextmanager
-async def kit(folder: Path, shelf: Shelf | None = None, **options: str) -> AsyncIterator[Kit]:
-    async with comfyui(shelf) as comfy, httpx.AsyncClient(trust_env=False) as client:
-        yield Kit(comfy, ComfyEngine(outside(client), url=comfy.url, **options), client, folder)
+async def comfy_setup(
+    folder: Path, installed: InstalledFiles | None = None, **options: str
+) -> AsyncIterator[ComfySetup]:
+    async with comfyui(installed) as comfy, httpx.AsyncClient(trust_env=False) as client:
+        yield ComfySetup(comfy, ComfyEngine(outside(client), url=comfy.url, **options), client, folder)
 
 
 @pytest.fixture
-async def home(tmp_path: Path) -> AsyncIterator[Kit]:
-    async with kit(tmp_path) as built:
+async def setup(tmp_path: Path) -> AsyncIterator[ComfySetup]:
+    async with comfy_setup(tmp_path) as built:
         yield built
 
 
@@ -113,60 +115,62 @@ def opened(result: Result, index: int = 0) -> Image.Image:
 
 
 @pytest.mark.parametrize("size", [(1024, 1024), (1360, 768), (333, 1000), (64, 64), (64, 640)])
-async def test_a_picture_has_exactly_the_size_that_was_asked_for(home: Kit, size: tuple[int, int]) -> None:
-    result = await home.run(prompt="a lake", width=size[0], height=size[1], seed=1, format="png")
+async def test_a_picture_has_exactly_the_size_that_was_asked_for(
+    setup: ComfySetup, size: tuple[int, int]
+) -> None:
+    result = await setup.run(prompt="a lake", width=size[0], height=size[1], seed=1, format="png")
     made = opened(result)
     assert (made.format, made.size) == ("PNG", size)
     assert result.artifacts[0].info == {"width": size[0], "height": size[1]}
     assert result.quality == "full"
 
 
-TURBO = Shelf(checkpoints=("sd_turbo.safetensors",), upscale_models=("RealESRGAN_x2.pth",))
+TURBO = InstalledFiles(checkpoints=("sd_turbo.safetensors",), upscale_models=("RealESRGAN_x2.pth",))
 
 
 async def test_a_size_beyond_the_model_is_made_by_the_upscaler(tmp_path: Path) -> None:
-    async with kit(tmp_path, TURBO) as built:
+    async with comfy_setup(tmp_path, TURBO) as built:
         assert opened(await built.run(prompt="a lake", width=1024, height=768, seed=1)).size == (1024, 768)
         assert "ImageUpscaleWithModel" in built.comfy.ran
 
 
 async def test_without_an_upscaler_a_large_picture_is_stretched(tmp_path: Path) -> None:
-    async with kit(tmp_path, dataclasses.replace(TURBO, upscale_models=())) as built:
+    async with comfy_setup(tmp_path, dataclasses.replace(TURBO, upscale_models=())) as built:
         assert opened(await built.run(prompt="a lake", width=1024, height=768, seed=1)).size == (1024, 768)
         assert "ImageUpscaleWithModel" not in built.comfy.ran
 
 
-async def test_the_same_seed_gives_the_same_picture_and_another_another(home: Kit) -> None:
+async def test_the_same_seed_gives_the_same_picture_and_another_another(setup: ComfySetup) -> None:
     first, again, other = [
-        (await home.run(prompt="a lake", width=512, height=512, seed=seed)).artifacts[0].data
+        (await setup.run(prompt="a lake", width=512, height=512, seed=seed)).artifacts[0].data
         for seed in (5, 5, 6)
     ]
     assert first == again
     assert first != other
 
 
-async def test_several_pictures_come_as_one_batch_of_one_artifact_each(home: Kit) -> None:
-    result = await home.run("anime", prompt="a cat", num_images=3, width=768, height=768, seed=2)
+async def test_several_pictures_come_as_one_batch_of_one_artifact_each(setup: ComfySetup) -> None:
+    result = await setup.run("anime", prompt="a cat", num_images=3, width=768, height=768, seed=2)
     assert len({artifact.data for artifact in result.artifacts}) == 3
-    assert home.comfy.called("/prompt") == 1
-    assert home.graph()["EmptyLatentImage"]["batch_size"] == 3
+    assert setup.comfy.called("/prompt") == 1
+    assert setup.graph()["EmptyLatentImage"]["batch_size"] == 3
 
 
-async def test_what_is_too_much_at_once_is_made_one_by_one_and_is_the_same(home: Kit) -> None:
+async def test_what_is_too_much_at_once_is_made_one_by_one_and_is_the_same(setup: ComfySetup) -> None:
     order = {"prompt": "a cat", "num_images": 3, "width": 768, "height": 768, "seed": 2}
-    at_once = await home.run("anime", **order)
-    home.comfy.memory = 1
-    home.comfy._kept.clear()
-    home.context.shown.clear()
-    one_by_one = await home.run("anime", **order)
+    at_once = await setup.run("anime", **order)
+    setup.comfy.memory = 1
+    setup.comfy._kept.clear()
+    setup.context.shown.clear()
+    one_by_one = await setup.run("anime", **order)
     assert [a.data for a in one_by_one.artifacts] == [a.data for a in at_once.artifacts]
-    assert home.comfy.called("/prompt") == 1 + 1 + 3
-    assert home.context.lines[-1].startswith("ComfyUI has too little memory for 3 images at once")
-    assert home.context.shown[-1] == 1.0
-    home.comfy.memory = 0
-    home.comfy._kept.clear()
+    assert setup.comfy.called("/prompt") == 1 + 1 + 3
+    assert setup.context.lines[-1].startswith("ComfyUI has too little memory for 3 images at once")
+    assert setup.context.shown[-1] == 1.0
+    setup.comfy.memory = 0
+    setup.comfy._kept.clear()
     with pytest.raises(EngineError, match="out of memory in KSampler"):
-        await home.run("anime", **order)
+        await setup.run("anime", **order)
 
 
 @pytest.mark.parametrize(
@@ -174,22 +178,22 @@ async def test_what_is_too_much_at_once_is_made_one_by_one_and_is_the_same(home:
     [("webp", b"RIFF"), ("jpeg", b"\xff\xd8"), ("png", b"\x89PNG"), ("jpg", b"\xff\xd8")],
 )
 async def test_a_picture_comes_in_the_format_that_was_asked_for(
-    home: Kit, format_: str, magic: bytes
+    setup: ComfySetup, format_: str, magic: bytes
 ) -> None:
-    result = await home.run("create_image", prompt="a lake", width=256, height=256, seed=1, format=format_)
+    result = await setup.run("create_image", prompt="a lake", width=256, height=256, seed=1, format=format_)
     assert result.artifacts[0].data.startswith(magic)
     assert result.artifacts[0].content_type == f"image/{format_.replace('jpg', 'jpeg')}"
 
 
-async def test_words_reach_the_model_with_the_look_of_ours(home: Kit) -> None:
-    await home.run("ra1", prompt="a {} lake", negative_prompt="people", width=512, height=512, seed=1)
-    entry = list(home.comfy.history.values())[-1]["prompt"][2].values()
+async def test_words_reach_the_model_with_the_look_of_ours(setup: ComfySetup) -> None:
+    await setup.run("ra1", prompt="a {} lake", negative_prompt="people", width=512, height=512, seed=1)
+    entry = list(setup.comfy.history.values())[-1]["prompt"][2].values()
     texts = [node["inputs"]["text"] for node in entry if node["class_type"] == "CLIPTextEncode"]
     assert texts == ["a {} lake, painterly, visible brush strokes, rich colour", "people"]
 
 
 async def test_a_model_in_parts_is_put_together(tmp_path: Path) -> None:
-    async with kit(tmp_path, SPLIT) as built:
+    async with comfy_setup(tmp_path, SPLIT) as built:
         await built.run(prompt="a lake", width=512, height=512, seed=1)
         graph = built.graph()
     assert graph["CLIPLoader"] == {"clip_name": "qwen_3_4b.safetensors", "type": "lumina2"}
@@ -198,25 +202,25 @@ async def test_a_model_in_parts_is_put_together(tmp_path: Path) -> None:
     assert "ConditioningZeroOut" in graph  # a cfg of 1 looks at no negative prompt
 
 
-async def test_a_picture_carries_nothing_of_the_server_that_made_it(home: Kit) -> None:
+async def test_a_picture_carries_nothing_of_the_server_that_made_it(setup: ComfySetup) -> None:
     for format_ in ("png", "webp", "jpeg"):
-        result = await home.run(prompt="a lake", width=256, height=256, seed=1, format=format_)
+        result = await setup.run(prompt="a lake", width=256, height=256, seed=1, format=format_)
         assert b"sd_xl_base" not in result.artifacts[0].data
-    kept = [data for (folder, _), data in home.comfy.files.items() if folder == "temp"]
+    kept = [data for (folder, _), data in setup.comfy.files.items() if folder == "temp"]
     assert all(b"sd_xl_base" in data for data in kept)  # it was there
 
 
-async def test_progress_goes_up_to_its_end_and_the_log_names_the_model(home: Kit) -> None:
-    await home.run(prompt="a lake", width=256, height=256, seed=1)
-    assert home.context.shown == sorted(home.context.shown)
-    assert home.context.shown[-1] == 1.0
-    assert len(home.context.shown) > 20
-    assert home.context.lines == ["ComfyUI 0.8.0: sd_xl_base_1.0.safetensors"]
+async def test_progress_goes_up_to_its_end_and_the_log_names_the_model(setup: ComfySetup) -> None:
+    await setup.run(prompt="a lake", width=256, height=256, seed=1)
+    assert setup.context.shown == sorted(setup.context.shown)
+    assert setup.context.shown[-1] == 1.0
+    assert len(setup.context.shown) > 20
+    assert setup.context.lines == ["ComfyUI 0.8.0: sd_xl_base_1.0.safetensors"]
 
 
-async def test_the_version_names_comfyui_and_the_models(home: Kit) -> None:
-    await home.run(prompt="a lake", width=256, height=256, seed=1)
-    assert home.engine.version == "1/comfyui-0.8.0/sd_xl_base_1.0/RealESRGAN_x4plus"
+async def test_the_version_names_comfyui_and_the_models(setup: ComfySetup) -> None:
+    await setup.run(prompt="a lake", width=256, height=256, seed=1)
+    assert setup.engine.version == "1/comfyui-0.8.0/sd_xl_base_1.0/RealESRGAN_x4plus"
 
 
 # -- image to image, and upscaling ---------------------------------------------------------------
@@ -237,9 +241,9 @@ def sides(image: Image.Image) -> tuple[float, float]:
     return float(redder[:, :middle].mean()), float(redder[:, middle:].mean())
 
 
-async def test_a_repainted_picture_keeps_size_and_places(home: Kit) -> None:
-    files = home.file(halves())
-    result = await home.run("style-transfer", files, style_prompt="oil", strength=0.3, seed=1, format="webp")
+async def test_a_repainted_picture_keeps_size_and_places(setup: ComfySetup) -> None:
+    files = setup.file(halves())
+    result = await setup.run("style-transfer", files, style_prompt="oil", strength=0.3, seed=1, format="webp")
     made = opened(result)
     assert (made.format, made.size) == ("WEBP", (600, 400))
     left, right = sides(made)
@@ -247,84 +251,84 @@ async def test_a_repainted_picture_keeps_size_and_places(home: Kit) -> None:
     assert right < -60
 
 
-async def test_how_far_the_source_is_left_behind_is_the_callers_choice(home: Kit) -> None:
-    files = home.file(halves())
+async def test_how_far_the_source_is_left_behind_is_the_callers_choice(setup: ComfySetup) -> None:
+    files = setup.file(halves())
     near, far = [
-        sides(opened(await home.run("style-transfer", files, style_prompt="oil", strength=strength, seed=1)))
+        sides(opened(await setup.run("style-transfer", files, style_prompt="oil", strength=strength, seed=1)))
         for strength in (0.1, 0.9)
     ]
     assert near[0] - near[1] > 2 * abs(far[0] - far[1])
 
 
-async def test_a_turned_photograph_comes_out_upright(home: Kit) -> None:
+async def test_a_turned_photograph_comes_out_upright(setup: ComfySetup) -> None:
     exif = Image.Exif()
     exif[0x0112] = 6
-    files = home.file(halves((400, 600)).rotate(90, expand=True), "turned.jpg", exif=exif)
-    assert opened(await home.run("style-transfer", files, style_prompt="oil", seed=1)).size == (400, 600)
+    files = setup.file(halves((400, 600)).rotate(90, expand=True), "turned.jpg", exif=exif)
+    assert opened(await setup.run("style-transfer", files, style_prompt="oil", seed=1)).size == (400, 600)
 
 
-async def test_transparency_stays_where_it_was(home: Kit) -> None:
+async def test_transparency_stays_where_it_was(setup: ComfySetup) -> None:
     image = halves().convert("RGBA")
     image.putalpha(Image.linear_gradient("L").resize(image.size))
-    result = await home.run("style-transfer", home.file(image), style_prompt="oil", seed=1, format="png")
+    result = await setup.run("style-transfer", setup.file(image), style_prompt="oil", seed=1, format="png")
     made = opened(result)
     assert made.mode == "RGBA"
     alpha = np.asarray(made)[..., 3].astype(int)
     assert abs(alpha - np.asarray(image)[..., 3]).max() <= 3
 
 
-async def test_an_opaque_picture_gets_no_transparency(home: Kit) -> None:
+async def test_an_opaque_picture_gets_no_transparency(setup: ComfySetup) -> None:
     image = halves().convert("RGBA")
-    result = await home.run("style-transfer", home.file(image), style_prompt="oil", seed=1, format="png")
+    result = await setup.run("style-transfer", setup.file(image), style_prompt="oil", seed=1, format="png")
     assert opened(result).mode == "RGB"
 
 
-async def test_a_picture_is_uploaded_where_comfyui_cleans_up_and_once(home: Kit) -> None:
+async def test_a_picture_is_uploaded_where_comfyui_cleans_up_and_once(setup: ComfySetup) -> None:
     for seed in (1, 2):
-        await home.run("style-transfer", home.file(halves()), style_prompt="oil", seed=seed)
-    uploaded = [key for key in home.comfy.files if key[1].startswith("sixfold-")]
+        await setup.run("style-transfer", setup.file(halves()), style_prompt="oil", seed=seed)
+    uploaded = [key for key in setup.comfy.files if key[1].startswith("sixfold-")]
     assert [folder for folder, _ in uploaded] == ["temp"]
-    assert not [key for key in home.comfy.files if key[0] == "output"]
+    assert not [key for key in setup.comfy.files if key[0] == "output"]
 
 
-async def test_a_picture_without_words_is_enlarged(home: Kit) -> None:
-    files = home.file(halves((100, 60)))
-    assert opened(await home.run("upscale", files, scale=3)).size == (300, 180)
-    assert opened(await home.run("upscale", files, width=500)).size == (500, 300)
-    assert opened(await home.run("upscale", files)).size == (200, 120)
-    assert "KSampler" not in home.comfy.ran
+async def test_a_picture_without_words_is_enlarged(setup: ComfySetup) -> None:
+    files = setup.file(halves((100, 60)))
+    assert opened(await setup.run("upscale", files, scale=3)).size == (300, 180)
+    assert opened(await setup.run("upscale", files, width=500)).size == (500, 300)
+    assert opened(await setup.run("upscale", files)).size == (200, 120)
+    assert "KSampler" not in setup.comfy.ran
 
 
-async def test_an_enlargement_beyond_reason_is_the_callers_fault(home: Kit) -> None:
+async def test_an_enlargement_beyond_reason_is_the_callers_fault(setup: ComfySetup) -> None:
     with pytest.raises(UnusableInput, match="at most 40 megapixels"):
-        await home.run("upscale", home.file(halves()), scale=100)
+        await setup.run("upscale", setup.file(halves()), scale=100)
 
 
-async def test_a_source_that_is_no_single_picture_is_the_callers_fault(home: Kit) -> None:
+async def test_a_source_that_is_no_single_picture_is_the_callers_fault(setup: ComfySetup) -> None:
     frames = [halves(), halves((600, 400)).rotate(180)]
-    moving = home.file(frames[0], "moving.gif", save_all=True, append_images=frames[1:])
+    moving = setup.file(frames[0], "moving.gif", save_all=True, append_images=frames[1:])
     with pytest.raises(UnusableInput, match="animated"):
-        await home.run("style-transfer", moving, style_prompt="oil", seed=1)
-    path = home.folder / "text.png"
+        await setup.run("style-transfer", moving, style_prompt="oil", seed=1)
+    path = setup.folder / "text.png"
     path.write_bytes(b"no picture")
     with pytest.raises(UnreadableImage):
-        await home.run("style-transfer", {"source_image_url": path}, style_prompt="oil", seed=1)
-    assert home.comfy.called("/prompt") == 0
+        await setup.run("style-transfer", {"source_image_url": path}, style_prompt="oil", seed=1)
+    assert setup.comfy.called("/prompt") == 0
 
 
-async def test_a_source_that_comfyui_cannot_read_is_the_callers_fault(home: Kit) -> None:
+async def test_a_source_that_comfyui_cannot_read_is_the_callers_fault(setup: ComfySetup) -> None:
     noise = np.random.default_rng(1).integers(0, 256, (100, 100, 3), dtype=np.uint8)
-    whole = home.file(Image.fromarray(noise))["source_image_url"]
+    whole = setup.file(Image.fromarray(noise))["source_image_url"]
     whole.write_bytes(whole.read_bytes()[:10_000])
     with pytest.raises(UnusableInput, match="ComfyUI could not read the image"):
-        await home.run("style-transfer", {"source_image_url": whole}, style_prompt="oil", seed=1)
+        await setup.run("style-transfer", {"source_image_url": whole}, style_prompt="oil", seed=1)
 
 
 # -- what the server has, and what it lacks ------------------------------------------------------
 
 
 async def test_a_server_without_models_says_which_file_to_put_where(tmp_path: Path) -> None:
-    async with kit(tmp_path, EMPTY) as built:
+    async with comfy_setup(tmp_path, EMPTY) as built:
         with pytest.raises(EngineError, match=r"sd_xl_base_1\.0\.safetensors into its folder models/check"):
             await built.run(prompt="a lake", width=64, height=64)
         with pytest.raises(
@@ -335,21 +339,21 @@ async def test_a_server_without_models_says_which_file_to_put_where(tmp_path: Pa
 
 
 async def test_a_model_whose_parts_are_missing_says_which(tmp_path: Path) -> None:
-    async with kit(tmp_path, dataclasses.replace(SPLIT, text_encoders=())) as built:
+    async with comfy_setup(tmp_path, dataclasses.replace(SPLIT, text_encoders=())) as built:
         with pytest.raises(EngineError, match=r"z_image_turbo_bf16.* missing: .*text_encoders/qwen_3_4b"):
             await built.run(prompt="a lake", width=64, height=64)
 
 
-async def test_a_model_that_is_taken_away_is_replaced_by_what_is_there_now(home: Kit) -> None:
-    await home.run(prompt="a lake", width=256, height=256, seed=1)
-    home.comfy.shelf = Shelf(checkpoints=("v1-5-pruned-emaonly.ckpt",))
-    result = await home.run(prompt="a lake", width=256, height=256, seed=2)
+async def test_a_model_that_is_taken_away_is_replaced_by_what_is_there_now(setup: ComfySetup) -> None:
+    await setup.run(prompt="a lake", width=256, height=256, seed=1)
+    setup.comfy.installed = InstalledFiles(checkpoints=("v1-5-pruned-emaonly.ckpt",))
+    result = await setup.run(prompt="a lake", width=256, height=256, seed=2)
     assert result.data["checkpoint"] == "v1-5-pruned-emaonly.ckpt"
 
 
 async def test_the_best_model_serves_and_a_pinned_one_before_it(tmp_path: Path) -> None:
-    shelf = Shelf(checkpoints=("v1-5-pruned-emaonly.ckpt", "XL/sd_xl_base_1.0.safetensors"))
-    async with kit(tmp_path, shelf) as built:
+    installed = InstalledFiles(checkpoints=("v1-5-pruned-emaonly.ckpt", "XL/sd_xl_base_1.0.safetensors"))
+    async with comfy_setup(tmp_path, installed) as built:
         best = await built.run(prompt="a lake", width=256, height=256)
         small = "v1-5-pruned-emaonly.ckpt"
         pinned = ComfyEngine(outside(built.client), url=built.comfy.url, checkpoint=small)
@@ -363,13 +367,15 @@ async def test_the_best_model_serves_and_a_pinned_one_before_it(tmp_path: Path) 
 
 async def test_a_file_is_believed_what_it_states_of_itself(tmp_path: Path) -> None:
     stated = {"mix.safetensors": {"modelspec.architecture": "stable-diffusion-xl-v1-base"}}
-    async with kit(tmp_path, Shelf(checkpoints=("mix.safetensors",), metadata=stated)) as built:
+    async with comfy_setup(
+        tmp_path, InstalledFiles(checkpoints=("mix.safetensors",), metadata=stated)
+    ) as built:
         await built.run(prompt="a lake", width=1024, height=1024)
         assert built.graph()["EmptyLatentImage"]["width"] == 1024
 
 
-async def test_a_probe_tells_what_a_server_could_serve(home: Kit) -> None:
-    found = await probe(home.client, home.comfy.url)
+async def test_a_probe_tells_what_a_server_could_serve(setup: ComfySetup) -> None:
+    found = await probe(setup.client, setup.comfy.url)
     assert (found.problem, found.version, found.device) == ("", "0.8.0", "cuda:0 Fake GPU")
     assert found.memory_free_bytes == 20 * 2**30
     assert found.serves == {
@@ -380,7 +386,7 @@ async def test_a_probe_tells_what_a_server_could_serve(home: Kit) -> None:
 
 
 async def test_a_probe_of_an_empty_server_tells_what_it_lacks(tmp_path: Path) -> None:
-    async with kit(tmp_path, EMPTY) as built:
+    async with comfy_setup(tmp_path, EMPTY) as built:
         found = await probe(built.client, built.comfy.url)
     assert found.serves == {}
     assert set(found.missing) == {
@@ -392,30 +398,32 @@ async def test_a_probe_of_an_empty_server_tells_what_it_lacks(tmp_path: Path) ->
     }
 
 
-async def test_a_probe_of_nothing_and_of_another_program_tells_so_soon(home: Kit) -> None:
-    home.comfy.answers["/system_stats"] = b'{"status": "ok"}'
-    assert (await probe(home.client, home.comfy.url)).problem == "The server at this address is not ComfyUI."
-    home.comfy.silent.add("/system_stats")
-    slow = await probe(home.client, home.comfy.url, seconds=0.2)
+async def test_a_probe_of_nothing_and_of_another_program_tells_so_soon(setup: ComfySetup) -> None:
+    setup.comfy.answers["/system_stats"] = b'{"status": "ok"}'
+    assert (
+        await probe(setup.client, setup.comfy.url)
+    ).problem == "The server at this address is not ComfyUI."
+    setup.comfy.silent.add("/system_stats")
+    slow = await probe(setup.client, setup.comfy.url, seconds=0.2)
     assert slow.problem == "ComfyUI did not answer within 0.2 seconds."
-    await home.comfy.stop()
-    assert (await probe(home.client, home.comfy.url)).problem == "ComfyUI cannot be reached."
-    assert (await probe(home.client, "nonsense")).problem.startswith("SIXFOLD_COMFYUI_URL must")
+    await setup.comfy.stop()
+    assert (await probe(setup.client, setup.comfy.url)).problem == "ComfyUI cannot be reached."
+    assert (await probe(setup.client, "nonsense")).problem.startswith("SIXFOLD_COMFYUI_URL must")
 
 
 # -- what goes wrong -----------------------------------------------------------------------------
 
 
-async def test_a_canceled_run_ends_there_as_well(home: Kit) -> None:
-    hold = home.comfy.hold("KSampler")
-    run = asyncio.create_task(home.run(prompt="a lake", width=256, height=256, seed=1))
+async def test_a_canceled_run_ends_there_as_well(setup: ComfySetup) -> None:
+    hold = setup.comfy.hold("KSampler")
+    run = asyncio.create_task(setup.run(prompt="a lake", width=256, height=256, seed=1))
     async with asyncio.timeout(60):
         await hold.reached.wait()
-    home.context.canceled = True
+    setup.context.canceled = True
     hold.go.set()
     with pytest.raises(Canceled):
         await run
-    assert home.comfy.called("/interrupt") == 1
+    assert setup.comfy.called("/interrupt") == 1
 
 
 @pytest.mark.parametrize(
@@ -429,28 +437,28 @@ async def test_a_canceled_run_ends_there_as_well(home: Kit) -> None:
     ],
     ids=["page", "empty", "half", "cut", "endless"],
 )
-async def test_an_answer_that_is_no_picture_is_no_result(home: Kit, answer: Any, said: str) -> None:
-    home.comfy.answers["/view"] = answer
+async def test_an_answer_that_is_no_picture_is_no_result(setup: ComfySetup, answer: Any, said: str) -> None:
+    setup.comfy.answers["/view"] = answer
     with pytest.raises(EngineError, match=said):
-        await home.run(prompt="a lake", width=256, height=256, seed=1)
+        await setup.run(prompt="a lake", width=256, height=256, seed=1)
 
 
-async def test_fewer_pictures_than_asked_are_no_result(home: Kit) -> None:
-    await home.run(prompt="a lake", width=256, height=256, seed=1, num_images=2)
-    for made in home.comfy._kept.values():
+async def test_fewer_pictures_than_asked_are_no_result(setup: ComfySetup) -> None:
+    await setup.run(prompt="a lake", width=256, height=256, seed=1, num_images=2)
+    for made in setup.comfy._kept.values():
         if isinstance(made, dict):
             made["images"].pop()
     with pytest.raises(EngineError, match="ComfyUI returned 1 of 2 images"):
-        await home.run(prompt="a lake", width=256, height=256, seed=1, num_images=2)
+        await setup.run(prompt="a lake", width=256, height=256, seed=1, num_images=2)
 
 
-async def test_a_server_that_comes_back_is_read_anew(home: Kit) -> None:
-    home.comfy.raises["KSampler"] = ("RuntimeError", "no")
+async def test_a_server_that_comes_back_is_read_anew(setup: ComfySetup) -> None:
+    setup.comfy.raises["KSampler"] = ("RuntimeError", "no")
     with pytest.raises(comfyui_errors.ComfyNodeFailed):
-        await home.run(prompt="a lake", width=256, height=256, seed=1)
-    home.comfy.raises.clear()
-    home.comfy.shelf = Shelf(checkpoints=("sd_turbo.safetensors",))
-    result = await home.run(prompt="a lake", width=256, height=256, seed=1)
+        await setup.run(prompt="a lake", width=256, height=256, seed=1)
+    setup.comfy.raises.clear()
+    setup.comfy.installed = InstalledFiles(checkpoints=("sd_turbo.safetensors",))
+    result = await setup.run(prompt="a lake", width=256, height=256, seed=1)
     assert result.data["checkpoint"] == "sd_turbo.safetensors"
 
 

@@ -16,7 +16,7 @@ from sixfold.core.catalog.models import EngineSpec
 from sixfold.engines.providers.comfyui import availability as comfyui_availability
 from sixfold.engines.providers.comfyui.availability import ComfyAvailability
 from tests.fakes.comfyui import comfyui
-from tests.fakes.comfyui_nodes import Shelf
+from tests.fakes.comfyui_nodes import InstalledFiles
 
 
 def spec(task: str, url: str, **more: str) -> EngineSpec:
@@ -26,7 +26,10 @@ def spec(task: str, url: str, **more: str) -> EngineSpec:
 
 
 async def test_one_look_tells_of_every_engine_and_what_each_lacks() -> None:
-    async with comfyui(Shelf(upscale_models=())) as comfy, httpx.AsyncClient(trust_env=False) as client:
+    async with (
+        comfyui(InstalledFiles(upscale_models=())) as comfy,
+        httpx.AsyncClient(trust_env=False) as client,
+    ):
         ask = ComfyAvailability(client, ComfyAddress("", ProbeHosts()))
         tasks = ("text-to-image", "image-to-image", "upscale")
         one, two, three = await asyncio.gather(*(ask(spec(task, comfy.url)) for task in tasks))
@@ -74,8 +77,8 @@ async def test_a_server_that_is_slow_with_each_answer_is_ready() -> None:
 
 
 async def test_a_pinned_model_is_ready_where_it_is_there() -> None:
-    shelf = Shelf(checkpoints=("XL/sd_xl_base_1.0.safetensors", "v1-5-pruned.ckpt"))
-    async with comfyui(shelf) as comfy, httpx.AsyncClient(trust_env=False) as client:
+    installed = InstalledFiles(checkpoints=("XL/sd_xl_base_1.0.safetensors", "v1-5-pruned.ckpt"))
+    async with comfyui(installed) as comfy, httpx.AsyncClient(trust_env=False) as client:
         ask = ComfyAvailability(client, ComfyAddress("", ProbeHosts()))
         for named in ("v1-5-pruned.ckpt", "sd_xl_base_1.0.safetensors"):
             there = await ask(spec("text-to-image", comfy.url, checkpoint=named))

@@ -23,24 +23,26 @@ from sixfold.engines.providers.comfyui.video_graphs import VideoSpec
 from sixfold.engines.video.decoder import AudioTrack, VideoReader
 from tests.fakes import comfyui_rules
 from tests.fakes.comfyui import Comfy, comfyui
-from tests.fakes.comfyui_nodes import Shelf
+from tests.fakes.comfyui_nodes import InstalledFiles
 from tests.unit.engines.test_comfyui import Context, outside
 from tests.unit.engines.test_comfyui_graphs import SCHEMAS
 
-WAN = Shelf(
+WAN = InstalledFiles(
     checkpoints=(),
     diffusion_models=("wan2.2_ti2v_5B_fp16.safetensors",),
     text_encoders=("umt5_xxl_fp8_e4m3fn_scaled.safetensors",),
     vae=("wan2.2_vae.safetensors", "wan_2.1_vae.safetensors"),
 )
 WORDS = dataclasses.replace(WAN, diffusion_models=("wan2.1_t2v_1.3B_fp16.safetensors",))
-LTX = Shelf(checkpoints=("ltx-video-2b-v0.9.5.safetensors",), text_encoders=("t5xxl_fp16.safetensors",))
+LTX = InstalledFiles(
+    checkpoints=("ltx-video-2b-v0.9.5.safetensors",), text_encoders=("t5xxl_fp16.safetensors",)
+)
 FEW = dataclasses.replace(LTX, checkpoints=("ltxv-2b-0.9.8-distilled.safetensors",))
 SCENE = {"prompt": "waves at night", "duration": 1, "frames_per_second": 24, "width": 64, "height": 36}
 
 
 @dataclass
-class Kit:
+class ComfySetup:
     """A fake ComfyUI, an engine that uses it, and the context of the last run."""
 
     comfy: Comfy
@@ -63,9 +65,11 @@ class Kit:
 
 
 @asynccontextmanager
-async def kit(folder: Path, shelf: Shelf = WAN, **options: Any) -> AsyncIterator[Kit]:
-    async with comfyui(shelf) as comfy, httpx.AsyncClient(trust_env=False) as client:
-        yield Kit(comfy, ComfyVideoEngine(outside(client), url=comfy.url, **options), client, folder)
+async def comfy_setup(
+    folder: Path, installed: InstalledFiles = WAN, **options: Any
+) -> AsyncIterator[ComfySetup]:
+    async with comfyui(installed) as comfy, httpx.AsyncClient(trust_env=False) as client:
+        yield ComfySetup(comfy, ComfyVideoEngine(outside(client), url=comfy.url, **options), client, folder)
 
 
 def levels(result: Result) -> list[float]:
@@ -77,8 +81,8 @@ def levels(result: Result) -> list[float]:
 
 
 async def test_a_film_from_words_has_its_frames_its_size_and_its_sound(tmp_path: Path) -> None:
-    async with kit(tmp_path) as home:
-        result = await home.run("video-text", sound=True, seed=3)
+    async with comfy_setup(tmp_path) as setup:
+        result = await setup.run("video-text", sound=True, seed=3)
     (artifact,) = result.artifacts
     assert artifact.content_type == "video/mp4"
     assert artifact.info == {"width": 64, "height": 36, "duration": pytest.approx(1, abs=0.03), "fps": 24}
@@ -93,21 +97,21 @@ async def test_a_film_from_words_has_its_frames_its_size_and_its_sound(tmp_path:
 
 
 async def test_the_graph_is_the_models_own_and_carries_what_was_asked_for(tmp_path: Path) -> None:
-    async with kit(tmp_path) as home:
+    async with comfy_setup(tmp_path) as setup:
         asked = {"num_frames": 81, "frames_per_second": 16, "num_inference_steps": 9, "guidance_scale": 4.5}
-        await home.run("video-a", picture=True, negative_prompt="people", seed=5, **asked)
-        (latent,) = home.nodes("Wan22ImageToVideoLatent")
+        await setup.run("video-a", picture=True, negative_prompt="people", seed=5, **asked)
+        (latent,) = setup.nodes("Wan22ImageToVideoLatent")
         assert (latent["width"], latent["height"], latent["length"]) == (1280, 704, 81)
-        (sampler,) = home.nodes("KSampler")
+        (sampler,) = setup.nodes("KSampler")
         assert [sampler[name] for name in ("seed", "steps", "cfg", "sampler_name")] == [5, 9, 4.5, "uni_pc"]
-        assert {one["text"] for one in home.nodes("CLIPTextEncode")} == {"waves at night", "people"}
-        assert home.nodes("CreateVideo")[0]["fps"] == 16
+        assert {one["text"] for one in setup.nodes("CLIPTextEncode")} == {"waves at night", "people"}
+        assert setup.nodes("CreateVideo")[0]["fps"] == 16
         assert latent["start_image"]
 
 
 async def test_a_film_by_number_shows_every_frame_and_those_between(tmp_path: Path) -> None:
-    async with kit(tmp_path) as home:
-        result = await home.run(
+    async with comfy_setup(tmp_path) as setup:
+        result = await setup.run(
             "video-a",
             picture=True,
             num_frames=81,
@@ -124,32 +128,32 @@ async def test_a_film_by_number_shows_every_frame_and_those_between(tmp_path: Pa
 async def test_a_long_film_is_made_in_pieces_each_from_the_last_frame_of_the_one_before(
     tmp_path: Path,
 ) -> None:
-    async with kit(tmp_path) as home:
-        result = await home.run(picture=True, duration=7)
-        lengths = [one["length"] for one in home.nodes("Wan22ImageToVideoLatent")]
-        seeds = [one["seed"] for one in home.nodes("KSampler")]
+    async with comfy_setup(tmp_path) as setup:
+        result = await setup.run(picture=True, duration=7)
+        lengths = [one["length"] for one in setup.nodes("Wan22ImageToVideoLatent")]
+        seeds = [one["seed"] for one in setup.nodes("KSampler")]
     assert (lengths, seeds) == ([121, 49], [0, 1])
     shown = levels(result)
     assert len(shown) == 168
     assert max(abs(step) for step in np.diff(shown)) < 6, "no jump where two pieces meet"
-    assert sorted(home.context.shown) == home.context.shown
+    assert sorted(setup.context.shown) == setup.context.shown
 
 
 async def test_ltx_films_from_words_and_from_pictures(tmp_path: Path) -> None:
-    async with kit(tmp_path, LTX) as home:
-        await home.run(num_inference_steps=4)
-        assert home.nodes("EmptyLTXVLatentVideo")[0]["length"] == 33
-        assert home.nodes("LTXVScheduler")[0]["steps"] == 4
-        result = await home.run(picture=True, num_inference_steps=4)
-        assert home.nodes("LTXVImgToVideo")[0]["image"]
-        assert home.nodes("LTXVConditioning")[0]["frame_rate"] == 25
+    async with comfy_setup(tmp_path, LTX) as setup:
+        await setup.run(num_inference_steps=4)
+        assert setup.nodes("EmptyLTXVLatentVideo")[0]["length"] == 33
+        assert setup.nodes("LTXVScheduler")[0]["steps"] == 4
+        result = await setup.run(picture=True, num_inference_steps=4)
+        assert setup.nodes("LTXVImgToVideo")[0]["image"]
+        assert setup.nodes("LTXVConditioning")[0]["frame_rate"] == 25
     assert levels(result)[0] == pytest.approx(100, abs=3)
 
 
 async def test_a_model_of_few_steps_keeps_them(tmp_path: Path) -> None:
-    async with kit(tmp_path, FEW) as home:
-        await home.run(num_inference_steps=27, guidance_scale=3.5)
-        assert (home.nodes("LTXVScheduler")[0]["steps"], home.nodes("SamplerCustom")[0]["cfg"]) == (8, 1)
+    async with comfy_setup(tmp_path, FEW) as setup:
+        await setup.run(num_inference_steps=27, guidance_scale=3.5)
+        assert (setup.nodes("LTXVScheduler")[0]["steps"], setup.nodes("SamplerCustom")[0]["cfg"]) == (8, 1)
 
 
 @pytest.mark.parametrize(
@@ -163,67 +167,69 @@ async def test_a_model_of_few_steps_keeps_them(tmp_path: Path) -> None:
 async def test_a_film_is_saved_by_whatever_the_server_has_for_it(
     tmp_path: Path, lacking: set[str], saver: str
 ) -> None:
-    async with kit(tmp_path, dataclasses.replace(WAN, lacking=frozenset(lacking))) as home:
-        result = await home.run(picture=True)
-        assert saver in home.comfy.ran
+    async with comfy_setup(tmp_path, dataclasses.replace(WAN, lacking=frozenset(lacking))) as setup:
+        result = await setup.run(picture=True)
+        assert saver in setup.comfy.ran
     assert len(levels(result)) == 24
 
 
 async def test_a_server_says_what_it_can_film_with_and_what_it_lacks(tmp_path: Path) -> None:
-    async with kit(tmp_path, WORDS) as home:
-        found = await probe(home.client, home.comfy.url)
+    async with comfy_setup(tmp_path, WORDS) as setup:
+        found = await probe(setup.client, setup.comfy.url)
         assert found.serves["text-to-film"] == "wan2.1_t2v_1.3B_fp16.safetensors"
         assert "text only" in found.missing["image-to-film"]
-        home.comfy.shelf = dataclasses.replace(WAN, vae=())
-        found = await probe(home.client, home.comfy.url)
+        setup.comfy.installed = dataclasses.replace(WAN, vae=())
+        found = await probe(setup.client, setup.comfy.url)
         assert "its other files are missing: models/text_encoders" in found.missing["text-to-film"]
         with pytest.raises(EngineError, match="its other files are missing"):
-            await home.run()
+            await setup.run()
         savers = frozenset({"SaveVideo", "SaveWEBM", "VHS_VideoCombine"})
-        home.comfy.shelf = dataclasses.replace(WAN, lacking=savers)
-        found = await probe(home.client, home.comfy.url)
+        setup.comfy.installed = dataclasses.replace(WAN, lacking=savers)
+        found = await probe(setup.client, setup.comfy.url)
         assert "cannot save videos" in found.missing["image-to-film"]
 
 
 async def test_words_alone_go_to_a_model_that_knows_no_pictures_as_far_as_it_reaches(tmp_path: Path) -> None:
-    async with kit(tmp_path, WORDS, task="text-to-film") as home:
-        assert len(levels(await home.run(duration=2))) == 48
-        assert home.nodes("EmptyHunyuanLatentVideo")[0]["length"] == 33
+    async with comfy_setup(tmp_path, WORDS, task="text-to-film") as setup:
+        assert len(levels(await setup.run(duration=2))) == 48
+        assert setup.nodes("EmptyHunyuanLatentVideo")[0]["length"] == 33
         with pytest.raises(EngineError, match=r"at most 5\.06 seconds"):
-            await home.run(duration=6)
+            await setup.run(duration=6)
 
 
 async def test_a_pinned_model_serves_and_one_that_is_gone_says_so(tmp_path: Path) -> None:
-    shelf = dataclasses.replace(
+    installed = dataclasses.replace(
         WAN, checkpoints=LTX.checkpoints, text_encoders=(*WAN.text_encoders, *LTX.text_encoders)
     )
-    async with kit(tmp_path, shelf, checkpoint="ltx-video-2b-v0.9.5.safetensors") as home:
-        assert (await home.run(num_inference_steps=2)).data["checkpoint"].startswith("ltx")
-        home.engine = ComfyVideoEngine(
-            outside(home.client), url=home.comfy.url, checkpoint="gone.safetensors"
+    async with comfy_setup(tmp_path, installed, checkpoint="ltx-video-2b-v0.9.5.safetensors") as setup:
+        assert (await setup.run(num_inference_steps=2)).data["checkpoint"].startswith("ltx")
+        setup.engine = ComfyVideoEngine(
+            outside(setup.client), url=setup.comfy.url, checkpoint="gone.safetensors"
         )
         with pytest.raises(EngineError, match="does not have the model gone"):
-            await home.run()
+            await setup.run()
 
 
 async def test_a_canceled_film_ends_there_as_well(tmp_path: Path) -> None:
-    async with kit(tmp_path) as home:
-        home.context.canceled = True
+    async with comfy_setup(tmp_path) as setup:
+        setup.context.canceled = True
         with pytest.raises(Canceled):
-            await home.run()
-        assert home.comfy.called("/interrupt") + home.comfy.called("/queue") > 0
+            await setup.run()
+        assert setup.comfy.called("/interrupt") + setup.comfy.called("/queue") > 0
 
 
 @pytest.mark.skipif(not SCHEMAS, reason="ComfyUI's own schemas are not beside this checkout")
 @pytest.mark.parametrize("path", SCHEMAS, ids=lambda path: path.stem)
-@pytest.mark.parametrize("shelf", [WAN, WORDS, LTX], ids=["wan22", "wan", "ltxv"])
-def test_every_film_graph_is_accepted_by_a_real_servers_schemas(path: Path, shelf: Shelf) -> None:
+@pytest.mark.parametrize("installed", [WAN, WORDS, LTX], ids=["wan22", "wan", "ltxv"])
+def test_every_film_graph_is_accepted_by_a_real_servers_schemas(
+    path: Path, installed: InstalledFiles
+) -> None:
     schemas: dict[str, Any] = json.loads(path.read_text("utf-8"))
     files = {
-        ("UNETLoader", "unet_name"): shelf.diffusion_models,
-        ("CLIPLoader", "clip_name"): shelf.text_encoders,
-        ("VAELoader", "vae_name"): shelf.vae,
-        ("CheckpointLoaderSimple", "ckpt_name"): shelf.checkpoints,
+        ("UNETLoader", "unet_name"): installed.diffusion_models,
+        ("CLIPLoader", "clip_name"): installed.text_encoders,
+        ("VAELoader", "vae_name"): installed.vae,
+        ("CheckpointLoaderSimple", "ckpt_name"): installed.checkpoints,
     }
     for (class_type, name), listed in files.items():
         schemas[class_type]["input"]["required"][name][0] = list(listed)

@@ -26,11 +26,11 @@ async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncItera
         yield opened
 
 
-async def _till(database: Database, credit: int) -> tuple[BillingBatcher, str]:
+async def _batcher(database: Database, credit: int) -> tuple[BillingBatcher, str]:
     account = await database.write(accounts.create("a@example.com", credit=credit))
-    till = BillingBatcher(database)
-    till.holder = "boot_here"
-    return till, account.id
+    batcher = BillingBatcher(database)
+    batcher.holder = "boot_here"
+    return batcher, account.id
 
 
 def _call(account_id: str, held: int = 10) -> CallRecord:
@@ -44,9 +44,9 @@ async def _account(database: Database, account_id: str) -> tuple[int, int]:
 
 
 async def test_of_many_at_once_as_many_begin_as_there_is_money_for(database: Database) -> None:
-    till, account_id = await _till(database, credit=45)
+    batcher, account_id = await _batcher(database, credit=45)
     calls = [_call(account_id) for _ in range(9)]
-    told = await asyncio.gather(*(till.hold(call, None) for call in calls), return_exceptions=True)
+    told = await asyncio.gather(*(batcher.hold(call, None) for call in calls), return_exceptions=True)
     assert [type(each) for each in told] == [type(None)] * 4 + [errors.InsufficientCredits] * 5
     assert await _account(database, account_id) == (45, 40)
     endings = [
@@ -55,42 +55,45 @@ async def test_of_many_at_once_as_many_begin_as_there_is_money_for(database: Dat
         CallOutcome("failed"),
         CallOutcome("left"),
     ]
-    await asyncio.gather(*(till.settle(call, ending) for call, ending in zip(calls, endings, strict=False)))
+    await asyncio.gather(
+        *(batcher.settle(call, ending) for call, ending in zip(calls, endings, strict=False))
+    )
     assert await _account(database, account_id) == (32, 0)
 
 
 async def test_a_budget_is_counted_once_for_all_and_given_back(database: Database) -> None:
-    till, account_id = await _till(database, credit=1000)
+    batcher, account_id = await _batcher(database, credit=1000)
     payer = Payer("key_a", budget_day=25)
     calls = [_call(account_id) for _ in range(4)]
-    told = await asyncio.gather(*(till.hold(call, payer) for call in calls), return_exceptions=True)
+    told = await asyncio.gather(*(batcher.hold(call, payer) for call in calls), return_exceptions=True)
     assert [isinstance(each, errors.BudgetExceeded) for each in told] == [False, False, True, True]
     await asyncio.gather(
-        till.settle(calls[0], CallOutcome("succeeded", cost=4)), till.settle(calls[1], CallOutcome("failed"))
+        batcher.settle(calls[0], CallOutcome("succeeded", cost=4)),
+        batcher.settle(calls[1], CallOutcome("failed")),
     )
-    await asyncio.gather(*(till.hold(_call(account_id), payer) for _ in range(2)))
+    await asyncio.gather(*(batcher.hold(_call(account_id), payer) for _ in range(2)))
     assert await _account(database, account_id) == (996, 20)
 
 
 async def test_who_goes_away_while_it_is_booked_holds_nothing(database: Database) -> None:
-    till, account_id = await _till(database, credit=100)
-    beginning = [asyncio.create_task(till.hold(_call(account_id), None)) for _ in range(3)]
+    batcher, account_id = await _batcher(database, credit=100)
+    beginning = [asyncio.create_task(batcher.hold(_call(account_id), None)) for _ in range(3)]
     await asyncio.sleep(0)
     for task in beginning:
         task.cancel()
     await asyncio.wait(beginning)
-    await till.flush()
+    await batcher.flush()
     assert await _account(database, account_id) == (100, 0)
 
 
 async def test_an_ending_is_booked_though_nobody_waits_and_only_once(database: Database) -> None:
-    till, account_id = await _till(database, credit=100)
+    batcher, account_id = await _batcher(database, credit=100)
     calls = [_call(account_id), _call(account_id)]
     for call in calls:
-        await till.hold(call, None)
+        await batcher.hold(call, None)
     for call in (*calls, calls[0]):  # told twice, it counts once
-        till.settle(call, CallOutcome("succeeded", cost=7))
-    await till.flush()
+        batcher.settle(call, CallOutcome("succeeded", cost=7))
+    await batcher.flush()
     assert await _account(database, account_id) == (86, 0)
     assert len(await database.read(many("find_orphaned_holds", holder="boot_other", before=0))) == 0
 
@@ -99,9 +102,9 @@ async def test_an_ending_is_booked_though_nobody_waits_and_only_once(database: D
 
 
 async def _trusting(database: Database, credit: int) -> tuple[BillingBatcher, str]:
-    till, account_id = await _till(database, credit)
+    batcher, account_id = await _batcher(database, credit)
     trusting = BillingBatcher(database, defer_holds=True)
-    trusting.holder = till.holder
+    trusting.holder = batcher.holder
     return trusting, account_id
 
 
@@ -117,11 +120,11 @@ async def _spent(database: Database, account_id: str, amount: int) -> None:
 
 
 async def test_of_who_has_plenty_a_short_call_is_written_once_with_its_end(database: Database) -> None:
-    till, account_id = await _trusting(database, credit=1000)
+    batcher, account_id = await _trusting(database, credit=1000)
     payer = Payer("key_a", budget_day=500)
     calls = [_call(account_id) for _ in range(4)]
     for call in calls:
-        await till.hold(call, payer)
+        await batcher.hold(call, payer)
     assert await _account(database, account_id) == (1000, 0)
     endings = [
         CallOutcome("succeeded", cost=3),
@@ -129,7 +132,7 @@ async def test_of_who_has_plenty_a_short_call_is_written_once_with_its_end(datab
         CallOutcome("failed"),
         CallOutcome("left"),
     ]
-    await asyncio.gather(*(till.settle(call, ending) for call, ending in zip(calls, endings, strict=True)))
+    await asyncio.gather(*(batcher.settle(call, ending) for call, ending in zip(calls, endings, strict=True)))
     assert await _account(database, account_id) == (987, 0)
     assert await database.read(limits.unspent(payer)) == 487
     told = [("succeeded", 10, 3), ("succeeded", 10, 10), ("failed", 10, 0), ("left", 10, 0)]
@@ -139,30 +142,31 @@ async def test_of_who_has_plenty_a_short_call_is_written_once_with_its_end(datab
 async def test_a_call_that_lasts_is_held_a_moment_later_and_before_anything_is_passed_on(
     database: Database,
 ) -> None:
-    till, account_id = await _trusting(database, credit=1000)
+    batcher, account_id = await _trusting(database, credit=1000)
     lasting, streamed = _call(account_id), _call(account_id)
-    await till.hold(lasting, None)
+    await batcher.hold(lasting, None)
     async with asyncio.timeout(60):
         while await _account(database, account_id) != (1000, 10):  # noqa: ASYNC110 - nobody is told of it
             await asyncio.sleep(0.001)
-    await till.hold(streamed, None)
-    await till.ensure_held(streamed)
+    await batcher.hold(streamed, None)
+    await batcher.ensure_held(streamed)
     assert await _account(database, account_id) == (1000, 20)
     assert await _log(database, account_id) == [("running", 10, 0)] * 2
     await asyncio.gather(
-        till.settle(lasting, CallOutcome("succeeded", cost=4)), till.settle(streamed, CallOutcome("failed"))
+        batcher.settle(lasting, CallOutcome("succeeded", cost=4)),
+        batcher.settle(streamed, CallOutcome("failed")),
     )
     assert await _account(database, account_id) == (996, 0)
 
 
 async def test_an_end_that_comes_while_the_beginning_is_written_follows_it(database: Database) -> None:
-    till, account_id = await _trusting(database, credit=1000)
+    batcher, account_id = await _trusting(database, credit=1000)
     call = _call(account_id)
-    await till.hold(call, None)
-    standing = asyncio.create_task(till.ensure_held(call))
+    await batcher.hold(call, None)
+    standing = asyncio.create_task(batcher.ensure_held(call))
     await asyncio.sleep(0)
     standing.cancel()  # whoever waited for it leaves, and it is written all the same
-    await till.settle(call, CallOutcome("succeeded", cost=4))
+    await batcher.settle(call, CallOutcome("succeeded", cost=4))
     assert await _account(database, account_id) == (996, 0)
     assert await _log(database, account_id) == [("succeeded", 10, 4)]
 
@@ -171,15 +175,15 @@ async def test_an_end_that_comes_while_the_beginning_is_written_follows_it(datab
 async def test_who_spent_it_elsewhere_in_the_meantime_is_refused_and_nothing_is_written(
     database: Database, *, stands: bool
 ) -> None:
-    till, account_id = await _trusting(database, credit=1000)
+    batcher, account_id = await _trusting(database, credit=1000)
     call = _call(account_id)
-    await till.hold(call, None)
+    await batcher.hold(call, None)
     await _spent(database, account_id, 998)
     if stands:
         with pytest.raises(errors.InsufficientCredits):
-            await till.ensure_held(call)
+            await batcher.ensure_held(call)
     with pytest.raises(errors.InsufficientCredits):
-        await till.settle(call, CallOutcome("succeeded", cost=4))
+        await batcher.settle(call, CallOutcome("succeeded", cost=4))
     assert await _account(database, account_id) == (2, 0)
     assert await _log(database, account_id) == []
 
@@ -188,13 +192,13 @@ async def test_one_that_does_not_fit_leaves_those_beside_it_alone(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sixfold.core.gateway.billing._DEFER_SECONDS", 60)  # each is booked with its ending
-    till, account_id = await _trusting(database, credit=1000)
+    batcher, account_id = await _trusting(database, credit=1000)
     calls = [_call(account_id, held=30) for _ in range(3)]
     for call in calls:
-        await till.hold(call, None)
+        await batcher.hold(call, None)
     await _spent(database, account_id, 980)
     endings = [  # in any order the second is more than what is left
-        till.settle(call, CallOutcome("succeeded", cost=cost))
+        batcher.settle(call, CallOutcome("succeeded", cost=cost))
         for call, cost in zip(calls, (7, 25, 9), strict=True)
     ]
     told = await asyncio.gather(*endings, return_exceptions=True)
@@ -203,19 +207,19 @@ async def test_one_that_does_not_fit_leaves_those_beside_it_alone(
 
 
 async def test_who_is_not_trusted_waits_for_those_who_came_before(database: Database) -> None:
-    till, account_id = await _trusting(database, credit=100)
+    batcher, account_id = await _trusting(database, credit=100)
     calls = [_call(account_id, held=25) for _ in range(6)]
-    told = await asyncio.gather(*(till.hold(call, None) for call in calls), return_exceptions=True)
+    told = await asyncio.gather(*(batcher.hold(call, None) for call in calls), return_exceptions=True)
     begun = [call for call, verdict in zip(calls, told, strict=True) if verdict is None]
     assert (len(begun), len(told) - len(begun)) == (4, 2)
-    await asyncio.gather(*(till.ensure_held(call) for call in begun))
+    await asyncio.gather(*(batcher.ensure_held(call) for call in begun))
     assert await _account(database, account_id) == (100, 100)
-    await asyncio.gather(*(till.settle(call, CallOutcome("succeeded", cost=25)) for call in begun))
+    await asyncio.gather(*(batcher.settle(call, CallOutcome("succeeded", cost=25)) for call in begun))
     assert await _account(database, account_id) == (0, 0)
 
 
 async def test_who_closes_the_till_leaves_no_beginning_behind(database: Database) -> None:
-    till, account_id = await _trusting(database, credit=1000)
-    await till.hold(_call(account_id), None)
-    await till.flush()
+    batcher, account_id = await _trusting(database, credit=1000)
+    await batcher.hold(_call(account_id), None)
+    await batcher.flush()
     assert await _account(database, account_id) == (1000, 10)

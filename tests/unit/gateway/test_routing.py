@@ -14,7 +14,7 @@ from sixfold.core.gateway.policy import ModelAlias, parse
 from sixfold.core.gateway.routing import DEFAULT, ModelRouter
 
 
-class Standin:
+class FakeServer:
     """A server that has some models and answers nothing."""
 
     local = False
@@ -49,7 +49,7 @@ class Clock:
 
 
 def router(
-    *servers: Standin,
+    *servers: FakeServer,
     aliases: Mapping[str, Any] | None = None,
     health: HealthTracker | None = None,
     drawn: float = 0.0,
@@ -64,14 +64,14 @@ def names(found: ModelRouter, name: str) -> list[str]:
 
 
 def test_a_model_is_found_by_its_server_and_by_itself() -> None:
-    found = router(Standin("a", "m", "n"), Standin("b", "m"))
+    found = router(FakeServer("a", "m", "n"), FakeServer("b", "m"))
     assert names(found, "b/m") == ["b/m"]
     assert names(found, "n") == ["a/n"]
     assert names(found, "m") == ["a/m", "b/m"]
 
 
 def test_a_local_server_is_asked_before_a_provider_that_is_faster() -> None:
-    paid, own = Standin("paid", "m"), Standin("own", "m")
+    paid, own = FakeServer("paid", "m"), FakeServer("own", "m")
     own.local = True
     health = HealthTracker(Clock())
     health.record_success("paid/m", 0.1)
@@ -84,7 +84,7 @@ def test_a_local_server_is_asked_before_a_provider_that_is_faster() -> None:
 
 
 def test_an_alias_whose_target_is_not_there_is_an_error_that_names_the_target() -> None:
-    found = router(Standin("a", "m"), aliases={"fast": ["ollama/qwen3", "b/m"]})
+    found = router(FakeServer("a", "m"), aliases={"fast": ["ollama/qwen3", "b/m"]})
     with pytest.raises(
         errors.UnknownModel, match="'fast' refers to ollama/qwen3 or b/m, which is not available"
     ):
@@ -92,7 +92,7 @@ def test_an_alias_whose_target_is_not_there_is_an_error_that_names_the_target() 
 
 
 def test_an_alias_is_tried_in_its_order() -> None:
-    found = router(Standin("a", "m"), Standin("b", "m"), aliases={"fast": ["b/m", "a/m"], "one": "a/m"})
+    found = router(FakeServer("a", "m"), FakeServer("b", "m"), aliases={"fast": ["b/m", "a/m"], "one": "a/m"})
     assert names(found, "fast") == ["b/m", "a/m"]
     assert names(found, "one") == ["a/m"]
 
@@ -100,7 +100,7 @@ def test_an_alias_is_tried_in_its_order() -> None:
 @pytest.mark.parametrize(("drawn", "first"), [(0.0, "a/m"), (0.2, "a/m"), (0.3, "b/m"), (0.999, "b/m")])
 def test_weights_draw_the_first_and_the_others_follow(drawn: float, first: str) -> None:
     weighted = [{"target": "a/m", "weight": 1}, {"target": "b/m", "weight": 3}]
-    found = router(Standin("a", "m"), Standin("b", "m"), aliases={"half": weighted}, drawn=drawn)
+    found = router(FakeServer("a", "m"), FakeServer("b", "m"), aliases={"half": weighted}, drawn=drawn)
     assert names(found, "half")[0] == first
     assert len(names(found, "half")) == 2
 
@@ -109,13 +109,13 @@ def test_of_several_servers_the_fastest_is_asked() -> None:
     health = HealthTracker(Clock())
     health.record_success("a/m", 0.9)
     health.record_success("b/m", 0.1)
-    assert names(router(Standin("a", "m"), Standin("b", "m"), health=health), "m") == ["b/m", "a/m"]
+    assert names(router(FakeServer("a", "m"), FakeServer("b", "m"), health=health), "m") == ["b/m", "a/m"]
 
 
 def test_a_server_that_is_out_of_order_comes_last() -> None:
     clock = Clock()
     health = HealthTracker(clock)
-    found = router(Standin("a", "m"), Standin("b", "m"), aliases={"x": ["a/m", "b/m"]}, health=health)
+    found = router(FakeServer("a", "m"), FakeServer("b", "m"), aliases={"x": ["a/m", "b/m"]}, health=health)
     for _ in range(5):
         health.record_failure("a/m")
     assert names(found, "x") == ["b/m", "a/m"]
@@ -163,14 +163,14 @@ def test_retries_have_a_budget_that_success_fills() -> None:
 
 def test_a_name_that_nobody_has_is_unknown_and_without_servers_the_way_out_is_told() -> None:
     with pytest.raises(errors.UnknownModel):
-        router(Standin("a", "m")).resolve("none")
+        router(FakeServer("a", "m")).resolve("none")
     with pytest.raises(errors.EngineUnavailable, match="Ollama"):
-        router(Standin("a", "m", ready=False)).resolve("m")
+        router(FakeServer("a", "m", ready=False)).resolve("m")
 
 
 def test_the_default_is_the_first_alias_else_the_first_model() -> None:
-    assert names(router(Standin("a"), Standin("b", "m")), "default") == ["b/m"]
-    assert names(router(Standin("b", "m", "n"), aliases={"x": "b/n"}), "text-llm") == ["b/n"]
+    assert names(router(FakeServer("a"), FakeServer("b", "m")), "default") == ["b/m"]
+    assert names(router(FakeServer("b", "m", "n"), aliases={"x": "b/n"}), "text-llm") == ["b/n"]
 
 
 EMBEDDER = ServedModel("embedder", frozenset({EMBEDDINGS}), stated=True)
@@ -179,34 +179,36 @@ SEER = ServedModel("seer", frozenset({CHAT, VISION}), stated=True)
 
 
 def test_the_default_is_a_model_that_can_chat_and_vision_one_that_reads_images() -> None:
-    found = router(Standin("a", EMBEDDER, TALKER, SEER), aliases={"vectors": "a/embedder"})
+    found = router(FakeServer("a", EMBEDDER, TALKER, SEER), aliases={"vectors": "a/embedder"})
     assert [names(found, name) for name in ("default", "vision")] == [["a/talker"], ["a/seer"]]
-    aliased = router(Standin("a", TALKER, SEER), aliases={"vision": "a/talker"})
+    aliased = router(FakeServer("a", TALKER, SEER), aliases={"vision": "a/talker"})
     assert names(aliased, "vision") == ["a/talker"]  # the operator's word
 
 
 def test_configured_servers_come_first_and_of_those_found_loaded_models() -> None:
     loaded = ServedModel("warm", frozenset({CHAT}), loaded=True, stated=True)
-    mine = Standin("mine", EMBEDDER, TALKER)
-    found = Standin("ollama", "cold", discovered=True), Standin("vllm", loaded, discovered=True)
+    mine = FakeServer("mine", EMBEDDER, TALKER)
+    found = FakeServer("ollama", "cold", discovered=True), FakeServer("vllm", loaded, discovered=True)
     assert names(router(*found, mine), "default") == ["mine/talker"]
     assert names(router(*found), "default") == ["vllm/warm"]
 
 
 def test_vision_of_a_found_server_must_be_said_and_of_a_configured_one_may_be_open() -> None:
-    assert names(router(Standin("a", "small")), "vision") == ["a/small"]
-    assert names(router(Standin("a", "small"), Standin("b", SEER)), "vision") == ["b/seer"]
-    for server in (Standin("a", "small", discovered=True), Standin("a", TALKER)):
+    assert names(router(FakeServer("a", "small")), "vision") == ["a/small"]
+    assert names(router(FakeServer("a", "small"), FakeServer("b", SEER)), "vision") == ["b/seer"]
+    for server in (FakeServer("a", "small", discovered=True), FakeServer("a", TALKER)):
         with pytest.raises(errors.EngineUnavailable, match="accepts images"):
             router(server).resolve("vision")
         assert not router(server).available("vision")
-    assert router(Standin("a")).available("vision")  # configured, and has listed nothing yet
-    assert not router(Standin("a", discovered=True)).available("chat")
+    assert router(FakeServer("a")).available("vision")  # configured, and has listed nothing yet
+    assert not router(FakeServer("a", discovered=True)).available("chat")
 
 
 def test_chat_with_a_model_that_cannot_is_refused_unless_that_is_but_a_guess() -> None:
     found = router(
-        Standin("a", EMBEDDER, "e5-chat"), Standin("b", TALKER), aliases={"x": ["a/embedder", "b/talker"]}
+        FakeServer("a", EMBEDDER, "e5-chat"),
+        FakeServer("b", TALKER),
+        aliases={"x": ["a/embedder", "b/talker"]},
     )
     with pytest.raises(errors.InvalidInput, match="a/embedder is an embedding model"):
         found.resolve_chat("a/embedder")
@@ -215,22 +217,22 @@ def test_chat_with_a_model_that_cannot_is_refused_unless_that_is_but_a_guess() -
 
 
 def test_a_name_without_a_tag_is_that_of_the_latest() -> None:
-    found = router(Standin("ollama", "qwen3:latest", "phi:3b"))
+    found = router(FakeServer("ollama", "qwen3:latest", "phi:3b"))
     assert names(found, "qwen3") == ["ollama/qwen3"]
     with pytest.raises(errors.UnknownModel):
         found.resolve("phi")
 
 
 def test_a_kinds_name_leads_to_another_host_where_this_machine_has_none() -> None:
-    far = Standin("ollama@gpu-box", "m", discovered=True)
-    assert names(router(Standin("ollama", "m", ready=False, discovered=True), far), "ollama/m") == [
+    far = FakeServer("ollama@gpu-box", "m", discovered=True)
+    assert names(router(FakeServer("ollama", "m", ready=False, discovered=True), far), "ollama/m") == [
         "ollama@gpu-box/m"
     ]
-    assert names(router(Standin("ollama", "m", discovered=True), far), "ollama/m") == ["ollama/m"]
+    assert names(router(FakeServer("ollama", "m", discovered=True), far), "ollama/m") == ["ollama/m"]
 
 
 def test_all_names_are_listed() -> None:
-    listed = dict(router(Standin("a", "m"), aliases={"x": "a/m", "gone": "b/m"}).models())
+    listed = dict(router(FakeServer("a", "m"), aliases={"x": "a/m", "gone": "b/m"}).models())
     assert listed == {"a/m": "a", "m": "a", "x": "sixfold", **dict.fromkeys(DEFAULT, "sixfold")}
 
 

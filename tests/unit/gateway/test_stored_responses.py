@@ -32,22 +32,24 @@ class Place:
     account_id: str
     moment: int = BEGAN
 
-    def shelf(self, **rules: int) -> ResponseStore:
+    def response_store(self, **rules: int) -> ResponseStore:
         return ResponseStore(self.database, parse(rules))
 
-    async def put(self, shelf: ResponseStore, name: str, previous: str | None = None, text: str = "") -> None:
-        await shelf.keep(
+    async def put(
+        self, response_store: ResponseStore, name: str, previous: str | None = None, text: str = ""
+    ) -> None:
+        await response_store.keep(
             Tenant(self.account_id), StoredResponse(name, previous, "", f'["{text}"]', '{"output":[]}')
         )
 
     async def names(self, name: str) -> list[str]:
         """A response and those before it."""
-        found = await self.shelf().get_conversation(Tenant(self.account_id), name, MOST)
+        found = await self.response_store().get_conversation(Tenant(self.account_id), name, MOST)
         return [] if found is None else [turn.id for turn in found.turns]
 
     async def fault(self, name: str, most: int = MOST) -> errors.SixfoldError | None:
         """Why a conversation does not begin with its first response."""
-        found = await self.shelf().get_conversation(Tenant(self.account_id), name, most)
+        found = await self.response_store().get_conversation(Tenant(self.account_id), name, most)
         assert found is not None
         return found.fault
 
@@ -63,28 +65,28 @@ async def place(back: str, folder: Path) -> AsyncIterator[Place]:
 @BACKS
 async def test_a_conversation_stays_as_long_as_its_last_turn(tmp_path: Path, back: str) -> None:
     async with place(back, tmp_path) as here:
-        shelf = here.shelf(responses_days=30)
-        await here.put(shelf, "first")
-        await here.put(shelf, "alone")
+        response_store = here.response_store(responses_days=30)
+        await here.put(response_store, "first")
+        await here.put(response_store, "alone")
         here.moment += 20 * DAY_US
-        await here.put(shelf, "second", "first")
+        await here.put(response_store, "second", "first")
         here.moment += 11 * DAY_US
-        await shelf.sweep()
+        await response_store.sweep()
         assert await here.names("second") == ["first", "second"]
         assert await here.names("alone") == []
         here.moment += 20 * DAY_US
-        await shelf.sweep()
-        await shelf.sweep()
+        await response_store.sweep()
+        await response_store.sweep()
         assert [await here.names(name) for name in ("first", "second")] == [[], []]
 
 
 @BACKS
 async def test_without_a_number_of_days_they_stay(tmp_path: Path, back: str) -> None:
     async with place(back, tmp_path) as here:
-        shelf = here.shelf(responses_days=0)
-        await here.put(shelf, "first")
+        response_store = here.response_store(responses_days=0)
+        await here.put(response_store, "first")
         here.moment += 4000 * DAY_US
-        await shelf.sweep()
+        await response_store.sweep()
         assert await here.names("first") == ["first"]
 
 
@@ -92,20 +94,20 @@ async def test_without_a_number_of_days_they_stay(tmp_path: Path, back: str) -> 
 async def test_who_keeps_too_much_loses_the_oldest_and_nobody_elses_goes(tmp_path: Path, back: str) -> None:
     async with place(back, tmp_path) as here:
         other = (await here.database.write(accounts.create("b@example.com"))).id
-        shelf = here.shelf(responses_bytes=3000)
-        await shelf.keep(Tenant(other), StoredResponse("old", None, "", "[]", "{}"))
+        response_store = here.response_store(responses_bytes=3000)
+        await response_store.keep(Tenant(other), StoredResponse("old", None, "", "[]", "{}"))
         for name in ("one", "two", "three", "four"):
             here.moment += 1
-            await here.put(shelf, name, text="é" * 600)
-        await shelf.sweep()
+            await here.put(response_store, name, text="é" * 600)
+        await response_store.sweep()
         assert [await here.names(name) for name in ("three", "four")] == [["three"], ["four"]]
         for name in ("one", "two"):
             with pytest.raises(ResponseNotFound):
-                await shelf.get(Tenant(here.account_id), name)
-        assert await shelf.get(Tenant(other), "old") == "{}"
+                await response_store.get(Tenant(here.account_id), name)
+        assert await response_store.get(Tenant(other), "old") == "{}"
         here.moment += 1
-        await here.put(shelf, "five", text="é" * 900)
-        await shelf.sweep()
+        await here.put(response_store, "five", text="é" * 900)
+        await response_store.sweep()
         assert (await here.names("four"), await here.names("five")) == ([], ["five"])
 
 
@@ -132,9 +134,9 @@ async def test_a_conversation_goes_back_a_thousand_responses_and_no_further(
 @BACKS
 async def test_a_conversation_of_too_many_bytes_is_not_gone_on_with(tmp_path: Path, back: str) -> None:
     async with place(back, tmp_path) as here:
-        shelf = here.shelf()
-        await here.put(shelf, "one", text="x" * 500)
-        await here.put(shelf, "two", "one", text="x" * 500)
+        response_store = here.response_store()
+        await here.put(response_store, "one", text="x" * 500)
+        await here.put(response_store, "two", "one", text="x" * 500)
         assert await here.fault("two", 1100) is None
         assert isinstance(await here.fault("two", 1000), errors.TooLong)
 
@@ -142,33 +144,40 @@ async def test_a_conversation_of_too_many_bytes_is_not_gone_on_with(tmp_path: Pa
 @BACKS
 async def test_a_link_that_is_gone_is_named(tmp_path: Path, back: str) -> None:
     async with place(back, tmp_path) as here:
-        shelf = here.shelf()
+        response_store = here.response_store()
         for name, previous in (("one", None), ("two", "one"), ("three", "two")):
-            await here.put(shelf, name, previous)
-        await shelf.delete(Tenant(here.account_id), "one")
+            await here.put(response_store, name, previous)
+        await response_store.delete(Tenant(here.account_id), "one")
         assert await here.names("three") == ["two", "three"]
         assert "one" in str(await here.fault("three"))
         with pytest.raises(ResponseNotFound):
-            await shelf.delete(Tenant(here.account_id), "one")
+            await response_store.delete(Tenant(here.account_id), "one")
 
 
 @BACKS
 async def test_the_same_id_of_two_accounts_is_two_responses(tmp_path: Path, back: str) -> None:
     async with place(back, tmp_path) as here:
         other = (await here.database.write(accounts.create("b@example.com"))).id
-        shelf = here.shelf()
-        await here.put(shelf, "same", text="mine")
+        response_store = here.response_store()
+        await here.put(response_store, "same", text="mine")
         with pytest.raises(ResponseNotFound):
-            await shelf.get_conversation(Tenant(other), "same", MOST)
-        await shelf.keep(Tenant(other), StoredResponse("same", None, "s/m", '["theirs"]', "{}"))
-        found = [await shelf.get_conversation(Tenant(who), "same", MOST) for who in (here.account_id, other)]
+            await response_store.get_conversation(Tenant(other), "same", MOST)
+        await response_store.keep(Tenant(other), StoredResponse("same", None, "s/m", '["theirs"]', "{}"))
+        found = [
+            await response_store.get_conversation(Tenant(who), "same", MOST)
+            for who in (here.account_id, other)
+        ]
         told = [(turn.input, turn.server) for one in found if one is not None for turn in one.turns]
         assert told == [('["mine"]', ""), ('["theirs"]', "s/m")]
 
 
 async def test_what_a_request_does_not_say_the_operator_does(tmp_path: Path) -> None:
     async with place("sqlite", tmp_path) as here:
-        assert [here.shelf().should_store(asked) for asked in (None, True, False)] == [True, True, False]
-        asked_only = here.shelf(store_responses=False)
+        assert [here.response_store().should_store(asked) for asked in (None, True, False)] == [
+            True,
+            True,
+            False,
+        ]
+        asked_only = here.response_store(store_responses=False)
         assert [asked_only.should_store(asked) for asked in (None, True, False)] == [False, True, False]
-        assert not here.shelf(responses_bytes=0).should_store(True)
+        assert not here.response_store(responses_bytes=0).should_store(True)

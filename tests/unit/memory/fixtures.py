@@ -23,7 +23,7 @@ BASE = "http://memory.test"
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class MemoryFixture:
     """A memory with two accounts."""
 
     memory: MemoryService
@@ -32,21 +32,21 @@ class Ground:
 
 
 @asynccontextmanager
-async def ground(
+async def open_memory(
     back: str, clock: Clock | None = None, limits: MemoryLimits | None = None, folder: Path | None = None
-) -> AsyncIterator[Ground]:
+) -> AsyncIterator[MemoryFixture]:
     """A fresh memory on one of `databases.OPENERS`."""
     with tempfile.TemporaryDirectory() as made:
         async with databases.OPENERS[back](folder or Path(made), clock) as database:
             people = [await database.write(accounts.create(f"{name}@example.com")) for name in ("ann", "ben")]
             finder = SearchService(database, IndexCache(database, PageIndex))
             memory = MemoryService(database, limits or MemoryLimits(), BASE, finder)
-            yield Ground(memory, Caller(people[0].id, "ann"), Caller(people[1].id, "ben"))
+            yield MemoryFixture(memory, Caller(people[0].id, "ann"), Caller(people[1].id, "ben"))
 
 
 @asynccontextmanager
-async def ticking(back: str) -> AsyncIterator[Ground]:
+async def ticking(back: str) -> AsyncIterator[MemoryFixture]:
     """A memory whose clock goes on by a second with every look."""
     ticks = itertools.count(1_800_000_000_000_000, 1_000_000)
-    async with ground(back, lambda: next(ticks)) as found:
+    async with open_memory(back, lambda: next(ticks)) as found:
         yield found

@@ -31,7 +31,7 @@ def name(slug: str) -> str:
 
 
 @dataclass
-class World:
+class RelationFixture:
     """Pages of one account; `writes` is whose hand saves them."""
 
     database: Database
@@ -103,8 +103,8 @@ class World:
 
 
 @asynccontextmanager
-async def world(back: str | None, folder: Path) -> AsyncIterator[World]:
+async def open_relations(back: str | None, folder: Path) -> AsyncIterator[RelationFixture]:
     """An empty world on one of the databases."""
     async with databases.on(back, folder) as database:
         account = await database.write(accounts.create("ada@example.com"))
-        yield World(database, Caller(account.id, "ada"))
+        yield RelationFixture(database, Caller(account.id, "ada"))

@@ -20,18 +20,18 @@ from sixfold.core.memory.search.service import SearchService
 from sixfold.store.search.index import PageIndex
 from tests.harness import databases, processes
 from tests.unit.memory.fake_embedder import Meanings
-from tests.unit.memory.fixtures import Ground, ground
+from tests.unit.memory.fixtures import MemoryFixture, open_memory
 
 pytestmark = pytest.mark.parametrize("back", databases.BACKS, scope="function")
 
 
 @pytest.fixture
-async def place(back: str) -> AsyncIterator[Ground]:
-    async with ground(back) as found:
+async def place(back: str) -> AsyncIterator[MemoryFixture]:
+    async with open_memory(back) as found:
         yield found
 
 
-async def put(place: Ground, slug: str, body: str) -> None:
+async def put(place: MemoryFixture, slug: str, body: str) -> None:
     """Write a page."""
     await place.memory.write(place.ann, PageWrite(slug, body), FREELY)
 
@@ -52,12 +52,14 @@ async def embed(database: Database, model: Meanings) -> int:
     return total
 
 
-async def ask(found: SearchService, place: Ground, query: str, mode: str = "auto") -> SearchResult:
+async def ask(found: SearchService, place: MemoryFixture, query: str, mode: str = "auto") -> SearchResult:
     """Search with meaning."""
     return await found.search(place.ann, SearchRequest(query, mode=mode))  # pyright: ignore[reportArgumentType] # a name
 
 
-async def test_a_page_is_found_by_words_at_once_and_by_meaning_when_it_is_embedded(place: Ground) -> None:
+async def test_a_page_is_found_by_words_at_once_and_by_meaning_when_it_is_embedded(
+    place: MemoryFixture,
+) -> None:
     model = Meanings()
     found = await finder(place.memory.database, model)
     await put(place, "garage", "The automobile needs a wheel.")
@@ -69,7 +71,7 @@ async def test_a_page_is_found_by_words_at_once_and_by_meaning_when_it_is_embedd
     assert ([hit.slug for hit in later.hits], later.mode) == (["garage"], "hybrid")
 
 
-async def test_each_mode_uses_what_it_says(place: Ground) -> None:
+async def test_each_mode_uses_what_it_says(place: MemoryFixture) -> None:
     model = Meanings()
     found = await finder(place.memory.database, model)
     await put(place, "words", "A car.")
@@ -84,7 +86,7 @@ async def test_each_mode_uses_what_it_says(place: Ground) -> None:
         assert sum(parts) == pytest.approx(hit.score, abs=1e-5)
 
 
-async def test_a_text_that_was_changed_meanwhile_keeps_no_vector_of_the_old_one(place: Ground) -> None:
+async def test_a_text_that_was_changed_meanwhile_keeps_no_vector_of_the_old_one(place: MemoryFixture) -> None:
     database = place.memory.database
     await put(place, "page", "A cat.")
     waiting = await database.read(many("memory_waiting", limit=10))
@@ -102,7 +104,7 @@ async def test_a_text_that_was_changed_meanwhile_keeps_no_vector_of_the_old_one(
     assert len((await ask(found, place, "physician", "semantic")).hits) == 1
 
 
-async def test_another_version_of_the_model_embeds_everything_anew(place: Ground) -> None:
+async def test_another_version_of_the_model_embeds_everything_anew(place: MemoryFixture) -> None:
     database = place.memory.database
     for number in range(20):
         await put(place, f"p{number}", "A happy kitten.")
@@ -113,14 +115,14 @@ async def test_another_version_of_the_model_embeds_everything_anew(place: Ground
     assert len((await ask(found, place, "glad", "semantic")).hits) == 10
 
 
-async def test_a_page_that_is_deleted_waits_for_nothing(place: Ground) -> None:
+async def test_a_page_that_is_deleted_waits_for_nothing(place: MemoryFixture) -> None:
     database = place.memory.database
     await put(place, "gone", "A cat.")
     await place.memory.delete(place.ann, "gone", WriteTerms())
     assert await embed(database, Meanings()) == 0
 
 
-async def test_the_embedder_works_beside_the_searches_until_it_is_told_to_end(place: Ground) -> None:
+async def test_the_embedder_works_beside_the_searches_until_it_is_told_to_end(place: MemoryFixture) -> None:
     model = Meanings()
     found = await finder(place.memory.database, model)
     await put(place, "page", "A cat.")
@@ -132,7 +134,7 @@ async def test_the_embedder_works_beside_the_searches_until_it_is_told_to_end(pl
     assert answer.mode == "hybrid"
 
 
-async def test_an_index_from_disk_has_the_vectors_of_the_one_before(place: Ground) -> None:
+async def test_an_index_from_disk_has_the_vectors_of_the_one_before(place: MemoryFixture) -> None:
     database, model = place.memory.database, Meanings()
     found = await finder(database, model)
     for number in range(8):
@@ -171,7 +173,7 @@ asyncio.run(main())
 async def test_a_server_that_is_killed_between_writing_and_embedding_leaves_nothing_out(
     back: str, tmp_path: Path
 ) -> None:
-    async with ground(back, folder=tmp_path) as place:
+    async with open_memory(back, folder=tmp_path) as place:
         await put(place, "page", "A cat.")
         child = await asyncio.create_subprocess_exec(
             *(sys.executable, "-c", CHILD, str(tmp_path), back),

@@ -25,7 +25,7 @@ WORDS = st.lists(
     max_size=12,
 )
 FOLDERS = st.sampled_from(["log/{}", "talk/one/{}", "people/ann-{}", "{}", "lake/boat/d1-{}"])
-SHELVES = st.lists(st.sampled_from(["public", "private"]), max_size=2, unique=True)
+INDEXES = st.lists(st.sampled_from(["public", "private"]), max_size=2, unique=True)
 QUERIES = ("Where did Ann drink tea?", "lake boat", "東京", "honey milk night Ben 7 why")
 MODEL = Meanings()
 
@@ -41,8 +41,8 @@ class Histories(RuleBasedStateMachine):
         self.vectors: dict[str, bytes] = {}
         self.clock = 0
 
-    @rule(page_id=IDS, words=WORDS, folder=FOLDERS, shelves=SHELVES, long=st.booleans())
-    def write(self, page_id: str, words: list[str], folder: str, shelves: list[str], long: bool) -> None:
+    @rule(page_id=IDS, words=WORDS, folder=FOLDERS, indexes=INDEXES, long=st.booleans())
+    def write(self, page_id: str, words: list[str], folder: str, indexes: list[str], long: bool) -> None:
         """Write a page, new or not; a long one has several passages."""
         self.clock += 1
         body = " ".join(words) + (
@@ -51,7 +51,7 @@ class Histories(RuleBasedStateMachine):
         before = self.pages.get(page_id)
         page = MemoryPage(
             id=page_id, account_id="a", slug=folder.format(page_id[-1]), title=" ".join(words[:2]), body=body,
-            type="note", tags=(), collections=tuple(shelves), version=1,
+            type="note", tags=(), collections=tuple(indexes), version=1,
             created_at=before.created_at if before else self.clock, updated_at=self.clock, created_by="",
         )  # fmt: skip
         self.pages[page_id] = page
@@ -93,8 +93,8 @@ class Histories(RuleBasedStateMachine):
         assert len(self.index) == len(fresh) == len(self.pages)
         assert self.index.vectors == fresh.vectors == len(self.vectors)
         for query in QUERIES:
-            for shelves in ((), ("public",)):
-                assert _answer(self.index, query, shelves) == _answer(fresh, query, shelves)
+            for indexes in ((), ("public",)):
+                assert _answer(self.index, query, indexes) == _answer(fresh, query, indexes)
 
     def _put(self, index: PageIndex, page_id: str) -> None:
         page = self.pages[page_id]
@@ -109,8 +109,8 @@ def _halves(text: str) -> bytes:
     return halved(MODEL.embed([text])[0])
 
 
-def _answer(index: PageIndex, query: str, shelves: tuple[str, ...]) -> list[tuple[str, Mapping[str, Any]]]:
-    view = index.view(shelves)
+def _answer(index: PageIndex, query: str, indexes: tuple[str, ...]) -> list[tuple[str, Mapping[str, Any]]]:
+    view = index.view(indexes)
     question = search.parse_query(view, query, MODEL.embed([query])[0])
     ranked = ranking.rank(view, question)
     places = view.best(ranked.score, ranked.among, SearchFilter(), 5)

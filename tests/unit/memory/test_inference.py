@@ -12,23 +12,25 @@ from sixfold.core.database import Query, Transaction, one
 from sixfold.core.memory.models import Caller
 from sixfold.core.memory.relation_extraction import service as inference
 from tests.harness import databases
-from tests.unit.memory.relation_fixtures import World, name, world
+from tests.unit.memory.relation_fixtures import RelationFixture, name, open_relations
 
 WORKS = "Ada Byron works at Bell Labs."
 
 
 @pytest.fixture(params=databases.BACKS)
-async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[World]:
-    async with world(request.param, tmp_path) as found:
+async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[RelationFixture]:
+    async with open_relations(request.param, tmp_path) as found:
         yield found
 
 
-async def people(place: World) -> None:
+async def people(place: RelationFixture) -> None:
     await place.save("people/ada-byron", "", "Ada Byron", "person")
     await place.save("companies/bell-labs", "", "Bell Labs", "company")
 
 
-async def test_a_sentence_links_the_pages_that_it_names_and_is_kept_with_its_place(place: World) -> None:
+async def test_a_sentence_links_the_pages_that_it_names_and_is_kept_with_its_place(
+    place: RelationFixture,
+) -> None:
     await people(place)
     await place.save("notes/today", f"Rain. {WORKS}")
     (link,) = (await place.links("people/ada-byron")).values()
@@ -39,7 +41,7 @@ async def test_a_sentence_links_the_pages_that_it_names_and_is_kept_with_its_pla
     assert (found.pattern, found.start, found.sentence) == ("works_at.verb", 6, WORKS)
 
 
-async def test_search_is_told_of_links_that_others_pages_gave(place: World) -> None:
+async def test_search_is_told_of_links_that_others_pages_gave(place: RelationFixture) -> None:
     await people(place)
     before = await changes(place)
     await place.save("notes/today", WORKS)
@@ -47,7 +49,7 @@ async def test_search_is_told_of_links_that_others_pages_gave(place: World) -> N
     assert {name for name in after if after[name] != before.get(name)} == {"ada-byron", "today"}
 
 
-async def changes(place: World) -> dict[str, int]:
+async def changes(place: RelationFixture) -> dict[str, int]:
     """The number of the last change of each page, by the page's name."""
 
     def work() -> Transaction[dict[str, int]]:
@@ -65,7 +67,7 @@ async def changes(place: World) -> dict[str, int]:
     return await place.database.read(work())
 
 
-async def test_a_name_without_a_page_waits_for_it(place: World) -> None:
+async def test_a_name_without_a_page_waits_for_it(place: RelationFixture) -> None:
     await place.save("notes/today", WORKS)
     (found,) = await place.evidence("notes/today")
     assert not found.resolved
@@ -75,7 +77,7 @@ async def test_a_name_without_a_page_waits_for_it(place: World) -> None:
     assert list(await place.links("people/ada-byron")) == [("works_at", "companies/bell-labs")]
 
 
-async def test_a_link_ends_with_its_last_sentence(place: World) -> None:
+async def test_a_link_ends_with_its_last_sentence(place: RelationFixture) -> None:
     await people(place)
     await place.save("notes/one", WORKS)
     await place.save("notes/two", "We know that Ada Byron works for Bell Labs.")
@@ -86,7 +88,7 @@ async def test_a_link_ends_with_its_last_sentence(place: World) -> None:
     assert await place.links("people/ada-byron") == {}
 
 
-async def test_a_dismissed_link_stays_dismissed_while_its_sentence_stands(place: World) -> None:
+async def test_a_dismissed_link_stays_dismissed_while_its_sentence_stands(place: RelationFixture) -> None:
     await people(place)
     await place.save("notes/one", WORKS)
     await place.judge("people/ada-byron", "works_at", "companies/bell-labs", "dismissed")
@@ -97,7 +99,7 @@ async def test_a_dismissed_link_stays_dismissed_while_its_sentence_stands(place:
     assert list(await place.links("people/ada-byron")) == [("works_at", "companies/bell-labs")]
 
 
-async def test_a_confirmed_link_outlives_its_sentence(place: World) -> None:
+async def test_a_confirmed_link_outlives_its_sentence(place: RelationFixture) -> None:
     await people(place)
     await place.save("notes/one", WORKS)
     await place.judge("people/ada-byron", "works_at", "companies/bell-labs", "confirmed")
@@ -107,7 +109,7 @@ async def test_a_confirmed_link_outlives_its_sentence(place: World) -> None:
     assert (await place.answers("where does Ada Byron work?"))["bell-labs"] == 1.0
 
 
-async def test_an_explicit_link_is_never_replaced(place: World) -> None:
+async def test_an_explicit_link_is_never_replaced(place: RelationFixture) -> None:
     await place.save("companies/bell-labs", "", "Bell Labs", "company")
     await place.save(
         "people/ada-byron", f"- works_at [[companies/bell-labs]]\n\n{WORKS}", "Ada Byron", "person"
@@ -116,7 +118,7 @@ async def test_an_explicit_link_is_never_replaced(place: World) -> None:
     assert (await place.answers("who works at Bell Labs"))["ada-byron"] == 1.0
 
 
-async def test_a_deleted_page_is_no_end_of_a_link_until_it_is_back(place: World) -> None:
+async def test_a_deleted_page_is_no_end_of_a_link_until_it_is_back(place: RelationFixture) -> None:
     await people(place)
     await place.save("notes/one", WORKS)
     await place.delete("companies/bell-labs")
@@ -125,7 +127,7 @@ async def test_a_deleted_page_is_no_end_of_a_link_until_it_is_back(place: World)
     assert list(await place.links("people/ada-byron")) == [("works_at", "companies/bell-labs")]
 
 
-async def test_a_page_with_another_title_is_another_name(place: World) -> None:
+async def test_a_page_with_another_title_is_another_name(place: RelationFixture) -> None:
     await people(place)
     await place.save("notes/one", WORKS)
     await place.save("companies/bell-labs", "", "Something Else", "company")
@@ -135,7 +137,7 @@ async def test_a_page_with_another_title_is_another_name(place: World) -> None:
     assert list(await place.links("people/ada-byron")) == [("works_at", "companies/bell-labs")]
 
 
-async def test_a_first_name_means_somebody_only_while_it_is_one_persons(place: World) -> None:
+async def test_a_first_name_means_somebody_only_while_it_is_one_persons(place: RelationFixture) -> None:
     await people(place)
     await place.save("notes/one", "Ada works at Bell Labs.")
     assert list(await place.links("people/ada-byron")) == [("works_at", "companies/bell-labs")]
@@ -145,7 +147,7 @@ async def test_a_first_name_means_somebody_only_while_it_is_one_persons(place: W
     assert list(await place.links("people/ada-byron")) == [("works_at", "companies/bell-labs")]
 
 
-async def test_what_does_not_fit_the_kinds_of_pages_is_no_link(place: World) -> None:
+async def test_what_does_not_fit_the_kinds_of_pages_is_no_link(place: RelationFixture) -> None:
     await people(place)
     await place.save("places/oslo", "", "Oslo", "place")
     await place.save(
@@ -157,7 +159,7 @@ async def test_what_does_not_fit_the_kinds_of_pages_is_no_link(place: World) -> 
 
 
 async def test_a_sentence_that_a_key_may_not_see_is_told_to_nobody_with_that_key(
-    place: World,
+    place: RelationFixture,
 ) -> None:
     await place.save("people/ada-byron", "", "Ada Byron", "person", collections=("open",))
     await place.save("companies/bell-labs", "", "Bell Labs", "company", collections=("open",))
@@ -171,7 +173,7 @@ async def test_a_sentence_that_a_key_may_not_see_is_told_to_nobody_with_that_key
     assert (await place.answers("who works at Bell Labs", ("open",)))["ada-byron"] == 1.0
 
 
-async def test_a_page_that_leaves_a_collection_takes_its_sentences_along(place: World) -> None:
+async def test_a_page_that_leaves_a_collection_takes_its_sentences_along(place: RelationFixture) -> None:
     await place.save("people/ada-byron", "", "Ada Byron", "person")
     await place.save("companies/bell-labs", "", "Bell Labs", "company", collections=("open",))
     await place.save("notes/secret", WORKS)
@@ -180,9 +182,9 @@ async def test_a_page_that_leaves_a_collection_takes_its_sentences_along(place: 
     assert await place.links("people/ada-byron") == {}
 
 
-async def test_accounts_do_not_know_each_others_names(place: World) -> None:
+async def test_accounts_do_not_know_each_others_names(place: RelationFixture) -> None:
     await people(place)
-    stranger = World(place.database, Caller(await _another_account(place), "ben"))
+    stranger = RelationFixture(place.database, Caller(await _another_account(place), "ben"))
     await stranger.save("notes/one", WORKS)
     (found,) = await stranger.evidence("notes/one")
     assert not found.resolved
@@ -190,13 +192,13 @@ async def test_accounts_do_not_know_each_others_names(place: World) -> None:
     assert await stranger.answers("who works at Bell Labs") == {}
 
 
-async def _another_account(place: World) -> str:
+async def _another_account(place: RelationFixture) -> str:
     from sixfold.core.accounts import accounts  # noqa: PLC0415 - this one test needs it
 
     return (await place.database.write(accounts.create("ben@example.com"))).id
 
 
-async def test_a_batch_is_read_like_its_pages_one_by_one(place: World) -> None:
+async def test_a_batch_is_read_like_its_pages_one_by_one(place: RelationFixture) -> None:
     await people(place)
     bodies = [WORKS, "Ada Byron lives in Oslo.", "Bell Labs owns Hooli."]
     made = [await place.save(f"notes/n{number}", "") for number in range(3)]
@@ -206,7 +208,7 @@ async def test_a_batch_is_read_like_its_pages_one_by_one(place: World) -> None:
     assert list(await place.links("people/ada-byron")) == [("works_at", "companies/bell-labs")]
 
 
-async def test_a_question_with_a_month_prefers_what_happened_in_it(place: World) -> None:
+async def test_a_question_with_a_month_prefers_what_happened_in_it(place: RelationFixture) -> None:
     for who in ("Ada Byron", "Alan Turing", "Grace Hopper"):
         await place.save(f"people/{who.lower().replace(' ', '-')}", "", who, "person")
     await place.save("meetings/2026-05-12-lunch", "Ada Byron met Alan Turing.")
@@ -221,5 +223,5 @@ async def test_a_question_with_a_month_prefers_what_happened_in_it(place: World)
     "text", ["", "?", "who", "who works at", "who works at " + "x" * 5000, "💥" * 50, "'; DROP TABLE page"]
 )
 async def test_no_text_is_a_dangerous_question(tmp_path: Path, text: str) -> None:
-    async with world(None, tmp_path) as place:
+    async with open_relations(None, tmp_path) as place:
         assert await place.answers(text) == {}

@@ -39,7 +39,7 @@ def test_the_context_of_a_link_is_its_line_up_to_the_limit(around: str) -> None:
     text = f"{around}[[a]]{around}"
     context = markdown.links(text)[0].context
     line = next(line for line in text.split("\n") if "[[a]]" in line)
-    room = (markdown.MAX_CONTEXT - 5) // 2
+    margin = (markdown.MAX_CONTEXT - 5) // 2
     at = line.index("[[a]]")
-    nearest = line[max(0, at - room) : at + 5 + room] if len(line) > markdown.MAX_CONTEXT else line
+    nearest = line[max(0, at - margin) : at + 5 + margin] if len(line) > markdown.MAX_CONTEXT else line
     assert context == nearest

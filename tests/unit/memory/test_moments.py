@@ -13,7 +13,7 @@ from sixfold.core.memory.page_edits import PageWrite
 from sixfold.core.memory.ports import SearchRequest
 from sixfold.core.memory.search import time_expressions
 from tests.harness import databases
-from tests.unit.memory.fixtures import ground
+from tests.unit.memory.fixtures import open_memory
 
 NOW = round(datetime(2026, 11, 20, 15, 30, tzinfo=UTC).timestamp()) * 1_000_000  # a Friday
 
@@ -84,7 +84,7 @@ def test_a_far_past_has_an_end() -> None:
 @pytest.mark.parametrize("back", databases.BACKS)
 async def test_pages_of_the_time_that_is_asked_for_come_first(back: str, tmp_path: Path) -> None:
     at = [NOW]
-    async with ground(back, lambda: at[0], folder=tmp_path) as place:
+    async with open_memory(back, lambda: at[0], folder=tmp_path) as place:
 
         async def put(slug: str, body: str, days_ago: int) -> None:
             at[0] = NOW - days_ago * DAY_US

@@ -9,28 +9,28 @@ import pytest
 from sixfold.core.memory.commands import FREELY
 from sixfold.core.memory.page_edits import PageWrite
 from tests.harness import databases
-from tests.unit.memory.fixtures import Ground, ticking
+from tests.unit.memory.fixtures import MemoryFixture, ticking
 
 pytestmark = pytest.mark.parametrize("back", databases.BACKS, scope="function")
 
 
 @pytest.fixture
-async def place(back: str) -> AsyncIterator[Ground]:
+async def place(back: str) -> AsyncIterator[MemoryFixture]:
     async with ticking(back) as found:
         yield found
 
 
-async def put(place: Ground, slug: str, body: str, *, whole: bool = False) -> None:
+async def put(place: MemoryFixture, slug: str, body: str, *, whole: bool = False) -> None:
     """Write a page."""
     await place.memory.write(place.ann, PageWrite(slug, body, whole=whole), FREELY)
 
 
-async def out(place: Ground, slug: str) -> set[str]:
+async def out(place: MemoryFixture, slug: str) -> set[str]:
     """The pages that a page leads to."""
     return {link.target for link in await place.memory.links(place.ann, slug) if link.resolved}
 
 
-async def test_a_file_may_say_which_slugs_led_to_it_and_takes_none_from_another(place: Ground) -> None:
+async def test_a_file_may_say_which_slugs_led_to_it_and_takes_none_from_another(place: MemoryFixture) -> None:
     await put(place, "early", "[[ann-s]] [[taken]]")
     await put(place, "taken", "mine")
     await put(place, "ann", "---\nold_slugs: [Ann S, taken, ann]\nx: 1\n---\ntext", whole=True)
@@ -42,7 +42,7 @@ async def test_a_file_may_say_which_slugs_led_to_it_and_takes_none_from_another(
     assert (await place.memory.read(place.ann, "taken")).page.body == "mine"
 
 
-async def test_a_link_finds_the_page_that_is_also_called_so(place: Ground) -> None:
+async def test_a_link_finds_the_page_that_is_also_called_so(place: MemoryFixture) -> None:
     await put(place, "early", "[[Annie]] [[A. Smith]]")
     await put(place, "people/ann", "---\naliases: [Annie, A. Smith]\n---\ntext")
     await put(place, "work/acme", "alias:: ACME Inc, Annie\n- text")

@@ -11,7 +11,7 @@ import pytest
 from sixfold import errors
 from sixfold.core.memory import operations
 from sixfold.core.memory.operation_schema import Operation, OperationField
-from tests.unit.memory.fixtures import Ground, ground
+from tests.unit.memory.fixtures import MemoryFixture, open_memory
 
 NAMES = {
     "search", "read", "write", "tag", "link", "inspect", "edit", "list", "delete", "restore", "timeline",
@@ -20,13 +20,13 @@ NAMES = {
 
 
 @pytest.fixture
-async def place() -> AsyncIterator[Ground]:
+async def place() -> AsyncIterator[MemoryFixture]:
     """A memory on SQLite."""
-    async with ground("sqlite") as found:
+    async with open_memory("sqlite") as found:
         yield found
 
 
-async def do(place: Ground, name: str, **given: Any) -> dict[str, Any]:
+async def do(place: MemoryFixture, name: str, **given: Any) -> dict[str, Any]:
     """One operation, and proof that its answer is JSON."""
     answer = await operations.operations(place.memory)[name](place.ann, given)
     assert json.loads(json.dumps(answer)) == json.loads(json.dumps(answer))
@@ -38,13 +38,13 @@ async def do(place: Ground, name: str, **given: Any) -> dict[str, Any]:
     [(["a", "b, c"], ["a", "b, c"]), ("a, b", ["a", "b"]), ("#a,b,", ["a", "b"]), ("", [])],
 )
 async def test_tags_are_a_list_or_one_text_with_commas(
-    place: Ground, tags: list[str] | str, kept: list[str]
+    place: MemoryFixture, tags: list[str] | str, kept: list[str]
 ) -> None:
     saved = await do(place, "write", slug="a", body="x", tags=tags)
     assert saved["tags"] == kept
 
 
-async def test_every_operation_says_in_a_sentence_what_it_is_for(place: Ground) -> None:
+async def test_every_operation_says_in_a_sentence_what_it_is_for(place: MemoryFixture) -> None:
     found = operations.operations(place.memory)
     assert set(found) == NAMES
     for name, operation in found.items():
@@ -75,13 +75,13 @@ async def test_an_argument_is_of_its_kind(kind: Any, good: list[Any], bad: list[
             operation.read({"it": value})
 
 
-async def test_everything_that_is_wrong_is_said_at_once(place: Ground) -> None:
+async def test_everything_that_is_wrong_is_said_at_once(place: MemoryFixture) -> None:
     with pytest.raises(errors.InvalidInput) as refused:
         await do(place, "search", limit=0, mode="magic", tags=[1])
     assert {problem.input for problem in refused.value.problems} == {"query", "limit", "mode", "tags"}
 
 
-async def test_a_long_page_is_read_in_parts_that_make_it_whole(place: Ground) -> None:
+async def test_a_long_page_is_read_in_parts_that_make_it_whole(place: MemoryFixture) -> None:
     text = "".join(f"line {number}\n" for number in range(10_000))
     await do(place, "write", slug="long", body=text)
     parts, offset = [], 0
@@ -98,7 +98,7 @@ async def test_a_long_page_is_read_in_parts_that_make_it_whole(place: Ground) ->
     assert len(json.dumps(await do(place, "history", slug="long", version=1))) < 40_000
 
 
-async def test_writing_answers_briefly_and_with_the_version(place: Ground) -> None:
+async def test_writing_answers_briefly_and_with_the_version(place: MemoryFixture) -> None:
     saved = await do(place, "write", slug="a", body="x" * 10_000, tags=["t"])
     assert (saved["slug"], saved["version"], saved["created"], "body" in saved) == ("a", 1, True, False)
     again = await do(place, "write", slug="a", body="x" * 10_000, overwrite=True)
@@ -107,7 +107,7 @@ async def test_writing_answers_briefly_and_with_the_version(place: Ground) -> No
     assert (over["version"], over["created"]) == (2, False)
 
 
-async def test_lists_stop_and_tell_where_to_go_on(place: Ground) -> None:
+async def test_lists_stop_and_tell_where_to_go_on(place: MemoryFixture) -> None:
     for number in range(5):
         await do(place, "write", slug=f"n/{number}", body="- **2026** | x")
     first = await do(place, "list", prefix="N/", limit=3)
@@ -117,7 +117,7 @@ async def test_lists_stop_and_tell_where_to_go_on(place: Ground) -> None:
     assert (seen["pages"], seen["types"], len(seen["orphans"])) == (5, [{"name": "note", "count": 5}], 5)
 
 
-async def test_search_and_fetch_answer_as_connectors_expect(place: Ground) -> None:
+async def test_search_and_fetch_answer_as_connectors_expect(place: MemoryFixture) -> None:
     await do(place, "write", slug="people/ann", body="# Ann\nlikes zeppelins", type="person")
     (hit,) = (await do(place, "search", query="zeppelins"))["results"]
     assert {"id", "title", "url"} <= hit.keys()
@@ -126,7 +126,7 @@ async def test_search_and_fetch_answer_as_connectors_expect(place: Ground) -> No
     assert (fetched["text"], fetched["metadata"]["type"]) == ("# Ann\nlikes zeppelins", "person")
 
 
-async def test_an_inferred_link_is_confirmed_dismissed_and_gives_way(place: Ground) -> None:
+async def test_an_inferred_link_is_confirmed_dismissed_and_gives_way(place: MemoryFixture) -> None:
     await do(place, "write", slug="companies/acme", body="# Acme", type="company")
     await do(place, "write", slug="people/ann", body="# Ann Smith\nAnn Smith works at Acme.", type="person")
 
@@ -149,7 +149,7 @@ async def test_an_inferred_link_is_confirmed_dismissed_and_gives_way(place: Grou
         await do(place, "link", slug="companies/acme", to="people/ann", action="confirm")
 
 
-async def test_one_section_one_text_one_field_is_changed(place: Ground) -> None:
+async def test_one_section_one_text_one_field_is_changed(place: MemoryFixture) -> None:
     await do(place, "write", slug="a", body="# A\n## S\nold\n")
     await do(place, "edit", slug="a", operation="replace_section", section="S", content="new")
     await do(place, "edit", slug="a", operation="replace_text", find="new", replace="newer")

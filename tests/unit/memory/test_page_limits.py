@@ -10,18 +10,18 @@ from sixfold.core.memory.commands import FREELY, WriteTerms
 from sixfold.core.memory.limits import MemoryLimits
 from sixfold.core.memory.page_edits import PageEdit, PageWrite
 from tests.harness import databases
-from tests.unit.memory.fixtures import Ground, ground
+from tests.unit.memory.fixtures import MemoryFixture, open_memory
 
 pytestmark = pytest.mark.parametrize("back", databases.BACKS, scope="function")
 
 
-async def put(place: Ground, slug: str, body: str = "") -> None:
+async def put(place: MemoryFixture, slug: str, body: str = "") -> None:
     """Write a page."""
     await place.memory.write(place.ann, PageWrite(slug, body), FREELY)
 
 
 async def test_credits_are_counted_and_enforced_where_that_is_set(back: str) -> None:
-    async with ground(back, limits=MemoryLimits(plans_enforced=True)) as place:
+    async with open_memory(back, limits=MemoryLimits(plans_enforced=True)) as place:
         for number in range(100):
             await put(place, f"n{number}")
         with pytest.raises(errors.InsufficientCredits, match="8 USD per month"):
@@ -35,7 +35,7 @@ async def test_credits_are_counted_and_enforced_where_that_is_set(back: str) -> 
 
 
 async def test_a_page_has_its_limits(back: str) -> None:
-    async with ground(back, limits=MemoryLimits(page_bytes=100)) as place:
+    async with open_memory(back, limits=MemoryLimits(page_bytes=100)) as place:
         await put(place, "a", "x" * 100)
         with pytest.raises(errors.TooLarge, match=r"at most 100 bytes \(got 102\)"):
             await place.memory.edit(place.ann, "a", PageEdit("append", "x"), WriteTerms())

@@ -25,25 +25,25 @@ from sixfold.core.memory.service import MemoryService
 from sixfold.store import sql
 from tests.harness import backends as laid
 from tests.harness import databases
-from tests.unit.memory.fixtures import Ground, ground, ticking
+from tests.unit.memory.fixtures import MemoryFixture, open_memory, ticking
 
 BEFORE_FOLDERS = 19  # the schema that did not count them
 pytestmark = pytest.mark.parametrize("back", databases.BACKS, scope="function")
 
 
 @pytest.fixture
-async def place(back: str) -> AsyncIterator[Ground]:
+async def place(back: str) -> AsyncIterator[MemoryFixture]:
     async with ticking(back) as found:
         yield found
 
 
-async def put(place: Ground, slug: str, body: str = "", **fields: object) -> int:
+async def put(place: MemoryFixture, slug: str, body: str = "", **fields: object) -> int:
     """Write a page; gives its version."""
     wanted = PageWrite(slug, body, **fields)  # pyright: ignore[reportArgumentType] # fields by name
     return (await place.memory.write(place.ann, wanted, FREELY)).page.version
 
 
-async def body(place: Ground, slug: str, as_of: int | None = None) -> str:
+async def body(place: MemoryFixture, slug: str, as_of: int | None = None) -> str:
     """What a page says."""
     return (await place.memory.read(place.ann, slug, as_of)).page.body
 
@@ -53,7 +53,7 @@ async def out(memory: MemoryService, caller: Caller, slug: str) -> set[tuple[str
     return {(link.target, link.type, link.resolved) for link in await memory.links(caller, slug)}
 
 
-async def test_a_page_is_read_as_it_was_written(place: Ground) -> None:
+async def test_a_page_is_read_as_it_was_written(place: MemoryFixture) -> None:
     text = "---\ntitle: Ann Smith\ntags: [team, no]\ntype: person\n---\n# Other\r\ntext"
     await put(place, "people/ann", text)
     view = await place.memory.read(place.ann, "People/Ann")
@@ -75,13 +75,13 @@ async def test_a_page_is_read_as_it_was_written(place: Ground) -> None:
     ],
 )
 async def test_a_title_comes_from_the_request_front_matter_heading_or_slug(
-    place: Ground, sent: str | None, text: str, title: str
+    place: MemoryFixture, sent: str | None, text: str, title: str
 ) -> None:
     await put(place, "a/b", text, title=sent)
     assert (await place.memory.read(place.ann, "a/b")).page.title == title
 
 
-async def test_a_taken_slug_needs_overwrite_or_the_version_that_was_seen(place: Ground) -> None:
+async def test_a_taken_slug_needs_overwrite_or_the_version_that_was_seen(place: MemoryFixture) -> None:
     await put(place, "a", "one")
     with pytest.raises(errors.Conflict, match="overwrite"):
         await place.memory.write(place.ann, PageWrite("a", "two"), WriteTerms())
@@ -97,7 +97,7 @@ async def test_a_taken_slug_needs_overwrite_or_the_version_that_was_seen(place: 
     assert (saved.page.version, saved.created, await body(place, "a")) == (2, False, "two")
 
 
-async def test_what_a_request_leaves_out_stays_and_a_file_says_everything(place: Ground) -> None:
+async def test_what_a_request_leaves_out_stays_and_a_file_says_everything(place: MemoryFixture) -> None:
     await put(place, "a", "---\nodd: key\n---\nx", title="T", type="t", tags=("q",), collections=("c",))
     await put(place, "a", "y")
     page = (await place.memory.read(place.ann, "a")).page
@@ -108,14 +108,14 @@ async def test_what_a_request_leaves_out_stays_and_a_file_says_everything(place:
     assert (page.head, page.title, page.type, page.tags, page.collections) == ("", "a", "note", (), ())
 
 
-async def test_a_change_that_changes_nothing_makes_no_version(place: Ground) -> None:
+async def test_a_change_that_changes_nothing_makes_no_version(place: MemoryFixture) -> None:
     await put(place, "a", "x", tags=("q",))
     assert await put(place, "a", "x") == 1
     assert (await place.memory.tag(place.ann, "a", TagChange(["q"]), WriteTerms())).page.version == 1
     assert (await place.memory.usage(place.ann)).used == 1
 
 
-async def test_concurrent_appends_are_all_kept(place: Ground) -> None:
+async def test_concurrent_appends_are_all_kept(place: MemoryFixture) -> None:
     await put(place, "log", "start")
     lines = [f"line {number}" for number in range(40)]
     edits = [
@@ -129,7 +129,7 @@ async def test_concurrent_appends_are_all_kept(place: Ground) -> None:
     assert sorted(found.page.version for found in saved) == list(range(2, 42))
 
 
-async def test_of_two_who_saw_the_same_version_one_is_refused(place: Ground) -> None:
+async def test_of_two_who_saw_the_same_version_one_is_refused(place: MemoryFixture) -> None:
     await put(place, "a", "x")
     edits = [
         place.memory.edit(place.ann, "a", PageEdit("append", str(n)), WriteTerms(if_version=1))
@@ -151,20 +151,22 @@ async def test_of_two_who_saw_the_same_version_one_is_refused(place: Ground) -> 
         (PageEdit("replace_section", "new", section="C"), "# A\na\n\n## B\nb\n\n# C\nnew"),
     ],
 )
-async def test_a_part_is_changed_and_the_rest_stays(place: Ground, edit: PageEdit, after: str) -> None:
+async def test_a_part_is_changed_and_the_rest_stays(place: MemoryFixture, edit: PageEdit, after: str) -> None:
     await put(place, "a", "# A\na\n\n## B\nb\n\n# C\nc")
     saved = await place.memory.edit(place.ann, "a", edit, WriteTerms(if_version=1))
     assert saved.page.body == after
 
 
 @pytest.mark.parametrize("section", ["`serve` and *more*", "serve and more", "## Serve and More"])
-async def test_a_section_is_named_as_its_heading_is_written_or_reads(place: Ground, section: str) -> None:
+async def test_a_section_is_named_as_its_heading_is_written_or_reads(
+    place: MemoryFixture, section: str
+) -> None:
     await put(place, "a", "Top\n===\n\n## `serve` and *more*\nold\n\nNext\n----\nkept\n")
     await place.memory.edit(place.ann, "a", PageEdit("replace_section", "new", section=section), WriteTerms())
     assert await body(place, "a") == "Top\n===\n\n## `serve` and *more*\nnew\n\nNext\n----\nkept\n"
 
 
-async def test_empty_lines_around_headings_stay(place: Ground) -> None:
+async def test_empty_lines_around_headings_stay(place: MemoryFixture) -> None:
     await put(place, "a", "# A\n\nfirst\n\n\n## B\n\n\nsecond\n\n# C\n")
     for section, content in (("B", "new"), ("A", "\nall of it\n\n## D\n\nd"), ("C", "end")):
         await place.memory.edit(
@@ -189,7 +191,7 @@ async def test_empty_lines_around_headings_stay(place: Ground) -> None:
     ],
 )
 async def test_an_edit_that_does_not_fit_says_why_and_changes_nothing(
-    place: Ground, edit: PageEdit, why: str
+    place: MemoryFixture, edit: PageEdit, why: str
 ) -> None:
     await put(place, "a", "# A\na a")
     with pytest.raises(errors.BadRequest, match=why):
@@ -197,7 +199,7 @@ async def test_an_edit_that_does_not_fit_says_why_and_changes_nothing(
     assert (await place.memory.read(place.ann, "a")).page.version == 1
 
 
-async def test_links_are_read_in_three_notations_and_once_each(place: Ground) -> None:
+async def test_links_are_read_in_three_notations_and_once_each(place: MemoryFixture) -> None:
     text = (
         "[[b|text]] [[b]]\n- works_at [[companies/Acme]]\n[[met::People/Ben#there]] ![[pic.png]]\n"
         "`[[no]]`\n```\n[[no]]\n```\n[file](../x/y.md) [web](https://e.org/z.md)\n- two words [[c]]\n"
@@ -212,7 +214,7 @@ async def test_links_are_read_in_three_notations_and_once_each(place: Ground) ->
     }
 
 
-async def test_a_link_waits_for_its_page_and_follows_it(place: Ground) -> None:
+async def test_a_link_waits_for_its_page_and_follows_it(place: MemoryFixture) -> None:
     await put(place, "a", "[[later]] [[Far Away]]")
     await put(place, "later")
     await put(place, "deep/down/far-away")
@@ -227,7 +229,7 @@ async def test_a_link_waits_for_its_page_and_follows_it(place: Ground) -> None:
     assert (await place.memory.backlinks(place.ann, "later", 10))[0] == ()
 
 
-async def test_an_old_slug_leads_to_its_page_through_every_rename(place: Ground) -> None:
+async def test_an_old_slug_leads_to_its_page_through_every_rename(place: MemoryFixture) -> None:
     await put(place, "a", "x")
     for old, new in itertools.pairwise("abcda"):
         await place.memory.rename(place.ann, old, new, WriteTerms())
@@ -241,7 +243,7 @@ async def test_an_old_slug_leads_to_its_page_through_every_rename(place: Ground)
         await place.memory.rename(place.ann, "a", "b", WriteTerms())
 
 
-async def test_a_deleted_page_is_gone_and_every_version_brings_it_back(place: Ground) -> None:
+async def test_a_deleted_page_is_gone_and_every_version_brings_it_back(place: MemoryFixture) -> None:
     await put(place, "b", "[[a]]")
     await put(place, "a", "one", tags=("q",))
     await put(place, "a", "two")
@@ -259,7 +261,7 @@ async def test_a_deleted_page_is_gone_and_every_version_brings_it_back(place: Gr
     assert await put(place, "a", "four") == 4
 
 
-async def test_the_past_is_read_as_it_was(place: Ground) -> None:
+async def test_the_past_is_read_as_it_was(place: MemoryFixture) -> None:
     moments: list[int] = []
 
     async def now() -> None:
@@ -293,7 +295,7 @@ async def test_the_past_is_read_as_it_was(place: Ground) -> None:
     assert [(link.source, link.type) for link in back] == [("a", "links_to")]
 
 
-async def test_timelines_are_newest_first_and_go_on_by_cursor(place: Ground) -> None:
+async def test_timelines_are_newest_first_and_go_on_by_cursor(place: MemoryFixture) -> None:
     await put(place, "a", "- **2026-01-02** | board — Started\n- **2024** plain")
     for day in range(1, 6):
         await place.memory.note(place.ann, "a", TimelineEntry(f"2025-01-0{day}", f"day {day}"), WriteTerms())
@@ -308,7 +310,7 @@ async def test_timelines_are_newest_first_and_go_on_by_cursor(place: Ground) -> 
     assert seen == ["Started", "day 5", "day 4", "day 3", "day 2", "day 1", "plain"]
 
 
-async def test_links_of_calls_stand_beside_the_text_and_are_taken_back(place: Ground) -> None:
+async def test_links_of_calls_stand_beside_the_text_and_are_taken_back(place: MemoryFixture) -> None:
     await put(place, "a", "[[b]]")
     await put(place, "b")
     for context in ("first", "second"):
@@ -323,7 +325,7 @@ async def test_links_of_calls_stand_beside_the_text_and_are_taken_back(place: Gr
         await place.memory.unlink(place.ann, "a", Link("", "b", "works_at"), WriteTerms())
 
 
-async def test_a_walk_goes_as_far_and_the_way_that_it_is_asked(place: Ground) -> None:
+async def test_a_walk_goes_as_far_and_the_way_that_it_is_asked(place: MemoryFixture) -> None:
     await put(place, "a", "- to [[b]]")
     await put(place, "b", "- to [[c]]\n- of [[d]]")
     await put(place, "e", "- to [[a]]")
@@ -343,7 +345,7 @@ async def test_a_walk_goes_as_far_and_the_way_that_it_is_asked(place: Ground) ->
     assert set(edges) == {("a", "b", "to"), ("e", "a", "to")}
 
 
-async def test_lists_are_filtered_and_go_on_by_cursor(place: Ground) -> None:
+async def test_lists_are_filtered_and_go_on_by_cursor(place: MemoryFixture) -> None:
     for number in range(7):
         tags = ("odd",) if number % 2 else ()
         await put(place, f"n/{number}", "x", tags=tags, type="t" if number < 3 else None)
@@ -366,7 +368,7 @@ async def test_lists_are_filtered_and_go_on_by_cursor(place: Ground) -> None:
     assert await slugs(PageFilter(updated_after=moment)) == ["n/6", "o"]
 
 
-async def test_accounts_and_shelves_do_not_see_each_other(place: Ground) -> None:
+async def test_accounts_and_shelves_do_not_see_each_other(place: MemoryFixture) -> None:
     memory = place.memory
     await put(place, "mine", "[[shared]] [[hidden]]", collections=("a",), tags=("x",))
     await put(place, "hidden", "[[mine]]", collections=("b",), tags=("y",))
@@ -399,13 +401,13 @@ async def test_accounts_and_shelves_do_not_see_each_other(place: Ground) -> None
 @pytest.mark.parametrize(
     "query", ["\0", "who works at \0Acme\0?", "Where does A\0 live", "since \0 yesterday"]
 )
-async def test_a_question_may_have_what_no_page_has(place: Ground, query: str) -> None:
+async def test_a_question_may_have_what_no_page_has(place: MemoryFixture, query: str) -> None:
     await put(place, "people/ann", "Ann works at Acme.")
     answer = await place.memory.search(place.ann, SearchRequest(query))
     assert [hit.slug for hit in answer.hits] in ([], ["people/ann"])
 
 
-async def test_who_is_asked_for_comes_before_the_many_that_say_so(place: Ground) -> None:
+async def test_who_is_asked_for_comes_before_the_many_that_say_so(place: MemoryFixture) -> None:
     await put(place, "companies/acme", "A company.", title="Acme", type="company")
     await put(place, "people/ann-lee", "She likes tea.", title="Ann Lee", type="person")
     for day in range(12):
@@ -414,9 +416,9 @@ async def test_who_is_asked_for_comes_before_the_many_that_say_so(place: Ground)
     assert [hit.slug.partition("/")[0] for hit in answer.hits][:2] == ["people", "log"]
 
 
-async def test_a_folder_counts_what_the_key_sees(place: Ground) -> None:
-    for slug, shelf in (("a/b/one", "open"), ("a/b/two", "shut"), ("a/three", "open"), ("c/four", "shut")):
-        await put(place, slug, collections=[shelf])
+async def test_a_folder_counts_what_the_key_sees(place: MemoryFixture) -> None:
+    for slug, name in (("a/b/one", "open"), ("a/b/two", "shut"), ("a/three", "open"), ("c/four", "shut")):
+        await put(place, slug, collections=[name])
     limited = replace(place.ann, collections=("open",))
     for caller, root, inside in (
         (place.ann, {"a": 3, "c": 1}, {"b": 2}),
@@ -428,7 +430,7 @@ async def test_a_folder_counts_what_the_key_sees(place: Ground) -> None:
             assert {row["name"]: row["count"] for row in opened.folders} == expected
 
 
-async def test_a_page_that_was_shown_to_a_key_tells_nothing_of_when_it_was_not(place: Ground) -> None:
+async def test_a_page_that_was_shown_to_a_key_tells_nothing_of_when_it_was_not(place: MemoryFixture) -> None:
     await put(place, "plan", "secret", title="Takeover", collections=["shut"])
     await put(place, "plan", "known", title="Plan", collections=["open"])
     limited = replace(place.ann, collections=("open",))
@@ -442,7 +444,7 @@ async def test_a_page_that_was_shown_to_a_key_tells_nothing_of_when_it_was_not(p
 async def test_folders_of_a_memory_from_before_they_were_counted_are_counted(back: str) -> None:
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
-        async with ground(back, folder=folder) as place:
+        async with open_memory(back, folder=folder) as place:
             for slug in ("a/b/one", "a/b/two", "a/three", "four", "会議/決定/五"):
                 await put(place, slug)
             caller = place.ann
@@ -455,7 +457,7 @@ async def test_folders_of_a_memory_from_before_they_were_counted_are_counted(bac
                 assert {row["name"]: row["count"] for row in opened.folders} == expected
 
 
-async def test_a_read_only_key_writes_by_no_operation(place: Ground) -> None:
+async def test_a_read_only_key_writes_by_no_operation(place: MemoryFixture) -> None:
     await put(place, "a", "x", collections=("c",))
     operations = memory_operations.operations(place.memory)
     calls = {

@@ -24,7 +24,7 @@ from sixfold.core.memory.commands import FREELY, WriteTerms
 from sixfold.core.memory.page_edits import PageEdit, PageWrite
 from sixfold.core.memory.pages import PageFilter
 from tests.harness import databases
-from tests.unit.memory.fixtures import Ground, ground
+from tests.unit.memory.fixtures import MemoryFixture, open_memory
 
 pytestmark = pytest.mark.slow
 
@@ -69,8 +69,8 @@ class PagesMachine(RuleBasedStateMachine):
         self.loop = asyncio.new_event_loop()
         self.stack = AsyncExitStack()
         self.ticks = itertools.count(1_800_000_000_000_000, 1_000)
-        opened = self.stack.enter_async_context(ground(self.back, lambda: next(self.ticks)))
-        self.place: Ground = self.loop.run_until_complete(opened)
+        opened = self.stack.enter_async_context(open_memory(self.back, lambda: next(self.ticks)))
+        self.place: MemoryFixture = self.loop.run_until_complete(opened)
         if self.mutant is not None:
             self.mutant(self.place.memory.database)
         self.pages: list[ModelPage] = []

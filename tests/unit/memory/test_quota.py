@@ -11,18 +11,18 @@ from sixfold.core.memory.limits import MemoryLimits
 from sixfold.core.memory.models import Caller, TimelineEntry
 from sixfold.core.memory.page_edits import PageEdit, PageWrite
 from tests.harness import databases
-from tests.unit.memory.fixtures import Ground, ground
+from tests.unit.memory.fixtures import MemoryFixture, open_memory
 
 pytestmark = pytest.mark.parametrize("back", databases.BACKS, scope="function")
 
 
-async def put(place: Ground, slug: str, body: str = "") -> None:
+async def put(place: MemoryFixture, slug: str, body: str = "") -> None:
     """Write a page."""
     await place.memory.write(place.ann, PageWrite(slug, body), FREELY)
 
 
 async def test_the_pages_of_an_account_are_limited(back: str) -> None:
-    async with ground(back, limits=MemoryLimits(account_pages=3)) as place:
+    async with open_memory(back, limits=MemoryLimits(account_pages=3)) as place:
         for number in range(3):
             await put(place, f"n{number}")
         with pytest.raises(errors.TooLarge, match=r"limited to 3 pages \(this change needs 4\)"):
@@ -38,7 +38,7 @@ async def test_the_pages_of_an_account_are_limited(back: str) -> None:
 
 
 async def test_the_bytes_of_an_account_are_limited_with_all_versions(back: str) -> None:
-    async with ground(back, limits=MemoryLimits(account_bytes=20_000)) as place:
+    async with open_memory(back, limits=MemoryLimits(account_bytes=20_000)) as place:
         await put(place, "a", "x" * 9_000)
         with pytest.raises(errors.TooLarge, match="limited to 20,000 bytes of pages and their versions"):
             await put(place, "b", "é" * 5_000)

@@ -12,7 +12,7 @@ from sixfold.core.memory.ports import SearchRequest
 from sixfold.core.memory.search.index_cache import IndexCache
 from sixfold.core.memory.search.service import SearchService
 from sixfold.store.search.index import PageIndex
-from tests.unit.memory.relation_fixtures import corpus, name, world
+from tests.unit.memory.relation_fixtures import corpus, name, open_relations
 
 LEAST_PRECISION = 0.9
 LEAST_RECALL = {"tuned": 0.9, "heldout": 0.8}  # below what was measured: a fall of recall is seen, too
@@ -56,7 +56,7 @@ async def test_links_of_plain_sentences_are_right_nine_times_in_ten(tmp_path: Pa
     """Each text is written as a page among the pages of the world; its links are compared with the gold."""
     score = Score()
     known = corpus("world")["pages"]
-    async with world(None, tmp_path) as place:
+    async with open_relations(None, tmp_path) as place:
         await place.populate()
         for number, item in enumerate(corpus(half)["item"]):
             slug = item.get("page", f"notes/item-{number}")
@@ -79,7 +79,7 @@ async def test_relational_questions_are_answered_right_nine_times_in_ten(tmp_pat
     """The pages with the highest score are the answer; a question that is none has none."""
     score = Score()
     questions = corpus("questions")
-    async with world(None, tmp_path) as place:
+    async with open_relations(None, tmp_path) as place:
         await place.populate(questions["pages"])
         for item in questions[half]:
             found = await place.answers(item["ask"])
@@ -104,7 +104,7 @@ async def test_search_shows_the_answer_among_the_first_five(tmp_path: Path, half
     """The same questions, asked of search: the share of the answers that a person sees at once."""
     found, asked = 0.0, 0
     questions = corpus("questions")
-    async with world(None, tmp_path) as place:
+    async with open_relations(None, tmp_path) as place:
         await place.populate(questions["pages"])
         finder = SearchService(place.database, IndexCache(place.database, PageIndex))
         for item in questions[half]:

@@ -25,7 +25,7 @@ from sixfold.core.memory.search.service import SearchService
 from sixfold.store.search.index import PageIndex
 from tests import loop_time
 from tests.harness import databases
-from tests.unit.memory.fixtures import Ground, ground
+from tests.unit.memory.fixtures import MemoryFixture, open_memory
 
 pytestmark = pytest.mark.parametrize("back", databases.BACKS, scope="function")
 
@@ -53,29 +53,37 @@ MOST_SECONDS = 0.1  # of CPU that the event loop is held
 
 
 @pytest.fixture
-async def place(back: str) -> AsyncIterator[Ground]:
-    async with ground(back) as found:
+async def place(back: str) -> AsyncIterator[MemoryFixture]:
+    async with open_memory(back) as found:
         yield found
 
 
-async def put(place: Ground, slug: str, body: str, caller: Caller | None = None, **fields: object) -> None:
+async def put(
+    place: MemoryFixture, slug: str, body: str, caller: Caller | None = None, **fields: object
+) -> None:
     """Write a page."""
     wanted = PageWrite(slug, body, **fields)  # pyright: ignore[reportArgumentType] # fields by name
     await place.memory.write(caller or place.ann, wanted, FREELY)
 
 
-async def ask(place: Ground, query: str, caller: Caller | None = None, **fields: object) -> SearchResult:
+async def ask(
+    place: MemoryFixture, query: str, caller: Caller | None = None, **fields: object
+) -> SearchResult:
     """Search."""
     wanted = SearchRequest(query, **fields)  # pyright: ignore[reportArgumentType] # fields by name
     return await place.memory.search(caller or place.ann, wanted)
 
 
-async def slugs(place: Ground, query: str, caller: Caller | None = None, **fields: object) -> list[str]:
+async def slugs(
+    place: MemoryFixture, query: str, caller: Caller | None = None, **fields: object
+) -> list[str]:
     """The slugs that a search finds, best first."""
     return [hit.slug for hit in (await ask(place, query, caller, **fields)).hits]
 
 
-async def test_a_page_is_found_as_soon_as_it_is_written_and_no_longer_than_it_is_there(place: Ground) -> None:
+async def test_a_page_is_found_as_soon_as_it_is_written_and_no_longer_than_it_is_there(
+    place: MemoryFixture,
+) -> None:
     assert await slugs(place, "marmalade") == []
     await put(place, "kitchen/toast", "Marmalade on toast.")
     assert await slugs(place, "marmalade") == ["kitchen/toast"]
@@ -88,13 +96,13 @@ async def test_a_page_is_found_as_soon_as_it_is_written_and_no_longer_than_it_is
     assert await slugs(place, "marmalade") == ["kitchen/toast"]
 
 
-async def test_a_renamed_page_is_found_under_its_new_slug(place: Ground) -> None:
+async def test_a_renamed_page_is_found_under_its_new_slug(place: MemoryFixture) -> None:
     await put(place, "drafts/plan", "Launch the balloon.")
     await place.memory.rename(place.ann, "drafts/plan", "plans/balloon", WriteTerms())
     assert await slugs(place, "balloon") == ["plans/balloon"]
 
 
-async def test_another_server_finds_what_this_one_has_written(place: Ground) -> None:
+async def test_another_server_finds_what_this_one_has_written(place: MemoryFixture) -> None:
     database = place.memory.database
     other = SearchService(database, IndexCache(database, PageIndex))
     assert (await other.search(place.ann, SearchRequest("lighthouse"))).hits == ()
@@ -102,7 +110,7 @@ async def test_another_server_finds_what_this_one_has_written(place: Ground) -> 
     assert [hit.slug for hit in (await other.search(place.ann, SearchRequest("lighthouse"))).hits] == ["trip"]
 
 
-async def test_accounts_find_their_own_pages_only(place: Ground) -> None:
+async def test_accounts_find_their_own_pages_only(place: MemoryFixture) -> None:
     await put(place, "secret", "The password of the safe is swordfish.")
     assert await slugs(place, "swordfish", place.ben) == []
     before = (await ask(place, "swordfish", explain=True)).hits[0]
@@ -112,7 +120,9 @@ async def test_accounts_find_their_own_pages_only(place: Ground) -> None:
     assert (after.score, after.explain) == (before.score, before.explain)
 
 
-async def test_a_key_that_is_limited_to_collections_learns_nothing_of_other_pages(place: Ground) -> None:
+async def test_a_key_that_is_limited_to_collections_learns_nothing_of_other_pages(
+    place: MemoryFixture,
+) -> None:
     await put(place, "log/1", "The keel was laid.", collections=("public",))
     limited = replace(place.ann, collections=("public",))
     alone = (await ask(place, "where was the keel laid", limited, explain=True)).hits
@@ -122,7 +132,7 @@ async def test_a_key_that_is_limited_to_collections_learns_nothing_of_other_page
     assert len(await slugs(place, "where was the keel laid")) == 8
 
 
-async def test_filters_keep_what_matches_any_of_each(place: Ground) -> None:
+async def test_filters_keep_what_matches_any_of_each(place: MemoryFixture) -> None:
     await put(place, "a", "apple", type="fruit", tags=("red",), collections=("x",))
     await put(place, "b", "apple", type="tree", tags=("green", "old"), collections=("y",))
     await put(place, "c", "apple", type="firm", tags=("old",))
@@ -137,7 +147,7 @@ async def test_filters_keep_what_matches_any_of_each(place: Ground) -> None:
     assert await slugs(place, "apple", until=first - 1) == []
 
 
-async def test_the_parts_of_a_score_sum_to_it(place: Ground) -> None:
+async def test_the_parts_of_a_score_sum_to_it(place: MemoryFixture) -> None:
     await put(place, "days/1", "Ann met Ben at the harbour.", title="Ann")
     await put(place, "days/2", "They sailed out of the harbour to [[days/1]].")
     await put(place, "days/3", "The wind was strong.")
@@ -155,7 +165,7 @@ async def test_the_parts_of_a_score_sum_to_it(place: Ground) -> None:
 
 
 @pytest.mark.parametrize("query", QUERIES, ids=range(len(QUERIES)))
-async def test_any_text_is_a_query(place: Ground, query: str) -> None:
+async def test_any_text_is_a_query(place: MemoryFixture, query: str) -> None:
     await put(place, "all", "ab 東京タワー Привет мир مرحبا بالعالم हिन्दी 🎉 and more of the same")
     answer = await ask(place, query)
     assert answer.mode == "lexical"
@@ -163,19 +173,19 @@ async def test_any_text_is_a_query(place: Ground, query: str) -> None:
 
 
 @pytest.mark.parametrize("query", ["東京", "мир", "العالم", "हिन्दी", "🎉"])
-async def test_every_script_is_found(place: Ground, query: str) -> None:
+async def test_every_script_is_found(place: MemoryFixture, query: str) -> None:
     await put(place, "all", "ab 東京タワー Привет мир مرحبا بالعالم हिन्दी 🎉")
     await put(place, "none", "nothing of it")
     assert await slugs(place, query) == ["all"]
 
 
-async def test_a_title_of_words_that_say_nothing_is_found(place: Ground) -> None:
+async def test_a_title_of_words_that_say_nothing_is_found(place: MemoryFixture) -> None:
     await put(place, "bands/the-who", "A band of four.", title="The Who")
     await put(place, "other", "Nobody knows.")
     assert await slugs(place, "the who") == ["bands/the-who"]
 
 
-async def test_what_is_no_search_is_refused_in_a_sentence(place: Ground) -> None:
+async def test_what_is_no_search_is_refused_in_a_sentence(place: MemoryFixture) -> None:
     for wanted, said in (
         (SearchRequest("  "), "query must not be empty"),
         (SearchRequest("x" * 10_001), "query must be 1 to 10,000 characters"),
@@ -190,13 +200,13 @@ async def test_what_is_no_search_is_refused_in_a_sentence(place: Ground) -> None
 
 @pytest.mark.parametrize("mode", ["semantic", "hybrid"])
 async def test_meaning_without_a_model_is_unavailable_and_says_what_unlocks_it(
-    place: Ground, mode: str
+    place: MemoryFixture, mode: str
 ) -> None:
     with pytest.raises(errors.EngineUnavailable, match="sixfold engines add embeddings"):
         await ask(place, "anything", mode=mode)
 
 
-async def test_pages_of_results_follow_each_other(place: Ground) -> None:
+async def test_pages_of_results_follow_each_other(place: MemoryFixture) -> None:
     for number in range(25):
         await put(place, f"n{number:02d}", "same words here")
     whole = await slugs(place, "words", limit=25)
@@ -205,7 +215,7 @@ async def test_pages_of_results_follow_each_other(place: Ground) -> None:
     assert len(set(whole)) == 25
 
 
-async def test_a_long_page_is_found_by_one_of_its_passages(place: Ground) -> None:
+async def test_a_long_page_is_found_by_one_of_its_passages(place: MemoryFixture) -> None:
     filler = "Nothing of note happened on this day, and nobody wrote about it. " * 40
     await put(place, "long", f"{filler}\n\n## Heating\n\nThe boiler is serviced in October.\n\n{filler}")
     await put(place, "short", "October was cold.")
@@ -214,14 +224,14 @@ async def test_a_long_page_is_found_by_one_of_its_passages(place: Ground) -> Non
     assert "«boiler» is «serviced»" in hit.snippet
 
 
-async def test_a_page_beside_a_match_answers_a_question_and_not_a_word(place: Ground) -> None:
+async def test_a_page_beside_a_match_answers_a_question_and_not_a_word(place: MemoryFixture) -> None:
     await put(place, "talk/1", "Ann: Which colour did you paint the boat?")
     await put(place, "talk/2", "Ben: Blue!")
     assert "talk/2" in await slugs(place, "What colour did they paint the boat?")
     assert await slugs(place, "boat") == ["talk/1"]
 
 
-async def test_searches_and_writes_at_once_agree_in_the_end(place: Ground) -> None:
+async def test_searches_and_writes_at_once_agree_in_the_end(place: MemoryFixture) -> None:
     async def write(number: int) -> None:
         await put(place, f"p{number}", f"common word{number}")
 
@@ -230,7 +240,7 @@ async def test_searches_and_writes_at_once_agree_in_the_end(place: Ground) -> No
     assert len(await slugs(place, "common", limit=100)) == 30
 
 
-async def test_an_index_is_read_anew_after_it_had_to_make_room(place: Ground) -> None:
+async def test_an_index_is_read_anew_after_it_had_to_make_room(place: MemoryFixture) -> None:
     database = place.memory.database
     narrow = SearchService(database, IndexCache(database, PageIndex, most_bytes=1))
     await put(place, "mine", "an anchor")
@@ -240,7 +250,7 @@ async def test_an_index_is_read_anew_after_it_had_to_make_room(place: Ground) ->
             assert [hit.slug for hit in (await narrow.search(caller, SearchRequest("anchor"))).hits] == [slug]
 
 
-async def test_more_changes_than_a_search_takes_in_are_read_beside_it(place: Ground) -> None:
+async def test_more_changes_than_a_search_takes_in_are_read_beside_it(place: MemoryFixture) -> None:
     await put(place, "first", "needle")
     assert await slugs(place, "needle") == ["first"]
     for number in range(130):
@@ -251,7 +261,7 @@ async def test_more_changes_than_a_search_takes_in_are_read_beside_it(place: Gro
 
 @pytest.mark.parametrize("pages", [1, 12])
 async def test_large_changes_are_read_in_a_thread(
-    place: Ground, monkeypatch: pytest.MonkeyPatch, pages: int
+    place: MemoryFixture, monkeypatch: pytest.MonkeyPatch, pages: int
 ) -> None:
     await put(place, "first", "needle")
     assert await slugs(place, "needle") == ["first"]
@@ -275,7 +285,7 @@ async def test_large_changes_are_read_in_a_thread(
     assert seen.longest < MOST_SECONDS
 
 
-async def test_a_list_of_large_pages_holds_neither_the_loop_nor_all_texts(place: Ground) -> None:
+async def test_a_list_of_large_pages_holds_neither_the_loop_nor_all_texts(place: MemoryFixture) -> None:
     body = "needle " + "a line of a long page\n" * 40_000
     for number in range(20):
         await put(place, f"p{number}", body)
@@ -291,7 +301,7 @@ async def test_a_list_of_large_pages_holds_neither_the_loop_nor_all_texts(place:
 
 @pytest.mark.parametrize(("words", "on_loop"), [(20, True), (20_000, False)])
 async def test_snippets_of_large_pages_are_cut_in_a_thread(
-    place: Ground, monkeypatch: pytest.MonkeyPatch, words: int, on_loop: bool
+    place: MemoryFixture, monkeypatch: pytest.MonkeyPatch, words: int, on_loop: bool
 ) -> None:
     for number in range(4):
         await put(place, f"p{number}", "needle " + " ".join(f"w{word}" for word in range(words)))
@@ -308,7 +318,7 @@ async def test_snippets_of_large_pages_are_cut_in_a_thread(
 
 
 async def test_small_changes_are_taken_in_by_the_search(
-    place: Ground, monkeypatch: pytest.MonkeyPatch
+    place: MemoryFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await put(place, "first", "needle")
     await slugs(place, "needle")
@@ -326,7 +336,7 @@ async def test_small_changes_are_taken_in_by_the_search(
 
 
 async def test_a_memory_from_disk_ranks_as_the_one_that_was_written(back: str, tmp_path: Path) -> None:
-    async with ground(back, folder=tmp_path) as place:
+    async with open_memory(back, folder=tmp_path) as place:
         for number in range(12):
             await put(place, f"log/{number}", f"tea and honey, day {number} [[log/{number - 1}]]")
         await place.memory.delete(place.ann, "log/3", WriteTerms())
@@ -339,7 +349,7 @@ async def test_a_memory_from_disk_ranks_as_the_one_that_was_written(back: str, t
         ).hits == before
 
 
-async def test_entries_that_an_older_program_wrote_are_written_anew(place: Ground) -> None:
+async def test_entries_that_an_older_program_wrote_are_written_anew(place: MemoryFixture) -> None:
     database = place.memory.database
     await put(place, "old", "A windmill, see [[other]].")
     await put(place, "other", "A barn.")
@@ -358,7 +368,7 @@ async def test_entries_that_an_older_program_wrote_are_written_anew(place: Groun
 
 
 async def test_a_memory_in_use_is_made_ready_beside_the_loop_and_an_unused_one_takes_no_room(
-    place: Ground,
+    place: MemoryFixture,
 ) -> None:
     made: list[bool] = []
     looked = asyncio.Event()

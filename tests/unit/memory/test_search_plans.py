@@ -69,8 +69,8 @@ async def test_on_postgresql_no_page_costs_a_walk_through_the_account_even_befor
         for statement in _FILL.split(";"):
             await opened.execute(statement.replace("$1", f"'{account.id}'"))
         explained = Explained(opened)
-        shelf = IndexCache(database, PageIndex)
-        finder = SearchService(explained, shelf)
+        index_cache = IndexCache(database, PageIndex)
+        finder = SearchService(explained, index_cache)
         writer = PageWriter(caller, MemoryLimits())
         assert not (
             await finder.search(caller, SearchRequest("anvils"))

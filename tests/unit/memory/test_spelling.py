@@ -12,28 +12,28 @@ from sixfold.core.memory.models import Caller
 from sixfold.core.memory.page_edits import PageWrite
 from sixfold.core.memory.ports import SearchRequest, SearchResult
 from tests.harness import databases
-from tests.unit.memory.fixtures import Ground, ground
+from tests.unit.memory.fixtures import MemoryFixture, open_memory
 
 pytestmark = pytest.mark.parametrize("back", databases.BACKS, scope="function")
 
 
 @pytest.fixture
-async def place(back: str) -> AsyncIterator[Ground]:
-    async with ground(back) as found:
+async def place(back: str) -> AsyncIterator[MemoryFixture]:
+    async with open_memory(back) as found:
         yield found
 
 
-async def put(place: Ground, slug: str, body: str, *collections: str) -> None:
+async def put(place: MemoryFixture, slug: str, body: str, *collections: str) -> None:
     """Write a page."""
     await place.memory.write(place.ann, PageWrite(slug, body, collections=collections), FREELY)
 
 
-async def ask(place: Ground, query: str, caller: Caller | None = None) -> SearchResult:
+async def ask(place: MemoryFixture, query: str, caller: Caller | None = None) -> SearchResult:
     """Search, and be told why."""
     return await place.memory.search(caller or place.ann, SearchRequest(query, explain=True))
 
 
-async def slugs(place: Ground, query: str, caller: Caller | None = None) -> list[str]:
+async def slugs(place: MemoryFixture, query: str, caller: Caller | None = None) -> list[str]:
     """The slugs that a search finds, best first."""
     return [hit.slug for hit in (await ask(place, query, caller)).hits]
 
@@ -59,7 +59,7 @@ async def slugs(place: Ground, query: str, caller: Caller | None = None) -> list
     ],
 )
 async def test_a_word_that_stands_nowhere_is_taken_for_the_nearest(
-    place: Ground, asked: str, meant: str
+    place: MemoryFixture, asked: str, meant: str
 ) -> None:
     await put(place, "a", f"One {meant} here.")
     await put(place, "b", "Nothing of the kind.")
@@ -86,12 +86,12 @@ async def test_a_word_that_stands_nowhere_is_taken_for_the_nearest(
         "virtue",
     ],
 )
-async def test_what_is_too_far_from_every_word_finds_nothing(place: Ground, asked: str) -> None:
+async def test_what_is_too_far_from_every_word_finds_nothing(place: MemoryFixture, asked: str) -> None:
     await put(place, "a", "Nota, texts: virtual marmalade in 2026, 20268 of it, which is much.")
     assert await slugs(place, asked) == []
 
 
-async def test_a_word_that_is_known_is_taken_as_it_is(place: Ground) -> None:
+async def test_a_word_that_is_known_is_taken_as_it_is(place: MemoryFixture) -> None:
     await put(place, "a", "A desert of sand.")
     await put(place, "b", "A dessert of apples.")
     (hit,) = (await ask(place, "desert")).hits
@@ -100,14 +100,14 @@ async def test_a_word_that_is_known_is_taken_as_it_is(place: Ground) -> None:
     assert "spelling" not in hit.explain
 
 
-async def test_a_word_that_was_asked_as_well_is_not_guessed_again(place: Ground) -> None:
+async def test_a_word_that_was_asked_as_well_is_not_guessed_again(place: MemoryFixture) -> None:
     await put(place, "a", "The heliograph blinked.")
     (hit,) = (await ask(place, "heliograph heliogrpah")).hits
     assert hit.explain is not None
     assert "spelling" not in hit.explain
 
 
-async def test_what_is_found_as_it_was_asked_stands_above_what_was_guessed(place: Ground) -> None:
+async def test_what_is_found_as_it_was_asked_stands_above_what_was_guessed(place: MemoryFixture) -> None:
     for number in range(5):
         await put(place, f"shop/{number}", "We bought some lantern oil.")
     await put(place, "sea", "The heliograph blinked, heliograph and heliograph again.")
@@ -115,7 +115,7 @@ async def test_what_is_found_as_it_was_asked_stands_above_what_was_guessed(place
     assert (len(found), found[-1]) == (6, "sea")
 
 
-async def test_the_parts_of_a_guessed_score_sum_to_it(place: Ground) -> None:
+async def test_the_parts_of_a_guessed_score_sum_to_it(place: MemoryFixture) -> None:
     await put(place, "log/1", "The heliograph blinked.")
     await put(place, "log/2", "A lantern answered.")
     for hit in (await ask(place, "which lantern answered the heliogrpah")).hits:
@@ -125,7 +125,7 @@ async def test_the_parts_of_a_guessed_score_sum_to_it(place: Ground) -> None:
         assert hit.explain["spelling"] == {"heliogrpah": ["heliograph"]}
 
 
-async def test_the_most_frequent_of_three_candidates_come_first(place: Ground) -> None:
+async def test_the_most_frequent_of_three_candidates_come_first(place: MemoryFixture) -> None:
     for times, word in enumerate(("planner", "planter", "planker", "pander"), 1):
         for number in range(times):
             await put(place, f"{word}/{number}", f"{word} of today")
@@ -134,7 +134,7 @@ async def test_the_most_frequent_of_three_candidates_come_first(place: Ground) -
     assert hit.explain["spelling"] == {"plander": ["pander", "planker", "planter"]}
 
 
-async def test_what_a_key_does_not_see_is_no_word_to_guess(place: Ground) -> None:
+async def test_what_a_key_does_not_see_is_no_word_to_guess(place: MemoryFixture) -> None:
     await put(place, "a", "The heliograph blinked.", "private")
     await put(place, "b", "A lantern answered.", "public")
     limited = replace(place.ann, collections=("public",))
@@ -147,7 +147,7 @@ async def test_what_a_key_does_not_see_is_no_word_to_guess(place: Ground) -> Non
     assert await slugs(place, "lantren") == ["c"]
 
 
-async def test_words_that_come_and_go_are_guessed_while_they_are_there(place: Ground) -> None:
+async def test_words_that_come_and_go_are_guessed_while_they_are_there(place: MemoryFixture) -> None:
     assert await slugs(place, "heliogrpah") == []
     await put(place, "a", "The heliograph blinked.")
     assert await slugs(place, "heliogrpah") == ["a"]
@@ -162,7 +162,7 @@ async def test_words_that_come_and_go_are_guessed_while_they_are_there(place: Gr
     assert await slugs(place, "heliogrpah") == []
 
 
-async def test_of_many_unknown_words_a_few_are_guessed(place: Ground) -> None:
+async def test_of_many_unknown_words_a_few_are_guessed(place: MemoryFixture) -> None:
     await put(place, "a", "The heliograph blinked.")
     query = " ".join(f"heliograph{one}{other}" for one in "bcfghkmpqvwxz" for other in "bcfghkmpqvwxz")
     (hit,) = (await ask(place, query)).hits

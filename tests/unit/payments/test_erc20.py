@@ -105,7 +105,7 @@ def table(node: Node, **changes: Any) -> Mapping[str, Any]:
 
 
 @pytest.fixture
-async def desk(node: Node, database: Database) -> AsyncIterator[DepositWatcher]:
+async def watcher(node: Node, database: Database) -> AsyncIterator[DepositWatcher]:
     """A deposit watcher that has read its chain once."""
     async with httpx.AsyncClient() as client:
         found = DepositWatcher(client, database, table(node))
@@ -123,10 +123,10 @@ async def balance(database: Database, account: Account) -> int:
 
 
 async def test_each_account_has_an_address_of_its_own_that_stays(
-    desk: DepositWatcher, database: Database
+    watcher: DepositWatcher, database: Database
 ) -> None:
     people = [await someone(database, f"p{n}") for n in range(4)]
-    told = await asyncio.gather(*(desk.address(one.id) for one in people for _ in range(2)))
+    told = await asyncio.gather(*(watcher.address(one.id) for one in people for _ in range(2)))
     found = [str(one["address"]) for one in told]
     assert len(set(found)) == 4
     assert found[0::2] == found[1::2]
@@ -135,46 +135,46 @@ async def test_each_account_has_an_address_of_its_own_that_stays(
 
 
 async def test_a_transfer_is_credited_once_it_is_deep_enough(
-    desk: DepositWatcher, node: Node, database: Database
+    watcher: DepositWatcher, node: Node, database: Database
 ) -> None:
     ann = await someone(database)
-    address = str((await desk.address(ann.id))["address"])
+    address = str((await watcher.address(ann.id))["address"])
     node.send(address, 12_340_000, block=101)
     node.head = 110
-    assert await desk.read() == 0
+    assert await watcher.read() == 0
     node.head = 111
-    assert await desk.read() == 1
-    assert await desk.read() == 0
+    assert await watcher.read() == 1
+    assert await watcher.read() == 0
     assert await balance(database, ann) == 12_340_000
 
 
 async def test_what_a_reorganisation_takes_back_was_never_credited(
-    desk: DepositWatcher, node: Node, database: Database
+    watcher: DepositWatcher, node: Node, database: Database
 ) -> None:
     ann = await someone(database)
-    address = str((await desk.address(ann.id))["address"])
+    address = str((await watcher.address(ann.id))["address"])
     node.send(address, 5_000_000, block=101)
     node.head = 105
-    await desk.read()
+    await watcher.read()
     node.logs.clear()
     node.send(address, 3_000_000, block=102)
     node.head = 200
-    await desk.read()
+    await watcher.read()
     assert await balance(database, ann) == 3_000_000
 
 
 async def test_only_coins_of_the_list_count_and_only_for_their_owner(
-    desk: DepositWatcher, node: Node, database: Database
+    watcher: DepositWatcher, node: Node, database: Database
 ) -> None:
     ann, ben = await someone(database, "ann"), await someone(database, "ben")
-    address = str((await desk.address(ann.id))["address"])
-    await desk.address(ben.id)
+    address = str((await watcher.address(ann.id))["address"])
+    await watcher.address(ben.id)
     node.send(address, 1_000_000, block=101, coin=OTHER_COIN)
     node.send(address, 2_000_000, block=101)["removed"] = True
     node.send("0x" + "77" * 20, 4_000_000, block=101)
     node.send(address, 8_000_000, block=102, index=3)
     node.head = 150
-    await desk.read()
+    await watcher.read()
     assert (await balance(database, ann), await balance(database, ben)) == (8_000_000, 0)
 
 
@@ -182,38 +182,38 @@ async def test_a_part_of_a_micro_dollar_is_not_credited(node: Node, database: Da
     chain = {**table(node)["chains"]["main"], "tokens": {COIN: {"symbol": "DAI", "decimals": 18}}}
     micro = 10**12
     async with httpx.AsyncClient() as client:
-        desk = DepositWatcher(client, database, table(node, chains={"main": chain}))
-        await desk.read()
+        watcher = DepositWatcher(client, database, table(node, chains={"main": chain}))
+        await watcher.read()
         ann = await someone(database)
-        address = str((await desk.address(ann.id))["address"])
+        address = str((await watcher.address(ann.id))["address"])
         node.send(address, 5 * micro + micro - 1, block=101)
         node.send(address, micro - 1, block=102)
         node.head = 150
-        assert await desk.read() == 1
+        assert await watcher.read() == 1
     assert await balance(database, ann) == 5
 
 
 async def test_a_node_that_is_away_loses_nothing(
-    desk: DepositWatcher, node: Node, database: Database
+    watcher: DepositWatcher, node: Node, database: Database
 ) -> None:
     ann = await someone(database)
-    node.send(str((await desk.address(ann.id))["address"]), 1_000_000, block=2500)
+    node.send(str((await watcher.address(ann.id))["address"]), 1_000_000, block=2500)
     node.head, node.broken = 5000, True
-    assert await desk.read() == 0
+    assert await watcher.read() == 0
     node.broken = False
-    assert await desk.read() == 1
+    assert await watcher.read() == 1
     assert await balance(database, ann) == 1_000_000
 
 
 async def test_two_servers_that_read_at_once_credit_once(
-    desk: DepositWatcher, node: Node, database: Database
+    watcher: DepositWatcher, node: Node, database: Database
 ) -> None:
     ann = await someone(database)
-    node.send(str((await desk.address(ann.id))["address"]), 1_000_000, block=120)
+    node.send(str((await watcher.address(ann.id))["address"]), 1_000_000, block=120)
     node.head = 140
     async with httpx.AsyncClient() as client:
         other = DepositWatcher(client, database, table(node))
-        assert sum(await asyncio.gather(desk.read(), other.read())) == 1
+        assert sum(await asyncio.gather(watcher.read(), other.read())) == 1
     assert await balance(database, ann) == 1_000_000
 
 

@@ -17,23 +17,25 @@ from sixfold.core.predictions import repository as predictions
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.repository import FailureRecord, RunLease
 from sixfold.core.predictions.requests import PredictionRequest
-from tests.harness.pipeline import PRICE, Options, Road, road
+from tests.harness.pipeline import PRICE, Options, PipelineFixture, running_pipeline
 from tests.unit.predictions.test_service import FREE
 
 pytestmark = pytest.mark.asyncio
 
 
-async def submitted(built: Road, requests: list[PredictionRequest]) -> tuple[list[Prediction], Counter[Any]]:
+async def submitted(
+    built: PipelineFixture, requests: list[PredictionRequest]
+) -> tuple[list[Prediction], Counter[Any]]:
     """Submit all requests at once; return those accepted, and the other results by type."""
     results = await asyncio.gather(
-        *(built.pipeline.submit(request) for request in requests), return_exceptions=True
+        *(built.service.submit(request) for request in requests), return_exceptions=True
     )
     accepted = [result for result in results if isinstance(result, Prediction)]
     return accepted, Counter(type(result) for result in results if not isinstance(result, Prediction))
 
 
 async def test_queue_limit_is_exact_among_a_thousand_requests(either: Path) -> None:
-    async with road(either, Options(credit=10**9, start=False, queue_limit=333)) as built:
+    async with running_pipeline(either, Options(credit=10**9, start=False, queue_limit=333)) as built:
         requests = [built.order(extras={"n": number}) for number in range(1_000)]
         accepted, others = await submitted(built, requests)
         assert (len(accepted), others) == (333, {errors.QueueFull: 667})
@@ -43,7 +45,7 @@ async def test_queue_limit_is_exact_among_a_thousand_requests(either: Path) -> N
 
 
 async def test_free_share_of_each_account_is_exact(either: Path) -> None:
-    async with road(either, Options(start=False, queue_limit=500, free_queue_limit=7)) as built:
+    async with running_pipeline(either, Options(start=False, queue_limit=500, free_queue_limit=7)) as built:
         owners: list[Principal] = [built.payer.owner]
         for number in range(4):
             other = await built.database.write(accounts.create(f"other{number}@example.com"))
@@ -61,10 +63,10 @@ async def test_free_share_of_each_account_is_exact(either: Path) -> None:
 
 
 async def test_free_share_counts_all_models_and_running_requests(either: Path) -> None:
-    async with road(either, Options(start=False, free_queue_limit=3)) as built:
+    async with running_pipeline(either, Options(start=False, free_queue_limit=3)) as built:
         free = built.order(hold=FREE)
-        first = await built.pipeline.submit(free)
-        await built.pipeline.submit(built.order("slow", hold=FREE))
+        first = await built.service.submit(free)
+        await built.service.submit(built.order("slow", hold=FREE))
         lease = RunLease("a-server", 10**9)
         claimed = await built.database.write(claims.claim(first.engine, lease, 1, warm=True))
         assert [prediction.id for prediction in claimed] == [first.id]
@@ -77,7 +79,7 @@ async def test_free_share_counts_all_models_and_running_requests(either: Path) -
 
 
 async def test_balance_is_spent_to_the_last_request(either: Path) -> None:
-    async with road(either, Options(credit=PRICE * 123, start=False)) as built:
+    async with running_pipeline(either, Options(credit=PRICE * 123, start=False)) as built:
         accepted, others = await submitted(built, [built.order(extras={"n": n}) for n in range(400)])
         assert (len(accepted), others) == (123, {errors.InsufficientCredits: 277})
         account = await built.account()
@@ -86,7 +88,7 @@ async def test_balance_is_spent_to_the_last_request(either: Path) -> None:
 
 
 async def test_equal_requests_share_their_origin(either: Path) -> None:
-    async with road(either, Options(credit=10**9, start=False)) as built:
+    async with running_pipeline(either, Options(credit=10**9, start=False)) as built:
         requests = [built.order(extras={"n": number % 5}) for number in range(200)]
         accepted, others = await submitted(built, requests)
         assert (len(accepted), others) == (200, {})
@@ -98,7 +100,7 @@ async def test_equal_requests_share_their_origin(either: Path) -> None:
 
 
 async def test_equal_idempotency_ids_are_accepted_once(either: Path) -> None:
-    async with road(either, Options(credit=10**9, start=False)) as built:
+    async with running_pipeline(either, Options(credit=10**9, start=False)) as built:
         requests = [built.order(idempotency_id=f"key-{number % 10}") for number in range(100)]
         accepted, others = await submitted(built, requests)
         assert (len(accepted), others) == (100, {})

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from sixfold.core.predictions.states import PredictionState
-from tests.harness.pipeline import Options, road
+from tests.harness.pipeline import Options, running_pipeline
 
 
 async def test_a_worker_goes_on_while_what_it_made_is_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with road(tmp_path, Options(slots=1)) as built:
+    async with running_pipeline(tmp_path, Options(slots=1)) as built:
         gate, last, held = asyncio.Event(), asyncio.Event(), list[str]()
         store = built.media.store_outputs
 
@@ -29,16 +29,16 @@ async def test_a_worker_goes_on_while_what_it_made_is_stored(
             return await store(prediction_id, *rest)
 
         monkeypatch.setattr(built.media, "store_outputs", slowly)
-        first = await built.pipeline.submit(built.order(extras={"n": 1}))
+        first = await built.service.submit(built.order(extras={"n": 1}))
         second = await built.run(extras={"n": 2})
         assert held == [first.id, second.id]
         assert second.state is PredictionState.SUCCEEDED
-        assert (await built.pipeline.get_any(first.id)).state is PredictionState.RUNNING
-        third = await built.pipeline.submit(built.order(extras={"n": 3}))
-        fourth = await built.pipeline.submit(built.order(extras={"n": 4}))
+        assert (await built.service.get_any(first.id)).state is PredictionState.RUNNING
+        third = await built.service.submit(built.order(extras={"n": 3}))
+        fourth = await built.service.submit(built.order(extras={"n": 4}))
         await last.wait()
         assert fourth.id not in held
         gate.set()
         for each in (first, third, fourth):
-            assert (await built.pipeline.wait(each, 60)).state is PredictionState.SUCCEEDED
+            assert (await built.service.wait(each, 60)).state is PredictionState.SUCCEEDED
         assert await built.faults() == ()

@@ -24,7 +24,7 @@ from sixfold.core.predictions.states import (
     follow,
 )
 from sixfold.store import sql
-from tests.harness.pipeline import Options, Road, road
+from tests.harness.pipeline import Options, PipelineFixture, running_pipeline
 
 LEASE = RunLease("boot_test", 30_000_000)
 SUCCESS = SuccessRecord(Output(), "full", "1", Trace())
@@ -55,31 +55,31 @@ WAYS: dict[PredictionState, tuple[PredictionEvent, ...]] = {
 
 
 @pytest.fixture
-async def still(tmp_path: Path) -> AsyncIterator[Road]:
-    async with road(tmp_path, Options(start=False)) as built:
+async def still(tmp_path: Path) -> AsyncIterator[PipelineFixture]:
+    async with running_pipeline(tmp_path, Options(start=False)) as built:
         yield built
 
 
-async def _step(road_: Road, prediction: Prediction, event: PredictionEvent) -> None:
-    await road_.database.write(STEPS[event](prediction))
+async def _step(pipeline: PipelineFixture, prediction: Prediction, event: PredictionEvent) -> None:
+    await pipeline.database.write(STEPS[event](prediction))
 
 
-async def _now(road_: Road, prediction: Prediction) -> Prediction:
-    return await road_.database.read(predictions.get(prediction.id, Tenant.of(prediction)))
+async def _now(pipeline: PipelineFixture, prediction: Prediction) -> Prediction:
+    return await pipeline.database.read(predictions.get(prediction.id, Tenant.of(prediction)))
 
 
-async def _bring_to(road_: Road, state: PredictionState) -> Prediction:
-    prediction = await road_.pipeline.submit(road_.order())
+async def _bring_to(pipeline: PipelineFixture, state: PredictionState) -> Prediction:
+    prediction = await pipeline.service.submit(pipeline.order())
     for event in WAYS[state]:
-        await _step(road_, prediction, event)
-        prediction = await _now(road_, prediction)
+        await _step(pipeline, prediction, event)
+        prediction = await _now(pipeline, prediction)
     assert prediction.state is state
     return prediction
 
 
 @pytest.mark.parametrize(("state", "event"), list(itertools.product(PredictionState, PredictionEvent)))
 async def test_an_event_moves_a_prediction_as_the_table_says_or_not_at_all(
-    still: Road, state: PredictionState, event: PredictionEvent
+    still: PipelineFixture, state: PredictionState, event: PredictionEvent
 ) -> None:
     prediction = await _bring_to(still, state)
     try:
@@ -103,7 +103,7 @@ def test_terminal_states_absorb_all_but_a_refund() -> None:
             follow(state, event)
 
 
-async def test_a_stale_attempt_writes_nothing(still: Road) -> None:
+async def test_a_stale_attempt_writes_nothing(still: PipelineFixture) -> None:
     first = await _bring_to(still, PredictionState.RUNNING)
     await _step(still, first, PredictionEvent.LOSE)
     second = await _now(still, first)
@@ -124,14 +124,14 @@ async def test_a_stale_attempt_writes_nothing(still: Road) -> None:
     assert (await still.account()).posted == 1_000_000 - second.price
 
 
-async def test_a_worker_that_gets_ready_for_a_canceled_run_is_told_so(still: Road) -> None:
+async def test_a_worker_that_gets_ready_for_a_canceled_run_is_told_so(still: PipelineFixture) -> None:
     prediction = await _bring_to(still, PredictionState.CANCELING)
     told = await still.database.write(predictions.ready(prediction.id, prediction.attempt))
     assert told == prediction
 
 
-async def test_a_prediction_that_is_lost_too_often_fails_and_is_free(still: Road) -> None:
-    prediction = await still.pipeline.submit(still.order())
+async def test_a_prediction_that_is_lost_too_often_fails_and_is_free(still: PipelineFixture) -> None:
+    prediction = await still.service.submit(still.order())
     for _ in range(3):
         await _step(still, prediction, PredictionEvent.CLAIM)
         prediction = await _now(still, prediction)
@@ -144,7 +144,7 @@ async def test_a_prediction_that_is_lost_too_often_fails_and_is_free(still: Road
 
 async def test_a_lease_that_ran_out_is_taken_back_and_a_living_one_is_not(tmp_path: Path) -> None:
     now = [1_000_000_000]
-    async with road(tmp_path, Options(start=False, clock=lambda: now[0])) as still:
+    async with running_pipeline(tmp_path, Options(start=False, clock=lambda: now[0])) as still:
         prediction = await _bring_to(still, PredictionState.RUNNING)
         now[0] += LEASE.life_us - 1
         assert await still.database.write(predictions.lapse(3)) == ()
@@ -156,8 +156,8 @@ async def test_a_lease_that_ran_out_is_taken_back_and_a_living_one_is_not(tmp_pa
         assert (back.id, back.state) == (prediction.id, PredictionState.QUEUED)
 
 
-async def test_claims_are_handed_out_oldest_first_and_once(still: Road) -> None:
-    made = [await still.pipeline.submit(still.order(extras={"n": n})) for n in range(6)]
+async def test_claims_are_handed_out_oldest_first_and_once(still: PipelineFixture) -> None:
+    made = [await still.service.submit(still.order(extras={"n": n})) for n in range(6)]
     first = await still.database.write(claims.claim("echo", LEASE, 4, warm=True))
     second = await still.database.write(claims.claim("echo", LEASE, 4, warm=True))
     assert [p.id for p in (*first, *second)] == [p.id for p in made]

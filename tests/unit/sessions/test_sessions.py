@@ -49,7 +49,7 @@ WAYS: dict[SessionState, tuple[SessionEvent, ...]] = {
 
 
 @dataclass
-class Desk:
+class SessionFixture:
     """A database with one account and a clock that the test moves."""
 
     database: Database
@@ -81,23 +81,23 @@ class Desk:
 
 
 @pytest.fixture(params=databases.BACKS)
-async def desk(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Desk]:
+async def fixture(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[SessionFixture]:
     clock = {"now": 1_700_000_000 * SECOND}
     async with databases.OPENERS[request.param](tmp_path, lambda: clock["now"]) as database:
         account = await database.write(accounts.create("ada@example.com", credit=30_000))
-        yield Desk(database, account, clock)
+        yield SessionFixture(database, account, clock)
 
 
 @pytest.fixture
-async def small(tmp_path: Path) -> AsyncIterator[Desk]:
+async def small(tmp_path: Path) -> AsyncIterator[SessionFixture]:
     async with databases.OPENERS["sqlite"](tmp_path, lambda: 1_700_000_000 * SECOND) as database:
         account = await database.write(accounts.create("ada@example.com", credit=30_000))
-        yield Desk(database, account, {})
+        yield SessionFixture(database, account, {})
 
 
 @pytest.mark.parametrize(("state", "event"), list(itertools.product(SessionState, SessionEvent)))
 async def test_an_event_moves_a_session_as_the_table_says_or_not_at_all(
-    small: Desk, state: SessionState, event: SessionEvent
+    small: SessionFixture, state: SessionState, event: SessionEvent
 ) -> None:
     session = await small.bring(state)
     after = await small.write(sessions.transition(session.id, event, LEASE))
@@ -107,20 +107,20 @@ async def test_an_event_moves_a_session_as_the_table_says_or_not_at_all(
     assert not any(state in TERMINAL for state, _ in TRANSITIONS)
 
 
-async def test_slices_are_captured_one_by_one_and_the_last_for_what_was_used(desk: Desk) -> None:
-    session = await desk.bring(SessionState.READY)
-    assert await desk.money() == (30_000, SLICE)
-    desk.clock["now"] += 59 * SECOND
-    assert (await desk.write(sessions.renew_slice(session.id, None))).slice == 0
-    desk.clock["now"] += 1 * SECOND
-    assert (await desk.write(sessions.renew_slice(session.id, None))).slice == 1
-    assert await desk.money() == (21_000, SLICE)
-    desk.clock["now"] += 20 * SECOND
-    await desk.write(sessions.transition(session.id, SessionEvent.CLOSE, LEASE, "closed"))
-    ended = await desk.write(sessions.transition(session.id, SessionEvent.END, LEASE))
+async def test_slices_are_captured_one_by_one_and_the_last_for_what_was_used(fixture: SessionFixture) -> None:
+    session = await fixture.bring(SessionState.READY)
+    assert await fixture.money() == (30_000, SLICE)
+    fixture.clock["now"] += 59 * SECOND
+    assert (await fixture.write(sessions.renew_slice(session.id, None))).slice == 0
+    fixture.clock["now"] += 1 * SECOND
+    assert (await fixture.write(sessions.renew_slice(session.id, None))).slice == 1
+    assert await fixture.money() == (21_000, SLICE)
+    fixture.clock["now"] += 20 * SECOND
+    await fixture.write(sessions.transition(session.id, SessionEvent.CLOSE, LEASE, "closed"))
+    ended = await fixture.write(sessions.transition(session.id, SessionEvent.END, LEASE))
     assert (ended.cost, ended.slice_amount, ended.reason) == (12_000, 0, "closed")
-    assert await desk.money() == (18_000, 0)
-    page = await desk.database.read(ledger_queries.page(desk.account.id, 2, None))
+    assert await fixture.money() == (18_000, 0)
+    page = await fixture.database.read(ledger_queries.page(fixture.account.id, 2, None))
     shown = [(row["amount"], ledger_queries.to_json(row)["charge"] or {}) for row in page.entries]
     assert [(amount, recomputed(charge)) for amount, charge in shown] == [(-3_000, 3_000), (-9_000, 9_000)]
     assert [charge["sum"] for _, charge in shown] == [
@@ -129,89 +129,89 @@ async def test_slices_are_captured_one_by_one_and_the_last_for_what_was_used(des
     ]
 
 
-async def test_each_slice_counts_against_the_budget_of_the_key_that_asked(desk: Desk) -> None:
+async def test_each_slice_counts_against_the_budget_of_the_key_that_asked(fixture: SessionFixture) -> None:
     payer = Payer("key_1", budget_day=2 * SLICE)
-    session = await desk.ask(payer=payer)
+    session = await fixture.ask(payer=payer)
     for event in (SessionEvent.START, SessionEvent.READY):
-        await desk.write(sessions.transition(session.id, event, LEASE))
-    desk.clock["now"] += 60 * SECOND
-    await desk.write(sessions.renew_slice(session.id, payer))
+        await fixture.write(sessions.transition(session.id, event, LEASE))
+    fixture.clock["now"] += 60 * SECOND
+    await fixture.write(sessions.renew_slice(session.id, payer))
     with pytest.raises(errors.BudgetExceeded):
-        await desk.write(ledger.hold(desk.account.id, "more", 1, payer))
-    desk.clock["now"] += 20 * SECOND
-    await desk.write(sessions.transition(session.id, SessionEvent.CLOSE, LEASE, "closed"))
-    ended = await desk.write(sessions.transition(session.id, SessionEvent.END, LEASE))
-    await desk.write(ledger.hold(desk.account.id, "more", 2 * SLICE - ended.cost, payer))
+        await fixture.write(ledger.hold(fixture.account.id, "more", 1, payer))
+    fixture.clock["now"] += 20 * SECOND
+    await fixture.write(sessions.transition(session.id, SessionEvent.CLOSE, LEASE, "closed"))
+    ended = await fixture.write(sessions.transition(session.id, SessionEvent.END, LEASE))
+    await fixture.write(ledger.hold(fixture.account.id, "more", 2 * SLICE - ended.cost, payer))
     with pytest.raises(errors.BudgetExceeded):
-        await desk.write(ledger.hold(desk.account.id, "yet more", 1, payer))
+        await fixture.write(ledger.hold(fixture.account.id, "yet more", 1, payer))
 
 
-async def test_a_server_that_slept_captures_every_slice_that_is_over(desk: Desk) -> None:
-    session = await desk.bring(SessionState.ACTIVE)
-    desk.clock["now"] += 125 * SECOND
-    turned = await desk.write(sessions.renew_slice(session.id, None))
+async def test_a_server_that_slept_captures_every_slice_that_is_over(fixture: SessionFixture) -> None:
+    session = await fixture.bring(SessionState.ACTIVE)
+    fixture.clock["now"] += 125 * SECOND
+    turned = await fixture.write(sessions.renew_slice(session.id, None))
     assert (turned.slice, turned.cost) == (2, 2 * SLICE)
 
 
-async def test_another_server_goes_on_with_the_slice_that_runs(desk: Desk) -> None:
-    session = await desk.bring(SessionState.ACTIVE)
+async def test_another_server_goes_on_with_the_slice_that_runs(fixture: SessionFixture) -> None:
+    session = await fixture.bring(SessionState.ACTIVE)
     other = SessionLease("boot_other", 30 * SECOND)
     for seconds, slice_then, left in ((0, 0, 60), (50, 0, 10), (12, 1, 58), (58, 2, 60)):
-        desk.clock["now"] += seconds * SECOND
+        fixture.clock["now"] += seconds * SECOND
         if seconds == 50:
-            await desk.write(handover.take_over(session.id, other))
-        session = await desk.write(sessions.renew_slice(session.id, None))
+            await fixture.write(handover.take_over(session.id, other))
+        session = await fixture.write(sessions.renew_slice(session.id, None))
         assert session.slice == slice_then
-        assert await desk.database.read(sessions.slice_left(session)) == left * SECOND
+        assert await fixture.database.read(sessions.slice_left(session)) == left * SECOND
     assert (session.holder, session.cost) == ("boot_other", 2 * SLICE)
-    desk.clock["now"] += 20 * SECOND
-    ended = await desk.write(handover.close(session.id, other))
+    fixture.clock["now"] += 20 * SECOND
+    ended = await fixture.write(handover.close(session.id, other))
     assert ended.cost == 2 * SLICE + SLICE // 3, "140 seconds, whoever served them"
-    assert await desk.money() == (30_000 - ended.cost, 0)
+    assert await fixture.money() == (30_000 - ended.cost, 0)
 
 
-async def test_a_session_without_a_price_has_no_slice_to_turn(desk: Desk) -> None:
-    session = await desk.ask(rate=0)
+async def test_a_session_without_a_price_has_no_slice_to_turn(fixture: SessionFixture) -> None:
+    session = await fixture.ask(rate=0)
     for event in WAYS[SessionState.READY]:
-        session = await desk.write(sessions.transition(session.id, event, LEASE))
-    desk.clock["now"] += 90 * SECOND
-    session = await desk.write(sessions.renew_slice(session.id, None))
-    assert (session.slice, await desk.database.read(sessions.slice_left(session))) == (0, 60 * SECOND)
+        session = await fixture.write(sessions.transition(session.id, event, LEASE))
+    fixture.clock["now"] += 90 * SECOND
+    session = await fixture.write(sessions.renew_slice(session.id, None))
+    assert (session.slice, await fixture.database.read(sessions.slice_left(session))) == (0, 60 * SECOND)
 
 
-async def test_without_credit_for_another_slice_a_session_closes(desk: Desk) -> None:
-    session = await desk.bring(SessionState.READY)
+async def test_without_credit_for_another_slice_a_session_closes(fixture: SessionFixture) -> None:
+    session = await fixture.bring(SessionState.READY)
     for _ in range(2):
-        desk.clock["now"] += 60 * SECOND
-        await desk.write(sessions.renew_slice(session.id, None))
-    desk.clock["now"] += 60 * SECOND
+        fixture.clock["now"] += 60 * SECOND
+        await fixture.write(sessions.renew_slice(session.id, None))
+    fixture.clock["now"] += 60 * SECOND
     with pytest.raises(errors.InsufficientCredits):
-        await desk.write(sessions.renew_slice(session.id, None))
-    closing = await desk.write(sessions.end_last_slice(session.id, LEASE))
+        await fixture.write(sessions.renew_slice(session.id, None))
+    closing = await fixture.write(sessions.end_last_slice(session.id, LEASE))
     assert (closing.state, closing.reason, closing.cost) == (SessionState.CLOSING, "no credit", 3 * SLICE)
-    desk.clock["now"] += 5 * SECOND
-    await desk.write(sessions.transition(session.id, SessionEvent.END, LEASE))
-    assert await desk.money() == (3_000, 0)
+    fixture.clock["now"] += 5 * SECOND
+    await fixture.write(sessions.transition(session.id, SessionEvent.END, LEASE))
+    assert await fixture.money() == (3_000, 0)
 
 
-async def test_a_restart_ends_what_was_open_and_gives_its_slice_back(desk: Desk) -> None:
-    session = await desk.bring(SessionState.ACTIVE)
-    desk.clock["now"] += 61 * SECOND
-    await desk.write(sessions.renew_slice(session.id, None))
-    assert await desk.write(sessions.end_lost(LEASE.holder, lapsed_only=False)) == ()
-    assert await desk.write(sessions.heartbeat(LEASE)) == 1
-    assert await desk.write(sessions.end_lost("boot_next", lapsed_only=True)) == ()
-    (ended,) = await desk.write(sessions.end_lost("boot_next", lapsed_only=False))
+async def test_a_restart_ends_what_was_open_and_gives_its_slice_back(fixture: SessionFixture) -> None:
+    session = await fixture.bring(SessionState.ACTIVE)
+    fixture.clock["now"] += 61 * SECOND
+    await fixture.write(sessions.renew_slice(session.id, None))
+    assert await fixture.write(sessions.end_lost(LEASE.holder, lapsed_only=False)) == ()
+    assert await fixture.write(sessions.heartbeat(LEASE)) == 1
+    assert await fixture.write(sessions.end_lost("boot_next", lapsed_only=True)) == ()
+    (ended,) = await fixture.write(sessions.end_lost("boot_next", lapsed_only=False))
     assert (ended.state, ended.reason, ended.cost) == (SessionState.FAILED, "lost", SLICE)
-    assert await desk.money() == (30_000 - SLICE, 0)
+    assert await fixture.money() == (30_000 - SLICE, 0)
 
 
-async def test_a_session_is_its_servers_until_its_lease_has_run_out(desk: Desk) -> None:
-    session = await desk.bring(SessionState.ACTIVE)
-    desk.clock["now"] += LEASE.life_us
-    assert await desk.write(sessions.end_lost("boot_next", lapsed_only=True)) == ()
-    desk.clock["now"] += 1
-    (ended,) = await desk.write(sessions.end_lost("boot_next", lapsed_only=True))
+async def test_a_session_is_its_servers_until_its_lease_has_run_out(fixture: SessionFixture) -> None:
+    session = await fixture.bring(SessionState.ACTIVE)
+    fixture.clock["now"] += LEASE.life_us
+    assert await fixture.write(sessions.end_lost("boot_next", lapsed_only=True)) == ()
+    fixture.clock["now"] += 1
+    (ended,) = await fixture.write(sessions.end_lost("boot_next", lapsed_only=True))
     assert (ended.id, ended.state) == (session.id, SessionState.FAILED)
 
 
@@ -223,27 +223,27 @@ def test_a_part_of_a_micro_dollar_is_a_whole_one(rate: int, us: int, micros: int
     assert sessions.usage_micros(rate, us) == micros
 
 
-async def test_an_account_may_have_so_many_sessions_open(desk: Desk) -> None:
-    await desk.ask(limit=1)
+async def test_an_account_may_have_so_many_sessions_open(fixture: SessionFixture) -> None:
+    await fixture.ask(limit=1)
     with pytest.raises(errors.TooManyRequests):
-        await desk.ask(limit=1)
-    assert await desk.money() == (30_000, SLICE)
+        await fixture.ask(limit=1)
+    assert await fixture.money() == (30_000, SLICE)
     with pytest.raises(errors.InsufficientCredits):
-        await desk.ask(rate=540_000_000)
-    assert await desk.money() == (30_000, SLICE)
+        await fixture.ask(rate=540_000_000)
+    assert await fixture.money() == (30_000, SLICE)
 
 
-async def test_only_its_own_tokens_open_a_session(desk: Desk) -> None:
-    draft = SessionDraft(desk.account.id, "r", "m", "e", "full", "h", {}, 20, 0, SECOND, 3)
-    opened = await desk.write(sessions.create(draft, LEASE))
+async def test_only_its_own_tokens_open_a_session(fixture: SessionFixture) -> None:
+    draft = SessionDraft(fixture.account.id, "r", "m", "e", "full", "h", {}, 20, 0, SECOND, 3)
+    opened = await fixture.write(sessions.create(draft, LEASE))
     assert opened.session.opens_to(opened.token)
     assert opened.session.opens_to(opened.resume_token)
     assert not opened.session.is_resumed_by(opened.token)
     assert not opened.session.opens_to(opened.session.id)
     with pytest.raises(errors.NotFound):
-        await desk.write(sessions.find(opened.session.id, Tenant("acct_other")))
-    await desk.write(sessions.transition(opened.session.id, SessionEvent.CLOSE, LEASE))
-    assert (await desk.write(sessions.transition(opened.session.id, SessionEvent.END, LEASE))).cost == 0
+        await fixture.write(sessions.find(opened.session.id, Tenant("acct_other")))
+    await fixture.write(sessions.transition(opened.session.id, SessionEvent.CLOSE, LEASE))
+    assert (await fixture.write(sessions.transition(opened.session.id, SessionEvent.END, LEASE))).cost == 0
 
 
 async def test_a_viewer_hears_in_order_and_then_the_end() -> None:

@@ -16,7 +16,7 @@ from sixfold.core.workers.ports import RunFailed, WorkerLost, WorkerSpec, Worker
 from sixfold.drivers.inline import InlineDriver
 from sixfold.drivers.process import ProcessDriver
 
-SEATS = 3
+SLOTS = 3
 
 
 def spec(folder: Path, engine: str = "procedural-motion", factory: str = "") -> WorkerSpec:
@@ -36,46 +36,44 @@ async def driver() -> AsyncIterator[InlineDriver]:
     await opened.close()
 
 
-async def sat(
-    rooms: SessionWorkerPool, about: WorkerSpec, count: int, lost: int = 0
-) -> Sequence[SessionSlot]:
+async def sat(pool: SessionWorkerPool, about: WorkerSpec, count: int, lost: int = 0) -> Sequence[SessionSlot]:
     """So many who sit down at once."""
-    return await asyncio.gather(*(rooms.acquire(about, SEATS, lost) for _ in range(count)))
+    return await asyncio.gather(*(pool.acquire(about, SLOTS, lost) for _ in range(count)))
 
 
 async def test_so_many_share_a_worker_as_it_has_seats_and_the_last_to_leave_ends_it(
     driver: InlineDriver, tmp_path: Path
 ) -> None:
-    rooms = SessionWorkerPool(driver)
-    seats = await sat(rooms, spec(tmp_path), 4)
-    assert len({seat.shared_worker for seat in seats}) == len(driver.workers) == 2
-    (other,) = await sat(rooms, spec(tmp_path, "another"), 1)
-    assert other.shared_worker not in {seat.shared_worker for seat in seats}
-    for seat in (*seats, other):
-        assert seat.shared_worker.worker is not None
-        assert seat.shared_worker.worker.alive
-        await seat.release()
-        await seat.release()
+    pool = SessionWorkerPool(driver)
+    slots = await sat(pool, spec(tmp_path), 4)
+    assert len({slot.shared_worker for slot in slots}) == len(driver.workers) == 2
+    (other,) = await sat(pool, spec(tmp_path, "another"), 1)
+    assert other.shared_worker not in {slot.shared_worker for slot in slots}
+    for slot in (*slots, other):
+        assert slot.shared_worker.worker is not None
+        assert slot.shared_worker.worker.alive
+        await slot.release()
+        await slot.release()
     assert not driver.workers
-    (again,) = await sat(rooms, spec(tmp_path), 1)
+    (again,) = await sat(pool, spec(tmp_path), 1)
     assert isinstance(await again.step(ask()), PackedStepResult)
 
 
 async def test_a_seat_that_was_left_is_taken_by_the_next(driver: InlineDriver, tmp_path: Path) -> None:
-    rooms = SessionWorkerPool(driver)
-    seats = await sat(rooms, spec(tmp_path), SEATS)
-    await seats[0].release()
-    (late,) = await sat(rooms, spec(tmp_path), 1)
-    assert late.shared_worker is seats[1].shared_worker
+    pool = SessionWorkerPool(driver)
+    slots = await sat(pool, spec(tmp_path), SLOTS)
+    await slots[0].release()
+    (late,) = await sat(pool, spec(tmp_path), 1)
+    assert late.shared_worker is slots[1].shared_worker
     assert len(driver.workers) == 1
 
 
 async def test_those_who_ask_together_are_answered_each_his_own_and_a_failure_stays_with_one(
     driver: InlineDriver, tmp_path: Path
 ) -> None:
-    seats = await sat(SessionWorkerPool(driver), spec(tmp_path), SEATS)
+    slots = await sat(SessionWorkerPool(driver), spec(tmp_path), SLOTS)
     good, worse, best = await asyncio.gather(
-        seats[0].step(ask()), seats[1].step(ask(state=b"\x80")), seats[2].step(ask(prompt="run"))
+        slots[0].step(ask()), slots[1].step(ask(state=b"\x80")), slots[2].step(ask(prompt="run"))
     )
     assert isinstance(good, PackedStepResult)
     assert isinstance(best, PackedStepResult)
@@ -83,29 +81,29 @@ async def test_those_who_ask_together_are_answered_each_his_own_and_a_failure_st
     assert msgspec.msgpack.decode(best.state)["prompt"] == "run"
     assert isinstance(worse, RunFailed)
     assert not worse.public
-    assert isinstance(await seats[0].step(ask(state=good.state)), PackedStepResult)
+    assert isinstance(await slots[0].step(ask(state=good.state)), PackedStepResult)
 
 
 async def test_the_company_changes_nothing_of_what_is_shown(driver: InlineDriver, tmp_path: Path) -> None:
-    seats = await sat(SessionWorkerPool(driver), spec(tmp_path), SEATS)
-    alone = await seats[0].step(ask())
-    together = await asyncio.gather(*(seat.step(ask()) for seat in seats))
-    assert list(together) == [alone] * SEATS
+    slots = await sat(SessionWorkerPool(driver), spec(tmp_path), SLOTS)
+    alone = await slots[0].step(ask())
+    together = await asyncio.gather(*(slot.step(ask()) for slot in slots))
+    assert list(together) == [alone] * SLOTS
 
 
 async def test_a_lost_worker_is_lost_to_all_and_they_sit_down_with_fewer(tmp_path: Path) -> None:
     driver = ProcessDriver(failpoints={"crashing": "crash"}, preload=())
-    rooms = SessionWorkerPool(driver)
+    pool = SessionWorkerPool(driver)
     try:
-        seats = await sat(rooms, spec(tmp_path), SEATS)
-        answers = await asyncio.gather(*(seat.step(ask("crashing")) for seat in seats))
+        slots = await sat(pool, spec(tmp_path), SLOTS)
+        answers = await asyncio.gather(*(slot.step(ask("crashing")) for slot in slots))
         assert all(isinstance(answer, WorkerLost) for answer in answers)
-        for seat in seats:
-            await seat.release()
-        alone = await sat(rooms, spec(tmp_path), SEATS, lost=1)
-        assert len({seat.shared_worker for seat in alone}) == SEATS
-        (fresh,) = await sat(rooms, spec(tmp_path), 1)
-        assert fresh.shared_worker not in {seat.shared_worker for seat in alone}
+        for slot in slots:
+            await slot.release()
+        alone = await sat(pool, spec(tmp_path), SLOTS, lost=1)
+        assert len({slot.shared_worker for slot in alone}) == SLOTS
+        (fresh,) = await sat(pool, spec(tmp_path), 1)
+        assert fresh.shared_worker not in {slot.shared_worker for slot in alone}
         assert isinstance(await fresh.step(ask()), PackedStepResult)
     finally:
         await driver.close()
@@ -133,23 +131,23 @@ async def test_a_worker_that_does_not_answer_is_ended(monkeypatch: pytest.Monkey
     async def hire() -> Mute:
         return mute
 
-    room = worker_pool.SharedWorker(worker_pool.SessionKind("e", "h", 2), hire())
-    seat = await room.join()
-    assert room.has_capacity
-    assert await seat.step(ask()) == WorkerLost("the model did not answer")
-    assert (mute.alive, room.has_capacity) == (False, False)
+    shared_worker = worker_pool.SharedWorker(worker_pool.SessionKind("e", "h", 2), hire())
+    slot = await shared_worker.join()
+    assert shared_worker.has_capacity
+    assert await slot.step(ask()) == WorkerLost("the model did not answer")
+    assert (mute.alive, shared_worker.has_capacity) == (False, False)
 
 
 async def test_who_waits_for_a_worker_that_cannot_start_or_leaves_before_it_has(tmp_path: Path) -> None:
     driver = InlineDriver()
-    rooms = SessionWorkerPool(driver)
+    pool = SessionWorkerPool(driver)
     broken = spec(tmp_path, factory="sixfold.engines.live.motion.engine:Nothing")
-    both = await asyncio.gather(*(rooms.acquire(broken, SEATS, 0) for _ in range(2)), return_exceptions=True)
+    both = await asyncio.gather(*(pool.acquire(broken, SLOTS, 0) for _ in range(2)), return_exceptions=True)
     assert all(isinstance(one, WorkerStartFailed) for one in both)
-    leaving = asyncio.create_task(rooms.acquire(spec(tmp_path), SEATS, 0))
+    leaving = asyncio.create_task(pool.acquire(spec(tmp_path), SLOTS, 0))
     await asyncio.sleep(0)
     leaving.cancel()
     await asyncio.wait({leaving})
-    (seat,) = await sat(rooms, spec(tmp_path), 1)
-    assert isinstance(await seat.step(ask()), PackedStepResult)
+    (slot,) = await sat(pool, spec(tmp_path), 1)
+    assert isinstance(await slot.step(ask()), PackedStepResult)
     await driver.close()

@@ -15,34 +15,36 @@ from sixfold.core.predictions import claims
 from sixfold.core.predictions import repository as predictions
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.repository import FailureRecord, RunLease
-from tests.harness.pipeline import Options, Road, road
+from tests.harness.pipeline import Options, PipelineFixture, running_pipeline
 
 LEASE = RunLease("boot_test", 30_000_000)
 
 
 @pytest.fixture
-async def still(either: Path) -> AsyncIterator[Road]:
-    async with road(either, Options(start=False)) as built:
+async def still(either: Path) -> AsyncIterator[PipelineFixture]:
+    async with running_pipeline(either, Options(start=False)) as built:
         yield built
 
 
-async def claimed(road_: Road, limit: int = 10, hardware: str | None = None) -> list[str]:
+async def claimed(pipeline: PipelineFixture, limit: int = 10, hardware: str | None = None) -> list[str]:
     claim = claims.claim("echo", LEASE, limit, warm=True, hardware=hardware, free_runs=2)
-    return [each.id for each in await road_.database.write(claim)]
+    return [each.id for each in await pipeline.database.write(claim)]
 
 
 async def ordered(
-    road_: Road, count: int, *, charged: bool = False, account: Account | None = None
+    pipeline: PipelineFixture, count: int, *, charged: bool = False, account: Account | None = None
 ) -> list[Prediction]:
     found: list[Prediction] = []
     for _ in range(count):
         extras = {"n": ids.new("n")}
-        order = road_.order(charged=charged, extras=extras, principal=(account or road_.payer).owner)
-        found.append(await road_.pipeline.submit(order))
+        order = pipeline.order(charged=charged, extras=extras, principal=(account or pipeline.payer).owner)
+        found.append(await pipeline.service.submit(order))
     return found
 
 
-async def test_free_runs_beyond_the_share_stay_queued_and_do_not_hold_up_others(still: Road) -> None:
+async def test_free_runs_beyond_the_share_stay_queued_and_do_not_hold_up_others(
+    still: PipelineFixture,
+) -> None:
     free = await ordered(still, 4)
     other = await still.database.write(accounts.create("other@example.com"))
     priced = await ordered(still, 3, charged=True)
@@ -55,7 +57,7 @@ async def test_free_runs_beyond_the_share_stay_queued_and_do_not_hold_up_others(
     assert await claimed(still) == []
 
 
-async def test_the_share_of_free_runs_is_one_for_all_servers(still: Road) -> None:
+async def test_the_share_of_free_runs_is_one_for_all_servers(still: PipelineFixture) -> None:
     await ordered(still, 6)
     leases = [RunLease(f"boot_{number}", 30_000_000) for number in range(3)]
     found = await asyncio.gather(
@@ -64,13 +66,13 @@ async def test_the_share_of_free_runs_is_one_for_all_servers(still: Road) -> Non
     assert sum(map(len, found)) == 2
 
 
-async def test_the_share_holds_for_what_wants_one_hardware_too(still: Road) -> None:
+async def test_the_share_holds_for_what_wants_one_hardware_too(still: PipelineFixture) -> None:
     free = await ordered(still, 3)
     assert await claimed(still, hardware="gpu") == []
     assert await claimed(still, hardware="") == [each.id for each in free[:2]]
 
 
-async def test_waiting_free_runs_survive_a_restart_in_their_order(still: Road) -> None:
+async def test_waiting_free_runs_survive_a_restart_in_their_order(still: PipelineFixture) -> None:
     free = await ordered(still, 4)
     assert await claimed(still) == [each.id for each in free[:2]]
     back = await still.database.write(predictions.recover("boot_next", 3))

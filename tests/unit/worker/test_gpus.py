@@ -14,7 +14,7 @@ from sixfold.core.catalog.engines import Task
 from sixfold.core.workers.ports import RunCompleted, WorkerSpec
 from sixfold.drivers.gpus import GpuSlots
 from sixfold.drivers.process import ProcessDriver
-from tests.contract.test_driver import Heard
+from tests.contract.test_driver import RecordedReports
 
 GIB = 2**30
 
@@ -62,11 +62,11 @@ async def test_a_worker_of_weights_sees_its_card_only_and_gives_it_back(library:
     factory = "sixfold.engines.testing:ProbeEngine"
     try:
         with_card = await driver.start(WorkerSpec("w", factory, 0, tmp_path, vram_bytes=6 * GIB))
-        told = await with_card.run(Task("t", "m", {}), Heard().reports())
+        told = await with_card.run(Task("t", "m", {}), RecordedReports().reports())
         assert isinstance(told, RunCompleted)
         assert told.data["environ"]["CUDA_VISIBLE_DEVICES"] == "GPU-0"
         without = await driver.start(WorkerSpec("w", factory, 0, tmp_path))
-        told = await without.run(Task("t", "m", {}), Heard().reports())
+        told = await without.run(Task("t", "m", {}), RecordedReports().reports())
         assert isinstance(told, RunCompleted)
         assert "CUDA_VISIBLE_DEVICES" not in told.data["environ"]
         await with_card.kill()

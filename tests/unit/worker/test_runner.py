@@ -16,7 +16,7 @@ from sixfold.worker import protocol, runner
 
 
 @dataclass
-class Heard:
+class RecordedReports:
     """A sink that keeps what it gets."""
 
     fractions: list[float] = field(default_factory=list)
@@ -44,8 +44,8 @@ class Does:
 
 def perform(
     act: Callable[[Context], Result], scratch: Path, canceled: bool = False
-) -> tuple[protocol.Reply, Heard]:
-    heard, event = Heard(), threading.Event()
+) -> tuple[protocol.Reply, RecordedReports]:
+    heard, event = RecordedReports(), threading.Event()
     if canceled:
         event.set()
     context = runner.RunContext(heard, event, scratch / "run")

@@ -15,7 +15,7 @@ from sixfold.core.predictions.events import StateChanged
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.states import PredictionState
 from sixfold.core.workers import pool as workers_pool
-from tests.harness.pipeline import Options, Road, road
+from tests.harness.pipeline import Options, PipelineFixture, running_pipeline
 
 SHORT, LONG = {"seconds": 0}, {"seconds": 60}
 ONE = Options(slots=1)
@@ -27,18 +27,18 @@ def any_run_is_brisk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @asynccontextmanager
-async def _busy(folder: Path, options: Options = ONE) -> AsyncIterator[tuple[Road, Prediction]]:
-    """A road whose one worker has done a short run and is now at a long one."""
-    async with road(folder, options) as built:
+async def _busy(folder: Path, options: Options = ONE) -> AsyncIterator[tuple[PipelineFixture, Prediction]]:
+    """Run a pipeline whose one worker has finished a short run and is in a long one."""
+    async with running_pipeline(folder, options) as built:
         assert (await built.run("slow", extras=SHORT)).state is PredictionState.SUCCEEDED
-        long = await built.pipeline.submit(built.order("slow", extras=LONG))
+        long = await built.service.submit(built.order("slow", extras=LONG))
         await _until(built, long, PredictionState.RUNNING)
         yield built, long
 
 
-async def _until(built: Road, prediction: Prediction, state: PredictionState) -> Prediction:
+async def _until(built: PipelineFixture, prediction: Prediction, state: PredictionState) -> Prediction:
     async with asyncio.timeout(30):
-        async for event in built.pipeline.events(prediction):
+        async for event in built.service.events(prediction):
             if isinstance(event, StateChanged) and event.prediction.state is state:
                 return event.prediction
     raise AssertionError(f"it never was {state}")
@@ -49,10 +49,10 @@ async def test_a_short_run_is_claimed_while_the_worker_is_at_another(
 ) -> None:
     monkeypatch.setattr(workers_pool, "_TURN_SECONDS", 60)
     async with _busy(tmp_path) as (built, long):
-        short = await built.pipeline.submit(built.order("slow", extras=SHORT))
+        short = await built.service.submit(built.order("slow", extras=SHORT))
         assert (await _until(built, short, PredictionState.RUNNING)).attempt == 1
-        await built.pipeline.cancel(long.id, Tenant(built.payer.id))
-        ended = await built.pipeline.wait(short, 60)
+        await built.service.cancel(long.id, Tenant(built.payer.id))
+        ended = await built.service.wait(short, 60)
         assert (ended.state, ended.attempt) == (PredictionState.SUCCEEDED, 1)
         assert await built.faults() == ()
 
@@ -63,34 +63,34 @@ async def test_a_worker_idles_as_what_was_claimed_early_for_it_says(
     monkeypatch.setattr(workers_pool, "_TURN_SECONDS", 60)
     told: list[str] = []
     async with _busy(tmp_path, replace(ONE, idle_of=told.append)) as (built, long):
-        short = await built.pipeline.submit(built.order("slow", extras=SHORT))
+        short = await built.service.submit(built.order("slow", extras=SHORT))
         await _until(built, short, PredictionState.RUNNING)
         assert told == ["slow", "slow"], "by the two that have had the worker"
-        await built.pipeline.cancel(long.id, Tenant(built.payer.id))
-        await built.pipeline.wait(short, 60)
+        await built.service.cancel(long.id, Tenant(built.payer.id))
+        await built.service.wait(short, 60)
         assert told == ["slow", "slow", "slow"]
 
 
 async def test_what_was_claimed_too_early_waits_as_if_it_had_not_been(tmp_path: Path) -> None:
     async with _busy(tmp_path) as (built, long):
-        short = await built.pipeline.submit(built.order("slow", extras=SHORT))
+        short = await built.service.submit(built.order("slow", extras=SHORT))
         await _until(built, short, PredictionState.RUNNING)
         back = await _until(built, short, PredictionState.QUEUED)
         assert (back.attempt, back.started_at, back.created_at) == (0, None, short.created_at)
-        await built.pipeline.cancel(long.id, Tenant(built.payer.id))
-        ended = await built.pipeline.wait(short, 60)
+        await built.service.cancel(long.id, Tenant(built.payer.id))
+        ended = await built.service.wait(short, 60)
         assert (ended.state, ended.attempt) == (PredictionState.SUCCEEDED, 1)
         assert await built.faults() == ()
 
 
 async def test_what_was_claimed_early_is_canceled_and_free(tmp_path: Path) -> None:
     async with _busy(tmp_path) as (built, long):
-        short = await built.pipeline.submit(built.order("slow", extras=SHORT))
+        short = await built.service.submit(built.order("slow", extras=SHORT))
         await _until(built, short, PredictionState.RUNNING)
-        await built.pipeline.cancel(short.id, Tenant(built.payer.id))
-        ended = await built.pipeline.wait(short, 60)
+        await built.service.cancel(short.id, Tenant(built.payer.id))
+        ended = await built.service.wait(short, 60)
         assert (ended.state, ended.cost) == (PredictionState.CANCELED, 0)
-        assert (await built.pipeline.get_any(long.id)).state is PredictionState.RUNNING
+        assert (await built.service.get_any(long.id)).state is PredictionState.RUNNING
         assert await built.faults() == ()
 
 
@@ -99,10 +99,10 @@ async def test_nothing_is_claimed_early_while_another_engine_waits_for_its_turn(
 ) -> None:
     monkeypatch.setattr(workers_pool, "_TURN_SECONDS", 60)
     async with _busy(tmp_path) as (built, long):
-        other = await built.pipeline.submit(built.order())
-        short = await built.pipeline.submit(built.order("slow", extras=SHORT))
-        await built.pipeline.cancel(long.id, Tenant(built.payer.id))
-        first, second = [await built.pipeline.wait(each, 60) for each in (other, short)]
+        other = await built.service.submit(built.order())
+        short = await built.service.submit(built.order("slow", extras=SHORT))
+        await built.service.cancel(long.id, Tenant(built.payer.id))
+        first, second = [await built.service.wait(each, 60) for each in (other, short)]
         assert first.started_at is not None
         assert second.started_at is not None
         assert first.started_at < second.started_at
@@ -113,8 +113,8 @@ async def test_what_was_claimed_early_runs_at_the_next_start(
 ) -> None:
     monkeypatch.setattr(workers_pool, "_TURN_SECONDS", 60)
     async with _busy(tmp_path) as (built, _):
-        short = await built.pipeline.submit(built.order("slow", extras=SHORT))
+        short = await built.service.submit(built.order("slow", extras=SHORT))
         await _until(built, short, PredictionState.RUNNING)
-    async with road(tmp_path, Options(slots=2)) as later:
-        assert (await later.pipeline.wait(short, 60)).state is PredictionState.SUCCEEDED
+    async with running_pipeline(tmp_path, Options(slots=2)) as later:
+        assert (await later.service.wait(short, 60)).state is PredictionState.SUCCEEDED
         assert await later.faults() == ()

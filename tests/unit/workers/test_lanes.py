@@ -18,7 +18,7 @@ from sixfold.drivers.remote import DriverSet, RemoteDriver, ServerServices
 from sixfold.net.addresses import AllowList
 from sixfold.net.clients import HttpClients
 from sixfold.net.fetch import Fetcher
-from tests.harness.pipeline import PRICE, Options, Road, models, road
+from tests.harness.pipeline import PRICE, Options, PipelineFixture, models, running_pipeline
 
 DAY_US = 86_400_000_000
 FACTS: Mapping[str, Mapping[str, Any]] = {
@@ -39,13 +39,13 @@ def options(**changes: Any) -> Options:
 
 
 @pytest.fixture
-async def line(tmp_path: Path) -> AsyncIterator[Road]:
-    async with road(tmp_path, options(slots=1)) as built:
+async def line(tmp_path: Path) -> AsyncIterator[PipelineFixture]:
+    async with running_pipeline(tmp_path, options(slots=1)) as built:
         yield built
 
 
-async def ends(line: Road, *waiting: Prediction) -> list[Prediction]:
-    return await asyncio.gather(*(line.pipeline.wait(one, 60) for one in waiting))
+async def ends(line: PipelineFixture, *waiting: Prediction) -> list[Prediction]:
+    return await asyncio.gather(*(line.service.wait(one, 60) for one in waiting))
 
 
 def together(ended: Prediction) -> int:
@@ -54,10 +54,10 @@ def together(ended: Prediction) -> int:
     return int(ended.output.data["together"])
 
 
-async def test_what_waits_for_one_worker_runs_in_one_batch(line: Road, tmp_path: Path) -> None:
+async def test_what_waits_for_one_worker_runs_in_one_batch(line: PipelineFixture, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
-    first = await line.pipeline.submit(line.order("chorus", extras={"gate": str(gate)}))
-    others = [await line.pipeline.submit(line.order("chorus", extras={"shape": "s"})) for _ in range(3)]
+    first = await line.service.submit(line.order("chorus", extras={"gate": str(gate)}))
+    others = [await line.service.submit(line.order("chorus", extras={"shape": "s"})) for _ in range(3)]
     for one in others:
         await is_running(line, one)
     gate.touch()
@@ -70,43 +70,43 @@ async def test_what_waits_for_one_worker_runs_in_one_batch(line: Road, tmp_path:
 
 
 async def test_a_worker_with_lanes_takes_one_slot_and_no_more_runs_than_lanes(
-    line: Road, tmp_path: Path
+    line: PipelineFixture, tmp_path: Path
 ) -> None:
     gate = tmp_path / "gate"
     orders = [line.order("chorus", extras={"gate": str(gate)}) for _ in range(6)]
-    waiting = [await line.pipeline.submit(order) for order in orders]
-    blocked = await line.pipeline.submit(line.order("echo"))
+    waiting = [await line.service.submit(order) for order in orders]
+    blocked = await line.service.submit(line.order("echo"))
     await is_running(line, waiting[0])
-    assert line.supervisor.snapshot()["chorus"] == {"busy": 1, "idle": 0}
-    assert (await line.pipeline.get(blocked.id, Tenant(line.payer.id))).state is PredictionState.QUEUED, (
+    assert line.scheduler.snapshot()["chorus"] == {"busy": 1, "idle": 0}
+    assert (await line.service.get(blocked.id, Tenant(line.payer.id))).state is PredictionState.QUEUED, (
         "the only slot is taken"
     )
     gate.touch()
     assert {one.state for one in await ends(line, *waiting, blocked)} == {PredictionState.SUCCEEDED}
 
 
-async def is_running(line: Road, prediction: Prediction) -> None:
+async def is_running(line: PipelineFixture, prediction: Prediction) -> None:
     """Wait until it runs."""
-    async for _ in line.pipeline.events(prediction):
-        current = await line.pipeline.get(prediction.id, Tenant(line.payer.id))
+    async for _ in line.service.events(prediction):
+        current = await line.service.get(prediction.id, Tenant(line.payer.id))
         if current.state in {PredictionState.RUNNING, PredictionState.SUCCEEDED}:
             return
 
 
-async def test_remote_runs_take_no_slot_of_this_machine(line: Road) -> None:
-    away = [await line.pipeline.submit(line.order("far", extras={"seconds": 600})) for _ in range(3)]
+async def test_remote_runs_take_no_slot_of_this_machine(line: PipelineFixture) -> None:
+    away = [await line.service.submit(line.order("far", extras={"seconds": 600})) for _ in range(3)]
     for one in away:
         await is_running(line, one)
     near = await line.run("echo")
     assert near.state is PredictionState.SUCCEEDED, "three wait elsewhere and the one slot is free"
     for one in away:
-        await line.pipeline.cancel(one.id, Tenant(line.payer.id))
+        await line.service.cancel(one.id, Tenant(line.payer.id))
     assert {one.state for one in await ends(line, *away)} == {PredictionState.CANCELED}
     assert (await line.account()).posted == 1_000_000 - PRICE
     assert (await line.account()).held == 0
 
 
-async def test_what_a_provider_took_is_kept_beside_the_price(line: Road) -> None:
+async def test_what_a_provider_took_is_kept_beside_the_price(line: PipelineFixture) -> None:
     ended = await line.run("far")
     assert ended.state is PredictionState.SUCCEEDED
     assert ended.output is not None
@@ -118,18 +118,18 @@ async def test_what_a_provider_took_is_kept_beside_the_price(line: Road) -> None
 
 
 async def test_a_remote_run_that_takes_too_long_ends_alone(tmp_path: Path) -> None:
-    async with road(tmp_path, options(slots=1, run_limit_seconds=0.5)) as line:
-        slow = await line.pipeline.submit(line.order("far", extras={"seconds": 600}))
+    async with running_pipeline(tmp_path, options(slots=1, run_limit_seconds=0.5)) as line:
+        slow = await line.service.submit(line.order("far", extras={"seconds": 600}))
         await is_running(line, slow)
         quick = await line.run("far")
         assert quick.state is PredictionState.SUCCEEDED
         ended = (await ends(line, slow))[0]
         assert ended.state is PredictionState.FAILED
         assert ended.error == "The run took longer than 0.5 seconds"
-        assert line.supervisor.snapshot()["far"]["busy"] + line.supervisor.snapshot()["far"]["idle"] == 1
+        assert line.scheduler.snapshot()["far"]["busy"] + line.scheduler.snapshot()["far"]["idle"] == 1
         assert (await line.account()).posted == 1_000_000 - PRICE
 
 
-async def test_nothing_is_started_for_an_engine_without_work(line: Road) -> None:
+async def test_nothing_is_started_for_an_engine_without_work(line: PipelineFixture) -> None:
     await line.run("echo")
-    assert line.supervisor.snapshot()["chorus"] == {"busy": 0, "idle": 0}
+    assert line.scheduler.snapshot()["chorus"] == {"busy": 0, "idle": 0}

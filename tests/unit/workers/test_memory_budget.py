@@ -16,7 +16,7 @@ from sixfold.core.workers.ports import WorkerSpec
 from sixfold.drivers import process_memory
 from sixfold.drivers.inline import InlineDriver, InlineWorker
 from sixfold.drivers.process import ProcessDriver
-from tests.harness.pipeline import Options, Road, models, road
+from tests.harness.pipeline import Options, PipelineFixture, models, running_pipeline
 
 GIB = 2**30
 ENGINES = {"echo": "EchoEngine", "slow": "SlowEngine", "other": "EchoEngine"}
@@ -47,18 +47,18 @@ def sized(driver: Counting, gigabytes: int = 16, **sizes: float) -> Options:
     )
 
 
-async def running(built: Road, model: str) -> str:
+async def running(built: PipelineFixture, model: str) -> str:
     """The id of a long run that has begun."""
-    prediction = await built.pipeline.submit(built.order(model, extras={"seconds": 600}))
-    async for _ in built.pipeline.events(prediction):
-        if (await built.pipeline.get_any(prediction.id)).state is PredictionState.RUNNING:
+    prediction = await built.service.submit(built.order(model, extras={"seconds": 600}))
+    async for _ in built.service.events(prediction):
+        if (await built.service.get_any(prediction.id)).state is PredictionState.RUNNING:
             break
     return prediction.id
 
 
-async def cramped(built: Road) -> None:
+async def cramped(built: PipelineFixture) -> None:
     """Wait until an engine waits for memory."""
-    while not built.supervisor.memory()[2]:  # noqa: ASYNC110 - nobody tells of it but the log
+    while not built.scheduler.memory()[2]:  # noqa: ASYNC110 - nobody tells of it but the log
         await asyncio.sleep(0.01)
 
 
@@ -67,16 +67,16 @@ async def test_two_models_that_do_not_fit_beside_each_other_take_turns(
 ) -> None:
     caplog.set_level(logging.INFO, "sixfold.scheduler")
     driver = Counting()
-    async with road(tmp_path, sized(driver, slow=12, echo=12)) as built:
+    async with running_pipeline(tmp_path, sized(driver, slow=12, echo=12)) as built:
         first = await running(built, "slow")
-        second = await built.pipeline.submit(built.order("echo"))
+        second = await built.service.submit(built.order("echo"))
         await cramped(built)
-        assert (await built.pipeline.get_any(second.id)).state is PredictionState.QUEUED
-        assert built.supervisor.memory() == (12 * GIB, 16 * GIB, 1)
-        await built.pipeline.cancel(first, Tenant(built.payer.id))
-        assert (await built.pipeline.wait(second, 60)).state is PredictionState.SUCCEEDED
+        assert (await built.service.get_any(second.id)).state is PredictionState.QUEUED
+        assert built.scheduler.memory() == (12 * GIB, 16 * GIB, 1)
+        await built.service.cancel(first, Tenant(built.payer.id))
+        assert (await built.service.wait(second, 60)).state is PredictionState.SUCCEEDED
         assert driver.beside == [["slow"], ["echo"]]
-        assert built.supervisor.memory() == (12 * GIB, 16 * GIB, 0)
+        assert built.scheduler.memory() == (12 * GIB, 16 * GIB, 0)
         assert [each.message for each in caplog.records].count("a worker waits for memory") == 1
         assert await built.faults() == ()
 
@@ -86,31 +86,31 @@ async def test_who_waits_too_long_for_memory_is_let_go_first(
 ) -> None:
     monkeypatch.setattr(machines, "_PATIENCE_SECONDS", 0.0)
     driver = Counting()
-    async with road(tmp_path, sized(driver, slow=12, echo=12, other=1)) as built:
+    async with running_pipeline(tmp_path, sized(driver, slow=12, echo=12, other=1)) as built:
         first = await running(built, "slow")
-        large = await built.pipeline.submit(built.order("echo"))
+        large = await built.service.submit(built.order("echo"))
         await cramped(built)
-        small = await built.pipeline.submit(built.order("other"))
-        await built.pipeline.cancel(first, Tenant(built.payer.id))
-        assert (await built.pipeline.wait(large, 60)).state is PredictionState.SUCCEEDED
-        assert (await built.pipeline.wait(small, 60)).state is PredictionState.SUCCEEDED
+        small = await built.service.submit(built.order("other"))
+        await built.service.cancel(first, Tenant(built.payer.id))
+        assert (await built.service.wait(large, 60)).state is PredictionState.SUCCEEDED
+        assert (await built.service.wait(small, 60)).state is PredictionState.SUCCEEDED
         assert driver.beside == [["slow"], ["echo"], ["echo", "other"]]
 
 
 async def test_nobody_yields_to_what_was_canceled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machines, "_PATIENCE_SECONDS", 0.0)
-    async with road(tmp_path, sized(Counting(), slow=12, echo=12, other=1)) as built:
+    async with running_pipeline(tmp_path, sized(Counting(), slow=12, echo=12, other=1)) as built:
         await running(built, "slow")
-        large = await built.pipeline.submit(built.order("echo"))
+        large = await built.service.submit(built.order("echo"))
         await cramped(built)
-        await built.pipeline.cancel(large.id, Tenant(built.payer.id))
+        await built.service.cancel(large.id, Tenant(built.payer.id))
         assert (await built.run("other")).state is PredictionState.SUCCEEDED
-        assert built.supervisor.memory()[2] == 0
+        assert built.scheduler.memory()[2] == 0
 
 
 async def test_what_fits_beside_the_other_does_not_wait(tmp_path: Path) -> None:
     driver = Counting()
-    async with road(tmp_path, sized(driver, slow=12, echo=3)) as built:
+    async with running_pipeline(tmp_path, sized(driver, slow=12, echo=3)) as built:
         await running(built, "slow")
         assert (await built.run()).state is PredictionState.SUCCEEDED
         assert driver.beside[-1] == ["echo", "slow"]
@@ -120,7 +120,7 @@ async def test_of_those_that_idle_the_one_that_idles_longest_goes_and_no_more_th
     tmp_path: Path,
 ) -> None:
     driver = Counting()
-    async with road(tmp_path, sized(driver, slow=6, echo=6, other=6)) as built:
+    async with running_pipeline(tmp_path, sized(driver, slow=6, echo=6, other=6)) as built:
         await built.run("slow", extras={"seconds": 0})
         await built.run("echo")
         assert (await built.run("other")).state is PredictionState.SUCCEEDED
@@ -129,7 +129,7 @@ async def test_of_those_that_idle_the_one_that_idles_longest_goes_and_no_more_th
 
 async def test_what_is_larger_than_the_machine_runs_alone(tmp_path: Path) -> None:
     driver = Counting()
-    async with road(tmp_path, sized(driver, slow=1, echo=64)) as built:
+    async with running_pipeline(tmp_path, sized(driver, slow=1, echo=64)) as built:
         await built.run("slow", extras={"seconds": 0})
         assert (await built.run()).state is PredictionState.SUCCEEDED
         assert driver.beside == [["slow"], ["echo"]]
@@ -137,7 +137,7 @@ async def test_what_is_larger_than_the_machine_runs_alone(tmp_path: Path) -> Non
 
 async def test_who_idles_stays_while_nothing_waits(tmp_path: Path) -> None:
     driver = Counting()
-    async with road(tmp_path, sized(driver, slow=10, echo=6)) as built:
+    async with running_pipeline(tmp_path, sized(driver, slow=10, echo=6)) as built:
         await built.run("slow", extras={"seconds": 0})
         for number in range(3):
             await built.run(extras={"n": number})
@@ -145,9 +145,11 @@ async def test_who_idles_stays_while_nothing_waits(tmp_path: Path) -> None:
 
 
 async def test_what_a_worker_was_seen_to_take_counts_from_then_on(tmp_path: Path) -> None:
-    async with road(tmp_path, Options(driver=ProcessDriver(), machine=MemoryBudget(16 * GIB))) as built:
+    async with running_pipeline(
+        tmp_path, Options(driver=ProcessDriver(), machine=MemoryBudget(16 * GIB))
+    ) as built:
         await built.run()
-        while not built.supervisor.memory()[0]:  # noqa: ASYNC110 - the sweep looks once a second
+        while not built.scheduler.memory()[0]:  # noqa: ASYNC110 - the sweep looks once a second
             await asyncio.sleep(0.05)
 
 

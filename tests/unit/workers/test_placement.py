@@ -9,27 +9,27 @@ from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.predictions.states import PredictionState
 from sixfold.core.workers.ports import WorkerSpec
 from sixfold.drivers.inline import InlineDriver, InlineWorker
-from tests.harness.pipeline import HARDWARE, Options, road
+from tests.harness.pipeline import HARDWARE, Options, running_pipeline
 
 
 class Placing(InlineDriver):
     """A driver with room for so many workers; it remembers where each was to stand."""
 
-    def __init__(self, room: int = 9) -> None:
+    def __init__(self, capacity: int = 9) -> None:
         super().__init__()
         self.started: list[str] = []
-        self.room = asyncio.Semaphore(room)
+        self.capacity = asyncio.Semaphore(capacity)
 
     async def start(self, spec: WorkerSpec) -> InlineWorker:
         """A worker, once there is room."""
-        await self.room.acquire()
+        await self.capacity.acquire()
         self.started.append(spec.hardware)
         return await super().start(spec)
 
 
 async def test_a_worker_stands_on_the_hardware_of_its_runs_and_keeps_to_them(tmp_path: Path) -> None:
     driver = Placing()
-    async with road(tmp_path, Options(slots=2, driver=driver, placed=True)) as built:
+    async with running_pipeline(tmp_path, Options(slots=2, driver=driver, placed=True)) as built:
         orders = [built.run(hardware=HARDWARE if number % 2 else None) for number in range(12)]
         assert {ended.state for ended in await asyncio.gather(*orders)} == {PredictionState.SUCCEEDED}
         assert set(driver.started) == {"", HARDWARE}
@@ -39,37 +39,37 @@ async def test_a_worker_stands_on_the_hardware_of_its_runs_and_keeps_to_them(tmp
 
 async def test_elsewhere_all_hardware_is_this_machine(tmp_path: Path) -> None:
     driver = Placing()
-    async with road(tmp_path, Options(slots=1, driver=driver)) as built:
+    async with running_pipeline(tmp_path, Options(slots=1, driver=driver)) as built:
         for hardware in (HARDWARE, None, HARDWARE):
             assert (await built.run(hardware=hardware)).state is PredictionState.SUCCEEDED
         assert driver.started == [""]
 
 
 async def test_a_run_does_not_wait_for_a_worker_that_finds_no_room(tmp_path: Path) -> None:
-    driver = Placing(room=1)
-    async with road(tmp_path, Options(slots=3, driver=driver, placed=True)) as built:
+    driver = Placing(capacity=1)
+    async with running_pipeline(tmp_path, Options(slots=3, driver=driver, placed=True)) as built:
         ended = await asyncio.gather(*(built.run(extras={"n": number}) for number in range(9)))
         assert {prediction.state for prediction in ended} == {PredictionState.SUCCEEDED}
         assert driver.started == [""]
 
 
 async def test_who_idles_makes_room_for_who_cannot_start(tmp_path: Path) -> None:
-    driver = Placing(room=1)
-    async with road(tmp_path, Options(slots=3, driver=driver, placed=True)) as built:
+    driver = Placing(capacity=1)
+    async with running_pipeline(tmp_path, Options(slots=3, driver=driver, placed=True)) as built:
         await built.run()
         slow = asyncio.create_task(built.run("slow", extras={"seconds": 0}))
         (idle,) = driver.workers
         while idle.alive:  # noqa: ASYNC110 - the sweep looks once a second
             await asyncio.sleep(0.05)
-        driver.room.release()
+        driver.capacity.release()
         assert (await slow).state is PredictionState.SUCCEEDED
 
 
 async def test_what_cannot_run_here_is_left_to_others(tmp_path: Path) -> None:
-    async with road(tmp_path, Options(slots=2)) as built:
-        built.supervisor.can_run = lambda engine: engine != "slow"
-        left = await built.pipeline.submit(built.order("slow", extras={"seconds": 0}))
+    async with running_pipeline(tmp_path, Options(slots=2)) as built:
+        built.scheduler.can_run = lambda engine: engine != "slow"
+        left = await built.service.submit(built.order("slow", extras={"seconds": 0}))
         assert (await built.run()).state is PredictionState.SUCCEEDED
-        assert (await built.pipeline.get(left.id, Tenant.of(left))).state is PredictionState.QUEUED
-        built.supervisor.can_run = lambda _engine: True
-        assert (await built.pipeline.wait(left, 60)).state is PredictionState.SUCCEEDED
+        assert (await built.service.get(left.id, Tenant.of(left))).state is PredictionState.QUEUED
+        built.scheduler.can_run = lambda _engine: True
+        assert (await built.service.wait(left, 60)).state is PredictionState.SUCCEEDED

@@ -17,7 +17,7 @@ from sixfold.core.workflows.limits import GraphTooLarge
 from sixfold.core.workflows.validate import ValidationResult, validate
 from sixfold.engines.workflow_nodes import registry
 from sixfold.engines.workflow_nodes import text as text_nodes
-from tests.unit.workflows.tiny_graphs import World, node
+from tests.unit.workflows.tiny_graphs import ExecutionFixture, node
 
 HERE: Any = None  # nodes on texts ask nothing of their context
 LONG = "a" * 2**19
@@ -92,7 +92,7 @@ async def test_the_event_loop_is_given_back_between_long_texts(tmp_path: Path) -
             await asyncio.sleep(0)
 
     ticking = asyncio.create_task(tick())
-    await execute(checked(doubling(30)), World(tmp_path).place, lambda _event: None)
+    await execute(checked(doubling(30)), ExecutionFixture(tmp_path).place, lambda _event: None)
     ticking.cancel()
     assert ticks > 30
 
@@ -100,7 +100,10 @@ async def test_the_event_loop_is_given_back_between_long_texts(tmp_path: Path) -
 async def test_a_run_processes_so_much_text_and_no_more(tmp_path: Path) -> None:
     with pytest.raises(GraphTooLarge, match="more than 4,000,000 characters of text"):
         await execute(
-            checked(doubling(30)), World(tmp_path).place, lambda _event: None, GraphRunLimits(text=4_000_000)
+            checked(doubling(30)),
+            ExecutionFixture(tmp_path).place,
+            lambda _event: None,
+            GraphRunLimits(text=4_000_000),
         )
 
 
@@ -117,6 +120,9 @@ async def test_texts_that_wait_for_another_node_count_as_memory(tmp_path: Path) 
             each["inputs"]["delimiter"] = ""
     with pytest.raises((GraphTooLarge, NodeError)) as failed:
         await execute(
-            checked(graph), World(tmp_path).place, lambda _event: None, GraphRunLimits(memory_bytes=2**20)
+            checked(graph),
+            ExecutionFixture(tmp_path).place,
+            lambda _event: None,
+            GraphRunLimits(memory_bytes=2**20),
         )
     assert "at once" in str(failed.value)

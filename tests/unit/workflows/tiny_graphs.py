@@ -100,7 +100,7 @@ class Packer:
         return len(value) if isinstance(value, str) else 8
 
 
-class World:
+class ExecutionFixture:
     """Everything that a run needs: children answered by a function, files by name, a cache to be kept."""
 
     def __init__(self, folder: Path, writer: Callable[[str], str] = str.upper) -> None:

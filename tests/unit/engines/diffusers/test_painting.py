@@ -1,4 +1,4 @@
-"""Pictures by tiny random pipelines: the real road, judged by what comes out of it."""
+"""Pictures by tiny random pipelines: the real code path, judged by its output."""
 
 from __future__ import annotations
 

@@ -69,6 +69,6 @@ def test_a_made_size_is_whole_multiples_near_the_models_own_area(
         assert 0 <= made[0] - width < multiple
         assert 0 <= made[1] - height < multiple
     else:
-        room = (made[0] - multiple) * (made[1] - multiple)
-        assert room <= most
+        pixels = (made[0] - multiple) * (made[1] - multiple)
+        assert pixels <= most
         assert made[0] * made[1] >= min(least, 4096 * multiple)

@@ -1,4 +1,4 @@
-"""Tiny pipelines with random weights, saved as the Hub saves real ones: the real road in a second."""
+"""Tiny pipelines with random weights, saved as the Hub saves real ones: the real code path in a second."""
 
 # The library's own annotations are narrower than what it takes (a tuple of one name for a tuple of names).
 # pyright: reportMissingImports=false, reportArgumentType=false, reportPrivateImportUsage=false

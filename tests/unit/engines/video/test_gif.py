@@ -23,7 +23,7 @@ from sixfold.engines.video.timeline.engine import TimelineEngine
 from tests.unit.engines.video.films import Recorder
 
 Array = NDArray[Any]
-Maker = Callable[[Path, Path], Path]
+Factory = Callable[[Path, Path], Path]
 WIDTH, HEIGHT, FRAMES = 480, 270, 25
 RATE = Fraction(25, 2)
 SIDE = 16
@@ -97,7 +97,7 @@ SCENES = {
 @pytest.mark.parametrize("scene", SCENES)
 @pytest.mark.parametrize("make", [rendered, encoded])
 def test_a_gif_keeps_the_colours_of_what_moves_and_of_what_stands_still(
-    tmp_path: Path, make: Maker, scene: str
+    tmp_path: Path, make: Factory, scene: str
 ) -> None:
     ground, colour, limit = SCENES[scene]
     video = recorded(tmp_path / "video.mp4", ground(), colour)
@@ -111,7 +111,7 @@ def test_a_gif_keeps_the_colours_of_what_moves_and_of_what_stands_still(
 
 
 @pytest.mark.parametrize("make", [rendered, encoded])
-def test_the_background_of_a_gif_does_not_flicker(tmp_path: Path, make: Maker) -> None:
+def test_the_background_of_a_gif_does_not_flicker(tmp_path: Path, make: Factory) -> None:
     video = recorded(tmp_path / "video.mp4", landscape(), (255, 20, 230))
     shown = np.stack(decoded(make(tmp_path, video)))[:, 100:]
     moved = np.abs(np.diff(shown.astype(int), axis=0)).max(axis=3) > 0
@@ -119,7 +119,7 @@ def test_the_background_of_a_gif_does_not_flicker(tmp_path: Path, make: Maker) -
 
 
 @pytest.mark.parametrize("make", [rendered, encoded])
-def test_the_same_video_gives_the_same_gif(tmp_path: Path, make: Maker) -> None:
+def test_the_same_video_gives_the_same_gif(tmp_path: Path, make: Factory) -> None:
     video = recorded(tmp_path / "video.mp4", texture(), (255, 20, 20))
     first = make(tmp_path, video).read_bytes()
     assert make(tmp_path, video).read_bytes() == first

@@ -29,7 +29,7 @@ PLAIN = {"width": 96, "height": 64, "fps": 10, "background": "#00a000"}
 
 
 @pytest.fixture(scope="module")
-def shelf(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
+def media_files(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
     """Write the files that clips use."""
     folder = tmp_path_factory.mktemp("shelf")
     film(folder / "red.mp4", RED, tone=440)
@@ -43,11 +43,11 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
     return {path.name: path for path in folder.iterdir()}
 
 
-def made(folder: Path, shelf: Mapping[str, Path], *tracks: Track, **more: Any) -> Path:
+def made(folder: Path, media_files: Mapping[str, Path], *tracks: Track, **more: Any) -> Path:
     """Render a project whose clips name those files."""
     said = {**PLAIN, **more, "tracks": [{"type": kind, "clips": clips} for kind, clips in tracks]}
     project = timeline.check(said)
-    files = {name: shelf[url] for name, url in timeline.urls(project).items()}
+    files = {name: media_files[url] for name, url in timeline.urls(project).items()}
     project = timeline.without_urls(timeline.with_durations(project, {}))
     artifact = (
         TimelineEngine().run(Task("t", "render", {"project": project}, files), Recorder(folder)).artifacts[0]
@@ -56,18 +56,22 @@ def made(folder: Path, shelf: Mapping[str, Path], *tracks: Track, **more: Any) -
     return artifact.path
 
 
-def rendered(folder: Path, shelf: Mapping[str, Path], *tracks: Track, **more: Any) -> Seen:
+def rendered(folder: Path, media_files: Mapping[str, Path], *tracks: Track, **more: Any) -> Seen:
     """Render a project and decode the result."""
-    return Seen(made(folder, shelf, *tracks, **more).read_bytes())
+    return Seen(made(folder, media_files, *tracks, **more).read_bytes())
 
 
 FITS = {"contain": (GREEN, GREEN), "cover": (BLUE, GREEN), "fill": (BLUE, GREEN)}
 
 
 @pytest.mark.parametrize("fit", FITS)
-def test_a_picture_fits_its_box_as_it_is_told(tmp_path: Path, shelf: Mapping[str, Path], fit: str) -> None:
+def test_a_picture_fits_its_box_as_it_is_told(
+    tmp_path: Path, media_files: Mapping[str, Path], fit: str
+) -> None:
     box = {"x": 8, "y": 4, "width": 80, "height": 56}
-    seen = rendered(tmp_path, shelf, ("image", [{"url": "wide.png", "duration": 0.2, "fit": fit, **box}]))
+    seen = rendered(
+        tmp_path, media_files, ("image", [{"url": "wide.png", "duration": 0.2, "fit": fit, **box}])
+    )
     within, outside = FITS[fit]
     assert near(seen.colour(0, 48, 32), BLUE)
     assert near(seen.colour(0, 12, 8), within)
@@ -75,28 +79,30 @@ def test_a_picture_fits_its_box_as_it_is_told(tmp_path: Path, shelf: Mapping[str
 
 
 def test_opacity_and_a_pictures_own_cover_let_through_what_lies_below(
-    tmp_path: Path, shelf: Mapping[str, Path]
+    tmp_path: Path, media_files: Mapping[str, Path]
 ) -> None:
     clips = [
         {"url": "wide.png", "duration": 0.2, "x": 0, "y": 0, "width": 40, "height": 20, "opacity": 0.5},
         {"url": "half.png", "duration": 0.2, "x": 60, "y": 20, "width": 20, "height": 20},
     ]
-    seen = rendered(tmp_path, shelf, ("image", clips))
+    seen = rendered(tmp_path, media_files, ("image", clips))
     assert near(seen.colour(0, 20, 10), (20, 110, 100))
     assert near(seen.colour(0, 70, 30), (100, 100, 20))
 
 
-def test_a_turn_is_clockwise_about_the_middle_of_the_box(tmp_path: Path, shelf: Mapping[str, Path]) -> None:
+def test_a_turn_is_clockwise_about_the_middle_of_the_box(
+    tmp_path: Path, media_files: Mapping[str, Path]
+) -> None:
     box = {"x": 28, "y": 22, "width": 40, "height": 20}
     for degrees, at in ((90, (48, 15)), (45, (60, 44)), (-45, (60, 20))):
         clip = {"url": "wide.png", "duration": 0.1, "rotation": degrees, **box}
-        seen = rendered(tmp_path, shelf, ("image", [clip]))
+        seen = rendered(tmp_path, media_files, ("image", [clip]))
         assert near(seen.colour(0, *at), BLUE, 25), degrees
         assert near(seen.colour(0, 30, 32), GREEN), degrees
 
 
 def test_a_film_is_trimmed_and_sped_up_and_holds_its_last_frame(
-    tmp_path: Path, shelf: Mapping[str, Path]
+    tmp_path: Path, media_files: Mapping[str, Path]
 ) -> None:
     counting = tmp_path / "counting.mp4"
 
@@ -110,9 +116,9 @@ def test_a_film_is_trimmed_and_sped_up_and_holds_its_last_frame(
     assert np.abs(np.array(shades) - wanted).max() < 0.6
 
 
-def test_fades_take_the_picture_to_nothing(tmp_path: Path, shelf: Mapping[str, Path]) -> None:
+def test_fades_take_the_picture_to_nothing(tmp_path: Path, media_files: Mapping[str, Path]) -> None:
     clip = {"url": "wide.png", "duration": 2, "fit": "fill", "fade_in": 1, "fade_out": 0.5}
-    seen = rendered(tmp_path, shelf, ("image", [clip]))
+    seen = rendered(tmp_path, media_files, ("image", [clip]))
     assert near(seen.colour(0, 48, 32), GREEN)
     assert near(seen.colour(0.5, 48, 32), (20, 110, 100))
     assert near(seen.colour(1.2, 48, 32), BLUE)
@@ -128,7 +134,7 @@ TRANSITIONS = {
 
 @pytest.mark.parametrize("kind", TRANSITIONS)
 def test_a_transition_blends_into_the_clip_that_carries_it(
-    tmp_path: Path, shelf: Mapping[str, Path], kind: str
+    tmp_path: Path, media_files: Mapping[str, Path], kind: str
 ) -> None:
     clips = [
         {"url": "red.mp4", "duration": 1, "fit": "fill"},
@@ -140,7 +146,7 @@ def test_a_transition_blends_into_the_clip_that_carries_it(
             "transition": {"type": kind, "duration": 0.8},
         },
     ]
-    seen = rendered(tmp_path, shelf, ("video", clips))
+    seen = rendered(tmp_path, media_files, ("video", clips))
     left, right = TRANSITIONS[kind]
     assert near(seen.colour(0.9, 48, 32), RED)
     assert near(seen.colour(1.4, 8, 32), left, 20)
@@ -150,18 +156,18 @@ def test_a_transition_blends_into_the_clip_that_carries_it(
 
 
 def test_a_transition_without_a_clip_before_it_comes_out_of_what_lies_below(
-    tmp_path: Path, shelf: Mapping[str, Path]
+    tmp_path: Path, media_files: Mapping[str, Path]
 ) -> None:
     clip = {"url": "wide.png", "start": 0.5, "duration": 1, "fit": "fill"}
     change = {"transition": {"type": "crossfade", "duration": 0.4}}
-    seen = rendered(tmp_path, shelf, ("image", [{**clip, **change}]))
+    seen = rendered(tmp_path, media_files, ("image", [{**clip, **change}]))
     assert near(seen.colour(0.7, 48, 32), (20, 110, 100), 20)
 
 
-def test_sounds_are_mixed_where_their_clips_are(tmp_path: Path, shelf: Mapping[str, Path]) -> None:
+def test_sounds_are_mixed_where_their_clips_are(tmp_path: Path, media_files: Mapping[str, Path]) -> None:
     low = [{"url": "low.wav", "duration": 1.5, "volume": 0.5, "fade_in": 0.5}]
     high = [{"url": "high.wav", "start": 1, "duration": 1, "volume": 0.4}]
-    seen = rendered(tmp_path, shelf, ("audio", low), ("audio", high))
+    seen = rendered(tmp_path, media_files, ("audio", low), ("audio", high))
     assert seen.loudness(0, 0.05) < 0.02
     assert seen.loudness(0.6, 0.9) == pytest.approx(0.25 / 2**0.5, rel=0.05)
     assert seen.loudness(1.1, 1.4) == pytest.approx((0.25**2 / 2 + 0.2**2 / 2) ** 0.5, rel=0.05)
@@ -170,28 +176,28 @@ def test_sounds_are_mixed_where_their_clips_are(tmp_path: Path, shelf: Mapping[s
 
 
 def test_a_films_own_sound_is_heard_and_keeps_its_pitch_at_another_speed(
-    tmp_path: Path, shelf: Mapping[str, Path]
+    tmp_path: Path, media_files: Mapping[str, Path]
 ) -> None:
-    plain = rendered(tmp_path, shelf, ("video", [{"url": "red.mp4", "duration": 1}]))
-    slow = rendered(tmp_path, shelf, ("video", [{"url": "red.mp4", "duration": 2, "speed": 0.5}]))
-    still = rendered(tmp_path, shelf, ("video", [{"url": "red.mp4", "duration": 1, "volume": 0}]))
+    plain = rendered(tmp_path, media_files, ("video", [{"url": "red.mp4", "duration": 1}]))
+    slow = rendered(tmp_path, media_files, ("video", [{"url": "red.mp4", "duration": 2, "speed": 0.5}]))
+    still = rendered(tmp_path, media_files, ("video", [{"url": "red.mp4", "duration": 1, "volume": 0}]))
     assert [abs(seen.pitch(0.2, 0.8) - 440) < 5 for seen in (plain, slow)] == [True, True]
     assert slow.loudness(1.2, 1.8) == pytest.approx(plain.loudness(0.2, 0.8), rel=0.15)
     assert still.codecs == {"video": "h264"}
 
 
 def test_a_sound_of_another_rate_and_one_channel_is_as_good(
-    tmp_path: Path, shelf: Mapping[str, Path]
+    tmp_path: Path, media_files: Mapping[str, Path]
 ) -> None:
-    seen = rendered(tmp_path, shelf, ("audio", [{"url": "phone.wav", "duration": 1}]))
+    seen = rendered(tmp_path, media_files, ("audio", [{"url": "phone.wav", "duration": 1}]))
     assert abs(seen.pitch(0.2, 0.8) - 440) < 5
     assert np.allclose(seen.sound[0], seen.sound[1], atol=0.02)
     assert seen.loudness(0.2, 0.8) == pytest.approx(0.5 / 2**0.5, rel=0.05)
 
 
-def test_many_loud_sounds_do_not_clip(tmp_path: Path, shelf: Mapping[str, Path]) -> None:
+def test_many_loud_sounds_do_not_clip(tmp_path: Path, media_files: Mapping[str, Path]) -> None:
     clips = [("audio", [{"url": "loud.wav", "duration": 1, "volume": 3}])] * 3
-    seen = rendered(tmp_path, shelf, *clips)
+    seen = rendered(tmp_path, media_files, *clips)
     assert np.abs(seen.sound).max() < 1.0
     assert seen.loudness(0.3, 0.9) > 0.5
     assert abs(seen.pitch(0.3, 0.9) - 440) < 3
@@ -344,13 +350,15 @@ def test_a_picture_that_no_face_has_is_left_out_and_a_letter_is_not() -> None:
 # -- what cannot be ----------------------------------------------------------------------------------
 
 
-def test_a_file_that_cannot_be_read_is_named_by_its_clip(tmp_path: Path, shelf: Mapping[str, Path]) -> None:
+def test_a_file_that_cannot_be_read_is_named_by_its_clip(
+    tmp_path: Path, media_files: Mapping[str, Path]
+) -> None:
     cut = tmp_path / "cut.mp4"
-    cut.write_bytes(shelf["red.mp4"].read_bytes()[:700])
+    cut.write_bytes(media_files["red.mp4"].read_bytes()[:700])
     noise = tmp_path / "noise.png"
-    noise.write_bytes(shelf["wide.png"].read_bytes()[:60])
+    noise.write_bytes(media_files["wide.png"].read_bytes()[:60])
     Image.new("L", (30_000, 1)).save(tmp_path / "line.png")
-    files = {**shelf, "cut": cut, "noise": noise, "line": tmp_path / "line.png"}
+    files = {**media_files, "cut": cut, "noise": noise, "line": tmp_path / "line.png"}
     good = {"url": "wide.png", "duration": 0.1}
     cases: list[tuple[str, str]] = [
         ("video", "cut"),
@@ -367,12 +375,12 @@ def test_a_file_that_cannot_be_read_is_named_by_its_clip(tmp_path: Path, shelf: 
 
 
 def test_a_clip_that_begins_after_an_end_that_no_header_tells_is_named(
-    tmp_path: Path, shelf: Mapping[str, Path]
+    tmp_path: Path, media_files: Mapping[str, Path]
 ) -> None:
     still = {"url": "wide.png", "duration": 0.3}
     blank = np.zeros((16, 16, 3), np.uint8)
     gif.write_gif(tmp_path / "short.gif", (16, 16), Fraction(10), lambda: iter([blank]))
-    files = {**shelf, "short.gif": tmp_path / "short.gif"}
+    files = {**media_files, "short.gif": tmp_path / "short.gif"}
     for kind, url in (("video", "short.gif"), ("audio", "low.wav")):
         clip = {"url": url, "trim_start": 2.5, "duration": 0.2}
         with pytest.raises(
@@ -381,7 +389,7 @@ def test_a_clip_that_begins_after_an_end_that_no_header_tells_is_named(
             rendered(tmp_path, files, ("image", [still]), (kind, [clip]))
 
 
-def test_a_canceled_render_stops(tmp_path: Path, shelf: Mapping[str, Path]) -> None:
+def test_a_canceled_render_stops(tmp_path: Path, media_files: Mapping[str, Path]) -> None:
     project = timeline.check(
         {**PLAIN, "tracks": [{"type": "text", "clips": [{"text": "x", "duration": 60}]}]}
     )
@@ -391,12 +399,12 @@ def test_a_canceled_render_stops(tmp_path: Path, shelf: Mapping[str, Path]) -> N
     assert context.told[-1] < 0.2
 
 
-def test_memory_does_not_grow_with_the_length(tmp_path: Path, shelf: Mapping[str, Path]) -> None:
+def test_memory_does_not_grow_with_the_length(tmp_path: Path, media_files: Mapping[str, Path]) -> None:
     def peak(seconds: int) -> int:
         clips = [{"url": "low.wav", "start": at, "duration": 2} for at in range(0, seconds, 2)]
         fade = [{"url": "wide.png", "duration": seconds, "fade_in": seconds}]
         tracemalloc.start()
-        made(tmp_path, shelf, ("image", fade), ("audio", clips))
+        made(tmp_path, media_files, ("image", fade), ("audio", clips))
         most = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         return most

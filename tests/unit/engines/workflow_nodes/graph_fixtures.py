@@ -94,7 +94,7 @@ class Inputs:
         return NodeFile(digest, types.get(path.suffix, "image/png"), path, name)
 
 
-class Shelf:
+class OutputRecorder:
     """Records the artifacts of nodes in order."""
 
     def __init__(self) -> None:
@@ -117,7 +117,7 @@ class Cache(dict[str, StoredOutput]):
         self.update(entries)
 
 
-class Ground:
+class GraphFixture:
     """Runs graphs; with `workers`, nodes run in processes."""
 
     def __init__(self, folder: Path, workers: NodeWorkers | None = None) -> None:
@@ -126,14 +126,14 @@ class Ground:
         for name in ("scratch", "children", "input"):
             (folder / name).mkdir()
         self.children = Children(folder / "children")
-        self.shelf = Shelf()
+        self.outputs = OutputRecorder()
         self.cache = Cache()
         self.events: list[NodeEvent] = []
 
     @property
     def place(self) -> RunLocation:
         scratch, files = self.folder / "scratch", Inputs(self.folder / "input")
-        place = RunLocation(self.children, files, self.shelf, NodeValuePacker(scratch), scratch, self.cache)
+        place = RunLocation(self.children, files, self.outputs, NodeValuePacker(scratch), scratch, self.cache)
         workers = self.workers
         return place if workers is None else replace(place, open_session=lambda: workers.open(scratch))
 

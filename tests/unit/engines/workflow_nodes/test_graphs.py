@@ -21,7 +21,7 @@ from sixfold.core.workflows.validate import validate
 from sixfold.engines.audio import files as sounds
 from sixfold.engines.workflow_nodes import registry
 from sixfold.errors import EngineUnavailable
-from tests.unit.engines.workflow_nodes.graph_fixtures import Graph, Ground
+from tests.unit.engines.workflow_nodes.graph_fixtures import Graph, GraphFixture
 
 
 def node(class_type: str, **inputs: Any) -> dict[str, Any]:
@@ -50,27 +50,27 @@ PAINT: Graph = {
 
 
 @pytest.fixture
-def ground(tmp_path: Path) -> Ground:
-    return Ground(tmp_path)
+def graph_fixture(tmp_path: Path) -> GraphFixture:
+    return GraphFixture(tmp_path)
 
 
-def put(ground: Ground, name: str = "example.png", size: tuple[int, int] = (80, 60)) -> None:
+def put(graph_fixture: GraphFixture, name: str = "example.png", size: tuple[int, int] = (80, 60)) -> None:
     ramp = np.linspace(0, 255, size[0] * size[1] * 3).reshape(size[1], size[0], 3).astype(np.uint8)
     ramp[size[1] // 3 : size[1] // 2] = 255 - ramp[size[1] // 3 : size[1] // 2]
-    Image.fromarray(ramp).save(ground.folder / "input" / name)
+    Image.fromarray(ramp).save(graph_fixture.folder / "input" / name)
 
 
-def opened(ground: Ground, at: int = -1) -> Any:
-    return np.asarray(Image.open(io.BytesIO(ground.shelf.made[at][2])).convert("RGB"))
+def opened(graph_fixture: GraphFixture, at: int = -1) -> Any:
+    return np.asarray(Image.open(io.BytesIO(graph_fixture.outputs.made[at][2])).convert("RGB"))
 
 
 def with_(graph: Graph, **nodes: dict[str, Any]) -> Graph:
     return {**copy.deepcopy(graph), **{name.lstrip("_"): each for name, each in nodes.items()}}
 
 
-async def test_words_become_a_picture_of_the_asked_size_by_one_order(ground: Ground) -> None:
-    ended = await ground.run(PAINT)
-    [(model, asked)] = ground.children.asked
+async def test_words_become_a_picture_of_the_asked_size_by_one_order(graph_fixture: GraphFixture) -> None:
+    ended = await graph_fixture.run(PAINT)
+    [(model, asked)] = graph_fixture.children.asked
     assert model == "graph-image"
     assert asked == {
         "prompt": "a lighthouse at sunset",
@@ -81,34 +81,34 @@ async def test_words_become_a_picture_of_the_asked_size_by_one_order(ground: Gro
         "guidance": 5.0,
         "seed": 42,
     }
-    assert opened(ground).shape == (64, 96, 3)
-    assert opened(ground).std() > 10
+    assert opened(graph_fixture).shape == (64, 96, 3)
+    assert opened(graph_fixture).std() > 10
     assert ended.outputs["7"]["images"][0]["filename"].startswith("made")
-    await ground.run(PAINT)
-    assert len(ground.children.asked) == 1
-    await ground.run(with_(PAINT, _7=node("SaveImage", images=["6", 0], filename_prefix="other")))
-    assert len(ground.children.asked) == 1
-    assert np.array_equal(opened(ground, 0), opened(ground, 1))
+    await graph_fixture.run(PAINT)
+    assert len(graph_fixture.children.asked) == 1
+    await graph_fixture.run(with_(PAINT, _7=node("SaveImage", images=["6", 0], filename_prefix="other")))
+    assert len(graph_fixture.children.asked) == 1
+    assert np.array_equal(opened(graph_fixture, 0), opened(graph_fixture, 1))
 
 
 async def test_the_same_graph_gives_the_same_bytes(tmp_path: Path) -> None:
     made = []
     for name in ("one", "other"):
         (tmp_path / name).mkdir()
-        ground = Ground(tmp_path / name)
-        await ground.run(PAINT)
-        made.append(ground.shelf.made[0][2])
+        graph_fixture = GraphFixture(tmp_path / name)
+        await graph_fixture.run(PAINT)
+        made.append(graph_fixture.outputs.made[0][2])
     assert made[0] == made[1]
 
 
-async def test_a_batch_is_an_order_for_each_picture(ground: Ground) -> None:
-    await ground.run(with_(PAINT, _4=node("EmptyLatentImage", width=64, height=64, batch_size=2)))
-    assert [asked["seed"] for _, asked in ground.children.asked] == [42, 43]
-    assert len(ground.shelf.made) == 2
+async def test_a_batch_is_an_order_for_each_picture(graph_fixture: GraphFixture) -> None:
+    await graph_fixture.run(with_(PAINT, _4=node("EmptyLatentImage", width=64, height=64, batch_size=2)))
+    assert [asked["seed"] for _, asked in graph_fixture.children.asked] == [42, 43]
+    assert len(graph_fixture.outputs.made) == 2
 
 
-async def test_loras_controls_and_advanced_samplers_are_read(ground: Ground) -> None:
-    put(ground)
+async def test_loras_controls_and_advanced_samplers_are_read(graph_fixture: GraphFixture) -> None:
+    put(graph_fixture)
     graph = with_(
         PAINT,
         l=node(
@@ -134,50 +134,53 @@ async def test_loras_controls_and_advanced_samplers_are_read(ground: Ground) -> 
         ),
     )
     graph["5"]["inputs"] |= {"positive": ["a", 0], "negative": ["a", 1], "model": ["l", 0]}
-    await ground.run(PAINT)
-    await ground.run(graph)
-    assert ground.children.asked[0][1] == ground.children.asked[1][1]
-    plain, led = opened(ground, 0).astype(int), opened(ground, 1).astype(int)
+    await graph_fixture.run(PAINT)
+    await graph_fixture.run(graph)
+    assert graph_fixture.children.asked[0][1] == graph_fixture.children.asked[1][1]
+    plain, led = opened(graph_fixture, 0).astype(int), opened(graph_fixture, 1).astype(int)
     assert np.abs(plain - led).max() > 20
 
 
-async def test_a_picture_is_repainted_as_much_as_the_sampler_says(ground: Ground) -> None:
-    put(ground)
+async def test_a_picture_is_repainted_as_much_as_the_sampler_says(graph_fixture: GraphFixture) -> None:
+    put(graph_fixture)
     graph = with_(
         PAINT,
         i=node("LoadImage", image="input/example.png"),
         _4=node("VAEEncode", pixels=["i", 0], vae=["1", 2]),
     )
     graph["5"]["inputs"]["denoise"] = 0.55
-    await ground.run(graph)
-    [(model, asked)] = ground.children.asked
+    await graph_fixture.run(graph)
+    [(model, asked)] = graph_fixture.children.asked
     assert (model, asked["strength"], asked["style_prompt"]) == (
         "graph-restyle",
         0.55,
         "a lighthouse at sunset",
     )
-    assert opened(ground).shape == (60, 80, 3)
+    assert opened(graph_fixture).shape == (60, 80, 3)
     graph["5"]["inputs"]["denoise"] = 1.0
-    await ground.run(graph)
-    assert ground.children.asked[1][0] == "graph-image"
-    assert (ground.children.asked[1][1]["width"], ground.children.asked[1][1]["height"]) == (160, 120)
+    await graph_fixture.run(graph)
+    assert graph_fixture.children.asked[1][0] == "graph-image"
+    assert (graph_fixture.children.asked[1][1]["width"], graph_fixture.children.asked[1][1]["height"]) == (
+        160,
+        120,
+    )
 
 
-async def test_what_a_mask_keeps_is_kept(ground: Ground) -> None:
-    put(ground)
+async def test_what_a_mask_keeps_is_kept(graph_fixture: GraphFixture) -> None:
+    put(graph_fixture)
     graph = with_(
         PAINT,
         i=node("LoadImage", image="example.png"),
         s=node("SolidMask", value=0.0, width=80, height=60),
         _4=node("VAEEncodeForInpaint", pixels=["i", 0], vae=["1", 2], mask=["s", 0], grow_mask_by=6),
     )
-    await ground.run(graph)
-    source = np.asarray(Image.open(ground.folder / "input" / "example.png"))
-    assert np.abs(opened(ground).astype(int) - source).max() <= 1
+    await graph_fixture.run(graph)
+    source = np.asarray(Image.open(graph_fixture.folder / "input" / "example.png"))
+    assert np.abs(opened(graph_fixture).astype(int) - source).max() <= 1
 
 
-async def test_an_encoded_picture_that_nobody_sampled_is_itself(ground: Ground) -> None:
-    put(ground)
+async def test_an_encoded_picture_that_nobody_sampled_is_itself(graph_fixture: GraphFixture) -> None:
+    put(graph_fixture)
     graph = {
         "1": PAINT["1"],
         "i": node("LoadImage", image="example.png"),
@@ -185,10 +188,12 @@ async def test_an_encoded_picture_that_nobody_sampled_is_itself(ground: Ground) 
         "6": node("VAEDecode", samples=["4", 0], vae=["1", 2]),
         "7": node("PreviewImage", images=["6", 0]),
     }
-    await ground.run(graph)
-    assert ground.children.asked == []
-    assert ground.shelf.made[0][1].temporary
-    assert np.array_equal(opened(ground), np.asarray(Image.open(ground.folder / "input" / "example.png")))
+    await graph_fixture.run(graph)
+    assert graph_fixture.children.asked == []
+    assert graph_fixture.outputs.made[0][1].temporary
+    assert np.array_equal(
+        opened(graph_fixture), np.asarray(Image.open(graph_fixture.folder / "input" / "example.png"))
+    )
 
 
 def film_graph(latent: dict[str, Any], save: dict[str, Any]) -> Graph:
@@ -215,7 +220,7 @@ def film_graph(latent: dict[str, Any], save: dict[str, Any]) -> Graph:
     }
 
 
-async def test_words_become_a_moving_picture(ground: Ground) -> None:
+async def test_words_become_a_moving_picture(graph_fixture: GraphFixture) -> None:
     latent = node("EmptyLTXVLatentVideo", width=128, height=96, length=9, batch_size=1)
     save = node(
         "SaveAnimatedWEBP",
@@ -226,12 +231,12 @@ async def test_words_become_a_moving_picture(ground: Ground) -> None:
         quality=80,
         method="fastest",
     )
-    ended = await ground.run(film_graph(latent, save))
-    [(model, asked)] = ground.children.asked
+    ended = await graph_fixture.run(film_graph(latent, save))
+    [(model, asked)] = graph_fixture.children.asked
     wanted = {"num_frames": 9, "frames_per_second": 24, "width": 128, "height": 96, "steps": 9, "seed": 7}
     assert model == "graph-film"
     assert {name: asked[name] for name in wanted} == wanted
-    moving: Any = Image.open(io.BytesIO(ground.shelf.made[0][2]))
+    moving: Any = Image.open(io.BytesIO(graph_fixture.outputs.made[0][2]))
     shown = 0  # a frame that is equal to the one before only lengthens that
     for at in range(moving.n_frames):
         moving.seek(at)
@@ -242,8 +247,8 @@ async def test_words_become_a_moving_picture(ground: Ground) -> None:
     assert ended.outputs["7"]["animated"] == (True,)
 
 
-async def test_a_picture_becomes_a_film_with_its_first_frame(ground: Ground) -> None:
-    put(ground, size=(128, 96))
+async def test_a_picture_becomes_a_film_with_its_first_frame(graph_fixture: GraphFixture) -> None:
+    put(graph_fixture, size=(128, 96))
     latent = node(
         "LTXVImgToVideo",
         positive=["2", 0],
@@ -263,12 +268,12 @@ async def test_a_picture_becomes_a_film_with_its_first_frame(ground: Ground) -> 
     graph["v"] = node("CreateVideo", images=["6", 0], fps=24.0)
     graph["c"]["inputs"] |= {"positive": ["l", 0], "negative": ["l", 1]}
     graph["5"]["inputs"]["latent_image"] = ["l", 2]
-    await ground.run(graph)
-    [(model, asked)] = ground.children.asked
+    await graph_fixture.run(graph)
+    [(model, asked)] = graph_fixture.children.asked
     assert model == "graph-film"
     assert isinstance(asked["image_url"], NodeFile)
     assert asked["prompt"] == "a lighthouse at sunset"
-    assert frames_of(ground.shelf.made[0][2]) == (9, 128, 96)
+    assert frames_of(graph_fixture.outputs.made[0][2]) == (9, 128, 96)
 
 
 def frames_of(data: bytes) -> tuple[int, int, int]:
@@ -277,15 +282,15 @@ def frames_of(data: bytes) -> tuple[int, int, int]:
     return len(series), series[0].shape[1], series[0].shape[0]
 
 
-async def test_a_film_is_repainted_along_the_lines_of_another(ground: Ground) -> None:
-    put(ground, size=(64, 48))
+async def test_a_film_is_repainted_along_the_lines_of_another(graph_fixture: GraphFixture) -> None:
+    put(graph_fixture, size=(64, 48))
     latent = node("EmptyLTXVLatentVideo", width=64, height=64, length=9, batch_size=1)
-    await ground.run(
+    await graph_fixture.run(
         film_graph(
             latent, node("SaveWEBM", images=["6", 0], filename_prefix="w", codec="vp9", fps=16.0, crf=32.0)
         )
     )
-    (ground.folder / "input" / "walk.mp4").write_bytes(ground.shelf.made[0][2])
+    (graph_fixture.folder / "input" / "walk.mp4").write_bytes(graph_fixture.outputs.made[0][2])
     vace = node(
         "WanVaceToVideo",
         positive=["2", 0],
@@ -327,15 +332,15 @@ async def test_a_film_is_repainted_along_the_lines_of_another(ground: Ground) ->
         "7": node("SaveVideo", video=["c", 0], filename_prefix="v2v", format="auto", codec="auto"),
     }
     assert len(graph) == 18
-    await ground.run(graph)
-    assert ground.children.asked[-1][0] == "graph-film"
-    assert ground.children.asked[-1][1]["prompt"] == "autumn forest"
-    assert frames_of(ground.shelf.made[-1][2]) == (9, 64, 64)
+    await graph_fixture.run(graph)
+    assert graph_fixture.children.asked[-1][0] == "graph-film"
+    assert graph_fixture.children.asked[-1][1]["prompt"] == "autumn forest"
+    assert frames_of(graph_fixture.outputs.made[-1][2]) == (9, 64, 64)
 
 
-async def test_a_template_runs_inside_a_graph(ground: Ground) -> None:
-    put(ground)
-    ground.children.given["depth-fx"] = lambda inputs: NodeChild(
+async def test_a_template_runs_inside_a_graph(graph_fixture: GraphFixture) -> None:
+    put(graph_fixture)
+    graph_fixture.children.given["depth-fx"] = lambda inputs: NodeChild(
         (inputs["image"],), {"strength": inputs["strength"]}
     )
     graph = {
@@ -344,38 +349,40 @@ async def test_a_template_runs_inside_a_graph(ground: Ground) -> None:
         "3": node("SaveImage", images=["2", 0], filename_prefix="x"),
         "4": node("PreviewAny", source=["2", 3]),
     }
-    ended = await ground.run(graph)
+    ended = await graph_fixture.run(graph)
     assert ended.outputs["4"] == {"text": ('{"strength": 0.7}',)}
-    assert np.array_equal(opened(ground), np.asarray(Image.open(ground.folder / "input" / "example.png")))
+    assert np.array_equal(
+        opened(graph_fixture), np.asarray(Image.open(graph_fixture.folder / "input" / "example.png"))
+    )
 
 
-async def test_an_upscale_is_the_platforms(ground: Ground) -> None:
-    put(ground)
+async def test_an_upscale_is_the_platforms(graph_fixture: GraphFixture) -> None:
+    put(graph_fixture)
 
     def enlarged(inputs: Mapping[str, Any]) -> NodeChild:
         made = Image.open(inputs["image"].path).resize((80 * inputs["scale"], 60 * inputs["scale"]))
         out = io.BytesIO()
         made.save(out, "PNG")
-        return NodeChild((ground.children.file(out.getvalue(), "image/png"),))
+        return NodeChild((graph_fixture.children.file(out.getvalue(), "image/png"),))
 
-    ground.children.given["upscaler"] = enlarged
+    graph_fixture.children.given["upscaler"] = enlarged
     graph = {
         "1": node("LoadImage", image="example.png"),
         "2": node("UpscaleModelLoader", model_name="4x-sharp.pth"),
         "3": node("ImageUpscaleWithModel", upscale_model=["2", 0], image=["1", 0]),
         "4": node("SaveImage", images=["3", 0], filename_prefix="x"),
     }
-    await ground.run(graph)
-    assert opened(ground).shape == (240, 320, 3)
+    await graph_fixture.run(graph)
+    assert opened(graph_fixture).shape == (240, 320, 3)
 
 
-async def test_speech_goes_in_and_out(ground: Ground, tmp_path: Path) -> None:
+async def test_speech_goes_in_and_out(graph_fixture: GraphFixture, tmp_path: Path) -> None:
     tone = np.sin(np.arange(24_000) / 20)[None].repeat(2, 0).astype(np.float32) * 0.3
-    path = ground.folder / "input" / "sample.wav"
+    path = graph_fixture.folder / "input" / "sample.wav"
     sounds.write(tone, "wav", path)
-    ground.children.given["stt"] = lambda inputs: NodeChild(data={"text": "hello"})
-    ground.children.given["tts-a"] = lambda inputs: NodeChild(
-        (ground.children.file(path.read_bytes(), "audio/wav"),)
+    graph_fixture.children.given["stt"] = lambda inputs: NodeChild(data={"text": "hello"})
+    graph_fixture.children.given["tts-a"] = lambda inputs: NodeChild(
+        (graph_fixture.children.file(path.read_bytes(), "audio/wav"),)
     )
     graph = {
         "1": node("LoadAudio", audio="input/sample.wav"),
@@ -384,47 +391,49 @@ async def test_speech_goes_in_and_out(ground: Ground, tmp_path: Path) -> None:
         "4": node("SixfoldSaveText", text=["3", 0], filename_prefix="text"),
         "5": node("PreviewAny", source=["4", 0]),
     }
-    assert (await ground.run(graph)).outputs["5"] == {"text": ("hello",)}
-    assert ground.shelf.made[0][2] == b"hello"
+    assert (await graph_fixture.run(graph)).outputs["5"] == {"text": ("hello",)}
+    assert graph_fixture.outputs.made[0][2] == b"hello"
     speak: Graph = {
         "1": node("LoadAudio", audio=""),
         "2": node("SixfoldCloneSpeech", text="Good day", sample_text="", seed=1, voice_sample=["1", 0]),
         "3": node("SaveAudioMP3", audio=["2", 0], filename_prefix="a", quality="V0"),
     }
-    await ground.run(speak)
-    assert "voice_sample" not in ground.children.asked[-1][1]
+    await graph_fixture.run(speak)
+    assert "voice_sample" not in graph_fixture.children.asked[-1][1]
     mp3 = tmp_path / "a.mp3"
-    mp3.write_bytes(ground.shelf.made[-1][2])
+    mp3.write_bytes(graph_fixture.outputs.made[-1][2])
     assert sounds.read(mp3, 10).shape[1] == pytest.approx(24_000, abs=3000)
     speak["2"]["inputs"]["sample_text"] = "What the sample says"
     with pytest.raises(EngineUnavailable, match="pip install chatterbox-tts"):
         estimate.orders(validate(speak, registry.registry()))
 
 
-async def test_three_dimensions_are_kept_as_they_came(ground: Ground) -> None:
-    ground.children.given["text-to-3d"] = lambda inputs: NodeChild(
-        (ground.children.file(b"glTF", "model/gltf-binary"),)
+async def test_three_dimensions_are_kept_as_they_came(graph_fixture: GraphFixture) -> None:
+    graph_fixture.children.given["text-to-3d"] = lambda inputs: NodeChild(
+        (graph_fixture.children.file(b"glTF", "model/gltf-binary"),)
     )
-    ended = await ground.run({"1": node("SixfoldTextTo3D", prompt="a chair", model="text-to-3d")})
+    ended = await graph_fixture.run({"1": node("SixfoldTextTo3D", prompt="a chair", model="text-to-3d")})
     assert ended.outputs["1"]["3d"][0]["filename"]
-    assert ground.shelf.made[0][2] == b"glTF"
+    assert graph_fixture.outputs.made[0][2] == b"glTF"
 
 
-async def test_a_picture_can_be_sent_without_being_kept(ground: Ground) -> None:
+async def test_a_picture_can_be_sent_without_being_kept(graph_fixture: GraphFixture) -> None:
     graph = {
         "1": node("EmptyImage", width=4, height=3, batch_size=2, color=255),
         "2": node("SaveImageWebsocket", images=["1", 0]),
     }
-    await ground.run(graph)
-    sent = [event.binary for event in ground.events if event.type == "image"]
+    await graph_fixture.run(graph)
+    sent = [event.binary for event in graph_fixture.events if event.type == "image"]
     assert [Image.open(io.BytesIO(data)).size for data in sent] == [(4, 3), (4, 3)]
-    assert ground.shelf.made == []
+    assert graph_fixture.outputs.made == []
 
 
-async def test_a_file_that_is_no_picture_says_so(ground: Ground) -> None:
-    (ground.folder / "input" / "x.png").write_text("text")
+async def test_a_file_that_is_no_picture_says_so(graph_fixture: GraphFixture) -> None:
+    (graph_fixture.folder / "input" / "x.png").write_text("text")
     with pytest.raises(NodeError, match=r"^LoadImage \(node 1\): "):
-        await ground.run({"1": node("LoadImage", image="x.png"), "2": node("PreviewImage", images=["1", 0])})
+        await graph_fixture.run(
+            {"1": node("LoadImage", image="x.png"), "2": node("PreviewImage", images=["1", 0])}
+        )
 
 
 def test_orders_are_known_before_a_graph_runs() -> None:

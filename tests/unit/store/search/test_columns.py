@@ -59,12 +59,12 @@ def test_a_column_grows_to_what_is_written_in_it() -> None:
 
 def test_places_that_were_given_back_are_taken_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(columns, "MOST_PLACES", 2)
-    room = FreeList()
-    assert [room.take(), room.take()] == [0, 1]
+    free_list = FreeList()
+    assert [free_list.take(), free_list.take()] == [0, 1]
     with pytest.raises(OverflowError):
-        room.take()
-    room.give_back(0)
-    assert room.take() == 0
+        free_list.take()
+    free_list.give_back(0)
+    assert free_list.take() == 0
 
 
 def test_shares_grow_and_shrink() -> None:
@@ -93,7 +93,7 @@ def test_an_index_that_is_edited_without_end_stays_as_large_as_it_is() -> None:
         index.put(page.id, kept)
         index.embed(page.id, halved(model.embed([page.body])[0]) * len(kept.passages))
 
-    def room() -> tuple[int, ...]:
+    def free_list() -> tuple[int, ...]:
         return (
             index.size,
             len(index.alive),
@@ -105,11 +105,11 @@ def test_an_index_that_is_edited_without_end_stays_as_large_as_it_is() -> None:
     for turn in range(6):
         for number in range(9):
             write(number, turn)
-    before = room()
+    before = free_list()
     for turn in range(6, 60):
         for number in range(9):
             write(number, turn)
     index.remove("page_0")
     write(9, 59)
-    assert room() == before
+    assert free_list() == before
     assert (len(index), index.vectors) == (9, 9 * 4)

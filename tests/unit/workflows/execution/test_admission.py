@@ -13,7 +13,7 @@ from sixfold.core.workflows.execution.execute import execute
 from sixfold.core.workflows.limits import GraphTooLarge
 from sixfold.core.workflows.ports import NodeEvent
 from sixfold.core.workflows.validate import validate
-from tests.unit.workflows.tiny_graphs import CLASSES, World, node
+from tests.unit.workflows.tiny_graphs import CLASSES, ExecutionFixture, node
 
 
 class Gate:
@@ -189,9 +189,9 @@ async def test_a_run_alone_holds_up_to_the_limit_and_fails_above_it() -> None:
 
 async def test_a_graph_waits_for_the_values_of_another_and_returns_its_own(tmp_path: Path) -> None:
     memory = GraphMemory(2**20)
-    world = World(tmp_path, lambda words: words * 700_000)
+    fixture = ExecutionFixture(tmp_path, lambda words: words * 700_000)
     graph = {"1": node("Ask", words="x"), "2": node("Show", value=["1", 0])}
-    place = world.place.__class__(world, world, world, world.place.packer, tmp_path, None, memory)
+    place = fixture.place.__class__(fixture, fixture, fixture, fixture.place.packer, tmp_path, None, memory)
     other = memory.join()
     other.hold(500_000)
     finished = asyncio.Event()
@@ -213,9 +213,9 @@ async def test_a_graph_waits_for_the_values_of_another_and_returns_its_own(tmp_p
 
 async def test_graphs_run_while_a_node_of_another_has_reserved_all_memory(tmp_path: Path) -> None:
     memory = GraphMemory(2**20)
-    world = World(tmp_path)
+    fixture = ExecutionFixture(tmp_path)
     graph = {"1": node("Ask", words="x"), "2": node("Show", value=["1", 0])}
-    place = world.place.__class__(world, world, world, world.place.packer, tmp_path, None, memory)
+    place = fixture.place.__class__(fixture, fixture, fixture, fixture.place.packer, tmp_path, None, memory)
     async with memory.working(3 * 2**20):
         ended = await execute(validate(graph, CLASSES), place, lambda _event: None)
     assert ended.outputs["2"] == {"text": ("X",)}

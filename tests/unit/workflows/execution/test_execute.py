@@ -23,7 +23,7 @@ from sixfold.core.workflows.nodes import Registry
 from sixfold.core.workflows.ports import ChildRequest, NodeEvent
 from sixfold.core.workflows.validate import validate
 from sixfold.errors import EngineFailed, EngineUnavailable, NotFound
-from tests.unit.workflows.tiny_graphs import CLASSES, World, node, spec
+from tests.unit.workflows.tiny_graphs import CLASSES, ExecutionFixture, node, spec
 
 SUM = {
     "1": node("Number", value=2),
@@ -35,25 +35,28 @@ SUM = {
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
+def fixture(tmp_path: Path) -> ExecutionFixture:
+    return ExecutionFixture(tmp_path)
 
 
 async def run(
-    world: World, graph: Any, events: list[NodeEvent] | None = None, limits: GraphRunLimits | None = None
+    fixture: ExecutionFixture,
+    graph: Any,
+    events: list[NodeEvent] | None = None,
+    limits: GraphRunLimits | None = None,
 ) -> GraphEnded:
     verdict = validate(graph, CLASSES)
     assert verdict.valid, verdict.errors
-    return await execute(verdict, world.place, ([] if events is None else events).append, limits)
+    return await execute(verdict, fixture.place, ([] if events is None else events).append, limits)
 
 
 def named(events: list[NodeEvent]) -> list[tuple[str, Any]]:
     return [(event.type, event.data.get("node")) for event in events if event.type != "finished"]
 
 
-async def test_a_run_shows_what_its_outputs_showed_and_tells_like_comfyui(world: World) -> None:
+async def test_a_run_shows_what_its_outputs_showed_and_tells_like_comfyui(fixture: ExecutionFixture) -> None:
     events: list[NodeEvent] = []
-    ended = await run(world, SUM, events)
+    ended = await run(fixture, SUM, events)
     assert ended.outputs == {"5": {"text": ("50",)}}
     assert set(ended.executed) == set("12345")
     assert named(events) == [
@@ -73,10 +76,10 @@ async def test_a_run_shows_what_its_outputs_showed_and_tells_like_comfyui(world:
     assert [event.data["node"] for event in events if event.type == "finished"] == list("12345")
 
 
-async def test_what_ran_once_is_only_shown_again(world: World) -> None:
-    await run(world, SUM)
+async def test_what_ran_once_is_only_shown_again(fixture: ExecutionFixture) -> None:
+    await run(fixture, SUM)
     events: list[NodeEvent] = []
-    again = await run(world, SUM, events)
+    again = await run(fixture, SUM, events)
     assert (again.executed, set(again.cached)) == ((), set("12345"))
     assert again.outputs == {"5": {"text": ("50",)}}
     assert [event.type for event in events] == [
@@ -88,15 +91,15 @@ async def test_what_ran_once_is_only_shown_again(world: World) -> None:
     ]
 
 
-async def test_a_changed_end_keeps_the_expensive_beginning(world: World) -> None:
-    await run(world, SUM)
-    ended = await run(world, {**SUM, "6": node("Add", a=["4", 0]), "5": node("Show", value=["6", 0])})
+async def test_a_changed_end_keeps_the_expensive_beginning(fixture: ExecutionFixture) -> None:
+    await run(fixture, SUM)
+    ended = await run(fixture, {**SUM, "6": node("Add", a=["4", 0]), "5": node("Show", value=["6", 0])})
     assert ended.executed == ("6", "5")
     assert ended.outputs["5"] == {"text": ("51",)}
 
 
-async def test_the_cache_knows_work_not_names(world: World) -> None:
-    await run(world, SUM)
+async def test_the_cache_knows_work_not_names(fixture: ExecutionFixture) -> None:
+    await run(fixture, SUM)
     names = {"1": "a", "2": "b", "3": "c", "4": "d", "5": "e"}
     renamed = {
         names[node_id]: node(
@@ -108,46 +111,46 @@ async def test_the_cache_knows_work_not_names(world: World) -> None:
         )
         for node_id, each in SUM.items()
     }
-    assert (await run(world, renamed)).executed == ()
+    assert (await run(fixture, renamed)).executed == ()
 
 
-async def test_what_cannot_be_repeated_is_done_again(world: World) -> None:
+async def test_what_cannot_be_repeated_is_done_again(fixture: ExecutionFixture) -> None:
     graph = {"1": node("Random"), "2": node("Show", value=["1", 0])}
-    await run(world, graph)
-    assert (await run(world, graph)).executed == ("1", "2")
+    await run(fixture, graph)
+    assert (await run(fixture, graph)).executed == ("1", "2")
 
 
-async def test_files_count_by_their_content(world: World) -> None:
+async def test_files_count_by_their_content(fixture: ExecutionFixture) -> None:
     graph = {"1": node("Load", file="a.txt"), "2": node("Show", value=["1", 0])}
-    (world.folder / "a.txt").write_text("one")
-    assert (await run(world, graph)).outputs["2"] == {"text": ("one",)}
-    (world.folder / "b.txt").write_text("one")
-    assert (await run(world, {**graph, "1": node("Load", file="b.txt")})).executed == ()
-    (world.folder / "b.txt").write_text("two")
-    assert (await run(world, {**graph, "1": node("Load", file="b.txt")})).outputs["2"] == {"text": ("two",)}
+    (fixture.folder / "a.txt").write_text("one")
+    assert (await run(fixture, graph)).outputs["2"] == {"text": ("one",)}
+    (fixture.folder / "b.txt").write_text("one")
+    assert (await run(fixture, {**graph, "1": node("Load", file="b.txt")})).executed == ()
+    (fixture.folder / "b.txt").write_text("two")
+    assert (await run(fixture, {**graph, "1": node("Load", file="b.txt")})).outputs["2"] == {"text": ("two",)}
     with pytest.raises(NotFound):
-        await run(world, {**graph, "1": node("Load", file="c.txt")})
+        await run(fixture, {**graph, "1": node("Load", file="c.txt")})
 
 
-async def test_children_run_at_the_same_time_and_once(world: World) -> None:
-    world.gate = asyncio.Event()
+async def test_children_run_at_the_same_time_and_once(fixture: ExecutionFixture) -> None:
+    fixture.gate = asyncio.Event()
     graph = {
         **{f"w{at}": node("Ask", words=f"word {at}") for at in range(5)},
         **{f"s{at}": node("Save", text=[f"w{at}", 0]) for at in range(5)},
     }
-    world.expected = 5
-    running = asyncio.create_task(run(world, graph))
-    await world.arrived.wait()
-    world.gate.set()
+    fixture.expected = 5
+    running = asyncio.create_task(run(fixture, graph))
+    await fixture.arrived.wait()
+    fixture.gate.set()
     ended = await running
-    assert sorted(data for _, data in world.kept) == [f"WORD {at}".encode() for at in range(5)]
+    assert sorted(data for _, data in fixture.kept) == [f"WORD {at}".encode() for at in range(5)]
     assert ended.outputs["s3"] == {"files": [{"filename": "s3.txt"}]}
-    await run(world, graph)
-    assert len(world.asked) == 5
+    await run(fixture, graph)
+    assert len(fixture.asked) == 5
 
 
-async def test_a_failure_names_its_node_and_ends_the_rest(world: World) -> None:
-    world.gate = asyncio.Event()
+async def test_a_failure_names_its_node_and_ends_the_rest(fixture: ExecutionFixture) -> None:
+    fixture.gate = asyncio.Event()
     graph = {
         "1": node("Number", value=1),
         "2": node("Fail", a=["1", 0]),
@@ -157,7 +160,7 @@ async def test_a_failure_names_its_node_and_ends_the_rest(world: World) -> None:
     }
     events: list[NodeEvent] = []
     with pytest.raises(NodeError, match=r"^Fail \(node 2\) failed$") as caught:
-        await run(world, graph, events)
+        await run(fixture, graph, events)
     assert (caught.value.node_id, caught.value.class_type) == ("2", "Fail")
     told = events[-1]
     assert told.type == "execution_error"
@@ -166,68 +169,70 @@ async def test_a_failure_names_its_node_and_ends_the_rest(world: World) -> None:
     assert "1 // 0" not in str(told.data)
 
 
-async def test_a_childs_sentence_reaches_the_user(world: World) -> None:
+async def test_a_childs_sentence_reaches_the_user(fixture: ExecutionFixture) -> None:
     def refuse(_words: str) -> str:
         raise EngineUnavailable("Set FAL_KEY.")
 
-    world.writer = refuse
+    fixture.writer = refuse
     graph = {"1": node("Ask", words="x"), "2": node("Show", value=["1", 0])}
     with pytest.raises(NodeError, match=r"Ask \(node 1\): Set FAL_KEY\.") as caught:
-        await run(world, graph)
+        await run(fixture, graph)
     assert isinstance(caught.value.reason, EngineUnavailable)
 
 
-async def test_an_interruption_cancels_the_children_and_is_told(world: World) -> None:
-    world.gate = asyncio.Event()
+async def test_an_interruption_cancels_the_children_and_is_told(fixture: ExecutionFixture) -> None:
+    fixture.gate = asyncio.Event()
     events: list[NodeEvent] = []
     running = asyncio.create_task(
-        run(world, {"1": node("Ask", words="x"), "2": node("Show", value=["1", 0])}, events)
+        run(fixture, {"1": node("Ask", words="x"), "2": node("Show", value=["1", 0])}, events)
     )
-    await world.arrived.wait()
+    await fixture.arrived.wait()
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
     assert events[-1].type == "execution_interrupted"
-    assert world.stored == {}
+    assert fixture.stored == {}
 
 
-async def test_lists_run_the_next_nodes_for_each_of_their_values(world: World) -> None:
+async def test_lists_run_the_next_nodes_for_each_of_their_values(fixture: ExecutionFixture) -> None:
     graph = {
         "1": node("Number", value=3),
         "2": node("List", upto=["1", 0]),
         "3": node("Add", a=["2", 0], b=10),
         "4": node("Show", value=["3", 0]),
     }
-    assert (await run(world, graph)).outputs["4"] == {"text": ["10", "11", "12"]}
+    assert (await run(fixture, graph)).outputs["4"] == {"text": ["10", "11", "12"]}
 
 
-async def test_a_run_has_limits(world: World) -> None:
-    world.writer = lambda words: words * (2**20 + 1)
+async def test_a_run_has_limits(fixture: ExecutionFixture) -> None:
+    fixture.writer = lambda words: words * (2**20 + 1)
     graph = {"1": node("Ask", words="x"), "2": node("Show", value=["1", 0])}
     with pytest.raises(GraphTooLarge, match="1 MiB at once"):
-        await run(world, graph, None, GraphRunLimits(memory_bytes=2**20))
-    world.gate = asyncio.Event()
+        await run(fixture, graph, None, GraphRunLimits(memory_bytes=2**20))
+    fixture.gate = asyncio.Event()
     with pytest.raises(EngineFailed, match=r"longer than 0\.05 seconds"):
         await run(
-            world,
+            fixture,
             {"1": node("Ask", words="z"), "2": node("Show", value=["1", 0])},
             None,
             GraphRunLimits(seconds=0.05),
         )
 
 
-async def test_a_chain_of_twenty_thousand_runs(world: World) -> None:
+async def test_a_chain_of_twenty_thousand_runs(fixture: ExecutionFixture) -> None:
     graph = {"0": node("Number", value=1)}
     graph.update({str(at): node("Add", a=[str(at - 1), 0]) for at in range(1, 20_000)})
     graph["out"] = node("Show", value=["19999", 0])
-    assert (await run(world, graph)).outputs["out"] == {"text": ("20000",)}
+    assert (await run(fixture, graph)).outputs["out"] == {"text": ("20000",)}
 
 
-async def test_a_class_without_a_function_is_told_before_and_refused_in_the_run(world: World) -> None:
+async def test_a_class_without_a_function_is_told_before_and_refused_in_the_run(
+    fixture: ExecutionFixture,
+) -> None:
     graph = {"1": node("Remote", a=1), "2": node("Show", value=["1", 0])}
     assert unrunnable(validate(graph, CLASSES)) == ("Remote",)
     with pytest.raises(NodeError, match="connect a ComfyUI server that can run it"):
-        await run(world, graph)
+        await run(fixture, graph)
 
 
 def test_orders_are_known_before_anything_runs() -> None:
@@ -259,7 +264,7 @@ def test_a_key_changes_with_anything_that_matters_and_with_nothing_else() -> Non
 
 async def test_a_node_in_a_thread_takes_any_output_of_one_on_the_loop(tmp_path: Path) -> None:
     pair = spec("Pair", "-> INT,INT", run=lambda _: (3, 4))
-    world = World(tmp_path)
+    fixture = ExecutionFixture(tmp_path)
     graph = {"1": node("Pair"), "2": node("Slow", a=["1", 1]), "3": node("Show", value=["2", 0])}
     verdict = validate(graph, Registry([*CLASSES, pair]))
-    assert (await execute(verdict, world.place, lambda _event: None)).outputs["3"] == {"text": ("40",)}
+    assert (await execute(verdict, fixture.place, lambda _event: None)).outputs["3"] == {"text": ("40",)}

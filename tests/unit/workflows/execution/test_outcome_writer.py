@@ -18,7 +18,7 @@ from sixfold.core.workflows.image_metadata import GraphEmbedder
 from sixfold.core.workflows.ports import StoredOutput
 from sixfold.core.workflows.validate import validate
 from sixfold.errors import StoreFailed
-from tests.unit.workflows.tiny_graphs import CLASSES, World, node
+from tests.unit.workflows.tiny_graphs import CLASSES, ExecutionFixture, node
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0\0\0\rIHDR" + bytes(17) + b"\0\0\0\0IEND\xaeB`\x82"
 
@@ -102,10 +102,10 @@ async def test_a_flush_drops_outcomes_of_a_cache_that_keeps_failing(caplog: pyte
 @pytest.mark.parametrize("failures", [1, 100])
 async def test_a_graph_succeeds_while_its_cache_cannot_be_written(tmp_path: Path, failures: int) -> None:
     cache = FailingCache(*[StoreFailed() for _ in range(failures)])
-    world = World(tmp_path)
+    fixture = ExecutionFixture(tmp_path)
     graph = {"1": node("Ask", words="x"), "2": node("Show", value=["1", 0])}
     heard: list[str] = []
-    place = dataclasses.replace(world.place, cache=cache)
+    place = dataclasses.replace(fixture.place, cache=cache)
     ended = await execute(validate(graph, CLASSES), place, lambda event: heard.append(event.type))
     assert ended.outputs["2"] == {"text": ("X",)}
     assert "execution_success" in heard
