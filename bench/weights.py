@@ -1,4 +1,4 @@
-"""What our pipeline adds to a diffusion pipeline, and what a batch gains: a tiny pipeline with random weights.
+"""Overhead of our pipeline around a diffusion pipeline, and gain of a batch, with random weights.
 
 .venv/bin/python -m bench weights
 

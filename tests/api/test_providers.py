@@ -1,4 +1,4 @@
-"""A provider behind the whole pipeline: what a caller gets, what is charged, what it cost, what is canceled."""
+"""A provider behind the whole pipeline: answers, charges, costs and cancellation."""
 
 from __future__ import annotations
 
