@@ -15,7 +15,7 @@ from sixfold.core.accounts import accounts
 from sixfold.core.catalog.custom_models import CustomModels
 from sixfold.core.predictions.states import PredictionState
 from tests import loop_time
-from tests.harness.pipeline import PRICE, Options, PipelineFixture, models, pipeline
+from tests.harness.pipeline import PRICE, Options, PipelineFixture, models, running_pipeline
 
 
 @pytest.fixture
