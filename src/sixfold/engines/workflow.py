@@ -221,20 +221,25 @@ class _WorkflowRun:
         source = await self._workshop.names.source(self._tenant, name, kind)
         return await self._workshop.names.file(source, name)
 
-    async def keep(self, node_id: str, made: NodeArtifact, *, preview: bool) -> Mapping[str, Any]:
+    async def keep(self, node_id: str, artifact: NodeArtifact, *, preview: bool) -> Mapping[str, Any]:
         """Store a file under a new name: signed, and a PNG or WebP with its graph embedded."""
-        manifest = self._manifest(self._order.next(node_id, temporary=made.temporary), preview=preview)
-        data = await asyncio.to_thread(self._signed_bytes, made, manifest)
-        source = await self._workshop.media.store_unnamed(data, made.content_type)
+        manifest = self._manifest(self._order.next(node_id, temporary=artifact.temporary), preview=preview)
+        data = await asyncio.to_thread(self._signed_bytes, artifact, manifest)
+        source = await self._workshop.media.store_unnamed(data, artifact.content_type)
         self._manifests[source.blob] = manifest
         if len(data) <= _CACHED_BYTES:
             self._data[source.blob] = data
-        kind = "temp" if made.temporary else "output"
+        kind = "temp" if artifact.temporary else "output"
         # The store counts the number in a name, so concurrent calls would get the same one.
         async with self._name_lock:
-            name = await self._workshop.names.put_numbered(self._run, kind, made.prefix, source)
+            name = await self._workshop.names.put_numbered(self._run, kind, artifact.prefix, source)
         fields = {"filename": name.name, "subfolder": name.subfolder, "type": name.kind}
-        return {**fields, "blob": source.blob, "content_type": made.content_type, "info": dict(made.info)}
+        return {
+            **fields,
+            "blob": source.blob,
+            "content_type": artifact.content_type,
+            "info": dict(artifact.info),
+        }
 
     def _manifest(self, index: int, *, preview: bool) -> Manifest:
         quality = "preview" if preview else "full"

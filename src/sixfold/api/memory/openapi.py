@@ -36,13 +36,13 @@ def _page(text: str) -> Node:
     return openapi.response(text, memory_serializers.PageSchema, headers=_ETAG)
 
 
-def _query(wanted: Operation) -> tuple[Node, ...]:
-    return tuple(openapi.query(each.name, each.schema(), required=each.required) for each in wanted.fields)
+def _query(operation: Operation) -> tuple[Node, ...]:
+    return tuple(openapi.query(each.name, each.schema(), required=each.required) for each in operation.fields)
 
 
-def _get(summary: str, found: Shape, wanted: Operation, *statuses: int) -> OperationSpec:
-    response = openapi.response(summary, found)
-    return OperationSpec(summary, {200: response}, (400, 404, *statuses), parameters=_query(wanted))
+def _get(summary: str, shape: Shape, operation: Operation, *statuses: int) -> OperationSpec:
+    response = openapi.response(summary, shape)
+    return OperationSpec(summary, {200: response}, (400, 404, *statuses), parameters=_query(operation))
 
 
 def _write(summary: str, body: Operation, responses: dict[int, Node], *parameters: Node) -> OperationSpec:

@@ -97,12 +97,12 @@ class PageRoutes:
         slug = slugs.normalize(_slug(request))
         if bodies.media_type(request) == MARKDOWN:
             arguments: dict[str, Any] = {}
-            wanted = PageWrite(slug, _text(await request.body()), whole=True, path=_origin(request, slug))
+            page_write = PageWrite(slug, _text(await request.body()), whole=True, path=_origin(request, slug))
         else:
             arguments = await schemas.from_body(schemas.PAGE, request)
-            wanted = operations.wanted_page({**arguments, "slug": slug})
+            page_write = operations.wanted_page({**arguments, "slug": slug})
         terms = replace(schemas.terms(request, arguments), overwrite=True)
-        return await self._written(caller, await self._memory.write(caller, wanted, terms))
+        return await self._written(caller, await self._memory.write(caller, page_write, terms))
 
     async def patch(self, request: Request, caller: Caller) -> Response:
         """Change a part of a page."""
@@ -131,10 +131,10 @@ class PageRoutes:
 
     def _page(self, request: Request, view: PageGraphView) -> Response:
         headers = _NO_STORE | {"ETag": f'"{view.page.version}"'}
-        shown = memory_serializers.page(view, self._base)
+        document = memory_serializers.page(view, self._base)
         if not view.moved:
-            return responses.json(shown, headers=headers)
-        return responses.json(shown, 308, headers | {"Location": _location(request, view)})
+            return responses.json(document, headers=headers)
+        return responses.json(document, 308, headers | {"Location": _location(request, view)})
 
     async def versions(self, request: Request, caller: Caller) -> Response:
         """List the versions of a page, return one, or return the diff of two."""
@@ -171,16 +171,16 @@ class PageRoutes:
     async def link(self, request: Request, caller: Caller) -> Response:
         """Add a link, or confirm or dismiss an inferred one."""
         arguments = await schemas.from_body(schemas.LINK, request)
-        wanted = Link("", arguments["to"], arguments["type"] or "", arguments["context"] or "")
-        change = (arguments["action"], wanted)
+        new_link = Link("", arguments["to"], arguments["type"] or "", arguments["context"] or "")
+        change = (arguments["action"], new_link)
         page = await self._memory.relink(caller, _slug(request), change, schemas.terms(request, arguments))
         result = await self._memory.links(caller, page.slug)
         return _part("links", [memory_serializers.link(link) for link in result], status=201)
 
     async def unlink(self, request: Request, caller: Caller) -> Response:
         arguments = await schemas.from_either(schemas.UNLINK, request)
-        wanted = ("remove", Link("", arguments["to"], arguments["type"] or ""))
-        page = await self._memory.relink(caller, _slug(request), wanted, schemas.terms(request, arguments))
+        removal = ("remove", Link("", arguments["to"], arguments["type"] or ""))
+        page = await self._memory.relink(caller, _slug(request), removal, schemas.terms(request, arguments))
         return _part(
             "links", [memory_serializers.link(link) for link in await self._memory.links(caller, page.slug)]
         )

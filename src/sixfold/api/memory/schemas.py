@@ -23,7 +23,7 @@ _SWITCHES: Mapping[str, Any] = {"true": True, "1": True, "false": False, "0": Fa
 MAX_PARAMETERS = 100
 
 
-async def nothing(_caller: Any, _given: Any) -> dict[str, Any]:
+async def nothing(_caller: Any, _arguments: Any) -> dict[str, Any]:
     """Placeholder handler of operations that only declare request fields; never called."""
     return {}
 
@@ -127,11 +127,11 @@ async def from_either(operation: Operation, request: Request) -> dict[str, Any]:
 
 def terms(request: Request, arguments: Mapping[str, Any] | None = None) -> WriteTerms:
     """Return the conditions of a change: `If-Match`, `If-None-Match: *`, or `if_version` of the body."""
-    wanted = arguments or {}
-    version = wanted.get("if_version")
+    values = arguments or {}
+    version = values.get("if_version")
     only_new = (request.headers.get("if-none-match") or "").strip() == "*"
     header = request.headers.get("if-match")
-    overwrite = bool(wanted.get("overwrite"))
+    overwrite = bool(values.get("overwrite"))
     if header is None:
         return WriteTerms(version, overwrite, only_new)
     if header.strip() == "*":
@@ -139,7 +139,7 @@ def terms(request: Request, arguments: Mapping[str, Any] | None = None) -> Write
     tags = [tag.strip() for tag in header.split(",")]
     if not all(_ANY_TAG.fullmatch(tag) for tag in tags):
         raise errors.BadRequest('If-Match must be a version in quotes, as in "3", or *')
-    versions = [int(found["version"]) for found in map(_TAG.fullmatch, tags) if found is not None]
+    versions = [int(match["version"]) for match in map(_TAG.fullmatch, tags) if match is not None]
     if len(versions) > 1:
         raise errors.BadRequest("If-Match must name one version")
     # An ETag of another form matches no version.

@@ -95,23 +95,23 @@ def check_version(existing: FoundPage | None, slug: str, terms: WriteTerms) -> N
         )
 
 
-def write(writer: PageWriter, wanted: PageWrite, terms: WriteTerms) -> Transaction[SavedPage]:
+def write(writer: PageWriter, request: PageWrite, terms: WriteTerms) -> Transaction[SavedPage]:
     """Create a page or replace its content; a slug of a redirect or a deleted page is free.
 
     Raises `Conflict` for an existing page unless `terms` allow it.
     """
     writer.check()
-    existing = yield from _at(writer, wanted.slug)
-    check_version(existing, wanted.slug, terms)
+    existing = yield from _at(writer, request.slug)
+    check_version(existing, request.slug, terms)
     there = existing is not None and not existing.deleted
     if there and not terms.overwrite and terms.if_version is None:
         raise errors.Conflict(
-            f"The page {wanted.slug} already exists: send overwrite: true to replace it, or edit it"
+            f"The page {request.slug} already exists: send overwrite: true to replace it, or edit it"
         )
     current = existing.page if existing is not None else None
     home = writer.caller.home(current.collections if current is not None and there else ())
-    draft = page_edits.compose(current if there else None, wanted, writer.limits, home)
-    writer.check_collections(wanted.slug, draft.collections)
+    draft = page_edits.compose(current if there else None, request, writer.limits, home)
+    writer.check_collections(request.slug, draft.collections)
     if current is not None and there and not (yield from differs(draft, current)):
         return SavedPage(current, changed=False)
     page = yield from _save(
@@ -138,9 +138,9 @@ class TagChange:
 def tag(writer: PageWriter, slug: str, change: TagChange, terms: WriteTerms) -> Transaction[SavedPage]:
     """Add tags to a page, or remove some."""
     existing = yield from _open(writer, slug, terms)
-    gone = page_edits.texts("tags", list(change.remove))
-    kept = [name for name in existing.page.tags if name not in gone]
-    tags = page_edits.texts("tags", [*kept, *page_edits.texts("tags", list(change.add))])
+    removed = page_edits.texts("tags", list(change.remove))
+    remaining = [name for name in existing.page.tags if name not in removed]
+    tags = page_edits.texts("tags", [*remaining, *page_edits.texts("tags", list(change.add))])
     return (
         yield from _changed(writer, "tag", existing.page, replace(page_edits.of(existing.page), tags=tags))
     )
@@ -200,13 +200,13 @@ def restore(writer: PageWriter, slug: str, version: int, terms: WriteTerms) -> T
 
 
 def link(
-    writer: PageWriter, slug: str, wanted: tuple[str, str, str], terms: WriteTerms
+    writer: PageWriter, slug: str, new_link: tuple[str, str, str], terms: WriteTerms
 ) -> Transaction[MemoryPage]:
     """Store a typed link (target, type, context) of a page; this confirms an inferred link."""
     existing = yield from _open(writer, slug, terms)
-    yield from usage.spend(writer.caller.account_id, writer.limits, usage.Growth.of_texts(wanted))
+    yield from usage.spend(writer.caller.account_id, writer.limits, usage.Growth.of_texts(new_link))
     moment = max((yield from now()), existing.page.updated_at)
-    yield from links.add(existing.page, wanted, moment)
+    yield from links.add(existing.page, new_link, moment)
     yield from pages.reindex(existing.page)
     return existing.page
 
@@ -223,11 +223,11 @@ def unlink(
 
 
 def judge(
-    writer: PageWriter, slug: str, wanted: tuple[str, str, links.Verdict], terms: WriteTerms
+    writer: PageWriter, slug: str, judgment: tuple[str, str, links.Verdict], terms: WriteTerms
 ) -> Transaction[MemoryPage]:
     """Confirm or dismiss the inferred links (target, type or ""); raise `NotFound` if there is none."""
     existing = yield from _open(writer, slug, terms)
-    yield from links.judge_all(existing.page, wanted)
+    yield from links.judge_all(existing.page, judgment)
     yield from pages.reindex(existing.page)
     return existing.page
 

@@ -91,17 +91,17 @@ class Hunk(NamedTuple):
 def hunks(before: str, after: str, context: int = 3) -> tuple[Hunk, ...]:
     """Return the differences between two texts with `context` equal lines around them; () if equal."""
     old, new = lines(before), lines(after)
-    shown = _shown(old, new)
-    near = [False] * len(shown)
-    for number, line in enumerate(shown):
+    rows = _shown(old, new)
+    near = [False] * len(rows)
+    for number, line in enumerate(rows):
         if line.kind != "same":
-            for place in range(max(0, number - context), min(len(shown), number + context + 1)):
+            for place in range(max(0, number - context), min(len(rows), number + context + 1)):
                 near[place] = True
     result: list[Hunk] = []
     part: list[DiffLine] = []
     skipped = 0
-    for line, kept in zip(shown, near, strict=True):
-        if kept:
+    for line, is_near in zip(rows, near, strict=True):
+        if is_near:
             part.append(line)
             continue
         if part:
@@ -120,9 +120,9 @@ def _shown(old: Sequence[str], new: Sequence[str]) -> list[DiffLine]:
             result += [DiffLine("same", i + at + 1, k + at + 1, _whole(old[i + at])) for at in range(j - i)]
             continue
         paired = [words(_bare(left), _bare(right)) for left, right in zip(old[i:j], new[k:m], strict=False)]
-        gone = [left for left, _ in paired] + [_whole(text) for text in old[i:j][len(paired) :]]
+        removed = [left for left, _ in paired] + [_whole(text) for text in old[i:j][len(paired) :]]
         come = [right for _, right in paired] + [_whole(text) for text in new[k:m][len(paired) :]]
-        result += [DiffLine("gone", i + at + 1, 0, pieces) for at, pieces in enumerate(gone)]
+        result += [DiffLine("gone", i + at + 1, 0, pieces) for at, pieces in enumerate(removed)]
         result += [DiffLine("new", 0, k + at + 1, pieces) for at, pieces in enumerate(come)]
     return result
 

@@ -104,35 +104,35 @@ def _is_shallow(text: str) -> bool:
 
 def _leniently(text: str) -> FrontMatter | None:
     """Parse the lines `key: value` of malformed YAML."""
-    found: dict[str, object] = {}
+    fields: dict[str, object] = {}
     for line in text.splitlines():
         simple = _SIMPLE.fullmatch(line) if len(line) <= _MAX_LINE else None
         if simple is not None:
-            found.setdefault(simple[1].lower(), (simple[2] or "").strip("\"'"))
-    return _fields(found) if found else None
+            fields.setdefault(simple[1].lower(), (simple[2] or "").strip("\"'"))
+    return _fields(fields) if fields else None
 
 
 def properties(body: str) -> FrontMatter:
     """Parse the lines `key:: value` at the top of an outliner's page."""
-    found: dict[str, object] = {}
+    fields: dict[str, object] = {}
     if "::" in body[:2000]:
         for line in body[:2000].split("\n"):
             match = _PROPERTY.fullmatch(line)
             if match is None:
                 break
-            found.setdefault(match[1].lower(), match[2])
-    return _fields(found) if found else NOTHING
+            fields.setdefault(match[1].lower(), match[2])
+    return _fields(fields) if fields else NOTHING
 
 
-def _fields(found: Mapping[str, object]) -> FrontMatter:
+def _fields(values: Mapping[str, object]) -> FrontMatter:
     return FrontMatter(
-        title=_text(found.get("title")),
-        type=_text(found.get("type")),
-        tags=_texts(found.get("tags", found.get("tag"))),
-        collections=_texts(found.get("collections", found.get("collection"))),
-        links=_rows(found.get("links"), {"to"}),
-        timeline=_rows(found.get("timeline"), {"date", "summary"}),
-        old_slugs=_texts(found.get("old_slugs")),
+        title=_text(values.get("title")),
+        type=_text(values.get("type")),
+        tags=_texts(values.get("tags", values.get("tag"))),
+        collections=_texts(values.get("collections", values.get("collection"))),
+        links=_rows(values.get("links"), {"to"}),
+        timeline=_rows(values.get("timeline"), {"date", "summary"}),
+        old_slugs=_texts(values.get("old_slugs")),
     )
 
 
@@ -180,8 +180,8 @@ def changed(head: str, values: Mapping[str, Value]) -> str:
     newline = "\r\n" if "\r\n" in head else "\n"
     opened = _OPEN.match(head)
     if opened is None:
-        made = "".join(_line(key, value) + "\n" for key, value in values.items() if value)
-        return f"---\n{made}---\n" if made else head
+        block_lines = "".join(_line(key, value) + "\n" for key, value in values.items() if value)
+        return f"---\n{block_lines}---\n" if block_lines else head
     lines = inside(head).splitlines(keepends=True)
     for key, value in values.items():
         lines = _replaced(lines, key, _line(key, value) + newline if value else "")

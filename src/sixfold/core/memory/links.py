@@ -38,7 +38,7 @@ def _encode(value: object) -> str:
 
 
 def targets(
-    account_id: str, wanted: Iterable[tuple[str, str]]
+    account_id: str, names: Iterable[tuple[str, str]]
 ) -> Transaction[dict[tuple[str, str], LinkTarget]]:
     """Resolve pairs of a written target and the folder of its source; unresolved pairs are absent.
 
@@ -46,7 +46,7 @@ def targets(
     folders around the source, outermost first, as its vault may be inside another one. A single name matches
     the last segment of a page in the same folder, else the shortest slug, else an alias of a page.
     """
-    near = {(text, folder): _near(text, folder) for text, folder in wanted}
+    near = {(text, folder): _near(text, folder) for text, folder in names}
     if not near:
         return {}
     texts = {text for text, _ in near}.union(*near.values())
@@ -57,14 +57,14 @@ def targets(
     rows = yield Query("link_names", {"account_id": account_id, "names": _encode(missing)})
     named = {row["target"]: row for row in rows}
     named |= yield from _other_names(account_id, [name for name in missing if name not in named])
-    found: dict[tuple[str, str], LinkTarget] = {}
+    resolved: dict[tuple[str, str], LinkTarget] = {}
     for (text, folder), others in near.items():
         exact = there.get(text)
         beside = next((own[slug] for slug in others if slug in own), None)
         best = exact or beside or named.get(text)
         if best is not None:
-            found[text, folder] = LinkTarget(best["id"], best["slug"], exact is None)
-    return found
+            resolved[text, folder] = LinkTarget(best["id"], best["slug"], exact is None)
+    return resolved
 
 
 def _near(text: str, folder: str) -> list[str]:
@@ -77,8 +77,8 @@ def _other_names(account_id: str, names: Sequence[str]) -> Transaction[dict[str,
     if not names:
         return {}
     keys = {entities.slug_key(name): name for name in names}
-    wanted = {"account_id": account_id, "names": _encode(list(keys)), "limit": len(keys) * 10}
-    rows = yield Query("names_find", wanted)
+    params = {"account_id": account_id, "names": _encode(list(keys)), "limit": len(keys) * 10}
+    rows = yield Query("names_find", params)
     return {keys[row["name"]]: row for row in reversed(rows)}
 
 
@@ -117,21 +117,21 @@ def refresh(account_id: str, pages: Sequence[tuple[MemoryPage, bool]], moment: i
     """Update the links of pages, given as (page, whether it existed before)."""
     old = yield from _kept(account_id, [page.id for page, known in pages if known], "body")
     fresh: list[tuple[MemoryPage, markdown.WrittenLink]] = []
-    gone: list[dict[str, str]] = []
+    removed: list[dict[str, str]] = []
     moved: list[dict[str, str]] = []
     for page, _ in pages:
-        said = markdown.links(page.body, _base(page), page.head)
-        written = {(link.target, link.type): link for link in said}
+        in_text = markdown.links(page.body, _base(page), page.head)
+        written = {(link.target, link.type): link for link in in_text}
         before = old.get(page.id, {})
         fresh += [(page, link) for key, link in written.items() if key not in before]
-        gone += [{"id": page.id, "target": key[0], "type": key[1]} for key in before if key not in written]
+        removed += [{"id": page.id, "target": key[0], "type": key[1]} for key in before if key not in written]
         moved += [
             {"id": page.id, "target": key[0], "type": key[1], "context": link.context}
             for key, link in written.items()
             if key in before and before[key]["context"] != link.context
         ]
-    if gone:
-        yield _ended("body", gone, moment)
+    if removed:
+        yield _ended("body", removed, moment)
     if moved:
         yield Query("links_context", {"rows": _encode(moved)})
     yield from _put(account_id, fresh, old, moment)
@@ -145,12 +145,12 @@ def _base(page: MemoryPage) -> str:
 def _kept(
     account_id: str, page_ids: Sequence[str], maker: str
 ) -> Transaction[dict[str, dict[tuple[str, str], Row]]]:
-    found: dict[str, dict[tuple[str, str], Row]] = {}
+    stored: dict[str, dict[tuple[str, str], Row]] = {}
     if page_ids:
         rows = yield Query("links_kept", {"account_id": account_id, "ids": _encode(page_ids), "maker": maker})
         for row in rows:
-            found.setdefault(row["page_id"], {})[row["target"], row["type"]] = row
-    return found
+            stored.setdefault(row["page_id"], {})[row["target"], row["type"]] = row
+    return stored
 
 
 def _put(
@@ -208,32 +208,32 @@ def add(page: MemoryPage, link: tuple[str, str, str], moment: int) -> Transactio
     yield from _keep(page, (link,), moment, alone=False)
 
 
-def keep(page: MemoryPage, wanted: Sequence[tuple[str, str, str]], moment: int) -> Transaction[None]:
+def keep(page: MemoryPage, new_links: Sequence[tuple[str, str, str]], moment: int) -> Transaction[None]:
     """Replace the links (target, type, context) that calls added to a page."""
-    yield from _keep(page, wanted, moment, alone=True)
+    yield from _keep(page, new_links, moment, alone=True)
 
 
 def _keep(
-    page: MemoryPage, wanted: Sequence[tuple[str, str, str]], moment: int, *, alone: bool
+    page: MemoryPage, new_links: Sequence[tuple[str, str, str]], moment: int, *, alone: bool
 ) -> Transaction[None]:
     old = (yield from _kept(page.account_id, [page.id], "api")).get(page.id, {})
-    new = {(target, kind or LINK_TYPE): context for target, kind, context in wanted}
-    gone = [
+    new = {(target, kind or LINK_TYPE): context for target, kind, context in new_links}
+    ended = [
         {"id": page.id, "target": key[0], "type": key[1]}
         for key, row in old.items()
         if (key in new and row["context"] != new[key]) or (alone and key not in new)
     ]
-    if gone:
-        yield _ended("api", gone, moment)
+    if ended:
+        yield _ended("api", ended, moment)
     fresh = {key: text for key, text in new.items() if key not in old or old[key]["context"] != text}
     folder = slugs.parent(page.slug)
     known = yield from targets(page.account_id, [(target, folder) for target, _ in fresh])
     rows: list[dict[str, Any]] = []
     for (target, kind), context in fresh.items():
         row = _made(page.id, kind, target, "api", context)
-        found = known.get((target, folder))
-        if found is not None:
-            row |= {"target_id": found.id, "by_name": int(found.by_name)}
+        resolved = known.get((target, folder))
+        if resolved is not None:
+            row |= {"target_id": resolved.id, "by_name": int(resolved.by_name)}
         rows.append(row)
     if rows:
         yield Query("links_put", {"account_id": page.account_id, "rows": _encode(rows), "at": moment})
@@ -282,9 +282,9 @@ def remove(page: MemoryPage, link: tuple[str, str], moment: int) -> Transaction[
 Verdict = Literal["confirmed", "dismissed"]
 
 
-def judge_all(page: MemoryPage, wanted: tuple[str, str, Verdict]) -> Transaction[None]:
+def judge_all(page: MemoryPage, judgment: tuple[str, str, Verdict]) -> Transaction[None]:
     """Confirm or dismiss the inferred links (target, type or ""); raise `NotFound` if there is none."""
-    to, kind, verdict = wanted
+    to, kind, verdict = judgment
     rows = yield Query(
         "link_between", {"account_id": page.account_id, "page_id": page.id, "target": to, "type": kind}
     )
@@ -318,20 +318,20 @@ def of_page(caller: Caller, page: MemoryPage, moment: int = FOREVER) -> Transact
 
 def of_pages(account_id: str, pages: Sequence[MemoryPage]) -> Transaction[dict[str, tuple[Link, ...]]]:
     """Return the current links of some pages by id, without access checks, for the index."""
-    found: dict[str, list[Row]] = {page.id: [] for page in pages}
-    rows = yield Query("links_out_of", {"account_id": account_id, "ids": _encode(list(found))})
+    by_page: dict[str, list[Row]] = {page.id: [] for page in pages}
+    rows = yield Query("links_out_of", {"account_id": account_id, "ids": _encode(list(by_page))})
     for row in rows:
-        found[row["page_id"]].append(row)
+        by_page[row["page_id"]].append(row)
     owner = Caller(account_id, "")
-    return {page.id: _distinct(owner, page, found[page.id]) for page in pages}
+    return {page.id: _distinct(owner, page, by_page[page.id]) for page in pages}
 
 
 def _distinct(caller: Caller, page: MemoryPage, rows: Iterable[Row]) -> tuple[Link, ...]:
-    found: dict[tuple[str, str], Link] = {}
+    unique: dict[tuple[str, str], Link] = {}
     for row in sorted(rows, key=lambda row: _RANK[row["origin"]]):
         link = _link(caller, page.slug, row)
-        found.setdefault((link.target, link.type), link)
-    return tuple(found.values())
+        unique.setdefault((link.target, link.type), link)
+    return tuple(unique.values())
 
 
 def _link(caller: Caller, source: str, row: Row) -> Link:
@@ -384,15 +384,15 @@ def to_page_at(
     caller: Caller, page: MemoryPage, moment: int, limit: int, after: tuple[str, str] = ("", "")
 ) -> Transaction[tuple[Backlink, ...]]:
     """Return the backlinks of a page at a moment, as `to_page` does."""
-    found: list[Backlink] = []
-    while len(found) < limit:
+    visible: list[Backlink] = []
+    while len(visible) < limit:
         params = {"account_id": page.account_id, "page_id": page.id, "at": moment, "limit": limit}
         rows = yield Query("links_in_at", {**params, "after": after[0], "after_type": after[1]})
-        found += [_backlink(row) for row in rows if caller.sees(_names(row["from_collections"]))]
+        visible += [_backlink(row) for row in rows if caller.sees(_names(row["from_collections"]))]
         if len(rows) < limit:
             break
         after = (rows[-1]["from_slug"], rows[-1]["type"])
-    return tuple(found[:limit])
+    return tuple(visible[:limit])
 
 
 def _backlink(row: Row) -> Backlink:

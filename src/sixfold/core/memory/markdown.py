@@ -96,8 +96,8 @@ def first_heading(body: str) -> str:
     return plain_text(_WIKI.sub(_reads, first.text)) if first is not None else ""
 
 
-def _reads(found: re.Match[str]) -> str:
-    target, bar, text = found[1].partition("|")
+def _reads(match: re.Match[str]) -> str:
+    target, bar, text = match[1].partition("|")
     return text if bar else target
 
 
@@ -106,13 +106,13 @@ def links(body: str, slug: str = "", head: str = "") -> tuple[WrittenLink, ...]:
 
     Only the first 20,000 links of a text are read.
     """
-    found: dict[tuple[str, str], WrittenLink] = {}
+    unique: dict[tuple[str, str], WrittenLink] = {}
     written = _links(body, without_code(body), slugs.parent(slug)) if "](" in body or "[[" in body else ()
     for link in itertools.chain(written, _head_links(head) if "[[" in head else ()):
-        found.setdefault((link.target, link.type), link)
-        if len(found) >= MAX_LINKS:
+        unique.setdefault((link.target, link.type), link)
+        if len(unique) >= MAX_LINKS:
             break
-    return tuple(found.values())
+    return tuple(unique.values())
 
 
 def _links(body: str, text: str, folder: str) -> Iterator[WrittenLink]:
@@ -134,9 +134,11 @@ def _head_links(head: str) -> Iterator[WrittenLink]:
         key = frontmatter.key_of(line) or key
         kind = _kind(limits.loose_link_type(key))
         for match in _WIKI.finditer(line) if not line.lstrip().startswith("#") else ():
-            found = named(match[1])
-            if found is not None:
-                yield WrittenLink(found.target, found.type or kind, _line(line, match.start(), match.end()))
+            reference = named(match[1])
+            if reference is not None:
+                yield WrittenLink(
+                    reference.target, reference.type or kind, _line(line, match.start(), match.end())
+                )
 
 
 def _kind(key: str) -> str:
@@ -167,19 +169,23 @@ def named(inside: str) -> NamedReference | None:
 
 def _wiki(text: str, match: re.Match[str]) -> tuple[str, str] | None:
     """Return the target and the type."""
-    found = named(match[1])
+    reference = named(match[1])
     at = match.start()
-    if found is None or (text[at - 1 : at] == "!" and _ATTACHMENT.search(found.name)) or _escaped(text, at):
+    if (
+        reference is None
+        or (text[at - 1 : at] == "!" and _ATTACHMENT.search(reference.name))
+        or _escaped(text, at)
+    ):
         return None
-    if found.type:
-        return found.target, found.type
+    if reference.type:
+        return reference.target, reference.type
     least = max(0, at - _MAX_LEAD)
     start = max(text.rfind("\n", least, at) + 1, least)
     before = _TYPED_LINE.fullmatch(text, start, at)
     if before is not None:
-        return found.target, before[1].lower()
+        return reference.target, before[1].lower()
     field = _TYPED_FIELD.fullmatch(text, start, at)
-    return found.target, _kind(field[1].lower()) if field is not None else LINK_TYPE
+    return reference.target, _kind(field[1].lower()) if field is not None else LINK_TYPE
 
 
 def _escaped(text: str, at: int) -> bool:
@@ -204,8 +210,8 @@ def _line(text: str, start: int, end: int) -> str:
     last = text.find("\n", end, most)
     last = most if last < 0 else last
     if last - first > MAX_CONTEXT:
-        room = max(0, MAX_CONTEXT - (end - start)) // 2
-        first, last = max(first, start - room), min(last, end + room)
+        margin = max(0, MAX_CONTEXT - (end - start)) // 2
+        first, last = max(first, start - margin), min(last, end + margin)
     return text[first:last].strip()[:MAX_CONTEXT]
 
 
@@ -214,11 +220,11 @@ def timeline(body: str) -> tuple[TimelineEntry, ...]:
     if "**" not in body:
         return ()
     entries: dict[TimelineEntry, None] = {}
-    for found in _DATED.finditer(without_code(body)):
-        parts = _DASH.split(found[2].strip(), maxsplit=1)
+    for match in _DATED.finditer(without_code(body)):
+        parts = _DASH.split(match[2].strip(), maxsplit=1)
         source = parts[0].strip() if len(parts) == 2 else ""
         with contextlib.suppress(errors.BadRequest):
-            entries[TimelineEntry(limits.date(found[1]), parts[-1].strip(), "", source)] = None
+            entries[TimelineEntry(limits.date(match[1]), parts[-1].strip(), "", source)] = None
         if len(entries) >= MAX_LINKS:
             break
     return tuple(entries)

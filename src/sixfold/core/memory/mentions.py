@@ -42,14 +42,14 @@ def of_names(caller: Caller, names: Iterable[str], slug: str) -> Transaction[dic
 
 
 def _visible(caller: Caller, names: Iterable[str], folder: str) -> Transaction[dict[str, PageMention]]:
-    found = yield from links.targets(caller.account_id, [(name, folder) for name in names])
-    if not found:
+    resolved = yield from links.targets(caller.account_id, [(name, folder) for name in names])
+    if not resolved:
         return {}
-    ids = msgspec.json.encode(sorted({target.id for target in found.values()})).decode()
+    ids = msgspec.json.encode(sorted({target.id for target in resolved.values()})).decode()
     rows = yield Query("pages_titled", {"account_id": caller.account_id, "ids": ids})
     known = {
         row["id"]: PageMention(row["slug"], row["title"])
         for row in rows
         if caller.sees(tuple(pages.names_of(row["collections"])))
     }
-    return {name: known[target.id] for (name, _), target in found.items() if target.id in known}
+    return {name: known[target.id] for (name, _), target in resolved.items() if target.id in known}

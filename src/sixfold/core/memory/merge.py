@@ -49,16 +49,16 @@ class MergeResult:
     @property
     def text(self) -> str:
         """The merged text, with both sides of a conflict between marks on lines of their own."""
-        found: list[str] = []
+        lines: list[str] = []
         for part in self.parts:
             if not part.conflicts:
-                found += part.lines
+                lines += part.lines
                 continue
-            if found and not found[-1].endswith("\n"):
-                found.append("\n")
+            if lines and not lines[-1].endswith("\n"):
+                lines.append("\n")
             mine, theirs = part.sides
-            found += [f"{MINE}\n", mine, f"{BETWEEN}\n", theirs, f"{THEIRS}\n"]
-        return "".join(found)
+            lines += [f"{MINE}\n", mine, f"{BETWEEN}\n", theirs, f"{THEIRS}\n"]
+        return "".join(lines)
 
 
 def _ended(lines: Sequence[str]) -> list[str]:
@@ -109,18 +109,18 @@ class _Span:
 def _agreed(base: Sequence[str], mine: Sequence[str], theirs: Sequence[str]) -> list[_Span]:
     left = [block for block in diff.blocks(base, mine) if block.same]
     right = [block for block in diff.blocks(base, theirs) if block.same]
-    found: list[_Span] = []
+    spans: list[_Span] = []
     i = j = 0
     while i < len(left) and j < len(right):
         start = max(left[i].old[0], right[j].old[0])
         end = min(left[i].old[1], right[j].old[1])
         if start < end:
-            found.append(_Span((start, _place(left[i], start), _place(right[j], start)), end - start))
+            spans.append(_Span((start, _place(left[i], start), _place(right[j], start)), end - start))
         if left[i].old[1] < right[j].old[1]:
             i += 1
         else:
             j += 1
-    return found
+    return spans
 
 
 def _place(block: DiffBlock, line: int) -> int:
@@ -146,8 +146,8 @@ def _between(base: Sequence[str], mine: Sequence[str], theirs: Sequence[str]) ->
 
 def names(base: Sequence[str], mine: Sequence[str], theirs: Sequence[str]) -> tuple[str, ...]:
     """Merge tags or collections: apply the additions and removals of both sides."""
-    kept = [name for name in theirs if name in mine or name not in base]
-    return tuple(dict.fromkeys([*kept, *(name for name in mine if name not in base)]))
+    remaining = [name for name in theirs if name in mine or name not in base]
+    return tuple(dict.fromkeys([*remaining, *(name for name in mine if name not in base)]))
 
 
 def value(base: str, mine: str, theirs: str) -> tuple[str, bool]:
@@ -165,13 +165,13 @@ def with_ends_of(text: str, original: str) -> str:
     old, new = diff.lines(original), diff.lines(text)
     bare = [line.rstrip("\r\n") for line in old]
     usual = _end_of(old[0]) or "\n"
-    found: list[str] = []
+    result: list[str] = []
     for same, (i, _), (k, m) in diff.blocks(bare, [line.rstrip("\n") for line in new]):
         for at in range(k, m):
             end = _end_of(old[i + at - k]) if same else usual
             usual = end or usual
-            found.append(new[at].rstrip("\n") + ((end or usual) if new[at].endswith("\n") else ""))
-    return "".join(found)
+            result.append(new[at].rstrip("\n") + ((end or usual) if new[at].endswith("\n") else ""))
+    return "".join(result)
 
 
 def _end_of(line: str) -> str:

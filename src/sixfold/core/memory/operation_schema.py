@@ -37,19 +37,19 @@ class OperationField:
 
     def schema(self) -> dict[str, Any]:
         """Return the argument as JSON Schema."""
-        found: dict[str, Any] = {"description": self.description}
+        document: dict[str, Any] = {"description": self.description}
         if self.kind == "strings":
-            found |= {"type": "array", "items": {"type": "string"}}
+            document |= {"type": "array", "items": {"type": "string"}}
         else:
-            found["type"] = self.kind
+            document["type"] = self.kind
         limits = {
             "default": self.default,
             "minimum": self.minimum,
             "maximum": self.maximum,
             "maxLength": self.max_chars,
         }
-        found |= {name: limit for name, limit in limits.items() if limit is not None}
-        return found | ({"enum": list(self.choices)} if self.choices else {})
+        document |= {name: limit for name, limit in limits.items() if limit is not None}
+        return document | ({"enum": list(self.choices)} if self.choices else {})
 
     def read(self, value: Any) -> Any:
         """Return the validated value; raise `ValueError` with the problem."""
@@ -131,7 +131,7 @@ class Operation:
             "required": [field.name for field in self.fields if field.required],
         }
 
-    def read(self, given: Arguments) -> dict[str, Any]:
+    def read(self, arguments: Arguments) -> dict[str, Any]:
         """Return the validated arguments, with defaults for those that are missing or null.
 
         Raises `InvalidInput` with all problems. Unknown names are ignored.
@@ -139,7 +139,7 @@ class Operation:
         problems: list[errors.Problem] = []
         values: dict[str, Any] = {}
         for field in self.fields:
-            value = given.get(field.name)
+            value = arguments.get(field.name)
             if value is None:
                 if field.required:
                     problems.append(errors.Problem(field.name, f"{field.name} is required", "missing"))
@@ -153,6 +153,6 @@ class Operation:
             raise errors.InvalidInput(problems)
         return values
 
-    async def __call__(self, caller: Caller, given: Arguments) -> dict[str, Any]:
+    async def __call__(self, caller: Caller, arguments: Arguments) -> dict[str, Any]:
         """Validate the arguments and run the operation; raise a `SixfoldError`."""
-        return dict(await self.handler(caller, self.read(given)))
+        return dict(await self.handler(caller, self.read(arguments)))

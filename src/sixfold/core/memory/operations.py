@@ -375,8 +375,8 @@ class _MemoryOperations:
     async def do_link(self, caller: Caller, arguments: Arguments) -> Plain:
         slug, action = arguments["slug"], arguments["action"]
         if arguments["to"] is not None:
-            wanted = Link(slug, arguments["to"], arguments["type"] or "", arguments["context"] or "")
-            await self._memory.relink(caller, slug, (action, wanted), terms(arguments))
+            new_link = Link(slug, arguments["to"], arguments["type"] or "", arguments["context"] or "")
+            await self._memory.relink(caller, slug, (action, new_link), terms(arguments))
         view = await self._memory.read(caller, slug)
         return {
             "slug": view.page.slug,
@@ -447,14 +447,14 @@ class _MemoryOperations:
 
     async def do_fetch(self, caller: Caller, arguments: Arguments) -> Plain:
         page = await self._memory.fetch(caller, arguments["id"])
-        shown = memory_serializers.brief(page, self._base)
+        summary = memory_serializers.brief(page, self._base)
         text = page.body[:_FETCH_CHARS]
         metadata: dict[str, Any] = {
-            name: shown[name] for name in ("slug", "type", "tags", "collections", "version", "updated_at")
+            name: summary[name] for name in ("slug", "type", "tags", "collections", "version", "updated_at")
         }
         if len(text) < len(page.body):
             metadata["next_offset"] = len(text)
-        return {"id": page.id, "title": page.title, "text": text, "url": shown["url"], "metadata": metadata}
+        return {"id": page.id, "title": page.title, "text": text, "url": summary["url"], "metadata": metadata}
 
     def _saved(self, saved: SavedPage) -> Plain:
         return {

@@ -38,96 +38,96 @@ class PageWrite:
 
 
 def compose(
-    current: MemoryPage | None, wanted: PageWrite, allowed: MemoryLimits, home: tuple[str, ...] = ()
+    current: MemoryPage | None, request: PageWrite, allowed: MemoryLimits, home: tuple[str, ...] = ()
 ) -> PageDraft:
     """Return the draft that `wanted` makes of `current`; raise `BadRequest` or `TooLarge`.
 
     `home` are the collections of a page that names none and had none before.
     """
-    before = None if wanted.whole else current
-    body = before.body if wanted.body is None and before is not None else wanted.body or ""
-    sent = markdown.split(limits.body(body, allowed.page_bytes)) if wanted.body is not None else None
+    before = None if request.whole else current
+    body = before.body if request.body is None and before is not None else request.body or ""
+    sent = markdown.split(limits.body(body, allowed.page_bytes)) if request.body is not None else None
     fields = sent.fields if sent is not None else frontmatter.NOTHING
     head = sent.head if sent is not None and sent.head else before.head if before is not None else ""
     body = sent.body if sent is not None else body
-    kept = fields if wanted.whole else frontmatter.NOTHING
+    stored_fields = fields if request.whole else frontmatter.NOTHING
     return PageDraft(
-        slug=wanted.slug,
-        title=_title(wanted, fields, body, before),
-        head=_without_kept(head, kept),
+        slug=request.slug,
+        title=_title(request, fields, body, before),
+        head=_without_kept(head, stored_fields),
         body=body,
-        type=_type(wanted, fields, before),
-        tags=_names(wanted.tags, fields.tags, before.tags if before is not None else ()),
+        type=_type(request, fields, before),
+        tags=_names(request.tags, fields.tags, before.tags if before is not None else ()),
         collections=_names(
-            wanted.collections, fields.collections, before.collections if before is not None else home
+            request.collections, fields.collections, before.collections if before is not None else home
         ),
-        path=wanted.path or (current.path if current is not None else "") or _own_file(wanted),
-        links=_links(kept),
-        entries=_entries(kept),
-        old_slugs=tuple(filter(None, map(slugs.loosely, kept.old_slugs or ()))),
+        path=request.path or (current.path if current is not None else "") or _own_file(request),
+        links=_links(stored_fields),
+        entries=_entries(stored_fields),
+        old_slugs=tuple(filter(None, map(slugs.loosely, stored_fields.old_slugs or ()))),
     )
 
 
-def _without_kept(head: str, kept: frontmatter.FrontMatter) -> str:
+def _without_kept(head: str, fields: frontmatter.FrontMatter) -> str:
     """Return a file's front matter without the fields that exports add, which are stored separately."""
     added = ("links", "timeline", "old_slugs")
-    taken = [key for key in added if getattr(kept, key) is not None]
-    if not taken:
+    stored = [key for key in added if getattr(fields, key) is not None]
+    if not stored:
         return head
-    head = frontmatter.changed(head, dict.fromkeys(taken, ""))
+    head = frontmatter.changed(head, dict.fromkeys(stored, ""))
     return head if frontmatter.inside(head).strip() else ""
 
 
-def _links(kept: frontmatter.FrontMatter) -> tuple[tuple[str, str, str], ...] | None:
-    if kept.links is None:
+def _links(fields: frontmatter.FrontMatter) -> tuple[tuple[str, str, str], ...] | None:
+    if fields.links is None:
         return None
-    found: dict[tuple[str, str], tuple[str, str, str]] = {}
-    for row in kept.links:
+    unique: dict[tuple[str, str], tuple[str, str, str]] = {}
+    for row in fields.links:
         target = slugs.loosely(row.get("to", ""))
         kind = limits.loose_link_type(row.get("type", "")) or LINK_TYPE
         if target is not None:
-            found[target, kind] = (target, kind, row.get("context", "")[: limits.CONTEXT_CHARS])
-    return tuple(found.values())
+            unique[target, kind] = (target, kind, row.get("context", "")[: limits.CONTEXT_CHARS])
+    return tuple(unique.values())
 
 
-def _entries(kept: frontmatter.FrontMatter) -> tuple[TimelineEntry, ...]:
-    found: list[TimelineEntry] = []
-    for row in kept.timeline or ():
+def _entries(fields: frontmatter.FrontMatter) -> tuple[TimelineEntry, ...]:
+    entries: list[TimelineEntry] = []
+    for row in fields.timeline or ():
         with contextlib.suppress(errors.BadRequest):
-            found.append(
+            entries.append(
                 timeline.checked(
                     row.get("date", ""), row.get("summary", ""), row.get("detail", ""), row.get("source", "")
                 )
             )
-    return tuple(found)
+    return tuple(entries)
 
 
-def _own_file(wanted: PageWrite) -> str:
+def _own_file(request: PageWrite) -> str:
     """Return the file of a page that was imported as one."""
-    return f"{wanted.slug}.md" if wanted.whole else ""
+    return f"{request.slug}.md" if request.whole else ""
 
 
-def _title(wanted: PageWrite, fields: frontmatter.FrontMatter, body: str, before: MemoryPage | None) -> str:
-    if wanted.title is not None and wanted.title.strip():
-        return limits.line("title", wanted.title, limits.TITLE_CHARS)
-    said = fields.title or (markdown.first_heading(body) if wanted.body is not None else "")
-    found = limits.loose_line(said or "", limits.TITLE_CHARS)
-    return found or (before.title if before is not None else wanted.slug)
+def _title(request: PageWrite, fields: frontmatter.FrontMatter, body: str, before: MemoryPage | None) -> str:
+    if request.title is not None and request.title.strip():
+        return limits.line("title", request.title, limits.TITLE_CHARS)
+    source = fields.title or (markdown.first_heading(body) if request.body is not None else "")
+    title = limits.loose_line(source or "", limits.TITLE_CHARS)
+    return title or (before.title if before is not None else request.slug)
 
 
-def _type(wanted: PageWrite, fields: frontmatter.FrontMatter, before: MemoryPage | None) -> str:
-    if wanted.type is not None and wanted.type.strip():
-        return limits.line("type", wanted.type, limits.TYPE_CHARS)
-    found = limits.loose_line(fields.type or "", limits.TYPE_CHARS)
-    return found or (before.type if before is not None else PAGE_TYPE)
+def _type(request: PageWrite, fields: frontmatter.FrontMatter, before: MemoryPage | None) -> str:
+    if request.type is not None and request.type.strip():
+        return limits.line("type", request.type, limits.TYPE_CHARS)
+    kind = limits.loose_line(fields.type or "", limits.TYPE_CHARS)
+    return kind or (before.type if before is not None else PAGE_TYPE)
 
 
 def _names(
-    sent: tuple[str, ...] | None, said: tuple[str, ...] | None, before: tuple[str, ...]
+    in_request: tuple[str, ...] | None, in_fields: tuple[str, ...] | None, before: tuple[str, ...]
 ) -> tuple[str, ...]:
-    if sent is not None:
-        return sent
-    return limits.loose_names(said) if said is not None else before
+    if in_request is not None:
+        return in_request
+    return limits.loose_names(in_fields) if in_fields is not None else before
 
 
 def of(page: MemoryPage) -> PageDraft:
@@ -201,16 +201,16 @@ def _size(text: str) -> int:
 
 def _resectioned(body: str, section: str, content: str) -> str:
     """Replace the text under a heading, up to the next heading of the same or a higher level."""
-    wanted = section.strip().lstrip("#").strip().casefold()
-    if not wanted:
+    key = section.strip().lstrip("#").strip().casefold()
+    if not key:
         raise errors.BadRequest("section must not be empty: send the heading of the section")
-    found = list(markdown.headings(body))
-    number = _numbered(found, wanted)
+    headings = list(markdown.headings(body))
+    number = _numbered(headings, key)
     if number is None:
-        named = ", ".join(heading.text for heading in found[:_MAX_LISTED]) or "none"
+        named = ", ".join(heading.text for heading in headings[:_MAX_LISTED]) or "none"
         raise errors.BadRequest(f"The page has no section {section.strip()!r}; its sections: {named}")
-    heading = found[number]
-    end = next((later.start for later in found[number + 1 :] if later.level <= heading.level), len(body))
+    heading = headings[number]
+    end = next((later.start for later in headings[number + 1 :] if later.level <= heading.level), len(body))
     before, old, after = body[: heading.end], body[heading.end : end], body[end:]
     before = before if before.endswith("\n") else before + "\n"
     # Empty lines around headings are preserved.
@@ -219,13 +219,13 @@ def _resectioned(body: str, section: str, content: str) -> str:
     return before + lead + (content.rstrip("\n") + gap if gap else content) + after
 
 
-def _numbered(found: Sequence[markdown.HeadingBlock], wanted: str) -> int | None:
+def _numbered(headings: Sequence[markdown.HeadingBlock], key: str) -> int | None:
     """Return the index of a heading by its written or displayed text, among the first 200."""
-    written = [heading.text.casefold() for heading in found]
-    if wanted in written:
-        return written.index(wanted)
-    aloud = [markdown.plain_text(heading.text).casefold() for heading in found[:_MAX_ALOUD]]
-    return aloud.index(wanted) if wanted in aloud else None
+    written = [heading.text.casefold() for heading in headings]
+    if key in written:
+        return written.index(key)
+    aloud = [markdown.plain_text(heading.text).casefold() for heading in headings[:_MAX_ALOUD]]
+    return aloud.index(key) if key in aloud else None
 
 
 def _with_fields(page: MemoryPage, fields: Mapping[str, Any]) -> PageDraft:

@@ -109,19 +109,19 @@ def at(account_id: str, slug: str) -> Transaction[FoundPage | None]:
 
 def locate(account_id: str, slug: str) -> Transaction[FoundPage | None]:
     """Return the page at this slug or else the one that had it before, deleted or not."""
-    found = yield from at(account_id, slug)
-    if found is not None:
-        return found
+    current = yield from at(account_id, slug)
+    if current is not None:
+        return current
     row = yield from one("page_redirected", account_id=account_id, slug=slug)
     return FoundPage(of(row), row["deleted_at"] is not None, moved=True) if row is not None else None
 
 
 def find(caller: Caller, slug: str) -> Transaction[FoundPage]:
     """Return a page that the caller can see, by its current or an old slug; raise `NotFound`."""
-    found = yield from locate(caller.account_id, slug)
-    if found is None or found.deleted or not caller.sees(found.page.collections):
+    located = yield from locate(caller.account_id, slug)
+    if located is None or located.deleted or not caller.sees(located.page.collections):
         raise missing(slug)
-    return found
+    return located
 
 
 def missing(slug: str) -> errors.NotFound:
@@ -140,19 +140,19 @@ class PageFilter:
     updated_after: int = -(2**62)
 
 
-def listed(caller: Caller, wanted: PageFilter, limit: int, after: str = "") -> Transaction[list[Row]]:
+def listed(caller: Caller, page_filter: PageFilter, limit: int, after: str = "") -> Transaction[list[Row]]:
     """Return pages without bodies by slug, after `after`; up to `limit` + 1 rows."""
     rows = yield Query(
         "pages_list",
         {
             "account_id": caller.account_id,
             "after": after,
-            "prefix": wanted.prefix,
-            "prefix_end": wanted.prefix + _LAST,
-            "updated_after": wanted.updated_after,
-            "type": wanted.type,
-            "tag": wanted.tag,
-            "collection": wanted.collection,
+            "prefix": page_filter.prefix,
+            "prefix_end": page_filter.prefix + _LAST,
+            "updated_after": page_filter.updated_after,
+            "type": page_filter.type,
+            "tag": page_filter.tag,
+            "collection": page_filter.collection,
             "scope": scope_of(caller),
             "sep": SEPARATOR,
             "limit": limit + 1,
@@ -163,13 +163,13 @@ def listed(caller: Caller, wanted: PageFilter, limit: int, after: str = "") -> T
 
 def old_slugs(some: Sequence[MemoryPage]) -> Transaction[dict[str, tuple[str, ...]]]:
     """Return the previous slugs of some pages of an account by id; pages without any are absent."""
-    found: dict[str, tuple[str, ...]] = {}
+    by_page: dict[str, tuple[str, ...]] = {}
     if some:
         known = encode([page.id for page in some])
         rows = yield Query("redirects_of", {"account_id": some[0].account_id, "ids": known})
         for row in rows:
-            found[row["page_id"]] = (*found.get(row["page_id"], ()), row["slug"])
-    return found
+            by_page[row["page_id"]] = (*by_page.get(row["page_id"], ()), row["slug"])
+    return by_page
 
 
 def save(
@@ -279,9 +279,9 @@ def _write(
     old = [page.id for plan, page in batch if plan.current is not None]
     if old:
         yield Query("versions_end", {"ids": encode(old), "ended_at": moment})
-    taken = [page.slug for plan, page in batch if _arrives(plan, page)]
-    if taken:
-        yield Query("redirects_clear", {"account_id": account_id, "slugs": encode(taken)})
+    occupied = [page.slug for plan, page in batch if _arrives(plan, page)]
+    if occupied:
+        yield Query("redirects_clear", {"account_id": account_id, "slugs": encode(occupied)})
     rows = [_row(page, operation, caller.name) for _, page in batch]
     yield Query("pages_put", {"account_id": account_id, "rows": encode([_who(row) for row in rows])})
     yield Query("versions_put", {"account_id": account_id, "rows": encode(rows)})

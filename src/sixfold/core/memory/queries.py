@@ -32,8 +32,8 @@ class PageGraphView:
 def page(caller: Caller, slug: str, as_of: int | None = None) -> Transaction[PageGraphView]:
     """Return a page alone, now or at a moment (epoch µs); raise `NotFound`."""
     if as_of is None:
-        found = yield from pages.find(caller, slug)
-        return PageGraphView(found.page, moved=found.moved)
+        located = yield from pages.find(caller, slug)
+        return PageGraphView(located.page, moved=located.moved)
     return PageGraphView((yield from _past(caller, slug, as_of)), at=as_of)
 
 
@@ -76,9 +76,9 @@ def by_id_or_slug(caller: Caller, name: str) -> Transaction[MemoryPage]:
     """Return a page by id or slug; raise `NotFound`."""
     row = yield from one("page_by_id", account_id=caller.account_id, id=name)
     if row is not None and row["deleted_at"] is None:
-        found = pages.of(row)
-        if caller.sees(found.collections):
-            return found
+        by_id = pages.of(row)
+        if caller.sees(by_id.collections):
+            return by_id
     return (yield from page(caller, slugs.normalize(name))).page
 
 
@@ -87,8 +87,8 @@ def with_relations(caller: Caller, view: PageGraphView) -> Transaction[PageGraph
     moment = links.FOREVER if view.at is None else view.at
     out = yield from links.of_page(caller, view.page, moment)
     back = yield from backlinks(caller, view, limits.SHOWN)
-    told = yield from timeline.of_page(view.page, limits.SHOWN, None, moment)
-    return PageGraphView(view.page, out, back, told.entries, view.moved, view.at)
+    entries = yield from timeline.of_page(view.page, limits.SHOWN, None, moment)
+    return PageGraphView(view.page, out, back, entries.entries, view.moved, view.at)
 
 
 def backlinks(
@@ -111,8 +111,8 @@ def leading_to(
 
 def get_neighbourhood(caller: Caller, slug: str, route: LinkPath) -> Transaction[GraphWalk]:
     """Return the pages around the page at a slug."""
-    found = yield from pages.find(caller, slug)
-    return (yield from links.walk(caller, found.page, route))
+    located = yield from pages.find(caller, slug)
+    return (yield from links.walk(caller, located.page, route))
 
 
 def get_timeline(
@@ -128,38 +128,40 @@ def history(
     caller: Caller, slug: str, limit: int, before: int
 ) -> Transaction[tuple[MemoryPage, tuple[Row, ...]]]:
     """Return versions of a page before `before`, newest first; up to `limit` + 1, also for a deleted page."""
-    found = yield from _with_past(caller, slug)
+    current = yield from _with_past(caller, slug)
     rows = yield Query(
         "versions_list",
         {
             "account_id": caller.account_id,
-            "page_id": found.id,
+            "page_id": current.id,
             "before": before,
             "scope": pages.scope_of(caller),
             "sep": pages.SEPARATOR,
             "limit": limit + 1,
         },
     )
-    return found, tuple(rows)
+    return current, tuple(rows)
 
 
 def version(caller: Caller, slug: str, number: int) -> Transaction[MemoryPage]:
     """Return a page at one of its versions; raise `NotFound`."""
-    found = yield from _with_past(caller, slug)
-    row = yield from one("version_by_number", account_id=caller.account_id, page_id=found.id, version=number)
+    current = yield from _with_past(caller, slug)
+    row = yield from one(
+        "version_by_number", account_id=caller.account_id, page_id=current.id, version=number
+    )
     if row is None:
-        raise errors.NotFound(f"{found.slug} has no version {number}")
-    old = _of_version({**row, "page_created_at": found.created_at, "page_created_by": found.created_by})
+        raise errors.NotFound(f"{current.slug} has no version {number}")
+    old = _of_version({**row, "page_created_at": current.created_at, "page_created_by": current.created_by})
     if not caller.sees(old.collections):
-        raise errors.NotFound(f"{found.slug} has no version {number}")
+        raise errors.NotFound(f"{current.slug} has no version {number}")
     return old
 
 
 def _with_past(caller: Caller, slug: str) -> Transaction[MemoryPage]:
-    found = yield from pages.locate(caller.account_id, slug)
-    if found is None or not caller.sees(found.page.collections):
+    located = yield from pages.locate(caller.account_id, slug)
+    if located is None or not caller.sees(located.page.collections):
         raise pages.missing(slug)
-    return found.page
+    return located.page
 
 
 def count_by(caller: Caller, noun: str, limit: int, after: str = "") -> Transaction[tuple[Row, ...]]:

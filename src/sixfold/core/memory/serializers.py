@@ -297,7 +297,7 @@ def answer(result: SearchResult, base_url: str) -> FoundSchema:
 
 
 def _hit(result: Hit, base_url: str) -> HitSchema:
-    shown: HitSchema = {
+    row: HitSchema = {
         "id": result.id,
         "slug": result.slug,
         "title": result.title,
@@ -310,8 +310,8 @@ def _hit(result: Hit, base_url: str) -> HitSchema:
         "updated_at": rfc3339(result.updated_at),
     }
     if result.explain is not None:
-        shown["explain"] = dict(result.explain)
-    return shown
+        row["explain"] = dict(result.explain)
+    return row
 
 
 def count(result: Row) -> CountSchema:

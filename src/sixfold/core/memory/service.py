@@ -59,9 +59,9 @@ class MemoryService:
         self.base_url = base_url
         self._searcher = searcher
 
-    async def search(self, caller: Caller, wanted: SearchRequest) -> SearchResult:
+    async def search(self, caller: Caller, request: SearchRequest) -> SearchResult:
         """Return the best pages for a query."""
-        return await self._searcher.search(caller, wanted)
+        return await self._searcher.search(caller, request)
 
     async def read(self, caller: Caller, slug: str, as_of: int | None = None) -> PageGraphView:
         """Return a page with its relations, now or at a moment."""
@@ -75,9 +75,9 @@ class MemoryService:
         """Return a page by id or slug."""
         return await self.database.read(queries.by_id_or_slug(caller, page_id))
 
-    async def list(self, caller: Caller, wanted: PageFilter, limit: int, cursor: str = "") -> MemoryPart:
+    async def list(self, caller: Caller, page_filter: PageFilter, limit: int, cursor: str = "") -> MemoryPart:
         """List pages by slug."""
-        rows = await self.database.read(pages.listed(caller, wanted, limit, pagination.name_of(cursor)))
+        rows = await self.database.read(pages.listed(caller, page_filter, limit, pagination.name_of(cursor)))
         return _by_name(part(rows, limit, "slug"))
 
     async def links(self, caller: Caller, slug: str, as_of: int | None = None) -> tuple[Link, ...]:
@@ -94,11 +94,11 @@ class MemoryService:
         source, _, kind = cursor.partition("~")
         if cursor and not (source and kind):
             raise errors.BadRequest("Invalid cursor")
-        found = await self.database.read(
+        links_in = await self.database.read(
             queries.leading_to(caller, slugs.normalize(slug), as_of, limit + 1, (source, kind))
         )
-        more = len(found) > limit
-        return found[:limit], f"{found[limit - 1].source}~{found[limit - 1].type}" if more else None
+        more = len(links_in) > limit
+        return links_in[:limit], f"{links_in[limit - 1].source}~{links_in[limit - 1].type}" if more else None
 
     async def traverse(self, caller: Caller, slug: str, route: LinkPath) -> GraphWalk:
         """Return the neighbourhood of a page."""
@@ -116,8 +116,10 @@ class MemoryService:
         self, caller: Caller, slug: str, limit: int, before: int
     ) -> tuple[MemoryPage, MemoryPart]:
         """List the versions of a page, newest first."""
-        found, rows = await self.database.read(queries.history(caller, slugs.normalize(slug), limit, before))
-        return found, part(rows, limit, "version")
+        current, rows = await self.database.read(
+            queries.history(caller, slugs.normalize(slug), limit, before)
+        )
+        return current, part(rows, limit, "version")
 
     async def version(self, caller: Caller, slug: str, number: int) -> MemoryPage:
         """Return a page at one of its versions."""
@@ -158,9 +160,9 @@ class MemoryService:
         """Return the usage of the account's memory plan."""
         return await self.database.read(usage.of(caller.account_id))
 
-    async def write(self, caller: Caller, wanted: PageWrite, terms: WriteTerms) -> SavedPage:
+    async def write(self, caller: Caller, request: PageWrite, terms: WriteTerms) -> SavedPage:
         """Create a page or replace its content."""
-        return await self.database.write(commands.write(self._writer(caller), wanted, terms))
+        return await self.database.write(commands.write(self._writer(caller), request, terms))
 
     async def edit(self, caller: Caller, slug: str, change: PageEdit, terms: WriteTerms) -> SavedPage:
         return await self.database.write(
@@ -193,9 +195,9 @@ class MemoryService:
 
     async def link(self, caller: Caller, slug: str, link: Link, terms: WriteTerms) -> MemoryPage:
         """Add a typed link to a page, outside of its text."""
-        wanted = links.checked(link.target, link.type, link.context)
+        checked = links.checked(link.target, link.type, link.context)
         return await self.database.write(
-            commands.link(self._writer(caller), slugs.normalize(slug), wanted, terms)
+            commands.link(self._writer(caller), slugs.normalize(slug), checked, terms)
         )
 
     async def unlink(self, caller: Caller, slug: str, link: Link, terms: WriteTerms) -> MemoryPage:
@@ -215,9 +217,9 @@ class MemoryService:
         if action == "remove":
             return await self.unlink(caller, slug, link, terms)
         verdict = "confirmed" if action == "confirm" else "dismissed"
-        wanted = (slugs.normalize(link.target), link.type)
+        key = (slugs.normalize(link.target), link.type)
         return await self.database.write(
-            commands.judge(self._writer(caller), slugs.normalize(slug), (*wanted, verdict), terms)
+            commands.judge(self._writer(caller), slugs.normalize(slug), (*key, verdict), terms)
         )
 
     async def note(self, caller: Caller, slug: str, entry: TimelineEntry, terms: WriteTerms) -> MemoryPage:
@@ -245,8 +247,8 @@ class MemoryService:
 
 def part(rows: tuple[Row, ...] | list[Row], limit: int, key: str) -> MemoryPart:
     """Return the first `limit` rows; if there is another one, the cursor is the `key` of the last."""
-    shown = tuple(rows[:limit])
-    return MemoryPart(shown, str(shown[-1][key]) if len(rows) > limit else None)
+    first = tuple(rows[:limit])
+    return MemoryPart(first, str(first[-1][key]) if len(rows) > limit else None)
 
 
 def _by_name(found: MemoryPart) -> MemoryPart:

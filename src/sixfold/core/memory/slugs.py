@@ -87,10 +87,12 @@ def _segment(part: str) -> str:
     day = _DAY.fullmatch(part)
     if day is not None:
         return f"{day[3]}-{_MONTHS.index(day[1]) + 1:02}-{int(day[2]):02}"
-    kept = "".join(char if _may_stand(char) else "-" for char in part)
-    kept = _DASHES.sub("-", kept).rstrip("-")
-    kept = kept[next((at for at, char in enumerate(kept) if char != "-" and not _is_mark(char)), len(kept)) :]
-    return kept if kept.strip(".") else ""
+    segment = "".join(char if _may_stand(char) else "-" for char in part)
+    segment = _DASHES.sub("-", segment).rstrip("-")
+    segment = segment[
+        next((at for at, char in enumerate(segment) if char != "-" and not _is_mark(char)), len(segment)) :
+    ]
+    return segment if segment.strip(".") else ""
 
 
 def _is_mark(char: str) -> bool:

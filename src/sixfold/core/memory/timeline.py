@@ -31,15 +31,15 @@ def refresh(caller: Caller, pages: Sequence[tuple[MemoryPage, bool]], moment: in
         rows = yield Query("timeline_kept", {"account_id": caller.account_id, "ids": _encode(known)})
         for row in rows:
             old.setdefault(row["page_id"], {})[_entry(row)] = row["id"]
-    gone: list[str] = []
+    removed: list[str] = []
     fresh: list[dict[str, Any]] = []
     for page, _ in pages:
         before = old.get(page.id, {})
-        said = dict.fromkeys(markdown.timeline(page.body))
-        gone += [entry_id for entry, entry_id in before.items() if entry not in said]
-        fresh += [_row(page, entry, "body") for entry in said if entry not in before]
-    if gone:
-        yield Query("timeline_end", {"ids": _encode(gone), "ended_at": moment})
+        in_text = dict.fromkeys(markdown.timeline(page.body))
+        removed += [entry_id for entry, entry_id in before.items() if entry not in in_text]
+        fresh += [_row(page, entry, "body") for entry in in_text if entry not in before]
+    if removed:
+        yield Query("timeline_end", {"ids": _encode(removed), "ended_at": moment})
     yield from _put(caller, fresh, moment)
 
 
@@ -55,13 +55,13 @@ def of_calls(page: MemoryPage) -> Transaction[tuple[TimelineEntry, ...]]:
 
 def all_of_calls(pages: Sequence[MemoryPage]) -> Transaction[dict[str, tuple[TimelineEntry, ...]]]:
     """Return the entries added by calls for some pages of an account by id; pages without any are absent."""
-    found: dict[str, tuple[TimelineEntry, ...]] = {}
+    by_page: dict[str, tuple[TimelineEntry, ...]] = {}
     if pages:
         ids_of = _encode([page.id for page in pages])
         rows = yield Query("timeline_of_calls", {"account_id": pages[0].account_id, "ids": ids_of})
         for row in rows:
-            found[row["page_id"]] = (*found.get(row["page_id"], ()), _entry(row))
-    return found
+            by_page[row["page_id"]] = (*by_page.get(row["page_id"], ()), _entry(row))
+    return by_page
 
 
 def add_new(
@@ -125,13 +125,13 @@ def of_page(
             "limit": limit + 1,
         },
     )
-    shown = rows[:limit]
+    first = rows[:limit]
     entries = tuple(
         TimelineEntry(row["date"], row["summary"], row["detail"], row["source"], row["created_at"])
-        for row in shown
+        for row in first
     )
     more = len(rows) > limit
-    return TimelineEvent(entries, f"{shown[-1]['date']}~{shown[-1]['id']}" if more else None)
+    return TimelineEvent(entries, f"{first[-1]['date']}~{first[-1]['id']}" if more else None)
 
 
 def checked(date: str, summary: str, detail: str = "", source: str = "") -> TimelineEntry:

@@ -104,12 +104,12 @@ def _changes(
     one: Mapping[str, Any], other: Mapping[str, Any], a: str, b: str, pairs: Mapping[str, str]
 ) -> list[dict[str, Any]]:
     before, after = mapping(one.get("inputs")), mapping(other.get("inputs"))
-    found: list[dict[str, Any]] = []
+    changes: list[dict[str, Any]] = []
     for name in dict.fromkeys((*before, *after)):
         old, new = before.get(name), after.get(name)
         moved = [pairs.get(str(old[0]), str(old[0])), old[1]] if is_link(old) else old
         known = [str(new[0]), new[1]] if is_link(new) else new
         if moved != known or (name in before) != (name in after):
             where = {"node_id": a, "class_type": one.get("class_type"), "input": name}
-            found.append({**where, "from": old, "to": new, **({"renamed_to": b} if a != b else {})})
-    return found
+            changes.append({**where, "from": old, "to": new, **({"renamed_to": b} if a != b else {})})
+    return changes

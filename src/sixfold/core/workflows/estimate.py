@@ -54,7 +54,7 @@ def ordering(
 ) -> Steps[tuple[tuple[str, ChildRequest], ...]]:
     """Compute `orders`, yielding after each slice so that the event loop stays responsive."""
     values: dict[str, tuple[Any, ...]] = {}
-    found: list[tuple[str, ChildRequest]] = []
+    requests: list[tuple[str, ChildRequest]] = []
     left = _MOST_TEXT
     for at, (node_id, node) in enumerate(verdict.nodes.items()):
         if at % slices.ITEMS == 0:
@@ -64,7 +64,7 @@ def ordering(
             inputs[name] = values[origin][slot]
         spec = node.spec
         if spec.estimate is not None:
-            found += [(node_id, each) for each in _child_requests(node, inputs, lenient=lenient)]
+            requests += [(node_id, each) for each in _child_requests(node, inputs, lenient=lenient)]
         values[node_id] = _unknown(node, inputs)
         if any(each.upload and inputs.get(each.name) == "" for each in spec.inputs):
             # The input names no file.
@@ -77,7 +77,7 @@ def ordering(
             left -= characters
             values[node_id] = _run_inline(node, context, inputs) or values[node_id]
             left -= count_text(values[node_id])
-    return tuple(found)
+    return tuple(requests)
 
 
 def _unknown(node: GraphNode, inputs: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -29,11 +29,11 @@ def read(data: bytes, limits: GraphLimits = DEFAULT_LIMITS) -> Json:
     If an image has both, the graph that ran (`prompt`) is preferred to the editor's document (`workflow`).
     Raises `NotAWorkflow` or `GraphTooLarge`; never inflates or decodes more than the limit.
     """
-    found = _embedded(data, limits)
-    if found is None:
+    texts = _embedded(data, limits)
+    if texts is None:
         return _json(data, limits)
     for name in reversed(_NAMES):
-        if text := found.get(name, bytes)():
+        if text := texts.get(name, bytes)():
             return _json(text, limits)
     raise NotAWorkflow("The image does not contain a workflow")
 
@@ -43,8 +43,8 @@ def embedded(data: bytes, limits: GraphLimits = DEFAULT_LIMITS) -> dict[str, Jso
 
     Raises the errors of `read`.
     """
-    found = _embedded(data, limits) or {}
-    return {name: _json(content, limits) for name, text in found.items() if (content := text())}
+    texts = _embedded(data, limits) or {}
+    return {name: _json(content, limits) for name, text in texts.items() if (content := text())}
 
 
 _Text = Callable[[], bytes]
@@ -76,10 +76,10 @@ def _texts(data: bytes, limits: GraphLimits) -> dict[str, _Text] | None:
 def _json(data: bytes, limits: GraphLimits) -> Json:
     limits.check_document(data)
     try:
-        found: object = json.loads(data, parse_constant=lambda _word: None, parse_float=_finite)
+        value: object = json.loads(data, parse_constant=lambda _word: None, parse_float=_finite)
     except (ValueError, RecursionError):
         raise NotAWorkflow("The file must be JSON or an image with an embedded workflow") from None
-    document = mapping(found)
+    document = mapping(value)
     if not document:
         raise NotAWorkflow
     return document
@@ -92,17 +92,17 @@ def _finite(text: str) -> float | None:
 
 def _png(data: bytes, limit: int) -> dict[str, tuple[bytes, bytes]]:
     """Return the first text chunk of each name, undecoded and cut off above `most` bytes."""
-    found: dict[str, tuple[bytes, bytes]] = {}
+    texts: dict[str, tuple[bytes, bytes]] = {}
     for chunk in png.chunks(data):
         if chunk.kind in _TEXTS:
             for name in _NAMES:
                 mark = name.encode() + b"\0"
-                if name not in found and data.startswith(mark, chunk.body):
+                if name not in texts and data.startswith(mark, chunk.body):
                     begin = chunk.body + len(mark)
-                    found[name] = chunk.kind, data[begin : min(chunk.end - 4, begin + limit + _MOST_KEYWORDS)]
-            if len(found) == len(_NAMES):
+                    texts[name] = chunk.kind, data[begin : min(chunk.end - 4, begin + limit + _MOST_KEYWORDS)]
+            if len(texts) == len(_NAMES):
                 break
-    return found
+    return texts
 
 
 def _text(kind: bytes, rest: bytes, inflater: _Inflater) -> bytes:

@@ -78,19 +78,19 @@ def inference(graph: Graph, registry: Registry) -> Steps[tuple[ApiInput, ...]]:
     negatives = _leading(graph, "negative")
     yield
     negatives -= _leading(graph, "positive")
-    found: list[ApiInput] = []
+    inputs: list[ApiInput] = []
     for at, (node_id, node) in enumerate(graph.items()):
         if at % slices.ITEMS == 0:
             yield
         spec = registry.get(str(node["class_type"]))
         for name, value in mapping(node.get("inputs")).items():
             if not is_link(value) and (one := _of(node_id, node, spec, name)) is not None:
-                found.append(_negative(one) if node_id in negatives else one)
+                inputs.append(_negative(one) if node_id in negatives else one)
     order = {"image": 0, "video": 0, "string": 1, "integer": 2, "number": 2}
-    found.sort(key=lambda each: order[each.type])
+    inputs.sort(key=lambda each: order[each.type])
     yield
     result: list[ApiInput] = []
-    for at, one in enumerate(_unique_names(found, graph)):
+    for at, one in enumerate(_unique_names(inputs, graph)):
         if at % slices.ITEMS == 0:
             yield
         result.append(one)
@@ -164,10 +164,10 @@ def _negative(one: ApiInput) -> ApiInput:
     return ApiInput("negative_prompt", one.type, one.node_id, one.field, one.default, required=False)
 
 
-def _unique_names(found: list[ApiInput], graph: Graph) -> Iterator[ApiInput]:
+def _unique_names(inputs: list[ApiInput], graph: Graph) -> Iterator[ApiInput]:
     """Give each input a unique name by appending a number to duplicates."""
     count: dict[str, int] = {}
-    for one in found:
+    for one in inputs:
         count[one.name] = at = count.get(one.name, 0) + 1
         name = one.name if at == 1 else f"{one.name}_{at}"
         title = str(mapping(graph[one.node_id].get("_meta")).get("title") or "")

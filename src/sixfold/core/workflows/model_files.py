@@ -48,15 +48,15 @@ def named(
         url = str(row.get("url") or "")
         if url.startswith("https://"):
             sources.setdefault(str(row.get("name")), (url,))
-    found: dict[tuple[str, str], list[str]] = {}
+    urls: dict[tuple[str, str], list[str]] = {}
     for node_id, node in graph.items():
         spec = registry.get(str(node["class_type"]))
         for name, value in mapping(node.get("inputs")).items():
             spec_input = spec.by_name.get(name) if spec else None
             folder = str(spec_input.options.get("folder") or "") if spec_input else ""
             if isinstance(value, str) and value and (folder or (spec is None and value.endswith(_FILE))):
-                found.setdefault((value, folder), []).append(node_id)
+                urls.setdefault((value, folder), []).append(node_id)
     return tuple(
         ModelFileRef(file, folder, tuple(nodes), sources.get(file, ()))
-        for (file, folder), nodes in found.items()
+        for (file, folder), nodes in urls.items()
     )

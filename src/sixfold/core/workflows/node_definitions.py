@@ -97,10 +97,10 @@ def _option(word: str) -> dict[str, Any]:
         return {key: value}
     if word[0] in "/%":
         return {"step" if word[0] == "/" else "round": json.loads(word[1:])}
-    found = _RANGE.fullmatch(word)
-    if found is None:
+    match = _RANGE.fullmatch(word)
+    if match is None:
         raise ValueError(f"{word} is not valid in a signature")
-    return {key: json.loads(end) for key, end in zip(("min", "max"), found.groups(), strict=True) if end}
+    return {key: json.loads(end) for key, end in zip(("min", "max"), match.groups(), strict=True) if end}
 
 
 def _output(text: str) -> NodeOutput:

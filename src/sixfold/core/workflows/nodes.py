@@ -157,11 +157,11 @@ class Registry:
     @functools.cached_property
     def _by_pair(self) -> Mapping[str, list[str]]:
         """Return the classes by each pair of letters in their names."""
-        found: dict[str, list[str]] = {}
+        by_pair: dict[str, list[str]] = {}
         for name in self._specs:
             for pair in _letter_pairs(name):
-                found.setdefault(pair, []).append(name)
-        return found
+                by_pair.setdefault(pair, []).append(name)
+        return by_pair
 
 
 def nearest(text_value: object, options: Iterable[object]) -> str:

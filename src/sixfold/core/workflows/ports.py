@@ -128,7 +128,7 @@ class NodeFiles(Protocol):
 class OutputStore(Protocol):
     """Stores the files that nodes create."""
 
-    async def keep(self, node_id: str, made: NodeArtifact, *, preview: bool) -> Mapping[str, Any]:
+    async def keep(self, node_id: str, artifact: NodeArtifact, *, preview: bool) -> Mapping[str, Any]:
         """Store a file; the result (`filename`, …) is added to the node's `ui` under the file's kind.
 
         `preview` is True if a preview engine contributed to it.

@@ -148,13 +148,13 @@ class GraphFiles:
         called = called or kind
         if "://" not in text and not text.startswith(("data:", "blob_", media_files.MEDIA_PATH)):
             name = StoredName.parse(text)
-            found = await self.find(tenant, name) if name is not None else None
-            if found is None:
+            stored = await self.find(tenant, name) if name is not None else None
+            if stored is None:
                 sentence = f"{called}: {kind} {text[:100]!r} is not found; upload it first, or send a URL"
                 if text.startswith(GIVEN):
                     sentence = f"{called}: This workflow does not contain its {kind}; send one"
                 raise errors.InvalidInput.of(called, sentence, "file_missing")
-            return MediaSource(found.blob, found.content_type, found.size)
+            return MediaSource(stored.blob, stored.content_type, stored.size)
         descriptor = Descriptor(called, "file" if kind == "3d" else kind)  # pyright: ignore[reportArgumentType]  # it is one of the four kinds of files
         return await self._media.resolve(tenant, descriptor, text)
 
@@ -212,10 +212,10 @@ def _media_row(
 
 def _shown(stored: StoredOutput, *, in_row: bool) -> str:
     """Encode the `shown` column as JSON, with the output's values if they are stored `in_row`."""
-    shown = {**stored.ui, **({_PREVIEW: True} if stored.preview else {})}
+    data = {**stored.ui, **({_PREVIEW: True} if stored.preview else {})}
     if in_row and stored.packed is not None:
-        shown[_PACKED] = base64.b64encode(stored.packed).decode()
-    return msgspec.json.encode(shown).decode()
+        data[_PACKED] = base64.b64encode(stored.packed).decode()
+    return msgspec.json.encode(data).decode()
 
 
 class NodeOutputCache:
@@ -231,8 +231,8 @@ class NodeOutputCache:
 
     async def find(self, keys: Sequence[str]) -> Mapping[str, StoredOutput]:
         """Return the cached outputs for these keys."""
-        found = {key: self._in_memory[key] for key in keys if key in self._in_memory}
-        missing = [key for key in keys if key not in found]
+        result = {key: self._in_memory[key] for key in keys if key in self._in_memory}
+        missing = [key for key in keys if key not in result]
         if missing:
             encoded_keys = msgspec.json.encode([self._prefix + key for key in missing]).decode()
             rows = await self._database.read(
@@ -240,19 +240,19 @@ class NodeOutputCache:
             )
             for row in rows:
                 key = str(row["key"]).removeprefix(self._prefix)
-                found[key] = await self._read(key, row)
-        return {key: stored for key, stored in found.items() if stored is not _MISSING}
+                result[key] = await self._read(key, row)
+        return {key: stored for key, stored in result.items() if stored is not _MISSING}
 
     async def _read(self, key: str, row: Row) -> StoredOutput:
         packed = None
-        shown: dict[str, Any] = msgspec.json.decode(str(row["shown"]))
+        data: dict[str, Any] = msgspec.json.decode(str(row["shown"]))
         if row["media"] is not None:
             if row["blob"] is None:
                 return _MISSING
             packed = await self._media.blobs.get(row["blob"])
-        elif _PACKED in shown:
-            packed = base64.b64decode(shown.pop(_PACKED))
-        stored = StoredOutput(packed, shown, bool(shown.pop(_PREVIEW, False)))
+        elif _PACKED in data:
+            packed = base64.b64decode(data.pop(_PACKED))
+        stored = StoredOutput(packed, data, bool(data.pop(_PREVIEW, False)))
         if row["prediction_id"] == _FREE:
             self._remember(key, stored)
         return stored
@@ -273,8 +273,8 @@ class NodeOutputCache:
             return
         gate = asyncio.Semaphore(_MAX_CONCURRENT_WRITES)
         sources = await asyncio.gather(*(self._store_packed(stored, gate) for stored in batch.values()))
-        found = dict(zip(batch, sources, strict=True))
-        await self._database.write(self._put(batch, found, paid_by), durable=False)
+        sources_by_key = dict(zip(batch, sources, strict=True))
+        await self._database.write(self._put(batch, sources_by_key, paid_by), durable=False)
         if paid_by is None:
             for key, stored in batch.items():
                 self._remember(key, stored)
@@ -306,8 +306,8 @@ class NodeOutputCache:
                 "media": media,
                 "expires_at": expires,
             }
-            shown = _shown(batch[key], in_row=source is None)
-            rows.append({**row, "shown": shown, "prediction_id": _FREE if paid_by is None else paid_by})
+            data = _shown(batch[key], in_row=source is None)
+            rows.append({**row, "shown": data, "prediction_id": _FREE if paid_by is None else paid_by})
         if files:
             yield Query("media_insert", {}, files)
         yield Query("graph_outcome_put", {}, rows)

@@ -62,11 +62,11 @@ class ValidationResult:
     def errors(self) -> list[dict[str, Any]]:
         """Return every error in one list, those of nodes with `node_id` and `class_type`."""
         whole = self.error is not None and self.error["type"] != "prompt_outputs_failed_validation"
-        found: list[dict[str, Any]] = [dict(cast("Fault", self.error))] if whole else []
+        result: list[dict[str, Any]] = [dict(cast("Fault", self.error))] if whole else []
         for node_id, row in self.node_errors.items():
             where = {"node_id": node_id, "class_type": row["class_type"]}
-            found += [{**where, **each} for each in row["errors"]]
-        return found
+            result += [{**where, **each} for each in row["errors"]]
+        return result
 
 
 def validate(
@@ -204,24 +204,26 @@ class _Check:
         spec = self._specs[node_id]
         inputs: Mapping[str, Any] = self._graph[node_id].get("inputs") or {}
         node = GraphNode(node_id, spec)
-        found: list[Fault] = []
+        faults: list[Fault] = []
         for each in spec.inputs:
             if each.name in inputs:
                 if (fault := self._input(node, each, inputs[each.name])) is not None:
-                    found.append(fault)
+                    faults.append(fault)
             elif each.type.startswith(_DYNAMIC):
                 self._dynamic(node, each, inputs)
             elif each.section == "required":
-                found.append(validation_errors.missing(each))
-        if found:
-            self._faults[node_id] = self._limited(found)
+                faults.append(validation_errors.missing(each))
+        if faults:
+            self._faults[node_id] = self._limited(faults)
         return node
 
-    def _limited(self, found: list[Fault]) -> list[Fault]:
+    def _limited(self, faults: list[Fault]) -> list[Fault]:
         """Return the errors of a node, up to the limit for the whole graph."""
-        room = max(0, _MAX_FAULTS - self._described)
-        self._described += len(found)
-        return found if len(found) <= room else [*found[:room], validation_errors.more(_MAX_FAULTS)]
+        remaining = max(0, _MAX_FAULTS - self._described)
+        self._described += len(faults)
+        return (
+            faults if len(faults) <= remaining else [*faults[:remaining], validation_errors.more(_MAX_FAULTS)]
+        )
 
     def _dynamic(self, node: GraphNode, each: NodeInput, inputs: Mapping[str, Any]) -> None:
         for name, value in inputs.items():
@@ -335,17 +337,17 @@ class _Check:
         A node with enough outputs is not visited again: its dependencies have as many, so each link is
         followed a bounded number of times.
         """
-        found: dict[str, list[str]] = {}
+        by_node: dict[str, list[str]] = {}
         for output in outputs:
             stack = [output]
             while stack:
                 node_id = stack.pop()
-                fields = found.setdefault(node_id, [])
+                fields = by_node.setdefault(node_id, [])
                 if len(fields) >= _MAX_DEPENDENT or (fields and fields[-1] == output):
                     continue
                 fields.append(output)
                 stack += [each for each, _ in self._nodes[node_id].links.values() if each in bad]
-        return found
+        return by_node
 
     def _reached(self, outputs: Collection[str]) -> set[str]:
         """Return the nodes that these outputs need, including the outputs."""

@@ -81,7 +81,7 @@ def not_listed(schema: NodeInput, value: Any, choices: Iterable[Any]) -> Fault:
     listed = list(choices)
     short = len(listed) <= _SHOWN_CHOICES
     listed_text = str(listed) if short else f"(list of length {len(listed)})"
-    found = fault(
+    error = fault(
         "value_not_in_list",
         "Value not in list",
         f"{schema.name}: {value!r} not in {listed_text}",
@@ -90,8 +90,8 @@ def not_listed(schema: NodeInput, value: Any, choices: Iterable[Any]) -> Fault:
         received_value=value,
     )
     if near := nearest(value, listed):
-        found["extra_info"]["nearest"] = near
-    return found
+        error["extra_info"]["nearest"] = near
+    return error
 
 
 def cycle(path: list[str]) -> Fault:

@@ -120,8 +120,8 @@ def api_inputs(rows: Sequence[Mapping[str, Any]]) -> tuple[ApiInput, ...]:
 
 def ordered(inputs: Mapping[str, Any], files: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Return a task's graph with its inputs applied; `files` are the names of files sent with the request."""
-    given = {**inputs, **{name: GIVEN + name for name in files}}
-    return apply(inputs["graph"], api_inputs(inputs.get("api_inputs") or ()), given)
+    values = {**inputs, **{name: GIVEN + name for name in files}}
+    return apply(inputs["graph"], api_inputs(inputs.get("api_inputs") or ()), values)
 
 
 def bundled(document: Mapping[str, Any], contents: Mapping[str, bytes]) -> dict[str, Workflow]:

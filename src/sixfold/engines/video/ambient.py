@@ -196,8 +196,8 @@ class AmbientMotion:
         mist = _mist(scene, still, grid, request.seed)
         flicker = _flicker(text, still, size, rng)
         flashes = _flashes(scene, request.seconds, rng)
-        found = ("water", water), ("sky", sky), ("mist", mist), ("flicker", flicker), ("lightning", flashes)
-        for name, value in found:
+        effects = ("water", water), ("sky", sky), ("mist", mist), ("flicker", flicker), ("lightning", flashes)
+        for name, value in effects:
             if isinstance(value, tuple) and not value:
                 continue
             if value is not None:

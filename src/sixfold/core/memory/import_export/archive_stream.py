@@ -33,8 +33,8 @@ async def take_in(database: Database, writer: PageWriter, archive: Path) -> Impo
     naming = import_export_files.FileNaming(
         await asyncio.to_thread(archives.outliner, archive, writer.limits)
     )
-    found = archives.files(archive, writer.limits, report)
-    while batch := await asyncio.to_thread(_batch, found):
+    members = archives.files(archive, writer.limits, report)
+    while batch := await asyncio.to_thread(_batch, members):
         part = await database.write(import_export_files.put(writer, batch, naming))
         report.created += part.created
         report.updated += part.updated
@@ -44,10 +44,10 @@ async def take_in(database: Database, writer: PageWriter, archive: Path) -> Impo
     return report
 
 
-def _batch(found: Iterator[ArchiveMember]) -> list[ArchiveMember]:
+def _batch(members: Iterator[ArchiveMember]) -> list[ArchiveMember]:
     batch: list[ArchiveMember] = []
     chars = 0
-    for file in itertools.islice(found, import_export_files.BATCH_FILES):
+    for file in itertools.islice(members, import_export_files.BATCH_FILES):
         batch.append(file)
         chars += len(file.text)
         if chars > import_export_files.BATCH_CHARS:

@@ -74,13 +74,13 @@ def put(writer: PageWriter, batch: Sequence[ArchiveMember], naming: FileNaming) 
     """Write files as whole pages; unchanged ones are skipped."""
     writer.check()
     report = ImportReport()
-    wanted = _wanted(batch, naming, report)
+    writes = _wanted(batch, naming, report)
     rows = yield Query(
-        "pages_by_slugs", {"account_id": writer.caller.account_id, "slugs": pages.encode(list(wanted))}
+        "pages_by_slugs", {"account_id": writer.caller.account_id, "slugs": pages.encode(list(writes))}
     )
     there = {row["slug"]: row for row in rows}
     plans: list[PageWritePlan] = []
-    for slug, (file, sent) in wanted.items():
+    for slug, (file, sent) in writes.items():
         row = there.get(slug)
         current = pages.of(row) if row is not None else None
         deleted = row is not None and row["deleted_at"] is not None
@@ -109,35 +109,37 @@ def _wanted(
     batch: Sequence[ArchiveMember], naming: FileNaming, report: ImportReport
 ) -> dict[str, tuple[ArchiveMember, PageWrite]]:
     """Return the pages of files by slug; of two files with the same path, the later one counts."""
-    wanted: dict[str, tuple[ArchiveMember, PageWrite]] = {}
+    writes: dict[str, tuple[ArchiveMember, PageWrite]] = {}
     for file in batch:
         slug = naming.slug(file.path)
         if file.error or slug is None:
             report.refuse(file.path, file.error or "has no letter or digit in its name")
             continue
-        if slug in wanted and wanted[slug][0].text == file.text:
+        if slug in writes and writes[slug][0].text == file.text:
             report.skipped += 1
-        elif slug in wanted:
+        elif slug in writes:
             report.refuse(file.path, "is in the archive twice: the later one was imported")
-        wanted[slug] = (file, PageWrite(slug, file.text, whole=True, path=file.path))
-    return wanted
+        writes[slug] = (file, PageWrite(slug, file.text, whole=True, path=file.path))
+    return writes
 
 
 def text(page: MemoryPage) -> Transaction[str]:
     """Return a page as a file: its text, with front matter for everything that the text does not contain."""
-    kept = yield from links.all_of_calls((page,))
-    told = yield from timeline.all_of_calls((page,))
-    return _text(page, kept.get(page.id, ()), told.get(page.id, ()))
+    added_links = yield from links.all_of_calls((page,))
+    added_entries = yield from timeline.all_of_calls((page,))
+    return _text(page, added_links.get(page.id, ()), added_entries.get(page.id, ()))
 
 
-def _text(page: MemoryPage, kept: Sequence[tuple[str, str, str]], told: Sequence[TimelineEntry]) -> str:
+def _text(
+    page: MemoryPage, added_links: Sequence[tuple[str, str, str]], added_entries: Sequence[TimelineEntry]
+) -> str:
     values = dict(_fields(page))
-    if kept:
-        values["links"] = [_without_empty(to=to, type=kind, context=why) for to, kind, why in kept]
-    if told:
+    if added_links:
+        values["links"] = [_without_empty(to=to, type=kind, context=why) for to, kind, why in added_links]
+    if added_entries:
         values["timeline"] = [
             _without_empty(date=entry.date, summary=entry.summary, detail=entry.detail, source=entry.source)
-            for entry in told
+            for entry in added_entries
         ]
     return (frontmatter.changed(page.head, values) if values else page.head) + page.body
 
@@ -202,13 +204,13 @@ def exported(caller: Caller, after: str) -> Transaction[tuple[ExportedPage, ...]
     totals = itertools.accumulate(int(row["chars"]) for row in sizes)
     fitting = max(1, sum(total <= EXPORT_CHARS for total in totals))
     rows = yield Query("pages_exported", {**params, "limit": fitting})
-    found = [pages.of(row) for row in rows]
-    old = yield from pages.old_slugs(found)
-    kept = yield from links.all_of_calls(found)
-    told = yield from timeline.all_of_calls(found)
+    exported_pages = [pages.of(row) for row in rows]
+    old = yield from pages.old_slugs(exported_pages)
+    added_links = yield from links.all_of_calls(exported_pages)
+    added_entries = yield from timeline.all_of_calls(exported_pages)
     return tuple(
-        ExportedPage(page, kept.get(page.id, ()), told.get(page.id, ()), old.get(page.id, ()))
-        for page in found
+        ExportedPage(page, added_links.get(page.id, ()), added_entries.get(page.id, ()), old.get(page.id, ()))
+        for page in exported_pages
     )
 
 

@@ -24,8 +24,8 @@ _DAY = re.compile(r"journals/(\d{4})-(\d{2})-(\d{2})")
 
 def outliner(paths: Iterable[str]) -> str | None:
     """Return the folder of an outliner's files among some paths."""
-    found = (match for path in paths if (match := _SETTINGS.fullmatch(path)))
-    match = next(found, None)
+    matches = (match for path in paths if (match := _SETTINGS.fullmatch(path)))
+    match = next(matches, None)
     return match[1] or "" if match else None
 
 

@@ -31,16 +31,16 @@ def split(body: str) -> tuple[Passage, ...]:
     """Return the passages of a body, which cover it without gaps."""
     if len(body) <= _MAX_CHARS and "\n#" not in body:
         return (Passage(0, len(body)),)
-    found: list[Passage] = []
+    passages: list[Passage] = []
     start = 0
     for end in _ends(body):
         headed = _HEADING.match(body, end) is not None and end - start > TARGET_CHARS // 3
-        if len(found) + 1 < MAX_PASSAGES and (end - start >= TARGET_CHARS or headed):
-            found.append(Passage(start, end))
+        if len(passages) + 1 < MAX_PASSAGES and (end - start >= TARGET_CHARS or headed):
+            passages.append(Passage(start, end))
             start = end
     if start < len(body):
-        found.append(Passage(start, len(body)))
-    return tuple(found) or (Passage(0, len(body)),)
+        passages.append(Passage(start, len(body)))
+    return tuple(passages) or (Passage(0, len(body)),)
 
 
 def _ends(body: str) -> list[int]:

@@ -143,19 +143,19 @@ def entry(page: MemoryPage, links: Sequence[Link]) -> IndexEntry:
 
 def _head_terms(page: MemoryPage, title: Sequence[str]) -> Counter[str]:
     """Return the words of title, front matter and tags, and those of the slug that none of them contains."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for word in title:
         if word:
-            found[word] += TITLE_WEIGHT
+            counts[word] += TITLE_WEIGHT
     # A title of stop words, such as "The Who", is found by these.
-    if not found:
-        found.update(word for word in tokens.fold(page.title).split() if word)
+    if not counts:
+        counts.update(word for word in tokens.fold(page.title).split() if word)
     if page.head:
-        found.update(tokens.terms(page.head[:_MAX_HEAD]))
+        counts.update(tokens.terms(page.head[:_MAX_HEAD]))
     for tag in page.tags:
-        found.update(tokens.terms(tag).keys() - found.keys())
-    found.update(_slug_terms(slugs.name(page.slug)) - found.keys())
-    return found
+        counts.update(tokens.terms(tag).keys() - counts.keys())
+    counts.update(_slug_terms(slugs.name(page.slug)) - counts.keys())
+    return counts
 
 
 def _slug_terms(slug: str) -> set[str]:
@@ -164,11 +164,11 @@ def _slug_terms(slug: str) -> set[str]:
 
 
 def _names(page: MemoryPage, title: Sequence[str], links: Sequence[Link]) -> tuple[str, ...]:
-    found = dict.fromkeys(title)
+    names = dict.fromkeys(title)
     speaker = _SPEAKER.match(page.body)
     if speaker is not None:
-        found.update(dict.fromkeys(tokens.words(speaker[1])))
+        names.update(dict.fromkeys(tokens.words(speaker[1])))
     for link in links[:_MAX_NAMES]:
-        found.update(dict.fromkeys(tokens.words(slugs.name(link.target).replace("_", " "))))
-    found.pop("", None)
-    return tuple(found)[:_MAX_NAMES]
+        names.update(dict.fromkeys(tokens.words(slugs.name(link.target).replace("_", " "))))
+    names.pop("", None)
+    return tuple(names)[:_MAX_NAMES]

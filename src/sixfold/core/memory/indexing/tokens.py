@@ -88,13 +88,13 @@ def words(text: str) -> list[str]:
     folded = fold(text)
     if folded.isascii():
         return [stem(word) for word in _ASCII_WORD.findall(folded)]
-    found: list[str] = []
+    result: list[str] = []
     for match in _WORD.finditer(folded):
         if match["unspaced"]:
-            found += _pairs(match["unspaced"])
+            result += _pairs(match["unspaced"])
         else:
-            found.append(match["emoji"] or stem(match[0].replace("’", "'")))
-    return found
+            result.append(match["emoji"] or stem(match[0].replace("’", "'")))
+    return result
 
 
 def terms(text: str) -> Counter[str]:
@@ -106,8 +106,8 @@ def terms(text: str) -> Counter[str]:
 
 def written(text: str) -> Mapping[str, str]:
     """Return each index word of a text with its folded spelling."""
-    found = (match for match in _WORD.finditer(fold(text)) if not match["unspaced"])
-    return {stem(match[0]): match[0] for match in found}
+    matches = (match for match in _WORD.finditer(fold(text)) if not match["unspaced"])
+    return {stem(match[0]): match[0] for match in matches}
 
 
 def fold(text: str) -> str:

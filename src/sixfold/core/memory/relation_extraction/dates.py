@@ -63,15 +63,15 @@ class FoundDate:
 
 def find(text: str, base: str = "") -> list[FoundDate]:
     """Return the dates of a text in order; relative ones refer to the moment `base`."""
-    return [FoundDate(*found.span(), _moment(found, base)) for found in _FOUND.finditer(text)]
+    return [FoundDate(*match.span(), _moment(match, base)) for match in _FOUND.finditer(text)]
 
 
 def of_slug(slug: str) -> str:
     """Return the moment of a slug such as `meetings/2026-05-03-kick-off`, or ""."""
-    found = _IN_SLUG.search(slug)
-    if found is None:
+    match = _IN_SLUG.search(slug)
+    if match is None:
         return ""
-    year, month, day = found.groups()
+    year, month, day = match.groups()
     return _joined(int(year), int(month), int(day or 0))
 
 
@@ -99,19 +99,19 @@ def _joined(year: int, month: int, day: int = 0) -> str:
     return f"{year:04}" + (f"-{month:02}" if month else "") + (f"-{day:02}" if month and day else "")
 
 
-def _moment(found: re.Match[str], base: str) -> str:
-    said = found.groupdict()
-    if said["iso"]:
-        year, month, *day = (int(part) for part in said["iso"].split("-"))
+def _moment(match: re.Match[str], base: str) -> str:
+    groups = match.groupdict()
+    if groups["iso"]:
+        year, month, *day = (int(part) for part in groups["iso"].split("-"))
         return _joined(year, month, *day)
-    if said["relative"]:
-        return _relative(said["relative"].lower(), base)
+    if groups["relative"]:
+        return _relative(groups["relative"].lower(), base)
     for which in "1234":
-        month = said[f"m{which}"]
-        year = said[f"y{which}"] or (said["y5"] if which == "4" else None)
+        month = groups[f"m{which}"]
+        year = groups[f"y{which}"] or (groups["y5"] if which == "4" else None)
         if month or year:
             number = _NUMBER[month.rstrip(".").lower()] if month else 0
-            return _joined(int(year or _year_of(base)), number, int(said.get(f"d{which}") or 0))
+            return _joined(int(year or _year_of(base)), number, int(groups.get(f"d{which}") or 0))
     return ""
 
 

@@ -186,41 +186,41 @@ def mask(sentence: str, words: Vocabulary, known: Iterable[str] = (), base: str 
     return masked
 
 
-def _marked(found: re.Match[str], masked: MaskedText) -> str:
+def _marked(match: re.Match[str], masked: MaskedText) -> str:
     """Return the replacement of a link, code, quotation or emphasis."""
-    said = found.groupdict()
+    groups = match.groupdict()
     if len(masked.mentions) >= MAX_MENTIONS:
         return " "
-    if said["slug"]:
-        if "::" in said["slug"]:
+    if groups["slug"]:
+        if "::" in groups["slug"]:
             # A typed link is explicit already.
             return " "
-        slug = said["slug"].strip()
+        slug = groups["slug"].strip()
         name_key = slug_key(slug) if "/" in slug else key(slug)
-        return masked.add(EntityMention(said["said"] or slug.rpartition("/")[2], name_key, sure=True))
-    if said["code"]:
-        return masked.add(EntityMention(said["code"], key(said["code"]), sure=True))
-    if said["text"]:
-        return str(said["text"])
-    quoted = said["curly"] or said["straight"]
+        return masked.add(EntityMention(groups["said"] or slug.rpartition("/")[2], name_key, sure=True))
+    if groups["code"]:
+        return masked.add(EntityMention(groups["code"], key(groups["code"]), sure=True))
+    if groups["text"]:
+        return str(groups["text"])
+    quoted = groups["curly"] or groups["straight"]
     if quoted:
         bare = quoted.rstrip(".,;!?")
         if len(bare.split()) <= _LAST_QUOTED_WORDS and bare[:1].isupper():
             return masked.add(EntityMention(bare, key(bare), sure=True)) + quoted[len(bare) :]
         return QUOTATION
-    return "" if said["stress"] and said["stress"][0] != "~" else " "
+    return "" if groups["stress"] and groups["stress"][0] != "~" else " "
 
 
 def _mask_dates(text: str, base: str, masked: MaskedText) -> str:
     pieces: list[str] = []
     end = 0
-    for found in dates.find(text, base):
+    for date in dates.find(text, base):
         if len(masked.moments) >= MAX_MENTIONS:
             break
-        lead = len(text[found.start : found.end]) - len(_without_lead(text[found.start : found.end]))
-        pieces += (text[end : found.start + lead], chr(DATE_0 + len(masked.moments)))
-        masked.moments.append(found.moment)
-        end = found.end
+        lead = len(text[date.start : date.end]) - len(_without_lead(text[date.start : date.end]))
+        pieces += (text[end : date.start + lead], chr(DATE_0 + len(masked.moments)))
+        masked.moments.append(date.moment)
+        end = date.end
     return "".join((*pieces, text[end:])) if pieces else text
 
 
@@ -232,11 +232,11 @@ def _without_lead(date: str) -> str:
 def _spans(text: str, words: Vocabulary) -> list[tuple[int, int]]:
     """Return the spans of names: runs of capitalized words without adjacent roles and function words."""
     runs: list[list[re.Match[str]]] = []
-    for found in _WORD.finditer(text):
-        if runs and found[0] not in _OFFICES and _joined(text, runs[-1][-1], found):
-            runs[-1].append(found)
+    for match in _WORD.finditer(text):
+        if runs and match[0] not in _OFFICES and _joined(text, runs[-1][-1], match):
+            runs[-1].append(match)
         else:
-            runs.append([found])
+            runs.append([match])
     spans: list[tuple[int, int]] = []
     for run in runs:
         if run[0][0].lower() in words.verbs and _opens(text, run[0].start()):

@@ -93,14 +93,14 @@ def read(page: MemoryPage, table: PatternTable, known: Collection[str] = ()) -> 
     base = dates.of_slug(page.slug)
     own = EntityMention(page.title, entities.slug_key(page.slug), sure=True)
     reader = _SentenceReader(page, table, table.kind(page.type, page.slug), base, known, own, names={})
-    found: list[tuple[Sentence, Slots]] = []
+    stated: list[tuple[Sentence, Slots]] = []
     for sentence in sentences.sentences(page.body):
-        found += [(sentence, slots) for slots in _of_sentence(reader, sentence)]
-        if len(found) >= MAX_STATEMENTS or reader.effort > _MAX_EFFORT:
+        stated += [(sentence, slots) for slots in _of_sentence(reader, sentence)]
+        if len(stated) >= MAX_STATEMENTS or reader.effort > _MAX_EFFORT:
             break
-    found += _of_tables(reader)
+    stated += _of_tables(reader)
     nearer = _nearer(reader)
-    return [_statement(sentence, slots, nearer) for sentence, slots in found[:MAX_STATEMENTS]]
+    return [_statement(sentence, slots, nearer) for sentence, slots in stated[:MAX_STATEMENTS]]
 
 
 def names_of(page: MemoryPage, aliases: Collection[str], table: PatternTable) -> dict[str, int]:
@@ -110,7 +110,7 @@ def names_of(page: MemoryPage, aliases: Collection[str], table: PatternTable) ->
     """
     title = entities.key(page.title)
     segment = page.slug.rpartition("/")[2]
-    found = {entities.slug_key(page.slug): 0}
+    ranks = {entities.slug_key(page.slug): 0}
     for name, rank in (
         (title, 1),
         *((entities.key(alias), 2) for alias in aliases),
@@ -119,22 +119,22 @@ def names_of(page: MemoryPage, aliases: Collection[str], table: PatternTable) ->
         (entities.key(segment), 3),
     ):
         if name and not (name in table.words.common | table.words.not_names and rank == 3):
-            found.setdefault(name, rank)
+            ranks.setdefault(name, rank)
     words = title.split()
     if len(words) > 1 and table.kind(page.type, page.slug) == "person":
-        found.setdefault(words[0], 4)
-        found.setdefault(words[-1], 4)
-    return found
+        ranks.setdefault(words[0], 4)
+        ranks.setdefault(words[-1], 4)
+    return ranks
 
 
 def aliases(page: MemoryPage) -> tuple[str, ...]:
     """Return the aliases of a page from `aliases` in its front matter or `alias::` at its top."""
-    found: list[str] = []
+    texts: list[str] = []
     for text in (page.head, page.body[:500]):
         if "alias" in text:
             for line in _ALIASES.finditer(text):
-                found += _ALIAS.findall(line[1] or line[2] or "")
-    return tuple(name for name in (alias.strip(" \t\"'[]") for alias in found) if name)[:50]
+                texts += _ALIAS.findall(line[1] or line[2] or "")
+    return tuple(name for name in (alias.strip(" \t\"'[]") for alias in texts) if name)[:50]
 
 
 def _of_tables(reader: _SentenceReader) -> Iterator[tuple[Sentence, Slots]]:
@@ -206,10 +206,12 @@ def _pronoun_behind(masked: MaskedText, stated: Sequence[Slots], table: PatternT
     if not subject or later is None:
         return False
     things = {slots.object.key for slots in stated if "person" not in table.relations[slots.relation].objects}
-    said = {masked.mention(name).key for name in masked.text[: later.start()] if entities.is_mention(name)}
-    if said - things - {masked.mention(subject).key}:
+    mentioned = {
+        masked.mention(name).key for name in masked.text[: later.start()] if entities.is_mention(name)
+    }
+    if mentioned - things - {masked.mention(subject).key}:
         return False
-    masked.text = _LATER.sub(lambda found: f"; {found[1]} {subject} ", masked.text, count=1)
+    masked.text = _LATER.sub(lambda match: f"; {match[1]} {subject} ", masked.text, count=1)
     return True
 
 
@@ -218,8 +220,8 @@ def _with_object(reader: _SentenceReader, masked: MaskedText) -> str:
     if reader.kind not in _THINGS or (" it" not in masked.text and " this " not in masked.text):
         return masked.text
 
-    def named(found: re.Match[str]) -> str:
-        return f"{found[1]} {masked.add(reader.own)}" if found[1] in reader.table.words.verbs else found[0]
+    def named(match: re.Match[str]) -> str:
+        return f"{match[1]} {masked.add(reader.own)}" if match[1] in reader.table.words.verbs else match[0]
 
     return _OBJECT.sub(named, masked.text, count=1)
 
@@ -231,8 +233,8 @@ def _subject(text: str) -> str:
     return text[0] if text[1:2] == " " and not text.startswith(("and ", "& "), 2) else ""
 
 
-def _filled(found: re.Match[str], subject: str, table: PatternTable) -> str:
-    return f"; {subject} {found[2]}" if found[2] in table.words.verbs | _COPULAS else found[0]
+def _filled(match: re.Match[str], subject: str, table: PatternTable) -> str:
+    return f"; {subject} {match[2]}" if match[2] in table.words.verbs | _COPULAS else match[0]
 
 
 def _meant(reader: _SentenceReader, pronoun: str) -> EntityMention | None:
@@ -259,8 +261,8 @@ def _remember(reader: _SentenceReader, masked: MaskedText, stated: list[Slots]) 
     """Set the antecedent of the next sentence's pronoun: the only name of this one, or its subject."""
     assert reader.names is not None  # noqa: S101 - set by `read`
     own_words = set(entities.key(reader.page.title).split())
-    said = [mention for mention in masked.mentions if mention.key]
-    for mention in said:
+    mentions = [mention for mention in masked.mentions if mention.key]
+    for mention in mentions:
         reader.names.setdefault(mention.key)
     first = masked.text[:1]
     opens = "\ue000" <= first <= "\uefff"
@@ -268,7 +270,7 @@ def _remember(reader: _SentenceReader, masked: MaskedText, stated: list[Slots]) 
     others = {
         slots.object.key for slots in stated if "person" not in reader.table.relations[slots.relation].objects
     }
-    rest = {mention.key for mention in said} - others
+    rest = {mention.key for mention in mentions} - others
     if subject is None:
         reader.last = None
     elif subject is reader.own or set(subject.key.split()) <= own_words:
@@ -280,8 +282,8 @@ def _remember(reader: _SentenceReader, masked: MaskedText, stated: list[Slots]) 
 
 def _titled(reader: _SentenceReader, sentence: Sentence, relation: str, inverse: bool) -> Iterator[Slots]:
     """Return the statements of a `Title: value` line, or of an item under a heading, about the page."""
-    wanted = reader.table.relations[relation]
-    rows = (wanted, reader.table.relations.get(wanted.otherwise, wanted))
+    relation_row = reader.table.relations[relation]
+    rows = (relation_row, reader.table.relations.get(relation_row.otherwise, relation_row))
     if reader.kind and not any(_fits(reader.kind, row.objects if inverse else row.subjects) for row in rows):
         return
     masked = entities.mask(sentence.text.rstrip(". "), reader.table.words, reader.known, reader.base)

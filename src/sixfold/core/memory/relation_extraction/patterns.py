@@ -261,9 +261,11 @@ def _anchors(text: str, roles: frozenset[str]) -> frozenset[str]:
         if optional or slot:
             continue
         options = choice.split("|") if choice is not None else [literal or ""]
-        found = [[word for word in _WORDS.findall(option) if word not in _VAGUE] for option in options]
-        if all(found):
-            words = frozenset(max(option, key=len) for option in found)
+        words_of_options = [
+            [word for word in _WORDS.findall(option) if word not in _VAGUE] for option in options
+        ]
+        if all(words_of_options):
+            words = frozenset(max(option, key=len) for option in words_of_options)
             if not best or min(map(len, words)) > min(map(len, best)):
                 best = words
     return best
@@ -271,10 +273,10 @@ def _anchors(text: str, roles: frozenset[str]) -> frozenset[str]:
 
 def _openers(text: str) -> frozenset[str]:
     """Return the verbs that follow a leading `{A}`, with which a list item may begin instead."""
-    found = re.match(r"\{[A]\} (?:\(([^()]*)\)(?!\?)|([a-z]+))", text)
-    if found is None:
+    match = re.match(r"\{[A]\} (?:\(([^()]*)\)(?!\?)|([a-z]+))", text)
+    if match is None:
         return frozenset()
-    options = (found[1] or found[2]).split("|")
+    options = (match[1] or match[2]).split("|")
     return frozenset(option.split()[0] for option in options) - _VAGUE - {"will", "can"}
 
 
@@ -289,11 +291,11 @@ def _index(patterns: Sequence[Pattern]) -> dict[str, tuple[int, ...]]:
 
 
 def _fields(relations: Mapping[str, Relation]) -> dict[str, tuple[str, bool]]:
-    found: dict[str, tuple[str, bool]] = {}
+    fields: dict[str, tuple[str, bool]] = {}
     for relation in relations.values():
-        found |= dict.fromkeys(relation.fields, (relation.name, False))
-        found |= dict.fromkeys(relation.inverse_fields, (relation.name, True))
-    return found
+        fields |= dict.fromkeys(relation.fields, (relation.name, False))
+        fields |= dict.fromkeys(relation.inverse_fields, (relation.name, True))
+    return fields
 
 
 def _any(line: str) -> str:

@@ -94,15 +94,15 @@ class QuestionForms:
             return ()
         bare, moment = _bare(text, base)
         tried = {id(form): form for word in _WORDS.findall(bare) for form in self._by_word.get(word, ())}
-        found: dict[RelationQuestion, None] = {}
+        questions: dict[RelationQuestion, None] = {}
         for form in (*tried.values(), *self._by_word.get("", ())):
             match = form.regex.fullmatch(bare)
-            said: tuple[str, ...] = match.groups() if match is not None else ()
-            names = tuple(name for text in said if (name := _name(text)))
+            groups: tuple[str, ...] = match.groups() if match is not None else ()
+            names = tuple(name for text in groups if (name := _name(text)))
             if names:
-                wanted: Side = "both" if form.relation in self._symmetric or len(names) > 1 else form.wanted
-                found[RelationQuestion(self._answering[form.relation], wanted, names, moment)] = None
-        return tuple(found)
+                side: Side = "both" if form.relation in self._symmetric or len(names) > 1 else form.wanted
+                questions[RelationQuestion(self._answering[form.relation], side, names, moment)] = None
+        return tuple(questions)
 
 
 def _answering(table: PatternTable) -> Mapping[str, frozenset[str]]:
@@ -118,9 +118,9 @@ def _bare(text: str, base: str) -> tuple[str, str]:
     lower = " ".join(text.lower().replace("’", "'").split())
     titled = _MONTHS.sub(lambda month: month[0].capitalize(), lower)
     moment = ""
-    for found in reversed(dates.find(titled, base)):
-        moment = found.moment or moment
-        lower = lower[: found.start] + lower[found.end :]
+    for date in reversed(dates.find(titled, base)):
+        moment = date.moment or moment
+        lower = lower[: date.start] + lower[date.end :]
         lower = re.sub(r" (?:in|on|during|since|at|of)?\s*(?=[?.!]*$)", "", lower)
     while True:
         shorter = _TRAIL.sub("", lower)
@@ -131,14 +131,14 @@ def _bare(text: str, base: str) -> tuple[str, str]:
     return _PEOPLE.sub("who ", lower), moment
 
 
-def _name(said: str) -> str:
-    text = _ARTICLE.sub("", _GENITIVE.sub("", said.strip(" \"'“”,")))
+def _name(words_of_name: str) -> str:
+    text = _ARTICLE.sub("", _GENITIVE.sub("", words_of_name.strip(" \"'“”,")))
     return entities.key(text) if 0 < len(text.split()) <= _MAX_WORDS else ""
 
 
 def _form(relation: str, text: str) -> QuestionForm:
     source = ""
-    given = set(re.findall(r"\{([AB])\}", text))
+    slots = set(re.findall(r"\{([AB])\}", text))
     for piece in re.split(r"(\{\w+\}|\([^()]*\)\??)", text):
         if piece in {"{A}", "{B}"}:
             source += "(.{1,80}?)"
@@ -152,8 +152,8 @@ def _form(relation: str, text: str) -> QuestionForm:
             source += f"(?:(?:{options}) )?" if piece.endswith("?") else f"(?:{options})"
         else:
             source += re.escape(piece)
-    wanted: Side = "both" if len(given) == 2 else "subject" if given == {"B"} else "object"
-    return QuestionForm(relation, source.replace(r"\ ", " ").replace(")?  ", ")? "), wanted, _anchors(text))
+    side: Side = "both" if len(slots) == 2 else "subject" if slots == {"B"} else "object"
+    return QuestionForm(relation, source.replace(r"\ ", " ").replace(")?  ", ")? "), side, _anchors(text))
 
 
 def _anchors(text: str) -> frozenset[str]:
@@ -167,7 +167,7 @@ def _anchors(text: str) -> frozenset[str]:
             for option in options
         ]
         if all(words):
-            found = frozenset(max(option, key=len) for option in words)
-            if not best or min(map(len, found)) > min(map(len, best)):
-                best = found
+            longest = frozenset(max(option, key=len) for option in words)
+            if not best or min(map(len, longest)) > min(map(len, best)):
+                best = longest
     return best

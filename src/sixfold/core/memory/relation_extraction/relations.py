@@ -51,12 +51,12 @@ class Slots(NamedTuple):
 
 def telling(sentence: str, table: PatternTable) -> dict[int, None]:
     """Return the numbers of the patterns whose anchor word occurs in a sentence."""
-    found: dict[int, None] = {}
+    indexes: dict[int, None] = {}
     for word in _WORDS.findall(sentence.lower()):
         numbers = table.by_word.get(word)
         if numbers is not None:
-            found |= dict.fromkeys(numbers)
-    return found
+            indexes |= dict.fromkeys(numbers)
+    return indexes
 
 
 def stated(masked: MaskedText, table: PatternTable, tried: Iterable[int] | None = None) -> list[Slots]:
@@ -68,7 +68,7 @@ def stated(masked: MaskedText, table: PatternTable, tried: Iterable[int] | None 
     if text.rstrip("\"'”’)*_ ").endswith("?"):
         return []
     names = len(_MENTION.findall(text))
-    found: dict[tuple[str, str, str], Slots] = {}
+    unique: dict[tuple[str, str, str], Slots] = {}
     for number in telling(text, table) if tried is None else tried:
         pattern = table.patterns[number]
         if names < pattern.names:
@@ -77,8 +77,8 @@ def stated(masked: MaskedText, table: PatternTable, tried: Iterable[int] | None 
             if _refused(text, match, pattern, table):
                 continue
             for slots in _pairs(masked, match, pattern):
-                found.setdefault((slots.relation, slots.subject.key, slots.object.key), slots)
-    return [slots for slots in found.values() if not _implied(slots, found, table)]
+                unique.setdefault((slots.relation, slots.subject.key, slots.object.key), slots)
+    return [slots for slots in unique.values() if not _implied(slots, unique, table)]
 
 
 def _matches(pattern: Pattern, text: str) -> Iterator[re.Match[str]]:
@@ -90,10 +90,10 @@ def _matches(pattern: Pattern, text: str) -> Iterator[re.Match[str]]:
         match = pattern.regex.search(text, max(match.start() + 1, *ends))
 
 
-def _implied(slots: Slots, found: Mapping[tuple[str, str, str], Slots], table: PatternTable) -> bool:
+def _implied(slots: Slots, unique: Mapping[tuple[str, str, str], Slots], table: PatternTable) -> bool:
     """Return whether a more specific relation states the same of the same names."""
     return any(
-        (name, slots.subject.key, slots.object.key) in found
+        (name, slots.subject.key, slots.object.key) in unique
         for name, row in table.relations.items()
         if slots.relation in row.implies
     )
@@ -173,12 +173,12 @@ def _pairs(masked: MaskedText, match: re.Match[str], pattern: Pattern) -> Iterat
 def _names(masked: MaskedText, match: re.Match[str], group: str) -> list[EntityMention]:
     """Return the names of a list; a name at the edge that belongs to the adjacent clause is omitted."""
     text = masked.text
-    found = _MENTION.findall(match[group])
-    if len(found) > 1 and match.end(group) == match.end() and not _GOES_ON.match(text, match.end()):
-        del found[-1]
-    if len(found) > 1 and match.start(group) == match.start() and not _begins(text, match.start()):
-        del found[:-1]
-    return [masked.mention(name) for name in found]
+    names = _MENTION.findall(match[group])
+    if len(names) > 1 and match.end(group) == match.end() and not _GOES_ON.match(text, match.end()):
+        del names[-1]
+    if len(names) > 1 and match.start(group) == match.start() and not _begins(text, match.start()):
+        del names[:-1]
+    return [masked.mention(name) for name in names]
 
 
 def _begins(text: str, start: int) -> bool:
@@ -191,5 +191,5 @@ def _begins(text: str, start: int) -> bool:
 
 def _moment(masked: MaskedText, text: str, match: re.Match[str]) -> str:
     """Return the date of the sentence: the first one after the start of the match, else before it."""
-    found = _DATE.search(text, match.start()) or _DATE.search(text)
-    return masked.moments[ord(found[0]) - DATE_0] if found is not None else ""
+    match_of_date = _DATE.search(text, match.start()) or _DATE.search(text)
+    return masked.moments[ord(match_of_date[0]) - DATE_0] if match_of_date is not None else ""

@@ -59,12 +59,12 @@ class _TextBlock:
 
 def sentences(body: str) -> list[Sentence]:
     """Return the sentences of a body in order: at most 2,000, with at most 1,000 characters each."""
-    found: list[Sentence] = []
+    result: list[Sentence] = []
     for number, block in enumerate(_blocks(body)):
-        found += _of_block(body, block, number)
-        if len(found) >= _MAX_SENTENCES:
-            return found[:_MAX_SENTENCES]
-    return found
+        result += _of_block(body, block, number)
+        if len(result) >= _MAX_SENTENCES:
+            return result[:_MAX_SENTENCES]
+    return result
 
 
 def _blocks(body: str) -> Iterator[_TextBlock]:
@@ -129,8 +129,8 @@ def _kind(line: str, open_block: _TextBlock | None) -> tuple[bool, str]:
 def _opened(line: str, starts: str, start: int, heading: str) -> tuple[_TextBlock | None, str]:
     """Return the block that a line begins, and the heading that applies from then on."""
     if starts == "heading":
-        found = _HEADING.match(line)
-        return None, found[1].strip().strip("*_: ") if found else ""
+        match = _HEADING.match(line)
+        return None, match[1].strip().strip("*_: ") if match else ""
     if starts == "item":
         item = _ITEM.match(line)
         assert item is not None  # noqa: S101 - `_kind` matched it

@@ -143,7 +143,9 @@ def _put_statements(account_id: str, pages: Sequence[MemoryPage]) -> Transaction
     for page in pages:
         own = sorted(name for name in marked[page.id] if entities.key(name) in known)
         read[page.id] = extraction.read(page, table(), own[: extraction.MAX_KNOWN])
-    keys = {key for found in read.values() for statement in found for key in _keys(statement)} - known.keys()
+    keys = {
+        key for statements in read.values() for statement in statements for key in _keys(statement)
+    } - known.keys()
     known |= yield from _known(account_id, keys)
     rows: list[tuple[object, ...]] = []
     affected: set[Triple] = set()
@@ -181,17 +183,17 @@ def _row(
 
 def _known(account_id: str, names: Iterable[str]) -> Transaction[dict[str, list[KnownEntity]]]:
     """Return the pages that each of some names may refer to, best first."""
-    wanted = sorted(names)
-    found: dict[str, list[KnownEntity]] = {}
-    if wanted:
+    keys = sorted(names)
+    known: dict[str, list[KnownEntity]] = {}
+    if keys:
         rows = yield Query(
-            "names_find", {"account_id": account_id, "names": _encode(wanted), "limit": _MAX_NAMES}
+            "names_find", {"account_id": account_id, "names": _encode(keys), "limit": _MAX_NAMES}
         )
         for row in rows:
             kind = table().kind(row["type"], row["slug"])
             page = KnownEntity(row["id"], row["rank"], row["slug"], kind, _texts(row["collections"]))
-            found.setdefault(row["name"], []).append(page)
-    return found
+            known.setdefault(row["name"], []).append(page)
+    return known
 
 
 def _settle_others(
@@ -205,8 +207,8 @@ def _settle_others(
         ("statements_meaning", {"ids": _encode(moved)} if moved else None),
     ):
         if params is not None:
-            found = yield Query(query, {**params, "limit": _MAX_WAITING})
-            rows |= {(row["page_id"], row["number"]): row for row in found if row["page_id"] not in own}
+            matching = yield Query(query, {**params, "limit": _MAX_WAITING})
+            rows |= {(row["page_id"], row["number"]): row for row in matching if row["page_id"] not in own}
     if not rows:
         return set()
     known = yield from _known(
@@ -259,8 +261,8 @@ def _draw(account_id: str, affected: set[Triple], moment: int, own: set[str]) ->
     for row in rows:
         if _may_tell(row):
             support.setdefault((row["subject_id"], row["relation"], row["object_id"]), []).append(row)
-    kept = yield Query("statements_kept", {"ids": subjects})
-    live = {(row["page_id"], row["type"], row["target_id"]): row for row in kept}
+    remaining = yield Query("statements_kept", {"ids": subjects})
+    live = {(row["page_id"], row["type"], row["target_id"]): row for row in remaining}
     # There may be more statements than were read, so no link ends.
     if len(rows) == _MAX_SUPPORT:
         affected = affected & support.keys()
@@ -337,10 +339,10 @@ def evidence(caller: Caller, page: MemoryPage, limit: int = 500) -> Transaction[
     rows = yield Query(
         "statements_of_page", {"account_id": page.account_id, "page_id": page.id, "limit": limit}
     )
-    found: list[Evidence] = []
+    result: list[Evidence] = []
     for row in rows:
         ends = [_shown(caller, row, end) for end in ("subject", "object")]
-        found.append(
+        result.append(
             Evidence(
                 relation=row["relation"],
                 pattern=row["pattern"],
@@ -353,7 +355,7 @@ def evidence(caller: Caller, page: MemoryPage, limit: int = 500) -> Transaction[
                 origin=(row["origin"] or "") if ends[0] and ends[1] else "",
             )
         )
-    return tuple(found)
+    return tuple(result)
 
 
 def _shown(caller: Caller, row: Row, end: str) -> str:
@@ -384,16 +386,16 @@ def answers(account_id: str, text: str, scope: Sequence[str] = ()) -> Transactio
     The result is empty if the text is not such a question or names nothing known. `scope` are the collections
     that the caller can see; empty means all.
     """
-    asked = forms().read(text)
-    if not asked:
+    questions = forms().read(text)
+    if not questions:
         return ()
-    known = yield from _known(account_id, {name for question in asked for name in question.names})
+    known = yield from _known(account_id, {name for question in questions for name in question.names})
     best: dict[str, RelationAnswer] = {}
-    for question in asked:
+    for question in questions:
         means = [[page.id for page in _best(known.get(name, ()))] for name in question.names]
         if all(means):
-            found = yield from _answered(account_id, question, means, _scope(scope))
-            for answer in found:
+            candidates = yield from _answered(account_id, question, means, _scope(scope))
+            for answer in candidates:
                 if answer.page_id not in best or best[answer.page_id].score < answer.score:
                     best[answer.page_id] = answer
     seen = yield from _visible(account_id, list(best), _scope(scope))
@@ -418,11 +420,11 @@ def _best(pages: Sequence[KnownEntity]) -> list[KnownEntity]:
 def _answered(
     account_id: str, question: question_parser.RelationQuestion, means: Sequence[Sequence[str]], scope: str
 ) -> Transaction[list[RelationAnswer]]:
-    given = set(means[0])
+    named = set(means[0])
     sides = {"subject": ("object",), "object": ("subject",), "both": ("subject", "object")}[question.wanted]
     stated: list[Row] = []
     written: list[Row] = []
-    for side, page_id in ((side, page_id) for side in sides for page_id in sorted(given)):
+    for side, page_id in ((side, page_id) for side in sides for page_id in sorted(named)):
         params = {
             "account_id": account_id,
             "relations": _encode(sorted(question.relations)),
@@ -433,7 +435,7 @@ def _answered(
         }
         stated += yield Query(f"statements_of_{side}", params)
         written += yield Query(f"links_of_{side}", params)
-    found: list[RelationAnswer] = []
+    result: list[RelationAnswer] = []
     saying = Counter((row["subject_id"], row["object_id"]) for row in stated if row["object_id"] is not None)
     for row in stated:
         if len(means) > 1 and not {row["subject_id"], row["object_id"]} & set(means[1]):
@@ -442,27 +444,27 @@ def _answered(
         if question.moment:
             moment = row["moment"] or dates.of_slug(row["slug"])
             fit = 1.0 if dates.agree(moment, question.moment) else _OTHER_TIME
-        found += [
-            RelationAnswer(end, _FOUND * fit, row["sentence"]) for end in _asked_for(row, question, given)
+        result += [
+            RelationAnswer(end, _FOUND * fit, row["sentence"]) for end in _asked_for(row, question, named)
         ]
         says = _SAYS * min(1.0, _FEW / max(saying[row["subject_id"], row["object_id"]], 1))
-        found.append(RelationAnswer(row["page_id"], says * fit, row["sentence"]))
+        result.append(RelationAnswer(row["page_id"], says * fit, row["sentence"]))
     for row in written:
         fit = _OTHER_TIME if question.moment else 1.0
-        found += [
-            RelationAnswer(end, _FOUND * fit, row["sentence"]) for end in _asked_for(row, question, given)
+        result += [
+            RelationAnswer(end, _FOUND * fit, row["sentence"]) for end in _asked_for(row, question, named)
         ]
-    return found
+    return result
 
 
-def _asked_for(row: Row, question: question_parser.RelationQuestion, given: set[str]) -> list[str]:
+def _asked_for(row: Row, question: question_parser.RelationQuestion, named: set[str]) -> list[str]:
     """Return the page ids in a statement that answer the question, without the pages it names."""
     ends = {
         "subject": [row["subject_id"]],
         "object": [row["object_id"]],
         "both": [row["subject_id"], row["object_id"]],
     }[question.wanted]
-    return [end for end in ends if end is not None and end not in given]
+    return [end for end in ends if end is not None and end not in named]
 
 
 def _visible(account_id: str, ids: Sequence[str], scope: str) -> Transaction[list[str]]:

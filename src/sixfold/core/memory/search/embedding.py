@@ -80,12 +80,12 @@ class Embedder:
 
     async def run(self) -> None:
         """Run until cancelled; database errors are retried."""
-        begun = False
+        started = False
         while True:
             try:
-                if not begun:
+                if not started:
                     await self.begin()
-                    begun = True
+                    started = True
                 worked = await self.step()
             except errors.StoreFailed:
                 worked = 0
@@ -102,8 +102,8 @@ class Embedder:
         """Embed some waiting pages and return their number."""
         rows = await self._database.read(many("memory_waiting", limit=_AT_ONCE))
         if rows:
-            made = await asyncio.to_thread(self._embed, rows)
-            await self._database.write(_keep(self._model.name, made), durable=False)
+            batches = await asyncio.to_thread(self._embed, rows)
+            await self._database.write(_keep(self._model.name, batches), durable=False)
         return len(rows)
 
     async def waiting(self) -> int:
@@ -119,11 +119,11 @@ class Embedder:
             counts.append(len(passages))
             texts += passages
         vectors = iter(self._model.embed(texts))
-        made: list[_EmbeddedBatch] = []
+        batches: list[_EmbeddedBatch] = []
         for row, count in zip(rows, counts, strict=True):
             packed = b"".join(halved(next(vectors)) for _ in range(count))
-            made.append(_EmbeddedBatch(row["page_id"], row["account_id"], row["change"], packed))
-        return made
+            batches.append(_EmbeddedBatch(row["page_id"], row["account_id"], row["change"], packed))
+        return batches
 
 
 def texts_of(slug: str, title: str, body: str) -> list[str]:
@@ -138,9 +138,9 @@ def halved(vector: bytes) -> bytes:
     return struct.pack(f"<{len(floats)}e", *floats)
 
 
-def _keep(model: str, made: Sequence[_EmbeddedBatch]) -> Transaction[None]:
+def _keep(model: str, batches: Sequence[_EmbeddedBatch]) -> Transaction[None]:
     changes: dict[str, int] = {}
-    for page in made:
+    for page in batches:
         params = {"page_id": page.page_id, "model": model, "of_change": page.of_change}
         if not (yield Query("memory_embedded", params)):
             # The page was changed or deleted in the meantime.

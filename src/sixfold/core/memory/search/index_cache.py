@@ -88,9 +88,9 @@ class IndexCache:
         place = self._places.get(account_id)
         if place is None:
             # The first index imports a library, so it is made in a thread.
-            made = _CacheSlot(await asyncio.to_thread(self._new_index))
-            place = self._places.setdefault(account_id, made)
-            if place is made:
+            slot = _CacheSlot(await asyncio.to_thread(self._new_index))
+            place = self._places.setdefault(account_id, slot)
+            if place is slot:
                 self._make_room(account_id)
         self._places.move_to_end(account_id)
         if place.change == _UNREAD or place.reading.locked():

@@ -178,17 +178,17 @@ def _words(
     text = view.text(words, weights.page)
     passage = view.passages(words, weights.page, text)
     if passage is text:
-        found = _times(text, weights.text + weights.passage)
+        scores = _times(text, weights.text + weights.passage)
     else:
-        found = text * weights.text + passage * weights.passage
+        scores = text * weights.text + passage * weights.passage
     around = view.once(weights.article, lambda: view.parts() * (1 - weights.article) + weights.article)
-    before, after = view.previous(found), view.next(found)
+    before, after = view.previous(scores), view.next(scores)
     previous = before * weights.previous + view.previous(before) * weights.previous_but_one
     following = after * weights.next + view.next(after) * weights.next_but_one
     folder = view.folders(words, weights.whole_folder, weights.crowd)
     path = view.folder_words(words)
     beside = previous + following + _times(folder, weights.folder)
-    written = _added(view, found + beside * around, {"path": ScorePart(path, weights.path)})
+    written = _added(view, scores + beside * around, {"path": ScorePart(path, weights.path)})
 
     best = view.greatest(written)
     scale = 1 / best if best > 0 else 0.0
@@ -202,9 +202,9 @@ def _words(
     }
     about = {
         "entities": ScorePart(view.named(question.names), weights.entities),
-        "links": ScorePart(view.linked(found, LENDERS), weights.links * scale),
+        "links": ScorePart(view.linked(scores, LENDERS), weights.links * scale),
     }
-    among = found if path is view.nothing() else found + path
+    among = scores if path is view.nothing() else scores + path
     if len(words) - len(question.guessed) >= SENTENCE:
         among = among + before + after
     return _added(view, written * scale, about), {**parts, **about}, among

@@ -63,12 +63,12 @@ class SearchService:
     def __init__(
         self,
         database: Database,
-        shelf: IndexCache,
+        indexes: IndexCache,
         find_model: Callable[[], EmbeddingModel | None] = _no_model,
     ):
         """Set up the service; `find_model` loads the embedding model, or returns None without one."""
         self._database = database
-        self._shelf = shelf
+        self._shelf = indexes
         self._find_model = find_model
         self._questions: QueryVectors | None = None
         self._embedder: Embedder | None = None
@@ -125,21 +125,23 @@ class SearchService:
             vector = await self._questions.vector(request.query)
         while True:
             try:
-                found, mode = await self._database.read(self._results(caller, request, vector))
+                results, mode = await self._database.read(self._results(caller, request, vector))
                 break
             except IndexStale:
                 await self._shelf.index(caller.account_id)
-        chars = sum(row["chars"] for row, _ in found)
-        hits = _hits(found, request) if chars <= _LOOP_CHARS else await self._large(caller, found, request)
+        chars = sum(row["chars"] for row, _ in results)
+        hits = (
+            _hits(results, request) if chars <= _LOOP_CHARS else await self._large(caller, results, request)
+        )
         return SearchResult(hits, mode, round((time.perf_counter() - began) * 1000, 3))
 
     async def _large(
-        self, caller: Caller, found: Sequence[tuple[Row, _HitPosition]], request: SearchRequest
+        self, caller: Caller, results: Sequence[tuple[Row, _HitPosition]], request: SearchRequest
     ) -> tuple[Hit, ...]:
         """Create snippets in a thread, reading pages one by one whose long texts were not fetched."""
         hits: list[Hit] = []
         short: list[tuple[Row, _HitPosition]] = []
-        for row, place in found:
+        for row, place in results:
             if row["body"] is not None:
                 short.append((row, place))
                 continue
@@ -157,8 +159,8 @@ class SearchService:
         """Update the index, rank, and fetch the results, all from one snapshot."""
         related: dict[str, float] = {}
         if request.mode != "semantic":
-            told = yield from inference.answers(caller.account_id, request.query, caller.collections)
-            related = {answer.page_id: answer.score for answer in told}
+            answers = yield from inference.answers(caller.account_id, request.query, caller.collections)
+            related = {answer.page_id: answer.score for answer in answers}
         span: TimeSpan | None = None
         if time_expressions.mentioned(request.query):
             span = time_expressions.parse(request.query, (yield from now()))
@@ -271,12 +273,12 @@ def _spelling(view: IndexView, text: str, known: Mapping[str, float]) -> dict[st
     ]
     capital = set(_names(text)) if long else set[str]()
     written: Mapping[str, str] = tokens.written(text) if long else {}
-    found: dict[str, Sequence[str]] = {}
+    corrections: dict[str, Sequence[str]] = {}
     for word in long[:_MOST_GUESSED]:
         limit = 2 if len(word) >= _MANY_LETTERS and word not in capital else 1
         near = _near(view, word, written.get(word, word), limit)
-        found[word] = [other for other in near if other not in known]
-    return {word: near for word, near in found.items() if near}
+        corrections[word] = [other for other in near if other not in known]
+    return {word: near for word, near in corrections.items() if near}
 
 
 def _near(view: IndexView, word: str, written: str, limit: int) -> Sequence[str]:
@@ -300,8 +302,8 @@ def _guessed(
 
 def names(text: str, words: Collection[str]) -> tuple[str, ...]:
     """Return the names in a text: its capitalized words, or all words of a text without capitals."""
-    found = {word for word in _names(text) if word in words}
-    return tuple(sorted(found)) or tuple(words)
+    present = {word for word in _names(text) if word in words}
+    return tuple(sorted(present)) or tuple(words)
 
 
 def _names(text: str) -> Iterator[str]:
@@ -325,8 +327,8 @@ def _check(request: SearchRequest) -> None:
             raise errors.BadRequest(f"{name} must be {minimum} to {limit:,}{unit} (got {value:,})")
 
 
-def _hits(found: Sequence[tuple[Row, _HitPosition]], request: SearchRequest) -> tuple[Hit, ...]:
-    return tuple(_hit(row, place, request) for row, place in found)
+def _hits(results: Sequence[tuple[Row, _HitPosition]], request: SearchRequest) -> tuple[Hit, ...]:
+    return tuple(_hit(row, place, request) for row, place in results)
 
 
 def _hit(row: Row, place: _HitPosition, request: SearchRequest) -> Hit:
@@ -345,8 +347,8 @@ def _hit(row: Row, place: _HitPosition, request: SearchRequest) -> Hit:
 
 
 def _explained(view: IndexView, place: int, question: RankedQuery, ranked: RankedPage) -> Mapping[str, Any]:
-    told: dict[str, Any] = {**ranked.told(view, place)}
-    told["words"] = {word: view.rarity(word) for word in question.words}
+    parts: dict[str, Any] = {**ranked.told(view, place)}
+    parts["words"] = {word: view.rarity(word) for word in question.words}
     if question.spelling:
-        told["spelling"] = {word: list(near) for word, near in question.spelling.items()}
-    return told
+        parts["spelling"] = {word: list(near) for word, near in question.spelling.items()}
+    return parts

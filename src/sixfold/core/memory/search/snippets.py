@@ -32,11 +32,11 @@ def of_body(body: str, passage: int, words: Collection[str], chars: int) -> str:
     passages = chunks.split(body)
     start, end = passages[min(passage, len(passages) - 1)]
     end = min(end, start + _MOST_READ)
-    found = matches(body, start, end, words)
-    first = _window(found, chars) if found else start
-    begin = _at_word(body, max(start, first - chars // 4), start) if found else start
+    positions = matches(body, start, end, words)
+    first = _window(positions, chars) if positions else start
+    begin = _at_word(body, max(start, first - chars // 4), start) if positions else start
     stop = _until_word(body, begin, min(len(body), begin + chars))
-    text = _marked(body, begin, stop, found)
+    text = _marked(body, begin, stop, positions)
     lead = "…" if body[:begin].strip() else ""
     tail = "…" if body[stop:].strip() else ""
     return f"{lead}{text}{tail}"
@@ -48,17 +48,17 @@ def matches(body: str, start: int, end: int, words: Collection[str]) -> list[tup
     if body.isascii():
         return sorted({*_plainly(body[start:end], start, query_words)})
     initials = tokens.initials(query_words)
-    found: list[tuple[int, int, str]] = []
+    positions: list[tuple[int, int, str]] = []
     for match in _WORD.finditer(body, start, end):
         text = match[0]
         if text[0] not in initials and text[0] < "\x80":
             continue
         word = tokens.word(text)
         if word in query_words:
-            found.append((*match.span(), word))
+            positions.append((*match.span(), word))
         elif word is None:
-            found += _pairs(text, match.start(), query_words)
-    return found
+            positions += _pairs(text, match.start(), query_words)
+    return positions
 
 
 def _plainly(text: str, start: int, query_words: frozenset[str]) -> Iterator[tuple[int, int, str]]:
@@ -77,32 +77,32 @@ def _plainly(text: str, start: int, query_words: frozenset[str]) -> Iterator[tup
 
 
 def _pairs(text: str, start: int, query_words: frozenset[str]) -> list[tuple[int, int, str]]:
-    found: list[tuple[int, int, str]] = []
+    positions: list[tuple[int, int, str]] = []
     for at in range(len(text)):
         pair = tokens.fold(text[at : at + 2])
         if pair in query_words or (len(text) == 1 and tokens.fold(text) in query_words):
             begin, end = start + at, start + at + min(2, len(text) - at)
-            if found and begin <= found[-1][1]:
-                found[-1] = (found[-1][0], end, pair)
+            if positions and begin <= positions[-1][1]:
+                positions[-1] = (positions[-1][0], end, pair)
             else:
-                found.append((begin, end, pair))
-    return found
+                positions.append((begin, end, pair))
+    return positions
 
 
-def _window(found: list[tuple[int, int, str]], chars: int) -> int:
+def _window(positions: list[tuple[int, int, str]], chars: int) -> int:
     """Return the start of the first window of `chars` with the most different words."""
-    best, place, first = 0, found[0][0], 0
+    best, place, first = 0, positions[0][0], 0
     inside: dict[str, int] = {}
-    for _, end, word in found:
+    for _, end, word in positions:
         inside[word] = inside.get(word, 0) + 1
-        while end - found[first][0] > chars * 3 // 4 and found[first][1] < end:
-            gone = found[first][2]
-            inside[gone] -= 1
-            if not inside[gone]:
-                del inside[gone]
+        while end - positions[first][0] > chars * 3 // 4 and positions[first][1] < end:
+            left_word = positions[first][2]
+            inside[left_word] -= 1
+            if not inside[left_word]:
+                del inside[left_word]
             first += 1
         if len(inside) > best:
-            best, place = len(inside), found[first][0]
+            best, place = len(inside), positions[first][0]
     return place
 
 
@@ -121,10 +121,10 @@ def _until_word(body: str, begin: int, stop: int) -> int:
     return space if space > begin + (stop - begin) // 2 else stop
 
 
-def _marked(body: str, begin: int, stop: int, found: list[tuple[int, int, str]]) -> str:
+def _marked(body: str, begin: int, stop: int, positions: list[tuple[int, int, str]]) -> str:
     pieces: list[str] = []
     at = begin
-    for start, end, _ in found:
+    for start, end, _ in positions:
         if start >= at and end <= stop:
             pieces += (_plain(body[at:start]), OPEN, _plain(body[start:end]), CLOSE)
             at = end

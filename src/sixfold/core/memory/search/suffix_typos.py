@@ -31,8 +31,8 @@ def stems(word: str) -> frozenset[str]:
 
 def _ends(word: str, form: str, stem: str) -> bool:
     """Return whether a stem is the word except for its suffix."""
-    kept = stem[:-1] if stem.endswith(_TURNED) else stem
-    return len(stem) >= _LEAST_LEFT and len(form) - len(stem) >= _LEAST_TAKEN and word.startswith(kept)
+    root = stem[:-1] if stem.endswith(_TURNED) else stem
+    return len(stem) >= _LEAST_LEFT and len(form) - len(stem) >= _LEAST_TAKEN and word.startswith(root)
 
 
 def _edited(word: str, letters: str) -> Iterator[str]:

@@ -50,15 +50,15 @@ def mentioned(text: str) -> bool:
 
 def parse(text: str, now: int) -> TimeSpan | None:
     """Return the time that a query names, relative to `now` (epoch µs), or None."""
-    found = _FOUND.search(text)
-    if found is None:
+    match = _FOUND.search(text)
+    if match is None:
         return None
     today = datetime.fromtimestamp(now / SECOND_US, UTC).date()
-    said = {name: value.lower() for name, value in found.groupdict().items() if value}
-    first, last = next(read(said, today) for name, read in _READERS.items() if name in said)
-    if "since" in said:
+    groups = {name: value.lower() for name, value in match.groupdict().items() if value}
+    first, last = next(read(groups, today) for name, read in _READERS.items() if name in groups)
+    if "since" in groups:
         last = today
-    return TimeSpan(*micros(first, last), found[0], not said.keys().isdisjoint(_SPELLED))
+    return TimeSpan(*micros(first, last), match[0], not groups.keys().isdisjoint(_SPELLED))
 
 
 def named(moment: str) -> tuple[int, int] | None:
@@ -116,40 +116,40 @@ def _count(text: str) -> int:
     return _COUNTS.get(text) or int(text)
 
 
-def _near(said: Said, today: date) -> Days:
-    day = today - {"today": 0, "yesterday": 1}.get(said["near"], 2) * _ONE_DAY
+def _near(groups: Said, today: date) -> Days:
+    day = today - {"today": 0, "yesterday": 1}.get(groups["near"], 2) * _ONE_DAY
     return day, day
 
 
-def _this(said: Said, today: date) -> Days:
-    return _UNITS[said["unit"]](_earlier(today, said["unit"], 0 if said["this"] == "this" else 1))
+def _this(groups: Said, today: date) -> Days:
+    return _UNITS[groups["unit"]](_earlier(today, groups["unit"], 0 if groups["this"] == "this" else 1))
 
 
-def _ago(said: Said, today: date) -> Days:
-    return _UNITS[said["ago_unit"]](_earlier(today, said["ago_unit"], _count(said["ago"])))
+def _ago(groups: Said, today: date) -> Days:
+    return _UNITS[groups["ago_unit"]](_earlier(today, groups["ago_unit"], _count(groups["ago"])))
 
 
-def _past(said: Said, today: date) -> Days:
-    return _earlier(today, said["past_unit"], _count(said["past_count"])), today
+def _past(groups: Said, today: date) -> Days:
+    return _earlier(today, groups["past_unit"], _count(groups["past_count"])), today
 
 
-def _just_past(said: Said, today: date) -> Days:
-    return _earlier(today, said["past"], 1), today
+def _just_past(groups: Said, today: date) -> Days:
+    return _earlier(today, groups["past"], 1), today
 
 
-def _weekday(said: Said, today: date) -> Days:
-    back = (today.weekday() - _DAYS.index(said["weekday"]) - 1) % 7 + 1
+def _weekday(groups: Said, today: date) -> Days:
+    back = (today.weekday() - _DAYS.index(groups["weekday"]) - 1) % 7 + 1
     return _near({"near": "today"}, today - back * _ONE_DAY)
 
 
-def _in_month(said: Said, today: date) -> Days:
-    number = _MONTHS.index(said["month"]) + 1
-    year = int(said["year"]) if "year" in said else today.year - (number > today.month)
+def _in_month(groups: Said, today: date) -> Days:
+    number = _MONTHS.index(groups["month"]) + 1
+    year = int(groups["year"]) if "year" in groups else today.year - (number > today.month)
     return _month(date(year, number, 1))
 
 
-def _in_year(said: Said, _today: date) -> Days:
-    return _year(date(int(said["only_year"]), 1, 1))
+def _in_year(groups: Said, _today: date) -> Days:
+    return _year(date(int(groups["only_year"]), 1, 1))
 
 
 _READERS: Mapping[str, Callable[[Said, date], Days]] = {

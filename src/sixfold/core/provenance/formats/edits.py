@@ -31,10 +31,10 @@ class FileEdit(NamedTuple):
 
 def ordered(changes: Iterable[FileEdit]) -> list[FileEdit]:
     """Sort edits by position, stably; raises `Unembeddable` if they overlap."""
-    found = sorted(changes, key=lambda edit: edit.start)
-    if any(one.end > other.start for one, other in itertools.pairwise(found)):
+    result = sorted(changes, key=lambda edit: edit.start)
+    if any(one.end > other.start for one, other in itertools.pairwise(result)):
         raise Unembeddable("the file's parts overlap")
-    return found
+    return result
 
 
 def splice(data: bytes, changes: Iterable[FileEdit]) -> bytes:

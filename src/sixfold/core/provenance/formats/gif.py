@@ -37,11 +37,11 @@ def is_complete(data: bytes) -> bool:
 
 def edits(data: bytes, text: str) -> list[FileEdit]:
     """Insert the text after the extensions that apply to the whole file, such as its loop count."""
-    found = list(_extensions(data))
-    at = found[-1].end if found else _body(data)
+    extensions = list(_extensions(data))
+    at = extensions[-1].end if extensions else _body(data)
     if data[at : at + 1] not in (b"\x21", b"\x2c"):
         raise Unembeddable("not a complete GIF")
-    cuts = [FileEdit(part.start, part.end, b"") for part in found if data.startswith(_HEAD, part.start)]
+    cuts = [FileEdit(part.start, part.end, b"") for part in extensions if data.startswith(_HEAD, part.start)]
     # The older version has no extensions.
     version = FileEdit(0, 6, b"GIF89a")
     return [version, *cuts, FileEdit(at, at, _block(text.encode()))]

@@ -60,15 +60,15 @@ def edits(data: bytes, text: str) -> list[FileEdit]:
 
     The index is relative to its own position, so that inserting text before it does not invalidate it.
     """
-    found = list(segments(data))
-    if not found or found[-1].kind != _START_OF_SCAN:
+    present = list(segments(data))
+    if not present or present[-1].kind != _START_OF_SCAN:
         raise Unembeddable("not a complete JPEG")
     cuts = [
         FileEdit(part.start, part.end, b"")
-        for part in found
+        for part in present
         if part.kind == _COMMENT and _HEAD.match(data, part.body)
     ]
-    at = next(part.start for part in found if part.kind not in _OPENING)
+    at = next(part.start for part in present if part.kind not in _OPENING)
     return [FileEdit(at, at, _comments(text.encode())), *cuts]
 
 

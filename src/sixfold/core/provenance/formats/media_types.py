@@ -197,8 +197,8 @@ _HEADS = re.compile(b"|".join(b"(%b)" % each.head for each in _WITH_HEAD), re.DO
 
 def find(head: bytes) -> FileFormat | None:
     """Return the format of a file by its first bytes."""
-    found = _HEADS.match(head)
-    return _WITH_HEAD[found.lastindex - 1] if found and found.lastindex else None
+    match = _HEADS.match(head)
+    return _WITH_HEAD[match.lastindex - 1] if match and match.lastindex else None
 
 
 def sniff(head: bytes, claimed: str = "") -> str:
@@ -207,8 +207,8 @@ def sniff(head: bytes, claimed: str = "") -> str:
     Only the content decides, because names and declared types are untrusted; a declared type only selects
     among kinds of plain text.
     """
-    found = find(head)
-    return _text(head[:HEAD_BYTES], claimed) if found is None else found.media_type
+    file_format = find(head)
+    return _text(head[:HEAD_BYTES], claimed) if file_format is None else file_format.media_type
 
 
 def _text(head: bytes, claimed: str) -> str:

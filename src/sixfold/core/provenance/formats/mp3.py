@@ -71,8 +71,8 @@ def edits(data: bytes, text: str) -> list[FileEdit]:
     end = frames[-1].end if frames else 0
     if tag.body[end:].strip(b"\0"):
         raise Unembeddable("the ID3 tag of this MP3 is malformed")
-    kept = [tag.body[frame.start : frame.end] for frame in frames if _read(tag, version, frame) is None]
-    body = b"".join([*kept, _frame(version, text)])
+    remaining = [tag.body[frame.start : frame.end] for frame in frames if _read(tag, version, frame) is None]
+    body = b"".join([*remaining, _frame(version, text)])
     if len(body) >= _MAX_TAG_BYTES:
         raise Unembeddable(f"the ID3 tag of this MP3 must be smaller than {_MAX_TAG_BYTES // 2**20} MiB")
     head = b"ID3" + bytes([tag.number, 0, 0]) + _integer(len(body), 4, 7)

@@ -56,18 +56,18 @@ def edits(data: bytes, text: str) -> list[FileEdit]:
     top = list(boxes(data)) if matches(data) else []
     if not top or top[-1].end != len(data):
         raise Unembeddable("not a complete MP4")
-    found = [_closed(data, top[-1])] if top[-1].is_open else []
+    result = [_closed(data, top[-1])] if top[-1].is_open else []
     at = top[-1].start if top[-1].kind == _INDEX else len(data)
     for box in top:
         if not _is_ours(data, box):
             continue
         if box.end == at:
-            found.append(FileEdit(box.start, box.end, b""))
+            result.append(FileEdit(box.start, box.end, b""))
         else:
-            found.append(FileEdit(box.start + 4, box.start + 8, b"free"))
-            found.append(FileEdit(box.body, box.body + 16, bytes(16)))
+            result.append(FileEdit(box.start + 4, box.start + 8, b"free"))
+            result.append(FileEdit(box.body, box.body + 16, bytes(16)))
     body = b"uuid" + _UUID + text.encode()
-    return [*found, FileEdit(at, at, (len(body) + 4).to_bytes(4) + body)]
+    return [*result, FileEdit(at, at, (len(body) + 4).to_bytes(4) + body)]
 
 
 def extract(data: bytes) -> str | None:

@@ -54,15 +54,15 @@ def edits(data: bytes, text: str) -> list[FileEdit]:
         raise Unembeddable("not an Ogg file with one Opus or Vorbis stream")
     comment = vorbis.merged(headers.packets[0][len(headers.magic) :], text)
     pages = _laid([headers.magic + comment, *headers.packets[1:]], headers.serial)
-    found = [FileEdit(headers.start, headers.end, b"".join(pages))]
+    result = [FileEdit(headers.start, headers.end, b"".join(pages))]
     shift = len(pages) - headers.pages
     if shift:
-        found += [
+        result += [
             FileEdit(page.start, page.end, _renumbered(data[page.start : page.end], page.number + shift))
             for page in _pages(data, headers.end)
             if page.serial == headers.serial
         ]
-    return found
+    return result
 
 
 def extract(data: bytes) -> str | None:
@@ -97,7 +97,7 @@ def _headers(data: bytes) -> _Headers | None:
     known = next((value for magic, value in _HEADS.items() if head.startswith(magic)), None)
     if known is None:
         return None
-    magic, wanted = known
+    magic, packet_count = known
     packets: list[bytes] = []
     open_packet: list[bytes] = []
     for count, page in enumerate(pages, 1):
@@ -110,8 +110,8 @@ def _headers(data: bytes) -> _Headers | None:
             if size < 255:
                 packets.append(b"".join(open_packet))
                 open_packet = []
-        if len(packets) >= wanted:
-            whole = len(packets) == wanted and not open_packet and packets[0].startswith(magic)
+        if len(packets) >= packet_count:
+            whole = len(packets) == packet_count and not open_packet and packets[0].startswith(magic)
             return _Headers(magic, packets, count, first.end, page.end, first.serial) if whole else None
     return None
 

@@ -55,10 +55,10 @@ def claimed_chunks(data: bytes, limit: int) -> Iterator[Chunk]:
 
 def complete(data: bytes, form: bytes) -> list[Chunk]:
     """Return all chunks of a file with consistent sizes; raises `Unembeddable` otherwise."""
-    found = list(chunks(data, form))
-    if not found or found[-1].end < 8 + int.from_bytes(data[4:8], "little"):
+    result = list(chunks(data, form))
+    if not result or result[-1].end < 8 + int.from_bytes(data[4:8], "little"):
         raise Unembeddable("not a complete RIFF file")
-    return found
+    return result
 
 
 def chunk(kind: bytes, body: bytes) -> bytes:
@@ -66,12 +66,12 @@ def chunk(kind: bytes, body: bytes) -> bytes:
     return kind + len(body).to_bytes(4, "little") + body + b"\0" * (len(body) % 2)
 
 
-def rewritten(found: list[Chunk], own: list[FileEdit], last: bytes) -> list[FileEdit]:
+def rewritten(present: list[Chunk], own: list[FileEdit], last: bytes) -> list[FileEdit]:
     """Return the edits `own`, plus those that append `last` and update the file's size."""
-    end = found[-1].end
-    kept = end + sum(len(edit.new) - (edit.end - edit.start) for edit in own)
-    behind = b"\0" * (kept % 2) + last
-    size = kept + len(behind) - 8
+    end = present[-1].end
+    new_end = end + sum(len(edit.new) - (edit.end - edit.start) for edit in own)
+    behind = b"\0" * (new_end % 2) + last
+    size = new_end + len(behind) - 8
     if size > _MAX_SIZE:
         raise Unembeddable("the file would be larger than RIFF allows")
     return [FileEdit(4, 8, size.to_bytes(4, "little")), *own, FileEdit(end, end, behind)]

@@ -32,11 +32,11 @@ def header(data: bytes) -> MediaHeader:
 
 def edits(data: bytes, text: str) -> list[FileEdit]:
     """Append the text in a chunk of its own."""
-    found = riff.complete(data, _FORM)
-    if not {b"fmt ", b"data"} <= {chunk.kind for chunk in found}:
+    present = riff.complete(data, _FORM)
+    if not {b"fmt ", b"data"} <= {chunk.kind for chunk in present}:
         raise Unembeddable("the WAV has no format or samples")
-    cuts = [FileEdit(chunk.start, chunk.end, b"") for chunk in found if chunk.kind == _KIND]
-    return riff.rewritten(found, cuts, riff.chunk(_KIND, text.encode()))
+    cuts = [FileEdit(chunk.start, chunk.end, b"") for chunk in present if chunk.kind == _KIND]
+    return riff.rewritten(present, cuts, riff.chunk(_KIND, text.encode()))
 
 
 def extract(data: bytes) -> str | None:

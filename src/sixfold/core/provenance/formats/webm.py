@@ -68,15 +68,15 @@ def edits(data: bytes, text: str) -> list[FileEdit]:
     if not elements or elements[-1].end != segment.end:
         raise Unembeddable("the elements of this WebM do not fill its segment")
     first = elements[0]
-    found = [_void(first.start, first.end)] if first.kind == _CRC else list[FileEdit]()
+    result = [_void(first.start, first.end)] if first.kind == _CRC else list[FileEdit]()
     for element in _last_tags(elements):
-        found += _removal(data, element, segment.end)
+        result += _removal(data, element, segment.end)
     tags = _tags(text)
-    grown = len(tags) + sum(len(edit.new) - (edit.end - edit.start) for edit in found)
+    grown = len(tags) + sum(len(edit.new) - (edit.end - edit.start) for edit in result)
     if not segment.is_open:
         size = segment.end - segment.body + grown
-        found.append(_resized(segment, size))
-    return [*found, FileEdit(segment.end, segment.end, tags)]
+        result.append(_resized(segment, size))
+    return [*result, FileEdit(segment.end, segment.end, tags)]
 
 
 def extract(data: bytes) -> str | None:

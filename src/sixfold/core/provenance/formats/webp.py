@@ -28,17 +28,17 @@ def header(data: bytes) -> MediaHeader:
 
 def edits(data: bytes, text: str) -> list[FileEdit]:
     """Put the text into the file's XMP packet, the last chunk."""
-    found = riff.complete(data, _FORM)
-    own = [FileEdit(chunk.start, chunk.end, b"") for chunk in found if chunk.kind == b"XMP "]
-    packets = [data[chunk.body : chunk.body + chunk.size] for chunk in found if chunk.kind == b"XMP "]
-    first = found[0]
+    present = riff.complete(data, _FORM)
+    own = [FileEdit(chunk.start, chunk.end, b"") for chunk in present if chunk.kind == b"XMP "]
+    packets = [data[chunk.body : chunk.body + chunk.size] for chunk in present if chunk.kind == b"XMP "]
+    first = present[0]
     if first.kind == b"VP8X" and first.size >= 10:
         flags = data[first.body] | _HAS_XMP
         own.insert(0, FileEdit(first.body, first.body + 1, bytes([flags])))
     else:
         own.insert(0, FileEdit(first.start, first.start, extended_header(data, first)))
     packet = xmp.merged(packets[0] if packets else None, text)
-    return riff.rewritten(found, own, riff.chunk(b"XMP ", packet))
+    return riff.rewritten(present, own, riff.chunk(b"XMP ", packet))
 
 
 def extract(data: bytes) -> str | None:

@@ -259,7 +259,7 @@ def _sorted_links(graph: Json) -> _Links:
 
 def _links(graph: Json) -> dict[Any, tuple[str, int, str, int]]:
     """Return a graph's links by id: origin, origin slot, target, target slot; accepts both schemas."""
-    found: dict[Any, tuple[str, int, str, int]] = {}
+    links: dict[Any, tuple[str, int, str, int]] = {}
     for row in graph.get("links") or ():
         if item := mapping(row):
             ends = (
@@ -268,11 +268,11 @@ def _links(graph: Json) -> dict[Any, tuple[str, int, str, int]]:
                 item["target_id"],
                 item["target_slot"],
             )
-            found[item["id"]] = (str(ends[0]), int(ends[1]), str(ends[2]), int(ends[3]))
+            links[item["id"]] = (str(ends[0]), int(ends[1]), str(ends[2]), int(ends[3]))
         elif len(listed(row)) >= 5:
             link, origin, slot, target, at = listed(row)[:5]
-            found[link] = (str(origin), int(slot), str(target), int(at))
-    return found
+            links[link] = (str(origin), int(slot), str(target), int(at))
+    return links
 
 
 def _inner(source: Source, prefix: str) -> Source:

@@ -17,11 +17,11 @@ def values(node: EditorNode, spec: NodeSpec | None) -> dict[str, Any]:
     order = _order(node, spec)
     if known := mapping(node.values):
         known_names = {each.name for each in order} if spec is not None else set(known)
-        found = {name: value for name, value in known.items() if name in known_names}
+        result = {name: value for name, value in known.items() if name in known_names}
     else:
-        found = _in_order(order, listed(node.values))
+        result = _in_order(order, listed(node.values))
     names = {each.name for each in order}
-    return {**found, **{name: value for name, value in node.named.items() if name in names}}
+    return {**result, **{name: value for name, value in node.named.items() if name in names}}
 
 
 def _order(node: EditorNode, spec: NodeSpec | None) -> list[NodeInput]:
@@ -38,17 +38,17 @@ def _order(node: EditorNode, spec: NodeSpec | None) -> list[NodeInput]:
 
 def _in_order(order: Sequence[NodeInput], items: Sequence[Any]) -> dict[str, Any]:
     """Pair the widgets with the values, skipping the values that control changes after a run."""
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     at = 0
     for position, each in enumerate(order):
         if at >= len(items):
             break
-        found[each.name] = items[at]
+        result[each.name] = items[at]
         at += 1
         spare = len(items) - at > len(order) - position - 1
         if at < len(items) and _is_control(items[at], each, spare=spare):
             at += 1
-    return found
+    return result
 
 
 def _is_control(value: Any, each: NodeInput, *, spare: bool) -> bool:

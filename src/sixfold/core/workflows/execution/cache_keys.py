@@ -27,23 +27,23 @@ def keys(nodes: Mapping[str, GraphNode]) -> dict[str, str]:
 
 def key_steps(nodes: Mapping[str, GraphNode]) -> Steps[dict[str, str]]:
     """Compute cache keys, yielding after each slice so that the event loop stays responsive."""
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for at, (node_id, node) in enumerate(nodes.items()):
         if at % slices.ITEMS == 0:
             yield
         spec = node.spec
-        links = [(name, found[origin], slot) for name, (origin, slot) in node.links.items()]
+        links = [(name, result[origin], slot) for name, (origin, slot) in node.links.items()]
         links.sort()
         mark: str | None = ""
         if spec.fingerprint is not None:
             mark = spec.fingerprint(node.values)
         if mark is None:
-            found[node_id] = secrets.token_hex(16)
+            result[node_id] = secrets.token_hex(16)
             continue
         values = [(name, _plain(node.values[name])) for name in sorted(node.values)]
         encoded = msgspec.json.encode((spec.class_type, spec.version, values, links, mark))
-        found[node_id] = hashlib.blake2b(encoded, digest_size=16).hexdigest()
-    return found
+        result[node_id] = hashlib.blake2b(encoded, digest_size=16).hexdigest()
+    return result
 
 
 def _plain(value: object) -> object:

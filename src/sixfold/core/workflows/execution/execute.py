@@ -220,8 +220,8 @@ class _GraphRun:
             for name, reference in cache_keys.files_named(node).items()
         ]
         names = list(dict.fromkeys(reference for _, _, reference in named))
-        found = await asyncio.gather(*(self._location.files.find(*reference) for reference in names))
-        by_name: dict[tuple[str, str], NodeFile] = dict(zip(names, found, strict=True))
+        references = await asyncio.gather(*(self._location.files.find(*reference) for reference in names))
+        by_name: dict[tuple[str, str], NodeFile] = dict(zip(names, references, strict=True))
         for node, name, reference in named:
             node.values[name] = by_name[reference]
 
@@ -390,9 +390,9 @@ class _GraphRun:
         self, node_id: str, result: NodeResult | Worked, preview: bool
     ) -> Mapping[str, Any]:
         ui = dict(result.ui)
-        for made in result.made:
-            reference = await self._location.output_store.keep(node_id, made, preview=preview)
-            ui.setdefault(made.kind, []).append(reference)
+        for artifact in result.made:
+            reference = await self._location.output_store.keep(node_id, artifact, preview=preview)
+            ui.setdefault(artifact.kind, []).append(reference)
         return ui
 
     def _release(self, node: GraphNode) -> None:

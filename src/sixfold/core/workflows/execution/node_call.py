@@ -71,4 +71,4 @@ def joined(result: list[NodeResult]) -> NodeResult:
     for each in result:
         for key, value in each.ui.items():
             ui[key] = [*ui.get(key, ()), *value] if isinstance(value, list | tuple) else value
-    return NodeResult(tuple(outputs), tuple(made for each in result for made in each.made), ui)
+    return NodeResult(tuple(outputs), tuple(artifact for each in result for artifact in each.made), ui)

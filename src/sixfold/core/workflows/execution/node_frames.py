@@ -86,7 +86,7 @@ class NodeFrameReader:
 
     def feed(self, data: bytes) -> list[NodeFrame]:
         """Return the frames completed by `data`; raises `BadFrame`."""
-        buffer, found, at = self._buffer, list[NodeFrame](), 0
+        buffer, frames, at = self._buffer, list[NodeFrame](), 0
         buffer += data
         while len(buffer) - at >= 2 * _LENGTHS:
             middle, start = at + _LENGTHS, at + 2 * _LENGTHS
@@ -101,9 +101,9 @@ class NodeFrameReader:
             except ValueError as error:
                 raise BadFrame(str(error)) from error
             at = start + text + more
-            found.append(NodeFrame(payload, bytes(buffer[start + text : at])))
+            frames.append(NodeFrame(payload, bytes(buffer[start + text : at])))
         del buffer[:at]
-        return found
+        return frames
 
 
 def _plain(value: object) -> object:
@@ -155,16 +155,16 @@ def read_file(row: Row) -> NodeFile:
     return NodeFile(row["digest"], row["type"], Path(row["path"]), row["name"], row["info"])
 
 
-def made_row(made: NodeArtifact, frame: NodeFrame, scratch: Path) -> Row:
+def made_row(artifact: NodeArtifact, frame: NodeFrame, scratch: Path) -> Row:
     """Encode a file that a node created."""
     return {
-        "type": made.content_type,
-        "data": frame.put(made.data, scratch) if made.data else None,
-        "path": str(made.path) if made.path else None,
-        "kind": made.kind,
-        "prefix": made.prefix,
-        "temporary": made.temporary,
-        "info": dict(made.info),
+        "type": artifact.content_type,
+        "data": frame.put(artifact.data, scratch) if artifact.data else None,
+        "path": str(artifact.path) if artifact.path else None,
+        "kind": artifact.kind,
+        "prefix": artifact.prefix,
+        "temporary": artifact.temporary,
+        "info": dict(artifact.info),
     }
 
 

@@ -40,7 +40,7 @@ class RemoteGraphRunner(Protocol):
         """Return its classes as of the last refresh; None if it did not answer."""
         ...
 
-    async def refresh(self, wanted: Collection[str] = ()) -> None:
+    async def refresh(self, class_types: Collection[str] = ()) -> None:
         """Refresh the classes if they are unknown, outdated, or one in `wanted` is missing."""
         ...
 

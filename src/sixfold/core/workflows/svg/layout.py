@@ -173,7 +173,7 @@ def cut(text: str, limit: int = _CHARS) -> str:
 
 
 def _edges(graph: Graph, registry: Registry) -> list[Edge]:
-    found: list[Edge] = []
+    edges: list[Edge] = []
     for node_id, node in graph.items():
         for value in mapping(node.get("inputs")).values():
             if is_link(value) and str(value[0]) in graph:
@@ -182,8 +182,8 @@ def _edges(graph: Graph, registry: Registry) -> list[Edge]:
                 slot = value[1]
                 outputs = spec.outputs if spec else ()
                 kind = outputs[slot].type if isinstance(slot, int) and 0 <= slot < len(outputs) else ""
-                found.append(Edge(origin, node_id, _HUES.get(kind, "plain")))
-    return found
+                edges.append(Edge(origin, node_id, _HUES.get(kind, "plain")))
+    return edges
 
 
 def _ranked(boxes: Mapping[str, LayoutBox], edges: list[Edge]) -> list[list[LayoutBox]]:

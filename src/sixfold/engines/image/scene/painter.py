@@ -95,10 +95,10 @@ def _meadow(stage: SceneStage) -> None:
 def _clearing(stage: SceneStage) -> Image:
     """Return how far the firs in the foreground sink, if a subject stands among them."""
     library = shapes.library()
-    standing = sum(s.count for s in stage.scene.subjects if library[s.name].stand in ("ground", "table"))
+    count = sum(s.count for s in stage.scene.subjects if library[s.name].stand in ("ground", "table"))
     x = np.linspace(0, 1, stage.width, dtype=np.float32)
-    at, reach = (stage.layout.subject_x, 0.24) if standing == 1 else (0.5, 0.5)
-    hole = np.exp(-(((x - np.float32(at)) / np.float32(reach)) ** 4)) if standing else np.zeros_like(x)
+    at, reach = (stage.layout.subject_x, 0.24) if count == 1 else (0.5, 0.5)
+    hole = np.exp(-(((x - np.float32(at)) / np.float32(reach)) ** 4)) if count else np.zeros_like(x)
     return hole * np.float32(stage.height * 0.26)
 
 
