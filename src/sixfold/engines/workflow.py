@@ -309,7 +309,7 @@ class _WorkflowRun:
             details = {"node_id": lost.node_id, "node_type": lost.class_type, "exception_message": str(lost)}
             publish(NodeEvent("execution_error", {**_ERROR_FIELDS, **details}))
             raise
-        outputs = {node_id: await self._store_output(node_id, ui) for node_id, ui in fetched.shown.items()}
+        outputs = {node_id: await self._store_output(node_id, ui) for node_id, ui in fetched.ui.items()}
         for node_id, ui in outputs.items():
             publish(NodeEvent("executed", {"node": node_id, "display_node": node_id, "output": ui}))
         result = await self._result(GraphEnded(outputs, tuple(verdict.nodes), fetched.cached))

@@ -117,7 +117,7 @@ def _answer(index: PageIndex, query: str, indexes: tuple[str, ...]) -> list[tupl
     return [
         (
             view.page_id(place),
-            {name: round(told, 5) for name, told in ranked.told(view, place).items()},
+            {name: round(told, 5) for name, told in ranked.score_parts(view, place).items()},
         )
         for place in places
     ]

@@ -134,7 +134,7 @@ def test_a_replacement_is_counted_before_it_is_built() -> None:
     tracemalloc.start()
     try:
         with pytest.raises(errors.TooLarge, match=r"at most 1048576 bytes \(got 100000000\)"):
-            page_edits.edited(page("ä" * 50_000), edit, MemoryLimits())
+            page_edits.apply(page("ä" * 50_000), edit, MemoryLimits())
         assert tracemalloc.get_traced_memory()[1] < 4 * 2**20
     finally:
         tracemalloc.stop()
@@ -143,9 +143,9 @@ def test_a_replacement_is_counted_before_it_is_built() -> None:
 def test_a_replacement_may_fill_a_page_to_its_limit() -> None:
     edit = PageEdit("replace_text", "日本", find="ä", every=True)
     allowed = MemoryLimits(page_bytes=6 * 1_000)
-    assert page_edits.edited(page("ä" * 1_000), edit, allowed).body == "日本" * 1_000
+    assert page_edits.apply(page("ä" * 1_000), edit, allowed).body == "日本" * 1_000
     with pytest.raises(errors.TooLarge, match=r"at most 6000 bytes \(got 6006\)"):
-        page_edits.edited(page("ä" * 1_001), edit, allowed)
+        page_edits.apply(page("ä" * 1_001), edit, allowed)
 
 
 def test_caches_hold_no_long_words() -> None:

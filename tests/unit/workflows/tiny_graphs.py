@@ -68,7 +68,9 @@ CLASSES = Registry(
         spec(
             "Save",
             "! text STRING ->",
-            run=lambda _, text: NodeResult(made=(NodeArtifact("text/plain", text.encode(), kind="files"),)),
+            run=lambda _, text: NodeResult(
+                artifacts=(NodeArtifact("text/plain", text.encode(), kind="files"),)
+            ),
         ),
         spec("Random", "-> INT", run=lambda _: (4,), fingerprint=lambda _: None),
         spec("Remote", "a INT -> INT"),
@@ -137,9 +139,9 @@ class ExecutionFixture:
             raise NotFound(f"There is no {kind} {name}")
         return NodeFile(path.read_text(), "image/png", path)
 
-    async def keep(self, node_id: str, made: NodeArtifact, *, preview: bool) -> Mapping[str, Any]:
-        """Keep what was made."""
-        self.kept.append((node_id, made.data))
+    async def keep(self, node_id: str, artifact: NodeArtifact, *, preview: bool) -> Mapping[str, Any]:
+        """Keep an artifact."""
+        self.kept.append((node_id, artifact.data))
         return {"filename": f"{node_id}.txt"}
 
 

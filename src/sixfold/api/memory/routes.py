@@ -61,14 +61,14 @@ class PageRoutes:
 
     async def search(self, request: Request, caller: Caller) -> Response:
         arguments = await schemas.from_body(schemas.SEARCH, request)
-        result = await self._memory.search(caller, operations.wanted_search(arguments))
+        result = await self._memory.search(caller, operations.parse_search(arguments))
         return responses.json(memory_serializers.answer(result, self._base), headers=_NO_STORE)
 
     async def list(self, request: Request, caller: Caller) -> Response:
         """List pages by slug."""
         arguments = schemas.from_query(schemas.LIST, request)
         result = await self._memory.list(
-            caller, operations.wanted_filter(arguments), arguments["limit"], arguments["cursor"] or ""
+            caller, operations.parse_filter(arguments), arguments["limit"], arguments["cursor"] or ""
         )
         rows = [memory_serializers.row(row, self._base) for row in result.rows]
         return _part("pages", rows, result.next_cursor)
@@ -77,7 +77,7 @@ class PageRoutes:
         """Create a page, or with `overwrite` replace one; a new version is 201 as well."""
         arguments = await schemas.from_body(schemas.NEW_PAGE, request)
         saved = await self._memory.write(
-            caller, operations.wanted_page(arguments), schemas.terms(request, arguments)
+            caller, operations.parse_page(arguments), schemas.terms(request, arguments)
         )
         return await self._written(caller, replace(saved, created=True))
 
@@ -100,7 +100,7 @@ class PageRoutes:
             page_write = PageWrite(slug, _text(await request.body()), whole=True, path=_origin(request, slug))
         else:
             arguments = await schemas.from_body(schemas.PAGE, request)
-            page_write = operations.wanted_page({**arguments, "slug": slug})
+            page_write = operations.parse_page({**arguments, "slug": slug})
         terms = replace(schemas.terms(request, arguments), overwrite=True)
         return await self._written(caller, await self._memory.write(caller, page_write, terms))
 
@@ -114,7 +114,7 @@ class PageRoutes:
             origin = _origin(request, arguments["slug"])
             saved = await self._memory.rename(caller, slug, arguments["slug"], terms, origin)
         else:
-            saved = await self._memory.edit(caller, slug, operations.wanted_edit(arguments), terms)
+            saved = await self._memory.edit(caller, slug, operations.parse_edit(arguments), terms)
         return await self._written(caller, replace(saved, created=False))
 
     async def delete(self, request: Request, caller: Caller) -> Response:

@@ -70,7 +70,7 @@ class AccountExport:
 
     def read_written(self) -> bytes:
         """Return the bytes written since the last call."""
-        return self._sink.taken()
+        return self._sink.drain()
 
     def open_file(self, path: str, *, compressed: bool = True) -> IO[bytes]:
         """Open a file in the zip for writing; images and videos need no compression."""

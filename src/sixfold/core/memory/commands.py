@@ -123,7 +123,7 @@ def write(writer: PageWriter, request: PageWrite, terms: WriteTerms) -> Transact
 def edit(writer: PageWriter, slug: str, change: PageEdit, terms: WriteTerms) -> Transaction[SavedPage]:
     """Change a part of a page; raise `NotFound`, or `BadRequest` if the edit does not fit the text."""
     existing = yield from _open(writer, slug, terms)
-    draft = page_edits.edited(existing.page, change, writer.limits)
+    draft = page_edits.apply(existing.page, change, writer.limits)
     return (yield from _changed(writer, change.operation, existing.page, draft))
 
 

@@ -91,7 +91,7 @@ class Hunk(NamedTuple):
 def hunks(before: str, after: str, context: int = 3) -> tuple[Hunk, ...]:
     """Return the differences between two texts with `context` equal lines around them; () if equal."""
     old, new = lines(before), lines(after)
-    rows = _shown(old, new)
+    rows = _diff_lines(old, new)
     near = [False] * len(rows)
     for number, line in enumerate(rows):
         if line.kind != "same":
@@ -113,7 +113,7 @@ def hunks(before: str, after: str, context: int = 3) -> tuple[Hunk, ...]:
     return tuple(result)
 
 
-def _shown(old: Sequence[str], new: Sequence[str]) -> list[DiffLine]:
+def _diff_lines(old: Sequence[str], new: Sequence[str]) -> list[DiffLine]:
     result: list[DiffLine] = []
     for same, (i, j), (k, m) in blocks(old, new):
         if same:

@@ -26,7 +26,7 @@ DEPTH = 5
 NODES = 500
 DIFF_CHARS = 1_000_000
 # The number of backlinks and timeline entries in a response with a page.
-SHOWN = 100
+RELATED = 100
 _TYPE = re.compile(r"[^\W\d][\w -]*")
 _DATE = re.compile(r"(\d{4})(?:-(\d{2})(?:-(\d{2}))?)?", re.ASCII)
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)

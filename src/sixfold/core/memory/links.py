@@ -115,7 +115,7 @@ def arrive(account_id: str, pages: Sequence[tuple[str, str]]) -> Transaction[Non
 
 def refresh(account_id: str, pages: Sequence[tuple[MemoryPage, bool]], moment: int) -> Transaction[None]:
     """Update the links of pages, given as (page, whether it existed before)."""
-    old = yield from _kept(account_id, [page.id for page, known in pages if known], "body")
+    old = yield from _stored_links(account_id, [page.id for page, known in pages if known], "body")
     fresh: list[tuple[MemoryPage, markdown.WrittenLink]] = []
     removed: list[dict[str, str]] = []
     moved: list[dict[str, str]] = []
@@ -131,7 +131,7 @@ def refresh(account_id: str, pages: Sequence[tuple[MemoryPage, bool]], moment: i
             if key in before and before[key]["context"] != link.context
         ]
     if removed:
-        yield _ended("body", removed, moment)
+        yield _end_query("body", removed, moment)
     if moved:
         yield Query("links_context", {"rows": _encode(moved)})
     yield from _put(account_id, fresh, old, moment)
@@ -142,7 +142,7 @@ def _base(page: MemoryPage) -> str:
     return (slugs.loosely(page.path.removesuffix(".md")) or "") if page.path else page.slug
 
 
-def _kept(
+def _stored_links(
     account_id: str, page_ids: Sequence[str], maker: str
 ) -> Transaction[dict[str, dict[tuple[str, str], Row]]]:
     stored: dict[str, dict[tuple[str, str], Row]] = {}
@@ -174,7 +174,7 @@ def _put(
     known = yield from targets(account_id, open_pairs)
     rows: list[dict[str, Any]] = []
     for page, link in fresh:
-        row = _made(page.id, link.type, link.target, "body", link.context)
+        row = _new_row(page.id, link.type, link.target, "body", link.context)
         before = settled.get((page.id, link.target))
         target = known.get((link.target, slugs.parent(page.slug)))
         if before is not None:
@@ -186,7 +186,7 @@ def _put(
         yield Query("links_put", {"account_id": account_id, "rows": _encode(rows), "at": moment})
 
 
-def _made(page_id: str, kind: str, target: str, maker: str, context: str) -> dict[str, Any]:
+def _new_row(page_id: str, kind: str, target: str, maker: str, context: str) -> dict[str, Any]:
     return {
         "id": page_id,
         "type": kind,
@@ -199,24 +199,24 @@ def _made(page_id: str, kind: str, target: str, maker: str, context: str) -> dic
     }
 
 
-def _ended(maker: str, rows: object, moment: int) -> Query:
+def _end_query(maker: str, rows: object, moment: int) -> Query:
     return Query("links_end", {"maker": maker, "rows": _encode(rows), "ended_at": moment})
 
 
 def add(page: MemoryPage, link: tuple[str, str, str], moment: int) -> Transaction[None]:
     """Add a link (target, type, context) of a call to a page; an existing one gets the new context."""
-    yield from _keep(page, (link,), moment, alone=False)
+    yield from _write_links(page, (link,), moment, alone=False)
 
 
-def keep(page: MemoryPage, new_links: Sequence[tuple[str, str, str]], moment: int) -> Transaction[None]:
+def replace(page: MemoryPage, new_links: Sequence[tuple[str, str, str]], moment: int) -> Transaction[None]:
     """Replace the links (target, type, context) that calls added to a page."""
-    yield from _keep(page, new_links, moment, alone=True)
+    yield from _write_links(page, new_links, moment, alone=True)
 
 
-def _keep(
+def _write_links(
     page: MemoryPage, new_links: Sequence[tuple[str, str, str]], moment: int, *, alone: bool
 ) -> Transaction[None]:
-    old = (yield from _kept(page.account_id, [page.id], "api")).get(page.id, {})
+    old = (yield from _stored_links(page.account_id, [page.id], "api")).get(page.id, {})
     new = {(target, kind or LINK_TYPE): context for target, kind, context in new_links}
     ended = [
         {"id": page.id, "target": key[0], "type": key[1]}
@@ -224,13 +224,13 @@ def _keep(
         if (key in new and row["context"] != new[key]) or (alone and key not in new)
     ]
     if ended:
-        yield _ended("api", ended, moment)
+        yield _end_query("api", ended, moment)
     fresh = {key: text for key, text in new.items() if key not in old or old[key]["context"] != text}
     folder = slugs.parent(page.slug)
     known = yield from targets(page.account_id, [(target, folder) for target, _ in fresh])
     rows: list[dict[str, Any]] = []
     for (target, kind), context in fresh.items():
-        row = _made(page.id, kind, target, "api", context)
+        row = _new_row(page.id, kind, target, "api", context)
         resolved = known.get((target, folder))
         if resolved is not None:
             row |= {"target_id": resolved.id, "by_name": int(resolved.by_name)}
@@ -248,7 +248,7 @@ def all_of_calls(pages: Sequence[MemoryPage]) -> Transaction[dict[str, tuple[tup
     """Return the links added by calls for some pages of an account by id; pages without any are absent."""
     if not pages:
         return {}
-    known = yield from _kept(pages[0].account_id, [page.id for page in pages], "api")
+    known = yield from _stored_links(pages[0].account_id, [page.id for page in pages], "api")
     return {
         page_id: tuple(sorted((target, kind, str(row["context"])) for (target, kind), row in rows.items()))
         for page_id, rows in known.items()
@@ -270,7 +270,7 @@ def remove(page: MemoryPage, link: tuple[str, str], moment: int) -> Transaction[
         {"id": page.id, "target": row["target"], "type": row["type"]} for row in rows if row["maker"] == "api"
     ]
     if mine:
-        yield _ended("api", mine, moment)
+        yield _end_query("api", mine, moment)
     drawn = [row for row in rows if row["maker"] == "inference"]
     for row in drawn:
         yield from judge(page, row["target"], row["type"], "dismissed")

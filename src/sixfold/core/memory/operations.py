@@ -255,7 +255,7 @@ def past(arguments: Arguments) -> int | None:
     return None if text is None else limits.past(text)
 
 
-def wanted_search(arguments: Arguments) -> SearchRequest:
+def parse_search(arguments: Arguments) -> SearchRequest:
     """Return the search request of the arguments of `search`."""
     return SearchRequest(
         query=arguments["query"],
@@ -272,7 +272,7 @@ def wanted_search(arguments: Arguments) -> SearchRequest:
     )
 
 
-def wanted_page(arguments: Arguments) -> PageWrite:
+def parse_page(arguments: Arguments) -> PageWrite:
     """Return the page of the arguments of `write`."""
     return PageWrite(
         slug=slugs.normalize(arguments["slug"]),
@@ -286,7 +286,7 @@ def wanted_page(arguments: Arguments) -> PageWrite:
     )
 
 
-def wanted_filter(arguments: Arguments) -> PageFilter:
+def parse_filter(arguments: Arguments) -> PageFilter:
     """Return the filter of the arguments of `list`."""
     after = moment(arguments, "updated_after")
     result = PageFilter(
@@ -302,7 +302,7 @@ def wanted_filter(arguments: Arguments) -> PageFilter:
     )
 
 
-def wanted_edit(arguments: Arguments) -> PageEdit:
+def parse_edit(arguments: Arguments) -> PageEdit:
     """Return the edit of the arguments; raise `InvalidInput` if a required argument is missing."""
     operation = arguments["operation"]
     needed = {
@@ -336,7 +336,7 @@ class _MemoryOperations:
 
     async def do_search(self, caller: Caller, arguments: Arguments) -> Plain:
         return memory_serializers.answer(
-            await self._memory.search(caller, wanted_search(arguments)), self._base
+            await self._memory.search(caller, parse_search(arguments)), self._base
         )
 
     async def do_read(self, caller: Caller, arguments: Arguments) -> Plain:
@@ -347,7 +347,7 @@ class _MemoryOperations:
         }
 
     async def do_write(self, caller: Caller, arguments: Arguments) -> Plain:
-        return self._saved(await self._memory.write(caller, wanted_page(arguments), terms(arguments)))
+        return self._saved(await self._memory.write(caller, parse_page(arguments), terms(arguments)))
 
     async def do_edit(self, caller: Caller, arguments: Arguments) -> Plain:
         slug, on = arguments["slug"], terms(arguments)
@@ -355,11 +355,11 @@ class _MemoryOperations:
             if arguments["to"] is None:
                 raise errors.InvalidInput([errors.Problem("to", "rename needs to", "missing")])
             return self._saved(await self._memory.rename(caller, slug, arguments["to"], on))
-        return self._saved(await self._memory.edit(caller, slug, wanted_edit(arguments), on))
+        return self._saved(await self._memory.edit(caller, slug, parse_edit(arguments), on))
 
     async def do_list(self, caller: Caller, arguments: Arguments) -> Plain:
         result = await self._memory.list(
-            caller, wanted_filter(arguments), arguments["limit"], arguments["cursor"] or ""
+            caller, parse_filter(arguments), arguments["limit"], arguments["cursor"] or ""
         )
         rows = [memory_serializers.row(row, self._base) for row in result.rows]
         return {"pages": rows, "next_cursor": result.next_cursor}

@@ -54,7 +54,7 @@ def compose(
     return PageDraft(
         slug=request.slug,
         title=_title(request, fields, body, before),
-        head=_without_kept(head, stored_fields),
+        head=_without_stored(head, stored_fields),
         body=body,
         type=_type(request, fields, before),
         tags=_names(request.tags, fields.tags, before.tags if before is not None else ()),
@@ -68,7 +68,7 @@ def compose(
     )
 
 
-def _without_kept(head: str, fields: frontmatter.FrontMatter) -> str:
+def _without_stored(head: str, fields: frontmatter.FrontMatter) -> str:
     """Return a file's front matter without the fields that exports add, which are stored separately."""
     added = ("links", "timeline", "old_slugs")
     stored = [key for key in added if getattr(fields, key) is not None]
@@ -154,7 +154,7 @@ class PageEdit:
     fields: Mapping[str, Any] | None = None
 
 
-def edited(page: MemoryPage, edit: PageEdit, allowed: MemoryLimits) -> PageDraft:
+def apply(page: MemoryPage, edit: PageEdit, allowed: MemoryLimits) -> PageDraft:
     """Return the draft of an edit; raise `BadRequest` if it does not fit the text."""
     match edit.operation:
         case "append":
@@ -162,9 +162,9 @@ def edited(page: MemoryPage, edit: PageEdit, allowed: MemoryLimits) -> PageDraft
         case "prepend":
             return _with_body(page, _joined(edit.content, page.body), allowed)
         case "replace_text":
-            return _with_body(page, _replaced(page, edit, allowed), allowed)
+            return _with_body(page, _replace_text(page, edit, allowed), allowed)
         case "replace_section":
-            return _with_body(page, _resectioned(page.body, edit.section, edit.content), allowed)
+            return _with_body(page, _replace_section(page.body, edit.section, edit.content), allowed)
         case "set_fields":
             return _with_fields(page, edit.fields or {})
 
@@ -178,7 +178,7 @@ def _joined(first: str, second: str) -> str:
     return f"{first}\n{second}" if first and second and not first.endswith("\n") else first + second
 
 
-def _replaced(page: MemoryPage, edit: PageEdit, allowed: MemoryLimits) -> str:
+def _replace_text(page: MemoryPage, edit: PageEdit, allowed: MemoryLimits) -> str:
     body = page.body
     if not edit.find:
         raise errors.BadRequest("find must not be empty: send the text to replace")
@@ -199,13 +199,13 @@ def _size(text: str) -> int:
     return len(text.encode("utf-8", "surrogatepass"))
 
 
-def _resectioned(body: str, section: str, content: str) -> str:
+def _replace_section(body: str, section: str, content: str) -> str:
     """Replace the text under a heading, up to the next heading of the same or a higher level."""
     key = section.strip().lstrip("#").strip().casefold()
     if not key:
         raise errors.BadRequest("section must not be empty: send the heading of the section")
     headings = list(markdown.headings(body))
-    number = _numbered(headings, key)
+    number = _heading_index(headings, key)
     if number is None:
         named = ", ".join(heading.text for heading in headings[:_MAX_LISTED]) or "none"
         raise errors.BadRequest(f"The page has no section {section.strip()!r}; its sections: {named}")
@@ -219,7 +219,7 @@ def _resectioned(body: str, section: str, content: str) -> str:
     return before + lead + (content.rstrip("\n") + gap if gap else content) + after
 
 
-def _numbered(headings: Sequence[markdown.HeadingBlock], key: str) -> int | None:
+def _heading_index(headings: Sequence[markdown.HeadingBlock], key: str) -> int | None:
     """Return the index of a heading by its written or displayed text, among the first 200."""
     written = [heading.text.casefold() for heading in headings]
     if key in written:

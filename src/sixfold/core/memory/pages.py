@@ -200,7 +200,7 @@ def save(
     yield from timeline.refresh(caller, reading, moment)
     for plan, page in batch:
         if plan.draft.links is not None:
-            yield from links.keep(page, plan.draft.links, moment)
+            yield from links.replace(page, plan.draft.links, moment)
         if plan.draft.entries:
             yield from timeline.add_new(caller, page, plan.draft.entries, moment)
     saved = tuple(page for _, page in batch)

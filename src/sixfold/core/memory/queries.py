@@ -86,8 +86,8 @@ def with_relations(caller: Caller, view: PageGraphView) -> Transaction[PageGraph
     """Add the relations of its page to a view."""
     moment = links.FOREVER if view.at is None else view.at
     out = yield from links.of_page(caller, view.page, moment)
-    back = yield from backlinks(caller, view, limits.SHOWN)
-    entries = yield from timeline.of_page(view.page, limits.SHOWN, None, moment)
+    back = yield from backlinks(caller, view, limits.RELATED)
+    entries = yield from timeline.of_page(view.page, limits.RELATED, None, moment)
     return PageGraphView(view.page, out, back, entries.entries, view.moved, view.at)
 
 

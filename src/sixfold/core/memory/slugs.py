@@ -28,7 +28,7 @@ def normalize(text: str) -> str:
     slug = _folded(text)
     for char in slug:
         if char not in _MARKS and unicodedata.category(char)[0] not in _KINDS:
-            raise errors.BadRequest(f"slug must not contain the character {_shown(char)}")
+            raise errors.BadRequest(f"slug must not contain the character {_describe(char)}")
     return _checked(slug)
 
 
@@ -50,7 +50,9 @@ def _checked(slug: str) -> str:
         if not segment.strip("."):
             raise errors.BadRequest(f"slug must not have the segment '{segment}', which has only dots")
         if _is_mark(segment[0]):
-            raise errors.BadRequest(f"slug must not begin a segment with the character {_shown(segment[0])}")
+            raise errors.BadRequest(
+                f"slug must not begin a segment with the character {_describe(segment[0])}"
+            )
     return slug
 
 
@@ -62,7 +64,7 @@ def _folded(text: str) -> str:
     return "".join("-" if unicodedata.category(char) == "Zs" else char for char in folded)
 
 
-def _shown(char: str) -> str:
+def _describe(char: str) -> str:
     name = unicodedata.name(char, "")
     code = f"U+{ord(char):04X}"
     return f"'{char}' ({code} {name})" if name and char.isprintable() else f"{code} {name}".strip()

@@ -105,7 +105,7 @@ def _of(node_id: str, node: Mapping[str, Any], spec: NodeSpec | None, name: str)
     if isinstance(value, str) and name in _WORDS and (node_input is None or node_input.type == "STRING"):
         plain = _slug(node) if name == "value" else "prompt" if name != "lyrics" else name
         return ApiInput(plain, "string", node_id, name, value, required=plain == "prompt")
-    if isinstance(value, bool) or not isinstance(value, int | float) or not _is_wanted(node, name):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not _is_input(node, name):
         return None
     kind = _TYPES.get(
         node_input.type if node_input else "", "integer" if isinstance(value, int) else "number"
@@ -114,7 +114,7 @@ def _of(node_id: str, node: Mapping[str, Any], spec: NodeSpec | None, name: str)
     return ApiInput(plain, kind, node_id, name, value, required=False, description=_range(node_input))
 
 
-def _is_wanted(node: Mapping[str, Any], name: str) -> bool:
+def _is_input(node: Mapping[str, Any], name: str) -> bool:
     class_type = str(node["class_type"])
     if name == "value":
         return class_type.startswith("Primitive")

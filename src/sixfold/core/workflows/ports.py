@@ -41,7 +41,7 @@ class NodeResult:
     """The result of a node: a value for each output, files, and UI data for clients (`text`, `animated`)."""
 
     outputs: tuple[Any, ...] = ()
-    made: tuple[NodeArtifact, ...] = ()
+    artifacts: tuple[NodeArtifact, ...] = ()
     ui: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 

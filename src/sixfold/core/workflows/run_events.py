@@ -166,10 +166,10 @@ _STEPS: Mapping[str, Callable[[RunEventPublisher, Mapping[str, Any]], None]] = {
 
 def public(ui: Mapping[str, Any]) -> dict[str, Any]:
     """Return the UI data of an output node in ComfyUI's format."""
-    return {kind: _shown(rows) if isinstance(rows, list | tuple) else rows for kind, rows in ui.items()}
+    return {kind: _public_rows(rows) if isinstance(rows, list | tuple) else rows for kind, rows in ui.items()}
 
 
-def _shown(rows: Any) -> list[Any]:
+def _public_rows(rows: Any) -> list[Any]:
     return [
         {key: value for key, value in plain.items() if key not in _PRIVATE}
         if (plain := mapping(row))

@@ -210,7 +210,7 @@ def _media_row(
     return row if paid_by is None else refunds.withheld_record(row)
 
 
-def _shown(stored: StoredOutput, *, in_row: bool) -> str:
+def _encode_ui(stored: StoredOutput, *, in_row: bool) -> str:
     """Encode the `shown` column as JSON, with the output's values if they are stored `in_row`."""
     data = {**stored.ui, **({_PREVIEW: True} if stored.preview else {})}
     if in_row and stored.packed is not None:
@@ -306,7 +306,7 @@ class NodeOutputCache:
                 "media": media,
                 "expires_at": expires,
             }
-            data = _shown(batch[key], in_row=source is None)
+            data = _encode_ui(batch[key], in_row=source is None)
             rows.append({**row, "shown": data, "prediction_id": _FREE if paid_by is None else paid_by})
         if files:
             yield Query("media_insert", {}, files)

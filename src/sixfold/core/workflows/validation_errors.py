@@ -9,7 +9,7 @@ from sixfold.core.workflows import object_info
 from sixfold.core.workflows.nodes import NodeInput, nearest
 
 Fault = dict[str, Any]
-_SHOWN_CHOICES = 20
+_LISTED_CHOICES = 20
 
 
 def fault(kind: str, message: str, details: str = "", **extra: Any) -> Fault:
@@ -79,7 +79,7 @@ def too_big(schema: NodeInput, value: Any) -> Fault:
 def not_listed(schema: NodeInput, value: Any, choices: Iterable[Any]) -> Fault:
     """Return the error for a value that is not one of the choices; a long list is not repeated."""
     listed = list(choices)
-    short = len(listed) <= _SHOWN_CHOICES
+    short = len(listed) <= _LISTED_CHOICES
     listed_text = str(listed) if short else f"(list of length {len(listed)})"
     error = fault(
         "value_not_in_list",

@@ -32,17 +32,17 @@ def load(_context: NodeContext, audio: Any) -> tuple[AudioValue | None]:
 
 def save_flac(context: NodeContext, audio: Any, filename_prefix: str) -> NodeResult:
     """Save audio as FLAC."""
-    return NodeResult(made=(_artifact(context, audio, "flac", filename_prefix),))
+    return NodeResult(artifacts=(_artifact(context, audio, "flac", filename_prefix),))
 
 
 def save_mp3(context: NodeContext, audio: Any, filename_prefix: str, **_: Any) -> NodeResult:
     """Save audio as MP3."""
-    return NodeResult(made=(_artifact(context, audio, "mp3", filename_prefix),))
+    return NodeResult(artifacts=(_artifact(context, audio, "mp3", filename_prefix),))
 
 
 def preview(context: NodeContext, audio: Any) -> NodeResult:
     """Save audio as a temporary MP3."""
-    return NodeResult(made=(_artifact(context, audio, "mp3", "ComfyUI_temp", temporary=True),))
+    return NodeResult(artifacts=(_artifact(context, audio, "mp3", "ComfyUI_temp", temporary=True),))
 
 
 def _artifact(

@@ -217,7 +217,7 @@ def _text(_context: NodeContext, child: NodeChild, _inputs: Mapping[str, Any]) -
 def _model_file(context: NodeContext, child: NodeChild, inputs: Mapping[str, Any]) -> NodeResult:
     file = _first(child)
     return NodeResult(
-        (file.digest,), made=(_artifact(context, file, "3d", str(inputs.get("model") or "mesh")),)
+        (file.digest,), artifacts=(_artifact(context, file, "3d", str(inputs.get("model") or "mesh")),)
     )
 
 

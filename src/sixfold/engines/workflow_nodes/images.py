@@ -58,7 +58,7 @@ def _output(context: NodeContext, images: Any, prefix: str, *, temporary: bool) 
     for at, each in enumerate(png_artifacts(images, prefix, temporary=temporary)):
         files.append(each)
         context.progress(at + 1, total)
-    return NodeResult(made=tuple(files))
+    return NodeResult(artifacts=tuple(files))
 
 
 def save_websocket(context: NodeContext, images: Any) -> NodeResult:

@@ -78,7 +78,7 @@ def _copy(context: NodeContext, file: NodeFile) -> Path:
 
 
 def _output(artifact: NodeArtifact) -> NodeResult:
-    return NodeResult(made=(artifact,), ui={"animated": (True,)})
+    return NodeResult(artifacts=(artifact,), ui={"animated": (True,)})
 
 
 def _encode(

@@ -100,11 +100,11 @@ class OutputRecorder:
     def __init__(self) -> None:
         self.made: list[tuple[str, NodeArtifact, bytes]] = []
 
-    async def keep(self, node_id: str, made: NodeArtifact, *, preview: bool) -> Mapping[str, Any]:
-        data = made.path.read_bytes() if made.path else made.data
-        self.made.append((node_id, made, data))
-        kind = "temp" if made.temporary else "output"
-        return {"filename": f"{made.prefix}_{len(self.made):05}_", "subfolder": "", "type": kind}
+    async def keep(self, node_id: str, artifact: NodeArtifact, *, preview: bool) -> Mapping[str, Any]:
+        data = artifact.path.read_bytes() if artifact.path else artifact.data
+        self.made.append((node_id, artifact, data))
+        kind = "temp" if artifact.temporary else "output"
+        return {"filename": f"{artifact.prefix}_{len(self.made):05}_", "subfolder": "", "type": kind}
 
 
 class Cache(dict[str, StoredOutput]):

@@ -106,11 +106,11 @@ async def test_a_run_waits_until_another_one_frees_its_values() -> None:
     first, second = memory.join(), memory.join()
     first.hold(60)
     second.hold(50)
-    waiting = asyncio.create_task(second.room())
+    waiting = asyncio.create_task(second.wait_for_capacity())
     await settled()
     assert waits(waiting)
     first.hold(40)
-    await first.room()
+    await first.wait_for_capacity()
     first.hold(-50)
     await waiting
     assert (memory.admitted, memory.used) == (100, 100)
@@ -124,11 +124,11 @@ async def test_a_run_without_values_lets_those_that_wait_go_first() -> None:
     first, second, third = (memory.join() for _ in range(3))
     first.hold(90)
     second.hold(50)
-    turns = [asyncio.create_task(second.room())]
+    turns = [asyncio.create_task(second.wait_for_capacity())]
     await settled()
     third.hold(5)
     assert third.pending == 5
-    turns.append(asyncio.create_task(third.room()))
+    turns.append(asyncio.create_task(third.wait_for_capacity()))
     await settled()
     assert all(map(waits, turns))
     first.close()
@@ -146,7 +146,7 @@ async def test_of_runs_that_wait_for_each_other_only_the_newest_fails() -> None:
 
     async def run(share: MemoryShare) -> None:
         try:
-            await share.room()
+            await share.wait_for_capacity()
         finally:
             share.close()
 
@@ -167,7 +167,7 @@ async def test_a_run_canceled_while_it_waits_leaves_its_turn_to_others() -> None
     third.hold(30)
     assert (second.pending, third.pending) == (90, 0)
     third.hold(20)
-    turns = [asyncio.create_task(share.room()) for share in (second, third)]
+    turns = [asyncio.create_task(share.wait_for_capacity()) for share in (second, third)]
     await settled()
     turns[0].cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -182,7 +182,7 @@ async def test_a_run_alone_holds_up_to_the_limit_and_fails_above_it() -> None:
     memory = GraphMemory(2**20)
     share = memory.join()
     share.hold(2**20)
-    await share.room()
+    await share.wait_for_capacity()
     with pytest.raises(GraphTooLarge, match="more than 1 MiB at once"):
         share.hold(1)
 

@@ -92,7 +92,7 @@ async def test_a_flush_drops_outcomes_of_a_cache_that_keeps_failing(caplog: pyte
     cache = FailingCache(*[StoreFailed() for _ in range(4)])
     writer = OutcomeWriter(cache)
     writer.add("a", StoredOutput(bytes(65 * 2**20), {}))
-    await writer.room()
+    await writer.wait_for_capacity()
     assert "1 node outputs were not cached" in caplog.text
     writer.add("b", StoredOutput(None, {}))
     await writer.flush()

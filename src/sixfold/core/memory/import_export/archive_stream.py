@@ -56,7 +56,7 @@ def _batch(members: Iterator[ArchiveMember]) -> list[ArchiveMember]:
 
 
 class ArchiveSink:
-    """A file object that `zipfile` writes to, whose bytes are taken as they arrive."""
+    """A file object that `zipfile` writes to, whose bytes are read as they arrive."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
@@ -68,7 +68,7 @@ class ArchiveSink:
     def flush(self) -> None:
         """Do nothing, since nothing is buffered."""
 
-    def taken(self) -> bytes:
+    def drain(self) -> bytes:
         """Return the bytes since the last call."""
         data = b"".join(self._parts)
         self._parts.clear()
@@ -82,9 +82,9 @@ async def take_out(database: Database, caller: Caller) -> AsyncIterator[bytes]:
     while batch := await database.read(import_export_files.exported(caller, after)):
         after = batch[-1].page.slug
         await asyncio.to_thread(_write, archive, paths, batch)
-        yield sink.taken()
+        yield sink.drain()
     await asyncio.to_thread(archive.close)
-    yield sink.taken()
+    yield sink.drain()
 
 
 def _write(

@@ -235,7 +235,7 @@ class _BoundedStream:
             raise tarfile.ReadError("a header is too large")
         self._left -= size
         self._check(self.tell() + size)
-        return self._taken(size)
+        return self._read_bytes(size)
 
     def seek(self, offset: int, whence: int = 0) -> int:
         """Skip to a later position."""
@@ -244,14 +244,14 @@ class _BoundedStream:
         self._check(offset)
         if self._stream.seekable():
             return self._stream.seek(offset)
-        while (missing := offset - self._position) > 0 and self._taken(min(missing, _CHUNK)):
+        while (missing := offset - self._position) > 0 and self._read_bytes(min(missing, _CHUNK)):
             pass
         return self._position
 
     def tell(self) -> int:
         return self._stream.tell() if self._stream.seekable() else self._position
 
-    def _taken(self, size: int) -> bytes:
+    def _read_bytes(self, size: int) -> bytes:
         data = self._stream.read(size)
         self._position += len(data)
         return data

@@ -49,7 +49,7 @@ class FileNaming:
     """Assigns a unique slug to each file of an import."""
 
     outliner: str | None = None
-    _taken: dict[str, str] = field(default_factory=dict[str, str])
+    _paths_by_slug: dict[str, str] = field(default_factory=dict[str, str])
 
     def slug(self, path: str) -> str | None:
         """Return the slug of a path, or None if it has no valid character."""
@@ -57,7 +57,7 @@ class FileNaming:
         if plain is None:
             return None
         slug, number = plain, 1
-        while self._taken.setdefault(slug, path) != path:
+        while self._paths_by_slug.setdefault(slug, path) != path:
             number += 1
             slug = f"{plain[: slugs.MAX_CHARS - 8]}-{number}"
         return slug
@@ -74,7 +74,7 @@ def put(writer: PageWriter, batch: Sequence[ArchiveMember], naming: FileNaming) 
     """Write files as whole pages; unchanged ones are skipped."""
     writer.check()
     report = ImportReport()
-    writes = _wanted(batch, naming, report)
+    writes = _writes_by_slug(batch, naming, report)
     rows = yield Query(
         "pages_by_slugs", {"account_id": writer.caller.account_id, "slugs": pages.encode(list(writes))}
     )
@@ -105,7 +105,7 @@ def put(writer: PageWriter, batch: Sequence[ArchiveMember], naming: FileNaming) 
     return report
 
 
-def _wanted(
+def _writes_by_slug(
     batch: Sequence[ArchiveMember], naming: FileNaming, report: ImportReport
 ) -> dict[str, tuple[ArchiveMember, PageWrite]]:
     """Return the pages of files by slug; of two files with the same path, the later one counts."""

@@ -62,7 +62,7 @@ _MONTHS = _YEAR.split()
 # The characters of a word that are compared.
 _LONGEST = 48
 _BEGINS_AS = [(base[0], form[0]) for form, base in BASE_FORMS.items() if form[0] != base[0]]  # go: went
-_STEMS_KEPT = 1 << 17
+_STEM_CACHE_SIZE = 1 << 17
 
 _LANGUAGES = (
     ("a", "z", "english"),
@@ -161,8 +161,8 @@ def stem_once(word: str) -> str:
 
 
 # Only short words are cached, or the caches could use gigabytes.
-_cached_word = lru_cache(_STEMS_KEPT)(_word)
-_cached_stem = lru_cache(_STEMS_KEPT)(stem_once)
+_cached_word = lru_cache(_STEM_CACHE_SIZE)(_word)
+_cached_stem = lru_cache(_STEM_CACHE_SIZE)(stem_once)
 
 # The irregular forms of each word, such as went, gone and goes of go.
 _FORMS: dict[str, list[str]] = {}

@@ -31,7 +31,7 @@ _MONTH = (
 )
 _DAY = r"(?P<{0}>[0-3]?\d)(?:st|nd|rd|th)?"
 _YEAR = r"(?P<{0}>(?:19|20)\d\d)"
-_FOUND = re.compile(
+_DATE = re.compile(
     r"\b(?:"
     + r"(?P<iso>(?:19|20)\d\d-[01]\d(?:-[0-3]\d)?)"
     + "|"
@@ -63,7 +63,7 @@ class FoundDate:
 
 def find(text: str, base: str = "") -> list[FoundDate]:
     """Return the dates of a text in order; relative ones refer to the moment `base`."""
-    return [FoundDate(*match.span(), _moment(match, base)) for match in _FOUND.finditer(text)]
+    return [FoundDate(*match.span(), _moment(match, base)) for match in _DATE.finditer(text)]
 
 
 def of_slug(slug: str) -> str:

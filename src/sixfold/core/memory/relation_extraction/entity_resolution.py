@@ -48,8 +48,8 @@ def resolve(
 ) -> ResolvedRelation | None:
     """Return the pages of a statement, or None if their kinds do not fit the relation."""
     stated = table.relations[statement.relation]
-    subject, first = _meant(statement.subject, statement.near_subject, stated.subjects, where, known)
-    other, last = _meant(statement.object, statement.near_object, stated.objects, where, known)
+    subject, first = _candidate(statement.subject, statement.near_subject, stated.subjects, where, known)
+    other, last = _candidate(statement.object, statement.near_object, stated.objects, where, known)
     if first is not None and last is not None and first.id == last.id:
         return None
     relation = statement.relation
@@ -65,7 +65,7 @@ def _fits(page: KnownEntity | None, kinds: frozenset[str]) -> bool:
     return page is None or not page.kind or not kinds or page.kind in kinds
 
 
-def _meant(
+def _candidate(
     name: str,
     near: str,
     kinds: frozenset[str],

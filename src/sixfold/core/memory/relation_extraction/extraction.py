@@ -57,7 +57,7 @@ class ExtractedRelation(NamedTuple):
     """A relation between two names; `near` is a fuller spelling on the same page, or empty.
 
     `subject` and `object` are keys of `entities.key`; one that begins with `/` is a slug. An empty `object`
-    is not a name: then `said` has its words. `start` is the position of the sentence in the body.
+    is not a name: then `object_text` has its words. `start` is the position of the sentence in the body.
     """
 
     relation: str
@@ -66,7 +66,7 @@ class ExtractedRelation(NamedTuple):
     near_subject: str
     object: str
     near_object: str
-    said: str
+    object_text: str
     sentence: str
     start: int
     moment: str
@@ -183,7 +183,7 @@ def _stand_in(reader: _SentenceReader, sentence: Sentence, masked: MaskedText) -
     table, text = reader.table, masked.text
     pronoun = _PRONOUN.match(text)
     if pronoun is not None:
-        who = _meant(reader, pronoun[1])
+        who = _antecedent(reader, pronoun[1])
         if who is not None:
             text = masked.text = text[: pronoun.start(1)] + masked.add(who) + text[pronoun.end(1) :]
     text = masked.text = _with_object(reader, masked)
@@ -237,7 +237,7 @@ def _filled(match: re.Match[str], subject: str, table: PatternTable) -> str:
     return f"; {subject} {match[2]}" if match[2] in table.words.verbs | _COPULAS else match[0]
 
 
-def _meant(reader: _SentenceReader, pronoun: str) -> EntityMention | None:
+def _antecedent(reader: _SentenceReader, pronoun: str) -> EntityMention | None:
     if pronoun == "they" and reader.kind == "organisation":
         return reader.own
     if pronoun in _PERSONS or pronoun == "it":
@@ -337,7 +337,7 @@ def _statement(sentence: Sentence, slots: Slots, nearer: dict[str, str]) -> Extr
         near_subject=nearer.get(slots.subject.key, ""),
         object=slots.object.key,
         near_object=nearer.get(slots.object.key, ""),
-        said="" if slots.object.key else slots.object.text,
+        object_text="" if slots.object.key else slots.object.text,
         sentence=" ".join(sentence.text.split()),
         start=sentence.start,
         moment=slots.moment,

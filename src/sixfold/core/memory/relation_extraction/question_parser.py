@@ -49,13 +49,13 @@ _MAX_WORDS = 8
 
 
 class RelationQuestion(NamedTuple):
-    """A parsed question; answers are on the side `wanted` of one of the relations.
+    """A parsed question; answers are on the side `answer_side` of one of the relations.
 
     `names` are the keys in the question, `moment` is its date or empty.
     """
 
     relations: frozenset[str]
-    wanted: Side
+    answer_side: Side
     names: tuple[str, ...]
     moment: str
 
@@ -66,7 +66,7 @@ class QuestionForm:
 
     relation: str
     source: str
-    wanted: Side
+    answer_side: Side
     anchors: frozenset[str]
 
     @cached_property
@@ -100,7 +100,9 @@ class QuestionForms:
             groups: tuple[str, ...] = match.groups() if match is not None else ()
             names = tuple(name for text in groups if (name := _name(text)))
             if names:
-                side: Side = "both" if form.relation in self._symmetric or len(names) > 1 else form.wanted
+                side: Side = (
+                    "both" if form.relation in self._symmetric or len(names) > 1 else form.answer_side
+                )
                 questions[RelationQuestion(self._answering[form.relation], side, names, moment)] = None
         return tuple(questions)
 

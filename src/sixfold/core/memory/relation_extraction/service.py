@@ -176,7 +176,7 @@ def _row(
 ) -> tuple[object, ...]:
     return (
         page_id, number, settled.relation, statement.pattern, settled.subject, settled.subject_id,
-        settled.object, settled.object_id, statement.said, statement.sentence, statement.start,
+        settled.object, settled.object_id, statement.object_text, statement.sentence, statement.start,
         statement.moment,
     )  # fmt: skip
 
@@ -341,7 +341,7 @@ def evidence(caller: Caller, page: MemoryPage, limit: int = 500) -> Transaction[
     )
     result: list[Evidence] = []
     for row in rows:
-        ends = [_shown(caller, row, end) for end in ("subject", "object")]
+        ends = [_visible_slug(caller, row, end) for end in ("subject", "object")]
         result.append(
             Evidence(
                 relation=row["relation"],
@@ -358,7 +358,7 @@ def evidence(caller: Caller, page: MemoryPage, limit: int = 500) -> Transaction[
     return tuple(result)
 
 
-def _shown(caller: Caller, row: Row, end: str) -> str:
+def _visible_slug(caller: Caller, row: Row, end: str) -> str:
     slug = row[f"{end}_slug"]
     return str(slug) if slug is not None and caller.sees(_texts(row[f"{end}_collections"])) else ""
 
@@ -372,7 +372,7 @@ class RelationAnswer(NamedTuple):
 
 
 # The scores of the requested page, and of the page with the sentence.
-_FOUND, _SAYS = 1.0, 0.6
+_ANSWER_SCORE, _SOURCE_SCORE = 1.0, 0.6
 # Beyond this number of pages with the same statement, each counts less.
 _FEW = 3
 _OTHER_TIME = 0.25
@@ -421,7 +421,9 @@ def _answered(
     account_id: str, question: question_parser.RelationQuestion, means: Sequence[Sequence[str]], scope: str
 ) -> Transaction[list[RelationAnswer]]:
     named = set(means[0])
-    sides = {"subject": ("object",), "object": ("subject",), "both": ("subject", "object")}[question.wanted]
+    sides = {"subject": ("object",), "object": ("subject",), "both": ("subject", "object")}[
+        question.answer_side
+    ]
     stated: list[Row] = []
     written: list[Row] = []
     for side, page_id in ((side, page_id) for side in sides for page_id in sorted(named)):
@@ -445,25 +447,27 @@ def _answered(
             moment = row["moment"] or dates.of_slug(row["slug"])
             fit = 1.0 if dates.agree(moment, question.moment) else _OTHER_TIME
         result += [
-            RelationAnswer(end, _FOUND * fit, row["sentence"]) for end in _asked_for(row, question, named)
+            RelationAnswer(end, _ANSWER_SCORE * fit, row["sentence"])
+            for end in _answer_ids(row, question, named)
         ]
-        says = _SAYS * min(1.0, _FEW / max(saying[row["subject_id"], row["object_id"]], 1))
+        says = _SOURCE_SCORE * min(1.0, _FEW / max(saying[row["subject_id"], row["object_id"]], 1))
         result.append(RelationAnswer(row["page_id"], says * fit, row["sentence"]))
     for row in written:
         fit = _OTHER_TIME if question.moment else 1.0
         result += [
-            RelationAnswer(end, _FOUND * fit, row["sentence"]) for end in _asked_for(row, question, named)
+            RelationAnswer(end, _ANSWER_SCORE * fit, row["sentence"])
+            for end in _answer_ids(row, question, named)
         ]
     return result
 
 
-def _asked_for(row: Row, question: question_parser.RelationQuestion, named: set[str]) -> list[str]:
+def _answer_ids(row: Row, question: question_parser.RelationQuestion, named: set[str]) -> list[str]:
     """Return the page ids in a statement that answer the question, without the pages it names."""
     ends = {
         "subject": [row["subject_id"]],
         "object": [row["object_id"]],
         "both": [row["subject_id"], row["object_id"]],
-    }[question.wanted]
+    }[question.answer_side]
     return [end for end in ends if end is not None and end not in named]
 
 

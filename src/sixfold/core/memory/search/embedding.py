@@ -19,7 +19,7 @@ from sixfold.core.database import Database, Query, Row, Transaction, many, one
 from sixfold.core.memory.indexing import chunks
 from sixfold.core.memory.indexing import entries as index
 
-_QUESTIONS_KEPT = 512
+_QUERY_CACHE_SIZE = 512
 # The pages of one pass, which a page that was just written may have to wait for.
 _AT_ONCE = 16
 # The pages that one transaction marks as waiting.
@@ -56,7 +56,7 @@ class QueryVectors:
         if known is None:
             known = (await asyncio.to_thread(self._model.embed, [text]))[0]
             self._known[text] = known
-            if len(self._known) > _QUESTIONS_KEPT:
+            if len(self._known) > _QUERY_CACHE_SIZE:
                 self._known.popitem(last=False)
         return known
 

@@ -91,13 +91,13 @@ class IndexCache:
             slot = _CacheSlot(await asyncio.to_thread(self._new_index))
             place = self._places.setdefault(account_id, slot)
             if place is slot:
-                self._make_room(account_id)
+                self._evict(account_id)
         self._places.move_to_end(account_id)
         if place.change == _UNREAD or place.reading.locked():
             async with place.reading:
                 if place.change == _UNREAD:
                     await self._read(account_id, place)
-                    self._make_room(account_id)
+                    self._evict(account_id)
         return place.index
 
     def catch_up(self, account_id: str) -> Transaction[Index]:
@@ -160,7 +160,7 @@ class IndexCache:
             vectors = yield Query("memory_vectors_changed", {**params, "limit": fitting})
         return vectors, fitting < len(sizes) or len(sizes) == limit.changes
 
-    def _make_room(self, account_id: str) -> None:
+    def _evict(self, account_id: str) -> None:
         """Evict the least recently used indexes, except the current one."""
         total = sum(place.index.size for place in self._places.values())
         for other in tuple(self._places):

@@ -131,7 +131,7 @@ class RankedPage:
     parts: Mapping[str, ScorePart]
     among: Vector
 
-    def told(self, view: IndexView, place: int) -> dict[str, float]:
+    def score_parts(self, view: IndexView, place: int) -> dict[str, float]:
         """Return the parts of the score of one page."""
         return {
             name: view.score_at(part.vector, place)

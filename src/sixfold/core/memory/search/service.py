@@ -68,7 +68,7 @@ class SearchService:
     ):
         """Set up the service; `find_model` loads the embedding model, or returns None without one."""
         self._database = database
-        self._shelf = indexes
+        self._indexes = indexes
         self._find_model = find_model
         self._questions: QueryVectors | None = None
         self._embedder: Embedder | None = None
@@ -78,7 +78,7 @@ class SearchService:
         if self._embedder is None:
             model = await asyncio.to_thread(self._find_model)
             if model is not None:
-                self._shelf.use(model.name)
+                self._indexes.use(model.name)
                 self._questions = QueryVectors(model)
                 self._embedder = Embedder(self._database, model)
         return self._embedder is not None
@@ -97,7 +97,7 @@ class SearchService:
 
     def _warm(self) -> None:
         """Import and read what the first search needs, unless the memory is unused."""
-        self._shelf.warm()
+        self._indexes.warm()
         inference.forms()
 
     async def waiting(self) -> int:
@@ -119,7 +119,7 @@ class SearchService:
         )
         if request.mode in ("semantic", "hybrid") and self._questions is None:
             raise errors.EngineUnavailable(UNLOCK)
-        await self._shelf.index(caller.account_id)
+        await self._indexes.index(caller.account_id)
         vector = None
         if self._questions is not None and request.mode != "lexical":
             vector = await self._questions.vector(request.query)
@@ -128,7 +128,7 @@ class SearchService:
                 results, mode = await self._database.read(self._results(caller, request, vector))
                 break
             except IndexStale:
-                await self._shelf.index(caller.account_id)
+                await self._indexes.index(caller.account_id)
         chars = sum(row["chars"] for row, _ in results)
         hits = (
             _hits(results, request) if chars <= _LOOP_CHARS else await self._large(caller, results, request)
@@ -164,8 +164,8 @@ class SearchService:
         span: TimeSpan | None = None
         if time_expressions.mentioned(request.query):
             span = time_expressions.parse(request.query, (yield from now()))
-        index = yield from self._shelf.catch_up(caller.account_id)
-        places, mode = _found(
+        index = yield from self._indexes.catch_up(caller.account_id)
+        places, mode = _best_pages(
             index,
             caller,
             request,
@@ -205,7 +205,7 @@ class _KnownPages:
     span: TimeSpan | None
 
 
-def _found(
+def _best_pages(
     index: Index, caller: Caller, request: SearchRequest, known: _KnownPages
 ) -> tuple[list[_HitPosition], Mode]:
     """Return the best pages in order, and the search mode."""
@@ -347,7 +347,7 @@ def _hit(row: Row, place: _HitPosition, request: SearchRequest) -> Hit:
 
 
 def _explained(view: IndexView, place: int, question: RankedQuery, ranked: RankedPage) -> Mapping[str, Any]:
-    parts: dict[str, Any] = {**ranked.told(view, place)}
+    parts: dict[str, Any] = {**ranked.score_parts(view, place)}
     parts["words"] = {word: view.rarity(word) for word in question.words}
     if question.spelling:
         parts["spelling"] = {word: list(near) for word, near in question.spelling.items()}

@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from sixfold.core.memory.indexing import tokens
 
 # The number of last letters that are edited.
-_END = 6
+_LAST_LETTERS = 6
 # The minimum letters that a stemmer removes; with fewer, the stems are similar enough.
-_LEAST_TAKEN = 2
-_LEAST_LEFT = 3
+_MIN_SUFFIX = 2
+_MIN_STEM = 3
 # The letters that a stem may end in instead of the removed ones: studi, write.
-_TURNED = ("i", "e")
+_STEM_ENDS = ("i", "e")
 # The minimum letters of a word in which one may be replaced.
-_EXCHANGED = 7
+_MIN_REPLACEABLE = 7
 _ALPHABETS = ("abcdefghijklmnopqrstuvwxyz", "αβγδεζηθικλμνξοπρστυφχψω", "абвгдежзийклмнопрстуфхцчшщъыьэюя")
 
 
@@ -31,17 +31,17 @@ def stems(word: str) -> frozenset[str]:
 
 def _ends(word: str, form: str, stem: str) -> bool:
     """Return whether a stem is the word except for its suffix."""
-    root = stem[:-1] if stem.endswith(_TURNED) else stem
-    return len(stem) >= _LEAST_LEFT and len(form) - len(stem) >= _LEAST_TAKEN and word.startswith(root)
+    root = stem[:-1] if stem.endswith(_STEM_ENDS) else stem
+    return len(stem) >= _MIN_STEM and len(form) - len(stem) >= _MIN_SUFFIX and word.startswith(root)
 
 
 def _edited(word: str, letters: str) -> Iterator[str]:
     """Yield words with a letter added, removed or swapped, or replaced in a long word."""
-    for at in range(max(1, len(word) - _END), len(word) + 1):
+    for at in range(max(1, len(word) - _LAST_LETTERS), len(word) + 1):
         head, tail = word[:at], word[at:]
         yield head + tail[1:]
         yield head + tail[1::-1] + tail[2:]
         for letter in letters:
             yield head + letter + tail
-            if len(word) >= _EXCHANGED:
+            if len(word) >= _MIN_REPLACEABLE:
                 yield head + letter + tail[1:]

@@ -45,12 +45,12 @@ class TimeSpan:
 
 def mentioned(text: str) -> bool:
     """Return whether a query names a time."""
-    return _FOUND.search(text) is not None
+    return _EXPRESSION.search(text) is not None
 
 
 def parse(text: str, now: int) -> TimeSpan | None:
     """Return the time that a query names, relative to `now` (epoch µs), or None."""
-    match = _FOUND.search(text)
+    match = _EXPRESSION.search(text)
     if match is None:
         return None
     today = datetime.fromtimestamp(now / SECOND_US, UTC).date()
@@ -109,50 +109,50 @@ _UNITS: Mapping[str, Callable[[date], Days]] = {
 }
 
 
-Said = Mapping[str, str]
+Groups = Mapping[str, str]
 
 
 def _count(text: str) -> int:
     return _COUNTS.get(text) or int(text)
 
 
-def _near(groups: Said, today: date) -> Days:
+def _near(groups: Groups, today: date) -> Days:
     day = today - {"today": 0, "yesterday": 1}.get(groups["near"], 2) * _ONE_DAY
     return day, day
 
 
-def _this(groups: Said, today: date) -> Days:
+def _this(groups: Groups, today: date) -> Days:
     return _UNITS[groups["unit"]](_earlier(today, groups["unit"], 0 if groups["this"] == "this" else 1))
 
 
-def _ago(groups: Said, today: date) -> Days:
+def _ago(groups: Groups, today: date) -> Days:
     return _UNITS[groups["ago_unit"]](_earlier(today, groups["ago_unit"], _count(groups["ago"])))
 
 
-def _past(groups: Said, today: date) -> Days:
+def _past(groups: Groups, today: date) -> Days:
     return _earlier(today, groups["past_unit"], _count(groups["past_count"])), today
 
 
-def _just_past(groups: Said, today: date) -> Days:
+def _just_past(groups: Groups, today: date) -> Days:
     return _earlier(today, groups["past"], 1), today
 
 
-def _weekday(groups: Said, today: date) -> Days:
+def _weekday(groups: Groups, today: date) -> Days:
     back = (today.weekday() - _DAYS.index(groups["weekday"]) - 1) % 7 + 1
     return _near({"near": "today"}, today - back * _ONE_DAY)
 
 
-def _in_month(groups: Said, today: date) -> Days:
+def _in_month(groups: Groups, today: date) -> Days:
     number = _MONTHS.index(groups["month"]) + 1
     year = int(groups["year"]) if "year" in groups else today.year - (number > today.month)
     return _month(date(year, number, 1))
 
 
-def _in_year(groups: Said, _today: date) -> Days:
+def _in_year(groups: Groups, _today: date) -> Days:
     return _year(date(int(groups["only_year"]), 1, 1))
 
 
-_READERS: Mapping[str, Callable[[Said, date], Days]] = {
+_READERS: Mapping[str, Callable[[Groups, date], Days]] = {
     "near": _near,
     "unit": _this,
     "ago": _ago,
@@ -167,7 +167,7 @@ _UNIT = "day|week|month|year"
 _COUNT = "|".join(sorted(_COUNTS, key=len, reverse=True)) + r"|\d{1,3}"
 _MONTH, _WEEKDAY = "|".join(_MONTHS), "|".join(_DAYS)
 _YEAR = r"(?:19|20)\d\d(?![-\d])"
-_FOUND = re.compile(
+_EXPRESSION = re.compile(
     r"\b(?:(?P<since>since)\s+|(?P<lead>in|on|during|over|last)\s+|)(?:the\s+)?(?:"
     r"(?P<near>today|day\s+before\s+yesterday|yesterday)"
     rf"|(?P<ago>{_COUNT})\s+(?P<ago_unit>{_UNIT})s?\s+ago"

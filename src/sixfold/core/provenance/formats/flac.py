@@ -48,7 +48,7 @@ def extract(data: bytes) -> str | None:
     """Return the text in the comments."""
     for block in _blocks(data):
         if block.kind & 0x7F == _COMMENT:
-            return vorbis.found(data[block.body : block.end])
+            return vorbis.read_field(data[block.body : block.end])
     return None
 
 

@@ -68,7 +68,7 @@ def edits(data: bytes, text: str) -> list[FileEdit]:
 def extract(data: bytes) -> str | None:
     """Return the text in the comments of the first stream."""
     headers = _headers(data)
-    return None if headers is None else vorbis.found(headers.packets[0][len(headers.magic) :])
+    return None if headers is None else vorbis.read_field(headers.packets[0][len(headers.magic) :])
 
 
 def _pages(data: bytes, at: int) -> Iterator[_Page]:

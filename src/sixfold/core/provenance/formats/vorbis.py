@@ -20,7 +20,7 @@ def merged(comment: bytes | None, text: str) -> bytes:
     return b"".join(parts)
 
 
-def found(comment: bytes) -> str | None:
+def read_field(comment: bytes) -> str | None:
     """Return the text of our field."""
     parsed = _parsed(comment)
     for field in parsed[1] if parsed else ():

@@ -45,7 +45,7 @@ def extract(data: bytes) -> str | None:
     """Return the text of the first XMP packet that contains ours."""
     for chunk in riff.chunks(data, _FORM):
         if chunk.kind == b"XMP ":
-            return xmp.found(data[chunk.body : chunk.body + chunk.size])
+            return xmp.read_text(data[chunk.body : chunk.body + chunk.size])
     return None
 
 

@@ -35,7 +35,7 @@ def merged(packet: bytes | None, text: str) -> bytes:
     return head + ours + end + tail
 
 
-def found(packet: bytes) -> str | None:
+def read_text(packet: bytes) -> str | None:
     """Return our text in a packet."""
     match = _OURS.search(packet)
     return None if match is None else text_of(unescaped(match[1]))

@@ -113,7 +113,7 @@ class _LinkFollower:
 
     def __init__(self, nodes: Mapping[str, EditorNode], most_steps: int) -> None:
         self._nodes = nodes
-        self._found: dict[tuple[Source, str], Source | _FixedValue | None] = {}
+        self._origins: dict[tuple[Source, str], Source | _FixedValue | None] = {}
         self._most_steps = self._steps = most_steps
 
     def origin(self, source: Source, expected: str) -> Source | _FixedValue | None:
@@ -125,8 +125,8 @@ class _LinkFollower:
         seen: set[Source] = set()
         at: Source | _FixedValue | None = source
         while isinstance(at, tuple):
-            if (at, expected) in self._found:
-                at = self._found[at, expected]
+            if (at, expected) in self._origins:
+                at = self._origins[at, expected]
                 break
             following = self._next(at, expected) if at not in seen else None
             seen.add(at)
@@ -134,7 +134,7 @@ class _LinkFollower:
             if following == at:
                 break
             at = following
-        self._found.update(dict.fromkeys(path, at))
+        self._origins.update(dict.fromkeys(path, at))
         return at
 
     def _next(self, at: Source, expected: str) -> Source | _FixedValue | None:

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator
 
 from sixfold.core.workflows.limits import GraphTooLarge
 
-_ROOM_SECONDS = 600.0
+_WAIT_SECONDS = 600.0
 
 
 class GraphMemory:
@@ -53,7 +53,7 @@ class GraphMemory:
         if count < 0:
             self.count(count)
 
-    def has_room(self, share: MemoryShare, count: int) -> bool:
+    def values_fit(self, share: MemoryShare, count: int) -> bool:
         """Return whether values fit now; a run that holds none must wait behind runs that wait."""
         is_queued = not share.admitted and any(other.waiting for other in self._shares if other is not share)
         return not is_queued and self.admitted + count <= self.limit
@@ -78,7 +78,7 @@ class GraphMemory:
     @contextlib.asynccontextmanager
     async def working(self, count: int) -> AsyncGenerator[None]:
         """Reserve memory for a running node; wait in turn until it fits or no other node runs."""
-        if self._waiting or not self._fits(count):
+        if self._waiting or not self._node_fits(count):
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append((count, turn))
             try:
@@ -96,7 +96,7 @@ class GraphMemory:
         finally:
             self._return(count)
 
-    def _fits(self, count: int) -> bool:
+    def _node_fits(self, count: int) -> bool:
         return not self._working or self.used + count <= self.limit
 
     def _take(self, count: int) -> None:
@@ -111,7 +111,7 @@ class GraphMemory:
     def _admit(self) -> None:
         while self._waiting:
             count, turn = self._waiting[0]
-            if not turn.done() and not self._fits(count):
+            if not turn.done() and not self._node_fits(count):
                 return
             self._waiting.popleft()
             if not turn.done():
@@ -131,7 +131,7 @@ class MemoryShare:
     def hold(self, count: int) -> None:
         """Count `count` more bytes, or fewer; raises `GraphTooLarge` if the run alone exceeds the limit.
 
-        If `pending` is not zero afterwards, the run must wait for `room` before its next node.
+        If `pending` is not zero afterwards, the run must `wait_for_capacity` before its next node.
         """
         memory = self._memory
         if count <= 0:
@@ -147,12 +147,12 @@ class MemoryShare:
                 "split it into smaller graphs"
             )
         memory.count(count)
-        if not self.pending and memory.has_room(self, count):
+        if not self.pending and memory.values_fit(self, count):
             memory.admit(self, count)
         else:
             self.pending += count
 
-    async def room(self) -> None:
+    async def wait_for_capacity(self) -> None:
         """Wait until other runs free enough memory for the pending bytes.
 
         No node of this run may be running.
@@ -164,7 +164,7 @@ class MemoryShare:
         turn = self.waiting = asyncio.get_running_loop().create_future()
         self._memory.settle()
         try:
-            async with asyncio.timeout(_ROOM_SECONDS):
+            async with asyncio.timeout(_WAIT_SECONDS):
                 await turn
         except TimeoutError:
             raise self._full() from None

@@ -273,7 +273,7 @@ class _GraphRun:
         done = 0
         while ready or self._tasks:
             if not self._tasks:
-                await self._memory_share.room()
+                await self._memory_share.wait_for_capacity()
             # Running nodes may free pending memory, so they finish before the run waits for other runs.
             while ready and not self._memory_share.pending:
                 node_id = ready.pop()
@@ -286,7 +286,7 @@ class _GraphRun:
                     continue
                 result, size = self._inline(node, context, *small)
                 pause = self._text >= _YIELD_TEXT
-                outputs = result.made or result.ui
+                outputs = result.artifacts or result.ui
                 preview = self._is_preview(node)
                 ui: Mapping[str, Any] = await self._store_files(node_id, result, preview) if outputs else {}
                 if self._plan.reads.get(node_id):
@@ -300,7 +300,7 @@ class _GraphRun:
                 ready += self._collect(await self._ended.get())
                 while not self._ended.empty():
                     ready += self._collect(self._ended.get_nowait())
-                await self._outcomes.room()
+                await self._outcomes.wait_for_capacity()
 
     def _inline(
         self, node: GraphNode, context: RunContextNodes, inputs: Mapping[str, Any], characters: int
@@ -390,7 +390,7 @@ class _GraphRun:
         self, node_id: str, result: NodeResult | Worked, preview: bool
     ) -> Mapping[str, Any]:
         ui = dict(result.ui)
-        for artifact in result.made:
+        for artifact in result.artifacts:
             reference = await self._location.output_store.keep(node_id, artifact, preview=preview)
             ui.setdefault(artifact.kind, []).append(reference)
         return ui

@@ -54,13 +54,13 @@ def finish(node: GraphNode, returned: Any) -> NodeResult:
     outputs = node.spec.outputs
     if len(result.outputs) < len(outputs) and not inspect.isawaitable(returned):
         missing = len(outputs) - len(result.outputs)
-        result = NodeResult((*result.outputs, *(None,) * missing), result.made, result.ui)
+        result = NodeResult((*result.outputs, *(None,) * missing), result.artifacts, result.ui)
     if node.spec.gives_lists:
         marked = tuple(
             ListValue(value) if outputs[at].is_list and not isinstance(value, ListValue) else value
             for at, value in enumerate(result.outputs)
         )
-        result = NodeResult(marked, result.made, result.ui)
+        result = NodeResult(marked, result.artifacts, result.ui)
     return result
 
 
@@ -71,4 +71,4 @@ def joined(result: list[NodeResult]) -> NodeResult:
     for each in result:
         for key, value in each.ui.items():
             ui[key] = [*ui.get(key, ()), *value] if isinstance(value, list | tuple) else value
-    return NodeResult(tuple(outputs), tuple(artifact for each in result for artifact in each.made), ui)
+    return NodeResult(tuple(outputs), tuple(artifact for each in result for artifact in each.artifacts), ui)

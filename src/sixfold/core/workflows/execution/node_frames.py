@@ -155,7 +155,7 @@ def read_file(row: Row) -> NodeFile:
     return NodeFile(row["digest"], row["type"], Path(row["path"]), row["name"], row["info"])
 
 
-def made_row(artifact: NodeArtifact, frame: NodeFrame, scratch: Path) -> Row:
+def artifact_row(artifact: NodeArtifact, frame: NodeFrame, scratch: Path) -> Row:
     """Encode a file that a node created."""
     return {
         "type": artifact.content_type,
@@ -168,7 +168,7 @@ def made_row(artifact: NodeArtifact, frame: NodeFrame, scratch: Path) -> Row:
     }
 
 
-def read_made(row: Row, frame: NodeFrame, scratch: Path) -> NodeArtifact:
+def read_artifact(row: Row, frame: NodeFrame, scratch: Path) -> NodeArtifact:
     """Decode a file that a node created; data in a file stays in that file."""
     data, path = row["data"], row["path"]
     if isinstance(data, str):
@@ -192,7 +192,7 @@ def worked_row(worked: Worked, frame: NodeFrame, scratch: Path) -> Row:
         "outputs": [[] if value is HELD else [value] for value in worked.outputs],
         "sizes": worked.sizes,
         "texts": worked.texts,
-        "made": [made_row(each, frame, scratch) for each in worked.made],
+        "artifacts": [artifact_row(each, frame, scratch) for each in worked.artifacts],
         "ui": worked.ui,
         "packed": None if worked.packed is None else frame.put(worked.packed, scratch),
     }
@@ -200,7 +200,9 @@ def worked_row(worked: Worked, frame: NodeFrame, scratch: Path) -> Row:
 
 def needs_file(worked: Worked) -> bool:
     """Return whether `worked_row` writes a file."""
-    return any(len(data) > _IN_FRAME for data in (worked.packed or b"", *(each.data for each in worked.made)))
+    return any(
+        len(data) > _IN_FRAME for data in (worked.packed or b"", *(each.data for each in worked.artifacts))
+    )
 
 
 def has_file(row: Row) -> bool:
@@ -215,7 +217,7 @@ def read_worked(row: Row, frame: NodeFrame, scratch: Path) -> Worked:
         tuple(value[0] if value else HELD for value in row["outputs"]),
         tuple(row["sizes"]),
         tuple(row["texts"]),
-        tuple(read_made(each, frame, scratch) for each in row["made"]),
+        tuple(read_artifact(each, frame, scratch) for each in row["artifacts"]),
         row["ui"],
         None if packed is None else frame.take(packed, scratch),
     )

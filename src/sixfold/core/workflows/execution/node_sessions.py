@@ -52,7 +52,7 @@ class Worked:
     outputs: tuple[Any, ...]
     sizes: tuple[int, ...]
     texts: tuple[int, ...] = ()
-    made: tuple[NodeArtifact, ...] = ()
+    artifacts: tuple[NodeArtifact, ...] = ()
     ui: Mapping[str, Any] = field(default_factory=dict[str, Any])
     packed: bytes | None = None
 
@@ -138,7 +138,7 @@ class LocalSession:
         sizes = texts if is_text else tuple(map(self._packer.weigh, result.outputs))
         if HELD in outputs:
             self._values[node.id] = result.outputs
-        return Worked(outputs, sizes, texts, result.made, result.ui, packed)
+        return Worked(outputs, sizes, texts, result.artifacts, result.ui, packed)
 
 
 def text_of(values: Iterable[object]) -> int:

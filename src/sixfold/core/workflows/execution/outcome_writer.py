@@ -42,7 +42,7 @@ class OutcomeWriter:
         if self._task is None:
             self._task = asyncio.create_task(self._write(self._cache))
 
-    async def room(self) -> None:
+    async def wait_for_capacity(self) -> None:
         """Wait while too many bytes are queued."""
         while self._task is not None and self._bytes > _MOST_WAITING_BYTES:
             await self.flush()

@@ -19,7 +19,7 @@ Place = tuple[str, str]
 class FetchedOutput:
     """The result of a remote run: UI data by output node (with `NodeArtifact`s), and the cached nodes."""
 
-    shown: Mapping[str, Mapping[str, Any]]
+    ui: Mapping[str, Mapping[str, Any]]
     cached: tuple[str, ...]
 
 
