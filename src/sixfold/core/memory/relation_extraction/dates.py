@@ -44,7 +44,7 @@ _DATE = re.compile(
     + r"(?P<lead>[Ii]n|[Ss]ince|[Dd]uring|[Bb]y|[Uu]ntil|[Ll]ast|[Ee]arly|[Ll]ate|[Mm]id)[ -]"
     + r"(?:" + _MONTH.format("m4") + r"(?:,?\s+" + _YEAR.format("y5") + ")?|" + _YEAR.format("y4") + r")"
     + "|"
-    + r"(?P<relative>[Yy]esterday|[Tt]oday|[Ll]ast (?:week|month|year)|[Tt]his (?:week|month|year)|"
+    + r"(?P<relative>[Yy]esterday|[Tt]oday|[Ll]ast (?:week|month|year)|(?:This|this) (?:week|month|year)|"
     + r"[Oo]n (?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day)"
     + r")\b"
 )  # fmt: skip

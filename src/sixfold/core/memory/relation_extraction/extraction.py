@@ -1,7 +1,7 @@
 """Extraction of relations from the plain sentences of a page, before names are resolved.
 
 A statement names its two ends by keys, which `service` resolves to pages. The page itself is the subject of
-"she", of a list item that begins with its verb, and of a `Title: value` line.
+a pronoun, of a list item that begins with its verb, and of a `Title: value` line.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from sixfold.core.memory import slugs
+from sixfold.core.memory.indexing import english
 from sixfold.core.memory.models import MemoryPage
 from sixfold.core.memory.relation_extraction import dates, entities, relations, sentences, tables
 from sixfold.core.memory.relation_extraction.entities import EntityMention, MaskedText, words
@@ -29,18 +30,19 @@ _MAX_EFFORT = (
 )
 _PRONOUN = re.compile(
     r"(?:(?:later|then|today|now|since then|also|soon after),? )?"
-    r"(he|she|they|it|we|the (?:company|project|team|service))(?= |['’]s )"
+    rf"({'|'.join(english.SUBJECTS)}|the (?:company|project|team|service))(?= |['’]s )"
 )
 _ELLIPSIS = re.compile(r"((?:,? (?:and|but)|[,;]|, then) (?:then |also |now |later |has )?)([a-z]+)(?= )")
 _LATER = re.compile(
-    r",? ?\b(before|after|when|where|while|because|since|until|and|but|then),? (?:he|she|they) "
+    r",? ?\b(before|after|when|where|while|because|since|until|and|but|then),? "
+    rf"(?:{'|'.join(english.PERSONS)}) "
 )
 _THINGS = frozenset({"project", "organisation", "document", "decision", "meeting"})
 _OBJECT = re.compile(r"\b([a-z]+) (?:it|this (?:project|service|company|document|team|system))(?=[ .,;]|$)")
 _PASSIVE = re.compile(r"[a-z]+(?:ed|en|ilt|un|ade) (?:(?:on|in) [\uf000-\uf7ff] )?by [\ue000-\uefff]")
 _RELATIVE = re.compile(r"\b(?:who|which|whose|whom|that)\b")
 _COPULAS = frozenset({"is", "was", "are", "were"})
-_PERSONS = frozenset({"he", "she", "they"})
+_PERSONS = frozenset(english.PERSONS)
 _SEPARATOR = re.compile(r"\s*(?:[,;|]|\s[–—&]\s|\band\b)\s*")
 _ASIDE = re.compile(r"\s*(?:\([^()]*\)|\s[-–—]\s.*|:\s.*)$")
 _EMPTY = words("none tbd tba n/a na unknown nobody nothing - – ? various all everyone me self open")

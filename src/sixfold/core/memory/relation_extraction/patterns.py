@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from sixfold.core.memory.indexing import english
 from sixfold.core.memory.relation_extraction.entities import (
     DATE_0,
     DATE_END,
@@ -30,8 +31,8 @@ _WORDS = re.compile(r"[a-z]+")
 _TOKEN = re.compile(r"\{(\w+)\}|\(([^()]*)\)(\?)?|([^\s{}()]+)|(\s+)")
 _VAGUE = words(
     "is was are were be been being has had have a an the of at for to in on by with as from and or"
-    " its our their his her that who which it"
-)
+    " that who which it"
+) | set(english.POSSESSIVES)
 
 
 @dataclass(frozen=True, slots=True)

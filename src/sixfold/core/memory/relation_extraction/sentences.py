@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from sixfold.core.memory import markdown
+from sixfold.core.memory.indexing import english
 
 _HEADING = re.compile(r" {0,3}#{1,6}[ \t]+([^\n#]*)")
 _ITEM = re.compile(r"[ \t]*(?:[-*+]|\d{1,9}[.)])[ \t]+(?:\[([ xX])\][ \t]+)?")
@@ -26,7 +27,8 @@ _ABBREVIATED = re.compile(
 )
 # These abbreviations may end a sentence.
 _CLOSING = frozenset({"Inc.", "Ltd.", "Corp.", "Co.", "Jr.", "Sr.", "etc."})
-_AFRESH = re.compile(r"\s+(?:He|She|They|It|We|The|In|On|At|This|That|His|Her|Their)\b")
+_OPENERS = (*english.SUBJECTS, *english.POSSESSIVES, "the", "in", "on", "at", "this", "that")
+_AFRESH = re.compile(rf"\s+(?:{'|'.join(map(str.capitalize, _OPENERS))})\b")
 _FIELD = re.compile(r"\s*(?:\*\*|__)?([A-Za-z][\w /'-]{0,40}?)(?:\*\*|__)?:(?:\*\*|__)?\s+(?=\S)")
 _NO_FIELD = frozenset({"note", "e.g", "http", "https", "update", "warning", "tip"})
 # The limit on the characters of a paragraph.
