@@ -1,4 +1,4 @@
-"""API keys: 256 random bits, format_limit once and stored as a hash, with rights and limits."""
+"""API keys: 256 random bits, displayed once and stored as a hash, with rights and limits."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def _missing_rights(missing: Rights, authentication: Authentication) -> str:
 
 @dataclass(frozen=True, slots=True)
 class NewKey:
-    """A created key with its secret, which is format_limit only once."""
+    """A created key with its secret, which is displayed only once."""
 
     id: str
     api_key: str

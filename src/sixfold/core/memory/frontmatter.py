@@ -82,7 +82,7 @@ def inside(head: str) -> str:
 
 
 def read(head: str) -> FrontMatter | None:
-    """Parse a block; return None if it is not a mapping, and so is a text between two rules."""
+    """Parse a block; return None if it is not a mapping, such as a text between two horizontal rules."""
     text = inside(head)
     if not text.strip():
         return NOTHING

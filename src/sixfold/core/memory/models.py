@@ -3,7 +3,7 @@
 Every change of a page goes through `pages.save`, which writes the page, its version and its explicit links.
 In the same transaction it then calls `index.put(page, links)`, which makes the page searchable at once
 (`index.put_many` for a batch of an import, `index.remove(account_id, page_id)` for a deleted page), and
-`inference.refresh(page)`, which draws links from plain sentences (`inference.forget(page)` removes them).
+`inference.refresh(page)`, which infers links from plain sentences (`inference.forget(page)` removes them).
 
 Both may read earlier writes of the same transaction; write transactions run one after the other on every
 database.

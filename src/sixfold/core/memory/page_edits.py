@@ -40,7 +40,7 @@ class PageWrite:
 def compose(
     current: MemoryPage | None, request: PageWrite, allowed: MemoryLimits, home: tuple[str, ...] = ()
 ) -> PageDraft:
-    """Return the draft that `wanted` makes of `current`; raise `BadRequest` or `TooLarge`.
+    """Return the draft of `current` with the changes of `request`; raise `BadRequest` or `TooLarge`.
 
     `home` are the collections of a page that names none and had none before.
     """

@@ -91,7 +91,7 @@ def _finite(text: str) -> float | None:
 
 
 def _png(data: bytes, limit: int) -> dict[str, tuple[bytes, bytes]]:
-    """Return the first text chunk of each name, undecoded and cut off above `most` bytes."""
+    """Return the first text chunk of each name, undecoded and cut off above `limit` bytes."""
     texts: dict[str, tuple[bytes, bytes]] = {}
     for chunk in png.chunks(data):
         if chunk.kind in _TEXTS:

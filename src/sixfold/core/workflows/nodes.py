@@ -164,9 +164,9 @@ class Registry:
         return by_pair
 
 
-def nearest(text_value: object, options: Iterable[object]) -> str:
-    """Return the option that shares most letter pairs with `wanted`; an empty text if none is similar."""
-    mine = _letter_pairs(str(text_value)[:_MOST_LETTERS])
+def nearest(value: object, options: Iterable[object]) -> str:
+    """Return the option that shares most letter pairs with `value`; an empty text if none is similar."""
+    mine = _letter_pairs(str(value)[:_MOST_LETTERS])
     best, text = _NEAR, ""
     for option in map(str, options):
         theirs = _letter_pairs(option)

@@ -37,10 +37,10 @@ class IndexEntry(msgspec.Struct, array_like=True, frozen=True):
     """A page as search reads it; times in epoch µs.
 
     `terms` counts the words of the whole page, `passages` those of each passage where there are several.
-    `names` are the words that say whom or what the page is about: title, speaker, linked pages; `path` has
-    those of its folders. An `article` bears its own name and is read by itself; other pages are parts of
-    their folder, as the turns of a conversation and the days of a log are. One that `asks` is a short
-    page with a line that ends in a question.
+    `names` are the words of the title, the speaker and the linked pages; `path` has those of the folders.
+    `article` is true for a self-contained page, whose title has the words of its slug. Other pages are parts
+    of their folder, such as the turns of a conversation or the days of a log. `asks` is true for a short page
+    with a line that ends in a question.
     """
 
     # The version of the entry must be the first field.

@@ -147,7 +147,7 @@ class IndexView(Protocol):
         ...
 
     def near(self, word: str, edits: int, most: int) -> Sequence[str]:
-        """Return at most `most` words within so many edits of a word, most frequent first.
+        """Return at most `most` words within `edits` edits of a word, most frequent first.
 
         Words with another first letter are returned only if there are no others.
         """

@@ -34,7 +34,7 @@ def first(tenant: Tenant) -> Transaction[tuple[Prediction, ...]]:
 
 
 def ended(tenant: Tenant, limit: int) -> Transaction[tuple[Prediction, ...]]:
-    """Return the last prompts that have ended, oldest first, at most `most` or a page."""
+    """Return the last prompts that have ended, oldest first, at most `limit` or a page."""
     count, _ = yield from pagination.fitting("prompts_ended_sizes", _of(tenant), limit)
     rows = yield from many("prompts_ended", **_of(tenant), limit=count)
     return tuple(Prediction.from_row(row) for row in reversed(rows))

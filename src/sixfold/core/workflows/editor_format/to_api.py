@@ -117,7 +117,7 @@ class _LinkFollower:
         self._most_steps = self._steps = most_steps
 
     def origin(self, source: Source, expected: str) -> Source | _FixedValue | None:
-        """Return the output or value at the origin of a link of type `wanted`, or None.
+        """Return the output or value at the origin of a link of type `expected`, or None.
 
         Raises `GraphTooLarge` if the links of the graph take too many steps together.
         """

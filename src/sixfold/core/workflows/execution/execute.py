@@ -163,7 +163,7 @@ class _GraphRun:
         self._memory = location.memory or GraphMemory(limits.memory_bytes)
         self._memory_share = self._memory.join()
         self._values = RunValues(self._nodes, location.packer, self._memory_share.hold)
-        # Characters since the loop was last given back, and of the whole run.
+        # Characters since the last yield to the event loop, and of the whole run.
         self._text = self._all_text = 0
         self._home = GraphHome(location, emit)
         self._session: NodeSession | None = None

@@ -168,7 +168,7 @@ def _box(node_id: str, node: Mapping[str, Any], registry: Registry) -> LayoutBox
 
 
 def cut(text: str, limit: int = _CHARS) -> str:
-    """Return the text, shortened to `most` characters."""
+    """Return the text, shortened to `limit` characters."""
     return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
 
 
