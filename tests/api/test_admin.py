@@ -123,8 +123,8 @@ async def test_the_operator_stops_a_run_of_somebody_else(app: AppFixture) -> Non
     answer = await app.client.post(f"/admin/requests/{started}/cancel", data={"csrf": token})
     assert answer.status_code == 303
     async with asyncio.timeout(60):
-        found = await app.product.pipeline.get_any(started)
-        ended = await app.product.pipeline.wait(found, 60)
+        found = await app.product.predictions.get_any(started)
+        ended = await app.product.predictions.wait(found, 60)
     assert str(ended.state) == "canceled"
     await app.until("5.00", "0.00")
 

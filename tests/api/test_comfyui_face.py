@@ -182,7 +182,7 @@ async def test_a_picture_that_is_viewed_is_signed_and_is_the_one_that_the_run_ga
     mixed = {**PAINT, "0": node("PreviewImage", images=["8", 0]), "1": node("SaveImage", **SECOND)}
     product = stage.app.product
     _, found = await asyncio.to_thread(stage.script.pictures, mixed)
-    page, _ = await product.pipeline.page(
+    page, _ = await product.predictions.page(
         Tenant(stage.app.operator.id), PredictionFilter(model="comfyui-prompt"), 1, None
     )
     assert page[0].output is not None
@@ -261,9 +261,9 @@ async def test_the_queue_is_told_and_what_runs_is_interrupted(tmp_path: Path) ->
             assert (await client.get("/prompt")).json() == {"exec_info": {"queue_remaining": 1}}
             assert (await client.get(f"/history/{prompt_id}")).json() == {}
             prediction = (
-                await app.product.pipeline.page(Tenant(app.operator.id), PredictionFilter(), 1, None)
+                await app.product.predictions.page(Tenant(app.operator.id), PredictionFilter(), 1, None)
             )[0][0]
-            async for event in app.product.pipeline.events(prediction):
+            async for event in app.product.predictions.events(prediction):
                 if isinstance(event, StateChanged) and event.prediction.state is PredictionState.RUNNING:
                     break
             assert (await client.post("/interrupt", json={"prompt_id": "another"})).status_code == 200

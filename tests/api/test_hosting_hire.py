@@ -66,7 +66,7 @@ async def post(app: AppFixture, path: str, body: Any, status: int) -> dict[str, 
 
 async def cost_of(app: AppFixture, prediction_id: str) -> int:
     """What was captured, in micro-dollars."""
-    row = await app.product.pipeline.get(prediction_id, Tenant(app.account.id))
+    row = await app.product.predictions.get(prediction_id, Tenant(app.account.id))
     return row.cost
 
 
@@ -190,8 +190,8 @@ async def test_what_nothing_serves_is_refused_at_once_with_what_would(app: AppFi
 async def test_a_full_queue_says_when_to_ask_again(tmp_path: Path) -> None:
     async with running_app(tmp_path, models(), queue_limit=1, drain_seconds=0) as app:
         first = await post(app, RUN, painted("SLOW", wait=0), 202)
-        prediction = await app.product.pipeline.get(first["id"], Tenant(app.account.id))
-        async for event in app.product.pipeline.events(prediction):
+        prediction = await app.product.predictions.get(first["id"], Tenant(app.account.id))
+        async for event in app.product.predictions.events(prediction):
             if isinstance(event, StateChanged) and event.prediction.state is PredictionState.RUNNING:
                 break
         await post(app, RUN, painted("SLOW", wait=0), 202)

@@ -205,9 +205,9 @@ async def test_on_a_public_address_a_file_must_have_been_added(tmp_path: Path) -
         assert await asyncio.to_thread(main.main, asked) == 0
         await app.product.model_watcher.refresh()
         assert app.product.model_watcher.faults == {}
-        own = await app.product.pipeline.custom_models.find("greet", app.operator.id)
+        own = await app.product.predictions.custom_models.find("greet", app.operator.id)
         assert own.model.hardware == "gpu-16gb-a"
         gone = ["model", "remove", "greet", "--data-dir", str(tmp_path)]
         assert await asyncio.to_thread(main.main, gone) == 0
         await app.product.model_watcher.refresh()
-        assert await app.product.pipeline.custom_models.page(app.operator.id) == ((), None)
+        assert await app.product.predictions.custom_models.page(app.operator.id) == ((), None)

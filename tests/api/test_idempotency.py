@@ -37,7 +37,7 @@ def same(answers: list[httpx.Response]) -> bool:
 
 async def made(app: AppFixture) -> int:
     """How many predictions there are."""
-    page, _ = await app.product.pipeline.page(Tenant(app.account.id), PredictionFilter(), 200, None)
+    page, _ = await app.product.predictions.page(Tenant(app.account.id), PredictionFilter(), 200, None)
     return len(page)
 
 
@@ -210,10 +210,10 @@ async def test_after_a_kill_the_key_finds_all_images_of_a_group(any_database_app
     assert again.json()["data"] == first.json()["data"]
     assert (await made(app), await app.balance()) == (3, ("4.88", "0.00"))
     # A refund of any of them withdraws the stored response.
-    listed, _ = await app.product.pipeline.page(Tenant(app.account.id), PredictionFilter(), 9, None)
+    listed, _ = await app.product.predictions.page(Tenant(app.account.id), PredictionFilter(), 9, None)
     third_url = again.json()["data"][2]["url"]
     last = next(each for each in listed if each.output and each.output.files[0].name in third_url)
-    await app.product.pipeline.refund(last, "a test")
+    await app.product.predictions.refund(last, "a test")
     third = await app.client.post(path, json=wanted, headers={**app.bearer, **KEY})
     assert "Idempotent-Replayed" not in third.headers
     assert [row["url"] for row in third.json()["data"]][:2] == [row["url"] for row in again.json()["data"]][

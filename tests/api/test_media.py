@@ -291,7 +291,7 @@ async def test_a_draining_server_lets_the_waiting_go_with_their_job_and_takes_no
 ) -> None:
     waiting = asyncio.create_task(app.client.post("/api/ra1", json=asked(app, prompt="LATE")))
     await app.until("5.00", "0.04")
-    app.product.pipeline.drain()
+    app.product.predictions.drain()
     assert (await waiting).status_code == 202
     refused = await app.client.post("/api/ra1", json=asked(app))
     assert (refused.status_code, refused.json()["status"]) == (503, 503)

@@ -106,7 +106,7 @@ async def test_time_on_own_hardware_is_free_and_shows_what_the_time_would_cost(e
         assert told["status"] == "succeeded", told
         assert told["cost"] == "0.00"
         hour = app.product.templates["world-model"].hour_micros
-        ran = await app.product.pipeline.get_any(told["id"])
+        ran = await app.product.predictions.get_any(told["id"])
         assert ran.list_price == -(-hour * ran.stations.run // 3_600_000_000) > 0
 
 
@@ -183,7 +183,7 @@ async def test_a_graph_in_flight_keeps_the_prices_that_it_was_quoted(
         told = await ran_graph(app, app.poor)
         assert (told["status"], told["cost"], told["list_price"]) == ("succeeded", "0.00", "0.04"), told
         assert len(asked_for) == LAST
-        assert app.product.pipeline.quote("ra1", PICTURE).price.micros == 40_000
+        assert app.product.predictions.quote("ra1", PICTURE).price.micros == 40_000
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])

@@ -234,7 +234,7 @@ async def test_a_form_names_hardware_and_variant_and_is_told_their_price(app: Ap
     assert '"hardware": "gpu-141gb"' in told["samples"]["curl"]
     assert "--hardware gpu-141gb" in told["samples"]["Terminal"]
     answer = await app.client.post("/pages/run", json=asked, headers=headers)
-    made = await app.product.pipeline.get_any(answer.json()["id"])
+    made = await app.product.predictions.get_any(answer.json()["id"])
     assert (made.hardware, made.rate) == ("gpu-141gb", 6_380_000)
     again = (await app.client.get(f"/catalog/fast-image-native?from={made.id}")).text
     assert re.search(r'value="gpu-141gb" selected', again)

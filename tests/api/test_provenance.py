@@ -140,7 +140,7 @@ async def test_what_is_replayed_is_the_same_to_the_byte(app: AppFixture, model: 
     assert (await app.client.post(path, data={"csrf": "wrong"})).status_code == 403
     answer = await app.client.post(path, data={"csrf": token})
     again = answer.headers["location"].rpartition("/")[2]
-    ended = await app.product.pipeline.wait(await app.product.pipeline.get_any(again), 60)
+    ended = await app.product.predictions.wait(await app.product.predictions.get_any(again), 60)
     assert str(ended.state) == "succeeded"
     page = (await app.client.get(f"/predictions/{again}")).text
     assert "identical output" in page

@@ -40,8 +40,8 @@ async def run(app: AppFixture, **body: Any) -> dict[str, Any]:
 
 
 async def refund(app: AppFixture, prediction_id: str) -> None:
-    prediction = await app.product.pipeline.get_any(prediction_id)
-    refunded = await app.product.pipeline.refund(prediction, "a test")
+    prediction = await app.product.predictions.get_any(prediction_id)
+    refunded = await app.product.predictions.refund(prediction, "a test")
     assert (refunded.state, refunded.error_kind, refunded.output) == (PredictionState.FAILED, REFUNDED, None)
 
 
@@ -261,7 +261,7 @@ async def test_a_group_that_ends_early_keeps_pays_and_gives_what_was_made(
 ) -> None:
     app, over = any_database_app, asyncio.Event()
     hang_behind_the_first(monkeypatch)
-    pipeline = app.product.pipeline
+    pipeline = app.product.predictions
 
     async def wait(_events: Any, read_current: Any, _seconds: float, **_more: Any) -> Any:
         await over.wait()
@@ -293,7 +293,7 @@ async def test_a_group_is_accepted_whole_or_not_at_all(any_database_app: AppFixt
 
     async def accepted() -> int:
         return len(
-            (await app.product.pipeline.page(Tenant(app.account.id), PredictionFilter(), 1000, None))[0]
+            (await app.product.predictions.page(Tenant(app.account.id), PredictionFilter(), 1000, None))[0]
         )
 
     for _ in range(12):

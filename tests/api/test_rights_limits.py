@@ -66,7 +66,7 @@ async def test_a_child_is_within_what_its_parent_was_ordered_for(app: AppFixture
     key = await app.limited_key(Scope(services=("ra1",)))
     run = {"model": "ra1", "input": {"prompt": "x"}}
     answer = await app.client.post("/api/containers/run", json=run, headers=bearer(key))
-    pipeline = app.product.pipeline
+    pipeline = app.product.predictions
     parent = await pipeline.get_any(answer.json()["id"])
     ordered = await app.product.database.read(requests.principal_of(parent))
     assert (ordered.key_id, ordered.scope.services) == (parent.key_id, ("ra1",))

@@ -19,7 +19,7 @@ async def test_what_was_spent_and_got_back_adds_up_by_model(any_database_app: Ap
     for model in ("ra1", "ra1", "anime"):
         body = {"model": model, "input": {"prompt": "a fox"}}
         made = (await app.client.post(RUN, json=body, headers=app.bearer)).json()["id"]
-    await app.product.pipeline.refund(await app.product.pipeline.get_any(made), "of no use")
+    await app.product.predictions.refund(await app.product.predictions.get_any(made), "of no use")
     found = await app.product.database.read(ledger_queries.spending(app.account.id, 14))
     assert found.models == {"ra1": 80_000, "anime": 0}
     assert (len(found.days), found.total) == (14, 80_000)

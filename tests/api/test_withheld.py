@@ -63,7 +63,7 @@ class Watch:
     def __init__(self, app: AppFixture) -> None:
         self.seen: list[Event] = []
         self._changed = asyncio.Event()
-        app.product.pipeline.bus.watchers.append(self._heard)
+        app.product.predictions.bus.watchers.append(self._heard)
 
     def _heard(self, _id: str, event: Event) -> None:
         self.seen.append(event)
@@ -94,7 +94,7 @@ async def prompted(app: AppFixture, graph: Any) -> Prediction:
     assert answer.status_code == 200, answer.text
     listed = (await app.client.get(PREDICTIONS, headers=app.bearer)).json()["predictions"]
     (parent,) = [each for each in listed if each["parent_id"] is None and each["status"] != "failed"][:1]
-    return await app.product.pipeline.get_any(parent["id"])
+    return await app.product.predictions.get_any(parent["id"])
 
 
 @contextlib.contextmanager
@@ -144,7 +144,7 @@ async def nothing_is_readable(app: AppFixture, parent: Prediction, made: list[Pr
     kept = await database.read(many("export_predictions", account_id=app.account.id, after="", limit=100))
     assert all(row["output"] is None for row in kept)
     for part in made:
-        shown = await app.product.pipeline.get(part.id, Tenant.of(part))
+        shown = await app.product.predictions.get(part.id, Tenant.of(part))
         assert await database.read(lineage.stored_inputs(part)) == {}
         assert await database.read(lineage.reusable_inputs(shown, "")) == {}
     kin = await database.read(lineage.get(parent))
@@ -165,7 +165,7 @@ async def test_what_a_graph_made_is_withheld_until_it_is_paid(dots: AppFixture) 
         await nothing_is_readable(dots, parent, made)
         assert await dots.balance() == ("5.00", "0.08")
         await dots.client.post("/interrupt", json={}, headers=dots.bearer)
-        ended = await dots.product.pipeline.wait(parent, 60)
+        ended = await dots.product.predictions.wait(parent, 60)
         assert ended.state is PredictionState.CANCELED
         assert await dots.balance() == ("5.00", "0.00")
         assert not {"executed", "image"} & set(kinds(await heard(client)))
@@ -178,7 +178,7 @@ async def test_what_a_graph_made_is_withheld_until_it_is_paid(dots: AppFixture) 
 async def test_what_is_paid_is_readable_and_told_in_the_order_it_was_made(dots: AppFixture) -> None:
     with listening(dots) as client:
         parent = await prompted(dots, styled("ink"))
-        ended = await dots.product.pipeline.wait(parent, 60)
+        ended = await dots.product.predictions.wait(parent, 60)
         assert (ended.state, await dots.balance()) == (PredictionState.SUCCEEDED, ("4.92", "0.00"))
         messages = await heard(client)
     told = kinds(messages)
@@ -196,7 +196,7 @@ async def test_what_is_paid_is_readable_and_told_in_the_order_it_was_made(dots: 
         found = await dots.product.database.read(lineage.stored_inputs(part))
         assert found.keys() == part.task.files.keys() & part.inputs.keys()
     assert await dots.faults() == ()
-    await dots.product.pipeline.refund(ended, "a test")
+    await dots.product.predictions.refund(ended, "a test")
     await nothing_after_refund(dots, listed)
     assert await dots.balance() == ("5.00", "0.00")
 
@@ -241,9 +241,9 @@ async def test_a_part_that_succeeds_after_its_parent_ended_is_never_readable(dot
 
     await dots.product.database.write(ended())
     await dots.product.database.write(success())
-    assert (await dots.product.pipeline.get_any(late.id)).output is None
+    assert (await dots.product.predictions.get_any(late.id)).output is None
     assert await dots.product.database.write(refunds.sweep()) == len(made)
-    swept = [await dots.product.pipeline.get_any(part.id) for part in (late, *made)]
+    swept = [await dots.product.predictions.get_any(part.id) for part in (late, *made)]
     assert {(part.state, part.error_kind) for part in swept} == {(PredictionState.FAILED, refunds.REFUNDED)}
     assert await dots.product.database.write(refunds.sweep()) == 0
 
@@ -260,7 +260,7 @@ async def test_what_an_older_server_paid_and_did_not_release_is_released(
     real = refunds.settle
     monkeypatch.setattr(refunds, "settle", settle)
     parent = await prompted(dots, FOX)
-    ended = await dots.product.pipeline.wait(parent, 60)
+    ended = await dots.product.predictions.wait(parent, 60)
     assert (ended.state, await dots.balance()) == (PredictionState.SUCCEEDED, ("4.96", "0.00"))
     assert (await dots.client.get("/view", params=SAVED, headers=dots.bearer)).status_code == 404
     assert await dots.product.database.write(refunds.sweep()) == 1
@@ -282,7 +282,7 @@ async def test_an_interruption_at_the_capture_pays_and_releases_all_or_nothing(
     real = predictions.succeed_with_children
     monkeypatch.setattr(predictions, "succeed_with_children", succeed)
     parent = await prompted(dots, FOX)
-    ended = await dots.product.pipeline.wait(parent, 60)
+    ended = await dots.product.predictions.wait(parent, 60)
     assert (ended.state, await dots.balance()) == (PredictionState.SUCCEEDED, ("4.96", "0.00"))
     assert (await dots.client.get("/view", params=SAVED, headers=dots.bearer)).status_code == 200
     assert all(part.state is PredictionState.SUCCEEDED for part in await parts(dots, parent))
@@ -291,7 +291,7 @@ async def test_an_interruption_at_the_capture_pays_and_releases_all_or_nothing(
 
 async def test_cached_results_of_no_known_prediction_are_not_used(dots: AppFixture) -> None:
     parent = await prompted(dots, FOX)
-    await dots.product.pipeline.wait(parent, 60)
+    await dots.product.predictions.wait(parent, 60)
     database, account = dots.product.database, dots.account.id
     for prediction_id, found in ((parent.id, 1), ("", 1), (None, 0), ("pred_unknown", 0)):
         row = {"media": None, "shown": "{}", "expires_at": 2**61, "prediction_id": prediction_id}
@@ -324,7 +324,7 @@ async def test_files_of_a_run_longer_than_a_day_are_not_swept(either: Path) -> N
 async def test_what_a_part_orders_is_withheld_until_the_first_that_was_ordered_is_paid(
     dots: AppFixture,
 ) -> None:
-    pipeline, watch = dots.product.pipeline, Watch(dots)
+    pipeline, watch = dots.product.predictions, Watch(dots)
     parent = await prompted(dots, styled("SLOW"))
     await watch.until("2", running="graph-restyle")
     (slow,) = [part for part in await parts(dots, parent) if part.state is PredictionState.RUNNING]
@@ -357,7 +357,7 @@ async def test_free_graphs_tell_as_they_run(dots: AppFixture) -> None:
     }
     with listening(dots) as client:
         parent = await prompted(dots, free)
-        assert (await dots.product.pipeline.wait(parent, 60)).price == 0
+        assert (await dots.product.predictions.wait(parent, 60)).price == 0
         told = kinds(await heard(client))
     assert told.count("executed") == 1
     assert told.count("image") == 1
@@ -369,7 +369,7 @@ async def test_more_images_than_can_be_withheld_fail_the_run(
 ) -> None:
     monkeypatch.setattr(websocket_hub, "MOST_WITHHELD_BYTES", 10)
     parent = await prompted(dots, FOX)
-    ended = await dots.product.pipeline.wait(parent, 60)
+    ended = await dots.product.predictions.wait(parent, 60)
     assert ended.state is PredictionState.FAILED
     assert "images that it does not save" in str(ended.error)
     assert dots.product.workflows.hub.withheld_bytes == 0

@@ -199,7 +199,7 @@ async def test_a_canceled_graph_is_free_with_all_that_it_had_made(tmp_path: Path
     async with running_app(
         tmp_path, app_catalog.models_document(), failpoints="engine.run.upscaler=hang"
     ) as app:
-        pipeline = app.product.pipeline
+        pipeline = app.product.predictions
         body = {"workflow": FIVE, "name": "five"}
         assert (await app.client.post(SPACES, json=body, headers=app.bearer)).status_code == 201
         answer = await app.client.post(f"{SPACES}/five/run", json={"wait": 0}, headers=app.bearer)
@@ -349,7 +349,7 @@ async def test_a_graph_has_a_limit_of_its_own(tmp_path: Path) -> None:
         assert "longer than 0.5 seconds" in told["error"]
         page = await app.client.get("/api/containers/predictions?model=graph-image", headers=app.bearer)
         for child in page.json()["predictions"]:  # one, unless the machine was too busy to order it
-            ended = await app.product.pipeline.wait(await app.product.pipeline.get_any(child["id"]), 60)
+            ended = await app.product.predictions.wait(await app.product.predictions.get_any(child["id"]), 60)
             assert str(ended.state) == "canceled"
         assert await app.balance() == ("5.00", "0.00")
 

@@ -56,7 +56,7 @@ async def ran(app: AppFixture, graph: Any) -> Any:
     space = f"{SPACES}/{answer.json()['slug']}/run"
     told = (await app.client.post(space, json={}, headers=app.bearer)).json()
     assert "id" in told, told
-    whole = await app.product.pipeline.get_any(told["id"])
+    whole = await app.product.predictions.get_any(told["id"])
     return {**told, "held": whole.price}
 
 

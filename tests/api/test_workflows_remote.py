@@ -163,7 +163,7 @@ async def test_a_canceled_run_is_interrupted_there_and_free(two: Both) -> None:
         while not two.comfy.called("/interrupt"):  # noqa: ASYNC110  # the fake has no event for it
             await asyncio.sleep(0.01)
     hold.go.set()
-    ended = await two.app.product.pipeline.wait(await two.app.product.pipeline.get_any(told["id"]), 60)
+    ended = await two.app.product.predictions.wait(await two.app.product.predictions.get_any(told["id"]), 60)
     assert (str(ended.state), ended.cost) == ("canceled", 0)
     assert await two.app.balance() == ("5.00", "0.00")
 

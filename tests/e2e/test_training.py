@@ -62,7 +62,7 @@ async def taught(app: AppFixture, **changed: Any) -> Any:
     told = answer.json()
     assert told["service"] == "training"
     assert told["status_url"].endswith(told["id"])
-    pipeline = app.product.pipeline
+    pipeline = app.product.predictions
     return await pipeline.wait(await pipeline.get(told["id"], Tenant(app.account.id)), 60)
 
 

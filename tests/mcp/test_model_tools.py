@@ -162,7 +162,7 @@ async def test_an_own_model_is_its_owners_to_list_to_quote_and_to_run(app: AppFi
         "inputs": {"prompt": {"type": "string", "required": True}},
     }
     document = {"models": {"custom:mine": row}}
-    await app.product.pipeline.custom_models.put(app.account.id, "custom", "custom:mine", document)
+    await app.product.predictions.custom_models.put(app.account.id, "custom", "custom:mine", document)
     stranger = Agent(app, app.other)
     for who, sees in ((agent, True), (stranger, False)):
         listed = {each["model"] for each in (await who.call("models"))["models"]}

@@ -79,7 +79,7 @@ class Application:
     catalog: Catalog
     templates: Templates
     media: MediaService
-    pipeline: PredictionService
+    predictions: PredictionService
     scheduler: Scheduler
     outbox: WebhookOutbox
     webhook_secrets: WebhookSecrets
@@ -146,7 +146,7 @@ def build(
         catalog=models,
         templates=templates,
         media=media,
-        pipeline=predictions,
+        predictions=predictions,
         scheduler=scheduler,
         outbox=outbox,
         webhook_secrets=webhook_secrets,
@@ -260,7 +260,7 @@ def _memory_search(settings: Settings, database: Database) -> SearchService:
 @asynccontextmanager
 async def running(product: Application) -> AsyncIterator[Application]:
     """Run the application within the block; drains and closes it at the end."""
-    await product.pipeline.custom_models.load()
+    await product.predictions.custom_models.load()
     # Otherwise a server of the previous version may still be signing with plaintext secrets.
     if product.peer_events is None:
         await product.webhook_secrets.encrypt_all()
@@ -278,7 +278,7 @@ async def running(product: Application) -> AsyncIterator[Application]:
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
-        product.pipeline.drain()
+        product.predictions.drain()
         await product.sessions.drain()
         await drain(product)
         await product.gateway_runtime.stop()
@@ -331,14 +331,14 @@ async def _sweep(product: Application) -> None:
 
 def account_deletion(product: Application) -> AccountDeletion:
     """Return the service that deletes closed accounts."""
-    ends = product.pipeline.cancel, product.sessions.close, product.checkout.end
+    ends = product.predictions.cancel, product.sessions.close, product.checkout.end
     return AccountDeletion(product.database, product.uploads, *ends)
 
 
 async def drain(product: Application) -> None:
     """Wait for runs and callers within the drain time, then stop all workers."""
     seconds = product.settings.drain_seconds
-    await asyncio.gather(product.scheduler.drain(seconds), product.pipeline.waiters.wait_patient(seconds))
+    await asyncio.gather(product.scheduler.drain(seconds), product.predictions.waiters.wait_patient(seconds))
     # Unfinished runs must be back in the queue before the waiting callers return.
     await product.scheduler.stop()
-    product.pipeline.waiters.stop()
+    product.predictions.waiters.stop()

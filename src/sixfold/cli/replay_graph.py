@@ -143,9 +143,9 @@ async def _run(product: Application, work: GraphReplay, files: Mapping[str, Path
         extras=work.extras,
         sources=sources,
     )
-    prediction = await product.pipeline.submit(request)
+    prediction = await product.predictions.submit(request)
     while not prediction.is_terminal:
-        prediction = await product.pipeline.wait(prediction, _POLL_SECONDS)
+        prediction = await product.predictions.wait(prediction, _POLL_SECONDS)
     return prediction
 
 

@@ -293,7 +293,7 @@ def _image_price(product: Application) -> str | None:
     if "media" not in product.settings.areas:
         return None
     try:
-        price = product.pipeline.quote("ra1", {"prompt": "…"}).price
+        price = product.predictions.quote("ra1", {"prompt": "…"}).price
     except errors.EngineUnavailable:
         return None
     return f"{price.cost} USD" if price.list_micros is None else "free"
@@ -335,7 +335,7 @@ class _Shutdown:
         if self._drain is not None:
             # A second signal exits at once; the next start resumes from the database.
             os._exit(128 + number)
-        self._product.pipeline.drain()
+        self._product.predictions.drain()
         self._drain = asyncio.create_task(self._finish(), name="drain")
 
     async def _finish(self) -> None:

@@ -119,7 +119,7 @@ class ModelTools:
 
     def __init__(self, services: WebServices) -> None:
         self._services = services
-        self._pipeline = services.pipeline
+        self._predictions = services.predictions
 
     def tools(self) -> list[McpTool]:
         """Return all tools."""
@@ -155,8 +155,8 @@ class ModelTools:
         """List all models briefly, including the account's own, or describe one in full."""
         account_id, name = call.principal.account_id, arguments["model"]
         if name is not None:
-            return ToolOutcome(self._model(await self._pipeline.find(name, account_id), full=True))
-        custom_models, next_cursor = await self._pipeline.custom_models.page(
+            return ToolOutcome(self._model(await self._predictions.find(name, account_id), full=True))
+        custom_models, next_cursor = await self._predictions.custom_models.page(
             account_id, cursor=arguments["cursor"]
         )
         built_in = () if arguments["cursor"] else self._services.catalog.models()
@@ -168,9 +168,9 @@ class ModelTools:
     async def do_quote(self, call: ToolInvocation, arguments: JsonObject) -> ToolOutcome:
         """Return the price of a run."""
         name = arguments["model"]
-        model = await self._pipeline.find(name, call.principal.account_id)
-        await self._pipeline.prepare(model, arguments["input"], charged=True)
-        quote = self._pipeline.quote(model, arguments["input"], hardware=arguments["hardware"])
+        model = await self._predictions.find(name, call.principal.account_id)
+        await self._predictions.prepare(model, arguments["input"], charged=True)
+        quote = self._predictions.quote(model, arguments["input"], hardware=arguments["hardware"])
         price = self._price_of(model)
         return ToolOutcome(
             {
@@ -196,7 +196,7 @@ class ModelTools:
             idempotency_id=call.idempotency_id,
             hardware=arguments["hardware"],
         )
-        prediction = await self._pipeline.submit(prediction_request)
+        prediction = await self._predictions.submit(prediction_request)
         return await self._outcome(await self._wait(call, prediction, arguments["wait_seconds"]))
 
     async def do_run_space(self, call: ToolInvocation, arguments: JsonObject) -> ToolOutcome:
@@ -209,11 +209,11 @@ class ModelTools:
         """Return one prediction, or the latest."""
         tenant = call.principal.tenant
         if arguments["id"] is None:
-            page, _ = await self._pipeline.page(tenant, PredictionFilter(), arguments["limit"], None)
+            page, _ = await self._predictions.page(tenant, PredictionFilter(), arguments["limit"], None)
             return ToolOutcome({"predictions": [self._document(prediction) for prediction in page]})
         if arguments["cancel"]:
-            return await self._outcome(await self._pipeline.cancel(arguments["id"], tenant))
-        prediction = await self._pipeline.get(arguments["id"], tenant)
+            return await self._outcome(await self._predictions.cancel(arguments["id"], tenant))
+        prediction = await self._predictions.get(arguments["id"], tenant)
         return await self._outcome(await self._wait(call, prediction, arguments["wait_seconds"]))
 
     async def _wait(self, call: ToolInvocation, prediction: Prediction, seconds: int) -> Prediction:
@@ -221,19 +221,19 @@ class ModelTools:
         if not seconds or prediction.is_terminal:
             return prediction
         if call.channel is None or call.progress_token is None:
-            return await self._pipeline.wait(prediction, seconds)
+            return await self._predictions.wait(prediction, seconds)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                async for event in self._pipeline.events(prediction):
+                async for event in self._predictions.events(prediction):
                     self._report(call, event)
-        return await self._pipeline.get(prediction.id, Tenant.of(prediction))
+        return await self._predictions.get(prediction.id, Tenant.of(prediction))
 
     def _report(self, call: ToolInvocation, event: Event) -> None:
         match event:
             case ProgressEvent(fraction):
                 call.progress(fraction, 1.0)
             case StateChanged(prediction) if not prediction.is_terminal:
-                call.progress(self._pipeline.bus.progress(prediction.id), 1.0, str(prediction.state))
+                call.progress(self._predictions.bus.progress(prediction.id), 1.0, str(prediction.state))
             case _:
                 pass
 
@@ -269,7 +269,7 @@ class ModelTools:
             "status": "running" if running else str(prediction.state),
             "progress": 1.0
             if prediction.state is PredictionState.SUCCEEDED
-            else self._pipeline.bus.progress(prediction.id),
+            else self._predictions.bus.progress(prediction.id),
             "error": prediction.error,
             "hardware": prediction.hardware,
             "cost_usd": money.format_usd(prediction.cost),
@@ -288,7 +288,7 @@ class ModelTools:
         }
 
     def _price_of(self, model: Model) -> str:
-        return pricing.in_words(self._services.catalog, self._pipeline.terms, model)[0]
+        return pricing.in_words(self._services.catalog, self._predictions.terms, model)[0]
 
     def _model(self, model: Model, *, full: bool) -> JsonObject:
         description = _description(

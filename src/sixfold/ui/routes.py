@@ -118,8 +118,8 @@ class UserInterface:
             face="pages",
             request_id=requests.request_id(request),
         )
-        prediction = await self._services.pipeline.submit(order)
-        prediction = await self._services.pipeline.wait(prediction, _WAIT_SECONDS)
+        prediction = await self._services.predictions.submit(order)
+        prediction = await self._services.predictions.wait(prediction, _WAIT_SECONDS)
         return responses.json(self._made(prediction))
 
     def _made(self, prediction: Prediction) -> dict[str, Any]:
@@ -149,7 +149,7 @@ def _shown(services: WebServices) -> list[tuple[str, str, str, ExampleOutput]]:
 
 def _engines(services: WebServices) -> list[tuple[EngineSpec, EngineStatus]]:
     """Return all engines with their status, ready ones first."""
-    standing = services.pipeline.terms.standing
+    standing = services.predictions.terms.standing
     found = [(engine, standing(engine.name)) for engine in services.catalog.engines().values()]
     return sorted(found, key=lambda each: not each[1].ready)
 

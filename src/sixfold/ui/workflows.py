@@ -91,7 +91,7 @@ class WorkflowPages:
         model = (
             self._services.catalog[space.model]
             if guest is None
-            else await self._services.pipeline.find(space.model, guest.account_id)
+            else await self._services.predictions.find(space.model, guest.account_id)
         )
         nodes: dict[str, list[str]] = defaultdict(list)
         for each in space.inputs or ():
@@ -105,7 +105,7 @@ class WorkflowPages:
             nodes=nodes,
             model=model,
             fields=fields_of(model, {}),
-            price=price_shown(self._services.pipeline, model),
+            price=price_shown(self._services.predictions, model),
             here=f"/workflows/{space.slug}",
             specimen=specimens.known().get(space.model),
             hue="workflows",

@@ -181,11 +181,11 @@ class PredictionSerializer:
         """Return the number of predictions ahead in the queue, or None if it does not wait."""
         if record.state is not PredictionState.QUEUED:
             return None
-        return await self._services.pipeline.position(record)
+        return await self._services.predictions.position(record)
 
     def serialize(self, record: Prediction, position: int | None = None) -> PredictionSchema:
         """Return a prediction without reading the database."""
-        progress = self._services.pipeline.bus.progress(record.id)
+        progress = self._services.predictions.bus.progress(record.id)
         live = PredictionStatus(progress, position, self._eta(record, progress, position or 0))
         return prediction(record, self._services.media_url, live)
 

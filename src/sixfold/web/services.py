@@ -49,7 +49,7 @@ class WebServices:
     catalog: Catalog
     templates: Templates
     media: MediaService
-    pipeline: PredictionService
+    predictions: PredictionService
     scheduler: Scheduler
     durations: DurationEstimator
     event_histories: EventHistories

@@ -67,16 +67,16 @@ def input_errors() -> Generator[None]:
 
 
 def register(
-    gateway: Gateway, pipeline: PredictionService
+    gateway: Gateway, predictions: PredictionService
 ) -> Callable[[Mapping[str, Any], str], ChatRequest]:
-    """Let the pipeline price and admit chat services; return the function that reads their inputs."""
+    """Register the price and the admission of chat services; return the function that reads their inputs."""
     chat_services = _ChatServices(gateway)
-    pipeline.appraisers[TOKENS], pipeline.admit[TOKENS] = chat_services.price, chat_services.admit
+    predictions.appraisers[TOKENS], predictions.admit[TOKENS] = chat_services.price, chat_services.admit
     return conversation
 
 
 class _ChatServices:
-    """Hooks of the pipeline for chat services."""
+    """Hooks of the prediction service for chat services."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway

@@ -96,7 +96,7 @@ class ModelRoutes:
     def _serves(self, model: str, name: str) -> bool:
         """Return whether an engine is ready that may serve a model under this name."""
         full_only = media_jobs.is_full_only(model, name)
-        terms = dataclasses.replace(self._services.pipeline.terms, full_only=full_only)
+        terms = dataclasses.replace(self._services.predictions.terms, full_only=full_only)
         try:
             self._services.catalog[model].choose({}, terms)
         except (EngineUnavailable, NotFound):

@@ -115,7 +115,7 @@ class ServiceRoutes:
     ) -> PredictionRequest:
         if not self._service_list.knows(name) and not name.startswith("space:"):
             try:
-                await self._services.pipeline.custom_models.find(name, principal.account_id)
+                await self._services.predictions.custom_models.find(name, principal.account_id)
             except errors.NotFound:
                 raise _unknown_service(name) from None
         return PredictionRequest(
@@ -128,16 +128,16 @@ class ServiceRoutes:
         )
 
     async def _run_job(self, name: str, job: PredictionRequest, *, is_async: bool) -> Response:
-        pipeline = self._services.pipeline
+        service = self._services.predictions
         try:
-            prediction = await pipeline.submit(job)
+            prediction = await service.submit(job)
         except errors.UnknownModel:
             # This names a model of a model server, not the service.
             raise
         except errors.NotFound as error:
             raise _unknown_service(name) from error
         if not is_async:
-            prediction = await pipeline.wait(prediction, self._services.settings.inline_seconds)
+            prediction = await service.wait(prediction, self._services.settings.inline_seconds)
         if not prediction.is_terminal:
             return responses.json(accepted(name, prediction), 202)
         if prediction.state is PredictionState.CANCELED:

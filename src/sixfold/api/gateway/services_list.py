@@ -80,7 +80,7 @@ class ServiceList:
             principal = await self._services.authenticator.bearer(request)
             if principal.has(Rights.RUN):
                 own_models, next_cursor = await requests.own_models(
-                    self._services.pipeline.custom_models, request, principal.account_id
+                    self._services.predictions.custom_models, request, principal.account_id
                 )
                 rows = (self._row(each.model, _service_name(each.kind, each.name)) for each in own_models)
                 document["services"] += await responses.encode_each(rows)
@@ -99,7 +99,7 @@ class ServiceList:
                 yield self._row(model, model.name)
 
     def _row(self, model: Model, name: str) -> ServiceSchema:
-        terms = self._services.pipeline.terms
+        terms = self._services.predictions.terms
         price, list_price = pricing.in_words(self._services.catalog, terms, model)
         row: ServiceSchema = {
             "service": name,

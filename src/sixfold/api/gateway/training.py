@@ -38,7 +38,7 @@ class TrainingRoutes:
                 idempotency_id=idempotency_id,
             )
             try:
-                prediction = await self._services.pipeline.submit(job)
+                prediction = await self._services.predictions.submit(job)
             except errors.EngineUnavailable:
                 await self._check_images(job)
                 raise

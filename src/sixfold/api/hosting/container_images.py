@@ -59,6 +59,6 @@ class ContainerImageRoutes:
         services.templates.hardware_rate(name or image, hardware)
         document = await services.images.inspect(image, hardware, name)
         name = next(iter(document["models"]))
-        own = await services.pipeline.custom_models.put(principal.account_id, KIND, name, document)
+        own = await services.predictions.custom_models.put(principal.account_id, KIND, name, document)
         shown = models_list.own_template(own, services.templates, services.settings.idle_seconds)
         return responses.json({**shown, "image": image}, 201)

@@ -254,7 +254,7 @@ class HostedModelList:
         if account_id is None:
             return self._list.response(request)
         found, following = await requests.own_models(
-            self._services.pipeline.custom_models, request, account_id
+            self._services.predictions.custom_models, request, account_id
         )
         own = await responses.encode_each(self._own(each) for each in found)
         built_in = [] if requests.cursor(request) else self._templates
@@ -269,7 +269,7 @@ class HostedModelList:
         account_id = await self._account(request)
         if account_id is None:
             raise errors.NotFound(f"Template {name} not found")
-        own = await self._services.pipeline.custom_models.find(name, account_id)
+        own = await self._services.predictions.custom_models.find(name, account_id)
         return responses.json(self._own(own), 200, {"Cache-Control": "private, no-cache"})
 
     def _own(self, own: CustomModel) -> TemplateSchema:

@@ -63,13 +63,13 @@ class PredictionRoutes:
             order = await run_requests.order(
                 self._services, request, principal, run_request, idempotency_id=idempotency_id
             )
-            return await work(await self._services.pipeline.submit(order), run_request)
+            return await work(await self._services.predictions.submit(order), run_request)
 
         return await self._services.idempotency.run(request, once, accepted)
 
     async def _run(self, prediction: Prediction, run_request: schemas.RunRequest) -> Response:
         if run_request.wait_seconds:
-            prediction = await self._services.pipeline.wait(prediction, run_request.wait_seconds)
+            prediction = await self._services.predictions.wait(prediction, run_request.wait_seconds)
         return await self._answer(prediction, 200 if prediction.is_terminal else 202)
 
     async def _join(self, prediction: Prediction, _wanted: schemas.RunRequest) -> Response:
@@ -82,9 +82,9 @@ class PredictionRoutes:
         body = await bodies.parse(bodies.parse_object, await request.body() or b"{}")
         run_request = schemas.run_request(body, requests.path_value(request, "model_id"))
         found = await run_requests.terms(self._services, principal, run_request)
-        await self._services.pipeline.prepare(found.model, run_request.inputs, charged=True)
+        await self._services.predictions.prepare(found.model, run_request.inputs, charged=True)
         quoted = run_requests.quote(self._services, found, run_request)
-        queued = await self._services.pipeline.count_waiting(quoted.engine.name)
+        queued = await self._services.predictions.count_waiting(quoted.engine.name)
         durations = self._services.durations.average(run_request.model, quoted.engine.name)
         seconds = self._serializer.until_end(run_request.model, quoted.engine.name, queued)
         cold = self._serializer.is_cold(quoted.engine.name)
@@ -98,7 +98,7 @@ class PredictionRoutes:
             state=requests.query_choice(request, "status", _STATES, _MAX_FILTER),
         )
         cursor = requests.query_text(request, "cursor", _MAX_FILTER) or None
-        found, following = await self._services.pipeline.page(
+        found, following = await self._services.predictions.page(
             principal.tenant,
             prediction_filter,
             requests.page_size(request, _PAGE, _MAX_PAGE, _MAX_FILTER),
@@ -115,7 +115,7 @@ class PredictionRoutes:
         """Cancel a prediction that has not ended."""
         principal = await self._enter(request)
         prediction_id = requests.path_value(request, "prediction_id")
-        return await self._answer(await self._services.pipeline.cancel(prediction_id, principal.tenant))
+        return await self._answer(await self._services.predictions.cancel(prediction_id, principal.tenant))
 
     async def events(self, request: Request) -> Response:
         """Stream the events of one prediction."""
@@ -136,7 +136,7 @@ class PredictionRoutes:
 
     async def _find(self, request: Request) -> Prediction:
         principal = await self._enter(request)
-        return await self._services.pipeline.get(
+        return await self._services.predictions.get(
             requests.path_value(request, "prediction_id"), principal.tenant
         )
 
@@ -147,7 +147,7 @@ class PredictionRoutes:
 
 def _webhook_renderer(services: WebServices) -> Renderer:
     def render(prediction: Prediction, event: str, time_us: int) -> dict[str, Any]:
-        fraction = services.pipeline.bus.progress(prediction.id) if prediction.is_terminal else 0.0
+        fraction = services.predictions.bus.progress(prediction.id) if prediction.is_terminal else 0.0
         data = predictions.prediction(prediction, services.media_url, PredictionStatus(fraction))
         return {"type": f"prediction.{event}", "timestamp": rfc3339(time_us), "data": data}
 

@@ -28,7 +28,7 @@ class RunOptions:
 
 async def terms(services: WebServices, principal: Principal, run: RunRequest) -> RunOptions:
     """Return the options of a run; raises `NotFound` or `InvalidInput`."""
-    model = await services.pipeline.find(run.model, principal.account_id)
+    model = await services.predictions.find(run.model, principal.account_id)
     if run.model in services.templates:
         template = services.templates[run.model]
         rate = services.templates.hardware_rate(run.model, run.hardware)
@@ -47,7 +47,7 @@ async def terms(services: WebServices, principal: Principal, run: RunRequest) ->
 def quote(services: WebServices, options: RunOptions, run: RunRequest) -> PriceQuote:
     """Return the price of a run; raises `InvalidInput` or `EngineUnavailable`."""
     stored = mounts.mounted_inputs(options.model, run.mounts, run.inputs)
-    return services.pipeline.quote(options.model, run.inputs, hardware=options.hardware, stored=stored)
+    return services.predictions.quote(options.model, run.inputs, hardware=options.hardware, stored=stored)
 
 
 async def order(

@@ -59,7 +59,7 @@ class SpaceImportRoutes:
             found = await services.local_spaces.bring(
                 space, run=mode, folder=fields["folder"], hardware=rate.hardware
             )
-        own = await services.pipeline.custom_models.put(
+        own = await services.predictions.custom_models.put(
             principal.account_id,
             gradio_spaces.KIND,
             space.model,

@@ -37,7 +37,7 @@ class EventStream:
     """The events of one prediction for one client: those after the last one it received, then new ones."""
 
     def __init__(self, services: WebServices, prediction: Prediction, render: Renderer, seen: int) -> None:
-        self._pipeline = services.pipeline
+        self._predictions = services.predictions
         self._histories = services.event_histories
         self._prediction = prediction
         self._render = render
@@ -49,7 +49,7 @@ class EventStream:
         if has_seen_end(self._prediction, self._seen):
             yield _NOTHING_MORE
             return
-        with self._pipeline.bus.listen(self._prediction.id) as queue:
+        with self._predictions.bus.listen(self._prediction.id) as queue:
             missed = await self._new_frames()
             history = self._histories.get(self._prediction.id)
             if not missed and history is not None and history.ended:
@@ -58,7 +58,7 @@ class EventStream:
             for frame in missed:
                 yield frame
             silent_seconds = 0.0
-            while not self._ended and not self._pipeline.draining:
+            while not self._ended and not self._predictions.draining:
                 try:
                     async with asyncio.timeout(_POLL_SECONDS):
                         await queue.get()
@@ -82,7 +82,7 @@ class EventStream:
 
     async def _current_state(self, history: EventHistory | None) -> bytes:
         """Return the current state, numbered below every later event."""
-        current = await self._pipeline.get(self._prediction.id, Tenant.of(self._prediction))
+        current = await self._predictions.get(self._prediction.id, Tenant.of(self._prediction))
         last = history.last if history is not None else 0
         end = current.is_terminal
         if last > self._seen and (last % 2 == 1) == end:

@@ -147,19 +147,19 @@ class ImageKitRoutes:
             charged=not request_spec.principal.keyless,
             upload_path=request_spec.upload_path,
         )
-        pipeline = self._services.pipeline
+        service = self._services.predictions
         try:
-            prediction = await pipeline.submit(order)
+            prediction = await service.submit(order)
         except errors.InvalidInput as error:
             raise dialect.of_inputs(part, error) from error
-        prediction = await pipeline.wait(prediction, self._services.settings.inline_seconds, patient=True)
+        prediction = await service.wait(prediction, self._services.settings.inline_seconds, patient=True)
         if not prediction.is_terminal:
-            if pipeline.draining and request_spec.idempotency_id is not None:
+            if service.draining and request_spec.idempotency_id is not None:
                 raise errors.ShuttingDown(_ASK_AGAIN)
             # The response has no id, so the client could not poll for the result.
             with contextlib.suppress(errors.StoreFailed):
-                await pipeline.cancel(prediction.id, Tenant.of(prediction))
-            raise errors.ShuttingDown if pipeline.draining else errors.EngineFailed
+                await service.cancel(prediction.id, Tenant.of(prediction))
+            raise errors.ShuttingDown if service.draining else errors.EngineFailed
         if prediction.error_kind == predictions.UNUSABLE:
             name = next(iter(prediction.task.files), "")
             raise dialect.InvalidImageRequest(
@@ -180,7 +180,7 @@ class ImageKitRoutes:
         try:
             return file, await self._services.blobs.get(file.blob)
         except (KeyError, OSError, errors.StoreFailed) as error:
-            await self._services.pipeline.refund(prediction, "the file could not be read back")
+            await self._services.predictions.refund(prediction, "the file could not be read back")
             raise errors.StoreFailed from error
 
     def _told(self, prediction: Prediction) -> Response:
@@ -209,7 +209,7 @@ class ImageKitRoutes:
         try:
             await self._services.uploads.put(key, data, content_type=file.content_type)
         except (OSError, errors.StoreFailed) as error:
-            await self._services.pipeline.refund(prediction, "the file could not be written to its path")
+            await self._services.predictions.refund(prediction, "the file could not be written to its path")
             raise errors.StoreFailed from error
         await self._services.database.write(upload_paths.mark_stored(prediction.id), durable=False)
         folder = await self._folder(Tenant.of(prediction))

@@ -28,13 +28,13 @@ class JobRoutes:
     async def cancel(self, request: Request) -> Response:
         """Cancel a job that has not ended."""
         job = await self._find(request)
-        return self._job(await self._services.pipeline.cancel(job.id, Tenant.of(job)))
+        return self._job(await self._services.predictions.cancel(job.id, Tenant.of(job)))
 
     async def _find(self, request: Request) -> Prediction:
-        return await self._services.pipeline.by_job(requests.path_value(request, "job_id"))
+        return await self._services.predictions.by_job(requests.path_value(request, "job_id"))
 
     def _job(self, prediction: Prediction) -> Response:
-        body = serializers.job(prediction, self._services.pipeline.bus.progress(prediction.id))
+        body = serializers.job(prediction, self._services.predictions.bus.progress(prediction.id))
         endpoint = endpoints.BY_MODEL.get(prediction.model)
         headers: dict[str, str] = {"Cache-Control": "no-store"}
         if prediction.state is PredictionState.SUCCEEDED and endpoint is not None:

@@ -68,10 +68,10 @@ class MediaRoutes:
             idempotency_id=idempotency_id,
             job=True,
         )
-        prediction = await self._services.pipeline.submit(order)
+        prediction = await self._services.predictions.submit(order)
         if mode != POLLING and not endpoint.queued:
             seconds = self._services.settings.inline_seconds
-            prediction = await self._services.pipeline.wait(prediction, seconds)
+            prediction = await self._services.predictions.wait(prediction, seconds)
             if prediction.is_terminal:
                 return self._ended(endpoint, prediction)
         return responses.json(serializers.queued(prediction), 202)

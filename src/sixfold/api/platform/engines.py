@@ -38,7 +38,7 @@ class EngineRoutes:
         if _FLAGS[text]:
             await self._services.availability.refresh()
         found = await self._services.availability.resources()
-        report = availability.report(self._services.catalog, self._services.pipeline.terms, found)
+        report = availability.report(self._services.catalog, self._services.predictions.terms, found)
         warnings = self._services.authenticator.keyless.warnings
         document: EnginesSchema = {"version": __version__, "warnings": warnings, **report}
         return responses.json(document, headers={"Cache-Control": "no-store"})

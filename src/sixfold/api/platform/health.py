@@ -25,7 +25,7 @@ class HealthRoutes:
 
     async def ready(self, _request: Request) -> Response:
         """Return 200 if the database responds and the server is not shutting down."""
-        if self._services.pipeline.draining:
+        if self._services.predictions.draining:
             raise errors.ShuttingDown
         await self._services.database.read(one("clock"))
         return responses.json({"status": "ok"})

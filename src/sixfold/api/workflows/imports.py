@@ -81,7 +81,7 @@ class WorkflowImportRoutes:
         slug = requests.path_value(request, "slug")
         if slug in self._workshop.spaces:
             raise errors.Forbidden(f"{slug} is built in and cannot be deleted")
-        await self._services.pipeline.custom_models.remove(principal.account_id, PREFIX + slug)
+        await self._services.predictions.custom_models.remove(principal.account_id, PREFIX + slug)
         return Response(status_code=204)
 
     async def validate(self, request: Request) -> Response:
@@ -139,7 +139,7 @@ class WorkflowImportRoutes:
             "custom_nodes": list(space.custom_nodes),
         }
         document = {"models": {space.model: space.row(account_id)}, "space": metadata}
-        await self._services.pipeline.custom_models.put(account_id, KIND, space.model, document)
+        await self._services.predictions.custom_models.put(account_id, KIND, space.model, document)
         return space
 
     async def _build_workflow(
@@ -202,7 +202,7 @@ class WorkflowImportRoutes:
         return ""
 
     async def _free(self, account_id: str, slug: str) -> str:
-        names = await self._services.pipeline.custom_models.names(account_id, KIND)
+        names = await self._services.predictions.custom_models.names(account_id, KIND)
         used = {name.removeprefix(PREFIX) for name in names} | set(self._workshop.spaces)
         numbered = (slug if at == 1 else f"{slug}-{at}" for at in range(1, len(used) + 2))
         return next(each for each in numbered if each not in used)

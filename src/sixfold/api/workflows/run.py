@@ -56,12 +56,12 @@ class WorkflowRunRoutes:
         inputs, wait, webhook = _parse_body(body)
         self._services.outbox.validate(webhook)
         space = await self._workflow_list.find(requests.path_value(request, "slug"), principal.account_id)
-        pipeline = self._services.pipeline
-        model = await pipeline.find(space.model, principal.account_id)
+        service = self._services.predictions
+        model = await service.find(space.model, principal.account_id)
         await self._services.workflows.refresh_remote(space.graph, principal.account_id)
-        await pipeline.prepare(model, inputs, charged=True)
+        await service.prepare(model, inputs, charged=True)
         # Price the run before any file is downloaded.
-        quote = pipeline.quote(model, inputs)
+        quote = service.quote(model, inputs)
         order = PredictionRequest(
             principal=principal,
             model=space.model,
@@ -72,9 +72,9 @@ class WorkflowRunRoutes:
             webhook=webhook,
             sources=await self._sources(principal.tenant, space, quote.values),
         )
-        prediction = await pipeline.submit(order)
+        prediction = await service.submit(order)
         if wait:
-            prediction = await pipeline.wait(prediction, wait)
+            prediction = await service.wait(prediction, wait)
         headers = responses.result_headers(prediction) | {"Cache-Control": "no-store"}
         status = 200 if prediction.is_terminal else 202
         return responses.json(await self._serializer.serialize_with_position(prediction), status, headers)

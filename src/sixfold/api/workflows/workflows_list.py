@@ -45,7 +45,7 @@ class WorkflowList:
         if account_id is None:
             return found, None
         own, following = await requests.own_models(
-            self._services.pipeline.custom_models, request, account_id, KIND
+            self._services.predictions.custom_models, request, account_id, KIND
         )
         return [*found, *(_space(each) for each in own)], following
 
@@ -93,7 +93,9 @@ class WorkflowList:
         if account_id is None:
             raise errors.NotFound(f"Workflow {slug[:100]} is not found")
         try:
-            return await self._of(await self._services.pipeline.custom_models.find(PREFIX + slug, account_id))
+            return await self._of(
+                await self._services.predictions.custom_models.find(PREFIX + slug, account_id)
+            )
         except errors.NotFound:
             raise errors.NotFound(f"Workflow {slug[:100]} is not found") from None
 

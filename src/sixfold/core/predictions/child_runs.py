@@ -56,11 +56,11 @@ class ChildRunPort(Protocol):
 class PipelineChildren:
     """Children on this server's prediction service. If a parent does not succeed, they are canceled."""
 
-    def __init__(self, pipeline: PredictionService, database: Database) -> None:
-        self._pipeline = pipeline
+    def __init__(self, service: PredictionService, database: Database) -> None:
+        self._predictions = service
         self._database = database
         self._canceling: set[asyncio.Task[None]] = set()
-        pipeline.bus.watchers.append(self._on_event)
+        service.bus.watchers.append(self._on_event)
 
     def _on_event(self, _prediction_id: str, event: Event) -> None:
         if not isinstance(event, StateChanged) or not event.prediction.is_terminal:
@@ -75,7 +75,7 @@ class PipelineChildren:
         # fails, they end by themselves and are not charged.
         with contextlib.suppress(errors.StoreFailed):
             for child in await self._database.read(_unfinished(parent_id)):
-                await self._pipeline.cancel(child.id, Tenant.of(child))
+                await self._predictions.cancel(child.id, Tenant.of(child))
 
     async def parent(self, prediction_id: str) -> Prediction:
         return await self._database.read(predictions.get_unredacted(prediction_id), snapshot=False)
@@ -92,16 +92,16 @@ class PipelineChildren:
             parent=ParentRun(parent.id, child.key, parent.model),
             max_price=child.max_price,
         )
-        submitted = await self._pipeline.submit(request)
+        submitted = await self._predictions.submit(request)
         ended = submitted
         try:
             while not ended.is_terminal:
-                ended = await self._pipeline.wait(submitted, _WAIT_SECONDS)
-                if self._pipeline.draining:
+                ended = await self._predictions.wait(submitted, _WAIT_SECONDS)
+                if self._predictions.draining:
                     break
         finally:
-            if not ended.is_terminal and not self._pipeline.draining:
-                await self._pipeline.cancel(submitted.id, Tenant.of(submitted))
+            if not ended.is_terminal and not self._predictions.draining:
+                await self._predictions.cancel(submitted.id, Tenant.of(submitted))
         if ended.withheld:
             return await self._database.read(predictions.get_unredacted(ended.id), snapshot=False)
         return ended

@@ -88,11 +88,11 @@ class GraphService:
         runtime: GraphRuntime,
         built_in: Mapping[str, Workflow],
         names: GraphFiles,
-        pipeline: PredictionService,
+        predictions: PredictionService,
         remote: RemoteGraphRunner | None = None,
     ) -> None:
         self._runtime = runtime
-        self._pipeline = pipeline
+        self._predictions = predictions
         self._outcomes: dict[Tenant, NodeOutputCache] = {}
         self.spaces = built_in
         self.names = names
@@ -122,7 +122,7 @@ class GraphService:
 
     @property
     def bus(self) -> Any:
-        return self._pipeline.bus
+        return self._predictions.bus
 
     def outcomes(self, tenant: Tenant) -> NodeOutputCache:
         """Return the node cache that all credentials of the tenant's account share."""
@@ -153,9 +153,9 @@ class GraphService:
             {str(mapping(node.get("inputs")).get("template", "")) for node in nodes} if account_id else ()
         )
         for name in {each.removeprefix(TEMPLATE) for each in class_types} - {""}:
-            if name not in self._pipeline.catalog:
+            if name not in self._predictions.catalog:
                 with contextlib.suppress(errors.NotFound):
-                    await self._pipeline.custom_models.find(name, account_id)
+                    await self._predictions.custom_models.find(name, account_id)
 
     async def convert(self, document: object) -> ConvertedGraph:
         """Return a document of either format as a graph; raises `NotAWorkflow` or `GraphTooLarge`."""
@@ -273,11 +273,11 @@ class GraphService:
 
     def as_quoted(self, prediction_id: str) -> contextlib.AbstractContextManager[None]:
         """Price the graph's child runs within the block as when the graph was quoted."""
-        return self._pipeline.quotes.using(prediction_id)
+        return self._predictions.quotes.using(prediction_id)
 
     def price_of(self, request: ChildRequest, account_id: str, *, charged: bool) -> PriceRow:
         """Return the maximum price of a child run; raises the errors of `estimate`."""
-        built_in, own = self._pipeline.catalog, self._pipeline.custom_models
+        built_in, own = self._predictions.catalog, self._predictions.custom_models
         model = built_in[request.model] if request.model in built_in else own.known(request.model, account_id)
         if model is None:
             sentence = (
@@ -287,7 +287,7 @@ class GraphService:
         # Nested graphs could wait for each other's worker slots forever.
         if model.price == CHILDREN:
             raise errors.BadRequest(f"A graph cannot run another graph ({request.model})")
-        quote = self._pipeline.quote(model, _child_inputs(model, request), charged=charged)
+        quote = self._predictions.quote(model, _child_inputs(model, request), charged=charged)
         maximum = built_in.price_at_most(model, quote.values, _unknown(model, request))
         if quote.price.list_micros is None:
             return max(quote.price, maximum, key=lambda price: price.micros)
@@ -295,7 +295,7 @@ class GraphService:
 
     def _list_price(self, request: ChildRequest) -> PriceRow:
         """Return the list price of a node that the ComfyUI runs, whether or not an engine here could."""
-        catalog = self._pipeline.catalog
+        catalog = self._predictions.catalog
         if request.model not in catalog:
             return FREE
         model = catalog[request.model]

@@ -103,7 +103,9 @@ class AccountPage:
         days: int = spending.SPANS[0],
     ) -> Response:
         read, account_id = self._services.database.read, session.account.id
-        latest, _ = await self._services.pipeline.page(Tenant(account_id), PredictionFilter(), _LATEST, None)
+        latest, _ = await self._services.predictions.page(
+            Tenant(account_id), PredictionFilter(), _LATEST, None
+        )
         values: dict[str, Any] = {
             "page": await read(ledger_queries.page(account_id, _ENTRIES, cursor)),
             "latest": latest,

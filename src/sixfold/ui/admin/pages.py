@@ -77,7 +77,7 @@ class AdminPages:
             storage=await read(admin_queries.storage()),
             disk=disk,
             sessions=[running.session for running in self._services.live_sessions.running],
-            draining=self._services.pipeline.draining,
+            draining=self._services.predictions.draining,
         )
 
     async def engines(self, _request: Request, guest: PageUser) -> Response:
@@ -112,13 +112,13 @@ class AdminPages:
 
     async def one(self, request: Request, guest: PageUser) -> Response:
         """Show the receipt and log of a request, without its inputs and outputs."""
-        found = await self._services.pipeline.get_any(requests.path_value(request, "prediction_id"))
+        found = await self._services.predictions.get_any(requests.path_value(request, "prediction_id"))
         return self._pages.render("admin/request.html", guest.session, prediction=found)
 
     async def cancel(self, request: Request, _guest: PageUser) -> Response:
         """Cancel a run of any account."""
-        found = await self._services.pipeline.get_any(requests.path_value(request, "prediction_id"))
-        await self._services.pipeline.cancel(found.id, Tenant.of(found))
+        found = await self._services.predictions.get_any(requests.path_value(request, "prediction_id"))
+        await self._services.predictions.cancel(found.id, Tenant.of(found))
         return RedirectResponse("/admin", 303)
 
     async def close(self, request: Request, _guest: PageUser) -> Response:
@@ -141,7 +141,7 @@ class AdminPages:
 
     def _benches(self, waiting: Mapping[str, int]) -> list[TestbedState]:
         workers = self._services.scheduler.snapshot()
-        standing = self._services.pipeline.terms.standing
+        standing = self._services.predictions.terms.standing
         served: dict[str, list[str]] = {}
         for model in self._services.catalog.models():
             for engine in model.engines:

@@ -97,9 +97,9 @@ class FormField:
         return self.control in ("long", "file", "text")
 
 
-def price_shown(pipeline: PredictionService, model: Model) -> str:
+def price_shown(predictions: PredictionService, model: Model) -> str:
     """Return the price of a typical request as text, with the list price if it is free here."""
-    price, listed = pricing.in_words(pipeline.catalog, pipeline.terms, model)
+    price, listed = pricing.in_words(predictions.catalog, predictions.terms, model)
     return price if listed is None else f"{price} (list price: {listed})"
 
 
@@ -145,7 +145,7 @@ class CatalogPages:
         following: str | None = None
         if guest is not None:
             own, following = await requests.own_models(
-                self._services.pipeline.custom_models, request, guest.account_id
+                self._services.predictions.custom_models, request, guest.account_id
             )
             models += [each.model for each in own]
         pictures = await self._pictures(guest)
@@ -171,7 +171,7 @@ class CatalogPages:
         model = (
             self._services.catalog[name]
             if guest is None
-            else await self._services.pipeline.find(name, guest.account_id)
+            else await self._services.predictions.find(name, guest.account_id)
         )
         before, terms = await self._before(request, guest, model)
         fields = fields_of(model, before)
@@ -196,7 +196,7 @@ class CatalogPages:
     # -- template values -------------------------------------------------------------------------
 
     def _card(self, model: Model, picture: str = "") -> CatalogCard:
-        terms = self._services.pipeline.terms
+        terms = self._services.predictions.terms
         try:
             quality, unlock = model.choose({}, terms)[1], model.unlock(terms)
         except errors.EngineUnavailable as error:
@@ -206,7 +206,7 @@ class CatalogPages:
         return CatalogCard(
             model=model,
             section=_section(model, category),
-            price=price_shown(self._services.pipeline, model),
+            price=price_shown(self._services.predictions, model),
             quality=quality,
             unlock=unlock,
             session=template is not None and template.session,
@@ -232,7 +232,7 @@ class CatalogPages:
 
     def _engines(self, model: Model) -> list[tuple[str, str, bool, str]]:
         """Return name, quality, readiness and requirement of the engines, in order of preference."""
-        standing = self._services.pipeline.terms.standing
+        standing = self._services.predictions.terms.standing
         return [
             (engine.name, engine.quality, standing(engine.name).ready, engine.unlock)
             for engine in model.engines
@@ -242,7 +242,7 @@ class CatalogPages:
         """Return the URL of the user's latest image for each model."""
         if guest is None:
             return {}
-        latest, _ = await self._services.pipeline.page(guest.tenant, PredictionFilter(), _LATEST, None)
+        latest, _ = await self._services.predictions.page(guest.tenant, PredictionFilter(), _LATEST, None)
         found: dict[str, str] = {}
         for prediction in reversed(latest):
             output = prediction.output
@@ -260,7 +260,7 @@ class CatalogPages:
             return dict(specimens.known()[model.name].given), {}
         if origin is None or guest is None:
             return {}, {}
-        found = await self._services.pipeline.get(origin, guest.tenant)
+        found = await self._services.predictions.get(origin, guest.tenant)
         base = self._services.settings.base_url
         given = await self._services.database.read(lineage.reusable_inputs(found, base))
         terms = {"hardware": found.hardware, "variant": found.task.inputs.get("variant")}

@@ -40,7 +40,7 @@ class SessionPages:
             guest.session,
             model=model,
             hour=money.format_usd(templates[name].hour_micros),
-            free=model.is_waived(self._services.catalog.prices, self._services.pipeline.terms),
+            free=model.is_waived(self._services.catalog.prices, self._services.predictions.terms),
             prompt=_PROMPTS[model.output_kind],
             specimen=specimens.known().get(name),
         )

@@ -86,7 +86,7 @@ class PredictionPages:
         state = query.get("status", "")
         wanted = PredictionFilter(query.get("model", "")[:_MAX_FILTER], state if state in _STATES else "")
         cursor = query.get("cursor", "")[:_MAX_FILTER] or None
-        found, following = await self._services.pipeline.page(guest.tenant, wanted, _PAGE, cursor)
+        found, following = await self._services.predictions.page(guest.tenant, wanted, _PAGE, cursor)
         longest = max((PredictionRow(each, 1).total for each in found), default=1)
         return self._pages.render(
             "predictions.html",
@@ -101,7 +101,7 @@ class PredictionPages:
     async def one(self, request: Request, guest: PageUser) -> Response:
         """Show a prediction with its output, receipt and lineage."""
         prediction_id = requests.path_value(request, "prediction_id")
-        found = await self._services.pipeline.get(prediction_id, guest.tenant)
+        found = await self._services.predictions.get(prediction_id, guest.tenant)
         kin = await self._services.database.read(lineage.get(found))
         same = [
             (other, equal or await provenance.alike(self._services, found, other))

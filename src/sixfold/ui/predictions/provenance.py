@@ -61,7 +61,7 @@ class ProvenancePages:
 
     async def _told(self, signed: Signed, guest: PageUser) -> dict[str, Any]:
         manifest = signed.manifest
-        model = await self._services.pipeline.find(manifest.model, guest.account_id)
+        model = await self._services.predictions.find(manifest.model, guest.account_id)
         given = {name: value for name, value in manifest.inputs.items() if model.takes(name)}
         if manifest.seed is not None and model.takes("seed"):
             given["seed"] = manifest.seed
@@ -86,7 +86,7 @@ class ProvenancePages:
     async def _own(self, prediction_id: str, guest: PageUser) -> Prediction | None:
         """Return the prediction if it belongs to the user."""
         try:
-            return await self._services.pipeline.get(prediction_id, guest.tenant)
+            return await self._services.predictions.get(prediction_id, guest.tenant)
         except errors.NotFound:
             return None
 
@@ -94,7 +94,9 @@ class ProvenancePages:
         """Run a prediction again with the same inputs and seed; its page says whether the output is equal."""
         form = await forms.read(request)
         self._services.sessions.check_csrf(request, guest.session, form.get("csrf"))
-        found = await self._services.pipeline.get(requests.path_value(request, "prediction_id"), guest.tenant)
+        found = await self._services.predictions.get(
+            requests.path_value(request, "prediction_id"), guest.tenant
+        )
         origin = self._services.settings.base_url
         read = self._services.database.read
         order = PredictionRequest(
@@ -107,7 +109,7 @@ class ProvenancePages:
             sources=await read(lineage.stored_inputs(found)),
             extras=lineage.drawn_values(found),
         )
-        made = await self._services.pipeline.submit(order)
+        made = await self._services.predictions.submit(order)
         return RedirectResponse(f"/predictions/{made.id}", 303)
 
     def _new_path(self) -> Path:

@@ -66,8 +66,8 @@ class RunRoutes:
         told = code_samples.of(base, wanted.model.name, wanted.inputs, wanted.terms)
         calls_as_text = {sample.name: sample.text for sample in told}
         try:
-            await self._services.pipeline.prepare(wanted.model, wanted.inputs, charged=True)
-            quoted = self._services.pipeline.quote(wanted.model, wanted.inputs, hardware=wanted.hardware)
+            await self._services.predictions.prepare(wanted.model, wanted.inputs, charged=True)
+            quoted = self._services.predictions.quote(wanted.model, wanted.inputs, hardware=wanted.hardware)
         except (errors.InvalidInput, errors.EngineUnavailable) as error:
             # An incomplete form has no price yet.
             return responses.json({"problem": error.message, "samples": calls_as_text})
@@ -75,7 +75,7 @@ class RunRoutes:
 
     async def _price(self, model: Model, quoted: PriceQuote) -> dict[str, Any]:
         """Return the price and duration; prices by time are estimated from earlier runs, if there are any."""
-        ahead = await self._services.pipeline.count_waiting(quoted.engine.name)
+        ahead = await self._services.predictions.count_waiting(quoted.engine.name)
         times = self._services.durations
         usual, known = (
             times.average(model.name, quoted.engine.name),
@@ -109,7 +109,7 @@ class RunRoutes:
             hardware=wanted.hardware,
             extras=wanted.extras,
         )
-        prediction = await self._services.pipeline.submit(order)
+        prediction = await self._services.predictions.submit(order)
         return responses.json({"id": prediction.id}, 202)
 
     async def upload(self, request: Request, guest: PageUser) -> Response:
@@ -127,13 +127,15 @@ class RunRoutes:
 
     async def events(self, request: Request, guest: PageUser) -> Response:
         """Stream the events of a prediction, with the HTML of its result."""
-        found = await self._services.pipeline.get(requests.path_value(request, "prediction_id"), guest.tenant)
+        found = await self._services.predictions.get(
+            requests.path_value(request, "prediction_id"), guest.tenant
+        )
         self._services.admission.event_stream(request, guest.account_id)
         return StreamingResponse(self._frames(found), 200, _STREAM, "text/event-stream")
 
     async def _frames(self, prediction: Prediction) -> AsyncIterator[bytes]:
         told_before = False
-        async for event in self._services.pipeline.events(prediction):
+        async for event in self._services.predictions.events(prediction):
             for each in (event,) if told_before else (*self._nodes(prediction.id), event):
                 name, told = await self._told(each)
                 yield b"event: %s\ndata: %s\n\n" % (name, msgspec.json.encode(told))
@@ -165,7 +167,7 @@ class RunRoutes:
     async def cancel(self, request: Request, guest: PageUser) -> Response:
         """Cancel a prediction."""
         prediction_id = requests.path_value(request, "prediction_id")
-        found = await self._services.pipeline.cancel(prediction_id, guest.tenant)
+        found = await self._services.predictions.cancel(prediction_id, guest.tenant)
         return responses.json({"status": str(found.state)})
 
     async def session(self, request: Request, guest: PageUser) -> Response:
@@ -190,7 +192,7 @@ class RunRoutes:
         terms = {name: body[name] for name in _TERMS if body.get(name)}
         if not all(isinstance(value, str) for value in terms.values()):
             raise errors.BadRequest("hardware and variant must be strings")
-        model = await self._services.pipeline.find(str(body.get("model", "")), guest.account_id)
+        model = await self._services.predictions.find(str(body.get("model", "")), guest.account_id)
         inputs = cast("dict[str, Any]", given)
         if model.name not in self._services.templates:
             return RunForm(model, inputs, {}, None, {})

@@ -143,7 +143,7 @@ class MediaJobRunner:
     async def _wait_all(self, submitted: Sequence[Prediction]) -> errors.SixfoldError | None:
         """Wait for all predictions and return the reason if not all succeeded."""
         seconds = self._services.settings.inline_seconds
-        waits = (self._services.pipeline.wait(each, seconds, patient=True) for each in submitted)
+        waits = (self._services.predictions.wait(each, seconds, patient=True) for each in submitted)
         try:
             ended = await asyncio.gather(*waits)
         except errors.SixfoldError as error:
@@ -168,7 +168,7 @@ class MediaJobRunner:
             for number in range(job.count)
         ]
         try:
-            return await self._services.pipeline.submit_all(parts)
+            return await self._services.predictions.submit_all(parts)
         except errors.UnknownModel:
             raise
         except errors.InvalidInput as error:
@@ -187,7 +187,7 @@ class MediaJobRunner:
             )
             return (
                 errors.ShuttingDown()
-                if self._services.pipeline.draining
+                if self._services.predictions.draining
                 else errors.EngineFailed(timeout_message)
             )
         if prediction.error_kind == work.UNUSABLE:
@@ -201,14 +201,16 @@ class MediaJobRunner:
         await self._cancel(submitted)
         for prediction in submitted:
             with contextlib.suppress(errors.SixfoldError):
-                ended = await self._services.pipeline.wait(prediction, self._services.settings.inline_seconds)
+                ended = await self._services.predictions.wait(
+                    prediction, self._services.settings.inline_seconds
+                )
                 succeeded += [ended] if ended.state is PredictionState.SUCCEEDED else []
         return succeeded
 
     async def _cancel(self, submitted: Sequence[Prediction]) -> None:
         for prediction in submitted:
             with contextlib.suppress(errors.SixfoldError):
-                await self._services.pipeline.cancel(prediction.id, Tenant.of(prediction))
+                await self._services.predictions.cancel(prediction.id, Tenant.of(prediction))
 
     async def data(self, prediction: Prediction) -> bytes:
         """Return the bytes of the output file; if they cannot be read, refund it and raise `StoreFailed`."""
@@ -216,7 +218,7 @@ class MediaJobRunner:
         try:
             return await self._services.blobs.get(prediction.output.files[0].blob)
         except (KeyError, OSError, errors.StoreFailed) as error:
-            await self._services.pipeline.refund(prediction, "the file could not be read back")
+            await self._services.predictions.refund(prediction, "the file could not be read back")
             raise errors.StoreFailed from error
 
 

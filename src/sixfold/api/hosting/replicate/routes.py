@@ -49,7 +49,7 @@ class ReplicateRoutes:
         """Return every model, custom models after the built-in ones, a page at a time."""
         principal = await self._enter(request)
         found, following = await requests.own_models(
-            self._services.pipeline.custom_models, request, principal.account_id
+            self._services.predictions.custom_models, request, principal.account_id
         )
         built_in = () if requests.cursor(request) else self._services.catalog.models()
         models = (*built_in, *(own.model for own in found))
@@ -82,7 +82,7 @@ class ReplicateRoutes:
             raise errors.NotFound(
                 f"Model {owner}/{name} not found: the owner of models here is {schemas.OWNER}"
             )
-        return await self._services.pipeline.find(name, principal.account_id)
+        return await self._services.predictions.find(name, principal.account_id)
 
     def _model(self, model: Model) -> schemas.ReplicateModelSchema:
         own = model.name not in self._services.catalog
@@ -106,9 +106,9 @@ class ReplicateRoutes:
             order = await run_requests.order(
                 self._services, request, principal, run_request, face=FACE, idempotency_id=idempotency_id
             )
-            prediction = await self._services.pipeline.submit(order)
+            prediction = await self._services.predictions.submit(order)
             if run_request.wait_seconds:
-                prediction = await self._services.pipeline.wait(prediction, run_request.wait_seconds)
+                prediction = await self._services.predictions.wait(prediction, run_request.wait_seconds)
             return self._answer(prediction, 201)
 
         return await self._services.idempotency.run(request, once, work)
@@ -125,7 +125,7 @@ class ReplicateRoutes:
             model = await self._find(owner, name, principal)
             if version in ("", schemas.version_of(model)):
                 return model
-        async for own in self._services.pipeline.custom_models.each(principal.account_id):
+        async for own in self._services.predictions.custom_models.each(principal.account_id):
             if schemas.version_of(own.model) == given:
                 return own.model
         message = "version is not found"
@@ -135,7 +135,7 @@ class ReplicateRoutes:
         """Return the account's predictions, newest first."""
         principal = await self._enter(request)
         cursor = request.query_params.get("cursor") or None
-        found, following = await self._services.pipeline.page(
+        found, following = await self._services.predictions.page(
             principal.tenant, PredictionFilter(), _PAGE, cursor
         )
         more = f"{self._base_url}{schemas.BASE}/predictions?{urlencode({'cursor': following})}"
@@ -145,13 +145,13 @@ class ReplicateRoutes:
     async def show(self, request: Request) -> Response:
         principal = await self._enter(request)
         prediction_id = requests.path_value(request, "prediction_id")
-        return self._answer(await self._services.pipeline.get(prediction_id, principal.tenant))
+        return self._answer(await self._services.predictions.get(prediction_id, principal.tenant))
 
     async def cancel(self, request: Request) -> Response:
         """Cancel a prediction that has not ended."""
         principal = await self._enter(request)
         prediction_id = requests.path_value(request, "prediction_id")
-        return self._answer(await self._services.pipeline.cancel(prediction_id, principal.tenant))
+        return self._answer(await self._services.predictions.cancel(prediction_id, principal.tenant))
 
     def tell(self, prediction: Prediction, _event: str, _moment: int) -> schemas.ReplicatePredictionSchema:
         """Return the payload of a webhook: the prediction."""

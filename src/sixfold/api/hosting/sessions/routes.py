@@ -61,8 +61,8 @@ class SessionRoutes:
         async def work(_idempotency_id: str | None) -> Response:
             body = schemas.parse_body(bodies.parse_object(raw) if raw.strip() else {})
             model = requests.path_value(request, "model_id")
-            if model not in self._services.pipeline.catalog:
-                await self._services.pipeline.find(model, principal.account_id)
+            if model not in self._services.predictions.catalog:
+                await self._services.predictions.find(model, principal.account_id)
                 raise errors.BadRequest(f"{model} has no sessions: run it, or join its queue")
             order = SessionRequest(principal, requests.request_id(request), model, body.inputs, body.fps)
             opened = await self._live.create(order)

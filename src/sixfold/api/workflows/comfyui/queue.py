@@ -34,10 +34,10 @@ class ComfyQueue:
     def __init__(self, services: WebServices) -> None:
         self._services = services
         self._workshop = services.workflows
-        self._pipeline = services.pipeline
+        self._predictions = services.predictions
         self._numbers = itertools.count(1)
         self._open: defaultdict[Tenant, set[str]] = defaultdict(set)
-        services.pipeline.bus.watchers.append(self._on_event)
+        services.predictions.bus.watchers.append(self._on_event)
 
     async def take(
         self,
@@ -82,7 +82,7 @@ class ComfyQueue:
                 "targets": targets,
             },
         )
-        prediction = await self._pipeline.submit(order)
+        prediction = await self._predictions.submit(order)
         response: JsonObject = {
             "prompt_id": _prompt_id(prediction),
             "number": prediction.task.inputs["number"],
@@ -178,7 +178,7 @@ class ComfyQueue:
         """Cancel queued prompts."""
         for each in await self._under_way(tenant):
             if each.state is PredictionState.QUEUED and (everything or _prompt_id(each) in prompt_ids):
-                await self._pipeline.cancel(each.id, tenant)
+                await self._predictions.cancel(each.id, tenant)
 
     async def interrupt(self, tenant: Tenant, prompt_id: str) -> None:
         """Cancel the longest running prompt, or the one with `prompt_id`.
@@ -189,7 +189,7 @@ class ComfyQueue:
         selected = [each for each in found if not prompt_id or _prompt_id(each) == prompt_id]
         if selected:
             first = min(selected, key=lambda each: (each.state is PredictionState.QUEUED, each.id))
-            await self._pipeline.cancel(first.id, tenant)
+            await self._predictions.cancel(first.id, tenant)
 
     async def forget(self, tenant: Tenant, prompt_ids: list[str], *, everything: bool) -> None:
         """Remove ended prompts from the history."""

@@ -46,11 +46,11 @@ class ComfyWorkflows:
         """The node classes of the last read, or None."""
         return self._known
 
-    async def refresh(self, wanted: Collection[str] = ()) -> None:
-        """Read the node classes again if they are old, or if one of `wanted` is missing."""
+    async def refresh(self, class_types: Collection[str] = ()) -> None:
+        """Read the node classes again if they are old, or if one of `class_types` is missing."""
         async with self._lock:
             now = asyncio.get_running_loop().time()
-            missing = self._known is None or any(name not in self._known for name in wanted)
+            missing = self._known is None or any(name not in self._known for name in class_types)
             max_age = _RETRY_SECONDS if missing else _CACHE_SECONDS
             if not self._address.url:
                 return
