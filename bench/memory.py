@@ -24,7 +24,7 @@ from bench.reporting import Row, calibration, of_samples
 from sixfold.core import ids
 from sixfold.core.accounts import accounts
 from sixfold.core.database import Database, Query, Transaction
-from sixfold.core.memory import commands, folders, pages, slugs
+from sixfold.core.memory import commands, pages, queries, slugs
 from sixfold.core.memory.commands import FREELY, PageWriter, WriteTerms
 from sixfold.core.memory.import_export import files as import_export_files
 from sixfold.core.memory.import_export.archives import ArchiveMember
@@ -153,7 +153,7 @@ async def _tree(database: Database, caller: Caller) -> list[float]:
     seconds: list[float] = []
     for _ in range(WRITES):
         began = time.perf_counter()
-        assert (await database.read(folders.opened(caller, "log/", 50))).folders
+        assert (await database.read(queries.folder(caller, "log/", 50))).folders
         seconds.append(time.perf_counter() - began)
     return seconds
 
