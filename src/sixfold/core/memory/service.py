@@ -251,10 +251,10 @@ def part(rows: tuple[Row, ...] | list[Row], limit: int, key: str) -> MemoryPart:
     return MemoryPart(first, str(first[-1][key]) if len(rows) > limit else None)
 
 
-def _by_name(found: MemoryPart) -> MemoryPart:
+def _by_name(names: MemoryPart) -> MemoryPart:
     """Return a part of a list by name, with the name in its cursor marked as one."""
-    name = found.next_cursor
-    return found if name is None else MemoryPart(found.rows, pagination.cursor_after(name))
+    name = names.next_cursor
+    return names if name is None else MemoryPart(names.rows, pagination.cursor_after(name))
 
 
 def _diff(before: MemoryPage, after: MemoryPage) -> str:
