@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from sixfold.app import catalog as app_catalog
-from sixfold.cli import local_key, report, server_lock
+from sixfold.cli import local_key, server_lock
 from sixfold.cli import main as command_line
+from sixfold.cli.doctor import report
 from sixfold.core.accounts import keys, rights
 from sixfold.core.accounts.keys import Scope
 from tests.api.app_fixture import AppFixture, bearer, running_app

@@ -17,7 +17,7 @@ import pytest
 
 from sixfold import settings
 from sixfold.app import storage
-from sixfold.cli import restore
+from sixfold.cli.database import restore
 from sixfold.cli.terminal import CommandError
 from sixfold.core import ids
 from sixfold.core.accounts import accounts, keys, ledger

@@ -10,7 +10,7 @@ import pytest
 
 from sixfold import errors, settings
 from sixfold.app import storage
-from sixfold.cli import restore
+from sixfold.cli.database import restore
 from sixfold.settings import Settings
 from tests.contract.test_backup import fill, write_backup
 from tests.harness import s3

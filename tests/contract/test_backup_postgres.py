@@ -12,7 +12,7 @@ import pytest
 
 from sixfold import settings
 from sixfold.cli import main as command_line
-from sixfold.cli import restore
+from sixfold.cli.database import restore
 from sixfold.cli.terminal import CommandError
 from sixfold.settings import Settings
 from sixfold.store import sql

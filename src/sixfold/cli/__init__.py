@@ -1,1 +1,1 @@
-"""The command line: one module per command or group of commands, imported when it is used."""
+"""The command line: one module or package per command or group of commands, imported when it is used."""

@@ -10,8 +10,8 @@ import sys
 from sixfold import errors, settings
 from sixfold.cli.terminal import CommandError
 
-# Commands that start worker processes, which need prctl and /proc.
-_LINUX_ONLY = frozenset({"serve", "worker", "replay"})
+# Commands, by module, that start worker processes, which need prctl and /proc.
+_LINUX_ONLY = {"server.serve": "serve", "server.worker": "worker", "replay.commands": "replay"}
 # The exit status that shells use for a program that ended by Control-C.
 _INTERRUPTED = 130
 
@@ -21,8 +21,8 @@ def run(arguments: argparse.Namespace) -> int:
     module, _, function = str(arguments.target).partition(":")
     if module in _LINUX_ONLY and sys.platform != "linux":
         return _fail(
-            f"`sixfold {module}` requires Linux (this is {sys.platform}): use WSL 2, a virtual machine or "
-            "the container image. Commands that only call a server work here with --api-url"
+            f"`sixfold {_LINUX_ONLY[module]}` requires Linux (this is {sys.platform}): use WSL 2, a virtual "
+            "machine or the container image. Commands that only call a server work here with --api-url"
         )
     try:
         command = getattr(importlib.import_module(f"sixfold.cli.{module}"), function)

@@ -92,7 +92,7 @@ def _serve(commands: Group) -> None:
     parser = _command(
         commands,
         "serve",
-        "serve:serve",
+        "server.serve:serve",
         "start the server",
         "The first start creates an account with credit and prints its key once.",
     )
@@ -128,7 +128,7 @@ def _worker(commands: Group) -> None:
     parser = _command(
         commands,
         "worker",
-        "worker:work",
+        "server.worker:work",
         "run predictions that servers accepted, without serving HTTP",
         "It uses the servers' database and object store: SIXFOLD_DATABASE_URL and SIXFOLD_BLOB_URL.",
     )
@@ -245,7 +245,7 @@ def _replay(commands: Group) -> None:
     parser = _report(
         commands,
         "replay",
-        "replay:replay",
+        "replay.commands:replay",
         "recreate a file from its manifest",
         "It runs on this machine without a server or charge; embedded engines give the same bytes.",
     )
@@ -437,18 +437,18 @@ def _upkeep(commands: Group) -> None:
     doctor = _report(
         commands,
         "doctor",
-        "doctor:doctor",
+        "doctor.commands:doctor",
         "show what works on this machine and what would unlock more",
         "It uses the report of the running server, or probes this machine if none is running.",
     )
     doctor.add_argument("--all", action="store_true", help="show every model and every way to unlock more")
     engines = _group(commands, "engines", "list engines, and add or remove weights")
     listing = _report(
-        engines, "list", "doctor:list_engines", "list the engines in use and the installed weights"
+        engines, "list", "doctor.commands:list_engines", "list the engines in use and the installed weights"
     )
     listing.add_argument("--all", action="store_true", help="list every engine and what it needs")
     _weights(engines)
-    migrate = _report(commands, "migrate", "maintenance:migrate", "migrate the database to another schema")
+    migrate = _report(commands, "migrate", "database.commands:migrate", "migrate the database to a schema")
     migrate.add_argument("--to", type=int, metavar="N", help="the schema version (default: the newest)")
     migrate.add_argument("--drop", action="store_true", help="allow a downgrade that deletes data")
 
@@ -457,7 +457,7 @@ def _weights(engines: Group) -> None:
     add = _report(
         engines,
         "add",
-        "engines:add",
+        "engines.commands:add",
         "download weights, verify every file and run a self-check",
         "It resumes an interrupted download. Weights must be safetensors, ONNX or GGUF.",
     )
@@ -469,7 +469,7 @@ def _weights(engines: Group) -> None:
     )
     add.add_argument("--name", metavar="NAME", help="the name of the weights (default: the model's name)")
     add.add_argument("--no-check", dest="check", action="store_false", help="skip the self-check")
-    remove = _report(engines, "remove", "engines:remove", "delete installed weights")
+    remove = _report(engines, "remove", "engines.commands:remove", "delete installed weights")
     remove.add_argument("family", metavar="FAMILY")
     remove.add_argument("name", metavar="NAME", help="as `engines list` shows it")
 
@@ -478,7 +478,7 @@ def _backup(commands: Group) -> None:
     backup = _report(
         commands,
         "backup",
-        "maintenance:backup",
+        "database.commands:backup",
         "write all data to one file, also while the server runs",
         "server.key, local.key, sixfold.toml and the keys of providers are not included.",
     )
@@ -486,7 +486,7 @@ def _backup(commands: Group) -> None:
     restore = _report(
         commands,
         "restore",
-        "maintenance:restore",
+        "database.commands:restore",
         "restore a backup into an empty data folder",
         "The folder stays empty until all data is restored and its hashes are verified.",
     )

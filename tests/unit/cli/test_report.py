@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from sixfold import settings
-from sixfold.cli import banner, report
-from sixfold.cli.report import CheckReport
+from sixfold.cli.doctor import report
+from sixfold.cli.doctor.report import CheckReport
+from sixfold.cli.server import banner
 from sixfold.cli.terminal import TerminalStyle
 from sixfold.clients import local_servers
 from sixfold.clients.chat.servers import ServerStatus

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from sixfold.cli import storage_checks
-from sixfold.cli.storage_checks import StoreStatus
+from sixfold.cli.doctor import storage_checks
+from sixfold.cli.doctor.storage_checks import StoreStatus
 from sixfold.settings import Settings
 from tests.harness import s3
 

@@ -9,7 +9,7 @@ import pytest
 
 from sixfold import settings
 from sixfold.app import catalog as app_catalog
-from sixfold.cli import summary
+from sixfold.cli.doctor import summary
 from tests.unit.cli.conftest import program
 
 EVERY_KEY = {

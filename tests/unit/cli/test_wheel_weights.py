@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sixfold.cli import wheel_weights
+from sixfold.cli.engines import wheel_weights
 from sixfold.cli.terminal import CommandError
 from sixfold.store.weights import sha256
 

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from sixfold import __version__
 from sixfold.cli import local_key
-from sixfold.cli.first_run import FirstRunInfo
+from sixfold.cli.server.first_run import FirstRunInfo
 from sixfold.cli.terminal import TerminalStyle
 from sixfold.clients.hosts import CONTAINER_HOST
 from sixfold.core.catalog.availability import Resource

@@ -25,7 +25,8 @@ from sixfold.app import bootstrap, storage
 from sixfold.app.asgi import create_app
 from sixfold.app.bootstrap import Application
 from sixfold.app.config_reload import WatchedFile
-from sixfold.cli import banner, database_access, first_run, server_lock
+from sixfold.cli import database_access, server_lock
+from sixfold.cli.server import banner, first_run
 from sixfold.cli.server_lock import ServerLock
 from sixfold.cli.terminal import CommandError, TerminalStyle
 from sixfold.clients import hosts

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from sixfold.app import catalog as app_catalog
-from sixfold.cli import database_access, wheel_weights
+from sixfold.cli import database_access
+from sixfold.cli.engines import wheel_weights
 from sixfold.cli.terminal import CommandError, TerminalStyle, put_json
 from sixfold.clients.huggingface import HubError, HubFile, HuggingFaceHub, RepositoryTree, matches
 from sixfold.core.catalog.engines import EngineError

@@ -20,9 +20,10 @@ from sixfold.app import catalog as app_catalog
 from sixfold.app import drivers as app_drivers
 from sixfold.app import media as app_media
 from sixfold.app import storage
-from sixfold.cli import database_access, receipt, replay_graph
+from sixfold.cli import database_access, receipt
 from sixfold.cli import inspect_file as origins
 from sixfold.cli.inspect_file import FileProvenance
+from sixfold.cli.replay import graphs
 from sixfold.cli.terminal import CommandError, TerminalStyle, put_json
 from sixfold.core.catalog import timeline
 from sixfold.core.catalog.engines import Task
@@ -86,7 +87,7 @@ def replay(arguments: argparse.Namespace) -> int:
             }
         )
     else:
-        why = _EDITED if plan.engine.kind != workflows.ENGINE else f"{_EDITED}, or {replay_graph.OTHERWISE}"
+        why = _EDITED if plan.engine.kind != workflows.ENGINE else f"{_EDITED}, or {graphs.OTHERWISE}"
         _print_result(source, target, len(data), "" if identical else why)
     return 0 if identical else 1
 
@@ -161,7 +162,7 @@ def _engine(catalog: Catalog, manifest: Manifest) -> EngineSpec:
 
 def _graph_plan(origin: FileProvenance, model: Model, engine: EngineSpec, configured: Settings) -> ReplayPlan:
     """Return the run of a graph from the file itself, or from the data folder where it ran."""
-    beside, names = replay_graph.carried(origin, configured)
+    beside, names = graphs.carried(origin, configured)
     # The order of several inputs is not recorded anywhere.
     if len(names) != len(origin.manifest.parents) or len(names) > 1:
         raise CommandError(_UNIDENTIFIED_INPUTS)
@@ -238,8 +239,8 @@ async def _recreate(
     """Run the engine as a server would and embed the original manifest in the output."""
     files = await _parents(origin, plan, configured, parents, scratch)
     if plan.engine.kind == workflows.ENGINE:
-        work = replay_graph.GraphReplay(plan.model.name, plan.values, plan.beside)
-        return await replay_graph.make(origin, work, files, configured, scratch)
+        work = graphs.GraphReplay(plan.model.name, plan.values, plan.beside)
+        return await graphs.make(origin, work, files, configured, scratch)
     task = Task(origin.manifest.prediction_id, plan.model.name, plan.values, files)
     driver = app_drivers.local_driver(configured, Failpoints(), app_catalog.templates())
     limits = dataclasses.replace(

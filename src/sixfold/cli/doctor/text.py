@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sixfold.cli import banner, summary
-from sixfold.cli.report import CheckReport
-from sixfold.cli.summary import Row
+from sixfold.cli.doctor import summary
+from sixfold.cli.doctor.report import CheckReport
+from sixfold.cli.doctor.summary import Row
+from sixfold.cli.server import banner
 from sixfold.cli.terminal import TerminalStyle
 from sixfold.clients import hosts
 from sixfold.core.humanize import size

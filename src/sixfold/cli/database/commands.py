@@ -11,7 +11,7 @@ from pathlib import Path
 
 from sixfold.app import storage
 from sixfold.cli import database_access, server_lock
-from sixfold.cli import restore as cli_restore
+from sixfold.cli.database import restore as cli_restore
 from sixfold.cli.terminal import CommandError, Spinner, TerminalStyle, put_json
 from sixfold.core.humanize import size
 from sixfold.settings import Settings

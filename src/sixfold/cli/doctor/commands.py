@@ -13,8 +13,10 @@ from typing import Any
 from sixfold import __version__, errors
 from sixfold.app import catalog as app_catalog
 from sixfold.app import storage
-from sixfold.cli import database_access, doctor_text, engines, report, server_lock, storage_checks
-from sixfold.cli.report import CheckReport
+from sixfold.cli import database_access, server_lock
+from sixfold.cli.doctor import report, storage_checks, text
+from sixfold.cli.doctor.report import CheckReport
+from sixfold.cli.engines import commands as engine_commands
 from sixfold.cli.terminal import put_json
 from sixfold.core.accounts import ledger_queries
 from sixfold.core.humanize import size
@@ -54,7 +56,7 @@ def doctor(arguments: argparse.Namespace) -> int:
     if arguments.json:
         put_json(document)
     else:
-        doctor_text.show(document, current.engines, everything=arguments.all)
+        text.show(document, current.engines, everything=arguments.all)
     _print_note(current)
     for problem in problems:
         sys.stderr.write(f"sixfold: {problem}\n")
@@ -65,7 +67,7 @@ def list_engines(arguments: argparse.Namespace) -> None:
     """Run `engines list`: print the engines in use, or all of them, and the installed weights."""
     configured = database_access.settings_of(arguments)
     current = report.read(configured, server_lock.running(configured.data_dir))
-    installed = engines.installed(configured)
+    installed = engine_commands.installed(configured)
     if arguments.json:
         document = {
             "engines": current.engines,
@@ -75,7 +77,7 @@ def list_engines(arguments: argparse.Namespace) -> None:
         }
         put_json(document)
     else:
-        doctor_text.engines(current, installed, everything=arguments.all)
+        text.engines(current, installed, everything=arguments.all)
     _print_note(current)
 
 
