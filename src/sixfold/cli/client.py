@@ -22,7 +22,7 @@ from sixfold.cli.terminal import CommandError, CountedProgress, Spinner
 
 _TIMEOUT_SECONDS = 60
 _POLL_SECONDS = 0.25
-# The same name as in web/local_socket.py, which is slow to import.
+# The same name as in web/connections/local_socket.py, which is slow to import.
 SOCKET = "sixfold.sock"
 TERMINAL = frozenset({"succeeded", "failed", "canceled", "expired"})
 Document = dict[str, Any]

@@ -19,8 +19,8 @@ from sixfold.core.accounts import rights
 from sixfold.core.accounts.connections import Connections, CredentialEnded, current, reset
 from sixfold.web import admission, bodies, refusals
 from sixfold.web.admission import Admission
+from sixfold.web.connections.overload import OVERLOADED, PROBES
 from sixfold.web.metrics import Metrics
-from sixfold.web.overload import OVERLOADED, PROBES
 from sixfold.web.raw_asgi import RawHandler, RawRequest, RawResponse
 from sixfold.web.responses import LongResponse, error_response
 from sixfold.web.routing import ApiGroup, RouteMatch, Router

@@ -10,8 +10,8 @@ from starlette.requests import HTTPConnection
 
 from sixfold import errors
 from sixfold.settings import Settings
-from sixfold.web import peers
-from sixfold.web.peers import is_loopback, is_private
+from sixfold.web.connections import peers
+from sixfold.web.connections.peers import is_loopback, is_private
 
 # Headers that proxies and tunnels add: with one of them, the peer is not the caller.
 _FORWARDED = frozenset(

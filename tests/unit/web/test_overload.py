@@ -17,12 +17,13 @@ from uvicorn.server import ServerState
 from sixfold.api.gateway.openai import errors as openai
 from sixfold.core.accounts.rights import PUBLIC
 from sixfold.errors import SixfoldError
-from sixfold.web import overload, refusals, responses
+from sixfold.web import refusals, responses
 from sixfold.web.app import WebApp
+from sixfold.web.connections import overload
+from sixfold.web.connections.overload import ConnectionCapacity
+from sixfold.web.connections.uvicorn_protocol import HttpProtocol
 from sixfold.web.metrics import Metrics
-from sixfold.web.overload import ConnectionCapacity
 from sixfold.web.routing import ApiGroup, RouteEntry
-from sixfold.web.uvicorn_protocol import HttpProtocol
 
 LIMIT = 64  # descriptors: 24 connections, and 8 refused ones that wait for a request
 

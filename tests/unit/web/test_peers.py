@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from sixfold import errors
-from sixfold.web import overload, peers
-from sixfold.web.overload import ConnectionCapacity
-from sixfold.web.peers import PeerLimits
+from sixfold.web.connections import overload, peers
+from sixfold.web.connections.overload import ConnectionCapacity
+from sixfold.web.connections.peers import PeerLimits
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from sixfold.web import refusals
+from sixfold.web.connections.uvicorn_protocol import ConnectionSweep, HttpProtocol
 from sixfold.web.raw_asgi import CONNECTION, RawResponse
-from sixfold.web.uvicorn_protocol import ConnectionSweep, HttpProtocol
 
 SWEEP = ConnectionSweep(idle_seconds=30, header_seconds=10, body_bytes_per_second=100)
 _ASKED = b"GET /%b HTTP/1.1\r\nhost: x\r\n\r\n"

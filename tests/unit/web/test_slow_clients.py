@@ -21,15 +21,16 @@ from uvicorn.server import ServerState
 
 from sixfold.core.accounts.rights import PUBLIC
 from sixfold.settings import Settings
-from sixfold.web import admission, overload, refusals, responses
+from sixfold.web import admission, refusals, responses
 from sixfold.web.admission import Admission
 from sixfold.web.app import WebApp
+from sixfold.web.connections import overload
+from sixfold.web.connections.overload import ConnectionCapacity
+from sixfold.web.connections.peers import PeerLimits
+from sixfold.web.connections.uvicorn_protocol import ConnectionSweep, HttpProtocol, WebSocketProtocol
 from sixfold.web.metrics import Metrics
-from sixfold.web.overload import ConnectionCapacity
-from sixfold.web.peers import PeerLimits
 from sixfold.web.routing import ApiGroup, RouteEntry, SocketRoute
 from sixfold.web.trusted_hosts import TrustedHosts
-from sixfold.web.uvicorn_protocol import ConnectionSweep, HttpProtocol, WebSocketProtocol
 
 Pair = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 SWEEP = ConnectionSweep(idle_seconds=30, header_seconds=10, body_bytes_per_second=1024, send_seconds=60)

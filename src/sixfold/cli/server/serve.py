@@ -34,10 +34,11 @@ from sixfold.core import ids
 from sixfold.core.accounts import accounts
 from sixfold.core.accounts.accounts import LOCAL_EMAIL
 from sixfold.settings import Settings
-from sixfold.web import local_socket, logs
-from sixfold.web.local_socket import LocalHttpProtocol, LocalOperator
-from sixfold.web.peers import PeerLimits
-from sixfold.web.uvicorn_protocol import ConnectionSweep, HttpProtocol, WebSocketProtocol
+from sixfold.web import logs
+from sixfold.web.connections import local_socket
+from sixfold.web.connections.local_socket import LocalHttpProtocol, LocalOperator
+from sixfold.web.connections.peers import PeerLimits
+from sixfold.web.connections.uvicorn_protocol import ConnectionSweep, HttpProtocol, WebSocketProtocol
 
 _LOG = logging.getLogger("sixfold.server")
 _BACKLOG = 2048

@@ -19,7 +19,7 @@ from sixfold.ui import forms
 from sixfold.ui.login import sessions as login_session
 from sixfold.ui.login.sessions import LoginSessions
 from sixfold.web import bodies, requests, responses, sessions
-from sixfold.web.peers import is_loopback
+from sixfold.web.connections.peers import is_loopback
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
 from sixfold.web.sessions import CSRF_HEADER, SessionCookie

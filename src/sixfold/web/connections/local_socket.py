@@ -16,7 +16,7 @@ from pathlib import Path
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from sixfold.web.uvicorn_protocol import HttpProtocol
+from sixfold.web.connections.uvicorn_protocol import HttpProtocol
 
 FILE = "sixfold.sock"
 _BACKLOG = 128

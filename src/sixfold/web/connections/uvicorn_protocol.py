@@ -16,8 +16,9 @@ from uvicorn.protocols.utils import get_remote_addr
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from sixfold import errors
-from sixfold.web import overload, refusals
-from sixfold.web.peers import PeerLimits
+from sixfold.web import refusals
+from sixfold.web.connections import overload
+from sixfold.web.connections.peers import PeerLimits
 from sixfold.web.raw_asgi import CONNECTION, RawResponse
 
 # Bytes that a header must not contain.

@@ -8,8 +8,8 @@ from collections import Counter
 
 from sixfold import errors
 from sixfold.settings import Settings
-from sixfold.web import overload
-from sixfold.web.overload import Refusal
+from sixfold.web.connections import overload
+from sixfold.web.connections.overload import Refusal
 
 
 def is_loopback(host: str) -> bool:

@@ -1,0 +1,1 @@
+"""The server's sockets: uvicorn's protocols, the local socket, and limits on connections and addresses."""
