@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from sixfold.app import catalog as app_catalog
-from sixfold.cli import local_key, server_lock
 from sixfold.cli import main as command_line
+from sixfold.cli import server_lock
+from sixfold.cli.client import KEY_FILE, write_key
 from sixfold.cli.doctor import report
 from sixfold.core.accounts import keys, rights
 from sixfold.core.accounts.keys import Scope
@@ -151,7 +152,7 @@ async def test_the_doctor_says_what_the_server_says_while_comfyui_is_deaf(
     tmp_path: Path, found: AppFixture, comfy: Comfy, commands: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SIXFOLD_COMFYUI_URL", comfy.url)
-    local_key.write(tmp_path / local_key.FILE, await operator_key(found))
+    write_key(tmp_path / KEY_FILE, await operator_key(found))
     comfy.silent.update({"/system_stats", "/object_info"})  # as while it loads a large model
     async with served(found.asgi) as url:
         with locked(tmp_path, url):
@@ -178,7 +179,7 @@ async def test_a_server_that_does_not_answer_is_named_and_the_command_looks_itse
         await reader.read()
         writer.close()
 
-    local_key.write(tmp_path / local_key.FILE, "sf_any")
+    write_key(tmp_path / KEY_FILE, "sf_any")
     server = await asyncio.start_server(deaf, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     async with server:
@@ -197,7 +198,7 @@ async def test_without_an_operators_key_the_doctor_asks_for_one(
     tmp_path: Path, found: AppFixture, commands: Commands, stored: str
 ) -> None:
     if stored:
-        local_key.write(tmp_path / local_key.FILE, found.key)
+        write_key(tmp_path / KEY_FILE, found.key)
     async with served(found.asgi) as url:
         with locked(tmp_path, url):
             document = await commands.json("doctor")
@@ -211,7 +212,7 @@ async def test_a_users_key_in_the_environment_does_not_hide_the_operators(
     tmp_path: Path, found: AppFixture, commands: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SIXFOLD_API_KEY", found.key)
-    local_key.write(tmp_path / local_key.FILE, await operator_key(found))
+    write_key(tmp_path / KEY_FILE, await operator_key(found))
     async with served(found.asgi) as url:
         with locked(tmp_path, url):
             assert (await commands.json("doctor"))["source"] == "server"
@@ -222,7 +223,7 @@ async def test_an_older_server_without_the_route_is_named(tmp_path: Path, comman
         await send({"type": "http.response.start", "status": 404, "headers": []})
         await send({"type": "http.response.body", "body": b"{}"})
 
-    local_key.write(tmp_path / local_key.FILE, "sf_any")
+    write_key(tmp_path / KEY_FILE, "sf_any")
     async with served(older) as url:
         with locked(tmp_path, url):
             document = await commands.json("doctor")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import http.client
 import json
 import mimetypes
@@ -17,15 +18,35 @@ from typing import IO, Any, cast
 from urllib.parse import urljoin, urlsplit
 
 from sixfold import settings
-from sixfold.cli import local_key, server_lock
+from sixfold.cli import server_lock
 from sixfold.cli.terminal import CommandError, CountedProgress, Spinner
 
 _TIMEOUT_SECONDS = 60
 _POLL_SECONDS = 0.25
 # The same name as in web/connections/local_socket.py, which is slow to import.
 SOCKET = "sixfold.sock"
+KEY_FILE = "local.key"
 TERMINAL = frozenset({"succeeded", "failed", "canceled", "expired"})
 Document = dict[str, Any]
+
+
+def write_key(path: Path, api_key: str) -> None:
+    """Write the operator's key to a new file that only the owner can read."""
+    with contextlib.suppress(FileNotFoundError):
+        path.unlink()
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        file.write(f"{api_key}\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read_key(data_dir: Path) -> str | None:
+    """Return the operator's key that the first start stored, or None."""
+    try:
+        return (data_dir / KEY_FILE).read_text("ascii").strip() or None
+    except (OSError, UnicodeDecodeError):
+        return None
 
 
 class KeyRefused(CommandError):
@@ -88,11 +109,11 @@ class ServerClient:
             host = urlsplit(arguments.api_url).hostname
             # The local key is never sent to another machine.
             if api_key is None and host in settings.LOOPBACK_HOSTS:
-                api_key = local_key.read(configured.data_dir)
+                api_key = read_key(configured.data_dir)
             return cls(arguments.api_url, api_key)
         running = server_lock.running(configured.data_dir)
         origin = running.url if running is not None and running.url else configured.base_url
-        api_key = api_key or local_key.read(configured.data_dir)
+        api_key = api_key or read_key(configured.data_dir)
         path = configured.data_dir / SOCKET
         return cls(origin, api_key, path if api_key is None and path.is_socket() else None)
 

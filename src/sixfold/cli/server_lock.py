@@ -10,12 +10,31 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from sixfold.cli import file_lock
 from sixfold.cli.terminal import CommandError
+
+try:
+    import fcntl
+except ImportError:
+    # Windows has no such locks; only commands that call a remote server run there.
+    fcntl = None
 
 _NAME = "server.lock"
 _UPLOADS = "tmp"
 _TRIES, _PAUSE_SECONDS = 5, 0.02
+
+
+def take_file_lock(descriptor: int, *, shared: bool = False) -> bool:
+    """Try to take a lock without waiting; return True if it is held, or if the system has no locks.
+
+    The system releases it when the process ends.
+    """
+    if fcntl is None:
+        return True
+    try:
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +90,14 @@ def hold(data_dir: Path) -> Iterator[ServerLock]:
 
 def running(data_dir: Path) -> RunningServer | None:
     """Return the server that runs on a data folder, or None."""
-    if not file_lock.AVAILABLE:
+    if fcntl is None:
         return None
     try:
         descriptor = os.open(data_dir / _NAME, os.O_RDWR | os.O_CLOEXEC)
     except OSError:
         return None
     try:
-        if file_lock.take(descriptor, shared=True):
+        if take_file_lock(descriptor, shared=True):
             return None
         return _read(descriptor)
     finally:
@@ -88,7 +107,7 @@ def running(data_dir: Path) -> RunningServer | None:
 def _take_with_retries(descriptor: int) -> bool:
     """Take the lock, with retries: a command that checks for a server holds it for an instant."""
     for _ in range(_TRIES):
-        if file_lock.take(descriptor):
+        if take_file_lock(descriptor):
             return True
         time.sleep(_PAUSE_SECONDS)
     return False

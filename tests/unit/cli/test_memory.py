@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sixfold.cli import local_key
-from sixfold.cli.client import ServerClient
+from sixfold.cli.client import ServerClient, read_key
 from tests.unit.cli.conftest import Done, Server, Starter, minimal, program
 
 pytestmark = pytest.mark.slow  # each test starts programs
@@ -161,7 +160,7 @@ def test_a_folder_and_the_memory_are_kept_alike(server: Server, tmp_path: Path) 
     assert memory(server, "sync", str(folder)).out == "  → odd-name → odder-name\n  ↓ odder-name\n"
     (folder / "Odder: Name.md").unlink()
     memory(server, "sync", str(folder))
-    client = ServerClient(server.url, local_key.read(server.folder))
+    client = ServerClient(server.url, read_key(server.folder))
     assert client.post("/api/versions/odder-name", {"version": 1})["version"] > 1
     memory(server, "sync", str(folder))
     assert (folder / "Odder: Name.md").read_text() == "odd"

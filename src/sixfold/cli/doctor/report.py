@@ -10,8 +10,7 @@ from typing import Any, Literal
 from sixfold import settings
 from sixfold.app import catalog as app_catalog
 from sixfold.app import media as app_media
-from sixfold.cli import local_key
-from sixfold.cli.client import SOCKET, KeyRefused, ServerClient
+from sixfold.cli.client import SOCKET, KeyRefused, ServerClient, read_key
 from sixfold.cli.server_lock import RunningServer
 from sixfold.cli.terminal import CommandError
 from sixfold.clients.chat import bootstrap as chat
@@ -70,7 +69,7 @@ def _report(document: dict[str, Any], source: Literal["server", "probe"], note: 
 
 def _request_report(configured: Settings, url: str) -> dict[str, Any]:
     """Try the key in the environment, then the key of the first start, then the local socket."""
-    keys = [settings.api_key(), local_key.read(configured.data_dir)]
+    keys = [settings.api_key(), read_key(configured.data_dir)]
     path = configured.data_dir / SOCKET
     clients = [ServerClient(url, api_key) for api_key in dict.fromkeys(key for key in keys if key)]
     for client in [*clients, *([ServerClient(url, None, path)] if path.is_socket() else [])]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 from urllib.parse import quote, unquote, urlencode
 
-from sixfold.cli import file_lock
+from sixfold.cli import server_lock
 from sixfold.cli.client import CliResponse, Document, ServerClient
 from sixfold.cli.sync import engine as sync_engine
 from sixfold.cli.sync.engine import FolderSync
@@ -317,7 +317,7 @@ def _locked(folder: Path) -> Iterator[None]:
     own = folder / sync_engine.FOLDER
     own.mkdir(mode=0o700, exist_ok=True)
     with (own / "lock").open("w") as file:
-        if not file_lock.take(file.fileno()):
+        if not server_lock.take_file_lock(file.fileno()):
             raise CommandError(f"Another sync of {folder} is running")
         yield
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from urllib.parse import urlsplit
 
 from sixfold import __version__
-from sixfold.cli import local_key
+from sixfold.cli.client import KEY_FILE
 from sixfold.cli.server.first_run import FirstRunInfo
 from sixfold.cli.terminal import TerminalStyle
 from sixfold.clients.hosts import CONTAINER_HOST
@@ -55,7 +55,7 @@ def start(
 
 
 def _owner(paint: TerminalStyle, configured: Settings, welcome: FirstRunInfo) -> list[tuple[str, str]]:
-    key_file = configured.data_dir / local_key.FILE
+    key_file = configured.data_dir / KEY_FILE
     return [
         ("key", f"{paint.accent(welcome.api_key)}  {paint.dim('shown this once')}"),
         ("", paint.dim(f"stored in {key_file}")),
@@ -65,7 +65,7 @@ def _owner(paint: TerminalStyle, configured: Settings, welcome: FirstRunInfo) ->
 
 
 def _where_the_key_is(configured: Settings) -> str:
-    key_file = configured.data_dir / local_key.FILE
+    key_file = configured.data_dir / KEY_FILE
     if key_file.exists():
         return f"in {key_file}"
     return "none is stored here; create one with `sixfold key create EMAIL`"
@@ -76,7 +76,7 @@ def curl(configured: Settings, welcome: FirstRunInfo | None, *, pictures: bool) 
 
     Returns an empty string if no key is available.
     """
-    key_file = configured.data_dir / local_key.FILE
+    key_file = configured.data_dir / KEY_FILE
     if welcome is None and not key_file.exists():
         return ""
     # Quoting starts afresh inside `$( )`, even between double quotes.

@@ -6,7 +6,7 @@ import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from sixfold.cli import local_key
+from sixfold.cli.client import KEY_FILE, write_key
 from sixfold.core.accounts import accounts, keys, rights
 from sixfold.core.accounts.accounts import LOCAL_EMAIL
 from sixfold.core.accounts.authentication import login_sessions
@@ -29,7 +29,7 @@ async def prepare(database: Database, data_dir: Path) -> FirstRunInfo | None:
     """Create the operator's account; return None where there is one already."""
     if await database.read(accounts.operator()) is not None:
         return None
-    path = data_dir / local_key.FILE
+    path = data_dir / KEY_FILE
     try:
         return await database.write(_make(path))
     except BaseException:
@@ -51,5 +51,5 @@ def _make(path: Path) -> Transaction[FirstRunInfo | None]:
     account = yield from accounts.create(LOCAL_EMAIL, credit=_CREDIT, operator=True)
     key = yield from keys.create(account.id, granted=rights.ALL)
     token = yield from login_sessions.new_link(account.id, (yield from now()))
-    local_key.write(path, key.api_key)
+    write_key(path, key.api_key)
     return FirstRunInfo(account.email, key.api_key, token)
