@@ -50,8 +50,15 @@ class ProviderSpec:
 
     def base_url_with(self, values: Mapping[str, str]) -> str:
         """Return the base URL with these parameters, or an empty string while one is missing."""
+        return self._filled(self.base_url, values)
+
+    def check_url_with(self, values: Mapping[str, str]) -> str:
+        """Return the base URL of `check` in the same way."""
+        return self._filled(self.check_url or self.base_url, values)
+
+    def _filled(self, url: str, values: Mapping[str, str]) -> str:
         parameters = {name: values.get(name) or default for name, default in self.parameters.items()}
-        return self.base_url.format(**parameters) if all(parameters.values()) else ""
+        return url.format(**parameters) if all(parameters.values()) else ""
 
     def key_headers(self, key: str) -> dict[str, str]:
         """Return the headers that authenticate a request."""
@@ -114,6 +121,19 @@ _ROWS = (
         header="api-key",
         scheme="",
         parameters={"azure_openai_endpoint": ""},
+    ),
+    ProviderSpec(
+        name="bedrock",
+        title="Amazon Bedrock",
+        key="aws_bearer_token_bedrock",
+        base_url="https://bedrock-runtime.{bedrock_region}.amazonaws.com",
+        unlocks="chat by the models of Amazon Bedrock",
+        keys_url="https://console.aws.amazon.com/bedrock/home#/api-keys",
+        dialect="converse",
+        price_table="bedrock",
+        check="foundation-models",
+        check_url="https://bedrock.{bedrock_region}.amazonaws.com",
+        parameters={"bedrock_region": "us-east-1"},
     ),
     ProviderSpec(
         name="mistral",

@@ -15,6 +15,7 @@ from sixfold.app import storage
 from sixfold.cli import database_access
 from sixfold.cli.terminal import CommandError, TerminalStyle, put_json
 from sixfold.clients import fal, openai, replicate
+from sixfold.clients.chat.credentials import credentials_of
 from sixfold.clients.provider_client import ProviderClient, ProviderEndpoint, ProviderLimits
 from sixfold.core.catalog.engines import EngineError
 from sixfold.providers import PROVIDERS, ProviderSpec
@@ -22,7 +23,7 @@ from sixfold.settings import Settings
 from sixfold.store import secrets
 from sixfold.store.secrets import Secrets, SecretUnreadable
 
-_LEAST, _MOST = 8, 512
+_LEAST, _MOST = 8, 4096
 _LIMITS = ProviderLimits(call_seconds=15, attempts=3, waiting_seconds=5)
 # Providers whose error responses are not like OpenAI's.
 _READERS = {"fal": fal.refusal, "replicate": replicate.refusal}
@@ -80,7 +81,7 @@ def check_key(arguments: argparse.Namespace) -> None:
     if not key:
         raise CommandError(f"Key for {spec.title} not found: run `sixfold provider set {arguments.provider}`")
     parameters = {name: str(getattr(configured, name)) for name in spec.parameters}
-    base_url = arguments.base_url or spec.check_url or spec.base_url_with(parameters)
+    base_url = arguments.base_url or spec.check_url_with(parameters)
     if not base_url:
         missing = ", ".join(name.upper() for name, value in parameters.items() if not value)
         raise CommandError(f"{spec.title} requires {missing}, or --base-url")
@@ -100,7 +101,12 @@ def check_key(arguments: argparse.Namespace) -> None:
 async def _check(spec: ProviderSpec, key: str, base_url: str) -> None:
     """Make a call that only a valid key may make and that creates nothing; raises `EngineError`."""
     endpoint = ProviderEndpoint(spec, _READERS.get(spec.name, openai.refusal))
-    async with httpx.AsyncClient(trust_env=False) as client:
+    credentials = credentials_of(spec)
+    headers = None
+    if credentials is not None:
+        headers = await credentials.headers(key, "GET", f"{base_url.rstrip('/')}/{spec.check}", b"")
+        key = ""
+    async with httpx.AsyncClient(trust_env=False, headers=headers) as client:
         await ProviderClient(client, endpoint, key, base_url=base_url, limits=_LIMITS).get(spec.check)
 
 

@@ -50,7 +50,7 @@ def test_the_data_folder_of_a_key_is_for_its_owner_alone(
 
 
 @pytest.mark.parametrize(
-    "text", ["", "\n", "short\n", "two words are none\n", "ключ-который-не-подходит\n", "x" * 600]
+    "text", ["", "\n", "short\n", "two words are none\n", "ключ-который-не-подходит\n", "x" * 5000]
 )
 def test_what_can_be_no_key_is_refused(sixfold: Commands, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(text))
@@ -120,6 +120,7 @@ async def key_server(path: str, header: str, value: str) -> AsyncGenerator[str, 
         ("fal", "/v1/models/pricing", "authorization", f"Key {KEY}"),
         ("anthropic", "/v1/models", "x-api-key", KEY),
         ("azure", "/v1/models", "api-key", KEY),
+        ("bedrock", "/v1/foundation-models", "authorization", f"Bearer {KEY}"),
         ("openrouter", "/v1/key", "authorization", f"Bearer {KEY}"),
     ],
 )

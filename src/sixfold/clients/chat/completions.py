@@ -35,7 +35,7 @@ from sixfold.core.gateway.chat import (
     ToolCallStart,
     ToolResult,
 )
-from sixfold.core.gateway.ports import UpstreamRejection
+from sixfold.core.gateway.ports import UpstreamRejection, WireProtocol
 from sixfold.core.gateway.routing import remove_routing_fields
 from sixfold.core.gateway.usage import NOTHING, TokenUsage, parse_micros, parse_token_count
 
@@ -167,7 +167,7 @@ _read = msgspec.json.Decoder(_CompletionsDocument).decode
 _count = msgspec.json.Decoder(_TokenCounts).decode
 
 
-class Completions:
+class Completions(WireProtocol):
     """`POST /chat/completions`; `limit` is the server's field for the maximum output tokens.
 
     `names` has the provider's own names of request fields.

@@ -86,6 +86,8 @@ _PRICES: Mapping[str, str] = {
 }
 T = TypeVar("T")
 Models = tuple[ServedModel, ...]
+# Returns the headers of a request: method, URL and body.
+Authorize = Callable[[str, str, bytes], Awaitable[Mapping[str, str]]]
 
 
 # Servers may send values of any type; each field is checked where it is used.
@@ -146,15 +148,19 @@ class ModelQueries:
     Raises `UpstreamFailure` if the server does not respond, or exceeds the size limit.
     """
 
-    def __init__(self, transport: Transport, base_url: str, headers: Mapping[str, str]) -> None:
+    def __init__(self, transport: Transport, base_url: str, authorize: Authorize) -> None:
         self._transport = transport
         self._base_url = base_url
         self._root = base_url.removesuffix("/v1")
-        self._headers = headers
+        self._authorize = authorize
+
+    def at(self, old: str, new: str) -> ModelQueries:
+        """Return queries to another address: with `old` in the base URL replaced."""
+        return ModelQueries(self._transport, self._base_url.replace(old, new), self._authorize)
 
     async def openai(self) -> list[_Row] | None:
         """Return the rows of `/v1/models`, or None if there is no such list."""
-        response = await self._transport.get(f"{self._base_url}/models", self._headers)
+        response = await self._get(f"{self._base_url}/models")
         # Together's list is not in an object.
         kind = cast("type[_OpenAIList | list[_Row]]", _OpenAIList | list[_Row])
         document = await _decoded(response, kind)
@@ -163,12 +169,17 @@ class ModelQueries:
 
     async def get(self, path: str, kind: type[T]) -> T | None:
         """GET a path of the server's own API; return None unless the document is of this kind."""
-        return await _decoded(await self._transport.get(self._root + path, self._headers), kind)
+        return await _decoded(await self._get(self._root + path), kind)
+
+    async def _get(self, url: str) -> UpstreamStream:
+        return await self._transport.get(url, await self._authorize("GET", url, b""))
 
     async def post(self, path: str, body: Any, kind: type[T], limit: int = MAX_BYTES) -> T | None:
         """POST to the server's own API; return None unless the document is of this kind."""
         raw = msgspec.json.encode(body)
-        response = await self._transport.post(self._root + path, self._headers, raw, stream=True)
+        url = self._root + path
+        headers = await self._authorize("POST", url, raw)
+        response = await self._transport.post(url, headers, raw, stream=True)
         return await _decoded(response, kind, limit)
 
 
@@ -199,13 +210,13 @@ async def _decoded(response: UpstreamStream, kind: type[T], limit: int = MAX_BYT
         return None
 
 
-def _name(value: Any) -> str:
+def model_name(value: Any) -> str:
     """Return the model name, or an empty string if it is invalid."""
     return value if isinstance(value, str) and 0 < len(value) <= _MAX_NAME and value.isprintable() else ""
 
 
-def _strings(value: Any) -> frozenset[str]:
-    """Return the strings of a list."""
+def strings(value: Any) -> frozenset[str]:
+    """Return the strings of a list; empty for any other value."""
     return (
         frozenset(each for each in value if isinstance(each, str)) if isinstance(value, list) else frozenset()
     )
@@ -215,7 +226,7 @@ def _member(value: Any, field: str) -> Any:
     return value.get(field) if isinstance(value, dict) else None
 
 
-async def _optional(query: Awaitable[T | None]) -> T | None:
+async def optional(query: Awaitable[T | None]) -> T | None:
     """Return an optional detail, or None if it does not arrive soon."""
     with contextlib.suppress(UpstreamFailure, TimeoutError):
         async with asyncio.timeout(_OPTIONAL_SECONDS):
@@ -236,7 +247,7 @@ async def _openai_models(
     return tuple(
         replace(_model_of_row(name, row, loaded), rates=_listed_rates(row.pricing, price_unit))
         for row in rows
-        if (name := _name(row.id))
+        if (name := model_name(row.id))
     )
 
 
@@ -248,14 +259,14 @@ def _model_of_row(name: str, row: _Row, loaded: bool) -> ServedModel:
         return replace(model, capabilities=frozenset(stated) or model.capabilities - {CHAT}, stated=True)
     if row.type in _TOGETHER and row.type != CHAT:
         return replace(model, capabilities=_TOGETHER[row.type], stated=True)
-    modalities = _strings(_member(row.architecture, "input_modalities"))
-    outputs = _strings(_member(row.architecture, "output_modalities"))
+    modalities = strings(_member(row.architecture, "input_modalities"))
+    outputs = strings(_member(row.architecture, "output_modalities"))
     if outputs and "text" not in outputs:
         return replace(model, capabilities=frozenset(), stated=True)
     if not modalities or not model.chat:
         return model
     capabilities = model.capabilities | {VISION} if "image" in modalities else model.capabilities - {VISION}
-    parameters = _strings(row.supported_parameters)
+    parameters = strings(row.supported_parameters)
     capabilities |= {word for each, word in _OPENROUTER.items() if each in parameters}
     return replace(model, capabilities=capabilities, stated=True)
 
@@ -291,7 +302,7 @@ async def _llamacpp(queries: ModelQueries) -> Models | None:
     models = await _openai_models(queries, loaded=True)
     if models is None or len(models) != 1 or not models[0].chat or models[0].stated:
         return models
-    props = await _optional(queries.get("/props", _Props))
+    props = await optional(queries.get("/props", _Props))
     vision = _member(None if props is None else props.modalities, "vision")
     if not isinstance(vision, bool):
         return models
@@ -301,7 +312,7 @@ async def _llamacpp(queries: ModelQueries) -> Models | None:
 
 async def _sglang(queries: ModelQueries) -> Models | None:
     models, info = await asyncio.gather(
-        _openai_models(queries, loaded=True), _optional(queries.get("/get_model_info", _ModelInfo))
+        _openai_models(queries, loaded=True), optional(queries.get("/get_model_info", _ModelInfo))
     )
     if models is None or info is None or not isinstance(info.is_generation, bool):
         return models
@@ -316,10 +327,10 @@ async def _sglang(queries: ModelQueries) -> Models | None:
 
 async def _llamaswap(queries: ModelQueries) -> Models | None:
     models, running = await asyncio.gather(
-        _openai_models(queries), _optional(queries.get("/running", _LoadedModels))
+        _openai_models(queries), optional(queries.get("/running", _LoadedModels))
     )
     rows = [] if running is None else running.running
-    loaded = {_name(row.model) for row in rows if row.state in (None, "ready")}
+    loaded = {model_name(row.model) for row in rows if row.state in (None, "ready")}
     return models and tuple(replace(model, loaded=model.name in loaded) for model in models)
 
 
@@ -339,14 +350,14 @@ def _studio_models(
 ) -> Models:
     models: list[ServedModel] = []
     for row in list(rows)[:MAX_MODELS]:
-        name = _name(name_of(row))
+        name = model_name(name_of(row))
         if not name:
             continue
         capabilities = _LM_STUDIO.get(row.type if isinstance(row.type, str) else "", frozenset())
         if _member(row.capabilities, "vision") is True:
             capabilities |= {VISION}
         if (
-            "tool_use" in _strings(row.capabilities)
+            "tool_use" in strings(row.capabilities)
             or _member(row.capabilities, "trained_for_tool_use") is True
         ):
             capabilities |= {TOOLS}
@@ -366,14 +377,16 @@ class _Ollama:
         tags = await queries.get("/api/tags", _Tags)
         if tags is None:
             return await _openai_models(queries)
-        running = await _optional(queries.get("/api/ps", _Tags))
-        loaded = {_name(row.name) or _name(row.model) for row in (running.models if running else [])}
+        running = await optional(queries.get("/api/ps", _Tags))
+        loaded = {
+            model_name(row.name) or model_name(row.model) for row in (running.models if running else [])
+        }
         # Models in Ollama's cloud come last, so that a default request does not leave this network.
         rows = sorted(tags.models[:MAX_MODELS], key=lambda row: bool(row.remote_host))
         stated = [
             (name, _key(name, row), _capabilities(row.capabilities))
             for row in rows
-            if (name := _name(row.name) or _name(row.model))
+            if (name := model_name(row.name) or model_name(row.model))
         ]
         unknown = {key: name for name, key, capabilities in stated if capabilities is None}
         self._known = {key: capabilities for key, capabilities in self._known.items() if key in unknown}
@@ -413,7 +426,7 @@ class _Ollama:
 
 def _capabilities(value: Any) -> frozenset[str] | None:
     """Return the capabilities that Ollama states, or None if it states none."""
-    names = _strings(value)
+    names = strings(value)
     return frozenset(word for each, word in _OLLAMA.items() if each in names) if names else None
 
 

@@ -13,7 +13,7 @@ import msgspec
 from sixfold.clients.chat import sse
 from sixfold.clients.chat.rejections import parse_rejection
 from sixfold.core.gateway.chat import ChatRequest, ChatResponse, Event
-from sixfold.core.gateway.ports import UpstreamRejection
+from sixfold.core.gateway.ports import UpstreamRejection, WireProtocol
 from sixfold.core.gateway.routing import remove_routing_fields
 from sixfold.core.gateway.usage import TokenUsage, Units, parse_token_count
 
@@ -55,7 +55,7 @@ class _MediaReply(msgspec.Struct):
 _read = msgspec.json.Decoder(_MediaReply).decode
 
 
-class MediaGeneration:
+class MediaGeneration(WireProtocol):
     """One of these protocols; `listed` ones respond with a list of results."""
 
     def __init__(self, name: str, path: str, *, listed: bool = False, output: str = "") -> None:

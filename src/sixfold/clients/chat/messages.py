@@ -35,7 +35,7 @@ from sixfold.core.gateway.chat import (
     ToolCallStart,
     ToolResult,
 )
-from sixfold.core.gateway.ports import UpstreamRejection
+from sixfold.core.gateway.ports import UpstreamRejection, WireProtocol
 from sixfold.core.gateway.routing import remove_routing_fields
 from sixfold.core.gateway.usage import NOTHING, TokenUsage, parse_token_count
 
@@ -47,7 +47,7 @@ _rows = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
 _DEFAULT_MAX_TOKENS = 4096
 # Signatures of reasoning that did not come from a server of this protocol.
 _FOREIGN = frozenset({"", *REASONING_FIELDS})
-_JSON_TOOL = "answer_in_json"
+JSON_TOOL, JSON_TOOL_TEXT = "answer_in_json", "Give the whole answer as this JSON."
 _STOPS: dict[str, Stop] = {
     "end_turn": "end",
     "max_tokens": "length",
@@ -138,7 +138,7 @@ _decode_document = msgspec.json.Decoder(_MessagesDocument).decode
 _turns_of = msgspec.json.Decoder(list[_MessageTurn]).decode
 
 
-class Messages:
+class Messages(WireProtocol):
     """`POST /messages`."""
 
     name = "messages"
@@ -153,7 +153,7 @@ class Messages:
         return _encode(fields)
 
     def build_request(self, chat: ChatRequest, model: str, *, stream: bool) -> bytes:
-        effort = chat.effort if not _json_as_tool(chat) and _may_think(chat.messages) else ""
+        effort = chat.effort if not json_as_tool(chat) and may_think(chat.messages) else ""
         thinking = anthropic_models.thinking(model, effort)
         allows_sampling = not thinking and anthropic_models.allows_sampling(model)
         max_tokens = chat.max_tokens or _DEFAULT_MAX_TOKENS
@@ -165,8 +165,8 @@ class Messages:
         if stream:
             fields["stream"] = True
         system = chat.system
-        if chat.shape is not None and not _json_as_tool(chat):
-            system = f"{system}\n\n{_json_instruction(chat.shape)}".strip()
+        if chat.shape is not None and not json_as_tool(chat):
+            system = f"{system}\n\n{json_instruction(chat.shape)}".strip()
         optional: dict[str, Any] = {
             "system": system or None,
             "temperature": min(1.0, chat.temperature)
@@ -188,7 +188,7 @@ class Messages:
         return document.usage.read() if document.usage is not None else None, chars
 
     def parse_response(self, body: bytes, chat: ChatRequest) -> ChatResponse:
-        document, as_tool = _document(body), _json_as_tool(chat)
+        document, as_tool = _document(body), json_as_tool(chat)
         parts = (_part(block, as_tool=as_tool) for block in document.content or ())
         stop = _STOPS.get(document.stop_reason or "end_turn", "end")
         return ChatResponse(
@@ -206,7 +206,7 @@ class Messages:
         return MessagesParser(as_tool=False)
 
     def stream_parser(self, chat: ChatRequest) -> MessagesParser:
-        return MessagesParser(as_tool=_json_as_tool(chat))
+        return MessagesParser(as_tool=json_as_tool(chat))
 
 
 class MessagesParser:
@@ -352,7 +352,7 @@ def _may_think_raw(turns: Sequence[_MessageTurn]) -> bool:
     return "tool_use" not in types or bool(types & {"thinking", "redacted_thinking"})
 
 
-def _may_think(messages: Sequence[ChatMessage]) -> bool:
+def may_think(messages: Sequence[ChatMessage]) -> bool:
     """Return whether thinking may continue: a turn that waits for tool results needs its signed reasoning."""
     turn: list[Part] = []
     for message in reversed(messages):
@@ -366,12 +366,12 @@ def _may_think(messages: Sequence[ChatMessage]) -> bool:
     )
 
 
-def _json_as_tool(chat: ChatRequest) -> bool:
+def json_as_tool(chat: ChatRequest) -> bool:
     """Return whether a JSON response is requested as the input of a tool."""
     return chat.shape is not None and not chat.tools
 
 
-def _json_instruction(response_format: ResponseFormat) -> str:
+def json_instruction(response_format: ResponseFormat) -> str:
     """Return the instruction for JSON output for models that have other tools."""
     instruction = "Answer with one JSON object and nothing else."
     return (
@@ -382,14 +382,14 @@ def _json_instruction(response_format: ResponseFormat) -> str:
 
 
 def _tools(chat: ChatRequest) -> dict[str, Any]:
-    if _json_as_tool(chat) and chat.shape is not None:
+    if json_as_tool(chat) and chat.shape is not None:
         schema = chat.shape.schema or {"type": "object", "additionalProperties": True}
         tool = {
-            "name": _JSON_TOOL,
-            "description": "Give the whole answer as this JSON.",
+            "name": JSON_TOOL,
+            "description": JSON_TOOL_TEXT,
             "input_schema": schema,
         }
-        return {"tools": [tool], "tool_choice": {"type": "tool", "name": _JSON_TOOL}}
+        return {"tools": [tool], "tool_choice": {"type": "tool", "name": JSON_TOOL}}
     if not chat.tools:
         return {}
     tools = [
@@ -430,7 +430,12 @@ def _block(part: Part) -> dict[str, Any] | None:
         case ImagePart():
             return {"type": "image", "source": _source(part)}
         case ToolCall():
-            return {"type": "tool_use", "id": part.id, "name": part.name, "input": _arguments(part.arguments)}
+            return {
+                "type": "tool_use",
+                "id": part.id,
+                "name": part.name,
+                "input": parse_arguments(part.arguments),
+            }
         case ToolResult():
             content = [block for inner in part.parts if (block := _block(inner)) is not None]
             result: dict[str, Any] = {"type": "tool_result", "tool_use_id": part.call_id, "content": content}
@@ -446,7 +451,8 @@ def _source(image: ImagePart) -> dict[str, str]:
     return {"type": "url", "url": image.url}
 
 
-def _arguments(text: str) -> Any:
+def parse_arguments(text: str) -> Any:
+    """Return the arguments of a tool call, or an empty object if they are invalid."""
     try:
         value = _any(text.encode())
     except (msgspec.MsgspecError, UnicodeError):

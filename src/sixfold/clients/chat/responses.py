@@ -13,7 +13,7 @@ import msgspec
 from sixfold.clients.chat import sse
 from sixfold.clients.chat.rejections import parse_rejection
 from sixfold.core.gateway.chat import ChatRequest, ChatResponse, Event
-from sixfold.core.gateway.ports import UpstreamRejection
+from sixfold.core.gateway.ports import UpstreamRejection, WireProtocol
 from sixfold.core.gateway.routing import remove_routing_fields
 from sixfold.core.gateway.usage import TokenUsage, parse_token_count
 
@@ -63,7 +63,7 @@ _read = msgspec.json.Decoder(_Response).decode
 _event = msgspec.json.Decoder(_StreamEvent).decode
 
 
-class ResponsesProtocol:
+class ResponsesProtocol(WireProtocol):
     """`POST /responses`."""
 
     name = "responses"

@@ -14,8 +14,11 @@ from urllib.parse import urlsplit
 from sixfold.clients import local_servers
 from sixfold.clients.chat import listing
 from sixfold.clients.chat.completions import Completions
+from sixfold.clients.chat.converse import Converse
+from sixfold.clients.chat.credentials import credentials_of
 from sixfold.clients.chat.media_protocols import MEDIA_PROTOCOLS
 from sixfold.clients.chat.messages import Messages
+from sixfold.clients.chat.provider_listings import LISTINGS
 from sixfold.clients.chat.responses import ResponsesProtocol
 from sixfold.clients.chat.transport import Transport
 from sixfold.clients.hosts import CONTAINER_HOST, LOOPBACK, ProbeHosts
@@ -31,6 +34,8 @@ _WIRES: Mapping[str, WireProtocol] = {
     "responses": ResponsesProtocol(),
     **{wire.name: wire for wire in MEDIA_PROTOCOLS},
 }
+# The protocols of providers whose API is not OpenAI's.
+_DIALECTS: Mapping[str, WireProtocol] = {"anthropic": _WIRES["messages"], "converse": Converse()}
 # OpenAI's reasoning models reject `max_tokens`.
 _LIMIT = "max_completion_tokens"
 # The kind of servers with OpenAI's API at another address.
@@ -72,7 +77,7 @@ class ModelServer:
         self._row = row
         self._transport = transport
         self._key = key
-        self._list = listing.listing_of(row.kind, self._spec.price_unit)
+        self._list = LISTINGS.get(self._spec.dialect) or listing.listing_of(row.kind, self._spec.price_unit)
         self.price_table = self._spec.price_table
         self._listed: tuple[str, ...] = ()
         self._models: tuple[ServedModel, ...] = ()
@@ -92,9 +97,10 @@ class ModelServer:
             has_responses = is_provider and self._spec.responses
         else:
             has_responses = row.responses
-        if self._spec.dialect == "anthropic":
-            self._main_wire = _WIRES["messages"]
-            self._own = {"messages": self._main_wire}
+        self._credentials = credentials_of(self._spec)
+        if self._spec.dialect in _DIALECTS:
+            self._main_wire = _DIALECTS[self._spec.dialect]
+            self._own = {self._main_wire.name: self._main_wire}
         else:
             self._main_wire = Completions(_LIMIT if has_responses else "max_tokens", self._spec.fields)
             without = {"messages"} if has_responses else {"messages", "responses"}
@@ -127,7 +133,7 @@ class ModelServer:
         """
         if not self.ready or (self._row.models and self._row.kind not in LOCAL_KINDS):
             return
-        queries = listing.ModelQueries(self._transport, self.base_url, self._headers())
+        queries = listing.ModelQueries(self._transport, self.base_url, self._authorize)
         with contextlib.suppress(UpstreamFailure, TimeoutError):
             async with asyncio.timeout(_LIST_SECONDS):
                 models = await self._list(queries)
@@ -141,10 +147,21 @@ class ModelServer:
     def open(
         self, wire: WireProtocol, path: str, body: bytes, headers: Mapping[str, str], *, stream: bool
     ) -> Coroutine[Any, Any, UpstreamStream]:
+        if self._credentials is not None:
+            return self._open_authorized(self.base_url + path, body, stream=stream)
         own_headers = self._headers()
         if wire.name in _FORWARDED_HEADERS:
             own_headers = {**own_headers, **headers}
         return self._transport.post(self.base_url + path, own_headers, body, stream=stream)
+
+    async def _open_authorized(self, url: str, body: bytes, *, stream: bool) -> UpstreamStream:
+        return await self._transport.post(url, await self._authorize("POST", url, body), body, stream=stream)
+
+    async def _authorize(self, method: str, url: str, body: bytes) -> Mapping[str, str]:
+        if self._credentials is None:
+            return self._headers()
+        headers = await self._credentials.headers(self._key(), method, url, body)
+        return {"Content-Type": "application/json", **headers}
 
     def _headers(self) -> dict[str, str]:
         key = self._key()

@@ -32,6 +32,8 @@ _KEY_REJECTED = frozenset({401, 402, 403})
 _RETRYABLE = frozenset({408, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529})
 _MAX_PAUSE_SECONDS, _DAY_SECONDS = 2.0, 86400.0
 _CHAT_PROTOCOLS = frozenset({"chat", "messages", "responses"})
+# Protocols whose servers take the bytes of images only.
+_WITHOUT_URLS = frozenset({"converse", "gemini"})
 
 # The usage that a complete response reports, and its length in characters.
 UsageAndLength = tuple[TokenUsage | None, int]
@@ -152,6 +154,8 @@ class FailoverClient:
         request, name = active.request, target.name
         wire = target.upstream.wire(request.wire)
         try:
+            if wire.name in _WITHOUT_URLS:
+                active.chat = await self._media.inline_chat(request.tenant, active.conversation())
             if len(request.body) > LOOP_BYTES:
                 body = await asyncio.to_thread(_build_body, active, target, wire)
             else:
@@ -165,7 +169,11 @@ class FailoverClient:
         try:
             with self._deadlines.start():
                 stream = await target.upstream.open(
-                    wire, wire.path, body, request.headers, stream=request.stream
+                    wire,
+                    wire.path_of(target.model, stream=request.stream),
+                    body,
+                    request.headers,
+                    stream=request.stream,
                 )
                 if stream.status >= 300:
                     return await self._classify_error_response(stream, wire, name)
@@ -226,7 +234,7 @@ async def read_first_chunk(stream: UpstreamStream, wire: WireProtocol) -> tuple[
         raise UpstreamFailure("returned an empty response")
     if wire.name in _CHAT_PROTOCOLS and block.lstrip()[:1] in (b"{", b"<"):
         raise UpstreamFailure("returned a response that is not an event stream")
-    if b'"error"' in block:
+    if b'"error"' in block or b":exception-type" in block:
         scanner = wire.scanner()
         scanner.forward(block, keep_usage=True)
         if scanner.error and not scanner.chars:

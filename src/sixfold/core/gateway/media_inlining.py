@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any, cast
 
 import msgspec
@@ -17,6 +18,7 @@ import msgspec
 from sixfold import errors
 from sixfold.core import json_decoding
 from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.gateway.chat import ChatRequest, ImagePart, ToolResult
 
 # URLs in one request, and the bytes of all their files.
 MAX_URLS = 32
@@ -52,15 +54,11 @@ class MediaInliner:
             return body
         if len(fields) > MAX_URLS:
             raise errors.InvalidInput.of("messages", f"messages may have at most {MAX_URLS} media URLs")
-        remaining_bytes = _MAX_BYTES
+        budget = _Budget()
         for part, name in fields:
             url = _url(part[name]).strip()
             kind, data = await self._fetch(tenant, name, _KINDS.get(name, "file"), url)
-            remaining_bytes -= len(data)
-            if remaining_bytes < 0:
-                raise errors.InvalidInput.of(
-                    "messages", f"the media of messages may have at most {_MAX_BYTES >> 20} MiB"
-                )
+            budget.spend(len(data))
             encoded = base64.b64encode(data).decode()
             if name == "source":
                 part[name] = {"type": "base64", "media_type": kind, "data": encoded}
@@ -68,6 +66,54 @@ class MediaInliner:
                 data_uri = f"data:{kind};base64,{encoded}"
                 part[name] = {**part[name], "url": data_uri} if isinstance(part[name], dict) else data_uri
         return _encode(document)
+
+    async def inline_chat(self, tenant: Tenant, chat: ChatRequest) -> ChatRequest:
+        """Return a chat whose images are bytes instead of URLs; raises `InvalidInput`."""
+        if not any(_has_url(part) for message in chat.messages for part in message.parts):
+            return chat
+        budget = _Budget()
+        messages = [
+            replace(
+                message,
+                parts=tuple([await self._inline_part(tenant, part, budget) for part in message.parts]),
+            )
+            for message in chat.messages
+        ]
+        return replace(chat, messages=tuple(messages))
+
+    async def _inline_part(self, tenant: Tenant, part: Any, budget: _Budget) -> Any:
+        if isinstance(part, ToolResult):
+            inner = [await self._inline_part(tenant, each, budget) for each in part.parts]
+            return replace(part, parts=tuple(inner))
+        if not _has_url(part):
+            return part
+        kind, data = await self._fetch(tenant, "image_url", "image", part.url)
+        budget.spend(len(data))
+        return ImagePart(media_type=kind, data=base64.b64encode(data).decode())
+
+
+class _Budget:
+    """The number and bytes of media that one request may have fetched."""
+
+    def __init__(self) -> None:
+        self._urls = MAX_URLS
+        self._bytes = _MAX_BYTES
+
+    def spend(self, size: int) -> None:
+        """Count one file; raises `InvalidInput` above the limits."""
+        self._urls -= 1
+        self._bytes -= size
+        if self._urls < 0:
+            raise errors.InvalidInput.of("messages", f"messages may have at most {MAX_URLS} media URLs")
+        if self._bytes < 0:
+            raise errors.InvalidInput.of(
+                "messages", f"the media of messages may have at most {_MAX_BYTES >> 20} MiB"
+            )
+
+
+def _has_url(part: Any) -> bool:
+    parts = part.parts if isinstance(part, ToolResult) else (part,)
+    return any(isinstance(each, ImagePart) and bool(each.url) for each in parts)
 
 
 def _url_fields(document: Any) -> list[tuple[dict[str, Any], str]]:

@@ -71,6 +71,10 @@ class WireProtocol(Protocol):
     name: str
     path: str
 
+    def path_of(self, model: str, *, stream: bool) -> str:
+        """Return the path of a request; some protocols have the model in it."""
+        return self.path
+
     def build_request(self, chat: ChatRequest, model: str, *, stream: bool) -> bytes:
         """Serialize a chat request."""
         ...

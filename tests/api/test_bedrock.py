@@ -1,0 +1,208 @@
+"""Amazon Bedrock through the gateway: signatures, clients, streams, tools, images, charges and errors."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from botocore.config import Config
+from PIL import Image
+
+from tests.api.gateway import Gateway, gateway
+from tests.fakes import bedrock as fakes
+from tests.fakes.bedrock import MODEL, Bedrock, bedrock
+
+NAME = f"bedrock/global.{MODEL}"
+PRICE = {
+    "input_per_million_usd": "2",
+    "output_per_million_usd": "10",
+    "cached_input_per_million_usd": "0.5",
+}
+_FILE = BytesIO()
+Image.new("RGB", (8, 8), "red").save(_FILE, "PNG")
+PNG = _FILE.getvalue()
+SIGNED = f"{fakes.ACCESS_KEY}:{fakes.SECRET}"
+TOOL = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
+
+
+@asynccontextmanager
+async def served(folder: Path, key: str = SIGNED) -> AsyncIterator[tuple[Gateway, Bedrock]]:
+    """A gateway to Bedrock, whose model costs 2 and 10 USD per million tokens."""
+    async with bedrock() as fake:
+        row = {"kind": "bedrock", "base_url": fake.url, "api_key": key}
+        async with gateway(folder, upstreams={"bedrock": row}, aliases={}, prices={NAME: PRICE}) as door:
+            yield door, fake
+
+
+@pytest.mark.parametrize("key", [SIGNED, f"{SIGNED}:{fakes.TOKEN}", fakes.API_KEY])
+async def test_a_request_is_authenticated_by_either_kind_of_key(tmp_path: Path, key: str) -> None:
+    async with served(tmp_path, key) as (door, fake):
+        answer = await door.chat("say 3 words", NAME)
+        assert answer.json()["choices"][0]["message"]["content"] == "word word word"
+        assert [model for model, _ in fake.seen] == [f"global.{MODEL}"]
+
+
+async def test_the_official_client_works(tmp_path: Path) -> None:
+    async with served(tmp_path) as (door, fake):
+        client: Any = door.openai()
+        said = [{"role": "system", "content": "Be brief"}, {"role": "user", "content": "say 3 words"}]
+        whole = await client.chat.completions.create(model=NAME, messages=said, max_tokens=2, stop=["x"])
+        assert (whole.choices[0].message.content, whole.choices[0].finish_reason) == ("word word", "length")
+        assert fake.seen[-1][1]["system"] == [{"text": "Be brief"}]
+        assert fake.seen[-1][1]["inferenceConfig"] == {"maxTokens": 2, "stopSequences": ["x"]}
+        stream = await client.chat.completions.create(model=NAME, messages=said, stream=True)
+        chunks = [chunk async for chunk in stream]
+        assert (
+            "".join(each.choices[0].delta.content or "" for each in chunks if each.choices)
+            == "word word word"
+        )
+        part = {
+            "type": "image_url",
+            "image_url": {"url": f"data:image/png;base64,{base64.b64encode(PNG).decode()}"},
+        }
+        seen = await client.chat.completions.create(
+            model=NAME, messages=[{"role": "user", "content": [part]}]
+        )
+        assert seen.choices[0].message.content == "I see a picture"
+        form = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "object"}}}
+        shaped = await client.chat.completions.create(model=NAME, messages=said, response_format=form)
+        assert json.loads(shaped.choices[0].message.content) == {"city": "Oslo"}
+        assert shaped.choices[0].finish_reason == "stop"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_tool_is_called_and_answered(tmp_path: Path, stream: bool) -> None:
+    async with served(tmp_path) as (door, fake):
+        client, said = door.anthropic(), [{"role": "user", "content": "weather?"}]
+        tools = [{"name": "weather", "description": "", "input_schema": {"type": "object"}}]
+        more: Any = {"model": NAME, "max_tokens": 3000, "tools": tools}
+        thinking = {"type": "enabled", "budget_tokens": 2000}
+
+        async def ask(messages: Any) -> Any:
+            if not stream:
+                return await client.messages.create(messages=messages, thinking=thinking, **more)
+            async with client.messages.stream(messages=messages, thinking=thinking, **more) as events:
+                return await events.get_final_message()
+
+        called = await ask(said)
+        assert called.stop_reason == "tool_use"
+        (call,) = [block for block in called.content if block.type == "tool_use"]
+        assert (call.name, call.input) == ("weather", {"city": "Oslo"})
+        result = {"type": "tool_result", "tool_use_id": call.id, "content": "rain"}
+        answered = await ask(
+            [*said, {"role": "assistant", "content": called.content}, {"role": "user", "content": [result]}]
+        )
+        assert "The tool said rain" in [block.text for block in answered.content if block.type == "text"]
+        turns = fake.seen[-1][1]["messages"]
+        assert [list(block) for block in turns[1]["content"]] == [["reasoningContent"], ["toolUse"]]
+        assert turns[2]["content"][0]["toolResult"]["content"] == [{"text": "rain"}]
+
+
+async def test_an_image_of_a_url_is_sent_as_bytes(tmp_path: Path) -> None:
+    async with served(tmp_path) as (door, fake):
+        upload = await door.app.client.post(
+            "/api/uploads", content=PNG, headers={**door.headers, "content-type": "image/png"}
+        )
+        part = {"type": "image_url", "image_url": {"url": upload.json()["url"]}}
+        body = {"model": NAME, "messages": [{"role": "user", "content": [part]}]}
+        answer = await door.app.client.post("/v1/chat/completions", json=body, headers=door.headers)
+        assert answer.json()["choices"][0]["message"]["content"] == "I see a picture"
+        image = fake.seen[-1][1]["messages"][0]["content"][0]["image"]
+        assert (image["format"], base64.b64decode(image["source"]["bytes"])) == ("png", PNG)
+
+
+async def test_a_call_costs_what_the_reported_usage_costs(tmp_path: Path) -> None:
+    async with served(tmp_path) as (door, _):
+        for more in ({}, {"stream": True}):
+            assert (await door.chat("say 20 words", NAME, **more)).status_code == 200
+        calls = await door.settled(2)
+        # 10 tokens of input besides the 4 cached ones.
+        assert {call["cost_usd"] for call in calls} == {"0.000222"}
+        assert {call["usage"]["counted_by"] for call in calls} == {"server"}
+
+
+@pytest.mark.parametrize(
+    ("mode", "status", "code"),
+    [
+        ("key", 502, "engine_failed"),
+        ("limit", 429, "too_many_requests"),
+        ("refuse", 400, "upstream_refused"),
+        ("excess", 400, "context_length_exceeded"),
+        ("fail", 502, "engine_failed"),
+    ],
+)
+async def test_a_refused_call_is_free(tmp_path: Path, mode: str, status: int, code: str) -> None:
+    async with served(tmp_path) as (door, fake):
+        fake.mode = mode
+        for more in ({}, {"stream": True}):
+            answer = await door.chat("say 3 words", NAME, **more)
+            assert answer.status_code == status, answer.text
+            assert fakes.SECRET not in answer.text
+        assert {call["cost_usd"] for call in await door.settled(2)} == {"0.00"}
+
+
+async def test_a_stream_that_fails_is_free(tmp_path: Path) -> None:
+    async with served(tmp_path) as (door, fake):
+        fake.mode = "throttled"
+        assert (await door.chat("say 3 words", NAME, stream=True)).status_code == 502
+        fake.mode = "truncate"
+        cut = await door.chat("say 30 words", NAME, stream=True)
+        assert '"error"' in cut.text
+        assert "[DONE]" not in cut.text
+        assert (await door.chat("say 3 words", NAME)).status_code == 502
+        assert {call["cost_usd"] for call in await door.settled(3)} == {"0.00"}
+
+
+async def test_a_content_filter_is_the_reason_of_the_end(tmp_path: Path) -> None:
+    async with served(tmp_path) as (door, fake):
+        fake.mode = "filter"
+        answer = await door.chat("say 3 words", NAME)
+        assert answer.json()["choices"][0]["finish_reason"] == "content_filter"
+
+
+async def test_models_and_inference_profiles_are_listed(tmp_path: Path) -> None:
+    async with served(tmp_path) as (door, _):
+        (server,) = door.app.product.gateway_runtime.relay.router.servers()
+        assert {model.name: set(model.capabilities) for model in server.listing()} == {
+            "amazon.nova-micro-v1:0": {"chat"},
+            "amazon.titan-embed-text-v2:0": {"embeddings"},
+            f"eu.{MODEL}": {"chat", "vision"},
+            f"global.{MODEL}": {"chat", "vision"},
+        }
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_the_stand_in_is_understood_by_the_official_client(stream: bool) -> None:
+    """The client of AWS reads the same responses, and its signature is accepted."""
+    async with bedrock() as fake:
+        client = boto3.client(
+            "bedrock-runtime",
+            endpoint_url=fake.url,
+            region_name="eu-central-1",
+            aws_access_key_id=fakes.ACCESS_KEY,
+            aws_secret_access_key=fakes.SECRET,
+            config=Config(retries={"max_attempts": 0}),
+        )
+        said = [{"role": "user", "content": [{"text": "say 3 words"}]}]
+
+        def ask() -> tuple[str, int]:
+            if not stream:
+                answer = client.converse(modelId=MODEL, messages=said)
+                return answer["output"]["message"]["content"][0]["text"], answer["usage"]["outputTokens"]
+            events = list(client.converse_stream(modelId=MODEL, messages=said)["stream"])
+            parts = [
+                event["contentBlockDelta"]["delta"]["text"]
+                for event in events
+                if "contentBlockDelta" in event
+            ]
+            return "".join(parts), events[-1]["metadata"]["usage"]["outputTokens"]
+
+        assert await asyncio.to_thread(ask) == ("word word word", 3)
