@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
@@ -205,6 +206,59 @@ async def test_every_session_on_every_page(app: AppFixture, monkeypatch: pytest.
         await session(app, app.operator, "the operator of yesterday", stale=True),
     ]
     assert list(await wrong(app, old)) == []
+
+
+async def answered(app: AppFixture, path: str, caller: Caller, *, in_query: bool = False) -> int:
+    """The close code of a websocket, or 0 if the server's first message is another."""
+    token = caller.headers.get("Authorization", "").removeprefix("Bearer ")
+    headers = {"Host": "127.0.0.1:8600", **({} if in_query else caller.headers)}
+    scope = {
+        "type": "websocket",
+        "scheme": "ws",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": f"clientId=one{f'&token={token}' if in_query else ''}".encode(),
+        "headers": [(name.lower().encode(), value.encode()) for name, value in headers.items()],
+        "client": (FOREIGN, 1),
+        "server": ("127.0.0.1", 8600),
+        "subprotocols": [],
+        "http_version": "1.1",
+        "asgi": {"version": "3.0"},
+    }
+    first: asyncio.Future[Mapping[str, Any]] = asyncio.get_running_loop().create_future()
+    waiting = [{"type": "websocket.connect"}]
+
+    async def receive() -> dict[str, Any]:
+        if waiting:
+            return waiting.pop()
+        await asyncio.wait([first])
+        return {"type": "websocket.disconnect", "code": 1000}
+
+    async def send(message: Any) -> None:
+        if message["type"] != "websocket.accept" and not first.done():
+            first.set_result(message)
+
+    async with asyncio.timeout(60):
+        await app.asgi(scope, receive, send)
+    return int(first.result().get("code", 0))
+
+
+async def test_every_caller_on_every_websocket(app: AppFixture) -> None:
+    callers = [
+        Caller("a stranger", None, {}),
+        await session(app, app.account, "a customer"),
+        *await holders(app),
+    ]
+    sockets = [each for each in table(app).entries() if each.method == "WS"]
+    assert {each.access for each in sockets} == {rights.PUBLIC, rights.RUN}
+    for socket in sockets:
+        assert socket.access is not None
+        for caller in callers:
+            # A session's websocket needs its own token, whoever asks, and no page opens one by its cookie.
+            may = not socket.access.public and not caller.is_session and caller.may(socket.access)
+            for in_query in (False, True):
+                code = await answered(app, sent(socket)[1], caller, in_query=in_query)
+                assert code == (0 if may else 4401), (caller.name, socket.path, in_query)
 
 
 async def test_every_key_on_every_tool(app: AppFixture) -> None:

@@ -1,0 +1,217 @@
+"""The end of a credential on one of two servers ends what descends from it on the other."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import json
+import re
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import httpx
+import pytest
+import websockets
+
+from tests.e2e.servers import Server
+from tests.e2e.test_two_servers import both
+from tests.harness import postgres
+
+EMAIL, BACK = "ada@example.com", "https://assistant.example/callback"
+RUN, ACCOUNT = "/api/containers/run", "/api/account"
+HANGING = {"SIXFOLD_TESTING": "1", "SIXFOLD_FAILPOINTS": "engine.run.ra1=hang"}
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.postgres,
+    pytest.mark.skipif(bool(postgres.LACKING), reason=postgres.LACKING or "there is one"),
+]
+
+
+@dataclass
+class Access:
+    """A credential of the account: a bearer token, or the cookies of a browser on each server."""
+
+    first: httpx.AsyncClient
+    second: httpx.AsyncClient
+    token: str = ""
+    events: str = ""
+    refresh: dict[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass
+class Stage:
+    """Two servers and an account with a key."""
+
+    first: Server
+    second: Server
+    key: str
+    visitors: list[httpx.AsyncClient] = field(default_factory=list[httpx.AsyncClient])
+
+    def visitor(self, server: Server, token: str = "") -> httpx.AsyncClient:
+        origin = f"http://127.0.0.1:{server.port}"
+        headers = {"Origin": origin} | ({"Authorization": f"Bearer {token}"} if token else {})
+        self.visitors.append(httpx.AsyncClient(base_url=origin, headers=headers, timeout=60))
+        return self.visitors[-1]
+
+    async def of_key(self, key: str) -> Access:
+        """The access of a key, with a prediction that hangs."""
+        access = Access(self.visitor(self.first, key), self.visitor(self.second, key), key)
+        asked = {"model": "ra1", "input": {"prompt": "x"}, "wait": 0}
+        made = (await access.first.post(RUN, json=asked)).json()
+        access.events = f"/api/containers/predictions/{made['id']}/events"
+        return access
+
+    async def of_browser(self) -> Access:
+        """The access of a session, which sees the prediction of the account's key."""
+        code, said = await self.first.command("account", "link", EMAIL, "--json")
+        assert code == 0, said
+        token = json.loads(said)["url"].partition("token=")[2]
+        access = Access(self.visitor(self.first), self.visitor(self.second))
+        assert (await access.first.get("/signin", params={"token": token})).status_code == 303
+        access.second.cookies.set("sixfold_session", access.first.cookies["sixfold_session"])
+        made = (await self.of_key(self.key)).events.split("/")[-2]
+        access.events = f"/pages/predictions/{made}/events"
+        return access
+
+    async def of_program(self) -> Access:
+        """The access of a program that was let in to run models."""
+        browser = (await self.of_browser()).first
+        verifier = secrets.token_urlsafe(48)
+        digest = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=").decode()
+        body = {"client_name": "A program", "redirect_uris": [BACK]}
+        client_id = (await browser.post("/oauth/register", json=body)).json()["client_id"]
+        asked = {"response_type": "code", "client_id": client_id, "redirect_uri": BACK, "scope": "models"}
+        asked |= {"code_challenge": digest, "code_challenge_method": "S256"}
+        csrf = await csrf_of(browser, "/oauth/authorize", asked)
+        sent = await browser.post("/oauth/authorize", data={**asked, "csrf": csrf, "decision": "allow"})
+        code = parse_qs(urlsplit(sent.headers["location"]).query)["code"][0]
+        form = {
+            "grant_type": "authorization_code",
+            "code": code,
+            "redirect_uri": BACK,
+            "client_id": client_id,
+        }
+        tokens = (await browser.post("/oauth/token", data={**form, "code_verifier": verifier})).json()
+        access = await self.of_key(tokens["access_token"])
+        access.refresh = {"grant_type": "refresh_token", "client_id": client_id}
+        access.refresh["refresh_token"] = tokens["refresh_token"]
+        return access
+
+
+async def csrf_of(browser: httpx.AsyncClient, path: str, params: dict[str, str] | None = None) -> str:
+    found = re.search(r'name="csrf" value="([^"]+)"', (await browser.get(path, params=params)).text)
+    assert found is not None
+    return found[1]
+
+
+@pytest.fixture
+async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
+    async with both(tmp_path, SIXFOLD_WORKERS="2", **HANGING) as (first, second, _):
+        code, said = await first.command("account", "create", EMAIL, "--credit", "5", "--json")
+        assert code == 0, said
+        stage = Stage(first, second, json.loads(said)["api_key"])
+        try:
+            yield stage
+        finally:
+            await asyncio.gather(*(visitor.aclose() for visitor in stage.visitors))
+
+
+async def _revoke_key(stage: Stage, _access: Access) -> None:
+    _, listed = await stage.first.command("key", "list", EMAIL, "--json")
+    (key,) = [row["id"] for row in json.loads(listed)["keys"]]
+    code, said = await stage.first.command("key", "revoke", key)
+    assert code == 0, said
+
+
+async def _revoke_program(stage: Stage, access: Access) -> None:
+    form = {"token": access.refresh["refresh_token"]}
+    assert (await stage.visitor(stage.first).post("/oauth/revoke", data=form)).status_code == 200
+
+
+async def _change_password(stage: Stage, _access: Access) -> None:
+    browser = (await stage.of_browser()).first
+    form = {"csrf": await csrf_of(browser, "/account/security"), "password": "a long password"}
+    answer = await browser.post("/account/password", data={**form, "end_keys": "1"})
+    assert (answer.status_code, answer.headers["location"].partition("?")[0]) == (303, "/account/security")
+
+
+async def _close_account(stage: Stage, _access: Access) -> None:
+    owner = stage.visitor(stage.first, stage.key)
+    answer = await owner.request("DELETE", ACCOUNT, json={"confirm": EMAIL})
+    assert answer.status_code == 202, answer.text
+
+
+async def _sign_out(_stage: Stage, access: Access) -> None:
+    form = {"csrf": await csrf_of(access.first, "/account")}
+    assert (await access.first.post("/signout", data=form)).status_code == 303
+
+
+Ending = Callable[[Stage, Access], Awaitable[None]]
+ENDS: dict[str, tuple[str, Ending]] = {
+    "key revoked": ("key", _revoke_key),
+    "key, password changed": ("key", _change_password),
+    "key, account closed": ("key", _close_account),
+    "program revoked": ("program", _revoke_program),
+    "program, password changed": ("program", _change_password),
+    "program, account closed": ("program", _close_account),
+    "session signed out": ("session", _sign_out),
+    "session, password changed": ("session", _change_password),
+    "session, account closed": ("session", _close_account),
+}
+
+
+@asynccontextmanager
+async def connected(stage: Stage, access: Access) -> AsyncIterator[list[asyncio.Task[Any]]]:
+    """An event stream and, for a token, a websocket on the second server; each task ends with its own."""
+    opened = asyncio.Event()
+
+    async def stream() -> str:
+        async with access.second.stream("GET", access.events) as answer:
+            assert answer.status_code == 200
+            text = ""
+            async for block in answer.aiter_text():
+                opened.set()
+                text += block
+            return text
+
+    async with asyncio.timeout(60):
+        ending: list[asyncio.Task[Any]] = [asyncio.create_task(stream())]
+        await opened.wait()
+        if not access.token:
+            yield ending
+            return
+        url = f"ws://127.0.0.1:{stage.second.port}/ws?clientId=one&token={access.token}"
+        async with websockets.connect(url) as socket:
+            await socket.recv()
+            yield [*ending, asyncio.create_task(socket.wait_closed())]
+            assert socket.close_code == 4401
+
+
+@pytest.mark.parametrize("name", ENDS)
+async def test_an_end_on_one_server_ends_connections_and_requests_on_the_other(
+    stage: Stage, name: str, record_property: Callable[[str, object], None]
+) -> None:
+    kind, end = ENDS[name]
+    made = {"key": lambda: stage.of_key(stage.key), "program": stage.of_program, "session": stage.of_browser}
+    access = await made[kind]()
+    path = ACCOUNT if kind == "session" else "/api/containers/predictions"
+    known = (await access.second.get("/account" if kind == "session" else path)).status_code
+    assert known == 200
+    async with connected(stage, access) as ending:
+        await end(stage, access)
+        ended_at = asyncio.get_running_loop().time()
+        first, *_ = await asyncio.gather(*ending)
+        record_property("seconds", round(asyncio.get_running_loop().time() - ended_at, 2))
+    assert "revoked" in first
+    refused = await access.second.get("/account" if kind == "session" else path)
+    assert refused.status_code == (303 if kind == "session" else 401)
+    if access.refresh:
+        assert (
+            await stage.visitor(stage.second).post("/oauth/token", data=access.refresh)
+        ).status_code == 400
