@@ -16,11 +16,12 @@ import numpy as np
 from PIL import Image
 
 from sixfold.core.catalog.engines import Artifact, EngineError
-from sixfold.engines.image import decode, encode, png_cleaning
+from sixfold.engines.image import decode, encode, isolated, png_cleaning
 from sixfold.engines.image.decode import DecodedImage, Pixels, UnreadableImage
 
 MAX_UPLOAD_SIDE = 2048  # pixels; more than any of these models uses
 MAX_SIDE = 4096  # pixels of an output image
+_MEMORY_BYTES = 2**30  # of an image of 40 megapixels, decoded and scaled
 _PROFILE_WITHIN = 4096  # bytes; a color profile precedes the pixels
 
 
@@ -48,6 +49,18 @@ def prepare_upload(path: Path, max_side: int = MAX_UPLOAD_SIDE, shape: float | N
 
     Raises `UnusableInput` when the file cannot be read.
     """
+    if not isolated.is_needed(path):
+        return UploadImage(*prepare_here(path, max_side, shape))
+    data, content_type, source_size, size = isolated.call(
+        f"{__name__}:prepare_here", _MEMORY_BYTES, str(path), max_side, shape
+    )
+    return UploadImage(data, content_type, tuple(source_size), tuple(size))
+
+
+def prepare_here(
+    path: Path | str, max_side: int, shape: float | None
+) -> tuple[bytes, str, tuple[int, int], tuple[int, int]]:
+    """Return the fields of `prepare_upload`, decoded in this process; raises `UnusableInput`."""
     image = decode.decode(path, target=(max_side, max_side))
     width, height = float(image.width), float(image.height)
     if shape is not None:
@@ -59,7 +72,7 @@ def prepare_upload(path: Path, max_side: int = MAX_UPLOAD_SIDE, shape: float | N
         alpha = _fit(image.alpha, size)
     format_ = "jpeg" if alpha is None else "png"
     data = encode.encode(rgb, alpha, format=format_, quality=95)
-    return UploadImage(data, encode.CONTENT_TYPES[format_], _source_size(path, image), size)
+    return data, encode.CONTENT_TYPES[format_], _source_size(Path(path), image), size
 
 
 def encode_output(

@@ -8,6 +8,7 @@ from pathlib import Path
 from PIL import Image, PngImagePlugin
 
 from sixfold.core.catalog.engines import UnusableInput
+from sixfold.engines.image import isolated
 from sixfold.engines.workflow_nodes import preview
 
 _LEVEL = 4  # the level that ComfyUI uses
@@ -23,18 +24,29 @@ def mask_memory(image: Path, mask: Path) -> int:
 
 def apply_mask(image: Path, mask: Path, result: Path) -> None:
     """Write the image as PNG with the mask's alpha, keeping its text chunks; raises `UnusableInput`."""
+    size, mask_size = preview.size(image), preview.size(mask)
+    if mask_size != size:
+        sizes = ["×".join(map(str, each)) for each in (mask_size, size)]
+        raise UnusableInput(f"The mask must have the size of the image, {sizes[1]} pixels (got {sizes[0]}).")
+    if math.prod(size) > _MAX_PIXELS:
+        raise UnusableInput(
+            f"An image with a mask must have at most {_MAX_PIXELS:,} pixels (got {size[0]}×{size[1]})."
+        )
+    if isolated.is_needed(image, mask):
+        memory = mask_memory(image, mask)
+        isolated.call(f"{__name__}:apply_here", memory, str(image), str(mask), str(result))
+    else:
+        apply_here(image, mask, result)
+
+
+def apply_here(image: Path | str, mask: Path | str, result: Path | str) -> None:
+    """Do what `apply_mask` does after its checks, in this process; raises `UnusableInput`."""
+    formats = [isolated.header(Path(path)).format for path in (image, mask)]
     try:
-        with Image.open(image) as original, Image.open(mask) as mask_image:
-            if mask_image.size != original.size:
-                sizes = ["×".join(map(str, each)) for each in (mask_image.size, original.size)]
-                raise UnusableInput(
-                    f"The mask must have the size of the image, {sizes[1]} pixels (got {sizes[0]})."
-                )
-            if mask_image.width * mask_image.height > _MAX_PIXELS:
-                raise UnusableInput(
-                    f"An image with a mask must have at most {_MAX_PIXELS:,} pixels "
-                    f"(got {mask_image.width}×{mask_image.height})."
-                )
+        with (
+            Image.open(image, formats=formats[:1]) as original,
+            Image.open(mask, formats=formats[1:]) as mask_image,
+        ):
             alpha = mask_image.convert("RGBA").getchannel("A")
             info = PngImagePlugin.PngInfo()
             for name, text in getattr(original, "text", {}).items():

@@ -9,7 +9,8 @@ from pathlib import Path
 from PIL import Image
 
 from sixfold.core.catalog.engines import UnusableInput
-from sixfold.engines.image.headers import MAX_PIXELS, check_pixels
+from sixfold.engines.image import isolated
+from sixfold.engines.image.headers import MAX_PIXELS, UnreadableImage, check_pixels
 
 PREVIEW_PIXELS = 16_000_000  # a larger preview is scaled down by an integer factor
 _LEVEL, _QUALITY = 4, 90  # the values that ComfyUI uses
@@ -27,10 +28,10 @@ def render_memory(path: Path, preview: str | None) -> int:
 def size(path: Path) -> tuple[int, int]:
     """Return the width and height in the header; raises `UnusableInput`."""
     try:
-        with Image.open(path) as image:
-            return image.size
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise UnusableInput("The image cannot be read.") from error
+        found = isolated.header(path)
+    except (OSError, UnreadableImage) as error:
+        raise UnusableInput(f"The image cannot be read. {error}") from error
+    return found.width, found.height
 
 
 def _checked_size(path: Path) -> tuple[int, int]:
@@ -44,10 +45,18 @@ def render(path: Path, preview: str | None, channel: str) -> tuple[bytes, str]:
 
     Raises `UnusableInput`.
     """
-    _checked_size(path)
+    memory = render_memory(path, preview)
+    if isolated.is_needed(path):
+        content, kind = isolated.call(f"{__name__}:render_here", memory, str(path), preview, channel)
+        return content, kind
+    return render_here(path, preview, channel)
+
+
+def render_here(path: Path | str, preview: str | None, channel: str) -> tuple[bytes, str]:
+    """Return what `render` does, decoded in this process; raises `UnusableInput`."""
     out = io.BytesIO()
     try:
-        with Image.open(path) as image:
+        with Image.open(path, formats=(isolated.header(Path(path)).format,)) as image:
             if preview is None:
                 _channels(image, channel).save(out, "PNG", compress_level=_LEVEL)
                 return out.getvalue(), "image/png"

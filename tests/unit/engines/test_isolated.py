@@ -1,0 +1,68 @@
+"""Images whose decoder holds the GIL are decoded in a process of their own."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from sixfold.core.catalog.engines import UnusableInput
+from sixfold.engines.image import isolated
+from sixfold.engines.providers import image_io
+from sixfold.engines.workflow_nodes import mask_upload, preview
+from tests import gil_time
+
+SIDE = 3000
+LONGEST_MS = 60.0
+
+
+def picture(path: Path, kind: str, side: int = SIDE, mode: str = "RGBA") -> Path:
+    """Write an image of noise, which takes a decoder longest."""
+    noise = np.random.default_rng(1).integers(0, 255, (side, side, len(mode)), dtype=np.uint8)
+    options = {"WEBP": {"method": 0, "quality": 50}, "AVIF": {"speed": 10, "quality": 50}}
+    Image.fromarray(noise, mode).save(path, kind, **options.get(kind, {}))
+    return path
+
+
+@pytest.mark.parametrize("kind", ["WEBP", "AVIF"])
+def test_decoder_that_holds_the_gil_runs_in_another_process(tmp_path: Path, kind: str) -> None:
+    source = picture(tmp_path / "a", kind)
+    here = gil_time.longest_call(lambda: preview.render_here(source, "jpeg;50", "rgb"), 0)
+    there = gil_time.longest_call(lambda: preview.render(source, "jpeg;50", "rgb"), LONGEST_MS)
+    assert there < LONGEST_MS < here or there < here / 4
+    sent = gil_time.longest_call(lambda: image_io.prepare_upload(source), LONGEST_MS)
+    assert sent < LONGEST_MS
+    mask = tmp_path / "result.png"
+    gil_time.longest_call(lambda: mask_upload.apply_mask(source, source, mask), LONGEST_MS)
+    assert preview.size(mask) == (SIDE, SIDE)
+
+
+def test_result_is_the_same_as_in_this_process(tmp_path: Path) -> None:
+    source = picture(tmp_path / "a", "WEBP", 200)
+    assert preview.render(source, None, "a") == preview.render_here(source, None, "a")
+    sent, here = image_io.prepare_upload(source), image_io.prepare_here(source, 2048, None)
+    assert (sent.data, sent.content_type, sent.source_size, sent.size) == here
+
+
+@pytest.mark.parametrize("kind", ["JPEG2000", "ICO", "TGA", "PCX"])
+def test_other_formats_of_the_library_are_not_decoded(tmp_path: Path, kind: str) -> None:
+    out = io.BytesIO()
+    Image.new("RGB", (64, 64)).save(out, kind)
+    source = tmp_path / "a"
+    source.write_bytes(out.getvalue())
+    with pytest.raises(UnusableInput, match="not an image in a supported format"):
+        preview.render(source, "webp;90", "")
+    with pytest.raises(UnusableInput):
+        mask_upload.apply_mask(source, source, tmp_path / "result.png")
+
+
+def test_memory_and_errors_of_the_process_are_bounded(tmp_path: Path) -> None:
+    source = picture(tmp_path / "a", "WEBP", 200)
+    with pytest.raises(UnusableInput, match="cannot be read"):
+        isolated.call("builtins:bytearray", 0, 3 * 2**30)
+    source.write_bytes(source.read_bytes()[:3000])
+    with pytest.raises(UnusableInput, match="cannot be read"):
+        preview.render(source, "webp;90", "")
