@@ -91,8 +91,8 @@ async def test_a_server_killed_at_a_refund_returns_all_or_nothing(either: Path, 
     output, errors = await _ended(child)
     assert child.returncode == -signal.SIGKILL, errors.decode()
     refunds = int(point == "refund.after")
-    async with road(either) as again:
-        listed, _ = await again.pipeline.page(Tenant(again.payer.id), PredictionFilter(), 1000, None)
+    async with running_pipeline(either) as again:
+        listed, _ = await again.service.page(Tenant(again.payer.id), PredictionFilter(), 1000, None)
         assert {prediction.id for prediction in listed} == _accepted(output)
         states = Counter(prediction.state for prediction in listed)
         assert states[PredictionState.SUCCEEDED] == pipeline_child.ORDERS - refunds
