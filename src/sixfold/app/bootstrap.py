@@ -121,7 +121,7 @@ def build(
     models = app_catalog.catalog(settings, app_catalog.price_table(settings), models_document)
     address = app_graphs.comfyui_address(settings)
     availability = app_catalog.availability(settings, models, clients, address)
-    terms = SelectionPolicy(settings.previews_allowed, standing=availability)
+    terms = SelectionPolicy(settings.previews_allowed, status_of=availability)
     session_catalog = SessionCatalog(models, templates, terms, settings.session_limit)
     predictions = PredictionService(database, models, media, bus, _admission(settings, terms), failpoints)
     comfyui = app_graphs.comfyui(settings, clients, address)

@@ -149,8 +149,8 @@ def _shown(services: WebServices) -> list[tuple[str, str, str, ExampleOutput]]:
 
 def _engines(services: WebServices) -> list[tuple[EngineSpec, EngineStatus]]:
     """Return all engines with their status, ready ones first."""
-    standing = services.predictions.terms.standing
-    found = [(engine, standing(engine.name)) for engine in services.catalog.engines().values()]
+    status_of = services.predictions.terms.status_of
+    found = [(engine, status_of(engine.name)) for engine in services.catalog.engines().values()]
     return sorted(found, key=lambda each: not each[1].ready)
 
 

@@ -45,7 +45,7 @@ CATALOG = known()
 ENGINES = tuple(CATALOG.engines().values())
 MODELS = CATALOG.models()
 LACKING = [model for model in MODELS if any(engine.unlock for engine in model.engines)]
-NOTHING = SelectionPolicy(previews=True, standing=lambda _name: EngineStatus(False))
+NOTHING = SelectionPolicy(previews=True, status_of=lambda _name: EngineStatus(False))
 
 
 def clauses(engine: EngineSpec) -> Iterator[str]:
@@ -108,14 +108,14 @@ def test_remedy_outside_the_catalog_names_an_exact_command_or_variable(sentence:
 
 
 def test_held_back_preview_names_the_setting_that_serves_it() -> None:
-    terms = SelectionPolicy(previews=False, standing=lambda name: EngineStatus(name == "hashed-embeddings"))
+    terms = SelectionPolicy(previews=False, status_of=lambda name: EngineStatus(name == "hashed-embeddings"))
     with pytest.raises(errors.EngineUnavailable, match="SIXFOLD_PREVIEWS=allow"):
         CATALOG["embeddings"].choose({}, terms)
 
 
 def test_order_that_refuses_previews_is_not_told_to_allow_them() -> None:
     terms = SelectionPolicy(
-        previews=True, standing=lambda name: EngineStatus(name == "hashed-embeddings"), full_only=True
+        previews=True, status_of=lambda name: EngineStatus(name == "hashed-embeddings"), full_only=True
     )
     with pytest.raises(errors.EngineUnavailable) as caught:
         CATALOG["embeddings"].choose({}, terms)

@@ -113,5 +113,5 @@ async def _probe(configured: Settings, catalog: Catalog) -> dict[str, Any]:
     known.status_sources |= {name: lambda standing=standing: standing for name, standing in ready.items()}
     resources = await app_catalog.resources(configured, catalog, known, lambda: servers).resources()
     return dict(
-        availability.report(catalog, SelectionPolicy(configured.previews_allowed, standing=known), resources)
+        availability.report(catalog, SelectionPolicy(configured.previews_allowed, status_of=known), resources)
     )

@@ -120,15 +120,15 @@ def report(catalog: Catalog, terms: SelectionPolicy, resources: tuple[Resource, 
 
 
 def _engine(engine: EngineSpec, models: list[str], terms: SelectionPolicy) -> EngineSchema:
-    standing = terms.standing(engine.name)
+    status = terms.status_of(engine.name)
     return {
         "engine": engine.name,
         "version": engine.version,
         "kind": engine.kind,
         "quality": engine.quality,
         "models": models,
-        "ready": standing.ready,
-        "detail": standing.detail,
+        "ready": status.ready,
+        "detail": status.detail,
         "unlock": engine.unlock,
     }
 
@@ -151,7 +151,7 @@ def _model(model: Model, terms: SelectionPolicy) -> ServedModelSchema:
         "title": model.title,
         "engine": engine.name,
         "quality": quality,
-        "detail": terms.standing(engine.name).detail,
+        "detail": terms.status_of(engine.name).detail,
         "full_for": ", ".join(f"some texts of {name}" for name in engine.full_for),
         "unlock": model.unlock(terms) if quality == "preview" else "",
     }

@@ -41,13 +41,13 @@ class SelectionPolicy:
     """Limits which engines may serve a request.
 
     `previews` allows engines of quality preview, and `paid` providers that charge the operator. `full_only`
-    rejects a preview for this request even if previews are allowed. `standing` returns the status of an
+    rejects a preview for this request even if previews are allowed. `status_of` returns the status of an
     engine by its name.
     """
 
     previews: bool
     paid: bool = True
-    standing: Callable[[str], EngineStatus] = lambda _name: EngineStatus(True)
+    status_of: Callable[[str], EngineStatus] = lambda _name: EngineStatus(True)
     full_only: bool = False
 
 

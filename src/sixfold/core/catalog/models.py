@@ -227,7 +227,7 @@ class Model:
         held_back = False
         able = [engine for engine in self.engines if engine.can(values)]
         for engine in able:
-            if not terms.standing(engine.name).ready or (engine.kind == "provider" and not terms.paid):
+            if not terms.status_of(engine.name).ready or (engine.kind == "provider" and not terms.paid):
                 continue
             quality = engine.quality_for(values)
             if quality == "full" or (terms.previews and not terms.full_only):
@@ -262,7 +262,7 @@ class Model:
 
 
 def _unlock(engines: Sequence[EngineSpec], terms: SelectionPolicy, served_by: str) -> str:
-    missing = [one.unlock for one in engines if not terms.standing(one.name).ready]
+    missing = [one.unlock for one in engines if not terms.status_of(one.name).ready]
     return engine_selection.sentence([*missing, served_by])
 
 

@@ -141,7 +141,7 @@ class AdminPages:
 
     def _benches(self, waiting: Mapping[str, int]) -> list[TestbedState]:
         workers = self._services.scheduler.snapshot()
-        standing = self._services.predictions.terms.standing
+        status_of = self._services.predictions.terms.status_of
         served: dict[str, list[str]] = {}
         for model in self._services.catalog.models():
             for engine in model.engines:
@@ -149,7 +149,7 @@ class AdminPages:
         return [
             TestbedState(
                 spec,
-                standing(name),
+                status_of(name),
                 workers.get(name, {}).get("busy", 0),
                 workers.get(name, {}).get("idle", 0),
                 waiting.get(name, 0),

@@ -232,9 +232,9 @@ class CatalogPages:
 
     def _engines(self, model: Model) -> list[tuple[str, str, bool, str]]:
         """Return name, quality, readiness and requirement of the engines, in order of preference."""
-        standing = self._services.predictions.terms.standing
+        status_of = self._services.predictions.terms.status_of
         return [
-            (engine.name, engine.quality, standing(engine.name).ready, engine.unlock)
+            (engine.name, engine.quality, status_of(engine.name).ready, engine.unlock)
             for engine in model.engines
         ]
 
