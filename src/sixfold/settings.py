@@ -25,7 +25,7 @@ GIB = 2**30
 # The longest validity of signed URLs that cloud providers allow.
 MAX_LINK_SECONDS = 7 * 24 * 3600
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
-AREAS = ("media", "gateway", "imagekit", "memory", "hosting", "workflows")
+APIS = ("media", "gateway", "imagekit", "memory", "hosting", "workflows")
 _ORIGIN = re.compile(r"https?://[^/\s@?#]+/?")
 _BASE = re.compile(r"https?://[^\s@?#{}]+")
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9_-]*[A-Za-z0-9])?)*\.?")
@@ -102,7 +102,7 @@ class Settings(_ProviderSettings):
     host: str = "127.0.0.1"
     port: int = 8600
     public_url: str = ""
-    areas: tuple[str, ...] = AREAS
+    areas: tuple[str, ...] = APIS
     comfyui_port: int = 0
     config: Path | None = None
     log_level: str = "info"
@@ -232,9 +232,9 @@ class Settings(_ProviderSettings):
             raise InvalidSetting(
                 "database_url must be postgresql://…, or sqlite: for a file in the data folder"
             )
-        unknown = set(self.areas) - set(AREAS)
+        unknown = self.enabled_apis - set(APIS)
         if unknown:
-            raise InvalidSetting(f"areas has an unknown entry {sorted(unknown)[0]!r}; use {', '.join(AREAS)}")
+            raise InvalidSetting(f"areas has an unknown entry {sorted(unknown)[0]!r}; use {', '.join(APIS)}")
         if not 0 <= self.blob_link_seconds <= MAX_LINK_SECONDS:
             raise InvalidSetting(
                 f"blob_link_seconds must be 0 to {MAX_LINK_SECONDS} (a week), not {self.blob_link_seconds}"
@@ -303,6 +303,11 @@ class Settings(_ProviderSettings):
             if not (low <= value <= high) or math.isinf(value):
                 bound = f"at least {low:g}" if high == math.inf else f"{low:g} to {high:g}"
                 raise InvalidSetting(f"{spec.name} must be {bound}, not {value:g}")
+
+    @property
+    def enabled_apis(self) -> frozenset[str]:
+        """The APIs that this server serves, from `SIXFOLD_AREAS`."""
+        return frozenset(self.areas)
 
     @property
     def config_file(self) -> Path:

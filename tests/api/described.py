@@ -31,7 +31,7 @@ _CHECKS: dict[tuple[int, str], jsonschema_rs.Validator] = {}
 
 def operations(product: Application, app: WebApp) -> list[Described]:
     """Return every operation that answers in JSON; made once for each choice of APIs."""
-    areas = tuple(sorted(product.settings.areas))
+    areas = tuple(sorted(product.settings.enabled_apis))
     if areas not in _KNOWN:
         found: list[Described] = []
         whole = documents(product, app.table.entries)

@@ -51,23 +51,23 @@ def create_app(product: Application, local_token: str | None = None) -> ASGIApp:
     metrics = Metrics()
     metrics.add_gateway(product.gateway_runtime.relay.counts)
     described = documents(product, lambda: app.table.entries())
-    areas = product.settings.areas
-    spaces = WorkflowView(services) if "workflows" in areas else None
+    enabled = product.settings.enabled_apis
+    spaces = WorkflowView(services) if "workflows" in enabled else None
     pages, start_page = ui.build_apis(services, described, spaces)
     apis = [platform.build_api(services, metrics, described), *pages]
-    if "media" in areas:
+    if "media" in enabled:
         apis.append(media.build_api(services))
-    if "gateway" in areas:
+    if "gateway" in enabled:
         apis += gateway.build_apis(services)
-    if "imagekit" in areas:
+    if "imagekit" in enabled:
         apis.append(imagekit.build_api(services, start_page))
     else:
         apis.append(ui.build_start_page(start_page))
-    if "hosting" in areas:
+    if "hosting" in enabled:
         apis += [hosting.build_api(services), replicate.build_api(services)]
-    if "memory" in areas:
+    if "memory" in enabled:
         apis.append(memory.build_api(services))
-    if "workflows" in areas:
+    if "workflows" in enabled:
         apis += workflows.build_apis(services)
     apis.append(mcp.build_api(services))
     is_https = product.settings.public_url.startswith("https://")
@@ -78,18 +78,18 @@ def create_app(product: Application, local_token: str | None = None) -> ASGIApp:
 
 def documents(product: Application, routes: Callable[[], Iterable[Entry]]) -> OpenApiDocuments:
     """Return the OpenAPI documents of the enabled APIs by the name in their path."""
-    areas = product.settings.areas
+    enabled = product.settings.enabled_apis
     builders: dict[str, Callable[[], OpenApiDocument]] = {"platform": platform_description.document}
-    if "media" in areas:
+    if "media" in enabled:
         builders["media"] = partial(media_description.document, product.catalog)
-    if "gateway" in areas:
+    if "gateway" in enabled:
         builders["gateway"] = partial(gateway_description.document, product.catalog)
-    if "imagekit" in areas:
+    if "imagekit" in enabled:
         builders["image"] = partial(image_description.document, product.catalog)
-    if "hosting" in areas:
+    if "hosting" in enabled:
         builders["hosting"] = hosting_description.document
         builders["replicate"] = replicate_openapi.document
-    if "memory" in areas:
+    if "memory" in enabled:
         builders["memory"] = memory_description.document
     return OpenApiDocuments(builders, routes)
 

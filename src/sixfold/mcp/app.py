@@ -20,14 +20,14 @@ INSTRUCTIONS = (Path(__file__).parent / "instructions.md").read_text("utf-8")
 
 def build(services: WebServices) -> McpServer:
     """Return the MCP server with the memory tools and model tools of the enabled APIs."""
-    areas = set(services.settings.areas)
+    enabled = services.settings.enabled_apis
     tools: list[McpTool] = []
     features: list[ServerFeature] = []
-    if "memory" in areas:
+    if "memory" in enabled:
         memory_operations = list(operations.operations(services.memory).values())
         tools += memory_tools.tools(memory_operations)
         features += [memory_tools.MemoryPages(memory_operations).feature(), memory_tools.prompts()]
-    if areas - {"memory"}:
+    if enabled - {"memory"}:
         tools += ModelTools(services).tools()
     return McpServer([Toolbox(tools).feature(), *features], INSTRUCTIONS.format(name="Sixfold").strip())
 

@@ -84,7 +84,7 @@ class UserInterface:
 
     def __init__(self, services: WebServices) -> None:
         self._services = services
-        self.pages = PageTemplates(services.settings.areas)
+        self.pages = PageTemplates(services.settings.enabled_apis)
 
     # -- start -----------------------------------------------------------------------------------
 
@@ -94,7 +94,7 @@ class UserInterface:
         return self.pages.render(
             "start.html",
             session,
-            areas=[(*area, area[0] in self._services.settings.areas) for area in _AREAS],
+            areas=[(*area, area[0] in self._services.settings.enabled_apis) for area in _AREAS],
             engines=_engines(self._services),
             shown=_shown(self._services),
             operator=session is not None and session.account.is_operator,
@@ -225,7 +225,7 @@ def build_apis(
             *workflows.part_routes(workflow_pages),
         ),
     )
-    if "memory" in services.settings.areas:
+    if "memory" in services.settings.enabled_apis:
         return (pages, script, memory.build_api(services)), site.start
     return (pages, script), site.start
 

@@ -292,7 +292,7 @@ async def _show(
 
 def _image_price(product: Application) -> str | None:
     """Return the price of the banner's command, or None if no engine can generate an image."""
-    if "media" not in product.settings.areas:
+    if "media" not in product.settings.enabled_apis:
         return None
     try:
         price = product.predictions.quote("ra1", {"prompt": "…"}).price

@@ -20,7 +20,7 @@ _ENCODED = 6
 
 def build_api(services: WebServices) -> ApiGroup:
     """Return the routes of `/memory`."""
-    pages, doors = PageTemplates(services.settings.areas, formatting.FILTERS), MemoryAuth(services)
+    pages, doors = PageTemplates(services.settings.enabled_apis, formatting.FILTERS), MemoryAuth(services)
     browsing, reading = BrowsePages(services, pages), ReadPages(services, pages)
     writing, files = WritePages(services, pages, doors), MemoryFilePages(services, pages, doors)
     text = services.settings.memory_page_bytes * _ENCODED + _SMALL

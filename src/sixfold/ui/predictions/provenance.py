@@ -55,7 +55,7 @@ class ProvenancePages:
                 return responses.json(await self._told(self._services.signer.read(text), guest))
             except NotAManifest as error:
                 raise errors.BadRequest(_STRANGE) from error
-        if "workflows" in self._services.settings.areas and await asyncio.to_thread(_has_graph, data):
+        if "workflows" in self._services.settings.enabled_apis and await asyncio.to_thread(_has_graph, data):
             return responses.json({"kind": "graph"})
         raise errors.BadRequest(_STRANGE)
 
