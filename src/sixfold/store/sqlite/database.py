@@ -11,7 +11,8 @@ import contextlib
 import queue
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -43,8 +44,18 @@ _STORE_ERRORS = frozenset(
 _STATEMENTS = 512  # prepared statements kept per connection
 
 
+IsAlive = Callable[[str], bool]
+
+
+def _is_nobody_alive(_server: str) -> bool:
+    """Return False: one server at a time opens the file, so every other one has ended."""
+    return False
+
+
 @dataclass(slots=True)
-class _WriteJob:
+class WriteJob:
+    """A transaction in the queue of the writer thread, with its result."""
+
     transaction: Transaction[Any]
     durable: bool
     loop: asyncio.AbstractEventLoop
@@ -58,8 +69,11 @@ class SqliteDatabase:
 
     dialect = "sqlite"
 
-    def __init__(self, path: Path | str, *, clock: Clock | None = None) -> None:
+    def __init__(
+        self, path: Path | str, *, clock: Clock | None = None, is_alive: IsAlive = _is_nobody_alive
+    ) -> None:
         self._path = str(path)
+        self._is_alive = is_alive
         self._clock = clock or steady_clock()
         self._uri = self._path == ":memory:"
         if self._uri:
@@ -68,7 +82,7 @@ class SqliteDatabase:
         migrate(self._writer)
         self._reader = self._connect()
         self._durable = True  # as `connect` leaves it
-        self._jobs: queue.SimpleQueue[_WriteJob | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[WriteJob | None] = queue.SimpleQueue()
         self._queries = sql.queries(self.dialect)
         self._bind = SqliteBinder()
         self._closed = False
@@ -76,7 +90,7 @@ class SqliteDatabase:
         self._thread.start()
 
     def _connect(self) -> sqlite3.Connection:
-        return connect(self._path, uri=self._uri)
+        return connect(self._path, uri=self._uri, is_alive=self._is_alive)
 
     # -- the port --------------------------------------------------------------------------------
 
@@ -86,7 +100,7 @@ class SqliteDatabase:
             raise sqlite3.ProgrammingError("the database is closed")
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        self._jobs.put(_WriteJob(transaction, durable, loop, future))
+        self._jobs.put(WriteJob(transaction, durable, loop, future))
         return await future
 
     async def read(self, transaction: Transaction[T], *, snapshot: bool = True) -> T:
@@ -114,16 +128,22 @@ class SqliteDatabase:
 
     def _write_forever(self) -> None:
         while True:
-            group, stop = self._next_group()
-            if group:
-                self._commit_group(group)
-                _settle(group)
+            job = self._jobs.get()
+            # Jobs that arrive during the wait for a turn join the group.
+            with self.turn():
+                group, stop = self._next_group(job)
+                if group:
+                    self.commit_group(group)
+            _settle(group)
             if stop:
                 return
 
-    def _next_group(self) -> tuple[list[_WriteJob], bool]:
-        group: list[_WriteJob] = []
-        job = self._jobs.get()
+    def turn(self) -> AbstractContextManager[None]:
+        """Return a context in which this process may write."""
+        return contextlib.nullcontext()
+
+    def _next_group(self, job: WriteJob | None) -> tuple[list[WriteJob], bool]:
+        group: list[WriteJob] = []
         while True:
             if job is None:
                 return group, True
@@ -135,7 +155,8 @@ class SqliteDatabase:
             except queue.Empty:
                 return group, False
 
-    def _commit_group(self, group: list[_WriteJob]) -> None:
+    def commit_group(self, group: list[WriteJob]) -> None:
+        """Run the transactions of a group and commit them together."""
         writer = self._writer
         durable = any(job.durable for job in group)
         try:
@@ -144,7 +165,7 @@ class SqliteDatabase:
                 self._durable = durable
             writer.execute("BEGIN IMMEDIATE")
             for job in group:
-                self._run(writer, job, alone=len(group) == 1)
+                self.run_job(writer, job, alone=len(group) == 1)
             if writer.in_transaction:
                 writer.execute("COMMIT")
         except sqlite3.Error as error:
@@ -153,7 +174,8 @@ class SqliteDatabase:
             for job in group:
                 job.error = job.error or _store_failed(error)
 
-    def _run(self, writer: sqlite3.Connection, job: _WriteJob, *, alone: bool) -> None:
+    def run_job(self, writer: sqlite3.Connection, job: WriteJob, *, alone: bool) -> None:
+        """Run one transaction of a group; a failing one leaves its error in `job`."""
         if not alone:
             writer.execute("SAVEPOINT request")
         try:
@@ -199,12 +221,16 @@ def _store_failed(error: BaseException) -> errors.StoreFailed:
     return failure
 
 
-def connect(path: str, *, uri: bool = False) -> sqlite3.Connection:
-    """Open a connection with this store's settings, in autocommit mode."""
+def connect(path: str, *, uri: bool = False, is_alive: IsAlive = _is_nobody_alive) -> sqlite3.Connection:
+    """Open a connection with this store's settings, in autocommit mode.
+
+    `server_lives(boot)` in its statements is `is_alive`.
+    """
     connection = sqlite3.connect(
         path, isolation_level=None, check_same_thread=False, uri=uri, cached_statements=_STATEMENTS
     )
     connection.row_factory = sqlite3.Row
+    connection.create_function("server_lives", 1, is_alive)
     for pragma in (
         f"busy_timeout={_BUSY_MS}",
         "journal_mode=WAL",
@@ -253,8 +279,8 @@ def _statements(script: str) -> Iterator[str]:
             statement = ""
 
 
-def _settle(group: list[_WriteJob]) -> None:
-    by_loop: dict[asyncio.AbstractEventLoop, list[_WriteJob]] = {}
+def _settle(group: list[WriteJob]) -> None:
+    by_loop: dict[asyncio.AbstractEventLoop, list[WriteJob]] = {}
     for job in group:
         by_loop.setdefault(job.loop, []).append(job)
     for loop, jobs in by_loop.items():
@@ -262,7 +288,7 @@ def _settle(group: list[_WriteJob]) -> None:
             loop.call_soon_threadsafe(_resolve, jobs)
 
 
-def _resolve(jobs: list[_WriteJob]) -> None:
+def _resolve(jobs: list[WriteJob]) -> None:
     for job in jobs:
         if job.future.done():
             continue

@@ -112,8 +112,9 @@ RETURNING id;
 -- name: idempotency_get | Return the record of an Idempotency-Key.
 SELECT * FROM idempotency WHERE id = :id;
 
--- name: idempotency_adopt | Transfer an unfinished idempotency claim from a previous server process to this one.
-UPDATE idempotency SET boot = :boot WHERE id = :id AND boot = :old_boot AND status IS NULL RETURNING id;
+-- name: idempotency_adopt | Transfer an unfinished idempotency claim from a stopped server to this one.
+UPDATE idempotency SET boot = :boot
+WHERE id = :id AND boot = :old_boot AND status IS NULL AND NOT server_lives(:old_boot) RETURNING id;
 
 -- name: idempotency_finish | Store the response of an idempotent request for replay.
 UPDATE idempotency SET status = :status, headers = :headers, body = :body WHERE id = :id;

@@ -1,5 +1,5 @@
--- name: servers_living | Return the ids in `boots` (a JSON array) that are this server's own; SQLite has only one server.
-SELECT value AS boot FROM json_each(:boots) WHERE value = :own;
+-- name: servers_living | Return the ids in `boots` (a JSON array) of servers that are running.
+SELECT value AS boot FROM json_each(:boots) WHERE value = :own OR server_lives(value);
 
 -- name: prediction_claim_on | Lease the oldest queued predictions of an engine for one hardware.
 UPDATE prediction

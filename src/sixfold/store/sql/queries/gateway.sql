@@ -16,12 +16,15 @@ VALUES (:id, :account_id, :key_id, :face, :model, :target, :state, :holder, :str
 ON CONFLICT (id) DO NOTHING
 RETURNING id;
 
--- name: find_orphaned_holds | Return running gateway calls of other servers than `holder`, and those created before `before`.
-SELECT id, holder, CASE WHEN created_at < :before THEN 1 ELSE 0 END AS late FROM (
-    SELECT h.id, h.created_at, COALESCE(h.about ->> 'holder', c.holder) AS holder
-    FROM hold h LEFT JOIN relay_call c ON c.id = h.id AND c.state = 'running' WHERE h.state = 'pending') AS held
-WHERE holder IS NOT NULL AND (holder <> :holder OR created_at < :before)
-LIMIT 1000;
+-- name: find_orphaned_holds | Return running gateway calls of stopped servers, and those created before `before`.
+WITH held AS MATERIALIZED (
+    SELECT h.id, COALESCE(h.about ->> 'holder', c.holder) AS holder, h.created_at < :before AS late
+    FROM hold h LEFT JOIN relay_call c ON c.id = h.id AND c.state = 'running'
+    WHERE h.state = 'pending' AND (h.about IS NOT NULL OR c.id IS NOT NULL)),
+gone AS MATERIALIZED (
+    SELECT holder FROM (SELECT DISTINCT holder FROM held WHERE holder <> :holder) AS others
+    WHERE NOT server_lives(holder))
+SELECT id, holder, late FROM held WHERE late OR holder IN (SELECT holder FROM gone) LIMIT 1000;
 
 -- name: gateway_call_abandon | Mark a running gateway call as failed, without a charge.
 INSERT INTO relay_call (id, account_id, key_id, face, model, target, state, holder, streamed, held, error, charge,

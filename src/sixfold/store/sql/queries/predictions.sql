@@ -150,9 +150,9 @@ SELECT * FROM prediction
 WHERE state IN ('starting', 'running', 'canceling') AND lease_until < :now
 ORDER BY lease_until LIMIT :limit;
 
--- name: prediction_orphans | Return predictions leased to other servers than this one, at most a limit.
+-- name: prediction_orphans | Return predictions leased to stopped servers, at most a limit.
 SELECT * FROM prediction
-WHERE state IN ('starting', 'running', 'canceling') AND holder <> :holder
+WHERE state IN ('starting', 'running', 'canceling') AND holder <> :holder AND NOT server_lives(holder)
 ORDER BY lease_until, id LIMIT :limit;
 
 -- name: prediction_stale | Return predictions queued before `before`, oldest first, at most a limit.

@@ -31,11 +31,6 @@ WHERE id IN (SELECT id FROM prediction
              FOR UPDATE SKIP LOCKED)
 RETURNING *;
 
--- name: prediction_orphans | Return predictions leased to stopped servers, at most a limit.
-SELECT * FROM prediction
-WHERE state IN ('starting', 'running', 'canceling') AND holder <> :holder AND NOT server_lives(holder)
-ORDER BY lease_until, id LIMIT :limit;
-
 -- name: predictions_by_id | Return predictions by their ids; `ids` is a JSON array.
 SELECT * FROM prediction WHERE id IN (SELECT json_array_elements_text(:ids::json));
 
