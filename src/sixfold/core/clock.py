@@ -15,13 +15,19 @@ HOUR_US = 60 * MINUTE_US
 DAY_US = 24 * HOUR_US
 
 
-def steady_clock() -> Clock:
+def steady_clock(anchor: int | None = None) -> Clock:
     """Return a clock that reads the wall clock once and then follows the monotonic clock.
 
-    So setting the machine's clock does not affect leases and expiry times.
+    So setting the machine's clock does not affect leases and expiry times. Processes of one machine with the
+    same `anchor` (see `clock_anchor`) have the same time.
     """
-    anchor = time.time_ns() - time.monotonic_ns()
-    return lambda: (anchor + time.monotonic_ns()) // 1000
+    start = clock_anchor() if anchor is None else anchor
+    return lambda: (start + time.monotonic_ns()) // 1000
+
+
+def clock_anchor() -> int:
+    """Return the difference between the wall clock and the monotonic clock, in ns."""
+    return time.time_ns() - time.monotonic_ns()
 
 
 @overload

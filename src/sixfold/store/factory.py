@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sixfold.core.clock import Clock
 from sixfold.core.database import Database
@@ -15,15 +15,25 @@ from sixfold.store.archive import TableReader
 from sixfold.store.sqlite.admin import SqliteAdmin, SqliteLoader, SqliteSnapshot
 from sixfold.store.sqlite.database import SqliteDatabase
 
+if TYPE_CHECKING:
+    from sixfold.store.process_channel import ProcessChannel
 
-def open_database(url: str, file: Path, clock: Clock | None = None) -> Database:
+
+def open_database(
+    url: str, file: Path, clock: Clock | None = None, *, channel: ProcessChannel | None = None
+) -> Database:
     """Open the database at `url`, or in `file`, and upgrade it to the newest schema.
 
-    PostgreSQL is connected at its first use. Raises `InvalidSetting` without the extra `postgres`.
+    PostgreSQL is connected at its first use. Raises `InvalidSetting` without the extra `postgres`. `channel`
+    connects the processes that share a file.
     """
     if is_postgres(url):
         return _postgres("database").PostgresDatabase(url, clock=clock)
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if channel is not None:
+        shared = importlib.import_module("sixfold.store.sqlite.shared")
+        database: Database = shared.SharedSqliteDatabase(file, channel, clock=clock)
+        return database
     return SqliteDatabase(file, clock=clock)
 
 

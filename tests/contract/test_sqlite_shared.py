@@ -1,0 +1,73 @@
+"""One SQLite file that several processes write: exact sums, announced changes, ended processes."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from sixfold.core.accounts import accounts, ledger_queries
+from sixfold.core.database import many, one
+from sixfold.store.process_channel import ProcessChannel
+from sixfold.store.sqlite.shared import SharedSqliteDatabase
+
+_WRITES, _PROCESSES = 200, 3
+_CHILD = """
+import asyncio, pathlib, sys
+from sixfold.core.accounts import ledger
+from sixfold.store.process_channel import ProcessChannel
+from sixfold.store.sqlite.shared import SharedSqliteDatabase
+async def main(folder, account, writes):
+    channel = ProcessChannel(folder / "processes")
+    channel.open(sys.argv[4])
+    database = SharedSqliteDatabase(folder / "sixfold.db", channel)
+    entry = ledger.LedgerEntry("deposit", "test")
+    deposits = (ledger.deposit(account, 1, entry) for _ in range(writes))
+    await asyncio.gather(*map(database.write, deposits))
+    await database.close()
+    channel.close()
+asyncio.run(main(pathlib.Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])))
+"""
+
+
+@asynccontextmanager
+async def opened(folder: Path, name: str) -> AsyncIterator[SharedSqliteDatabase]:
+    channel = ProcessChannel(folder / "processes")
+    channel.open(name)
+    database = SharedSqliteDatabase(folder / "sixfold.db", channel)
+    try:
+        yield database
+    finally:
+        await database.close()
+        channel.close()
+
+
+async def test_processes_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
+    async with opened(tmp_path, "parent") as database:
+        account = await database.write(accounts.create("a@example.com", credit=0))
+        children = [
+            await asyncio.create_subprocess_exec(
+                sys.executable, "-c", _CHILD, str(tmp_path), account.id, str(_WRITES), f"child-{number}"
+            )
+            for number in range(_PROCESSES)
+        ]
+        assert [await child.wait() for child in children] == [0] * _PROCESSES
+        row = await database.read(one("account_by_id", id=account.id))
+        assert row is not None
+        assert row["posted"] == _WRITES * _PROCESSES
+        assert await database.read(ledger_queries.verify()) == ()
+
+
+@pytest.mark.parametrize("name", ["first", "second", "unknown"])
+async def test_server_lives_while_its_process_does(tmp_path: Path, name: str) -> None:
+    living = many("servers_living", boots='["first", "second", "unknown"]', own="first")
+    async with opened(tmp_path, "first") as first:
+        async with opened(tmp_path, "second"):
+            boots = {row["boot"] for row in await first.read(living)}
+            assert (name in boots) is (name != "unknown")
+        ended = await first.read(many("servers_living", boots='["second"]', own="first"))
+        assert list(ended) == []
