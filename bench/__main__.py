@@ -31,6 +31,7 @@ NAMES = (
     "agents",
     "sessions",
     "gateway",
+    "processes",
     "queues",
     "startup",
     "forecast",

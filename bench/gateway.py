@@ -76,7 +76,8 @@ general_settings: {{master_key: sk-bench}}
 """
 
 
-def _free() -> int:
+def free_port() -> int:
+    """Return a port of this machine that is free now."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
@@ -150,7 +151,8 @@ async def _callers(port: int, key: str, count: int, *, stream: bool = False) -> 
     return [_Caller(*await asyncio.open_connection("127.0.0.1", port), raw) for _ in range(count)]
 
 
-async def _load(port: int, key: str, connections: int, count: int, *, stream: bool = False) -> list[float]:
+async def load(port: int, key: str, connections: int, count: int, *, stream: bool = False) -> list[float]:
+    """Return the seconds of each answer."""
     callers = await _callers(port, key, connections, stream=stream)
 
     async def run(caller: _Caller) -> list[float]:
@@ -247,22 +249,22 @@ class _Round(NamedTuple):
         return self.spent / len(self.samples)
 
 
-def _cpu(pid: int) -> float:
+def process_cpu(pid: int) -> float:
     """Processor seconds of one process so far, by the clock that `clock_getcpuclockid` names."""
     return time.clock_gettime(~pid << 3 | 2)
 
 
 async def _round(server: _Server, connections: int, count: int) -> _Round:
-    before, began = _cpu(server.pid), time.perf_counter()
-    samples = await _load(server.port, server.key, connections, max(count, connections))
-    return _Round(samples, time.perf_counter() - began, _cpu(server.pid) - before)
+    before, began = process_cpu(server.pid), time.perf_counter()
+    samples = await load(server.port, server.key, connections, max(count, connections))
+    return _Round(samples, time.perf_counter() - began, process_cpu(server.pid) - before)
 
 
 async def _by_turns(servers: list[_Server]) -> dict[str, list[_Round]]:
     """Rounds of many connections, each server after the other."""
     found: dict[str, list[_Round]] = {server.name: [] for server in servers}
     for server in servers:
-        await _load(server.port, server.key, MANY, MANY)
+        await load(server.port, server.key, MANY, MANY)
     for _ in range(ROUNDS):
         for server in servers:
             found[server.name].append(await _round(server, MANY, server.asked))
@@ -284,7 +286,7 @@ async def _figures(
     server: _Server, many: list[_Round], direct: dict[str, list[float]] | None = None
 ) -> tuple[list[Row], dict[str, list[float]]]:
     name, port, key = server.name, server.port, server.key
-    await _load(port, key, 1, 20)
+    await load(port, key, 1, 20)
     found: list[Row] = []
     waits: dict[str, list[float]] = {}
     for where, rounds in (
@@ -298,16 +300,16 @@ async def _figures(
         found.append(of_samples(f"{name}, {RATE:,} requests/s: whole answer", samples, "ms"))
     if direct is not None:
         found += _added(name, waits, direct)
-    before = _cpu(server.pid)
-    streams = await _load(port, key, 8, STREAMS, stream=True)
-    chunk = (_cpu(server.pid) - before) / (len(streams) * _CHUNKS) * 1e6
+    before = process_cpu(server.pid)
+    streams = await load(port, key, 8, STREAMS, stream=True)
+    chunk = (process_cpu(server.pid) - before) / (len(streams) * _CHUNKS) * 1e6
     return [*found, Row(f"{name}: CPU per streamed chunk", chunk, "µs")], waits
 
 
 async def _weighed(pid: int, port: int, key: str) -> list[Row]:
     """Memory after a while, after very many requests, and after as many streams that nobody read."""
     settled = _pss(pid)
-    await _load(port, key, MANY, AGAIN)
+    await load(port, key, MANY, AGAIN)
     after = _pss(pid)
     await _aborted(port, key, ABORTS)
     aborted = _pss(pid)
@@ -326,7 +328,8 @@ def _child(pid: int) -> int:
     return int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
 
 
-def _sixfold(folder: Path, models: int) -> tuple[list[str], dict[str, str], str]:
+def prepare_sixfold(folder: Path, models: int) -> tuple[list[str], dict[str, str], str]:
+    """Return a server's command, its environment, and a key with a budget and rates."""
     command = [sys.executable, "-m", "sixfold.cli.main"]
     environ = {
         "SIXFOLD_DATA_DIR": str(folder / "data"),
@@ -349,26 +352,26 @@ def _sixfold(folder: Path, models: int) -> tuple[list[str], dict[str, str], str]
 
 
 async def _measure(folder: Path) -> list[Row]:
-    models = _free()
+    models = free_port()
     with ExitStack() as stack:
         process = stack.enter_context(_process([sys.executable, "-m", "bench.modelserver", str(models)], 1))
         await _up(models)
         servers = [_Server("no gateway", process.pid, models, "k", REQUESTS)]
         if nginx := shutil.which("nginx"):
-            port = _free()
+            port = free_port()
             (folder / "nginx.conf").write_text(_NGINX.format(folder=folder, models=models, port=port))
             process = stack.enter_context(_process([nginx, "-c", str(folder / "nginx.conf")], 0))
             await _up(port)
             servers.append(_Server("nginx", _child(process.pid), port, "k", REQUESTS))
-        port = _free()
-        command, environ, key = _sixfold(folder, models)
+        port = free_port()
+        command, environ, key = prepare_sixfold(folder, models)
         process = stack.enter_context(_process([*command, "serve", "--port", str(port)], 0, **environ))
         await _up(port)
         ours = _Server("Sixfold", process.pid, port, key, REQUESTS)
         servers.append(ours)
         if LONG:
-            await _load(port, key, MANY, ROUNDS * REQUESTS)
-            await _load(port, key, 8, STREAMS, stream=True)
+            await load(port, key, MANY, ROUNDS * REQUESTS)
+            await load(port, key, 8, STREAMS, stream=True)
             return await _weighed(ours.pid, port, key)
         if os.environ.get("SIXFOLD_BENCH_PEER"):
             servers.append(await _peer(folder, models, stack))
@@ -400,7 +403,7 @@ async def _peer(folder: Path, models: int, stack: ExitStack) -> _Server:
     """litellm's proxy in an environment of its own: a master key, no database."""
     await asyncio.to_thread(_install, folder)
     (folder / "peer.yaml").write_text(_PEER.format(models=models))
-    port, program = _free(), str(folder / "peer" / "bin" / "litellm")
+    port, program = free_port(), str(folder / "peer" / "bin" / "litellm")
     process = stack.enter_context(
         _process([program, "--config", str(folder / "peer.yaml"), "--port", str(port)], 0)
     )

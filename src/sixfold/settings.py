@@ -31,6 +31,8 @@ _BASE = re.compile(r"https?://[^\s@?#{}]+")
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9_-]*[A-Za-z0-9])?)*\.?")
 _MAX_PROBE_HOSTS = 16
 _DATABASE = re.compile(r"(sqlite:)?|postgres(ql)?://.+")
+# Fields that are not set by their name.
+NO_SETTINGS = frozenset({"tables", "process"})
 _TABLES = frozenset({"prices", "gateway", "engines", "buckets", "deposits"})
 # Settings that providers add: their keys, which may also be stored encrypted, and parameters of their URLs.
 _PARAMETERS = {name: default for spec in PROVIDERS.values() for name, default in spec.parameters.items()}
@@ -55,7 +57,6 @@ else:
         slots=True,
     )
 
-
 # Settings that name a server, each with an example.
 _ORIGINS: Mapping[str, str] = {
     "public_url": "https://example.com",
@@ -70,6 +71,7 @@ _BOUNDS: Mapping[str, tuple[float, float]] = {
     "port": (0, 65535),
     "comfyui_port": (0, 65535),
     "workers": (0, 1024),
+    "processes": (1, 64),
     "max_attempts": (1, 100),
     "queue_limit": (1, math.inf),
     "free_queue_limit": (1, math.inf),
@@ -119,6 +121,7 @@ class Settings(_ProviderSettings):
     container_socket: str = ""
     sandbox: Literal["", "always", "off"] = ""
     workers: int = max(1, os.cpu_count() or 1)
+    processes: int = 1
     worker_memory_bytes: int = 4 * GIB
     machine_memory_bytes: int | None = None
     idle_seconds: float | None = None
@@ -218,6 +221,8 @@ class Settings(_ProviderSettings):
     failpoints: str = ""
     probe: bool = True
 
+    # Number of this process among `processes`, set by `serve`; process 0 runs the predictions.
+    process: int = 0
     # Tables of the configuration file, which may contain keys.
     tables: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
 
@@ -320,6 +325,16 @@ class Settings(_ProviderSettings):
         return self.database_url.startswith("postgres")
 
     @property
+    def is_shared(self) -> bool:
+        """Whether other servers or processes use the database at the same time."""
+        return self.on_postgres or self.processes > 1
+
+    @property
+    def scratch_dir(self) -> Path:
+        """The folder of this process's temporary files, which its start deletes."""
+        return self.data_dir / (f"scratch-{self.process}" if self.process else "scratch")
+
+    @property
     def on_loopback(self) -> bool:
         """Whether the server listens on the loopback interface only."""
         return self.host in LOOPBACK_HOSTS
@@ -367,7 +382,8 @@ def load(environ: Mapping[str, str] | None = None, **overrides: Any) -> Settings
     Raises `InvalidSetting` with one sentence for the first invalid value.
     """
     env = os.environ if environ is None else environ
-    types = {spec.name: str(spec.type) for spec in dataclasses.fields(Settings) if spec.name != "tables"}
+    fields = dataclasses.fields(Settings)
+    types = {spec.name: str(spec.type) for spec in fields if spec.name not in NO_SETTINGS}
     explicit = {name: value for name, value in overrides.items() if value is not None}
     values = {**_from_environment(env, types), **explicit}
     data_dir = Path(values.get("data_dir") or ".sixfold").expanduser().absolute()

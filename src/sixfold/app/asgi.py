@@ -50,6 +50,9 @@ def create_app(product: Application, local_token: str | None = None) -> ASGIApp:
     services = build_services(product, local_token)
     metrics = Metrics()
     metrics.add_gateway(product.gateway_runtime.relay.counts)
+    if product.processes is not None:
+        product.processes.own_metrics = partial(metrics.own_text, product.database, product.scheduler)
+        metrics.collect_peers = product.processes.metrics
     described = documents(product, lambda: app.table.entries())
     enabled = product.settings.enabled_apis
     spaces = WorkflowView(services) if "workflows" in enabled else None

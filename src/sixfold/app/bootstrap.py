@@ -17,6 +17,7 @@ from sixfold.app import graphs as app_graphs
 from sixfold.app import media as app_media
 from sixfold.app import storage
 from sixfold.app.config_reload import ConfigReloader, WatchedFile
+from sixfold.app.processes import ServerProcesses
 from sixfold.clients.chat import bootstrap as chat_bootstrap
 from sixfold.clients.chat.bootstrap import GatewayRuntime
 from sixfold.clients.gradio import spaces as gradio
@@ -94,6 +95,7 @@ class Application:
     bus: EventBus
     memory: MemoryService
     peer_events: PeerEventListener | None
+    processes: ServerProcesses | None
     memory_search: SearchService
     gateway_runtime: GatewayRuntime
     checkout: Checkout
@@ -114,7 +116,9 @@ def build(
     `models_document` replaces `data/models`; `source` is the configuration file to watch.
     """
     failpoints, bus, templates = Failpoints(settings.failpoints), EventBus(), app_catalog.templates()
-    database, blobs = storage.open_database(settings), storage.open_blobs(settings)
+    processes = _processes(settings, bus)
+    database = storage.open_database(settings, None if processes is None else processes.channel)
+    blobs = storage.open_blobs(settings)
     signer, webhook_secrets = _signer_and_secrets(settings, database)
     clients = HttpClients(fetcher := app_media.open_fetcher(settings))
     media = app_media.open_media(settings, database, blobs, fetcher)
@@ -164,11 +168,12 @@ def build(
         bus=bus,
         memory=_memory(settings, database, search),
         peer_events=_peer_events(database, bus, scheduler),
+        processes=processes,
         memory_search=search,
         gateway_runtime=gateway,
         checkout=StripeClient(clients.upstream, settings),
         oidc=OidcClient(clients.upstream, settings),
-        image_inspector=app_drivers.ContainerInspector(drivers.images, settings.data_dir / "scratch"),
+        image_inspector=app_drivers.ContainerInspector(drivers.images, settings.scratch_dir),
         deposits=DepositWatcher(clients.upstream, database, settings.tables.get("deposits")),
         workflows=graphs,
         resources=app_catalog.resources(
@@ -210,6 +215,11 @@ def _server_services(
 
 def _peer_events(database: Database, bus: EventBus, scheduler: Scheduler) -> PeerEventListener | None:
     return PeerEventListener(database, bus, scheduler) if isinstance(database, SharedDatabase) else None
+
+
+def _processes(settings: Settings, bus: EventBus) -> ServerProcesses | None:
+    channel = storage.open_channel(settings)
+    return None if channel is None else ServerProcesses(channel, bus)
 
 
 def _connect(
@@ -260,6 +270,8 @@ def _memory_search(settings: Settings, database: Database) -> SearchService:
 @asynccontextmanager
 async def running(product: Application) -> AsyncIterator[Application]:
     """Run the application within the block; drains and closes it at the end."""
+    if product.processes is not None:
+        product.processes.channel.open(product.scheduler.boot)
     await product.predictions.custom_models.load()
     # Otherwise a server of the previous version may still be signing with plaintext secrets.
     if product.peer_events is None:
@@ -286,6 +298,8 @@ async def running(product: Application) -> AsyncIterator[Application]:
             await product.peer_events.stop()
         await product.clients.aclose()
         await product.database.close()
+        if product.processes is not None:
+            product.processes.channel.close()
 
 
 def _background_tasks(product: Application) -> dict[str, Coroutine[Any, Any, None]]:

@@ -98,8 +98,7 @@ def _node_workers(settings: Settings, local: Driver) -> NodeWorkers:
     """Return the workers of workflow nodes, which always run on this machine, where their files are."""
     is_shared = isinstance(local, ProcessDriver)
     driver = local if is_shared else ProcessDriver()
-    scratch = settings.data_dir / "scratch"
-    return NodeWorkers(driver, scratch, settings.worker_memory_bytes, owned=not is_shared)
+    return NodeWorkers(driver, settings.scratch_dir, settings.worker_memory_bytes, owned=not is_shared)
 
 
 def _container_driver(settings: Settings, failpoints: Failpoints) -> ContainerDriver:
@@ -157,14 +156,14 @@ def _namespace(settings: Settings) -> str:
 def policy(settings: Settings, templates: Templates) -> worker_policy.WorkerPolicy:
     """Return the worker policy."""
     return worker_policy.WorkerPolicy(
-        slots=settings.workers,
+        slots=0 if settings.process else settings.workers,
         run_limit_seconds=settings.run_limit_seconds,
         lease_seconds=settings.lease_seconds,
         max_attempts=settings.max_attempts,
         queue_ttl_seconds=settings.queue_ttl,
         idle_seconds=settings.idle_seconds,
         memory_bytes=settings.worker_memory_bytes,
-        scratch=settings.data_dir / "scratch",
+        scratch=settings.scratch_dir,
         idle_of=templates.idle_seconds,
         placed=settings.driver == "ray",
         memory=_memory_budget(settings),

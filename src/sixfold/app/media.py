@@ -52,7 +52,7 @@ def measure_duration(path: Path, kind: str) -> float | None:
 
 def _limits(settings: Settings) -> MediaLimits:
     """Return the limits of media files; creates the staging folder."""
-    staging = settings.data_dir / "scratch"
+    staging = settings.scratch_dir
     staging.mkdir(parents=True, exist_ok=True)
     return MediaLimits(
         image_bytes=settings.fetch_image_bytes,

@@ -8,7 +8,9 @@ import os
 import secrets
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from sixfold.core.clock import Clock, clock_anchor, steady_clock
 from sixfold.core.database import Database
 from sixfold.core.media.ports import BlobStore
 from sixfold.settings import InvalidSetting, Settings
@@ -18,6 +20,9 @@ from sixfold.store.archive import TableReader
 from sixfold.store.blob_cache import BlobCache, CacheLimits
 from sixfold.store.file_store import FileStore
 
+if TYPE_CHECKING:
+    from sixfold.store.process_channel import ProcessChannel
+
 # The SQLite file in the data folder.
 DATABASE = "sixfold.db"
 _SECRET_BYTES = 32
@@ -25,9 +30,33 @@ _SECRET_BYTES = 32
 _CACHE_MARGIN_SECONDS = 60
 
 
-def open_database(settings: Settings) -> Database:
-    """Return the server's database, migrated to the current schema."""
-    return factory.open_database(settings.database_url, settings.data_dir / DATABASE)
+def open_database(settings: Settings, channel: ProcessChannel | None = None) -> Database:
+    """Return the server's database, migrated to the current schema.
+
+    `channel` connects the processes of a server that has several.
+    """
+    file = settings.data_dir / DATABASE
+    clock = None if channel is None or settings.on_postgres else _shared_clock(settings)
+    return factory.open_database(settings.database_url, file, clock, channel=channel)
+
+
+def _shared_clock(settings: Settings) -> Clock:
+    """Return the clock of all processes of this server; process 0 starts first and sets it."""
+    path = settings.data_dir / "processes" / "clock"
+    if settings.process == 0:
+        path.write_text(str(clock_anchor()))
+    return steady_clock(int(path.read_text()))
+
+
+def open_channel(settings: Settings) -> ProcessChannel | None:
+    """Return the channel between the processes of this server, or None if it has only one."""
+    if settings.processes == 1:
+        return None
+    # Deferred, because only Linux has such sockets and locks, and commands that need neither import this.
+    channel: ProcessChannel = importlib.import_module("sixfold.store.process_channel").ProcessChannel(
+        settings.data_dir / "processes"
+    )
+    return channel
 
 
 def open_snapshot(settings: Settings) -> AbstractContextManager[TableReader]:

@@ -98,7 +98,7 @@ def _serve(commands: Group) -> None:
     )
     parser.add_argument("--host", help="the address to listen on (default: 127.0.0.1)")
     parser.add_argument(
-        "--port", type=int, help="the port to listen on (default: 8600; 0 chooses a free port)"
+        "--port", type=int, help="the port to listen on (default: 8600; 0 chooses a free one)"
     )
     parser.add_argument("--areas", metavar="A,B", help="serve these APIs only, as in media,imagekit")
     parser.add_argument("--public-url", metavar="URL", help="the URL that clients use, behind a proxy")
@@ -111,6 +111,7 @@ def _serve(commands: Group) -> None:
         metavar="N",
         help="maximum concurrent runs (0: run none here, use separate `sixfold worker` processes)",
     )
+    parser.add_argument("--processes", type=int, metavar="N", help="number of server processes (default: 1)")
 
 
 def _open(commands: Group) -> None:

@@ -57,7 +57,7 @@ class Authenticator:
         self._open_image_service = settings.open_image_service
         self._origins = origins
         self._bodies = BodyBudget(settings.unauthenticated_body_bytes)
-        self._rates = limits.rates(database, "requests", shared=settings.on_postgres)
+        self._rates = limits.rates(database, "requests", shared=settings.is_shared)
 
     async def key(self, api_key: Any) -> Principal:
         """Return the principal of a key, checked by `admit`; raise `Unauthenticated` if it is unknown."""

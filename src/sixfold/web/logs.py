@@ -31,7 +31,14 @@ def _mask(match: re.Match[str]) -> str:
 
 
 class JsonFormatter(logging.Formatter):
-    """Formats a record as one line of JSON: time, level, logger, message, and the fields of `extra`."""
+    """Formats a record as one line of JSON: time, level, logger, message, and the fields of `extra`.
+
+    `process` is added to each line, unless it is None.
+    """
+
+    def __init__(self, process: int | None = None) -> None:
+        super().__init__()
+        self._fields = {} if process is None else {"process": process}
 
     def format(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
@@ -40,6 +47,7 @@ class JsonFormatter(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
+            **self._fields,
         }
         line.update((name, value) for name, value in vars(record).items() if name not in _PLAIN)
         if record.exc_info:
@@ -47,10 +55,13 @@ class JsonFormatter(logging.Formatter):
         return redact(msgspec.json.encode(line, enc_hook=str).decode("utf-8", "replace"))
 
 
-def configure(level: str, stream: TextIO | None = None) -> None:
-    """Send the log lines of all loggers to `stream` (default: standard error), and nowhere else."""
+def configure(level: str, stream: TextIO | None = None, *, process: int | None = None) -> None:
+    """Send the log lines of all loggers to `stream` (default: standard error), and nowhere else.
+
+    `process` is the number of this process, for a server that has several.
+    """
     handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(JsonFormatter())
+    handler.setFormatter(JsonFormatter(process))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
 
 from sixfold.core.database import Database, Query, Transaction
 from sixfold.core.gateway.gateway import TokenCounts
@@ -53,6 +55,8 @@ class Metrics:
             registry=self._registry,
         )
         self._held = Gauge("sixfold_held_usd", "Money on hold", registry=self._registry)
+        # Returns the metrics of the other processes of this server.
+        self.collect_peers: Callable[[], Awaitable[list[bytes]]] | None = None
 
     def add_gateway(self, counts: TokenCounts) -> None:
         """Add the counts of gateway calls."""
@@ -63,7 +67,13 @@ class Metrics:
         self._responses.add(api, route, method, status, seconds)
 
     async def text(self, database: Database, scheduler: Scheduler) -> bytes:
-        """Return all metrics in the text format of Prometheus."""
+        """Return the metrics of all processes of this server in the text format of Prometheus."""
+        own = await self.own_text(database, scheduler)
+        peers = await self.collect_peers() if self.collect_peers is not None else []
+        return merge([own, *peers]) if peers else own
+
+    async def own_text(self, database: Database, scheduler: Scheduler) -> bytes:
+        """Return the metrics of this process in the text format of Prometheus."""
         states, held = await database.read(_read_totals())
         for state in _LIVING:
             self._predictions.labels(state).set(states.get(state, 0))
@@ -150,6 +160,36 @@ class _GatewayCounter(Collector):
         for server, micros in self._counts.charged.items():
             charged.add_metric((server,), micros / 1_000_000)
         yield from (calls, tokens, charged)
+
+
+def merge(texts: Iterable[bytes]) -> bytes:
+    """Add up the counters and histograms of several processes; of a gauge, return the largest value."""
+    families: dict[str, Metric] = {}
+    values: dict[str, dict[tuple[str, tuple[tuple[str, str], ...]], float]] = {}
+    for text in texts:
+        for family in text_string_to_metric_families(text.decode()):
+            families.setdefault(family.name, family)
+            totals = values.setdefault(family.name, {})
+            for sample in family.samples:
+                key = sample.name, tuple(sample.labels.items())
+                total = totals.get(key, 0.0)
+                is_gauge = family.type == "gauge"
+                totals[key] = max(total, sample.value) if is_gauge else total + sample.value
+    for name, family in families.items():
+        family.samples = [
+            Sample(sample, dict(labels), value) for (sample, labels), value in values[name].items()
+        ]
+    registry = CollectorRegistry()
+    registry.register(_Merged(families.values()))
+    return generate_latest(registry)
+
+
+class _Merged(Collector):
+    def __init__(self, families: Iterable[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Metric]:
+        return self._families
 
 
 def _read_totals() -> Transaction[tuple[dict[str, int], int]]:

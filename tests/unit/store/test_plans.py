@@ -134,8 +134,8 @@ SWEPT = [name for names in UNATTENDED.values() for name in names]
 @pytest.fixture(scope="module")
 def empty() -> sqlite3.Connection:
     """A database of this schema without statistics, as SQLite's planner sees it in a server."""
-    connection = sqlite.connect(":memory:")
-    connection.row_factory = None
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    connection.create_function("server_lives", 1, lambda _: False)
     sqlite.migrate(connection)
     return connection
 
@@ -149,8 +149,8 @@ def test_sqlite_without_statistics_any_statement_walks_no_table_unless_listed(
 
 @pytest.mark.slow
 def test_sqlite_with_statistics_of_large_tables_no_statement_walks_one() -> None:
-    connection = sqlite.connect(":memory:")
-    connection.row_factory = None
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    connection.create_function("server_lives", 1, lambda _: False)
     sqlite.migrate(connection)
     plans.fill_sqlite(connection)
     for table in plans.SWEPT_TABLES:

@@ -27,6 +27,7 @@ from sixfold.app.bootstrap import Application
 from sixfold.app.config_reload import WatchedFile
 from sixfold.cli import database_access, server_lock
 from sixfold.cli.server import banner, first_run
+from sixfold.cli.server.children import ChildProcesses
 from sixfold.cli.server_lock import ServerLock
 from sixfold.cli.terminal import CommandError, TerminalStyle
 from sixfold.clients import hosts
@@ -41,7 +42,10 @@ from sixfold.web.connections.peers import PeerLimits
 from sixfold.web.connections.uvicorn_protocol import ConnectionSweep, HttpProtocol, WebSocketProtocol
 
 _LOG = logging.getLogger("sixfold.server")
+Listener = socket.socket
 _BACKLOG = 2048
+# Settings that the command line overrides.
+_OPTIONS = ("data_dir", "host", "port", "public_url", "comfyui_port", "workers", "processes")
 # Time for open connections to close after all runs have ended.
 _CLOSE_SECONDS = 5
 _KEEP_ALIVE_SECONDS = 30
@@ -54,18 +58,10 @@ _GARBAGE_EVERY = 20_000
 def serve(arguments: argparse.Namespace) -> int:
     """Run `serve`: serve until a signal ends the server."""
     areas = tuple(name.strip() for name in arguments.areas.split(",")) if arguments.areas else None
-    load = functools.partial(
-        settings.load,
-        data_dir=arguments.data_dir,
-        host=arguments.host,
-        port=arguments.port,
-        public_url=arguments.public_url,
-        areas=areas,
-        comfyui_port=arguments.comfyui_port,
-        workers=arguments.workers,
-    )
+    overrides = {name: getattr(arguments, name) for name in _OPTIONS} | {"areas": areas}
+    load = functools.partial(settings.load, **overrides)
     configured = load()
-    _configure_logs(configured)
+    configure_logs(configured)
     open_files.raise_limit()
     _require_workers(configured)
     _require_public_account(configured)
@@ -75,15 +71,17 @@ def serve(arguments: argparse.Namespace) -> int:
         listeners = [stack.enter_context(contextlib.closing(listener)) for listener in _bind_all(configured)]
         local = _local_listener(configured, stack)
         ready = configured.replace(port=listeners[0].getsockname()[1])
+        others = ChildProcesses(ready.processes, ready.port, overrides)
         stack.enter_context(database_access.understood())
         runner = stack.enter_context(asyncio.Runner(loop_factory=uvloop.new_event_loop))
-        runner.run(_serve(ready, WatchedFile(load, configured), listeners, local, lock))
+        runner.run(_serve(ready, WatchedFile(load, configured), listeners, local, lock, others))
     return 0
 
 
-def _configure_logs(configured: Settings) -> None:
+def configure_logs(configured: Settings) -> None:
+    """Configure the logs of a server; raises `CommandError` for an unknown level."""
     try:
-        logs.configure(configured.log_level)
+        logs.configure(configured.log_level, process=configured.process if configured.processes > 1 else None)
     except ValueError:
         raise CommandError(
             f"SIXFOLD_LOG_LEVEL must be debug, info, warning or error (got {configured.log_level!r})"
@@ -138,13 +136,22 @@ def _local_listener(configured: Settings, stack: contextlib.ExitStack) -> socket
 
 
 def _bind_all(configured: Settings) -> Iterator[socket.socket]:
-    yield _bind(configured.host, configured.port, "--port")
+    port = configured.port
+    if configured.processes > 1:
+        # Otherwise the port could be shared with another program that allows it.
+        with contextlib.closing(bind(configured.host, port, "--port")) as free:
+            port = free.getsockname()[1]
+    yield bind(configured.host, port, "--port", is_shared=configured.processes > 1)
     if configured.comfyui_port:
-        yield _bind(configured.host, configured.comfyui_port, "--comfyui-port")
+        yield bind(configured.host, configured.comfyui_port, "--comfyui-port")
 
 
-def _bind(host: str, port: int, option: str) -> socket.socket:
-    """Return a listening socket; connections made before the server is ready wait."""
+def bind(host: str, port: int, option: str, *, is_shared: bool = False) -> Listener:
+    """Return a listening socket; connections made before the server is ready wait.
+
+    The kernel distributes the connections to a shared port among the processes that listen on it. Raises
+    `CommandError`, which names `option`.
+    """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -154,6 +161,8 @@ def _bind(host: str, port: int, option: str) -> socket.socket:
     listener = socket.socket(family, kind, protocol)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if is_shared:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         listener.bind(address)
         listener.listen(_BACKLOG)
     except OSError as error:
@@ -178,7 +187,7 @@ def _bind_error(error: OSError, host: str, port: int, option: str) -> str:
 # -- the server ------------------------------------------------------------------------------------
 
 
-class _Server(uvicorn.Server):
+class Server(uvicorn.Server):
     """A uvicorn server without signal handlers; `up` is set when it accepts requests.
 
     `local` is the local socket and the configuration for its connections.
@@ -217,7 +226,7 @@ class _Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Do nothing: `_Shutdown` handles the signals."""
+        """Do nothing: `Shutdown` handles the signals."""
         yield
 
 
@@ -227,28 +236,19 @@ async def _serve(
     listeners: list[socket.socket],
     local: socket.socket | None,
     lock: ServerLock,
+    others: ChildProcesses,
 ) -> None:
-    paint = TerminalStyle()
     product = bootstrap.build(configured, source=source)
     async with bootstrap.running(product):
-        sweep = ConnectionSweep(
-            _KEEP_ALIVE_SECONDS,
-            configured.header_seconds,
-            configured.body_bytes_per_second,
-            configured.send_seconds,
-        )
-        token = ids.secret("local")
-        app = create_app(product, token)
-        limited = functools.partial(HttpProtocol, limits=PeerLimits.of(configured))
-        over_local = None if local is None else (local, _config(LocalOperator(app, token), LocalHttpProtocol))
-        server = _Server(_config(app, cast("type[HttpProtocol]", limited)), sweep, over_local)
+        server = build_server(product, local)
         welcome = None
         if configured.on_loopback:
             welcome = await first_run.prepare(product.database, configured.data_dir)
         elif configured.open_image_service:
             await product.database.write(first_run.operator())
-        shutdown = _Shutdown(server, product, paint)
+        shutdown = Shutdown(server, product, others)
         shutdown.listen()
+        await others.start()
         banner_task = asyncio.create_task(_show(product, server, lock, welcome), name="banner")
         try:
             await server.serve(sockets=listeners)
@@ -256,6 +256,22 @@ async def _serve(
             banner_task.cancel()
             await asyncio.gather(banner_task, return_exceptions=True)
             await shutdown.finished()
+
+
+def build_server(product: Application, local: Listener | None = None) -> Server:
+    """Return the HTTP server of an application, with the local socket if there is one."""
+    configured = product.settings
+    sweep = ConnectionSweep(
+        _KEEP_ALIVE_SECONDS,
+        configured.header_seconds,
+        configured.body_bytes_per_second,
+        configured.send_seconds,
+    )
+    token = ids.secret("local")
+    app = create_app(product, token)
+    limited = functools.partial(HttpProtocol, limits=PeerLimits.of(configured))
+    over_local = None if local is None else (local, _config(LocalOperator(app, token), LocalHttpProtocol))
+    return Server(_config(app, cast("type[HttpProtocol]", limited)), sweep, over_local)
 
 
 def _config(app: ASGIApp, protocol: type[HttpProtocol]) -> uvicorn.Config:
@@ -278,7 +294,7 @@ def _config(app: ASGIApp, protocol: type[HttpProtocol]) -> uvicorn.Config:
 
 async def _show(
     product: Application,
-    server: _Server,
+    server: Server,
     lock: ServerLock,
     welcome: first_run.FirstRunInfo | None,
 ) -> None:
@@ -310,13 +326,17 @@ def _has_terminal() -> bool:
     return True
 
 
-class _Shutdown:
-    """Graceful shutdown: stop accepting runs, wait for the active ones, then close the server."""
+class Shutdown:
+    """Graceful shutdown: stop accepting runs, wait for the active ones, then close the server.
 
-    def __init__(self, server: _Server, product: Application, paint: TerminalStyle) -> None:
+    `others` are the further processes of this server, which shut down at the same time.
+    """
+
+    def __init__(self, server: Server, product: Application, others: ChildProcesses | None = None) -> None:
         self._server = server
         self._product = product
-        self._paint = paint
+        self._others = others
+        self._paint = TerminalStyle()
         self._drain: asyncio.Task[None] | None = None
         self._had_terminal = _has_terminal()
 
@@ -332,13 +352,22 @@ class _Shutdown:
             self._handle_stop(signal.SIGTERM)
         else:
             self._product.config_reloader.request()
+            if self._others is not None:
+                self._others.signal(signal.SIGHUP)
 
     def _handle_stop(self, number: int) -> None:
         if self._drain is not None:
             # A second signal exits at once; the next start resumes from the database.
+            if self._others is not None:
+                self._others.signal(signal.SIGKILL)
             os._exit(128 + number)
-        self._product.predictions.drain()
-        self._drain = asyncio.create_task(self._finish(), name="drain")
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin to shut down, if that has not happened yet."""
+        if self._drain is None:
+            self._product.predictions.drain()
+            self._drain = asyncio.create_task(self._finish(), name="drain")
 
     async def _finish(self) -> None:
         busy = sum(pool["busy"] for pool in self._product.scheduler.snapshot().values())
@@ -349,7 +378,8 @@ class _Shutdown:
             self._paint.line(f"  Stopping: {runs} may finish within {seconds:g} s; {hint}")
         try:
             await self._product.sessions.drain()
-            await bootstrap.drain(self._product)
+            ending = [] if self._others is None else [self._others.stop()]
+            await asyncio.gather(bootstrap.drain(self._product), *ending)
         finally:
             self._server.should_exit = True
 

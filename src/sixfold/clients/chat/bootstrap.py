@@ -144,7 +144,7 @@ def build(settings: Settings, database: Database, media: MediaService) -> Gatewa
         raise InvalidSetting(str(error)) from error
     health = HealthTracker(time.monotonic)
     router = ModelRouter(tuple, policy.aliases, health)
-    limiter = limits.rates(database, "tokens", shared=settings.on_postgres)
+    limiter = limits.rates(database, "tokens", shared=settings.is_shared)
     attempts = FailoverClient(policy, health, MediaInliner(_media_fetcher(media)))
     gateway = Gateway(database, router, attempts, prices, policy, limiter)
     gateway.on_call_end = tracing.record_call if tracing is not None else None

@@ -1,0 +1,120 @@
+"""What a call of the gateway costs a server of several processes on SQLite.
+
+.venv/bin/python -m bench processes
+
+Servers of 1, 2 and 4 processes are called by turns, all on one core, with the load and a model server on the
+other one. So the figures are processor time for each call, not how many calls several cores carry. Each
+process has 64 connections. The key has a budget and rates, as in the bench of the gateway.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import uvloop
+
+from bench import gateway
+from bench.reporting import Row, calibration
+
+TITLE = "Several processes"
+COUNTS = (1, 2, 4)
+CONNECTIONS, REQUESTS, ROUNDS = 64, 4_096, 5
+
+
+class _Server(NamedTuple):
+    processes: int
+    pid: int
+    port: int
+    key: str
+
+    def cpu(self) -> tuple[float, float]:
+        """Return processor seconds of process 0, and of all processes."""
+        own = gateway.process_cpu(self.pid)
+        return own, own + sum(gateway.process_cpu(pid) for pid in _children(self.pid))
+
+
+def _children(pid: int) -> list[int]:
+    return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+@contextmanager
+def _pinned(command: list[str], environ: dict[str, str], core: int) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a program, and all that it starts, on one core."""
+    process = subprocess.Popen(
+        ["taskset", "-c", str(core), *command],
+        env={**os.environ, **environ},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def _wait_for_banner(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdout is not None
+    for line in process.stdout:
+        if b"Control-C" in line:
+            return
+    raise RuntimeError("the server ended before it was ready")
+
+
+def _measure(folder: Path) -> list[Row]:
+    models = gateway.free_port()
+    with ExitStack() as stack:
+        stack.enter_context(_pinned([sys.executable, "-m", "bench.modelserver", str(models)], {}, 1))
+        servers: list[_Server] = []
+        for count in COUNTS:
+            home, port = folder / str(count), gateway.free_port()
+            home.mkdir()
+            command, environ, key = gateway.prepare_sixfold(home, models)
+            serve = [*command, "serve", "--port", str(port), "--processes", str(count)]
+            process = stack.enter_context(_pinned(serve, environ, 0))
+            _wait_for_banner(process)
+            servers.append(_Server(count, process.pid, port, key))
+        return uvloop.run(_by_turns(servers))
+
+
+async def _by_turns(servers: list[_Server]) -> list[Row]:
+    spent: dict[int, list[tuple[float, float]]] = {server.processes: [] for server in servers}
+    for server in servers:
+        await gateway.load(server.port, server.key, CONNECTIONS, REQUESTS)
+    for _ in range(ROUNDS):
+        for server in servers:
+            own, everything = server.cpu()
+            connections = CONNECTIONS * server.processes
+            samples = await gateway.load(server.port, server.key, connections, REQUESTS)
+            own_after, all_after = server.cpu()
+            spent[server.processes].append(
+                ((own_after - own) / len(samples) * 1e6, (all_after - everything) / len(samples) * 1e6)
+            )
+    found: list[Row] = []
+    one = statistics.median(each for _, each in spent[1])
+    for server in servers:
+        name = "1 process" if server.processes == 1 else f"{server.processes} processes"
+        own, everything = (statistics.median(each) for each in zip(*spent[server.processes], strict=True))
+        found.append(
+            Row(f"{name}: CPU of all per call", everything, "µs", note=f"{everything / one:.2f} of one")
+        )
+        found.append(Row(f"{name}: of it, process 0", own, "µs"))
+    return found
+
+
+def rows() -> list[Row]:
+    """Measure."""
+    if len(os.sched_getaffinity(0)) > 1:
+        os.sched_setaffinity(0, {1})
+    found = [*calibration()]
+    with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
+        found += _measure(Path(folder))
+    return found

@@ -1,0 +1,113 @@
+"""The further processes of `serve --processes N`: started, watched and stopped by process 0.
+
+A process gets its options as a line of JSON on its standard input. The end of the input tells it that
+process 0 has ended. It writes a line to its standard output once it accepts requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from sixfold.cli.terminal import CommandError
+
+_LOG = logging.getLogger("sixfold.processes")
+_COMMAND = ("-m", "sixfold.cli.server.process")
+_START_SECONDS = 120
+_FIRST_PAUSE, _LAST_PAUSE = 0.2, 10.0
+# A process that ran for this long did not fail because of its start.
+_STABLE_SECONDS = 60
+
+
+class ProcessOptions(msgspec.Struct):
+    """What a process needs besides the environment; `overrides` are those of the command line."""
+
+    number: int
+    port: int
+    overrides: Mapping[str, Any]
+
+
+class ChildProcesses:
+    """Processes 1 to N-1 of this server; one that ends is started again until `stop`."""
+
+    def __init__(self, count: int, port: int, overrides: Mapping[str, Any]) -> None:
+        self._options = [ProcessOptions(number, port, overrides) for number in range(1, count)]
+        self._running: dict[int, asyncio.subprocess.Process] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._stopping = False
+
+    async def start(self) -> None:
+        """Start all processes and wait until they accept requests; raises `CommandError`."""
+        await asyncio.gather(*(self._start(options) for options in self._options))
+        self._tasks = [
+            asyncio.create_task(self._watch(options), name=f"process-{options.number}")
+            for options in self._options
+        ]
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to all processes."""
+        for process in self._running.values():
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(number)
+
+    async def stop(self) -> None:
+        """Let all processes shut down, and wait for their end."""
+        self._stopping = True
+        self.signal(signal.SIGTERM)
+        await asyncio.gather(*(process.wait() for process in self._running.values()))
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _start(self, options: ProcessOptions) -> None:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *_COMMAND,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            # Process 0 decides what a signal of the terminal means.
+            start_new_session=True,
+        )
+        self._running[options.number] = process
+        is_ready = await _send(process, options)
+        if not is_ready and not self._stopping:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+            raise CommandError(f"Process {options.number} of this server did not start: its error is above")
+
+    async def _watch(self, options: ProcessOptions) -> None:
+        pause = _FIRST_PAUSE
+        clock = asyncio.get_running_loop().time
+        while True:
+            since = clock()
+            status = await self._running[options.number].wait()
+            if self._stopping:
+                return
+            pause = _FIRST_PAUSE if clock() - since > _STABLE_SECONDS else min(_LAST_PAUSE, 2 * pause)
+            _LOG.error(
+                "a process of this server ended and is started again",
+                extra={"number": options.number, "status": status, "pause_seconds": pause},
+            )
+            await asyncio.sleep(pause)
+            with contextlib.suppress(CommandError, OSError):
+                await self._start(options)
+
+
+async def _send(process: asyncio.subprocess.Process, options: ProcessOptions) -> bool:
+    """Send a process its options; return whether it accepts requests now."""
+    if process.stdin is None or process.stdout is None:
+        raise TypeError("a process is started with pipes")
+    process.stdin.write(msgspec.json.encode(options) + b"\n")
+    try:
+        async with asyncio.timeout(_START_SECONDS):
+            return bool(await process.stdout.readline())
+    except TimeoutError:
+        return False

@@ -1,0 +1,82 @@
+"""A further process of `serve --processes N`: serves the same port, but runs no predictions."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import os
+import sys
+
+import msgspec
+import uvloop
+
+from sixfold import open_files, settings
+from sixfold.app import bootstrap
+from sixfold.app.config_reload import WatchedFile
+from sixfold.cli import database_access
+from sixfold.cli.server import serve
+from sixfold.cli.server.children import ProcessOptions
+from sixfold.settings import Settings
+
+
+def main() -> int:
+    """Run the process until a signal, or the end of its standard input, ends it."""
+    line = sys.stdin.buffer.readline()
+    if not line:
+        return 0
+    options = msgspec.json.decode(line, type=ProcessOptions)
+    load = functools.partial(settings.load, **options.overrides)
+    configured = load()
+    ready = configured.replace(port=options.port, process=options.number)
+    serve.configure_logs(ready)
+    open_files.raise_limit()
+    os.umask(database_access.PRIVATE)
+    with contextlib.ExitStack() as stack:
+        listener = serve.bind(configured.host, options.port, "--port", is_shared=True)
+        stack.enter_context(contextlib.closing(listener))
+        stack.enter_context(database_access.understood())
+        runner = stack.enter_context(asyncio.Runner(loop_factory=uvloop.new_event_loop))
+        runner.run(_serve(ready, WatchedFile(load, configured), listener))
+    return 0
+
+
+async def _serve(configured: Settings, source: WatchedFile, listener: serve.Listener) -> None:
+    product = bootstrap.build(configured, source=source)
+    async with bootstrap.running(product):
+        server = serve.build_server(product)
+        shutdown = serve.Shutdown(server, product)
+        shutdown.listen()
+        tasks = [
+            asyncio.create_task(_announce(server), name="ready"),
+            asyncio.create_task(_follow_parent(shutdown), name="parent"),
+        ]
+        try:
+            await server.serve(sockets=[listener])
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await shutdown.finished()
+
+
+async def _announce(server: serve.Server) -> None:
+    await server.up.wait()
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+
+
+async def _follow_parent(shutdown: serve.Shutdown) -> None:
+    """Shut down when process 0 has ended, however it ended."""
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_reader(sys.stdin, ended.set)
+    try:
+        await ended.wait()
+    finally:
+        loop.remove_reader(sys.stdin)
+    shutdown.begin()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

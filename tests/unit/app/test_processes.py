@@ -1,0 +1,112 @@
+"""Events and metrics between the processes of a server."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from sixfold import errors
+from sixfold.app import processes
+from sixfold.app.processes import ServerProcesses
+from sixfold.core.predictions.events import Event, EventBus, LogEvent, NodeStateChanged, ProgressEvent
+from sixfold.store.process_channel import MAX_BYTES, ProcessChannel
+from sixfold.web.metrics import merge
+
+_ID = "pred_1"
+
+
+@pytest.fixture
+async def pair(tmp_path: Path) -> AsyncIterator[list[ServerProcesses]]:
+    opened: list[ServerProcesses] = []
+    for name in ("zero", "one"):
+        channel = ProcessChannel(tmp_path / "processes")
+        channel.open(name)
+        opened.append(ServerProcesses(channel, EventBus()))
+    yield opened
+    for each in opened:
+        each.channel.close()
+
+
+EVENTS: list[Event] = [
+    ProgressEvent(0.25),
+    LogEvent("a line\nand é"),
+    NodeStateChanged("7", "KSampler", "progress", 0.5),
+]
+
+
+@pytest.mark.parametrize("event", EVENTS)
+async def test_event_is_published_in_the_other_process_once(
+    pair: list[ServerProcesses], event: Event
+) -> None:
+    zero, one = pair
+    with zero.bus.listen(_ID) as own, one.bus.listen(_ID) as other:
+        zero.bus.publish(_ID, event)
+        assert await other.get() == event
+        zero.bus.publish(_ID, LogEvent("end"))
+        assert await other.get() == LogEvent("end")
+        # One that came back would be between the two.
+        assert [own.get_nowait() for _ in range(own.qsize())] == [event, LogEvent("end")]
+
+
+async def test_progress_is_known_in_the_other_process(pair: list[ServerProcesses]) -> None:
+    zero, one = pair
+    with one.bus.listen(_ID) as events:
+        zero.bus.publish(_ID, ProgressEvent(0.5))
+        await events.get()
+    assert one.bus.progress(_ID) == 0.5
+
+
+async def test_event_that_is_too_large_stays_in_its_process(pair: list[ServerProcesses]) -> None:
+    zero, one = pair
+    with zero.bus.listen(_ID) as own, one.bus.listen(_ID) as other:
+        zero.bus.publish(_ID, LogEvent("x" * MAX_BYTES))
+        zero.bus.publish(_ID, LogEvent("end"))
+        assert await other.get() == LogEvent("end")
+        assert own.qsize() == 2
+
+
+async def test_metrics_of_the_other_process_are_collected(pair: list[ServerProcesses]) -> None:
+    zero, one = pair
+
+    async def text() -> bytes:
+        return b"calls_total 3.0\n" * 1000
+
+    one.own_metrics = text
+    assert await zero.metrics() == [b"calls_total 3.0\n" * 1000]
+
+
+async def test_metrics_without_a_response_are_an_error(
+    pair: list[ServerProcesses], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "_METRICS_SECONDS", 0.01)
+    with pytest.raises(errors.StoreFailed, match="sent no metrics"):
+        await pair[0].metrics()
+
+
+async def test_metrics_of_one_process_need_no_other(tmp_path: Path) -> None:
+    channel = ProcessChannel(tmp_path)
+    channel.open("only")
+    assert await ServerProcesses(channel, EventBus()).metrics() == []
+    channel.close()
+
+
+def test_merge_adds_counters_and_keeps_the_largest_gauge() -> None:
+    first = (
+        b'# HELP calls_total Calls\n# TYPE calls_total counter\ncalls_total{route="/a"} 2.0\n'
+        b"# HELP wait Seconds\n# TYPE wait histogram\n"
+        b'wait_bucket{le="1.0"} 1.0\nwait_bucket{le="+Inf"} 2.0\nwait_count 2.0\nwait_sum 3.5\n'
+        b"# HELP held Money\n# TYPE held gauge\nheld 7.0\n"
+    )
+    second = first.replace(b"/a", b"/b").replace(b"held 7.0", b"held 5.0")
+    lines = merge([first, second, second]).decode().splitlines()
+    assert [line for line in lines if not line.startswith("#")] == [
+        'calls_total{route="/a"} 2.0',
+        'calls_total{route="/b"} 4.0',
+        'wait_bucket{le="1.0"} 3.0',
+        'wait_bucket{le="+Inf"} 6.0',
+        "wait_count 6.0",
+        "wait_sum 10.5",
+        "held 7.0",
+    ]
