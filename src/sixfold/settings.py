@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 from urllib.parse import urlsplit
 
+from sixfold import setting_values
 from sixfold.providers import PROVIDERS
 
 MIB = 2**20
@@ -460,48 +461,10 @@ def _read_config(path: Any, data_dir: Path) -> dict[str, Any]:
         raise InvalidSetting(f"{file} is not valid TOML: {error}") from None
 
 
-_TRUE = frozenset({"1", "true", "yes", "on"})
-_FALSE = frozenset({"0", "false", "no", "off"})
-
-
 def _parse(name: str, kind: str, value: Any) -> Any:
     try:
-        return _convert(kind, value)
+        return setting_values.convert(kind, value)
     except (ValueError, TypeError):
-        raise InvalidSetting(f"SIXFOLD_{name.upper()} must be {_noun(kind)}, not {value!r}") from None
-
-
-def _convert(kind: str, value: Any) -> Any:
-    if kind.startswith("bool"):
-        return _boolean(value)
-    if kind.startswith("int"):
-        return int(value)
-    if kind.startswith("float"):
-        return float(value)
-    if kind.startswith("Path"):
-        return Path(str(value)).expanduser()
-    if kind.startswith("tuple"):
-        parts = value if isinstance(value, list) else str(value).split(",")
-        return tuple(str(part).strip() for part in parts if str(part).strip())
-    if kind.startswith("Literal"):
-        choices = [part.strip(" \"'") for part in kind[len("Literal[") : -1].split(",")]
-        if str(value) not in choices:
-            raise ValueError(value)
-    return str(value)
-
-
-def _boolean(value: Any) -> bool:
-    if isinstance(value, bool):
-        return value
-    word = str(value).strip().lower()
-    if word in _TRUE or word in _FALSE:
-        return word in _TRUE
-    raise ValueError(value)
-
-
-def _noun(kind: str) -> str:
-    if kind.startswith("Literal"):
-        choices = [part.strip(" \"'") for part in kind[len("Literal[") : -1].split(",")]
-        return " or ".join(choice for choice in choices if choice)
-    nouns = {"bool": "0 or 1", "int": "a whole number", "float": "a number"}
-    return next((noun for start, noun in nouns.items() if kind.startswith(start)), f"a value of type {kind}")
+        raise InvalidSetting(
+            f"SIXFOLD_{name.upper()} must be {setting_values.noun(kind)}, not {value!r}"
+        ) from None

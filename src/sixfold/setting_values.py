@@ -1,0 +1,47 @@
+"""Conversion of the texts of settings to the types of their fields."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+_TRUE = frozenset({"1", "true", "yes", "on"})
+_FALSE = frozenset({"0", "false", "no", "off"})
+
+
+def convert(kind: str, value: Any) -> Any:
+    """Convert a value to the type with the annotation `kind`; raises `ValueError` and `TypeError`."""
+    if kind.startswith("bool"):
+        return _boolean(value)
+    if kind.startswith("int"):
+        return int(value)
+    if kind.startswith("float"):
+        return float(value)
+    if kind.startswith("Path"):
+        return Path(str(value)).expanduser()
+    if kind.startswith("tuple"):
+        parts = value if isinstance(value, list) else str(value).split(",")
+        return tuple(str(part).strip() for part in parts if str(part).strip())
+    if kind.startswith("Literal"):
+        choices = [part.strip(" \"'") for part in kind[len("Literal[") : -1].split(",")]
+        if str(value) not in choices:
+            raise ValueError(value)
+    return str(value)
+
+
+def _boolean(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    word = str(value).strip().lower()
+    if word in _TRUE or word in _FALSE:
+        return word in _TRUE
+    raise ValueError(value)
+
+
+def noun(kind: str) -> str:
+    """Describe the values of an annotation, for an error message."""
+    if kind.startswith("Literal"):
+        choices = [part.strip(" \"'") for part in kind[len("Literal[") : -1].split(",")]
+        return " or ".join(choice for choice in choices if choice)
+    nouns = {"bool": "0 or 1", "int": "a whole number", "float": "a number"}
+    return next((noun for start, noun in nouns.items() if kind.startswith(start)), f"a value of type {kind}")
