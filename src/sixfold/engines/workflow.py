@@ -38,7 +38,7 @@ from sixfold.core.workflows.image_metadata import GraphEmbedder
 from sixfold.core.workflows.ports import NodeArtifact, NodeEvent, NodeFile
 from sixfold.core.workflows.run_events import EventSinks, RunEventPublisher, public
 from sixfold.core.workflows.service import GraphService
-from sixfold.core.workflows.storage import GIVEN, Run, StoredName
+from sixfold.core.workflows.storage import SENT_FILE, Run, StoredName
 from sixfold.core.workflows.validate import ValidationResult
 from sixfold.engines.host_services import HostServices, OpenNodes
 
@@ -214,8 +214,8 @@ class _WorkflowRun:
 
     async def find(self, name: str, kind: str) -> NodeFile:
         """Return the file of an input: one that came with the request, or a stored one by its name."""
-        if name.startswith(GIVEN):
-            path = self._task.files[name.removeprefix(GIVEN)]
+        if name.startswith(SENT_FILE):
+            path = self._task.files[name.removeprefix(SENT_FILE)]
             digest = await asyncio.to_thread(lambda: blake3.blake3(path.read_bytes()).hexdigest())
             return NodeFile(digest, _TYPES.get(kind, "application/octet-stream"), path, name)
         source = await self._workshop.names.source(self._tenant, name, kind)
@@ -336,7 +336,7 @@ class _WorkflowRun:
             if node_id in verdict.nodes
             for name, value in node["inputs"].items()
             if isinstance(value, str)
-            and (value.startswith(GIVEN) or (value and name in uploads.get(node_id, ())))
+            and (value.startswith(SENT_FILE) or (value and name in uploads.get(node_id, ())))
         }
 
 

@@ -251,7 +251,7 @@ async def test_a_deleted_page_is_gone_and_every_version_brings_it_back(place: Me
     for read in (place.memory.read(place.ann, "a"), place.memory.delete(place.ann, "a", WriteTerms())):
         with pytest.raises(errors.NotFound):
             await read
-    assert (await place.memory.counted(place.ann, "tags", 10)).rows == ()
+    assert (await place.memory.count_by(place.ann, "tags", 10)).rows == ()
     assert await out(place.memory, place.ann, "b") == {("a", "links_to", False)}
     assert len((await place.memory.history(place.ann, "a", 10, 99))[1].rows) == 2
     saved = await place.memory.restore(place.ann, "a", 1, WriteTerms())
@@ -388,9 +388,9 @@ async def test_accounts_and_shelves_do_not_see_each_other(place: MemoryFixture) 
         "mine"
     ]
     assert [row["slug"] for row in (await memory.list(limited, PageFilter(), 9)).rows] == ["mine"]
-    assert [row["name"] for row in (await memory.counted(limited, "tags", 9)).rows] == ["x"]
-    assert [row["name"] for row in (await memory.counted(limited, "collections", 9)).rows] == ["a"]
-    assert [row["name"] for row in (await memory.counted(place.ben, "tags", 9)).rows] == ["z"]
+    assert [row["name"] for row in (await memory.count_by(limited, "tags", 9)).rows] == ["x"]
+    assert [row["name"] for row in (await memory.count_by(limited, "collections", 9)).rows] == ["a"]
+    assert [row["name"] for row in (await memory.count_by(place.ben, "tags", 9)).rows] == ["z"]
     assert (await memory.overview(limited, 5)).pages == 1
     page = (await memory.read(place.ann, "hidden")).page
     for caller in (place.ben, limited):

@@ -90,7 +90,7 @@ def test_what_is_set_in_front_matter_is_read_back_and_the_rest_stays(
 ) -> None:
     names = limits.loose_names(tags)
     title = limits.loose_line(title, 500)
-    made = frontmatter.changed(head, {"title": title, "tags": names, "links": [{"to": title or "x"}]})
+    made = frontmatter.update(head, {"title": title, "tags": names, "links": [{"to": title or "x"}]})
     read = frontmatter.read(made)
     assert read is not None
     assert (read.title or "", read.tags or ()) == (title, names)

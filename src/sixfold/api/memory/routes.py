@@ -122,7 +122,7 @@ class PageRoutes:
         return responses.json({"slug": page.slug, "deleted": True, "version": page.version})
 
     async def _written(self, caller: Caller, saved: SavedPage) -> Response:
-        view = await self._memory.surrounded(caller, saved.page)
+        view = await self._memory.with_relations(caller, saved.page)
         headers = _NO_STORE | {"ETag": f'"{saved.page.version}"'}
         status = 201 if saved.created else 200
         if saved.created:
@@ -253,7 +253,7 @@ class PageRoutes:
 
         async def handle(request: Request, caller: Caller) -> Response:
             arguments = schemas.from_query(schemas.COUNTS, request)
-            result = await self._memory.counted(caller, noun, arguments["limit"], arguments["cursor"] or "")
+            result = await self._memory.count_by(caller, noun, arguments["limit"], arguments["cursor"] or "")
             return _part(noun, [memory_serializers.count(row) for row in result.rows], result.next_cursor)
 
         return handle

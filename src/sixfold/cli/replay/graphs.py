@@ -25,7 +25,7 @@ from sixfold.core.predictions.states import PredictionState
 from sixfold.core.provenance import embed
 from sixfold.core.workflows import image_metadata, workflows
 from sixfold.core.workflows.documents import mapping
-from sixfold.core.workflows.storage import GIVEN
+from sixfold.core.workflows.storage import SENT_FILE
 from sixfold.settings import PROVIDER_KEYS, Settings
 
 _KINDS: Final = frozenset({"embedded", workflows.ENGINE})
@@ -55,7 +55,9 @@ def carried(origin: FileProvenance, configured: Settings) -> tuple[dict[str, Any
         )
     nodes = beside["graph"].values()
     texts = [value for node in nodes for value in mapping(mapping(node).get("inputs")).values()]
-    names = [text.removeprefix(GIVEN) for text in texts if isinstance(text, str) and text.startswith(GIVEN)]
+    names = [
+        text.removeprefix(SENT_FILE) for text in texts if isinstance(text, str) and text.startswith(SENT_FILE)
+    ]
     return beside, tuple(dict.fromkeys(names))
 
 

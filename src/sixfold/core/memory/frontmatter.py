@@ -87,11 +87,11 @@ def read(head: str) -> FrontMatter | None:
     if not text.strip():
         return NOTHING
     if not _is_shallow(text):
-        return _leniently(text)
+        return _parse_lines(text)
     try:
         loaded: Any = yaml.load(text, Loader=_LOADER)  # noqa: S506 - the base loader makes texts and lists only
     except (yaml.YAMLError, RecursionError, ValueError):
-        return _leniently(text)
+        return _parse_lines(text)
     if not isinstance(loaded, dict):
         return None
     return _fields({str(key).lower(): value for key, value in cast("dict[object, object]", loaded).items()})
@@ -102,7 +102,7 @@ def _is_shallow(text: str) -> bool:
     return text.count("[") + text.count("{") <= _MAX_NESTING and _NESTED.search(text) is None
 
 
-def _leniently(text: str) -> FrontMatter | None:
+def _parse_lines(text: str) -> FrontMatter | None:
     """Parse the lines `key: value` of malformed YAML."""
     fields: dict[str, object] = {}
     for line in text.splitlines():
@@ -175,7 +175,7 @@ def _rows(value: object, needed: set[str]) -> tuple[Mapping[str, str], ...] | No
     return tuple(rows)
 
 
-def changed(head: str, values: Mapping[str, Value]) -> str:
+def update(head: str, values: Mapping[str, Value]) -> str:
     """Return a front matter with some keys changed; an empty value removes its key."""
     newline = "\r\n" if "\r\n" in head else "\n"
     opened = _OPEN.match(head)
@@ -184,12 +184,12 @@ def changed(head: str, values: Mapping[str, Value]) -> str:
         return f"---\n{block_lines}---\n" if block_lines else head
     lines = inside(head).splitlines(keepends=True)
     for key, value in values.items():
-        lines = _replaced(lines, key, _line(key, value) + newline if value else "")
+        lines = _replace_key(lines, key, _line(key, value) + newline if value else "")
     rest = head[opened.end() + len(inside(head)) :]
     return head[: opened.end()] + "".join(lines) + rest
 
 
-def _replaced(lines: list[str], key: str, line: str) -> list[str]:
+def _replace_key(lines: list[str], key: str, line: str) -> list[str]:
     """Return the lines with the one of `key`, and its indented lines, replaced or appended."""
     start = next((at for at, text in enumerate(lines) if key_of(text) == key), None)
     if start is None:

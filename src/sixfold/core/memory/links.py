@@ -399,7 +399,7 @@ def _backlink(row: Row) -> Backlink:
     return Backlink(row["from_slug"], row["from_title"], row["type"], row["context"], row["origin"])
 
 
-def checked(to: str, kind: str, context: str) -> tuple[str, str, str]:
+def validate(to: str, kind: str, context: str) -> tuple[str, str, str]:
     """Validate a link of a call; raise `BadRequest`."""
     return (
         slugs.normalize(to),

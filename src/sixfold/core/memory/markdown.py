@@ -93,10 +93,10 @@ def split(text: str) -> MarkdownText:
 def first_heading(body: str) -> str:
     """Return the first heading without the marks of links, code and emphasis, or ""."""
     first = next(headings(body), None)
-    return plain_text(_WIKI.sub(_reads, first.text)) if first is not None else ""
+    return plain_text(_WIKI.sub(_label_of, first.text)) if first is not None else ""
 
 
-def _reads(match: re.Match[str]) -> str:
+def _label_of(match: re.Match[str]) -> str:
     target, bar, text = match[1].partition("|")
     return text if bar else target
 
@@ -134,7 +134,7 @@ def _head_links(head: str) -> Iterator[WrittenLink]:
         key = frontmatter.key_of(line) or key
         kind = _kind(limits.loose_link_type(key))
         for match in _WIKI.finditer(line) if not line.lstrip().startswith("#") else ():
-            reference = named(match[1])
+            reference = parse_reference(match[1])
             if reference is not None:
                 yield WrittenLink(
                     reference.target, reference.type or kind, _line(line, match.start(), match.end())
@@ -156,7 +156,7 @@ class NamedReference:
     text: str
 
 
-def named(inside: str) -> NamedReference | None:
+def parse_reference(inside: str) -> NamedReference | None:
     """Parse the content of double brackets; return None if it names nothing."""
     typed = _TYPED_TEXT.fullmatch(inside) if "::" in inside else None
     whole, _, text = (typed[2] if typed is not None else inside).partition("|")
@@ -169,7 +169,7 @@ def named(inside: str) -> NamedReference | None:
 
 def _wiki(text: str, match: re.Match[str]) -> tuple[str, str] | None:
     """Return the target and the type."""
-    reference = named(match[1])
+    reference = parse_reference(match[1])
     at = match.start()
     if (
         reference is None
@@ -274,13 +274,13 @@ def without_fences(body: str) -> str:
         return body
     parts: list[str] = []
     end = 0
-    for start, stop in _fenced(body):
-        parts += body[end:start], _blanked(body[start:stop])
+    for start, stop in _fences(body):
+        parts += body[end:start], _blank_out(body[start:stop])
         end = stop
     return "".join((*parts, body[end:]))
 
 
-def _fenced(body: str) -> Iterator[tuple[int, int]]:
+def _fences(body: str) -> Iterator[tuple[int, int]]:
     """Return the ranges of fenced code; an unclosed fence extends to the end.
 
     In a list or quotation, which ends sooner, an unclosed fence ends at the next fence with less indentation.
@@ -302,8 +302,8 @@ def _is_inside(lead: str) -> bool:
 
 
 def _blank(match: re.Match[str]) -> str:
-    return _blanked(match[0])
+    return _blank_out(match[0])
 
 
-def _blanked(text: str) -> str:
+def _blank_out(text: str) -> str:
     return "".join("\n" if char == "\n" else " " for char in text)

@@ -32,7 +32,7 @@ class MergePart:
     @property
     def sides(self) -> tuple[str, str]:
         """The lines of mine and theirs between the marks."""
-        return "".join(_ended(self.mine or ())), "".join(_ended(self.theirs or ()))
+        return "".join(_with_line_end(self.mine or ())), "".join(_with_line_end(self.theirs or ()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class MergeResult:
         return "".join(lines)
 
 
-def _ended(lines: Sequence[str]) -> list[str]:
+def _with_line_end(lines: Sequence[str]) -> list[str]:
     """Return lines whose last one has a line end."""
     if lines and not lines[-1].endswith("\n"):
         return [*lines[:-1], lines[-1] + "\n"]
@@ -87,7 +87,7 @@ def texts(base: str, mine: str, theirs: str) -> MergeResult:
     """Merge two edits of `base`."""
     old, left, right = diff.lines(base), diff.lines(mine), diff.lines(theirs)
     parts: list[MergePart] = []
-    spans = [*_agreed(old, left, right), _Span((len(old), len(left), len(right)), 0)]
+    spans = [*_shared_spans(old, left, right), _Span((len(old), len(left), len(right)), 0)]
     at = (0, 0, 0)
     for span in spans:
         o, a, b = span.start
@@ -106,7 +106,7 @@ class _Span:
     length: int
 
 
-def _agreed(base: Sequence[str], mine: Sequence[str], theirs: Sequence[str]) -> list[_Span]:
+def _shared_spans(base: Sequence[str], mine: Sequence[str], theirs: Sequence[str]) -> list[_Span]:
     left = [block for block in diff.blocks(base, mine) if block.same]
     right = [block for block in diff.blocks(base, theirs) if block.same]
     spans: list[_Span] = []

@@ -434,7 +434,7 @@ class _MemoryOperations:
         seen = await self._memory.overview(caller, min(limit, _AT_A_GLANCE))
         counts: dict[str, Any] = {}
         for noun in ("types", "tags", "collections"):
-            result = await self._memory.counted(caller, noun, limit)
+            result = await self._memory.count_by(caller, noun, limit)
             counts[noun] = [memory_serializers.count(row) for row in result.rows]
         left = (await self._memory.usage(caller)).left
         return {

@@ -74,7 +74,7 @@ def _without_stored(head: str, fields: frontmatter.FrontMatter) -> str:
     stored = [key for key in added if getattr(fields, key) is not None]
     if not stored:
         return head
-    head = frontmatter.changed(head, dict.fromkeys(stored, ""))
+    head = frontmatter.update(head, dict.fromkeys(stored, ""))
     return head if frontmatter.inside(head).strip() else ""
 
 
@@ -95,7 +95,7 @@ def _entries(fields: frontmatter.FrontMatter) -> tuple[TimelineEntry, ...]:
     for row in fields.timeline or ():
         with contextlib.suppress(errors.BadRequest):
             entries.append(
-                timeline.checked(
+                timeline.validate(
                     row.get("date", ""), row.get("summary", ""), row.get("detail", ""), row.get("source", "")
                 )
             )
@@ -158,9 +158,9 @@ def apply(page: MemoryPage, edit: PageEdit, allowed: MemoryLimits) -> PageDraft:
     """Return the draft of an edit; raise `BadRequest` if it does not fit the text."""
     match edit.operation:
         case "append":
-            return _with_body(page, _joined(page.body, edit.content), allowed)
+            return _with_body(page, _join_lines(page.body, edit.content), allowed)
         case "prepend":
-            return _with_body(page, _joined(edit.content, page.body), allowed)
+            return _with_body(page, _join_lines(edit.content, page.body), allowed)
         case "replace_text":
             return _with_body(page, _replace_text(page, edit, allowed), allowed)
         case "replace_section":
@@ -173,7 +173,7 @@ def _with_body(page: MemoryPage, body: str, allowed: MemoryLimits) -> PageDraft:
     return replace(of(page), body=limits.body(body, allowed.page_bytes))
 
 
-def _joined(first: str, second: str) -> str:
+def _join_lines(first: str, second: str) -> str:
     """Join two texts, each on lines of its own."""
     return f"{first}\n{second}" if first and second and not first.endswith("\n") else first + second
 

@@ -67,7 +67,7 @@ class MemoryService:
         """Return a page with its relations, now or at a moment."""
         return await self.database.read(queries.get_with_relations(caller, slugs.normalize(slug), as_of))
 
-    async def surrounded(self, caller: Caller, page: MemoryPage) -> PageGraphView:
+    async def with_relations(self, caller: Caller, page: MemoryPage) -> PageGraphView:
         """Add the relations to a page that was just read or written."""
         return await self.database.read(queries.with_relations(caller, PageGraphView(page)))
 
@@ -148,7 +148,7 @@ class MemoryService:
             },
         )
 
-    async def counted(self, caller: Caller, noun: str, limit: int, cursor: str = "") -> MemoryPart:
+    async def count_by(self, caller: Caller, noun: str, limit: int, cursor: str = "") -> MemoryPart:
         """Return names and counts of `tags`, `collections` or `types`."""
         rows = await self.database.read(queries.count_by(caller, noun, limit, pagination.name_of(cursor)))
         return _by_name(part(rows, limit, "name"))
@@ -195,7 +195,7 @@ class MemoryService:
 
     async def link(self, caller: Caller, slug: str, link: Link, terms: WriteTerms) -> MemoryPage:
         """Add a typed link to a page, outside of its text."""
-        checked = links.checked(link.target, link.type, link.context)
+        checked = links.validate(link.target, link.type, link.context)
         return await self.database.write(
             commands.link(self._writer(caller), slugs.normalize(slug), checked, terms)
         )
@@ -224,7 +224,7 @@ class MemoryService:
 
     async def note(self, caller: Caller, slug: str, entry: TimelineEntry, terms: WriteTerms) -> MemoryPage:
         """Add an entry to the timeline of a page."""
-        checked = timeline.checked(entry.date, entry.summary, entry.detail, entry.source)
+        checked = timeline.validate(entry.date, entry.summary, entry.detail, entry.source)
         return await self.database.write(
             commands.note(self._writer(caller), slugs.normalize(slug), checked, terms)
         )

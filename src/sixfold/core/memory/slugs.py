@@ -25,19 +25,19 @@ def normalize(text: str) -> str:
     """Return the slug of `text`; raise `BadRequest` with the first invalid character."""
     if len(text) > MAX_CHARS * MAX_DECOMPOSED:
         raise errors.BadRequest(f"slug must have at most {MAX_CHARS} characters (got {len(text)})")
-    slug = _folded(text)
+    slug = _fold(text)
     for char in slug:
         if char not in _MARKS and unicodedata.category(char)[0] not in _KINDS:
             raise errors.BadRequest(f"slug must not contain the character {_describe(char)}")
-    return _checked(slug)
+    return _validate(slug)
 
 
 def beginning(text: str) -> str:
     """Return the prefix of slugs that start with `text`, normalized without raising errors."""
-    return _folded(text)
+    return _fold(text)
 
 
-def _checked(slug: str) -> str:
+def _validate(slug: str) -> str:
     if not slug:
         raise errors.BadRequest("slug must not be empty")
     if len(slug) > MAX_CHARS:
@@ -56,7 +56,7 @@ def _checked(slug: str) -> str:
     return slug
 
 
-def _folded(text: str) -> str:
+def _fold(text: str) -> str:
     """Return `text` in NFC and lower case with `-` for spaces; the result is stable."""
     if text.isascii():
         return text.lower().replace(" ", "-")
@@ -77,7 +77,7 @@ def loosely(text: str) -> str | None:
     segments, invalid characters become one `-`, so that a link resolves to the page of the file that it
     names.
     """
-    segments = (_segment(part) for part in _folded(text.strip()).split("/"))
+    segments = (_segment(part) for part in _fold(text.strip()).split("/"))
     return "/".join(part for part in segments if part)[:MAX_CHARS].rstrip("/") or None
 
 

@@ -134,7 +134,7 @@ def of_page(
     return TimelineEvent(entries, f"{first[-1]['date']}~{first[-1]['id']}" if more else None)
 
 
-def checked(date: str, summary: str, detail: str = "", source: str = "") -> TimelineEntry:
+def validate(date: str, summary: str, detail: str = "", source: str = "") -> TimelineEntry:
     """Validate an entry of a call; raise `BadRequest`."""
     return TimelineEntry(
         limits.date(date),

@@ -30,7 +30,7 @@ from sixfold.core.workflows.ports import NodeFile, StoredOutput
 
 Kind = Literal["input", "output", "temp"]
 # Prefix of inputs that refer to files sent with the request, also in a graph embedded in an image.
-GIVEN = "given:"
+SENT_FILE = "given:"
 KINDS: tuple[Kind, ...] = ("input", "output", "temp")
 _LIFE_US = {"input": 30 * DAY_US, "output": 30 * DAY_US, "temp": DAY_US}
 _OUTPUT_LIFE_US = 7 * DAY_US
@@ -151,7 +151,7 @@ class GraphFiles:
             stored = await self.find(tenant, name) if name is not None else None
             if stored is None:
                 sentence = f"{called}: {kind} {text[:100]!r} is not found; upload it first, or send a URL"
-                if text.startswith(GIVEN):
+                if text.startswith(SENT_FILE):
                     sentence = f"{called}: This workflow does not contain its {kind}; send one"
                 raise errors.InvalidInput.of(called, sentence, "file_missing")
             return MediaSource(stored.blob, stored.content_type, stored.size)

@@ -10,7 +10,7 @@ from typing import Any, Final
 from sixfold.core.workflows.documents import mapping, plain_name
 from sixfold.core.workflows.input_inference import ApiInput, apply
 from sixfold.core.workflows.nodes import Graph, Registry
-from sixfold.core.workflows.storage import GIVEN
+from sixfold.core.workflows.storage import SENT_FILE
 from sixfold.core.workflows.validate import validate
 
 # Prefix of the names of models made from workflows.
@@ -120,7 +120,7 @@ def api_inputs(rows: Sequence[Mapping[str, Any]]) -> tuple[ApiInput, ...]:
 
 def ordered(inputs: Mapping[str, Any], files: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Return a task's graph with its inputs applied; `files` are the names of files sent with the request."""
-    values = {**inputs, **{name: GIVEN + name for name in files}}
+    values = {**inputs, **{name: SENT_FILE + name for name in files}}
     return apply(inputs["graph"], api_inputs(inputs.get("api_inputs") or ()), values)
 
 

@@ -210,7 +210,7 @@ def _wiki(state: StateInline, silent: bool) -> bool:
         if heading[:1] not in {"", "^"}
         else None
     )
-    found = markdown.named(match[1]) or here
+    found = markdown.parse_reference(match[1]) or here
     if found is None:
         return False
     if not silent:

@@ -141,7 +141,7 @@ def _text(
             _without_empty(date=entry.date, summary=entry.summary, detail=entry.detail, source=entry.source)
             for entry in added_entries
         ]
-    return (frontmatter.changed(page.head, values) if values else page.head) + page.body
+    return (frontmatter.update(page.head, values) if values else page.head) + page.body
 
 
 def file_of(caller: Caller, slug: str, as_of: int | None) -> Transaction[tuple[PageGraphView, str]]:
@@ -219,7 +219,7 @@ def _leading(text: str, old: tuple[str, ...]) -> str:
     if not old:
         return text
     split = markdown.split(text)
-    return frontmatter.changed(split.head, {"old_slugs": old}) + split.body
+    return frontmatter.update(split.head, {"old_slugs": old}) + split.body
 
 
 @dataclass(slots=True)

@@ -35,11 +35,11 @@ def slug(path: str, outliner: str | None = None) -> str | None:
         return None
     name = next((path[: -len(end)] for end in ENDINGS if path.lower().endswith(end)), path)
     if outliner is not None and name.startswith(outliner):
-        name = outliner + _outlined(name.removeprefix(outliner))
+        name = outliner + _outliner_path(name.removeprefix(outliner))
     return slugs.loosely(name)
 
 
-def _outlined(name: str) -> str:
+def _outliner_path(name: str) -> str:
     """Return the path of outliner files such as `work___acme`, `work%2Facme` and `journals/2026_11_20`."""
     if name.startswith("pages/"):
         return unquote(name.removeprefix("pages/")).replace("___", "/")

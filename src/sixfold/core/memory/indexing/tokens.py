@@ -84,7 +84,7 @@ def words(text: str) -> list[str]:
     A date such as 2026-05-08 also yields `8 may 2026`.
     """
     if "-" in text:
-        text = _ISO_DATE.sub(_spelled, text)
+        text = _ISO_DATE.sub(_expand_date, text)
     folded = fold(text)
     if folded.isascii():
         return [stem(word) for word in _ASCII_WORD.findall(folded)]
@@ -190,7 +190,7 @@ def _pairs(run: str) -> list[str]:
     return [run[n : n + 2] for n in range(len(run) - 1)]
 
 
-def _spelled(date: re.Match[str]) -> str:
+def _expand_date(date: re.Match[str]) -> str:
     month = int(date[2])
     if not 1 <= month <= 12:
         return date[0]

@@ -191,7 +191,7 @@ def _stand_in(reader: _SentenceReader, sentence: Sentence, masked: MaskedText) -
     text = masked.text = _with_object(reader, masked)
     subject = _subject(text)
     if subject and _ELLIPSIS.search(text):
-        masked.text = _ELLIPSIS.sub(lambda found: _filled(found, subject, table), text)
+        masked.text = _ELLIPSIS.sub(lambda found: _with_subject(found, subject, table), text)
         return
     first = text.split(" ", 1)[0]
     if not (sentence.opens and reader.kind):
@@ -235,7 +235,7 @@ def _subject(text: str) -> str:
     return text[0] if text[1:2] == " " and not text.startswith(("and ", "& "), 2) else ""
 
 
-def _filled(match: re.Match[str], subject: str, table: PatternTable) -> str:
+def _with_subject(match: re.Match[str], subject: str, table: PatternTable) -> str:
     return f"; {subject} {match[2]}" if match[2] in table.words.verbs | _COPULAS else match[0]
 
 

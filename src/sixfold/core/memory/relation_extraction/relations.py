@@ -74,11 +74,11 @@ def stated(masked: MaskedText, table: PatternTable, tried: Iterable[int] | None 
         if names < pattern.names:
             continue
         for match in _matches(pattern, text):
-            if _refused(text, match, pattern, table):
+            if _is_invalid(text, match, pattern, table):
                 continue
             for slots in _pairs(masked, match, pattern):
                 unique.setdefault((slots.relation, slots.subject.key, slots.object.key), slots)
-    return [slots for slots in unique.values() if not _implied(slots, unique, table)]
+    return [slots for slots in unique.values() if not _is_implied(slots, unique, table)]
 
 
 def _matches(pattern: Pattern, text: str) -> Iterator[re.Match[str]]:
@@ -90,7 +90,7 @@ def _matches(pattern: Pattern, text: str) -> Iterator[re.Match[str]]:
         match = pattern.regex.search(text, max(match.start() + 1, *ends))
 
 
-def _implied(slots: Slots, unique: Mapping[tuple[str, str, str], Slots], table: PatternTable) -> bool:
+def _is_implied(slots: Slots, unique: Mapping[tuple[str, str, str], Slots], table: PatternTable) -> bool:
     """Return whether a more specific relation states the same of the same names."""
     return any(
         (name, slots.subject.key, slots.object.key) in unique
@@ -99,7 +99,7 @@ def _implied(slots: Slots, unique: Mapping[tuple[str, str, str], Slots], table: 
     )
 
 
-def _refused(text: str, match: re.Match[str], pattern: Pattern, table: PatternTable) -> bool:
+def _is_invalid(text: str, match: re.Match[str], pattern: Pattern, table: PatternTable) -> bool:
     """Return whether the context of a match invalidates it."""
     before = text[: match.start()]
     cuts = [cut.end() for cut in _CLAUSE.finditer(before)]
@@ -111,7 +111,7 @@ def _refused(text: str, match: re.Match[str], pattern: Pattern, table: PatternTa
         return True
     if table.doubt.search(clause) or table.denial.search(text):
         return True
-    if not _filled(match, table):
+    if not _slots_fit(match, table):
         return True
     if _HEDGED.search(text, match.end()) or _belongs(text, match, pattern, table):
         return True
@@ -131,7 +131,7 @@ def _first_end(match: re.Match[str]) -> int:
     return min(match.end(group) for group in match.re.groupindex if group in "ABP")
 
 
-def _filled(match: re.Match[str], table: PatternTable) -> bool:
+def _slots_fit(match: re.Match[str], table: PatternTable) -> bool:
     """Return whether the free slots have valid content: adverbs, or an occupation."""
     groups = match.groupdict()
     if not table.adverbs.issuperset((groups.get("adverbs") or "").split()):

@@ -394,7 +394,7 @@ def answers(account_id: str, text: str, scope: Sequence[str] = ()) -> Transactio
     for question in questions:
         means = [[page.id for page in _best(known.get(name, ()))] for name in question.names]
         if all(means):
-            candidates = yield from _answered(account_id, question, means, _scope(scope))
+            candidates = yield from _query_answers(account_id, question, means, _scope(scope))
             for answer in candidates:
                 if answer.page_id not in best or best[answer.page_id].score < answer.score:
                     best[answer.page_id] = answer
@@ -417,7 +417,7 @@ def _best(pages: Sequence[KnownEntity]) -> list[KnownEntity]:
     return [page for page in pages if page.rank == pages[0].rank][:3]
 
 
-def _answered(
+def _query_answers(
     account_id: str, question: question_parser.RelationQuestion, means: Sequence[Sequence[str]], scope: str
 ) -> Transaction[list[RelationAnswer]]:
     named = set(means[0])

@@ -25,7 +25,7 @@ _ALPHABETS = ("abcdefghijklmnopqrstuvwxyz", "αβγδεζηθικλμνξοπρ�
 def stems(word: str) -> frozenset[str]:
     """Return the stems that a folded word has after one edit of its last letters."""
     letters = next((alphabet for alphabet in _ALPHABETS if word[0] in alphabet), "")
-    forms = ((form, tokens.stem_once(form)) for form in _edited(word, letters))
+    forms = ((form, tokens.stem_once(form)) for form in _edits(word, letters))
     return frozenset(stem for form, stem in forms if _ends(word, form, stem))
 
 
@@ -35,7 +35,7 @@ def _ends(word: str, form: str, stem: str) -> bool:
     return len(stem) >= _MIN_STEM and len(form) - len(stem) >= _MIN_SUFFIX and word.startswith(root)
 
 
-def _edited(word: str, letters: str) -> Iterator[str]:
+def _edits(word: str, letters: str) -> Iterator[str]:
     """Yield words with a letter added, removed or swapped, or replaced in a long word."""
     for at in range(max(1, len(word) - _LAST_LETTERS), len(word) + 1):
         head, tail = word[:at], word[at:]
