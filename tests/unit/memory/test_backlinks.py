@@ -8,14 +8,14 @@ import pytest
 
 from sixfold.core.memory.commands import WriteTerms
 from tests.harness import databases
-from tests.unit.memory.fixtures import Ground
+from tests.unit.memory.fixtures import MemoryFixture
 from tests.unit.memory.test_pages import place, put
 
 __all__ = ["place"]
 pytestmark = pytest.mark.parametrize("back", databases.BACKS, scope="function")
 
 
-async def test_a_page_of_backlinks_is_full_however_often_each_page_links(place: Ground) -> None:
+async def test_a_page_of_backlinks_is_full_however_often_each_page_links(place: MemoryFixture) -> None:
     memory, ann = place.memory, place.ann
     await put(place, "now", "x")
     old = [f"old{number}" for number in range(6)]
@@ -33,7 +33,7 @@ async def test_a_page_of_backlinks_is_full_however_often_each_page_links(place: 
         assert found == [["from0", "from1"], ["from2", "from3"]], moment
 
 
-async def test_backlinks_of_the_past_are_filtered_before_their_limit(place: Ground) -> None:
+async def test_backlinks_of_the_past_are_filtered_before_their_limit(place: MemoryFixture) -> None:
     memory, ann = place.memory, place.ann
     await put(place, "goal", "x", collections=("mine",))
     for number in range(20):
