@@ -197,22 +197,29 @@ async def test_a_reservation_ends_with_a_run_that_fails(any_database_app: AppFix
     assert await put(app, "s2/p1.png") == 200
 
 
-async def test_a_path_that_cannot_be_written_withdraws_the_result_with_the_money(app: AppFixture) -> None:
+@pytest.mark.parametrize("writes", [False, True])
+async def test_a_path_that_cannot_be_written_withdraws_the_result_with_the_money(
+    app: AppFixture, monkeypatch: pytest.MonkeyPatch, writes: bool
+) -> None:
     uploads: Any = app.product.uploads
-    real, uploads.put = uploads.put, _unwritable
-    try:
+    real, kept = uploads.put, []
+
+    async def fail(key: str, data: bytes, **more: Any) -> None:
+        """Fails before the file was written, or as a bucket whose response is lost afterwards."""
+        kept.append(key)
+        if writes:
+            await real(key, data, **more)
+        raise OSError("no space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(uploads, "put", fail)
         assert await put(app, "s1") == 503
-    finally:
-        uploads.put = real
+    assert await uploads.stat(kept[0]) is None
     (record,) = (await app.client.get(PREDICTIONS, headers=app.bearer)).json()["predictions"]
     assert (record["status"], record["output"], record["cost"]) == ("failed", None, "0.00")
     assert await app.balance() == ("5.00", "0.00")
     assert await put(app, "s1/p0.png") == 200, "the reservation went with the result"
     assert await app.faults() == ()
-
-
-async def _unwritable(*_args: object, **_more: object) -> None:
-    raise OSError("no space left on device")
 
 
 # -- groups ----------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import logging
 import secrets
 import time
 from collections.abc import Mapping
@@ -30,6 +31,7 @@ from sixfold.core.accounts.payment_records import (
 from sixfold.core.accounts.payments import PLANS, PaymentEvent, PaymentReceived, Plan
 from sixfold.settings import Settings
 
+_LOG = logging.getLogger("sixfold.payments")
 # Maximum age of a webhook, in the past or future.
 _MAX_AGE_SECONDS = 300
 _CENT = money.MICROS_PER_USD // 100
@@ -126,9 +128,7 @@ class StripeClient:
             )
             if name is None or number is None or not isinstance(amount, int) or paid.get("currency") != "usd":
                 continue
-            status, data = await self._request("GET", f"subscriptions/{quote(name, safe='')}")
-            if status != 200:
-                raise errors.EngineFailed(f"The payment processor did not return subscription {name}")
+            data = await self._get(f"subscriptions/{quote(name, safe='')}")
             event = _StripeEvent("", f"{_SUBSCRIPTION}updated", _Data(dict(data)), int(time.time()))
             subscription = _subscription(event, data)
             if subscription is not None and subscription.account_id is not None:
@@ -137,10 +137,17 @@ class StripeClient:
 
     async def _list(self, path: str, params: Mapping[str, str]) -> list[dict[str, Any]]:
         """Return the objects of the first page of a list."""
-        status, page = await self._request("GET", path, params=params)
-        if status != 200:
-            raise errors.EngineFailed(f"The payment processor did not return {path}")
-        return msgspec.convert(page.get("data"), list[dict[str, Any]])
+        return msgspec.convert((await self._get(path, params)).get("data", []), list[dict[str, Any]])
+
+    async def _get(self, path: str, params: Mapping[str, str] | None = None) -> Mapping[str, Any]:
+        """Return an object, empty if the key may not read it; raises `EngineFailed` if a retry may help."""
+        status, payload = await self._request("GET", path, params=params)
+        if status == 200:
+            return payload
+        if 400 <= status < 500 and status != 429:
+            _LOG.warning("Stripe refused to return %s with status %d: the payment is unknown", path, status)
+            return {}
+        raise errors.EngineFailed(f"The payment processor did not return {path}: try again")
 
     async def _request(
         self,

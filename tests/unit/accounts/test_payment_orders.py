@@ -186,7 +186,7 @@ async def tell(database: Database, events: Sequence[Mapping[str, Any]], pages: P
     def respond(request: httpx.Request) -> httpx.Response:
         assert request.headers["stripe-version"] == "2025-03-31.basil"
         page = (pages or {}).get(request.url.path.removeprefix("/v1/"), {"data": []})
-        return httpx.Response(500) if page is None else httpx.Response(200, json=page)
+        return httpx.Response(page, json={}) if isinstance(page, int) else httpx.Response(200, json=page)
 
     configured = Settings(
         data_dir=Path("/nonexistent"), stripe_webhook_secret=SECRET, stripe_secret_key="sk_test"
@@ -338,12 +338,23 @@ def test_a_payment_of_an_older_version_is_taken_back(ledger_of: Play) -> None:
         assert await left(database, account_id) == 2000
         pages = {"checkout/sessions": {"data": [purchase["data"]["object"]]}}
         with pytest.raises(errors.EngineFailed):
-            await tell(database, [refunded(intent, 500)], {"checkout/sessions": None})
+            await tell(database, [refunded(intent, 500)], {"checkout/sessions": 500})
         assert await left(database, account_id) == 2000
         await tell(database, [refunded(intent, 500), purchase, refunded(intent, 500)], pages)
         assert await left(database, account_id) == 1500
-        await tell(database, lost(intent, cents=1500), {"checkout/sessions": None})
+        await tell(database, lost(intent, cents=1500), {"checkout/sessions": 500})
         assert await left(database, account_id) == 0
+
+    ledger_of(play)
+
+
+@pytest.mark.parametrize("status", [401, 403, 404])
+def test_a_key_that_may_not_read_payments_does_not_fail_the_webhook(ledger_of: Play, status: int) -> None:
+    async def play(database: Database) -> None:
+        account_id, intent = await customer(database), f"pi_{next(_numbers)}"
+        refused: Pages = {"checkout/sessions": status, "invoice_payments": status}
+        await tell(database, [refunded(intent, 500), paid(account_id, intent)], refused)
+        assert await left(database, account_id) == 1500
 
     ledger_of(play)
 

@@ -210,12 +210,20 @@ class ImageKitRoutes:
             await self._services.uploads.put(key, data, content_type=file.content_type)
         except (OSError, errors.StoreFailed) as error:
             await self._services.predictions.refund(prediction, "the file could not be written to its path")
+            await self._remove(key, data)
             raise errors.StoreFailed from error
         await self._services.database.write(upload_paths.mark_stored(prediction.id), durable=False)
         folder = await self._folder(Tenant.of(prediction))
         url = f"{self._services.settings.base_url}/uploads/{folder}/{save_path}"
         body: StoredImageSchema = {"path": url, "save_path": save_path, "bytes": len(data)}
         return responses.json(body, headers=responses.result_headers(prediction))
+
+    async def _remove(self, key: str, data: bytes) -> None:
+        """Remove refunded bytes that a store has written although it reported a failure."""
+        uploads = self._services.uploads
+        with contextlib.suppress(KeyError, OSError, errors.StoreFailed):
+            if await uploads.get(key) == data:
+                await uploads.delete(key)
 
     async def _folder(self, tenant: Tenant) -> str:
         """Return the name of a tenant's folder in URLs."""
