@@ -1,4 +1,4 @@
-"""Authentication of page requests by session cookie."""
+"""Authentication of page requests by session cookie, and on the memory's pages also by API key."""
 
 from __future__ import annotations
 
@@ -12,20 +12,22 @@ from starlette.responses import RedirectResponse, Response
 from sixfold import errors
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.memory.models import Caller
 from sixfold.ui import forms
+from sixfold.web.auth import bearer_token
 from sixfold.web.routing import Handler
 from sixfold.web.services import WebServices
 from sixfold.web.sessions import CSRF_HEADER, SessionCookie
 
-Work = Callable[[Request, "PageUser"], Awaitable[Response]]
+PageHandler = Callable[[Request, "PageUser"], Awaitable[Response]]
 
 
 @dataclass(frozen=True, slots=True)
 class PageUser:
-    """The signed-in user of a page."""
+    """The user of a page; requests with an API key have no session and need no CSRF token."""
 
     principal: Principal
-    session: SessionCookie
+    session: SessionCookie | None
 
     @property
     def account_id(self) -> str:
@@ -37,54 +39,85 @@ class PageUser:
         """Return the tenant whose predictions the user may see."""
         return self.principal.tenant
 
+    @property
+    def caller(self) -> Caller:
+        """Return the user as a caller of the memory; raises `Forbidden` without a right to it."""
+        return Caller.of(self.principal)
+
+    @property
+    def csrf(self) -> str:
+        """Return the CSRF token for forms."""
+        return "" if self.session is None else self.session.csrf
+
 
 class PageAuth:
-    """Decorators that authenticate the handlers of pages and scripts."""
+    """Decorators that authenticate the handlers of pages, forms and scripts."""
 
-    def __init__(self, services: WebServices) -> None:
+    def __init__(self, services: WebServices, *, api_keys: bool = False) -> None:
+        """Create the decorators; with `api_keys`, a key in the Authorization header is accepted too."""
         self._services = services
+        self._api_keys = api_keys
 
-    async def of(self, request: Request) -> PageUser | None:
+    async def user(self, request: Request) -> PageUser | None:
         """Return the user of a request, or None; raises `Forbidden` for an untrusted Host header."""
+        if self._api_keys and bearer_token(request) is not None:
+            return PageUser(await self._services.authenticator.bearer(request), None)
         session = await self._services.sessions.admitted(request)
         return None if session is None else PageUser(session.principal, session)
 
-    def page(self, work: Work) -> Handler:
+    def page(self, handler: PageHandler) -> Handler:
         """Decorate a page handler; redirects anonymous users to the sign-in page."""
 
         async def handle(request: Request) -> Response:
-            guest = await self.of(request)
-            return to_sign_in(request) if guest is None else await work(request, guest)
+            user = await self.user(request)
+            return redirect_to_sign_in(request) if user is None else await handler(request, user)
 
         return handle
 
-    def operators(self, work: Work) -> Handler:
+    def signed_in(self, handler: PageHandler) -> Handler:
+        """Decorate a handler that reads its form with `read_form`; anonymous users get a 401."""
+
+        async def handle(request: Request) -> Response:
+            user = await self.user(request)
+            if user is None:
+                raise errors.Unauthenticated("Sign in first")
+            return await handler(request, user)
+
+        return handle
+
+    def script(self, handler: PageHandler) -> Handler:
+        """Decorate a handler for scripts; all methods but GET must have the CSRF token in a header."""
+
+        async def handle(request: Request, user: PageUser) -> Response:
+            if request.method != "GET":
+                self.check_csrf(request, user, request.headers.get(CSRF_HEADER))
+            return await handler(request, user)
+
+        return self.signed_in(handle)
+
+    def operator(self, handler: PageHandler) -> Handler:
         """Decorate a handler of the operator's pages; forms must have the CSRF token."""
 
-        async def handle(request: Request, guest: PageUser) -> Response:
+        async def handle(request: Request, user: PageUser) -> Response:
             if request.method not in ("GET", "HEAD"):
-                token = (await forms.read(request)).get("csrf")
-                self._services.sessions.check_csrf(request, guest.session, token)
-            return await work(request, guest)
+                await self.read_form(request, user)
+            return await handler(request, user)
 
         return self.page(handle)
 
-    def part(self, work: Work) -> Handler:
-        """Decorate a handler for scripts; all methods but GET must have the CSRF token."""
+    async def read_form(self, request: Request, user: PageUser) -> dict[str, str]:
+        """Return the fields of a form after the CSRF check; raises `Forbidden`."""
+        form = await forms.read(request)
+        self.check_csrf(request, user, form.get("csrf", request.headers.get(CSRF_HEADER)))
+        return form
 
-        async def handle(request: Request) -> Response:
-            guest = await self.of(request)
-            if guest is None:
-                raise errors.Unauthenticated("Sign in first")
-            if request.method != "GET":
-                token = request.headers.get(CSRF_HEADER)
-                self._services.sessions.check_csrf(request, guest.session, token)
-            return await work(request, guest)
-
-        return handle
+    def check_csrf(self, request: Request, user: PageUser, token: str | None) -> None:
+        """Raise `Forbidden` unless the request has an API key or the CSRF token of its session."""
+        if user.session is not None:
+            self._services.sessions.check_csrf(request, user.session, token)
 
 
-def to_sign_in(request: Request) -> Response:
+def redirect_to_sign_in(request: Request) -> Response:
     """Return a redirect to the sign-in page that leads back to the requested page."""
     path = quote(request.url.path) + (f"?{request.url.query}" if request.url.query else "")
     return RedirectResponse(f"/signin?next={quote(path, safe='')}", 303)

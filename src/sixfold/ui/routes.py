@@ -178,10 +178,10 @@ def build_apis(
     """Return the groups of page and script routes, and the start page's handler."""
     site, static, shown = UserInterface(services), StaticFiles(STATIC), StaticFiles(specimens.FOLDER)
     fonts = StaticFiles(STATIC / "fonts")
-    guests, showing, entrance = PageAuth(services), OutputView(site.pages), LoginSessions(services)
-    catalog = CatalogPages(services, site.pages, guests)
+    auth, showing, entrance = PageAuth(services), OutputView(site.pages), LoginSessions(services)
+    catalog = CatalogPages(services, site.pages, auth)
     predictions = PredictionPages(services, site.pages, showing)
-    workflow_pages = None if spaces is None else WorkflowPages(services, site.pages, guests, spaces)
+    workflow_pages = None if spaces is None else WorkflowPages(services, site.pages, auth, spaces)
     pages = ApiGroup(
         "ui",
         site.pages.dialect,
@@ -191,18 +191,18 @@ def build_apis(
             *security.routes(services, site.pages, entrance),
             *account_data.routes(services, site.pages),
             *account.routes(services, site.pages),
-            *admin.routes(services, site.pages, guests),
-            *lab.routes(services, site.pages, guests),
+            *admin.routes(services, site.pages, auth),
+            *lab.routes(services, site.pages, auth),
             *gallery.routes(services, site.pages),
-            *session_page.routes(services, site.pages, guests),
+            *session_page.routes(services, site.pages, auth),
             *workflows.page_routes(workflow_pages),
             RouteEntry("/catalog", {"GET": catalog.show}, access=rights.PUBLIC),
             RouteEntry("/catalog/{name}", {"GET": catalog.one}, access=rights.PUBLIC),
-            RouteEntry("/predictions", {"GET": guests.page(predictions.show)}, access=rights.RUN),
+            RouteEntry("/predictions", {"GET": auth.page(predictions.show)}, access=rights.RUN),
             RouteEntry(
-                "/predictions/{prediction_id}", {"GET": guests.page(predictions.one)}, access=rights.RUN
+                "/predictions/{prediction_id}", {"GET": auth.page(predictions.one)}, access=rights.RUN
             ),
-            *provenance.page_routes(services, guests),
+            *provenance.page_routes(services, auth),
             *guides.routes(services, site.pages, documents),
             *oauth_consent.routes(services, site.pages),
             RouteEntry("/static/{name}", {"GET": static.show, "HEAD": static.show}, access=rights.PUBLIC),
@@ -220,9 +220,9 @@ def build_apis(
         (
             box,
             *keys,
-            *run_api.routes(services, showing, guests),
-            *provenance.part_routes(services, guests),
-            *workflows.part_routes(workflow_pages),
+            *run_api.routes(services, showing, auth),
+            *provenance.script_routes(services, auth),
+            *workflows.script_routes(workflow_pages),
         ),
     )
     if "memory" in services.settings.enabled_apis:

@@ -58,47 +58,47 @@ class WorkflowPages:
     """The pages for built-in workflows and those of the signed-in user."""
 
     def __init__(
-        self, services: WebServices, pages: PageTemplates, guests: PageAuth, spaces: WorkflowCards
+        self, services: WebServices, pages: PageTemplates, auth: PageAuth, spaces: WorkflowCards
     ) -> None:
         self._services = services
         self._pages = pages
-        self._guests = guests
+        self._auth = auth
         self._spaces = spaces
-        self.part = guests.part(self.bring)
+        self.part = auth.script(self.bring)
         self.most_bytes = services.settings.inline_body_bytes
 
     async def show(self, request: Request) -> Response:
         """List the workflows."""
-        guest = await self._guests.of(request)
+        user = await self._auth.user(request)
         await self._services.workflows.load()
-        found, following = await self._spaces.listed(request, _account(guest))
+        found, following = await self._spaces.listed(request, _account(user))
         built_in = self._services.workflows.spaces
         return self._pages.render(
             "workflows.html",
-            _session(guest),
+            _session(user),
             own=[space for space in found if space.slug not in built_in],
             spaces=[space for space in found if space.slug in built_in],
             sketches=await self._sketches(found),
             next_cursor=following,
-            guest=guest,
+            user=user,
         )
 
     async def one(self, request: Request) -> Response:
         """Show one workflow with its graph and form."""
-        guest = await self._guests.of(request)
-        space = await self._found(request, guest)
+        user = await self._auth.user(request)
+        space = await self._found(request, user)
         await self._services.workflows.load()
         model = (
             self._services.catalog[space.model]
-            if guest is None
-            else await self._services.predictions.find(space.model, guest.account_id)
+            if user is None
+            else await self._services.predictions.find(space.model, user.account_id)
         )
         nodes: dict[str, list[str]] = defaultdict(list)
         for each in space.inputs or ():
             nodes[each.node_id].append(each.name)
         return self._pages.render(
             "workflow.html",
-            _session(guest),
+            _session(user),
             space=space,
             own=space.slug not in self._services.workflows.spaces,
             drawing=Markup(_STYLE.sub("", self._spaces.drawn(space), count=1)),  # noqa: S704 - escaped by `draw`
@@ -109,7 +109,7 @@ class WorkflowPages:
             here=f"/workflows/{space.slug}",
             specimen=specimens.known().get(space.model),
             hue="workflows",
-            guest=guest,
+            user=user,
             base=PATH,
         )
 
@@ -122,36 +122,36 @@ class WorkflowPages:
 
     async def picture(self, request: Request) -> Response:
         """Return the SVG of a workflow's graph, for a card."""
-        space = await self._found(request, await self._guests.of(request))
+        space = await self._found(request, await self._auth.user(request))
         await self._services.workflows.load()
         return Response(self._spaces.drawn(space), 200, _PICTURE, "image/svg+xml")
 
     async def download(self, request: Request) -> Response:
         """Return the original file of a workflow."""
-        space = await self._found(request, await self._guests.of(request))
+        space = await self._found(request, await self._auth.user(request))
         ending = {"image/png": "png", "image/webp": "webp", "image/jpeg": "jpg"}.get(
             space.content_type, "json"
         )
         headers = {"Content-Disposition": f'attachment; filename="{space.slug}.{ending}"'}
         return Response(space.content, 200, headers, space.content_type)
 
-    async def bring(self, request: Request, guest: PageUser) -> Response:
+    async def bring(self, request: Request, user: PageUser) -> Response:
         """Import a file that was dropped on a page and return the path of its page."""
         name = requests.query_text(request, "name", _MAX_NAME)
-        space = await self._spaces.bring(guest.account_id, await request.body(), name)
+        space = await self._spaces.bring(user.account_id, await request.body(), name)
         return responses.json({"path": f"/workflows/{space.slug}", "slug": space.slug}, 201)
 
-    async def _found(self, request: Request, guest: PageUser | None) -> Workflow:
+    async def _found(self, request: Request, user: PageUser | None) -> Workflow:
         self._services.trusted_hosts.admit(request)
-        return await self._spaces.find(requests.path_value(request, "slug"), _account(guest))
+        return await self._spaces.find(requests.path_value(request, "slug"), _account(user))
 
 
-def _account(guest: PageUser | None) -> str | None:
-    return None if guest is None else guest.account_id
+def _account(user: PageUser | None) -> str | None:
+    return None if user is None else user.account_id
 
 
-def _session(guest: PageUser | None) -> SessionCookie | None:
-    return None if guest is None else guest.session
+def _session(user: PageUser | None) -> SessionCookie | None:
+    return None if user is None else user.session
 
 
 def page_routes(workflows: WorkflowPages | None) -> tuple[RouteEntry, ...]:
@@ -166,7 +166,7 @@ def page_routes(workflows: WorkflowPages | None) -> tuple[RouteEntry, ...]:
     )
 
 
-def part_routes(workflows: WorkflowPages | None) -> tuple[RouteEntry, ...]:
+def script_routes(workflows: WorkflowPages | None) -> tuple[RouteEntry, ...]:
     """Return the route that imports a dropped file."""
     if workflows is None:
         return ()

@@ -33,13 +33,13 @@ class Lab:
         self._pages = pages
         self._killed = 0
 
-    async def show(self, _request: Request, guest: PageUser) -> Response:
+    async def show(self, _request: Request, user: PageUser) -> Response:
         """Show the queue, the workers and the result of a full ledger check."""
         read = self._services.database.read
         workers = self._services.scheduler.snapshot()
         return self._pages.render(
             "admin/lab.html",
-            guest.session,
+            user.session,
             moment=await read(now()),
             queue=await read(admin_queries.queue(_QUEUE)),
             faults=await read(ledger_queries.verify()),
@@ -47,33 +47,33 @@ class Lab:
             killed=self._killed,
         )
 
-    async def worker(self, request: Request, _guest: PageUser) -> Response:
+    async def worker(self, request: Request, _user: PageUser) -> Response:
         """Send SIGKILL to all workers of an engine."""
         self._killed += await self._services.scheduler.kill_workers(requests.path_value(request, "engine"))
         return RedirectResponse("/lab", 303)
 
-    async def server(self, _request: Request, _guest: PageUser) -> Response:
+    async def server(self, _request: Request, _user: PageUser) -> Response:
         """Send SIGKILL to this server; no request gets a response, not even this one."""
         os.kill(os.getpid(), signal.SIGKILL)
         # Unreachable, for the type checker.
         raise errors.NotFound
 
 
-def routes(services: WebServices, pages: PageTemplates, guests: PageAuth) -> tuple[RouteEntry, ...]:
+def routes(services: WebServices, pages: PageTemplates, auth: PageAuth) -> tuple[RouteEntry, ...]:
     """Return the routes of the page and its forms; none outside testing mode."""
     if not services.settings.testing:
         return ()
     lab = Lab(services, pages)
 
     return (
-        RouteEntry("/lab", {"GET": guests.operators(lab.show)}, access=rights.OPERATE),
+        RouteEntry("/lab", {"GET": auth.operator(lab.show)}, access=rights.OPERATE),
         RouteEntry(
             "/lab/workers/{engine}/kill",
-            {"POST": guests.operators(lab.worker)},
+            {"POST": auth.operator(lab.worker)},
             _FORM_BYTES,
             access=rights.OPERATE,
         ),
         RouteEntry(
-            "/lab/server/kill", {"POST": guests.operators(lab.server)}, _FORM_BYTES, access=rights.OPERATE
+            "/lab/server/kill", {"POST": auth.operator(lab.server)}, _FORM_BYTES, access=rights.OPERATE
         ),
     )

@@ -58,7 +58,7 @@ class AdminPages:
         self._services = services
         self._pages = pages
 
-    async def show(self, request: Request, guest: PageUser) -> Response:
+    async def show(self, request: Request, user: PageUser) -> Response:
         """Show figures, workers, the queue, recent failures and storage."""
         read = self._services.database.read
         queue, day = await read(admin_queries.queue(_QUEUE)), await read(admin_queries.day())
@@ -66,7 +66,7 @@ class AdminPages:
         benches = self._benches(_by_engine(queue.waiting))
         return self._pages.render(
             "admin/overview.html",
-            guest.session,
+            user.session,
             moment=await read(now()),
             queue=queue,
             workers=[bench for bench in benches if bench.busy or bench.idle or bench.waiting],
@@ -80,7 +80,7 @@ class AdminPages:
             draining=self._services.predictions.draining,
         )
 
-    async def engines(self, _request: Request, guest: PageUser) -> Response:
+    async def engines(self, _request: Request, user: PageUser) -> Response:
         """Show all engines with what they need, available ones first, and errors in model files."""
         benches = self._benches({})
         groups: dict[str, list[TestbedState]] = {title: [] for title in (*_KINDS.values(), _OTHERS)}
@@ -88,14 +88,14 @@ class AdminPages:
             groups[_KINDS.get(bench.spec.kind, _OTHERS)].append(bench)
         return self._pages.render(
             "admin/engines.html",
-            guest.session,
+            user.session,
             groups={title: found for title, found in groups.items() if found},
             ready=sum(bench.standing.ready for bench in benches),
             total=len(benches),
             faults=sorted(self._services.model_faults.items()),
         )
 
-    async def requests(self, request: Request, guest: PageUser) -> Response:
+    async def requests(self, request: Request, user: PageUser) -> Response:
         """List the requests of all accounts; `q` searches them and `status` filters them."""
         state = request.query_params.get("status", "")
         wanted = RunFilter(requests.query_text(request, "q", _MAX_TEXT), state if state in _STATES else "")
@@ -103,25 +103,25 @@ class AdminPages:
         rows, following = await self._services.database.read(admin_queries.requests(wanted, _PAGE, cursor))
         return self._pages.render(
             "admin/requests.html",
-            guest.session,
+            user.session,
             rows=rows,
             wanted=wanted,
             states=_STATES,
             following=following,
         )
 
-    async def one(self, request: Request, guest: PageUser) -> Response:
+    async def one(self, request: Request, user: PageUser) -> Response:
         """Show the receipt and log of a request, without its inputs and outputs."""
         found = await self._services.predictions.get_any(requests.path_value(request, "prediction_id"))
-        return self._pages.render("admin/request.html", guest.session, prediction=found)
+        return self._pages.render("admin/request.html", user.session, prediction=found)
 
-    async def cancel(self, request: Request, _guest: PageUser) -> Response:
+    async def cancel(self, request: Request, _user: PageUser) -> Response:
         """Cancel a run of any account."""
         found = await self._services.predictions.get_any(requests.path_value(request, "prediction_id"))
         await self._services.predictions.cancel(found.id, Tenant.of(found))
         return RedirectResponse("/admin", 303)
 
-    async def close(self, request: Request, _guest: PageUser) -> Response:
+    async def close(self, request: Request, _user: PageUser) -> Response:
         """Close a live session of any account."""
         wanted = requests.path_value(request, "session_id")
         found = [
@@ -134,7 +134,7 @@ class AdminPages:
         await self._services.live_sessions.close(wanted, Tenant(found[0].account_id))
         return RedirectResponse("/admin", 303)
 
-    async def rest(self, request: Request, _guest: PageUser) -> Response:
+    async def rest(self, request: Request, _user: PageUser) -> Response:
         """Stop the idle workers of an engine to free their memory."""
         await self._services.scheduler.stop_idle(requests.path_value(request, "engine"))
         return RedirectResponse("/admin", 303)
@@ -166,32 +166,32 @@ def _by_engine(rows: Sequence[Row]) -> dict[str, int]:
     return counted
 
 
-def routes(services: WebServices, pages: PageTemplates, guests: PageAuth) -> tuple[RouteEntry, ...]:
+def routes(services: WebServices, pages: PageTemplates, auth: PageAuth) -> tuple[RouteEntry, ...]:
     """Return the routes of the operator's pages."""
     admin = AdminPages(services, pages)
 
     return (
-        RouteEntry("/admin", {"GET": guests.operators(admin.show)}, access=rights.OPERATE),
-        RouteEntry("/admin/engines", {"GET": guests.operators(admin.engines)}, access=rights.OPERATE),
-        RouteEntry("/admin/requests", {"GET": guests.operators(admin.requests)}, access=rights.OPERATE),
+        RouteEntry("/admin", {"GET": auth.operator(admin.show)}, access=rights.OPERATE),
+        RouteEntry("/admin/engines", {"GET": auth.operator(admin.engines)}, access=rights.OPERATE),
+        RouteEntry("/admin/requests", {"GET": auth.operator(admin.requests)}, access=rights.OPERATE),
         RouteEntry(
-            "/admin/requests/{prediction_id}", {"GET": guests.operators(admin.one)}, access=rights.OPERATE
+            "/admin/requests/{prediction_id}", {"GET": auth.operator(admin.one)}, access=rights.OPERATE
         ),
         RouteEntry(
             "/admin/requests/{prediction_id}/cancel",
-            {"POST": guests.operators(admin.cancel)},
+            {"POST": auth.operator(admin.cancel)},
             _FORM_BYTES,
             access=rights.OPERATE,
         ),
         RouteEntry(
             "/admin/sessions/{session_id}/close",
-            {"POST": guests.operators(admin.close)},
+            {"POST": auth.operator(admin.close)},
             _FORM_BYTES,
             access=rights.OPERATE,
         ),
         RouteEntry(
             "/admin/workers/{engine}/rest",
-            {"POST": guests.operators(admin.rest)},
+            {"POST": auth.operator(admin.rest)},
             _FORM_BYTES,
             access=rights.OPERATE,
         ),

@@ -130,30 +130,30 @@ def fields_of(model: Model, before: Mapping[str, Any]) -> list[FormField]:
 class CatalogPages:
     """The catalog and the pages of its models."""
 
-    def __init__(self, services: WebServices, pages: PageTemplates, guests: PageAuth) -> None:
+    def __init__(self, services: WebServices, pages: PageTemplates, auth: PageAuth) -> None:
         self._services = services
         self._pages = pages
-        self._guests = guests
+        self._auth = auth
 
     async def show(self, request: Request) -> Response:
         """List the models by section; the query parameters `q` and `shelf` filter them."""
-        guest = await self._guests.of(request)
+        user = await self._auth.user(request)
         wanted = request.query_params.get("q", "")[:100].strip().lower()
         section = request.query_params.get("shelf", "")
         section = _RENAMED.get(section, section)
         models = [] if requests.cursor(request) else [*self._services.catalog.models()]
         following: str | None = None
-        if guest is not None:
+        if user is not None:
             own, following = await requests.own_models(
-                self._services.predictions.custom_models, request, guest.account_id
+                self._services.predictions.custom_models, request, user.account_id
             )
             models += [each.model for each in own]
-        pictures = await self._pictures(guest)
+        pictures = await self._pictures(user)
         cards = [self._card(model, pictures.get(model.name, "")) for model in models if is_shown(model)]
         found = [card for card in cards if _matches(card, wanted, section)]
         return self._pages.render(
             "catalog.html",
-            guest.session if guest is not None else None,
+            user.session if user is not None else None,
             sections={name: [card for card in found if card.section == name] for name in SECTIONS},
             counts={name: sum(card.section == name for card in cards) for name in SECTIONS},
             wanted=wanted,
@@ -164,16 +164,16 @@ class CatalogPages:
 
     async def one(self, request: Request) -> Response:
         """Show a model's form; `from` fills it with the inputs of a prediction or of the example."""
-        guest = await self._guests.of(request)
+        user = await self._auth.user(request)
         name = requests.path_value(request, "name")
-        if guest is None and name not in self._services.catalog:
+        if user is None and name not in self._services.catalog:
             raise errors.NotFound(f"Model {name} not found")
         model = (
             self._services.catalog[name]
-            if guest is None
-            else await self._services.predictions.find(name, guest.account_id)
+            if user is None
+            else await self._services.predictions.find(name, user.account_id)
         )
-        before, terms = await self._before(request, guest, model)
+        before, terms = await self._before(request, user, model)
         fields = fields_of(model, before)
         given = {
             each.descriptor.name: before.get(each.descriptor.name, _example(each.descriptor))
@@ -182,7 +182,7 @@ class CatalogPages:
         }
         return self._pages.render(
             "model.html",
-            guest.session if guest is not None else None,
+            user.session if user is not None else None,
             card=self._card(model),
             engines=self._engines(model),
             fields=fields,
@@ -190,7 +190,7 @@ class CatalogPages:
             kinds=self._kinds(model),
             terms=terms,
             samples=code_samples.of(self._services.settings.base_url, model.name, given),
-            guest=guest,
+            user=user,
         )
 
     # -- template values -------------------------------------------------------------------------
@@ -238,11 +238,11 @@ class CatalogPages:
             for engine in model.engines
         ]
 
-    async def _pictures(self, guest: PageUser | None) -> dict[str, str]:
+    async def _pictures(self, user: PageUser | None) -> dict[str, str]:
         """Return the URL of the user's latest image for each model."""
-        if guest is None:
+        if user is None:
             return {}
-        latest, _ = await self._services.predictions.page(guest.tenant, PredictionFilter(), _LATEST, None)
+        latest, _ = await self._services.predictions.page(user.tenant, PredictionFilter(), _LATEST, None)
         found: dict[str, str] = {}
         for prediction in reversed(latest):
             output = prediction.output
@@ -252,15 +252,15 @@ class CatalogPages:
         return found
 
     async def _before(
-        self, request: Request, guest: PageUser | None, model: Model
+        self, request: Request, user: PageUser | None, model: Model
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the initial inputs and options (hardware, variant) of the form."""
         origin = request.query_params.get("from")
         if origin == _EXAMPLE and model.name in specimens.known():
             return dict(specimens.known()[model.name].given), {}
-        if origin is None or guest is None:
+        if origin is None or user is None:
             return {}, {}
-        found = await self._services.predictions.get(origin, guest.tenant)
+        found = await self._services.predictions.get(origin, user.tenant)
         base = self._services.settings.base_url
         given = await self._services.database.read(lineage.reusable_inputs(found, base))
         terms = {"hardware": found.hardware, "variant": found.task.inputs.get("variant")}

@@ -28,7 +28,7 @@ class SessionPages:
         self._services = services
         self._pages = pages
 
-    async def show(self, request: Request, guest: PageUser) -> Response:
+    async def show(self, request: Request, user: PageUser) -> Response:
         """Show the page for the sessions of one model."""
         name = requests.path_value(request, "model")
         templates = self._services.templates
@@ -37,7 +37,7 @@ class SessionPages:
         model = self._services.catalog[name]
         return self._pages.render(
             "live.html",
-            guest.session,
+            user.session,
             model=model,
             hour=money.format_usd(templates[name].hour_micros),
             free=model.is_waived(self._services.catalog.prices, self._services.predictions.terms),
@@ -46,10 +46,10 @@ class SessionPages:
         )
 
 
-def routes(services: WebServices, pages: PageTemplates, guests: PageAuth) -> tuple[RouteEntry, ...]:
+def routes(services: WebServices, pages: PageTemplates, auth: PageAuth) -> tuple[RouteEntry, ...]:
     """Return the route of the page."""
     return (
         RouteEntry(
-            "/live/{model}", {"GET": guests.page(SessionPages(services, pages).show)}, access=rights.RUN
+            "/live/{model}", {"GET": auth.page(SessionPages(services, pages).show)}, access=rights.RUN
         ),
     )

@@ -15,8 +15,8 @@ from sixfold.core.database import Row, Transaction, now
 from sixfold.core.memory import limits, pages, queries, slugs
 from sixfold.core.memory.models import Caller
 from sixfold.core.memory.ports import SearchRequest, SearchResult
+from sixfold.ui.auth import PageUser
 from sixfold.ui.memory import formatting
-from sixfold.ui.memory.visitors import MemoryUser
 from sixfold.ui.templating import PageTemplates
 from sixfold.web.services import WebServices
 
@@ -105,21 +105,21 @@ class BrowsePages:
         self._services = services
         self._pages = shown
 
-    async def show(self, request: Request, visitor: MemoryUser) -> Response:
+    async def show(self, request: Request, user: PageUser) -> Response:
         """Show folders and lists, and with `q` the search results."""
         wanted = _wanted(request)
-        found = await self._found(visitor, wanted)
-        seen = await self._services.database.read(_shelf(visitor.caller, wanted))
-        return self._render("memory/browse.html", visitor, wanted, {**found, **seen})
+        found = await self._found(user, wanted)
+        seen = await self._services.database.read(_shelf(user.caller, wanted))
+        return self._render("memory/browse.html", user, wanted, {**found, **seen})
 
-    async def results(self, request: Request, visitor: MemoryUser) -> Response:
+    async def results(self, request: Request, user: PageUser) -> Response:
         """Return the fragment with search results for the script."""
         wanted = _wanted(request)
-        found = await self._found(visitor, wanted)
+        found = await self._found(user, wanted)
         moment = await self._services.database.read(now())
-        return self._render("memory/results.html", visitor, wanted, {**found, "now": moment})
+        return self._render("memory/results.html", user, wanted, {**found, "now": moment})
 
-    async def _found(self, visitor: MemoryUser, wanted: ListFilter) -> Mapping[str, Any]:
+    async def _found(self, user: PageUser, wanted: ListFilter) -> Mapping[str, Any]:
         if not wanted.q:
             return {"answer": None, "problem": ""}
         asked = SearchRequest(
@@ -133,15 +133,11 @@ class BrowsePages:
             explain=True,
         )
         try:
-            answer: SearchResult | None = await self._services.memory.search(visitor.caller, asked)
+            answer: SearchResult | None = await self._services.memory.search(user.caller, asked)
         except (errors.BadRequest, errors.EngineUnavailable) as error:
             return {"answer": None, "problem": error.message}
         return {"answer": answer, "problem": "", "more": len(answer.hits) == _RESULTS}
 
-    def _render(
-        self, name: str, visitor: MemoryUser, wanted: ListFilter, values: Mapping[str, Any]
-    ) -> Response:
+    def _render(self, name: str, user: PageUser, wanted: ListFilter, values: Mapping[str, Any]) -> Response:
         defaults = {"overview": None, "next_cursor": None, "more": False, "results": _RESULTS}
-        return self._pages.render(
-            name, visitor.session, visitor=visitor, wanted=wanted, **{**defaults, **values}
-        )
+        return self._pages.render(name, user.session, user=user, wanted=wanted, **{**defaults, **values})

@@ -18,11 +18,12 @@ from sixfold.core.memory.commands import WriteTerms
 from sixfold.core.memory.import_export.archives import ImportReport
 from sixfold.core.memory.import_export.paths import ENDINGS
 from sixfold.core.memory.page_edits import PageWrite
+from sixfold.ui.auth import PageAuth, PageUser
 from sixfold.ui.memory.markdown import page_path
-from sixfold.ui.memory.visitors import MemoryAuth, MemoryUser
 from sixfold.ui.templating import PageTemplates
 from sixfold.web import bodies, multipart
 from sixfold.web.services import WebServices
+from sixfold.web.sessions import CSRF_HEADER
 
 _REFUSED = (
     errors.BadRequest,
@@ -37,37 +38,38 @@ _ZIP = {"Content-Disposition": 'attachment; filename="memory.zip"', "Cache-Contr
 class MemoryFilePages:
     """The import and export pages."""
 
-    def __init__(self, services: WebServices, shown: PageTemplates, doors: MemoryAuth) -> None:
+    def __init__(self, services: WebServices, shown: PageTemplates, auth: PageAuth) -> None:
         self._services = services
         self._memory = services.memory
         self._pages = shown
-        self._doors = doors
+        self._auth = auth
         self._folder = services.settings.data_dir / "tmp"
 
-    async def form(self, request: Request, visitor: MemoryUser) -> Response:
+    async def form(self, request: Request, user: PageUser) -> Response:
         """Show the import form."""
-        return self._render(visitor)
+        return self._render(user)
 
-    async def take_in(self, request: Request, visitor: MemoryUser) -> Response:
+    async def take_in(self, request: Request, user: PageUser) -> Response:
         """Import an archive, or one Markdown file as a new page."""
         if bodies.media_type(request) != "multipart/form-data":
             raise errors.UnsupportedMedia("The request must be a multipart form with a file")
         async with multipart.form(request, max_files=1, max_fields=4) as form:
             csrf, file = form.get("csrf"), form.get("file")
-            self._doors.guard(request, visitor, csrf if isinstance(csrf, str) else None)
+            token = csrf if isinstance(csrf, str) else request.headers.get(CSRF_HEADER)
+            self._auth.check_csrf(request, user, token)
             if not isinstance(file, UploadFile) or not file.filename:
-                return self._render(visitor, problem="Choose a file first", status=400)
-            return await self._take(visitor, file)
+                return self._render(user, problem="Choose a file first", status=400)
+            return await self._take(user, file)
 
-    async def _take(self, visitor: MemoryUser, file: UploadFile) -> Response:
+    async def _take(self, user: PageUser, file: UploadFile) -> Response:
         try:
             if (file.filename or "").lower().endswith(ENDINGS):
-                return await self._one(visitor, file)
-            return self._render(visitor, report=await self._archive(visitor, file.file))
+                return await self._one(user, file)
+            return self._render(user, report=await self._archive(user, file.file))
         except _REFUSED as error:
-            return self._render(visitor, problem=error.message, status=error.status)
+            return self._render(user, problem=error.message, status=error.status)
 
-    async def _one(self, visitor: MemoryUser, file: UploadFile) -> Response:
+    async def _one(self, user: PageUser, file: UploadFile) -> Response:
         slug = slugs.loosely(Path(file.filename or "").stem)
         if slug is None:
             raise errors.BadRequest("The file name must have at least one letter or digit")
@@ -76,31 +78,31 @@ class MemoryFilePages:
             text = raw.decode("utf-8-sig")
         except UnicodeDecodeError as error:
             raise errors.BadRequest("The file is not UTF-8 text") from error
-        saved = await self._memory.write(visitor.caller, PageWrite(slug, text, whole=True), WriteTerms())
+        saved = await self._memory.write(user.caller, PageWrite(slug, text, whole=True), WriteTerms())
         return RedirectResponse(page_path(saved.page.slug), 303)
 
-    async def _archive(self, visitor: MemoryUser, source: BinaryIO) -> ImportReport:
+    async def _archive(self, user: PageUser, source: BinaryIO) -> ImportReport:
         path = self._folder / f"import-{secrets.token_hex(16)}"
         try:
             await asyncio.to_thread(_keep, source, path)
-            return await self._memory.take_in(visitor.caller, path)
+            return await self._memory.take_in(user.caller, path)
         except OSError as error:
             raise errors.StoreFailed from error
         finally:
             await asyncio.to_thread(path.unlink, missing_ok=True)
 
-    async def take_out(self, request: Request, visitor: MemoryUser) -> Response:
+    async def take_out(self, request: Request, user: PageUser) -> Response:
         """Stream all pages as a zip of Markdown files."""
-        return StreamingResponse(self._memory.take_out(visitor.caller), 200, _ZIP, "application/zip")
+        return StreamingResponse(self._memory.take_out(user.caller), 200, _ZIP, "application/zip")
 
     def _render(
-        self, visitor: MemoryUser, *, problem: str = "", report: ImportReport | None = None, status: int = 200
+        self, user: PageUser, *, problem: str = "", report: ImportReport | None = None, status: int = 200
     ) -> Response:
         return self._pages.render(
             "memory/import.html",
-            visitor.session,
+            user.session,
             status=status,
-            visitor=visitor,
+            user=user,
             problem=problem,
             report=report,
         )

@@ -19,8 +19,8 @@ from sixfold.core.memory.models import LINK_TYPE, Caller, Link, MemoryPage
 from sixfold.core.memory.operations import before
 from sixfold.core.memory.queries import PageGraphView
 from sixfold.core.memory.service import Change, part
+from sixfold.ui.auth import PageUser
 from sixfold.ui.memory.markdown import RenderContext, RenderedPage, page_path, render
-from sixfold.ui.memory.visitors import MemoryUser
 from sixfold.ui.templating import PageTemplates
 from sixfold.web import requests
 from sixfold.web.services import WebServices
@@ -100,31 +100,31 @@ class ReadPages:
         self._memory = services.memory
         self._pages = shown
 
-    async def show(self, request: Request, visitor: MemoryUser) -> Response:
+    async def show(self, request: Request, user: PageUser) -> Response:
         """Show a page, optionally as of a time or at a version; redirects old slugs."""
         slug = slug_of(request)
         number = request.query_params.get("version")
         if number is not None:
-            return await self._version(slug, _number(number), visitor)
+            return await self._version(slug, _number(number), user)
         as_of = request.query_params.get("as_of")
         moment = limits.past(as_of) if as_of else None
         try:
-            shown = await self._services.database.read(_shown(visitor.caller, slug, moment))
+            shown = await self._services.database.read(_shown(user.caller, slug, moment))
         except errors.NotFound:
-            return await self._missing(slug, visitor)
+            return await self._missing(slug, user)
         if shown.view.moved and moment is None:
             return RedirectResponse(page_path(shown.view.page.slug), 308)
-        return await self._page(shown, visitor)
+        return await self._page(shown, user)
 
-    async def _page(self, shown: ShownPage, visitor: MemoryUser) -> Response:
-        page, caller = shown.view.page, visitor.caller
+    async def _page(self, shown: ShownPage, user: PageUser) -> Response:
+        page, caller = shown.view.page, user.caller
         may_write = caller.may_change(page.collections) and shown.view.at is None
         context = RenderContext(page.slug, page.title, shown.mentions, may_write, caller.account_id)
         written = [link for link in shown.view.links if link.origin != "inferred"]
         response = self._pages.render(
             "memory/page.html",
-            visitor.session,
-            visitor=visitor,
+            user.session,
+            user=user,
             page=page,
             view=shown.view,
             text=await laid_out(page.body, context),
@@ -138,14 +138,14 @@ class ReadPages:
         response.headers["ETag"] = f'"{page.version}"'
         return response
 
-    async def _version(self, slug: str, number: int, visitor: MemoryUser) -> Response:
-        page = await self._memory.version(visitor.caller, slug, number)
-        found, current, moment = await self._services.database.read(_of_version(visitor.caller, slug, page))
+    async def _version(self, slug: str, number: int, user: PageUser) -> Response:
+        page = await self._memory.version(user.caller, slug, number)
+        found, current, moment = await self._services.database.read(_of_version(user.caller, slug, page))
         context = RenderContext(page.slug, page.title, found, account_id=page.account_id)
         return self._pages.render(
             "memory/page.html",
-            visitor.session,
-            visitor=visitor,
+            user.session,
+            user=user,
             page=page,
             view=PageGraphView(page),
             text=await laid_out(page.body, context),
@@ -157,15 +157,15 @@ class ReadPages:
             now=moment,
         )
 
-    async def _missing(self, slug: str, visitor: MemoryUser) -> Response:
+    async def _missing(self, slug: str, user: PageUser) -> Response:
         """Show that a page was deleted or does not exist yet."""
-        found = await self._services.database.read(pages.locate(visitor.caller.account_id, slug))
-        gone = found.page if found is not None and visitor.caller.sees(found.page.collections) else None
+        found = await self._services.database.read(pages.locate(user.caller.account_id, slug))
+        gone = found.page if found is not None and user.caller.sees(found.page.collections) else None
         return self._pages.render(
             "memory/missing.html",
-            visitor.session,
+            user.session,
             status=404,
-            visitor=visitor,
+            user=user,
             slug=slug,
             gone=gone,
             now=await self._services.database.read(now()),
@@ -173,22 +173,22 @@ class ReadPages:
 
     # -- history ---------------------------------------------------------------------------------
 
-    async def history(self, request: Request, visitor: MemoryUser) -> Response:
+    async def history(self, request: Request, user: PageUser) -> Response:
         """Show the versions of a page and the differences between two of them."""
         slug = slug_of(request)
         query = request.query_params
         rows = await self._services.database.read(
-            queries.history(visitor.caller, slug, _VERSIONS, before(query.get("cursor")))
+            queries.history(user.caller, slug, _VERSIONS, before(query.get("cursor")))
         )
         page, versions = rows[0], part(rows[1], _VERSIONS, "version")
         older, newer = query.get("from"), query.get("to")
         compared: dict[str, Any] = {"change": None, "hunks": (), "cut": False}
         if older and newer:
-            compared = await self._compared(slug, (_number(older), _number(newer)), visitor.caller)
+            compared = await self._compared(slug, (_number(older), _number(newer)), user.caller)
         return self._pages.render(
             "memory/history.html",
-            visitor.session,
-            visitor=visitor,
+            user.session,
+            user=user,
             page=page,
             versions=versions.rows,
             next_cursor=versions.next_cursor,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from sixfold.core.accounts import rights
+from sixfold.ui.auth import PageAuth
 from sixfold.ui.memory import formatting
 from sixfold.ui.memory.browsing import BrowsePages
 from sixfold.ui.memory.files import MemoryFilePages
 from sixfold.ui.memory.reading import ReadPages
-from sixfold.ui.memory.visitors import MemoryAuth
 from sixfold.ui.memory.writing import WritePages
 from sixfold.ui.templating import PageTemplates
 from sixfold.web.routing import ApiGroup, RouteEntry
@@ -20,34 +20,39 @@ _ENCODED = 6
 
 def build_api(services: WebServices) -> ApiGroup:
     """Return the routes of `/memory`."""
-    pages, doors = PageTemplates(services.settings.enabled_apis, formatting.FILTERS), MemoryAuth(services)
+    pages, auth = (
+        PageTemplates(services.settings.enabled_apis, formatting.FILTERS),
+        PageAuth(services, api_keys=True),
+    )
     browsing, reading = BrowsePages(services, pages), ReadPages(services, pages)
-    writing, files = WritePages(services, pages, doors), MemoryFilePages(services, pages, doors)
+    writing, files = WritePages(services, pages, auth), MemoryFilePages(services, pages, auth)
     text = services.settings.memory_page_bytes * _ENCODED + _SMALL
-    page, part = doors.page, doors.part
+    page, signed_in = auth.page, auth.signed_in
     return ApiGroup(
         "memory-pages",
         pages.dialect,
         (
             RouteEntry("/memory", {"GET": page(browsing.show)}, access=rights.MEMORY_READ),
-            RouteEntry("/memory/~results", {"GET": part(browsing.results)}, access=rights.MEMORY_READ),
+            RouteEntry("/memory/~results", {"GET": signed_in(browsing.results)}, access=rights.MEMORY_READ),
             RouteEntry(
                 "/memory/~new",
-                {"GET": page(writing.new), "POST": part(writing.create)},
+                {"GET": page(writing.new), "POST": signed_in(writing.create)},
                 text,
                 access=rights.MEMORY_WRITE,
             ),
-            RouteEntry("/memory/~preview", {"POST": part(writing.preview)}, text, access=rights.MEMORY_READ),
+            RouteEntry(
+                "/memory/~preview", {"POST": signed_in(writing.preview)}, text, access=rights.MEMORY_READ
+            ),
             RouteEntry(
                 "/memory/~import",
-                {"GET": page(files.form), "POST": part(files.take_in)},
+                {"GET": page(files.form), "POST": signed_in(files.take_in)},
                 services.settings.upload_body_bytes,
                 access=rights.MEMORY_WRITE,
             ),
             RouteEntry("/memory/~export", {"GET": page(files.take_out)}, access=rights.MEMORY_READ),
             RouteEntry(
                 "/memory/{slug:path}/~edit",
-                {"GET": page(writing.edit), "POST": part(writing.save)},
+                {"GET": page(writing.edit), "POST": signed_in(writing.save)},
                 text,
                 access=rights.MEMORY_WRITE,
             ),
@@ -56,24 +61,27 @@ def build_api(services: WebServices) -> ApiGroup:
             ),
             RouteEntry(
                 "/memory/{slug:path}/~restore",
-                {"POST": part(writing.restore)},
+                {"POST": signed_in(writing.restore)},
                 _SMALL,
                 access=rights.MEMORY_WRITE,
             ),
             RouteEntry(
                 "/memory/{slug:path}/~move",
-                {"GET": page(writing.place), "POST": part(writing.move)},
+                {"GET": page(writing.place), "POST": signed_in(writing.move)},
                 _SMALL,
                 access=rights.MEMORY_WRITE,
             ),
             RouteEntry(
                 "/memory/{slug:path}/~delete",
-                {"POST": part(writing.delete)},
+                {"POST": signed_in(writing.delete)},
                 _SMALL,
                 access=rights.MEMORY_WRITE,
             ),
             RouteEntry(
-                "/memory/{slug:path}/~link", {"POST": part(writing.judge)}, _SMALL, access=rights.MEMORY_WRITE
+                "/memory/{slug:path}/~link",
+                {"POST": signed_in(writing.judge)},
+                _SMALL,
+                access=rights.MEMORY_WRITE,
             ),
             RouteEntry("/memory/{slug:path}", {"GET": page(reading.show)}, access=rights.MEMORY_READ),
         ),

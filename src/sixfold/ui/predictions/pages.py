@@ -80,17 +80,17 @@ class PredictionPages:
         self._pages = pages
         self._showing = showing
 
-    async def show(self, request: Request, guest: PageUser) -> Response:
+    async def show(self, request: Request, user: PageUser) -> Response:
         """List the user's predictions, newest first."""
         query = request.query_params
         state = query.get("status", "")
         wanted = PredictionFilter(query.get("model", "")[:_MAX_FILTER], state if state in _STATES else "")
         cursor = query.get("cursor", "")[:_MAX_FILTER] or None
-        found, following = await self._services.predictions.page(guest.tenant, wanted, _PAGE, cursor)
+        found, following = await self._services.predictions.page(user.tenant, wanted, _PAGE, cursor)
         longest = max((PredictionRow(each, 1).total for each in found), default=1)
         return self._pages.render(
             "predictions.html",
-            guest.session,
+            user.session,
             rows=[PredictionRow(each, longest) for each in found],
             models=sorted(model.name for model in self._services.catalog.models()),
             states=_STATES,
@@ -98,10 +98,10 @@ class PredictionPages:
             following=following,
         )
 
-    async def one(self, request: Request, guest: PageUser) -> Response:
+    async def one(self, request: Request, user: PageUser) -> Response:
         """Show a prediction with its output, receipt and lineage."""
         prediction_id = requests.path_value(request, "prediction_id")
-        found = await self._services.predictions.get(prediction_id, guest.tenant)
+        found = await self._services.predictions.get(prediction_id, user.tenant)
         kin = await self._services.database.read(lineage.get(found))
         same = [
             (other, equal or await provenance.alike(self._services, found, other))
@@ -109,7 +109,7 @@ class PredictionPages:
         ]
         return self._pages.render(
             "prediction.html",
-            guest.session,
+            user.session,
             kin=kin,
             same=same,
             media=MEDIA_PATH,

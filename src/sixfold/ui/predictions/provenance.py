@@ -39,7 +39,7 @@ class ProvenancePages:
         self._services = services
         self._folder = services.settings.data_dir / "tmp"
 
-    async def read(self, request: Request, guest: PageUser) -> Response:
+    async def read(self, request: Request, user: PageUser) -> Response:
         """Return the model and inputs of a dropped file, or that it contains a workflow."""
         path = await asyncio.to_thread(self._new_path)
         try:
@@ -52,21 +52,21 @@ class ProvenancePages:
         text = await asyncio.to_thread(embed.extract, data)
         if text is not None:
             try:
-                return responses.json(await self._told(self._services.signer.read(text), guest))
+                return responses.json(await self._told(self._services.signer.read(text), user))
             except NotAManifest as error:
                 raise errors.BadRequest(_STRANGE) from error
         if "workflows" in self._services.settings.enabled_apis and await asyncio.to_thread(_has_graph, data):
             return responses.json({"kind": "graph"})
         raise errors.BadRequest(_STRANGE)
 
-    async def _told(self, signed: Signed, guest: PageUser) -> dict[str, Any]:
+    async def _told(self, signed: Signed, user: PageUser) -> dict[str, Any]:
         manifest = signed.manifest
-        model = await self._services.predictions.find(manifest.model, guest.account_id)
+        model = await self._services.predictions.find(manifest.model, user.account_id)
         given = {name: value for name, value in manifest.inputs.items() if model.takes(name)}
         if manifest.seed is not None and model.takes("seed"):
             given["seed"] = manifest.seed
         withheld = {name.partition(".")[0] for name in redaction.replaced(given)}
-        own = await self._own(manifest.prediction_id, guest) if signed.valid else None
+        own = await self._own(manifest.prediction_id, user) if signed.valid else None
         if own is not None:
             origin = self._services.settings.base_url
             kept = await self._services.database.read(lineage.reusable_inputs(own, origin))
@@ -83,24 +83,24 @@ class ProvenancePages:
             "prediction": None if own is None else own.id,
         }
 
-    async def _own(self, prediction_id: str, guest: PageUser) -> Prediction | None:
+    async def _own(self, prediction_id: str, user: PageUser) -> Prediction | None:
         """Return the prediction if it belongs to the user."""
         try:
-            return await self._services.predictions.get(prediction_id, guest.tenant)
+            return await self._services.predictions.get(prediction_id, user.tenant)
         except errors.NotFound:
             return None
 
-    async def replay(self, request: Request, guest: PageUser) -> Response:
+    async def replay(self, request: Request, user: PageUser) -> Response:
         """Run a prediction again with the same inputs and seed; its page says whether the output is equal."""
         form = await forms.read(request)
-        self._services.sessions.check_csrf(request, guest.session, form.get("csrf"))
+        self._services.sessions.check_csrf(request, user.session, form.get("csrf"))
         found = await self._services.predictions.get(
-            requests.path_value(request, "prediction_id"), guest.tenant
+            requests.path_value(request, "prediction_id"), user.tenant
         )
         origin = self._services.settings.base_url
         read = self._services.database.read
         order = PredictionRequest(
-            principal=guest.principal,
+            principal=user.principal,
             model=found.model,
             inputs=await read(lineage.reusable_inputs(found, origin)),
             face="pages",
@@ -140,17 +140,17 @@ async def alike(services: WebServices, one: Prediction, other: Prediction) -> bo
     return bool(one.output.files) or one.output.data == other.output.data
 
 
-def page_routes(services: WebServices, guests: PageAuth) -> tuple[RouteEntry, ...]:
+def page_routes(services: WebServices, auth: PageAuth) -> tuple[RouteEntry, ...]:
     """Return the route of the form that repeats a prediction."""
-    replay = guests.page(ProvenancePages(services).replay)
+    replay = auth.page(ProvenancePages(services).replay)
     return (
         RouteEntry("/predictions/{prediction_id}/replay", {"POST": replay}, _FORM_BYTES, access=rights.RUN),
     )
 
 
-def part_routes(services: WebServices, guests: PageAuth) -> tuple[RouteEntry, ...]:
+def script_routes(services: WebServices, auth: PageAuth) -> tuple[RouteEntry, ...]:
     """Return the route that reads a dropped file."""
-    read = guests.part(ProvenancePages(services).read)
+    read = auth.script(ProvenancePages(services).read)
     return (
         RouteEntry(
             "/pages/origin",

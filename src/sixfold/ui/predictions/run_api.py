@@ -59,9 +59,9 @@ class RunRoutes:
         self._teller = PredictionSerializer(services)
         self._folder = services.settings.data_dir / "tmp"
 
-    async def quote(self, request: Request, guest: PageUser) -> Response:
+    async def quote(self, request: Request, user: PageUser) -> Response:
         """Return the price and duration of a run, and code samples of the same request."""
-        wanted = await self._wanted(request, guest)
+        wanted = await self._wanted(request, user)
         base = self._services.settings.base_url
         told = code_samples.of(base, wanted.model.name, wanted.inputs, wanted.terms)
         calls_as_text = {sample.name: sample.text for sample in told}
@@ -97,11 +97,11 @@ class RunRoutes:
             "quality": quoted.quality,
         }
 
-    async def run(self, request: Request, guest: PageUser) -> Response:
+    async def run(self, request: Request, user: PageUser) -> Response:
         """Start a run and return the ID of its prediction."""
-        wanted = await self._wanted(request, guest)
+        wanted = await self._wanted(request, user)
         order = PredictionRequest(
-            principal=guest.principal,
+            principal=user.principal,
             model=wanted.model.name,
             inputs=wanted.inputs,
             face="pages",
@@ -112,12 +112,12 @@ class RunRoutes:
         prediction = await self._services.predictions.submit(order)
         return responses.json({"id": prediction.id}, 202)
 
-    async def upload(self, request: Request, guest: PageUser) -> Response:
+    async def upload(self, request: Request, user: PageUser) -> Response:
         """Store a file of a form and return its URL."""
         path = await asyncio.to_thread(self._new_path)
         try:
             received = await uploads.receive(request, path)
-            kept = await self._services.media.upload(guest.tenant, path, received.content_type)
+            kept = await self._services.media.upload(user.tenant, path, received.content_type)
         except OSError as error:
             raise errors.StoreFailed from error
         finally:
@@ -125,12 +125,12 @@ class RunRoutes:
         url = f"{self._services.settings.base_url}{MEDIA_PATH}{kept.name}"
         return responses.json({"url": url, "media_type": kept.content_type, "bytes": kept.size}, 201)
 
-    async def events(self, request: Request, guest: PageUser) -> Response:
+    async def events(self, request: Request, user: PageUser) -> Response:
         """Stream the events of a prediction, with the HTML of its result."""
         found = await self._services.predictions.get(
-            requests.path_value(request, "prediction_id"), guest.tenant
+            requests.path_value(request, "prediction_id"), user.tenant
         )
-        self._services.admission.event_stream(request, guest.account_id)
+        self._services.admission.event_stream(request, user.account_id)
         return StreamingResponse(self._frames(found), 200, _STREAM, "text/event-stream")
 
     async def _frames(self, prediction: Prediction) -> AsyncIterator[bytes]:
@@ -164,19 +164,19 @@ class RunRoutes:
             case NodeStateChanged():
                 return b"node", event.record
 
-    async def cancel(self, request: Request, guest: PageUser) -> Response:
+    async def cancel(self, request: Request, user: PageUser) -> Response:
         """Cancel a prediction."""
         prediction_id = requests.path_value(request, "prediction_id")
-        found = await self._services.predictions.cancel(prediction_id, guest.tenant)
+        found = await self._services.predictions.cancel(prediction_id, user.tenant)
         return responses.json({"status": str(found.state)})
 
-    async def session(self, request: Request, guest: PageUser) -> Response:
+    async def session(self, request: Request, user: PageUser) -> Response:
         """Start a live session and return its websocket URL, which contains the token."""
         body = bodies.parse_object(await request.body())
         prompt = body.get("prompt")
         inputs = {"prompt": prompt} if prompt else {}
         wish = SessionRequest(
-            guest.principal, requests.request_id(request), str(body.get("model", "")), inputs
+            user.principal, requests.request_id(request), str(body.get("model", "")), inputs
         )
         opened = await self._services.live_sessions.create(wish)
         path = f"{_SOCKET}/{opened.session.id}?token={quote(opened.token)}"
@@ -184,7 +184,7 @@ class RunRoutes:
 
     # -- helpers ---------------------------------------------------------------------------------
 
-    async def _wanted(self, request: Request, guest: PageUser) -> RunForm:
+    async def _wanted(self, request: Request, user: PageUser) -> RunForm:
         body = bodies.parse_object(await request.body())
         given: object = body.get("input", {})
         if not isinstance(given, dict):
@@ -192,7 +192,7 @@ class RunRoutes:
         terms = {name: body[name] for name in _TERMS if body.get(name)}
         if not all(isinstance(value, str) for value in terms.values()):
             raise errors.BadRequest("hardware and variant must be strings")
-        model = await self._services.predictions.find(str(body.get("model", "")), guest.account_id)
+        model = await self._services.predictions.find(str(body.get("model", "")), user.account_id)
         inputs = cast("dict[str, Any]", given)
         if model.name not in self._services.templates:
             return RunForm(model, inputs, {}, None, {})
@@ -206,9 +206,9 @@ class RunRoutes:
         return self._folder / f"upload-{secrets.token_hex(16)}"
 
 
-def routes(services: WebServices, showing: OutputView, guests: PageAuth) -> tuple[RouteEntry, ...]:
+def routes(services: WebServices, showing: OutputView, auth: PageAuth) -> tuple[RouteEntry, ...]:
     """Return the routes below `/pages/`, except that of the start page."""
-    running, part = RunRoutes(services, showing), guests.part
+    running, part = RunRoutes(services, showing), auth.script
     inputs = services.settings.json_body_bytes
     return (
         RouteEntry("/pages/quote", {"POST": part(running.quote)}, inputs, access=rights.RUN),
