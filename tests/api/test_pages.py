@@ -53,7 +53,7 @@ async def test_the_start_page_stands_without_scripts_and_runs_none_of_others(app
         asset = await app.client.get(path)
         assert asset.status_code == 200
         assert "immutable" in asset.headers["Cache-Control"]
-    assert {path.name for path in STATIC.iterdir()} >= {"sixfold.css", "make.js", "sixfold.svg"}
+    assert {path.name for path in STATIC.iterdir()} >= {"sixfold.css", "start.js", "sixfold.svg"}
 
 
 async def test_a_browser_that_is_lost_reads_a_page_and_a_program_the_coded_error(app: AppFixture) -> None:

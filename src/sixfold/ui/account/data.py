@@ -73,7 +73,7 @@ class AccountDataPages:
     def _render(self, session: SessionCookie, problem: str = "") -> Response:
         days = self._services.settings.deletion_days
         return self._pages.render(
-            "belongings.html", session, status=400 if problem else 200, problem=problem, days=days
+            "account/data.html", session, status=400 if problem else 200, problem=problem, days=days
         )
 
 

@@ -132,7 +132,7 @@ class AccountPage:
             "services": sorted(model.name for model in self._services.catalog.models()),
             "configured": bool(self._services.settings.stripe_secret_key),
         }
-        return self._pages.render("account.html", session, **values)
+        return self._pages.render("account/overview.html", session, **values)
 
     async def _changed(self, request: Request) -> tuple[SessionCookie, dict[str, str]]:
         self._services.trusted_hosts.admit(request)

@@ -129,7 +129,7 @@ class SecurityPages:
             "log": await read(audit_log.page(account_id, _LINES, cursor)),
             "told": _TOLD,
         }
-        return self._pages.render("security.html", session, status=400 if problem else 200, **values)
+        return self._pages.render("account/security.html", session, status=400 if problem else 200, **values)
 
     async def _identities(self, account_id: str) -> list[Row]:
         issuer = self._services.provider.issuer

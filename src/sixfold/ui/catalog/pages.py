@@ -152,7 +152,7 @@ class CatalogPages:
         cards = [self._card(model, pictures.get(model.name, "")) for model in models if is_shown(model)]
         found = [card for card in cards if _matches(card, wanted, section)]
         return self._pages.render(
-            "catalog.html",
+            "catalog/list.html",
             user.session if user is not None else None,
             sections={name: [card for card in found if card.section == name] for name in SECTIONS},
             counts={name: sum(card.section == name for card in cards) for name in SECTIONS},
@@ -181,7 +181,7 @@ class CatalogPages:
             if each.descriptor.required or each.descriptor.name in before
         }
         return self._pages.render(
-            "model.html",
+            "catalog/model.html",
             user.session if user is not None else None,
             card=self._card(model),
             engines=self._engines(model),

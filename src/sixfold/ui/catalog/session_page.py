@@ -36,7 +36,7 @@ class SessionPages:
             raise errors.NotFound(f"{name[:100]} has no live sessions")
         model = self._services.catalog[name]
         return self._pages.render(
-            "live.html",
+            "catalog/session.html",
             user.session,
             model=model,
             hour=money.format_usd(templates[name].hour_micros),

@@ -55,7 +55,7 @@ class ConsentPages:
             there = urlencode({"next": f"{PATH}?{urlencode(asked)}"})
             return RedirectResponse(f"/signin?{there}", 303)
         page = self._pages.render(
-            "consent.html",
+            "login/oauth_consent.html",
             session,
             program=wished.client.name,
             target=_shown(wished.redirect_uri),

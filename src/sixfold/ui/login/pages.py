@@ -49,7 +49,7 @@ class LoginPages:
             return await self._entrance.by_link(request, token)
         # Another site's page must not sign a user in without confirmation.
         if token is not None:
-            return self._pages.render("link.html", None, token=token[:_MAX_TOKEN])
+            return self._pages.render("login/confirm_link.html", None, token=token[:_MAX_TOKEN])
         following = sessions.own_path(request.query_params.get("next", ""))
         again = "again" in request.query_params
         return self._show(
@@ -92,7 +92,7 @@ class LoginPages:
         notice: str = "",
     ) -> Response:
         return self._pages.render(
-            "signin.html",
+            "login/sign_in.html",
             session,
             status=401 if problem else 200,
             problem=problem,

@@ -64,7 +64,7 @@ class OutputView:
 
     def part(self, prediction: Prediction) -> str:
         """Return the HTML fragment of a result."""
-        return self._pages.text("result.html", **self.values(prediction))
+        return self._pages.text("predictions/result.html", **self.values(prediction))
 
 
 def _are_files(value: object) -> bool:

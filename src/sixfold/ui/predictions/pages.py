@@ -89,7 +89,7 @@ class PredictionPages:
         found, following = await self._services.predictions.page(user.tenant, wanted, _PAGE, cursor)
         longest = max((PredictionRow(each, 1).total for each in found), default=1)
         return self._pages.render(
-            "predictions.html",
+            "predictions/list.html",
             user.session,
             rows=[PredictionRow(each, longest) for each in found],
             models=sorted(model.name for model in self._services.catalog.models()),
@@ -108,7 +108,7 @@ class PredictionPages:
             for other, equal in kin.same
         ]
         return self._pages.render(
-            "prediction.html",
+            "predictions/prediction.html",
             user.session,
             kin=kin,
             same=same,

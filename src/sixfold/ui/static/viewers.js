@@ -1,5 +1,5 @@
 "use strict";
-// Waveforms of audio, and 3D models (thing.js).
+// Waveforms of audio, and 3D models (model_viewer.js).
 window.viewers = (() => {
   async function wave(canvas) {
     const data = await (await fetch(canvas.dataset.wave)).arrayBuffer();
