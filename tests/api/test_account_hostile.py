@@ -294,4 +294,4 @@ async def test_account_page_shows_the_limits_of_a_key_in_words(app: AppFixture) 
     ],
 )
 def test_limits_of_a_key_in_words(scope: keys.Scope, words: str) -> None:
-    assert account.in_words(scope) == words
+    assert account.describe_limits(scope) == words

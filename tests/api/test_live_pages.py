@@ -19,7 +19,7 @@ axe = pytest.importorskip("axe_playwright_python.async_playwright", reason="axe 
 pytestmark = [pytest.mark.browser, browser.needed]
 
 RUN = "/api/containers/run"
-DONE = ".made[data-status=succeeded]"
+DONE = ".prediction[data-status=succeeded]"
 # Lets a file fall on the page, as a hand would: the name, its bytes in base64, its type.
 DROP = """([name, data, type]) => {
   const bytes = Uint8Array.from(atob(data), (letter) => letter.charCodeAt(0));
@@ -47,16 +47,16 @@ async def test_nodes_light_up_while_a_workflow_runs_and_name_their_inputs(
     async with browser.tab(chromium, app, url) as tab:
         page = tab.page
         await tab.open("/workflows/stylized-text-to-image")
-        assert await page.locator(".node.takes").count() == 4
+        assert await page.locator(".node.has-inputs").count() == 4
         await page.focus("#in-prompt")
-        assert await page.get_attribute(".node.meant", "data-node") == "2"
+        assert await page.get_attribute(".node.highlighted", "data-node") == "2"
         await page.fill("#in-prompt", "a windmill")
         for side in ("width", "height"):
             await page.fill(f"#in-{side}", "256")
-        await page.click("#run .doing .primary")
-        await page.wait_for_selector("#lit:has-text('nodes')")
+        await page.click("#run .actions .primary")
+        await page.wait_for_selector("#graph-status:has-text('nodes')")
         await page.wait_for_selector(DONE)
-        await page.wait_for_selector(".node.finished[data-node='7'] .done")
+        await page.wait_for_selector(".node.finished[data-node='7'] .progress")
         assert await page.locator(".node.finished").count() >= 2
         await page.focus("[data-pane]")
         first = await page.locator(".pane .value").first.bounding_box()
@@ -80,10 +80,10 @@ async def test_a_file_that_falls_on_any_page_opens_its_form_and_a_graph_becomes_
         await tab.open("/docs")
         await page.evaluate(DROP, ["fox.webp", base64.b64encode(picture).decode(), "image/webp"])
         await page.wait_for_url("**/catalog/fast-image-native")
-        await page.wait_for_selector("#again:has-text('signed by this server')")
+        await page.wait_for_selector("#restored:has-text('signed by this server')")
         assert await page.input_value("#in-prompt") == "a red fox in snow"
         assert await page.input_value("#in-seed") == "5"
-        await page.click("#again a")
+        await page.click("#restored a")
         await page.click("text='Replay'")
         await page.wait_for_selector(DONE)
         await page.wait_for_selector("text=identical output")
@@ -107,11 +107,11 @@ async def test_cards_show_outputs_films_move_and_sounds_sound(
         cards = await page.locator(".card").count()
         shown = await page.locator(".card .sample").count()
         assert (cards > 60, shown >= cards - 6) == (True, True)  # nothing is shown of what others answer
-        film = page.locator(".card:has([data-reel])").first
+        film = page.locator(".card:has([data-preview])").first
         await film.hover()
-        await page.wait_for_selector("[data-reel].on")
-        await page.wait_for_function("document.querySelector('[data-reel].on').currentTime > 0")
-        button = page.locator("[data-tune]").first
+        await page.wait_for_selector("[data-preview].on")
+        await page.wait_for_function("document.querySelector('[data-preview].on').currentTime > 0")
+        button = page.locator("[data-audio]").first
         await button.click()
         assert await button.get_attribute("aria-pressed") == "true"
 

@@ -87,8 +87,8 @@ async def test_an_edit_is_previewed_saved_and_merged_with_an_agents(
         assert await page.inner_text("#preview a.wiki") == "Acme"
         await put(app, "projects/zeppelin", "# Zeppelin\n\nFirst, by the agent.\n\nMiddle.\n\nLast.\n")
         await page.keyboard.press("Control+s")
-        await page.wait_for_selector(".met")
-        assert await page.locator(".clash").count() == 0
+        await page.wait_for_selector(".merged")
+        assert await page.locator(".conflict").count() == 0
         await page.click("[value=save]")
         await page.wait_for_url("**/memory/projects/zeppelin")
         text = await page.inner_text(".prose")
@@ -99,7 +99,7 @@ async def test_an_edit_is_previewed_saved_and_merged_with_an_agents(
         await page.fill("#body", "# Zeppelin\n\nMine alone.\n")
         await put(app, "projects/zeppelin", "# Zeppelin\n\nTheirs alone.\n")
         await page.click("[value=save]")
-        await page.wait_for_selector(".clash")
+        await page.wait_for_selector(".conflict")
         assert "Theirs alone." in await page.input_value("#body")
         await page.click("[data-take=mine]")
         assert await page.input_value("#body") == "# Zeppelin\n\nMine alone.\n"

@@ -205,7 +205,7 @@ async def test_the_reference_lists_every_path_and_errors_are_pages(app: AppFixtu
 
 async def test_every_guide_is_a_page_and_its_pictures_are_kept_for_ever(app: AppFixture) -> None:
     listed = re.findall(r'href="(/docs/[^"]+)"', (await app.client.get("/docs")).text)
-    assert len(listed) == len(set(listed)) == len(DocsRepository().edition().guides)
+    assert len(listed) == len(set(listed)) == len(DocsRepository().snapshot().guides)
     shown = set[str]()
     for path in listed:
         page = await app.client.get(path)

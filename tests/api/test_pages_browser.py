@@ -33,7 +33,7 @@ LINES = """(element) => {
 }"""
 PLAIN = ("/account", "/account/security", "/predictions", "/docs")
 GUIDE = "/docs/howto/keys"
-DONE = ".made[data-status=succeeded]"
+DONE = ".prediction[data-status=succeeded]"
 
 
 async def test_a_form_tells_the_price_runs_and_shows_the_picture_with_its_receipt(
@@ -46,7 +46,7 @@ async def test_a_form_tells_the_price_runs_and_shows_the_picture_with_its_receip
         await page.fill("#q", "fast picture")
         await page.keyboard.press("Enter")
         await page.click("text='Fast picture'")
-        await page.click("#run .doing .primary")
+        await page.click("#run .actions .primary")
         await page.wait_for_selector("[data-problem=prompt]:not([hidden])")
         assert await page.inner_text("[data-problem=prompt]") == "prompt is required"
         await page.fill("#in-prompt", "a red fox in snow")
@@ -80,11 +80,11 @@ async def test_a_dropped_file_becomes_a_thing_that_turns(
         page = tab.page
         await tab.open("/catalog/image-to-3d-voxel")
         await page.set_input_files("#file-image", photo)
-        await page.wait_for_selector(".seen img")
+        await page.wait_for_selector(".file-preview img")
         await page.select_option("#in-style", "voxel32")
-        await page.click("#run .doing .primary")
-        await page.wait_for_selector(f"{DONE} [data-thing][data-ready]")
-        assert int(await page.get_attribute("[data-thing]", "data-ready")) > 100
+        await page.click("#run .actions .primary")
+        await page.wait_for_selector(f"{DONE} [data-glb][data-ready]")
+        assert int(await page.get_attribute("[data-glb]", "data-ready")) > 100
 
 
 async def test_a_key_is_made_shown_once_works_and_ends(browser_app: tuple[AppFixture, str, Any]) -> None:
@@ -94,11 +94,11 @@ async def test_a_key_is_made_shown_once_works_and_ends(browser_app: tuple[AppFix
         await tab.open("/account")
         await page.fill("[name=budget_day]", "0.50")
         await page.click("text=New key")
-        key = await page.inner_text("#made")
+        key = await page.inner_text("#new-key")
         asked = await app.client.get("/api/account", headers={"Authorization": f"Bearer {key}"})
         assert asked.status_code == 200
         await page.click(f"[aria-label='Revoke the key that ends in {key[-4:]}']")
-        await page.wait_for_selector("#made", state="detached")
+        await page.wait_for_selector("#new-key", state="detached")
         asked = await app.client.get("/api/account", headers={"Authorization": f"Bearer {key}"})
         assert asked.status_code == 401
 

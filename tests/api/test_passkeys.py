@@ -16,7 +16,7 @@ from sixfold.core.accounts import accounts
 from sixfold.core.accounts.authentication import login_sessions, passkeys
 from sixfold.core.database import now
 from sixfold.settings import Settings
-from sixfold.ui.login.passkeys import place
+from sixfold.ui.login.passkeys import relying_party
 from tests.api import browser
 from tests.api.app_fixture import AppFixture, running_app
 from tests.mcp.loopback import served
@@ -26,11 +26,11 @@ MAKE = """async (csrf) => {
   const headers = { "Content-Type": "application/json", "X-CSRF-Token": csrf };
   const response = await fetch("/account/passkeys/ask", { method: "POST", headers, body: "{}" });
   const options = await response.json();
-  return answer(await navigator.credentials.create(asked(options)));
+  return encodeCredential(await navigator.credentials.create(decodeOptions(options)));
 }"""
 USE = """async () => {
   const options = await post("/signin/passkey/ask", {});
-  return answer(await navigator.credentials.get(asked(options)));
+  return encodeCredential(await navigator.credentials.get(decodeOptions(options)));
 }"""
 SEND = """async ([path, body, csrf]) => {
   const headers = { "Content-Type": "application/json", ...(csrf ? { "X-CSRF-Token": csrf } : {}) };
@@ -95,12 +95,12 @@ def altered(answer: Mapping[str, Any], **changes: Any) -> dict[str, Any]:
 
 
 def test_passkeys_belong_to_the_public_address() -> None:
-    assert place(Settings(public_url="https://six.example.com")) == passkeys.RelyingParty(
+    assert relying_party(Settings(public_url="https://six.example.com")) == passkeys.RelyingParty(
         "six.example.com", "https://six.example.com"
     )
-    assert place(Settings()) == passkeys.RelyingParty("localhost", "http://localhost:8600")
+    assert relying_party(Settings()) == passkeys.RelyingParty("localhost", "http://localhost:8600")
     for without in ("http://six.example.com", "https://192.0.2.7", "https://[2001:db8::1]"):
-        assert place(Settings(public_url=without)) is None
+        assert relying_party(Settings(public_url=without)) is None
 
 
 @pytest.mark.browser
@@ -110,8 +110,8 @@ async def test_a_passkey_is_added_signs_in_and_is_removed(browser_app: tuple[App
     async with browser.tab(chromium, app, url) as tab, device(tab.page):
         page = tab.page
         await tab.open("/account/security")
-        await page.fill("#make-passkey [name=name]", "My laptop")
-        await page.click("#make-passkey button")
+        await page.fill("#add-passkey [name=name]", "My laptop")
+        await page.click("#add-passkey button")
         await page.wait_for_selector("#passkeys td:has-text('My laptop')")
         await page.click("text='Sign out'")
         await page.wait_for_url(f"{url}/signin")

@@ -7,7 +7,7 @@ import re
 from sixfold.core.accounts import ledger, ledger_queries
 from sixfold.core.accounts.ledger_queries import Spending
 from sixfold.core.clock import DAY_US
-from sixfold.ui.account.spending import plot
+from sixfold.ui.account.spending import chart
 from tests.api.app_fixture import AppFixture
 from tests.api.test_pages import signed_in
 
@@ -50,10 +50,10 @@ async def test_money_that_was_taken_back_is_no_spending(app: AppFixture) -> None
 
 def test_a_plot_stacks_the_dearest_below_and_sums_the_rest() -> None:
     models = {f"model-{number}": 100 - number for number in range(8)}
-    drawn = plot(Spending({0: models, DAY_US: {"model-0": 50}}, models))
+    drawn = chart(Spending({0: models, DAY_US: {"model-0": 50}}, models))
     first, second = drawn.columns
     assert len(drawn.legend) == 6
     assert drawn.legend[-1][1:] == ("other models", sum((95, 94, 93)))
-    assert [part.y for part in first.stretches] == sorted((p.y for p in first.stretches), reverse=True)
-    assert round(sum(part.height for part in first.stretches)) == 110
-    assert round(second.stretches[0].height, 1) == round(110 * 50 / sum(models.values()), 1)
+    assert [part.y for part in first.segments] == sorted((p.y for p in first.segments), reverse=True)
+    assert round(sum(part.height for part in first.segments)) == 110
+    assert round(second.segments[0].height, 1) == round(110 * 50 / sum(models.values()), 1)

@@ -36,7 +36,7 @@ async def makes_a_picture(tab: Tab, pictures: Path) -> None:
     await tab.open("/")
     await page.fill("#prompt", "A hot-air balloon over mountains at dawn")
     await page.select_option("#model", "anime")
-    await page.click("#make .primary")
+    await page.click("#generate .primary")
     await page.wait_for_selector("#frame img")
     await page.wait_for_function("document.querySelectorAll('#receipt .reached').length === 6")
     await page.eval_on_selector("#frame img", "image => image.decode()")
@@ -80,7 +80,7 @@ async def writes_with_an_agent(tab: Tab, app: AppFixture, pictures: Path) -> Non
     theirs = {"body": TEXT.replace("in June", "on 12 June").replace("Ann steers", "Ann and Ben steer")}
     await app.client.put(f"/api/pages/{PAGE}", json=theirs, headers=app.bearer)
     await page.click("[value=save]")
-    await page.wait_for_selector(".clash")
+    await page.wait_for_selector(".conflict")
     await keep(tab, pictures, "merge")
     await page.fill("#body", theirs["body"].replace("12 June", "12 July"))
     await page.click("[value=save]")
@@ -96,9 +96,9 @@ async def runs_a_workflow(tab: Tab, pictures: Path) -> None:
     await page.fill("#in-prompt", "a windmill in a meadow")
     for side in ("width", "height"):
         await page.fill(f"#in-{side}", "384")
-    await page.click("#run .doing .primary")
+    await page.click("#run .actions .primary")
     await page.wait_for_selector(DONE)
-    await page.wait_for_selector(".node.finished[data-node='7'] .done")
+    await page.wait_for_selector(".node.finished[data-node='7'] .progress")
     await page.eval_on_selector(".pane", "pane => pane.scrollIntoView()")
     await keep(tab, pictures, "workflow")
 

@@ -22,7 +22,9 @@ async def read(request: Request) -> dict[str, str]:
     return await bodies.parse(decode, raw)
 
 
-async def signed(request: Request, sessions: SessionCookies) -> tuple[SessionCookie, dict[str, str]]:
+async def read_with_session(
+    request: Request, sessions: SessionCookies
+) -> tuple[SessionCookie, dict[str, str]]:
     """Return session and fields after the CSRF check; raises `Forbidden` or `Unauthenticated`."""
     session = await sessions.of(request)
     form = await read(request)

@@ -25,20 +25,19 @@ from sixfold.ui.account import security
 from sixfold.ui.admin import lab
 from sixfold.ui.admin import pages as admin
 from sixfold.ui.auth import PageAuth
-from sixfold.ui.catalog import example_outputs as specimens
-from sixfold.ui.catalog import session_page
+from sixfold.ui.catalog import example_outputs, session_page
 from sixfold.ui.catalog.example_outputs import ExampleOutput
 from sixfold.ui.catalog.pages import CatalogPages
-from sixfold.ui.docs import routes as guides
+from sixfold.ui.docs import routes as docs
 from sixfold.ui.login import oauth_consent, passkeys
 from sixfold.ui.login import oidc as oidc_login
-from sixfold.ui.login import pages as login
-from sixfold.ui.login.sessions import LoginSessions
+from sixfold.ui.login import pages as login_pages
+from sixfold.ui.login.sessions import LoginService
 from sixfold.ui.memory import routes as memory
 from sixfold.ui.predictions import provenance, run_api
 from sixfold.ui.predictions.output_view import OutputView
 from sixfold.ui.predictions.pages import PredictionPages
-from sixfold.ui.templating import STATIC, PageTemplates, took
+from sixfold.ui.templating import STATIC, PageTemplates, duration
 from sixfold.ui.workflows import WorkflowCards, WorkflowPages
 from sixfold.web import bodies, requests, responses
 from sixfold.web.openapi import OpenApiDocument
@@ -46,7 +45,7 @@ from sixfold.web.routing import ApiGroup, Handler, RouteEntry
 from sixfold.web.services import WebServices
 from sixfold.web.sessions import CSRF_HEADER
 
-_AREAS = (
+_APIS = (
     ("media", "Media API", "Images and videos with a key in the body"),
     ("gateway", "Gateway", "One endpoint, one key, many models"),
     ("imagekit", "Image utility", "Images by query string, style transfer"),
@@ -54,9 +53,9 @@ _AREAS = (
     ("hosting", "Hosting", "Models as predictions with a queue"),
     ("workflows", "Workflows", "Node graphs as typed APIs"),
 )
-_MAKERS = ("ra1", "anime", "ra2")
+_START_MODELS = ("ra1", "anime", "ra2")
 # Examples on the start page, one of each kind, with the color of their card.
-_SHOWN = {
+_START_EXAMPLES = {
     "anime": "media",
     "video-c": "gateway",
     "piano": "imagekit",
@@ -84,7 +83,8 @@ class UserInterface:
 
     def __init__(self, services: WebServices) -> None:
         self._services = services
-        self.pages = PageTemplates(services.settings.enabled_apis)
+        self.apis = frozenset(services.settings.enabled_apis)
+        self.pages = PageTemplates(self.apis)
 
     # -- start -----------------------------------------------------------------------------------
 
@@ -94,35 +94,35 @@ class UserInterface:
         return self.pages.render(
             "start.html",
             session,
-            areas=[(*area, area[0] in self._services.settings.enabled_apis) for area in _AREAS],
+            api_cards=[(*api, api[0] in self.apis) for api in _APIS],
             engines=_engines(self._services),
-            shown=_shown(self._services),
+            examples=_examples(self._services),
             operator=session is not None and session.account.is_operator,
             base_url=self._services.settings.base_url,
         )
 
-    async def make(self, request: Request) -> Response:
+    async def generate(self, request: Request) -> Response:
         """Generate an image for the signed-in user and return the result as JSON."""
         session = await self._services.sessions.of(request)
         self._services.sessions.check_csrf(request, session, request.headers.get(CSRF_HEADER))
         if session is None:
             raise errors.Unauthenticated("Sign in first")
-        given = bodies.parse_object(await request.body())
-        model = given.get("model")
-        if model not in _MAKERS:
+        body = bodies.parse_object(await request.body())
+        model = body.get("model")
+        if model not in _START_MODELS:
             raise errors.BadRequest("Unknown model")
-        order = PredictionRequest(
+        prediction_request = PredictionRequest(
             principal=session.principal,
             model=str(model),
-            inputs={"prompt": given.get("prompt")},
+            inputs={"prompt": body.get("prompt")},
             face="pages",
             request_id=requests.request_id(request),
         )
-        prediction = await self._services.predictions.submit(order)
+        prediction = await self._services.predictions.submit(prediction_request)
         prediction = await self._services.predictions.wait(prediction, _WAIT_SECONDS)
-        return responses.json(self._made(prediction))
+        return responses.json(self._result(prediction))
 
-    def _made(self, prediction: Prediction) -> dict[str, Any]:
+    def _result(self, prediction: Prediction) -> dict[str, Any]:
         files = prediction.output.files if prediction.output is not None else ()
         return {
             "id": prediction.id,
@@ -132,26 +132,26 @@ class UserInterface:
             "engine": engine_name(prediction.engine),
             "quality": prediction.quality,
             "receipt": [
-                {**station.to_json(), "took": took(station.took)} for station in receipt.stations(prediction)
+                {**step.to_json(), "took": duration(step.took)} for step in receipt.stations(prediction)
             ],
         }
 
 
-def _shown(services: WebServices) -> list[tuple[str, str, str, ExampleOutput]]:
+def _examples(services: WebServices) -> list[tuple[str, str, str, ExampleOutput]]:
     """Return name, title, color and example output of the models on the start page."""
-    known, found = specimens.known(), services.catalog
+    examples, catalog = example_outputs.by_model(), services.catalog
     return [
-        (name, found[name].title, hue, known[name])
-        for name, hue in _SHOWN.items()
-        if name in known and name in found
+        (name, catalog[name].title, hue, examples[name])
+        for name, hue in _START_EXAMPLES.items()
+        if name in examples and name in catalog
     ]
 
 
 def _engines(services: WebServices) -> list[tuple[EngineSpec, EngineStatus]]:
     """Return all engines with their status, ready ones first."""
-    status_of = services.predictions.terms.status_of
-    found = [(engine, status_of(engine.name)) for engine in services.catalog.engines().values()]
-    return sorted(found, key=lambda each: not each[1].ready)
+    status = services.predictions.terms.status_of
+    engines = [(engine, status(engine.name)) for engine in services.catalog.engines().values()]
+    return sorted(engines, key=lambda each: not each[1].ready)
 
 
 class StaticFiles:
@@ -166,29 +166,33 @@ class StaticFiles:
 
     async def show(self, request: Request) -> Response:
         """Return a file; raises `NotFound`."""
-        found = self._files.get(requests.path_value(request, "name"))
-        if found is None:
+        file = self._files.get(requests.path_value(request, "name"))
+        if file is None:
             raise errors.NotFound
-        return Response(found[0], 200, {"Cache-Control": "public, max-age=31536000, immutable"}, found[1])
+        return Response(file[0], 200, {"Cache-Control": "public, max-age=31536000, immutable"}, file[1])
 
 
 def build_apis(
-    services: WebServices, documents: Mapping[str, OpenApiDocument], spaces: WorkflowCards | None = None
+    services: WebServices,
+    documents: Mapping[str, OpenApiDocument],
+    workflow_list: WorkflowCards | None = None,
 ) -> tuple[tuple[ApiGroup, ...], Handler]:
     """Return the groups of page and script routes, and the start page's handler."""
-    site, static, shown = UserInterface(services), StaticFiles(STATIC), StaticFiles(specimens.FOLDER)
+    site, static, examples = UserInterface(services), StaticFiles(STATIC), StaticFiles(example_outputs.FOLDER)
     fonts = StaticFiles(STATIC / "fonts")
-    auth, showing, entrance = PageAuth(services), OutputView(site.pages), LoginSessions(services)
+    auth, output_view, login = PageAuth(services), OutputView(site.pages), LoginService(services)
     catalog = CatalogPages(services, site.pages, auth)
-    predictions = PredictionPages(services, site.pages, showing)
-    workflow_pages = None if spaces is None else WorkflowPages(services, site.pages, auth, spaces)
+    predictions = PredictionPages(services, site.pages, output_view)
+    workflow_pages = (
+        None if workflow_list is None else WorkflowPages(services, site.pages, auth, workflow_list)
+    )
     pages = ApiGroup(
         "ui",
-        site.pages.dialect,
+        site.pages.error_page,
         (
-            *login.routes(services, site.pages, entrance),
-            *oidc_login.routes(services, site.pages, entrance),
-            *security.routes(services, site.pages, entrance),
+            *login_pages.routes(services, site.pages, login),
+            *oidc_login.routes(services, site.pages, login),
+            *security.routes(services, site.pages, login),
             *account_data.routes(services, site.pages),
             *account.routes(services, site.pages),
             *admin.routes(services, site.pages, auth),
@@ -196,37 +200,40 @@ def build_apis(
             *gallery.routes(services, site.pages),
             *session_page.routes(services, site.pages, auth),
             *workflows.page_routes(workflow_pages),
-            RouteEntry("/catalog", {"GET": catalog.show}, access=rights.PUBLIC),
-            RouteEntry("/catalog/{name}", {"GET": catalog.one}, access=rights.PUBLIC),
-            RouteEntry("/predictions", {"GET": auth.page(predictions.show)}, access=rights.RUN),
+            RouteEntry("/catalog", {"GET": catalog.show_list}, access=rights.PUBLIC),
+            RouteEntry("/catalog/{name}", {"GET": catalog.show_model}, access=rights.PUBLIC),
+            RouteEntry("/predictions", {"GET": auth.page(predictions.show_list)}, access=rights.RUN),
             RouteEntry(
-                "/predictions/{prediction_id}", {"GET": auth.page(predictions.one)}, access=rights.RUN
+                "/predictions/{prediction_id}",
+                {"GET": auth.page(predictions.show_prediction)},
+                access=rights.RUN,
             ),
             *provenance.page_routes(services, auth),
-            *guides.routes(services, site.pages, documents),
+            *docs.routes(services, site.pages, documents),
             *oauth_consent.routes(services, site.pages),
             RouteEntry("/static/{name}", {"GET": static.show, "HEAD": static.show}, access=rights.PUBLIC),
             RouteEntry("/static/fonts/{name}", {"GET": fonts.show, "HEAD": fonts.show}, access=rights.PUBLIC),
             RouteEntry(
-                "/static/specimens/{name}", {"GET": shown.show, "HEAD": shown.show}, access=rights.PUBLIC
+                "/static/specimens/{name}",
+                {"GET": examples.show, "HEAD": examples.show},
+                access=rights.PUBLIC,
             ),
         ),
     )
-    box = RouteEntry("/pages/make", {"POST": site.make}, _FORM_BYTES, access=rights.RUN)
-    keys = passkeys.routes(services, entrance)
+    generate = RouteEntry("/pages/make", {"POST": site.generate}, _FORM_BYTES, access=rights.RUN)
     script = ApiGroup(
         "ui",
         responses.error_response,
         (
-            box,
-            *keys,
-            *run_api.routes(services, showing, auth),
+            generate,
+            *passkeys.routes(services, login),
+            *run_api.routes(services, output_view, auth),
             *provenance.script_routes(services, auth),
             *workflows.script_routes(workflow_pages),
         ),
     )
-    if "memory" in services.settings.enabled_apis:
-        return (pages, script, memory.build_api(services)), site.start
+    if "memory" in site.apis:
+        return (pages, script, memory.build_api(services, site.apis)), site.start
     return (pages, script), site.start
 
 

@@ -31,7 +31,7 @@ POLICY = (
     "font-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 _BACKTICKS = re.compile("`([^`]+)`")
-_NONE: Mapping[str, Callable[..., Any]] = {}
+_NO_FILTERS: Mapping[str, Callable[..., Any]] = {}
 _HEADERS = {
     "Content-Security-Policy": POLICY,
     "Referrer-Policy": "same-origin",
@@ -45,9 +45,9 @@ class PageTemplates:
     """The Jinja environment with the filters and globals of all templates."""
 
     def __init__(
-        self, areas: Collection[str] = (), filters: Mapping[str, Callable[..., Any]] = _NONE
+        self, apis: Collection[str] = (), filters: Mapping[str, Callable[..., Any]] = _NO_FILTERS
     ) -> None:
-        """Create an environment; `areas` are the enabled APIs, `filters` are added to the common ones."""
+        """Create an environment; `apis` are the enabled APIs, `filters` are added to the common ones."""
         self._environment = jinja2.Environment(
             loader=jinja2.FileSystemLoader(_FOLDER / "templates"),
             autoescape=True,
@@ -58,22 +58,22 @@ class PageTemplates:
         )
         self._environment.filters |= {
             "usd": money.format_usd,
-            "would_cost": receipt.would_cost,
+            "list_price": receipt.would_cost,
             "moment": _moment,
-            "took": took,
+            "duration": duration,
             "size": humanize.size,
-            "coded": _coded,
+            "code_spans": _code_spans,
             "engine_name": engine_name,
-            "parted": _parted,
-            "charge_sum": _charge_sum,
-            "sum_in_words": charges.in_words,
+            "breakable": _breakable,
+            "stored_calculation": _stored_calculation,
+            "calculation": charges.in_words,
             **filters,
         }
         self._environment.globals |= {
-            "receipt": receipt.stations,
-            "itemized": receipt.itemized,
+            "receipt_steps": receipt.stations,
+            "itemize": receipt.itemized,
             "asset": _asset,
-            "served": frozenset(areas),
+            "apis": frozenset(apis),
         }
 
     def render(
@@ -86,7 +86,7 @@ class PageTemplates:
         """Return a template as HTML text."""
         return self._environment.get_template(name).render(**values)
 
-    def dialect(self, error: SixfoldError, request_id: str) -> Response:
+    def error_page(self, error: SixfoldError, request_id: str) -> Response:
         """Return an error page, or a redirect to the sign-in page if a recent sign-in is required."""
         if isinstance(error, errors.SignInAgain):
             return RedirectResponse(f"/signin?{urlencode({'again': 1, 'next': error.page})}", 303, _HEADERS)
@@ -102,12 +102,12 @@ def _asset(name: str) -> str:
     return f"/static/{name}?v={digest}"
 
 
-def _coded(text: str) -> Markup:
+def _code_spans(text: str) -> Markup:
     """Return a text as HTML, with code elements for the parts between backticks."""
     return Markup(_BACKTICKS.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped just before
 
 
-def _parted(path: str) -> Markup:
+def _breakable(path: str) -> Markup:
     """Return a path as HTML with line-break opportunities before its slashes."""
     return Markup("<wbr>/".join(str(escape(path)).split("/")).removeprefix("<wbr>"))  # noqa: S704 - escaped just before
 
@@ -116,12 +116,12 @@ def _moment(epoch_us: int | None) -> str:
     return (rfc3339(epoch_us) or "")[:19].replace("T", " ")
 
 
-def took(micros: int | None) -> str:
+def duration(micros: int | None) -> str:
     """Format a duration in µs; a dash for None."""
     return "–" if micros is None else humanize.duration(micros / 1000)
 
 
-def _charge_sum(stored: str | None) -> str:
+def _stored_calculation(stored: str | None) -> str:
     """Return the calculation of a stored charge as text, or an empty string."""
     charge = charges.decode(stored)
     return charges.in_words(charge) or "" if charge is not None and charge.lines else ""

@@ -14,8 +14,8 @@ from starlette.responses import Response
 from sixfold.core.accounts import rights
 from sixfold.core.workflows.workflows import PATH, Workflow
 from sixfold.ui.auth import PageAuth, PageUser
-from sixfold.ui.catalog import example_outputs as specimens
-from sixfold.ui.catalog.pages import fields_of, price_shown
+from sixfold.ui.catalog import example_outputs
+from sixfold.ui.catalog.pages import form_fields, price_text
 from sixfold.ui.templating import PageTemplates
 from sixfold.web import requests, responses
 from sixfold.web.routing import RouteEntry
@@ -24,7 +24,7 @@ from sixfold.web.sessions import SessionCookie
 
 _STYLE = re.compile("<style>.*?</style>", re.DOTALL)
 _MAX_NAME = 200
-_PICTURE = {
+_SVG_HEADERS = {
     "Cache-Control": "no-cache",
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; sandbox",
 }
@@ -33,7 +33,7 @@ _PICTURE = {
 class WorkflowCards(Protocol):
     """The workflow operations that the pages need; `account_id` is None for anonymous users."""
 
-    async def listed(self, request: Request, account_id: str | None) -> tuple[list[Workflow], str | None]:
+    async def list_page(self, request: Request, account_id: str | None) -> tuple[list[Workflow], str | None]:
         """Return a page of workflows and the cursor of the next page."""
         ...
 
@@ -41,15 +41,15 @@ class WorkflowCards(Protocol):
         """Return a workflow; raises `NotFound`."""
         ...
 
-    def drawn(self, space: Workflow) -> str:
+    def draw(self, workflow: Workflow) -> str:
         """Return the graph as SVG."""
         ...
 
-    def sketched(self, space: Workflow) -> str:
+    def sketch(self, workflow: Workflow) -> str:
         """Return a small SVG of the graph, styled by the page."""
         ...
 
-    async def bring(self, account_id: str, content: bytes, name: str) -> Workflow:
+    async def import_file(self, account_id: str, content: bytes, name: str) -> Workflow:
         """Import a workflow from a JSON file or an image's metadata; raises `BadRequest`."""
         ...
 
@@ -58,92 +58,92 @@ class WorkflowPages:
     """The pages for built-in workflows and those of the signed-in user."""
 
     def __init__(
-        self, services: WebServices, pages: PageTemplates, auth: PageAuth, spaces: WorkflowCards
+        self, services: WebServices, pages: PageTemplates, auth: PageAuth, workflow_list: WorkflowCards
     ) -> None:
         self._services = services
         self._pages = pages
         self._auth = auth
-        self._spaces = spaces
-        self.part = auth.script(self.bring)
-        self.most_bytes = services.settings.inline_body_bytes
+        self._workflow_list = workflow_list
+        self.script = auth.script(self.import_file)
+        self.max_bytes = services.settings.inline_body_bytes
 
-    async def show(self, request: Request) -> Response:
+    async def show_list(self, request: Request) -> Response:
         """List the workflows."""
         user = await self._auth.user(request)
         await self._services.workflows.load()
-        found, following = await self._spaces.listed(request, _account(user))
+        page, next_cursor = await self._workflow_list.list_page(request, _account(user))
         built_in = self._services.workflows.spaces
         return self._pages.render(
             "workflows.html",
             _session(user),
-            own=[space for space in found if space.slug not in built_in],
-            spaces=[space for space in found if space.slug in built_in],
-            sketches=await self._sketches(found),
-            next_cursor=following,
+            own=[workflow for workflow in page if workflow.slug not in built_in],
+            built_in=[workflow for workflow in page if workflow.slug in built_in],
+            sketches=await self._sketches(page),
+            next_cursor=next_cursor,
             user=user,
         )
 
-    async def one(self, request: Request) -> Response:
+    async def show_workflow(self, request: Request) -> Response:
         """Show one workflow with its graph and form."""
         user = await self._auth.user(request)
-        space = await self._found(request, user)
+        workflow = await self._find(request, user)
         await self._services.workflows.load()
         model = (
-            self._services.catalog[space.model]
+            self._services.catalog[workflow.model]
             if user is None
-            else await self._services.predictions.find(space.model, user.account_id)
+            else await self._services.predictions.find(workflow.model, user.account_id)
         )
         nodes: dict[str, list[str]] = defaultdict(list)
-        for each in space.inputs or ():
-            nodes[each.node_id].append(each.name)
+        for entry in workflow.inputs or ():
+            nodes[entry.node_id].append(entry.name)
         return self._pages.render(
             "workflow.html",
             _session(user),
-            space=space,
-            own=space.slug not in self._services.workflows.spaces,
-            drawing=Markup(_STYLE.sub("", self._spaces.drawn(space), count=1)),  # noqa: S704 - escaped by `draw`
+            workflow=workflow,
+            own=workflow.slug not in self._services.workflows.spaces,
+            drawing=Markup(_STYLE.sub("", self._workflow_list.draw(workflow), count=1)),  # noqa: S704 - escaped by `draw`
             nodes=nodes,
             model=model,
-            fields=fields_of(model, {}),
-            price=price_shown(self._services.predictions, model),
-            here=f"/workflows/{space.slug}",
-            specimen=specimens.known().get(space.model),
+            fields=form_fields(model, {}),
+            price=price_text(self._services.predictions, model),
+            path=f"/workflows/{workflow.slug}",
+            example=example_outputs.by_model().get(workflow.model),
             hue="workflows",
             user=user,
             base=PATH,
         )
 
-    async def _sketches(self, found: list[Workflow]) -> dict[str, Markup]:
+    async def _sketches(self, page: list[Workflow]) -> dict[str, Markup]:
         sketches: dict[str, Markup] = {}
-        for space in found:
-            sketches[space.slug] = Markup(self._spaces.sketched(space))  # noqa: S704 - escaped by `sketch`
+        for workflow in page:
+            sketches[workflow.slug] = Markup(self._workflow_list.sketch(workflow))  # noqa: S704 - escaped by `sketch`
             await asyncio.sleep(0)
         return sketches
 
-    async def picture(self, request: Request) -> Response:
+    async def graph_svg(self, request: Request) -> Response:
         """Return the SVG of a workflow's graph, for a card."""
-        space = await self._found(request, await self._auth.user(request))
+        workflow = await self._find(request, await self._auth.user(request))
         await self._services.workflows.load()
-        return Response(self._spaces.drawn(space), 200, _PICTURE, "image/svg+xml")
+        return Response(self._workflow_list.draw(workflow), 200, _SVG_HEADERS, "image/svg+xml")
 
     async def download(self, request: Request) -> Response:
         """Return the original file of a workflow."""
-        space = await self._found(request, await self._auth.user(request))
-        ending = {"image/png": "png", "image/webp": "webp", "image/jpeg": "jpg"}.get(
-            space.content_type, "json"
+        workflow = await self._find(request, await self._auth.user(request))
+        suffix = {"image/png": "png", "image/webp": "webp", "image/jpeg": "jpg"}.get(
+            workflow.content_type, "json"
         )
-        headers = {"Content-Disposition": f'attachment; filename="{space.slug}.{ending}"'}
-        return Response(space.content, 200, headers, space.content_type)
+        headers = {"Content-Disposition": f'attachment; filename="{workflow.slug}.{suffix}"'}
+        return Response(workflow.content, 200, headers, workflow.content_type)
 
-    async def bring(self, request: Request, user: PageUser) -> Response:
+    async def import_file(self, request: Request, user: PageUser) -> Response:
         """Import a file that was dropped on a page and return the path of its page."""
         name = requests.query_text(request, "name", _MAX_NAME)
-        space = await self._spaces.bring(user.account_id, await request.body(), name)
-        return responses.json({"path": f"/workflows/{space.slug}", "slug": space.slug}, 201)
+        workflow = await self._workflow_list.import_file(user.account_id, await request.body(), name)
+        return responses.json({"path": f"/workflows/{workflow.slug}", "slug": workflow.slug}, 201)
 
-    async def _found(self, request: Request, user: PageUser | None) -> Workflow:
+    async def _find(self, request: Request, user: PageUser | None) -> Workflow:
         self._services.trusted_hosts.admit(request)
-        return await self._spaces.find(requests.path_value(request, "slug"), _account(user))
+        return await self._workflow_list.find(requests.path_value(request, "slug"), _account(user))
 
 
 def _account(user: PageUser | None) -> str | None:
@@ -159,9 +159,9 @@ def page_routes(workflows: WorkflowPages | None) -> tuple[RouteEntry, ...]:
     if workflows is None:
         return ()
     return (
-        RouteEntry("/workflows", {"GET": workflows.show}, access=rights.PUBLIC),
-        RouteEntry("/workflows/{slug}", {"GET": workflows.one}, access=rights.PUBLIC),
-        RouteEntry("/workflows/{slug}/graph.svg", {"GET": workflows.picture}, access=rights.PUBLIC),
+        RouteEntry("/workflows", {"GET": workflows.show_list}, access=rights.PUBLIC),
+        RouteEntry("/workflows/{slug}", {"GET": workflows.show_workflow}, access=rights.PUBLIC),
+        RouteEntry("/workflows/{slug}/graph.svg", {"GET": workflows.graph_svg}, access=rights.PUBLIC),
         RouteEntry("/workflows/{slug}/download", {"GET": workflows.download}, access=rights.PUBLIC),
     )
 
@@ -171,5 +171,5 @@ def script_routes(workflows: WorkflowPages | None) -> tuple[RouteEntry, ...]:
     if workflows is None:
         return ()
     return (
-        RouteEntry("/pages/workflows", {"POST": workflows.part}, workflows.most_bytes, access=rights.RUN),
+        RouteEntry("/pages/workflows", {"POST": workflows.script}, workflows.max_bytes, access=rights.RUN),
     )

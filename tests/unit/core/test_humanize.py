@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sixfold.core import humanize
-from sixfold.ui.templating import took
+from sixfold.ui.templating import duration
 
 
 @pytest.mark.parametrize(
@@ -49,4 +49,4 @@ def test_a_guess_is_told_no_finer_than_it_is(seconds: float, text: str) -> None:
 
 @pytest.mark.parametrize(("micros", "text"), [(None, "–"), (1_234, "1.2 ms"), (1_240_000, "1.2 s")])
 def test_what_has_not_ended_took_no_time_yet(micros: int | None, text: str) -> None:
-    assert took(micros) == text
+    assert duration(micros) == text

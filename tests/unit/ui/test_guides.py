@@ -10,9 +10,9 @@ import pytest
 
 from sixfold.ui.docs import renderer
 from sixfold.ui.docs import repository as docs_repository
-from sixfold.ui.docs.repository import DocsRepository, Edition
+from sixfold.ui.docs.repository import DocsRepository, DocsSnapshot
 
-EDITION = DocsRepository().edition()
+EDITION = DocsRepository().snapshot()
 UNREAD = re.compile(r"\{\w+\}\s*[`/.\w]|^:{3}|\]\(|```|\*\*\w|^\||&lt;\w", re.MULTILINE)
 
 
@@ -47,7 +47,7 @@ class Page(HTMLParser):
             self.said.append(data)
 
 
-PAGES = {name: Page(EDITION.laid(name).html) for name in EDITION.guides}
+PAGES = {name: Page(EDITION.rendered(name).html) for name in EDITION.guides}
 
 
 def test_every_page_of_the_documentation_is_a_guide() -> None:
@@ -78,23 +78,23 @@ def test_a_guide_lays_out_whole(name: str) -> None:
 
 def test_code_comes_from_the_files_and_lists_from_the_folders() -> None:
     script = (docs_repository.FOLDER / "howto" / "agents_day.py").read_text("utf-8")
-    assert renderer._code(script, "python") in EDITION.laid("howto/agents").html
-    states = EDITION.laid("architecture/30-jobs").html
+    assert renderer._code(script, "python") in EDITION.rendered("howto/agents").html
+    states = EDITION.rendered("architecture/30-jobs").html
     assert "TRANSITIONS" in states
     assert "class IllegalTransition" not in states
-    listed = EDITION.laid("reference/http").html
+    listed = EDITION.rendered("reference/http").html
     assert all(f'<a href="/docs/{guide.name}">' in listed for guide in EDITION.of("reference/http"))
 
 
 def test_a_session_is_told_apart_and_copies_without_its_prompt(tmp_path: Path) -> None:
     text = "# A\n\nOne. Two.\n\n```console\n$ curl a \\\n  -d b |\n  jq\n{}\n```\n"
-    shown = renderer.lay_out(text, _around(tmp_path)).html
+    shown = renderer.render(text, _around(tmp_path)).html
     assert '<span class="prompt">$ </span>curl a \\\n  -d b |\n  jq\n<span class="answer">{}</span>' in shown
 
 
 def test_what_leads_nowhere_and_what_is_not_known_are_shown_plainly(tmp_path: Path) -> None:
     text = "# A\n\n[one](gone.md) ![two](gone.webp)\n\n```{margin} three\nfour\n```\n\n<b>five</b>\n"
-    shown = renderer.lay_out(text, _around(tmp_path)).html
+    shown = renderer.render(text, _around(tmp_path)).html
     assert "<a>one</a>" in shown
     assert "<em>two</em>" in shown
     assert "{margin} three\nfour" in shown
@@ -105,12 +105,12 @@ def test_a_guide_that_is_written_meanwhile_is_there_at_the_next_look(tmp_path: P
     folder = tmp_path / "howto"
     folder.mkdir()
     kept = DocsRepository(tmp_path)
-    first = kept.edition()
-    assert kept.edition() is first
+    first = kept.snapshot()
+    assert kept.snapshot() is first
     (folder / "sleep.md").write_text("# Sleep *well*\n\nLie `down`. Then:\n\n## How\n\n## How\n", "utf-8")
-    second = kept.edition()
+    second = kept.snapshot()
     assert second.guides["howto/sleep"] == renderer.GuidePage("howto/sleep", "Sleep well", "Lie `down`.")
-    assert [heading.anchor for heading in second.laid("howto/sleep").headings] == ["how", "how-1"]
+    assert [heading.anchor for heading in second.rendered("howto/sleep").headings] == ["how", "how-1"]
     assert second.neighbours("howto/sleep") == (None, None)
 
 
@@ -119,5 +119,5 @@ def test_only_pictures_of_the_guides_are_served(name: str) -> None:
     assert EDITION.bytes_of(name) is None
 
 
-def _around(folder: Path) -> renderer.PageNeighbours:
-    return docs_repository._NeighbourLinks(Edition(folder), "howto")
+def _around(folder: Path) -> renderer.LinkResolver:
+    return docs_repository._SectionLinks(DocsSnapshot(folder), "howto")

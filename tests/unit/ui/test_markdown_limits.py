@@ -9,13 +9,13 @@ import time
 import pytest
 
 from sixfold.ui.memory import reading, render_limits
-from sixfold.ui.memory.markdown import MOST_CHARS, RenderContext, render
+from sixfold.ui.memory.markdown import MAX_CHARS, RenderContext, render
 
 HERE = RenderContext("notes/page", "Page")
 PLAIN = '<pre class="plain"'
 
 
-def repeated(text: str, chars: int = MOST_CHARS) -> str:
+def repeated(text: str, chars: int = MAX_CHARS) -> str:
     """The text again and again, so many characters."""
     return (text * (chars // len(text) + 1))[:chars]
 
@@ -26,7 +26,7 @@ def wide_table(chars: int, columns: int = 250) -> str:
     return repeated(one, chars)
 
 
-HALF = MOST_CHARS // 2
+HALF = MAX_CHARS // 2
 CONSTRUCTS = {
     "links": repeated("[a](/docs) "),
     "unclosed_links": repeated("[a](b "),
@@ -46,7 +46,7 @@ CONSTRUCTS = {
     "quotes": repeated("> a\n\n"),
     "nested_quotes": repeated(">" * 100 + "a\n"),
     "tables": repeated("|a|\n|-|\n"),
-    "wide_tables": wide_table(MOST_CHARS),
+    "wide_tables": wide_table(MAX_CHARS),
     "callouts": repeated("> [!tip] a\n\n"),
     "callout_lines": "> [!tip]\n" + repeated("> a\n"),
     "fences": repeated("```\na\n```\n"),
@@ -65,7 +65,7 @@ CONSTRUCTS = {
 
 @pytest.mark.parametrize("name", CONSTRUCTS)
 def test_rendering_of_the_worst_text_of_each_construct_stays_within_its_limits(name: str) -> None:
-    text = CONSTRUCTS[name][:MOST_CHARS]
+    text = CONSTRUCTS[name][:MAX_CHARS]
     started = time.thread_time()
     page = render(text, HERE).html
     assert time.thread_time() - started < 4 * render_limits.CPU_SECONDS
@@ -84,7 +84,7 @@ def test_rendering_of_the_worst_text_of_each_construct_stays_within_its_limits(n
     ],
 )
 def test_a_text_beyond_a_limit_is_shown_as_plain_text_with_the_reason(name: str, reason: str) -> None:
-    text = "<b>\n\n" + CONSTRUCTS[name][: MOST_CHARS - 5] + "[" * (name == "unclosed_images") * 1_000
+    text = "<b>\n\n" + CONSTRUCTS[name][: MAX_CHARS - 5] + "[" * (name == "unclosed_images") * 1_000
     page = render(text, HERE).html
     assert PLAIN in page
     assert reason in page
@@ -128,7 +128,7 @@ async def test_a_long_text_is_rendered_beside_the_event_loop(monkeypatch: pytest
 
     monkeypatch.setattr(reading, "render", noted)
     texts = ("short", "middle " * 300, "long " * 3_000)
-    await asyncio.gather(*(reading.laid_out(text, RenderContext("a/limits")) for text in texts))
+    await asyncio.gather(*(reading.render_page(text, RenderContext("a/limits")) for text in texts))
     short, *long = threads
     assert short is threading.main_thread()
     assert {thread.name for thread in long} == {"markdown_0"}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sixfold.core.memory.mentions import PageMention
 from sixfold.ui.memory.formatting import snippet, why
-from sixfold.ui.memory.markdown import MOST_CHARS, RenderContext, may_lead, render
+from sixfold.ui.memory.markdown import MAX_CHARS, RenderContext, is_allowed_url, render
 
 HERE = RenderContext(
     "people/ann",
@@ -34,7 +34,7 @@ def shown(text: str, context: RenderContext = HERE) -> str:
             '<span class="kind">works at</span> <a class="wiki" href="/memory/companies/acme">',
         ),
         ("[Ben](ben.md)", '<a href="/memory/people/ben">Ben</a>'),
-        ("[[nobody]]", '<a class="unwritten" title="no page yet">nobody</a>'),
+        ("[[nobody]]", '<a class="missing-page" title="no page yet">nobody</a>'),
         ("[[acme#How it began|it]]", '<a class="wiki" href="/memory/companies/acme#s-how-it-began">it</a>'),
         ("[[acme#^block]]", '<a class="wiki" href="/memory/companies/acme">Acme</a>'),
         ("[[#How it began]]\n## How it began", '<a href="#s-how-it-began">How it began</a>'),
@@ -77,7 +77,7 @@ def test_headings_stand_below_the_title_and_have_anchors_of_their_own() -> None:
 
 
 def test_a_text_that_is_too_long_to_lay_out_is_shown_as_it_is_written() -> None:
-    for text in ("<b>" + "x" * MOST_CHARS, "[" * 20_000 + "<b>"):
+    for text in ("<b>" + "x" * MAX_CHARS, "[" * 20_000 + "<b>"):
         assert '<pre class="plain"' in shown(text)
         assert "<b>" not in shown(text)
 
@@ -86,7 +86,7 @@ def test_a_text_that_is_too_long_to_lay_out_is_shown_as_it_is_written() -> None:
     "url", ["https://a.example", "mailto:a@b.example", "#s-x", "other", "/media/x.png", "a.md#b"]
 )
 def test_links_lead_to_the_web_and_to_pages(url: str) -> None:
-    assert may_lead(url)
+    assert is_allowed_url(url)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_links_lead_to_the_web_and_to_pages(url: str) -> None:
     ],
 )
 def test_links_lead_nowhere_else(url: str) -> None:
-    assert not may_lead(url)
+    assert not is_allowed_url(url)
 
 
 PARTS = st.lists(

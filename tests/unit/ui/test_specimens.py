@@ -14,7 +14,7 @@ from PIL import Image
 from sixfold.app import catalog as app_catalog
 from sixfold.settings import Settings
 from sixfold.ui.catalog import example_outputs as specimens
-from sixfold.ui.catalog.pages import is_shown
+from sixfold.ui.catalog.pages import has_card
 
 MOST_BYTES, MOST_OF_ALL = 15_000, 1_500_000
 WANTED = tomllib.loads(Path("tools/specimens.toml").read_text("utf-8"))
@@ -39,7 +39,7 @@ def test_every_card_whose_model_makes_something_on_any_machine_shows_it(catalog:
     own = {
         model.name
         for model in catalog.models()
-        if is_shown(model) and any(engine.kind in ("embedded", "graph") for engine in model.engines)
+        if has_card(model) and any(engine.kind in ("embedded", "graph") for engine in model.engines)
     }
     assert own - ROWS.keys() - {"comfyui-prompt"} == set(), (
         f"{STALE}, after naming inputs in tools/specimens.toml"
@@ -57,7 +57,7 @@ def test_they_are_small_and_none_is_left_over() -> None:
 
 @pytest.mark.parametrize("name", ROWS)
 def test_each_can_be_seen_or_heard(name: str) -> None:
-    row, shown = ROWS[name], specimens.known()[name]
+    row, shown = ROWS[name], specimens.by_model()[name]
     if shown.kind in ("picture", "film"):
         with Image.open(specimens.FOLDER.parent / shown.still) as picture:
             colours = picture.convert("RGB").getcolors(1 << 20)

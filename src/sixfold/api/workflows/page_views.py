@@ -17,7 +17,7 @@ class WorkflowView:
         self._workflow_list = WorkflowList(services)
         self._importing = WorkflowImportRoutes(services, self._workflow_list)
 
-    async def listed(self, request: Request, account_id: str | None) -> tuple[list[Workflow], str | None]:
+    async def list_page(self, request: Request, account_id: str | None) -> tuple[list[Workflow], str | None]:
         """Return the requested page, built-in workflows first, and the cursor of the next page."""
         return await self._workflow_list.listed(request, account_id)
 
@@ -25,14 +25,14 @@ class WorkflowView:
         """Return a workflow; raises `NotFound`."""
         return await self._workflow_list.find(slug, account_id)
 
-    def drawn(self, space: Workflow) -> str:
+    def draw(self, workflow: Workflow) -> str:
         """Return the workflow's graph as SVG."""
-        return self._workflow_list.drawn(space)
+        return self._workflow_list.drawn(workflow)
 
-    def sketched(self, space: Workflow) -> str:
+    def sketch(self, workflow: Workflow) -> str:
         """Return a thumbnail of the graph as SVG without a style of its own."""
-        return self._workflow_list.sketched(space)
+        return self._workflow_list.sketched(workflow)
 
-    async def bring(self, account_id: str, content: bytes, name: str) -> Workflow:
+    async def import_file(self, account_id: str, content: bytes, name: str) -> Workflow:
         """Import the workflow in a file; raises `BadRequest`."""
         return await self._importing.bring(account_id, content, name)

@@ -30,7 +30,7 @@ class AccountDataPages:
     def __init__(self, services: WebServices, pages: PageTemplates) -> None:
         self._services = services
         self._pages = pages
-        self._taking = Attempts(_EXPORTS, _FIVE_MINUTES, time.monotonic)
+        self._export_attempts = Attempts(_EXPORTS, _FIVE_MINUTES, time.monotonic)
 
     async def show(self, request: Request) -> Response:
         """Show the forms for export and deletion."""
@@ -39,18 +39,18 @@ class AccountDataPages:
             return RedirectResponse(f"/signin?next={PATH}", 303)
         return self._render(session)
 
-    async def take_out(self, request: Request) -> Response:
+    async def download(self, request: Request) -> Response:
         """Stream the zip export."""
-        session, _form = await forms.signed(request, self._services.sessions)
-        self._taking.spend(session.account.id)
+        session, _form = await forms.read_with_session(request, self._services.sessions)
+        self._export_attempts.spend(session.account.id)
         name = f"sixfold-{datetime.now(UTC).date().isoformat()}.zip"
-        pieces = export.export_account(self._services.database, self._services.blobs, session.account.id)
+        chunks = export.export_account(self._services.database, self._services.blobs, session.account.id)
         headers = {"Content-Disposition": f'attachment; filename="{name}"', "Cache-Control": "no-store"}
-        return StreamingResponse(pieces, headers=headers, media_type="application/zip")
+        return StreamingResponse(chunks, headers=headers, media_type="application/zip")
 
     async def close(self, request: Request) -> Response:
         """Close the account; it is erased at once, or after the configured number of days."""
-        session, form = await forms.signed(request, self._services.sessions)
+        session, form = await forms.read_with_session(request, self._services.sessions)
         try:
             deletion.confirm(session.account, form.get("confirm"))
         except errors.InvalidInput:
@@ -64,9 +64,9 @@ class AccountDataPages:
         self._services.sessions.clear(response)
         return response
 
-    async def keep(self, request: Request) -> Response:
+    async def cancel_deletion(self, request: Request) -> Response:
         """Cancel the deletion of the account."""
-        session, _form = await forms.signed(request, self._services.sessions)
+        session, _form = await forms.read_with_session(request, self._services.sessions)
         await self._services.database.write(deletion.reopen(session.account.id))
         return RedirectResponse(PATH, 303)
 
@@ -82,7 +82,9 @@ def routes(services: WebServices, pages: PageTemplates) -> tuple[RouteEntry, ...
     page = AccountDataPages(services, pages)
     return (
         RouteEntry(PATH, {"GET": page.show}, access=rights.ACCOUNT_READ),
-        RouteEntry("/account/export", {"POST": page.take_out}, _FORM_BYTES, access=rights.ACCOUNT_MANAGE),
+        RouteEntry("/account/export", {"POST": page.download}, _FORM_BYTES, access=rights.ACCOUNT_MANAGE),
         RouteEntry("/account/close", {"POST": page.close}, _FORM_BYTES, access=rights.ACCOUNT_MANAGE),
-        RouteEntry("/account/keep", {"POST": page.keep}, _FORM_BYTES, access=rights.ACCOUNT_MANAGE),
+        RouteEntry(
+            "/account/keep", {"POST": page.cancel_deletion}, _FORM_BYTES, access=rights.ACCOUNT_MANAGE
+        ),
     )

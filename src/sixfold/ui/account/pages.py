@@ -52,46 +52,48 @@ class AccountPage:
         days = next((span for span in spending.SPANS if query.get("days") == str(span)), spending.SPANS[0])
         return await self._render(session, query.get("cursor"), days=days)
 
-    async def new_key(self, request: Request) -> Response:
+    async def create_key(self, request: Request) -> Response:
         """Create a key and show it once."""
-        session, form = await self._changed(request)
+        session, form = await self._read_form(request)
         limits = _limits(form)
-        granted = _granted(form, limits)
-        made = await self._services.database.write(keys.create(session.account.id, limits, granted=granted))
-        return await self._render(session, None, made)
+        selected = _selected_rights(form, limits)
+        new_key = await self._services.database.write(
+            keys.create(session.account.id, limits, granted=selected)
+        )
+        return await self._render(session, None, new_key)
 
     async def revoke(self, request: Request) -> Response:
         """Revoke a key of the account."""
-        session, _form = await self._changed(request)
+        session, _form = await self._read_form(request)
         key_id = requests.path_value(request, "key_id")
-        own = await self._services.database.read(keys.of_account(session.account.id))
-        if all(row["id"] != key_id for row in own):
+        account_keys = await self._services.database.read(keys.of_account(session.account.id))
+        if all(row["id"] != key_id for row in account_keys):
             raise errors.NotFound(f"Key {key_id} not found")
         await self._services.database.write(keys.revoke(key_id))
         return RedirectResponse("/account#keys", 303)
 
     async def end_program(self, request: Request) -> Response:
         """Revoke the access of an OAuth client."""
-        session, _form = await self._changed(request)
+        session, _form = await self._read_form(request)
         grant_id = requests.path_value(request, "grant_id")
         await self._services.database.write(oauth.end_one(session.account.id, grant_id))
         return RedirectResponse("/account#programs", 303)
 
     async def top_up(self, request: Request) -> Response:
         """Redirect to the payment page for credit."""
-        session, form = await self._changed(request)
+        session, form = await self._read_form(request)
         micros = payments.parse_amount(form.get("amount_usd"))
         account = session.account
         url = await self._services.checkout.top_up(account.id, account.email or "", micros)
-        return self._pages.render("pay.html", session, url=url)
+        return self._pages.render("redirect.html", session, url=url, title="Payment")
 
     async def plan(self, request: Request) -> Response:
         """Redirect to the payment page for a memory plan."""
-        session, form = await self._changed(request)
+        session, form = await self._read_form(request)
         account = session.account
         plan = payments.parse_plan(form.get("plan"))
         url = await self._services.checkout.subscribe(account.id, account.email or "", plan)
-        return self._pages.render("pay.html", session, url=url)
+        return self._pages.render("redirect.html", session, url=url, title="Payment")
 
     # -- helpers ---------------------------------------------------------------------------------
 
@@ -99,7 +101,7 @@ class AccountPage:
         self,
         session: SessionCookie,
         cursor: str | None,
-        made: NewKey | None = None,
+        new_key: NewKey | None = None,
         days: int = spending.SPANS[0],
     ) -> Response:
         read, account_id = self._services.database.read, session.account.id
@@ -107,41 +109,41 @@ class AccountPage:
             Tenant(account_id), PredictionFilter(), _LATEST, None
         )
         values: dict[str, Any] = {
-            "page": await read(ledger_queries.page(account_id, _ENTRIES, cursor)),
+            "ledger": await read(ledger_queries.page(account_id, _ENTRIES, cursor)),
             "latest": latest,
-            "plot": spending.plot(await read(ledger_queries.spending(account_id, days))),
+            "chart": spending.chart(await read(ledger_queries.spending(account_id, days))),
             "spans": spending.SPANS,
             "keys": [
                 {
                     **row,
-                    "limits": in_words(keys.scope_of(row)),
+                    "limits": describe_limits(keys.scope_of(row)),
                     "rights": ", ".join(rights.names(keys.rights_of(row))),
                 }
                 for row in await read(keys.of_account(account_id))
                 if row["revoked_at"] is None and row["grant_id"] is None
             ],
             "programs": [
-                {**row, "words": [oauth.SCOPES.get(scope, scope) for scope in row["scopes"].split()]}
+                {**row, "permissions": [oauth.SCOPES.get(scope, scope) for scope in row["scopes"].split()]}
                 for row in await read(oauth.of_account(account_id))
             ],
-            "made": made,
+            "new_key": new_key,
             "rights": {
                 name: text for name, text in _RIGHTS.items() if session.principal.has(rights.BY_NAME[name])
             },
-            "usual": rights.names(rights.STANDARD),
+            "default_rights": rights.names(rights.STANDARD),
             "services": sorted(model.name for model in self._services.catalog.models()),
-            "configured": bool(self._services.settings.stripe_secret_key),
+            "payments_configured": bool(self._services.settings.stripe_secret_key),
         }
         return self._pages.render("account/overview.html", session, **values)
 
-    async def _changed(self, request: Request) -> tuple[SessionCookie, dict[str, str]]:
+    async def _read_form(self, request: Request) -> tuple[SessionCookie, dict[str, str]]:
         self._services.trusted_hosts.admit(request)
-        return await forms.signed(request, self._services.sessions)
+        return await forms.read_with_session(request, self._services.sessions)
 
 
-def in_words(scope: Scope) -> str:
+def describe_limits(scope: Scope) -> str:
     """Return the limits of a key as a sentence fragment: `only ra1; 5 USD per day`; `none` without any."""
-    reach = f"only the collections {', '.join(scope.collections)}" if scope.collections else ""
+    collections = f"only the collections {', '.join(scope.collections)}" if scope.collections else ""
     services = f"only {', '.join(scope.services)}" if scope.services else ""
     amounts = (
         (None if scope.budget_day is None else money.format_usd(scope.budget_day), "USD per day"),
@@ -149,7 +151,7 @@ def in_words(scope: Scope) -> str:
         (scope.rpm, "requests per minute"),
         (scope.tpm, "tokens per minute"),
     )
-    parts = [reach, services, *(f"{amount} {unit}" for amount, unit in amounts if amount is not None)]
+    parts = [collections, services, *(f"{amount} {unit}" for amount, unit in amounts if amount is not None)]
     return "; ".join(part for part in parts if part) or "none"
 
 
@@ -163,10 +165,10 @@ def _limits(form: dict[str, str]) -> Scope:
     )
 
 
-def _granted(form: dict[str, str], limits: Scope) -> Rights | None:
+def _selected_rights(form: dict[str, str], limits: Scope) -> Rights | None:
     """Return the checked rights that the limits allow, or None for the default rights."""
-    ticked = [name for name in rights.BY_NAME if f"right.{name}" in form]
-    return rights.of_names(ticked) & limits.max_rights if ticked else None
+    names = [name for name in rights.BY_NAME if f"right.{name}" in form]
+    return rights.of_names(names) & limits.max_rights if names else None
 
 
 def _budget(text: str) -> int | None:
@@ -184,7 +186,7 @@ def routes(services: WebServices, pages: PageTemplates) -> tuple[RouteEntry, ...
     page = AccountPage(services, pages)
     return (
         RouteEntry("/account", {"GET": page.show}, access=rights.ACCOUNT_READ),
-        RouteEntry("/account/keys", {"POST": page.new_key}, _FORM_BYTES, access=rights.ACCOUNT_MANAGE),
+        RouteEntry("/account/keys", {"POST": page.create_key}, _FORM_BYTES, access=rights.ACCOUNT_MANAGE),
         RouteEntry(
             "/account/keys/{key_id}/revoke", {"POST": page.revoke}, _FORM_BYTES, access=rights.ACCOUNT_MANAGE
         ),

@@ -13,9 +13,9 @@ from sixfold.core.accounts import audit_log, credentials, rights
 from sixfold.core.accounts.authentication import login_sessions, oidc_identities, passkeys
 from sixfold.core.database import Row
 from sixfold.ui import forms
-from sixfold.ui.login import passkeys as asking
+from sixfold.ui.login import passkeys as login_passkeys
 from sixfold.ui.login import passwords
-from sixfold.ui.login.sessions import MAX_PASSWORD, LoginSessions
+from sixfold.ui.login.sessions import LoginService
 from sixfold.ui.templating import PageTemplates
 from sixfold.web import requests
 from sixfold.web.routing import RouteEntry
@@ -26,7 +26,6 @@ PATH = "/account/security"
 _FORM_BYTES = 16_384
 _LINES = 30
 _MAX_CURSOR = 64
-_LEAST_PASSWORD, _MOST_PASSWORD = 8, MAX_PASSWORD
 _DONE = {
     "password": "Your password has been changed. All other sessions and programs' access have ended.",
     "session": "The session has ended.",
@@ -35,7 +34,7 @@ _DONE = {
     "unlinked": "The sign-in has been unlinked.",
 }
 # Descriptions of the audit log's actions.
-_TOLD = {
+_ACTIONS = {
     "signin": "Signed in",
     "session.end": "Ended a session",
     "session.end_all": "Ended all other sessions",
@@ -65,11 +64,11 @@ _TOLD = {
 class SecurityPages:
     """The security page and its forms."""
 
-    def __init__(self, services: WebServices, pages: PageTemplates, entrance: LoginSessions) -> None:
+    def __init__(self, services: WebServices, pages: PageTemplates, login: LoginService) -> None:
         self._services = services
         self._pages = pages
-        self._entrance = entrance
-        self._place = asking.place(services.settings)
+        self._login = login
+        self._relying_party = login_passkeys.relying_party(services.settings)
 
     async def show(self, request: Request) -> Response:
         """Show the password form, passkeys, sessions and the audit log."""
@@ -81,16 +80,15 @@ class SecurityPages:
 
     async def password(self, request: Request) -> Response:
         """Change the password; ends other sessions and programs, and optionally revokes the keys."""
-        session, form = await forms.signed(request, self._services.sessions)
+        session, form = await forms.read_with_session(request, self._services.sessions)
         account, database = session.account, self._services.database
         new = form.get("password", "")
-        if not _LEAST_PASSWORD <= len(new) <= _MOST_PASSWORD:
-            problem = f"The password must have {_LEAST_PASSWORD} to {_MOST_PASSWORD} characters"
+        if problem := passwords.length_problem(new):
             return await self._render(session, problem=problem)
         if account.password_hash is not None:
-            attempt = self._entrance.attempts.with_session(request, account)
+            attempt = self._login.attempts.with_session(request, account)
             current = form.get("current", "")
-            if not await self._entrance.knows(request, attempt, current, account.password_hash):
+            if not await self._login.check_password(request, attempt, current, account.password_hash):
                 return await self._render(session, problem="The current password is wrong")
         hashed = await asyncio.to_thread(passwords.make, new)
         change = credentials.change_password(
@@ -103,14 +101,14 @@ class SecurityPages:
 
     async def end(self, request: Request) -> Response:
         """End one session of the user."""
-        session, _form = await forms.signed(request, self._services.sessions)
-        work = login_sessions.end_one(session.account.id, requests.path_value(request, "session_id"))
-        await self._services.database.write(work)
+        session, _form = await forms.read_with_session(request, self._services.sessions)
+        transaction = login_sessions.end_one(session.account.id, requests.path_value(request, "session_id"))
+        await self._services.database.write(transaction)
         return RedirectResponse(f"{PATH}?done=session", 303)
 
     async def end_others(self, request: Request) -> Response:
         """End all other sessions of the user."""
-        session, _form = await forms.signed(request, self._services.sessions)
+        session, _form = await forms.read_with_session(request, self._services.sessions)
         await self._services.database.write(login_sessions.end_others(session.account.id, session.token))
         return RedirectResponse(f"{PATH}?done=sessions", 303)
 
@@ -121,25 +119,25 @@ class SecurityPages:
         values: dict[str, Any] = {
             "problem": problem,
             "done": done,
-            "place": self._place,
+            "relying_party": self._relying_party,
             "provider": self._services.provider.name,
             "identities": await self._identities(account_id),
             "passkeys": await read(passkeys.of_account(account_id)),
             "sessions": await read(login_sessions.of_account(account_id, session.token)),
             "log": await read(audit_log.page(account_id, _LINES, cursor)),
-            "told": _TOLD,
+            "actions": _ACTIONS,
         }
         return self._pages.render("account/security.html", session, status=400 if problem else 200, **values)
 
     async def _identities(self, account_id: str) -> list[Row]:
         issuer = self._services.provider.issuer
-        known = await self._services.database.read(oidc_identities.of_account(account_id))
-        return [row for row in known if row["issuer"] == issuer]
+        rows = await self._services.database.read(oidc_identities.of_account(account_id))
+        return [row for row in rows if row["issuer"] == issuer]
 
 
-def routes(services: WebServices, pages: PageTemplates, entrance: LoginSessions) -> tuple[RouteEntry, ...]:
+def routes(services: WebServices, pages: PageTemplates, login: LoginService) -> tuple[RouteEntry, ...]:
     """Return the routes of the page and its forms."""
-    page = SecurityPages(services, pages, entrance)
+    page = SecurityPages(services, pages, login)
     return (
         RouteEntry(PATH, {"GET": page.show}, access=rights.ACCOUNT_READ),
         RouteEntry("/account/password", {"POST": page.password}, _FORM_BYTES, access=rights.ACCOUNT_MANAGE),

@@ -11,11 +11,11 @@ SPANS = (14, 30, 90)
 _HUES = ("hosting", "media", "gateway", "memory", "workflows", "imagekit")
 _OTHERS = "other models"
 # Height of the chart in its own units; the width is 700.
-_TALL = 110
+_HEIGHT = 110
 
 
 @dataclass(frozen=True, slots=True)
-class SpendingPeriod:
+class SpendingSegment:
     """The segment of one model in a column, in chart units."""
 
     hue: str
@@ -25,58 +25,60 @@ class SpendingPeriod:
 
 @dataclass(frozen=True, slots=True)
 class SpendingColumn:
-    """The column of one day, in chart units; `at` is the day, `micros` its total."""
+    """The column of one day, in chart units; `day` is its start in µs, `micros` its total."""
 
-    at: int
+    day: int
     micros: int
     x: float
     width: float
     labelled: bool
-    stretches: tuple[SpendingPeriod, ...]
+    segments: tuple[SpendingSegment, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class SpendingPlot:
+class SpendingChart:
     """The columns, the legend as (color, model, µUSD), the total and the highest day."""
 
     columns: tuple[SpendingColumn, ...]
     legend: tuple[tuple[str, str, int], ...]
     total: int
-    most: int
+    highest: int
 
 
-def plot(spent: Spending) -> SpendingPlot:
+def chart(spending: Spending) -> SpendingChart:
     """Return the chart of an account's spending; the five most expensive models have their own colors."""
-    named = dict(zip(list(spent.models)[: len(_HUES) - 1], _HUES, strict=False))
-    legend = [(hue, name, spent.models[name]) for name, hue in named.items()]
-    if rest := sum(micros for name, micros in spent.models.items() if name not in named):
-        legend.append((_HUES[-1], _OTHERS, rest))
-    sums = {day: sum(max(0, micros) for micros in models.values()) for day, models in spent.days.items()}
-    most, step = max(*sums.values(), 1), 700 / len(spent.days)
-    every = -(-len(spent.days) // 14)
+    colors = dict(zip(list(spending.models)[: len(_HUES) - 1], _HUES, strict=False))
+    legend = [(hue, name, spending.models[name]) for name, hue in colors.items()]
+    if others := sum(micros for name, micros in spending.models.items() if name not in colors):
+        legend.append((_HUES[-1], _OTHERS, others))
+    sums = {day: sum(max(0, micros) for micros in models.values()) for day, models in spending.days.items()}
+    highest, step = max(*sums.values(), 1), 700 / len(spending.days)
+    label_step = -(-len(spending.days) // 14)
     columns = [
         SpendingColumn(
             day,
             sum(models.values()),
-            round(step * at + 0.12 * step, 2),
+            round(step * index + 0.12 * step, 2),
             round(0.76 * step, 2),
-            (len(spent.days) - 1 - at) % every == 0,
-            _stretches(models, named, most),
+            (len(spending.days) - 1 - index) % label_step == 0,
+            _segments(models, colors, highest),
         )
-        for at, (day, models) in enumerate(spent.days.items())
+        for index, (day, models) in enumerate(spending.days.items())
     ]
-    return SpendingPlot(tuple(columns), tuple(legend), spent.total, max(sums.values()))
+    return SpendingChart(tuple(columns), tuple(legend), spending.total, max(sums.values()))
 
 
-def _stretches(models: Mapping[str, int], named: Mapping[str, str], most: int) -> tuple[SpendingPeriod, ...]:
-    by_hue = dict.fromkeys((*named.values(), _HUES[-1]), 0)
+def _segments(
+    models: Mapping[str, int], colors: Mapping[str, str], highest: int
+) -> tuple[SpendingSegment, ...]:
+    by_hue = dict.fromkeys((*colors.values(), _HUES[-1]), 0)
     for name, micros in models.items():
-        by_hue[named.get(name, _HUES[-1])] += max(0, micros)
-    found: list[SpendingPeriod] = []
-    floor = 125.0
+        by_hue[colors.get(name, _HUES[-1])] += max(0, micros)
+    segments: list[SpendingSegment] = []
+    bottom = 125.0
     for hue, micros in by_hue.items():
-        height = _TALL * micros / most
-        floor -= height
+        height = _HEIGHT * micros / highest
+        bottom -= height
         if micros:
-            found.append(SpendingPeriod(hue, round(floor, 2), round(max(height, 0.6), 2)))
-    return tuple(found)
+            segments.append(SpendingSegment(hue, round(bottom, 2), round(max(height, 0.6), 2)))
+    return tuple(segments)

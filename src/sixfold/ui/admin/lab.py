@@ -25,7 +25,7 @@ _FORM_BYTES = 4096
 _QUEUE = 50
 
 
-class Lab:
+class LabPages:
     """The lab page and its two forms."""
 
     def __init__(self, services: WebServices, pages: PageTemplates) -> None:
@@ -47,12 +47,12 @@ class Lab:
             killed=self._killed,
         )
 
-    async def worker(self, request: Request, _user: PageUser) -> Response:
+    async def kill_workers(self, request: Request, _user: PageUser) -> Response:
         """Send SIGKILL to all workers of an engine."""
         self._killed += await self._services.scheduler.kill_workers(requests.path_value(request, "engine"))
         return RedirectResponse("/lab", 303)
 
-    async def server(self, _request: Request, _user: PageUser) -> Response:
+    async def kill_server(self, _request: Request, _user: PageUser) -> Response:
         """Send SIGKILL to this server; no request gets a response, not even this one."""
         os.kill(os.getpid(), signal.SIGKILL)
         # Unreachable, for the type checker.
@@ -63,17 +63,17 @@ def routes(services: WebServices, pages: PageTemplates, auth: PageAuth) -> tuple
     """Return the routes of the page and its forms; none outside testing mode."""
     if not services.settings.testing:
         return ()
-    lab = Lab(services, pages)
+    lab = LabPages(services, pages)
 
     return (
         RouteEntry("/lab", {"GET": auth.operator(lab.show)}, access=rights.OPERATE),
         RouteEntry(
             "/lab/workers/{engine}/kill",
-            {"POST": auth.operator(lab.worker)},
+            {"POST": auth.operator(lab.kill_workers)},
             _FORM_BYTES,
             access=rights.OPERATE,
         ),
         RouteEntry(
-            "/lab/server/kill", {"POST": auth.operator(lab.server)}, _FORM_BYTES, access=rights.OPERATE
+            "/lab/server/kill", {"POST": auth.operator(lab.kill_server)}, _FORM_BYTES, access=rights.OPERATE
         ),
     )

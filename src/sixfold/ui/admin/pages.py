@@ -27,7 +27,7 @@ from sixfold.web.services import WebServices
 _FORM_BYTES = 4096
 _QUEUE, _PAGE, _MAX_TEXT = 50, 50, 200
 _STATES = ("queued", "running", "succeeded", "failed", "canceled", "expired", "left")
-_KINDS = {
+_GROUP_TITLES = {
     "weights": "Weights",
     "comfyui": "ComfyUI",
     "provider": "Providers",
@@ -36,18 +36,18 @@ _KINDS = {
     "graph": "Graphs",
     "space": "Spaces",
 }
-_OTHERS = "Others"
+_OTHER = "Others"
 
 
 @dataclass(frozen=True, slots=True)
-class TestbedState:
+class EngineState:
     """An engine with its status, numbers of workers and queued runs, and the models it serves."""
 
     spec: EngineSpec
-    standing: EngineStatus
+    status: EngineStatus
     busy: int
     idle: int
-    waiting: int
+    queued: int
     models: tuple[str, ...]
 
 
@@ -63,15 +63,15 @@ class AdminPages:
         read = self._services.database.read
         queue, day = await read(admin_queries.queue(_QUEUE)), await read(admin_queries.day())
         disk = await asyncio.to_thread(shutil.disk_usage, self._services.settings.data_dir)
-        benches = self._benches(_by_engine(queue.waiting))
+        engines = self._engine_states(_by_engine(queue.waiting))
         return self._pages.render(
             "admin/overview.html",
             user.session,
             moment=await read(now()),
             queue=queue,
-            workers=[bench for bench in benches if bench.busy or bench.idle or bench.waiting],
+            workers=[engine for engine in engines if engine.busy or engine.idle or engine.queued],
             day=day,
-            asked=sum(int(row["total"]) for row in day.endings),
+            request_total=sum(int(row["total"]) for row in day.endings),
             earned=sum(int(row["cost"] or 0) for row in day.endings),
             failed=sum(int(row["total"]) for row in day.failures),
             storage=await read(admin_queries.storage()),
@@ -82,77 +82,77 @@ class AdminPages:
 
     async def engines(self, _request: Request, user: PageUser) -> Response:
         """Show all engines with what they need, available ones first, and errors in model files."""
-        benches = self._benches({})
-        groups: dict[str, list[TestbedState]] = {title: [] for title in (*_KINDS.values(), _OTHERS)}
-        for bench in sorted(benches, key=lambda bench: not bench.standing.ready):
-            groups[_KINDS.get(bench.spec.kind, _OTHERS)].append(bench)
+        engines = self._engine_states({})
+        groups: dict[str, list[EngineState]] = {title: [] for title in (*_GROUP_TITLES.values(), _OTHER)}
+        for engine in sorted(engines, key=lambda engine: not engine.status.ready):
+            groups[_GROUP_TITLES.get(engine.spec.kind, _OTHER)].append(engine)
         return self._pages.render(
             "admin/engines.html",
             user.session,
-            groups={title: found for title, found in groups.items() if found},
-            ready=sum(bench.standing.ready for bench in benches),
-            total=len(benches),
+            groups={title: group for title, group in groups.items() if group},
+            ready=sum(engine.status.ready for engine in engines),
+            total=len(engines),
             faults=sorted(self._services.model_faults.items()),
         )
 
     async def requests(self, request: Request, user: PageUser) -> Response:
         """List the requests of all accounts; `q` searches them and `status` filters them."""
         state = request.query_params.get("status", "")
-        wanted = RunFilter(requests.query_text(request, "q", _MAX_TEXT), state if state in _STATES else "")
+        filters = RunFilter(requests.query_text(request, "q", _MAX_TEXT), state if state in _STATES else "")
         cursor = requests.query_text(request, "cursor", _MAX_TEXT) or None
-        rows, following = await self._services.database.read(admin_queries.requests(wanted, _PAGE, cursor))
+        rows, next_cursor = await self._services.database.read(admin_queries.requests(filters, _PAGE, cursor))
         return self._pages.render(
             "admin/requests.html",
             user.session,
             rows=rows,
-            wanted=wanted,
+            filters=filters,
             states=_STATES,
-            following=following,
+            next_cursor=next_cursor,
         )
 
-    async def one(self, request: Request, user: PageUser) -> Response:
+    async def show_request(self, request: Request, user: PageUser) -> Response:
         """Show the receipt and log of a request, without its inputs and outputs."""
-        found = await self._services.predictions.get_any(requests.path_value(request, "prediction_id"))
-        return self._pages.render("admin/request.html", user.session, prediction=found)
+        prediction = await self._services.predictions.get_any(requests.path_value(request, "prediction_id"))
+        return self._pages.render("admin/request.html", user.session, prediction=prediction)
 
     async def cancel(self, request: Request, _user: PageUser) -> Response:
         """Cancel a run of any account."""
-        found = await self._services.predictions.get_any(requests.path_value(request, "prediction_id"))
-        await self._services.predictions.cancel(found.id, Tenant.of(found))
+        prediction = await self._services.predictions.get_any(requests.path_value(request, "prediction_id"))
+        await self._services.predictions.cancel(prediction.id, Tenant.of(prediction))
         return RedirectResponse("/admin", 303)
 
     async def close(self, request: Request, _user: PageUser) -> Response:
         """Close a live session of any account."""
-        wanted = requests.path_value(request, "session_id")
-        found = [
+        session_id = requests.path_value(request, "session_id")
+        live = [
             running.session
             for running in self._services.live_sessions.running
-            if running.session.id == wanted
+            if running.session.id == session_id
         ]
-        if not found:
+        if not live:
             raise errors.NotFound("Session not found on this server")
-        await self._services.live_sessions.close(wanted, Tenant(found[0].account_id))
+        await self._services.live_sessions.close(session_id, Tenant(live[0].account_id))
         return RedirectResponse("/admin", 303)
 
-    async def rest(self, request: Request, _user: PageUser) -> Response:
+    async def stop_idle(self, request: Request, _user: PageUser) -> Response:
         """Stop the idle workers of an engine to free their memory."""
         await self._services.scheduler.stop_idle(requests.path_value(request, "engine"))
         return RedirectResponse("/admin", 303)
 
-    def _benches(self, waiting: Mapping[str, int]) -> list[TestbedState]:
+    def _engine_states(self, queued: Mapping[str, int]) -> list[EngineState]:
         workers = self._services.scheduler.snapshot()
-        status_of = self._services.predictions.terms.status_of
+        status = self._services.predictions.terms.status_of
         served: dict[str, list[str]] = {}
         for model in self._services.catalog.models():
             for engine in model.engines:
                 served.setdefault(engine.name, []).append(model.name)
         return [
-            TestbedState(
+            EngineState(
                 spec,
-                status_of(name),
+                status(name),
                 workers.get(name, {}).get("busy", 0),
                 workers.get(name, {}).get("idle", 0),
-                waiting.get(name, 0),
+                queued.get(name, 0),
                 tuple(served.get(name, ())),
             )
             for name, spec in sorted(self._services.catalog.engines().items())
@@ -160,10 +160,10 @@ class AdminPages:
 
 
 def _by_engine(rows: Sequence[Row]) -> dict[str, int]:
-    counted: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for row in rows:
-        counted[str(row["engine"])] = counted.get(str(row["engine"]), 0) + 1
-    return counted
+        counts[str(row["engine"])] = counts.get(str(row["engine"]), 0) + 1
+    return counts
 
 
 def routes(services: WebServices, pages: PageTemplates, auth: PageAuth) -> tuple[RouteEntry, ...]:
@@ -175,7 +175,9 @@ def routes(services: WebServices, pages: PageTemplates, auth: PageAuth) -> tuple
         RouteEntry("/admin/engines", {"GET": auth.operator(admin.engines)}, access=rights.OPERATE),
         RouteEntry("/admin/requests", {"GET": auth.operator(admin.requests)}, access=rights.OPERATE),
         RouteEntry(
-            "/admin/requests/{prediction_id}", {"GET": auth.operator(admin.one)}, access=rights.OPERATE
+            "/admin/requests/{prediction_id}",
+            {"GET": auth.operator(admin.show_request)},
+            access=rights.OPERATE,
         ),
         RouteEntry(
             "/admin/requests/{prediction_id}/cancel",
@@ -191,7 +193,7 @@ def routes(services: WebServices, pages: PageTemplates, auth: PageAuth) -> tuple
         ),
         RouteEntry(
             "/admin/workers/{engine}/rest",
-            {"POST": auth.operator(admin.rest)},
+            {"POST": auth.operator(admin.stop_idle)},
             _FORM_BYTES,
             access=rights.OPERATE,
         ),

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 _RUN = "/api/containers/run"
 _WIDTH = 84
-_NONE: Mapping[str, str] = {}
+_NO_OPTIONS: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,16 +22,16 @@ class Sample:
     text: str
 
 
-def of(
-    base_url: str, model: str, inputs: Mapping[str, Any], terms: Mapping[str, str] = _NONE
+def build(
+    base_url: str, model: str, inputs: Mapping[str, Any], options: Mapping[str, str] = _NO_OPTIONS
 ) -> tuple[Sample, ...]:
-    """Return the samples for a run of `model`; `terms` holds its hardware and variant."""
-    url, body = f"{base_url}{_RUN}", {"model": model, "input": dict(inputs), **terms}
+    """Return the samples for a run of `model`; `options` holds its hardware and variant."""
+    url, body = f"{base_url}{_RUN}", {"model": model, "input": dict(inputs), **options}
     return (
         Sample("curl", _curl(url, body)),
         Sample("Python", _python(url, body)),
         Sample("JavaScript", _javascript(url, body)),
-        Sample("Terminal", _terminal(model, inputs, terms)),
+        Sample("Terminal", _terminal(model, inputs, options)),
     )
 
 
@@ -48,19 +48,19 @@ def _curl(url: str, body: Mapping[str, Any]) -> str:
 def _python(url: str, body: Mapping[str, Any]) -> str:
     return (
         "import os\n\nimport httpx\n\n"
-        "answer = httpx.post(\n"
+        "response = httpx.post(\n"
         f'    "{url}",\n'
         '    headers={"Authorization": f"Bearer {os.environ[\'SIXFOLD_API_KEY\']}"},\n'
         f"    json={_indented(pformat(body, width=_WIDTH, sort_dicts=False))},\n"
         "    timeout=600,\n"
         ")\n"
-        'print(answer.raise_for_status().json()["output"])'
+        'print(response.raise_for_status().json()["output"])'
     )
 
 
 def _javascript(url: str, body: Mapping[str, Any]) -> str:
     return (
-        f'const answer = await fetch("{url}", {{\n'
+        f'const response = await fetch("{url}", {{\n'
         '  method: "POST",\n'
         "  headers: {\n"
         "    Authorization: `Bearer ${process.env.SIXFOLD_API_KEY}`,\n"
@@ -68,14 +68,14 @@ def _javascript(url: str, body: Mapping[str, Any]) -> str:
         "  },\n"
         f"  body: JSON.stringify({json.dumps(body, ensure_ascii=False, indent=2)}),\n"
         "});\n"
-        "console.log((await answer.json()).output);"
+        "console.log((await response.json()).output);"
     )
 
 
-def _terminal(model: str, inputs: Mapping[str, Any], terms: Mapping[str, str]) -> str:
-    words = [f"{name}={_quoted(value)}" for name, value in inputs.items()]
-    words += [f"--{name} {value}" for name, value in terms.items()]
-    return " \\\n  ".join([f"sixfold run {quote(model, safe=':')}", *words])
+def _terminal(model: str, inputs: Mapping[str, Any], options: Mapping[str, str]) -> str:
+    arguments = [f"{name}={_quoted(value)}" for name, value in inputs.items()]
+    arguments += [f"--{name} {value}" for name, value in options.items()]
+    return " \\\n  ".join([f"sixfold run {quote(model, safe=':')}", *arguments])
 
 
 def _quoted(value: Any) -> str:

@@ -13,14 +13,14 @@ from sixfold.ui.templating import STATIC
 FOLDER = STATIC / "specimens"
 LIST = "specimens.json"
 # Size of drawings in their own units.
-_WIDE, _TALL = 400, 225
+_WIDTH, _HEIGHT = 400, 225
 
 
 @dataclass(frozen=True, slots=True)
 class ExampleOutput:
     """An example output. `kind` selects how it is shown; `line` is an SVG path in 400 by 225 units.
 
-    `given` are the inputs it was made with, without files.
+    `inputs` are the inputs of its run, without files.
     """
 
     kind: str
@@ -28,41 +28,45 @@ class ExampleOutput:
     clip: str = ""
     line: str = ""
     text: str = ""
-    given: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    inputs: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 def read() -> dict[str, Any]:
     """Return the list of examples; empty before the first `make gallery`."""
     path = FOLDER / LIST
-    found: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
-    return found
+    rows: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    return rows
 
 
 @cache
-def known() -> dict[str, ExampleOutput]:
+def by_model() -> dict[str, ExampleOutput]:
     """Return the examples by model name."""
-    return {name: _specimen(row) for name, row in read().items()}
+    return {name: _parse(row) for name, row in read().items()}
 
 
-def _specimen(row: dict[str, Any]) -> ExampleOutput:
+def _parse(row: dict[str, Any]) -> ExampleOutput:
     files = {name.rpartition(".")[2]: f"specimens/{name}" for name in row["files"]}
-    line = _wave(row["peaks"]) if "peaks" in row else _curve(row["line"]) if "line" in row else ""
+    line = (
+        _waveform_path(row["peaks"]) if "peaks" in row else _line_path(row["line"]) if "line" in row else ""
+    )
     clip = files.get("webm") or files.get("mp3", "")
     return ExampleOutput(
         row["kind"], files.get("webp", ""), clip, line, row.get("text", ""), row.get("given", {})
     )
 
 
-def _wave(peaks: list[int]) -> str:
+def _waveform_path(peaks: list[int]) -> str:
     """Return an SVG path of vertical strokes for the levels of audio."""
-    step, middle = _WIDE / (len(peaks) + 4), _TALL / 2
+    step, middle = _WIDTH / (len(peaks) + 4), _HEIGHT / 2
     half = [max(1.5, 0.75 * middle * peak / 100) for peak in peaks]
     return "".join(f"M{step * (at + 2.5):.1f} {middle - h:.1f}v{2 * h:.1f}" for at, h in enumerate(half))
 
 
-def _curve(values: list[float]) -> str:
+def _line_path(values: list[float]) -> str:
     """Return an SVG path through the values, over the full width."""
     low, high = min(values), max(values)
-    step, tall = _WIDE / max(1, len(values) - 1), 0.6 * _TALL
-    places = [(step * at, 0.8 * _TALL - tall * (y - low) / (high - low or 1)) for at, y in enumerate(values)]
-    return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
+    step, height = _WIDTH / max(1, len(values) - 1), 0.6 * _HEIGHT
+    points = [
+        (step * at, 0.8 * _HEIGHT - height * (y - low) / (high - low or 1)) for at, y in enumerate(values)
+    ]
+    return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points)

@@ -19,8 +19,7 @@ from sixfold.core.predictions import lineage, pricing
 from sixfold.core.predictions.queries import PredictionFilter
 from sixfold.core.predictions.service import PredictionService
 from sixfold.ui.auth import PageAuth, PageUser
-from sixfold.ui.catalog import code_samples
-from sixfold.ui.catalog import example_outputs as specimens
+from sixfold.ui.catalog import code_samples, example_outputs
 from sixfold.ui.catalog.example_outputs import ExampleOutput
 from sixfold.ui.templating import PageTemplates
 from sixfold.web import requests
@@ -40,7 +39,7 @@ HUES = dict(
     zip(SECTIONS, ("media", "gateway", "imagekit", "hosting", "memory", "quietly", "workflows"), strict=True)
 )
 # Earlier names of sections, which links may still use.
-_RENAMED = {
+_OLD_SECTIONS = {
     "Pictures": "Images",
     "Films": "Videos",
     "Sound": "Audio",
@@ -48,15 +47,17 @@ _RENAMED = {
     "Words and numbers": "Text and data",
 }
 # Models for internal use by other APIs.
-_INSIDE = ("graph-", "create_image")
+_INTERNAL = ("graph-", "create_image")
 _WORKFLOW = "space:"
+# Links to a section use this name since before it was called one.
+_SECTION_PARAMETER = "shelf"
 # The value of `from` for the inputs of the card's example.
 _EXAMPLE = "example"
-_LATEST = 100
+_LATEST_PREDICTIONS = 100
 # Texts that may be longer than this get a multi-line field.
-_LONG = 200
+_MAX_LINE_CHARS = 200
 # Numbers with a larger range get a number field instead of a slider.
-_SPAN = 100_000
+_MAX_SLIDER_RANGE = 100_000
 _EXAMPLES = {
     "prompt": "A lighthouse above a stormy sea at dusk",
     "text": "Good morning.",
@@ -74,8 +75,8 @@ class CatalogCard:
     quality: str
     unlock: str
     session: bool
-    picture: str = ""
-    specimen: ExampleOutput | None = None
+    image: str = ""
+    example: ExampleOutput | None = None
 
     @property
     def hue(self) -> str:
@@ -97,7 +98,7 @@ class FormField:
         return self.control in ("long", "file", "text")
 
 
-def price_shown(predictions: PredictionService, model: Model) -> str:
+def price_text(predictions: PredictionService, model: Model) -> str:
     """Return the price of a typical request as text, with the list price if it is free here."""
     price, listed = pricing.in_words(predictions.catalog, predictions.terms, model)
     return price if listed is None else f"{price} (list price: {listed})"
@@ -113,16 +114,18 @@ def control(descriptor: Descriptor) -> str:
         return "choice"
     if descriptor.type in ("integer", "number"):
         low, high = descriptor.min, descriptor.max
-        return "slider" if low is not None and high is not None and high - low < _SPAN else "number"
+        return (
+            "slider" if low is not None and high is not None and high - low < _MAX_SLIDER_RANGE else "number"
+        )
     if descriptor.type in LIST_TYPES or descriptor.type == "project":
         return "long"
-    return "long" if descriptor.max_chars is None or descriptor.max_chars > _LONG else "text"
+    return "long" if descriptor.max_chars is None or descriptor.max_chars > _MAX_LINE_CHARS else "text"
 
 
-def fields_of(model: Model, before: Mapping[str, Any]) -> list[FormField]:
-    """Return the form fields of a model, with the values of `before` filled in."""
+def form_fields(model: Model, values: Mapping[str, Any]) -> list[FormField]:
+    """Return the form fields of a model, filled in with `values`."""
     return [
-        FormField(descriptor, control(descriptor), before.get(descriptor.name, descriptor.default))
+        FormField(descriptor, control(descriptor), values.get(descriptor.name, descriptor.default))
         for descriptor in sorted(model.inputs, key=lambda each: each.order)
     ]
 
@@ -135,34 +138,34 @@ class CatalogPages:
         self._pages = pages
         self._auth = auth
 
-    async def show(self, request: Request) -> Response:
-        """List the models by section; the query parameters `q` and `shelf` filter them."""
+    async def show_list(self, request: Request) -> Response:
+        """List the models by section; query parameters filter them by text and section."""
         user = await self._auth.user(request)
-        wanted = request.query_params.get("q", "")[:100].strip().lower()
-        section = request.query_params.get("shelf", "")
-        section = _RENAMED.get(section, section)
+        query = request.query_params.get("q", "")[:100].strip().lower()
+        section = request.query_params.get(_SECTION_PARAMETER, "")
+        section = _OLD_SECTIONS.get(section, section)
         models = [] if requests.cursor(request) else [*self._services.catalog.models()]
-        following: str | None = None
+        next_cursor: str | None = None
         if user is not None:
-            own, following = await requests.own_models(
+            own_models, next_cursor = await requests.own_models(
                 self._services.predictions.custom_models, request, user.account_id
             )
-            models += [each.model for each in own]
-        pictures = await self._pictures(user)
-        cards = [self._card(model, pictures.get(model.name, "")) for model in models if is_shown(model)]
-        found = [card for card in cards if _matches(card, wanted, section)]
+            models += [entry.model for entry in own_models]
+        images = await self._latest_images(user)
+        cards = [self._card(model, images.get(model.name, "")) for model in models if has_card(model)]
+        matches = [card for card in cards if _matches(card, query, section)]
         return self._pages.render(
             "catalog/list.html",
             user.session if user is not None else None,
-            sections={name: [card for card in found if card.section == name] for name in SECTIONS},
+            sections={name: [card for card in matches if card.section == name] for name in SECTIONS},
             counts={name: sum(card.section == name for card in cards) for name in SECTIONS},
-            wanted=wanted,
+            query=query,
             section=section,
-            total=len(found),
-            next_cursor=following,
+            total=len(matches),
+            next_cursor=next_cursor,
         )
 
-    async def one(self, request: Request) -> Response:
+    async def show_model(self, request: Request) -> Response:
         """Show a model's form; `from` fills it with the inputs of a prediction or of the example."""
         user = await self._auth.user(request)
         name = requests.path_value(request, "name")
@@ -173,12 +176,12 @@ class CatalogPages:
             if user is None
             else await self._services.predictions.find(name, user.account_id)
         )
-        before, terms = await self._before(request, user, model)
-        fields = fields_of(model, before)
-        given = {
-            each.descriptor.name: before.get(each.descriptor.name, _example(each.descriptor))
+        values, options = await self._initial_values(request, user, model)
+        fields = form_fields(model, values)
+        inputs = {
+            each.descriptor.name: values.get(each.descriptor.name, _example(each.descriptor))
             for each in fields
-            if each.descriptor.required or each.descriptor.name in before
+            if each.descriptor.required or each.descriptor.name in values
         }
         return self._pages.render(
             "catalog/model.html",
@@ -187,15 +190,15 @@ class CatalogPages:
             engines=self._engines(model),
             fields=fields,
             template=self._template(model),
-            kinds=self._kinds(model),
-            terms=terms,
-            samples=code_samples.of(self._services.settings.base_url, model.name, given),
+            hardware=self._hardware(model),
+            options=options,
+            samples=code_samples.build(self._services.settings.base_url, model.name, inputs),
             user=user,
         )
 
     # -- template values -------------------------------------------------------------------------
 
-    def _card(self, model: Model, picture: str = "") -> CatalogCard:
+    def _card(self, model: Model, image: str = "") -> CatalogCard:
         terms = self._services.predictions.terms
         try:
             quality, unlock = model.choose({}, terms)[1], model.unlock(terms)
@@ -206,82 +209,84 @@ class CatalogPages:
         return CatalogCard(
             model=model,
             section=_section(model, category),
-            price=price_shown(self._services.predictions, model),
+            price=price_text(self._services.predictions, model),
             quality=quality,
             unlock=unlock,
             session=template is not None and template.session,
-            picture=picture,
-            specimen=specimens.known().get(model.name),
+            image=image,
+            example=example_outputs.by_model().get(model.name),
         )
 
     def _template(self, model: Model) -> Template | None:
         templates = self._services.templates
         return templates[model.name] if model.name in templates else None  # noqa: SIM401 - is no mapping
 
-    def _kinds(self, model: Model) -> list[Hardware]:
+    def _hardware(self, model: Model) -> list[Hardware]:
         """Return the hardware that a template can run on."""
         template = self._template(model)
         if template is None:
             return []
-        kinds = self._services.templates.hardware.kinds()
+        hardware = self._services.templates.hardware.kinds()
         return [
-            kind
-            for kind in kinds
-            if kind.id == template.hardware or kind.vram_gb >= (template.min_vram_gb or 0)
+            each
+            for each in hardware
+            if each.id == template.hardware or each.vram_gb >= (template.min_vram_gb or 0)
         ]
 
     def _engines(self, model: Model) -> list[tuple[str, str, bool, str]]:
         """Return name, quality, readiness and requirement of the engines, in order of preference."""
-        status_of = self._services.predictions.terms.status_of
+        status = self._services.predictions.terms.status_of
         return [
-            (engine.name, engine.quality, status_of(engine.name).ready, engine.unlock)
+            (engine.name, engine.quality, status(engine.name).ready, engine.unlock)
             for engine in model.engines
         ]
 
-    async def _pictures(self, user: PageUser | None) -> dict[str, str]:
+    async def _latest_images(self, user: PageUser | None) -> dict[str, str]:
         """Return the URL of the user's latest image for each model."""
         if user is None:
             return {}
-        latest, _ = await self._services.predictions.page(user.tenant, PredictionFilter(), _LATEST, None)
-        found: dict[str, str] = {}
+        latest, _ = await self._services.predictions.page(
+            user.tenant, PredictionFilter(), _LATEST_PREDICTIONS, None
+        )
+        images: dict[str, str] = {}
         for prediction in reversed(latest):
             output = prediction.output
             for file in () if output is None else output.first.files:
                 if file.content_type.startswith("image/"):
-                    found[prediction.model] = f"{MEDIA_PATH}{file.name}"
-        return found
+                    images[prediction.model] = f"{MEDIA_PATH}{file.name}"
+        return images
 
-    async def _before(
+    async def _initial_values(
         self, request: Request, user: PageUser | None, model: Model
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the initial inputs and options (hardware, variant) of the form."""
         origin = request.query_params.get("from")
-        if origin == _EXAMPLE and model.name in specimens.known():
-            return dict(specimens.known()[model.name].given), {}
+        if origin == _EXAMPLE and model.name in example_outputs.by_model():
+            return dict(example_outputs.by_model()[model.name].inputs), {}
         if origin is None or user is None:
             return {}, {}
-        found = await self._services.predictions.get(origin, user.tenant)
+        prediction = await self._services.predictions.get(origin, user.tenant)
         base = self._services.settings.base_url
-        given = await self._services.database.read(lineage.reusable_inputs(found, base))
-        terms = {"hardware": found.hardware, "variant": found.task.inputs.get("variant")}
-        return {name: value for name, value in given.items() if model.takes(name)}, terms
+        inputs = await self._services.database.read(lineage.reusable_inputs(prediction, base))
+        options = {"hardware": prediction.hardware, "variant": prediction.task.inputs.get("variant")}
+        return {name: value for name, value in inputs.items() if model.takes(name)}, options
 
 
-def is_shown(model: Model) -> bool:
+def has_card(model: Model) -> bool:
     """Return whether a model has a card; models for internal use have none."""
-    return not model.name.startswith(_INSIDE)
+    return not model.name.startswith(_INTERNAL)
 
 
 def _section(model: Model, category: str | None) -> str:
     if model.name.startswith(_WORKFLOW):
         return "Workflows"
     kinds = (model.output_kind, "file") if category is None else (category,)
-    return next(name for name, known in SECTIONS.items() if set(kinds) & set(known))
+    return next(name for name, outputs in SECTIONS.items() if set(kinds) & set(outputs))
 
 
-def _matches(card: CatalogCard, wanted: str, section: str) -> bool:
+def _matches(card: CatalogCard, query: str, section: str) -> bool:
     text = f"{card.model.name} {card.model.title} {card.model.description}".lower()
-    return section in ("", card.section) and all(word in text for word in wanted.split())
+    return section in ("", card.section) and all(word in text for word in query.split())
 
 
 def _example(descriptor: Descriptor) -> Any:

@@ -9,7 +9,7 @@ from sixfold import errors
 from sixfold.core import money
 from sixfold.core.accounts import rights
 from sixfold.ui.auth import PageAuth, PageUser
-from sixfold.ui.catalog import example_outputs as specimens
+from sixfold.ui.catalog import example_outputs
 from sixfold.ui.templating import PageTemplates
 from sixfold.web import requests
 from sixfold.web.routing import RouteEntry
@@ -42,7 +42,7 @@ class SessionPages:
             hour=money.format_usd(templates[name].hour_micros),
             free=model.is_waived(self._services.catalog.prices, self._services.predictions.terms),
             prompt=_PROMPTS[model.output_kind],
-            specimen=specimens.known().get(name),
+            example=example_outputs.by_model().get(name),
         )
 
 

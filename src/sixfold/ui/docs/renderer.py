@@ -21,14 +21,14 @@ _DIRECTIVE = re.compile(r"\{(\w+)\}\s*(.*)")
 _OPTION = re.compile(r":([\w-]+):\s*(.*)")
 _NO_ANCHOR = re.compile(r"[^\w\- ]")
 _SENTENCE = re.compile(r"(.+?[.!?])(?=\s|$)", re.DOTALL)
-_ALIGNED = re.compile(r"center|right")
+_ALIGNMENT = re.compile(r"center|right")
 _PROMPT = "$ "
 # Endings of a command line that continues on the next one.
-_GOES_ON = ("\\", "|", "&&")
+_CONTINUATIONS = ("\\", "|", "&&")
 # Characters to parse for the title and first sentence.
-_BEGINNING = 4_000
+_SUMMARY_CHARS = 4_000
 # Lowest heading level in the table of contents.
-_LISTED = 3
+_LOWEST_LISTED = 3
 
 
 class GuideHeading(NamedTuple):
@@ -39,7 +39,7 @@ class GuideHeading(NamedTuple):
     text: str
 
 
-class GuidePicture(NamedTuple):
+class GuideImage(NamedTuple):
     """The URL of an image and its size in pixels."""
 
     url: str
@@ -55,14 +55,14 @@ class GuidePage(NamedTuple):
     line: str
 
 
-class PageNeighbours(Protocol):
+class LinkResolver(Protocol):
     """Resolves the relative paths in a page's text; the methods return None if nothing is found."""
 
     def linked(self, path: str) -> GuidePage | None:
         """Return the page that a link points to."""
         ...
 
-    def picture(self, path: str) -> GuidePicture | None:
+    def image(self, path: str) -> GuideImage | None:
         """Return an image."""
         ...
 
@@ -70,7 +70,7 @@ class PageNeighbours(Protocol):
         """Return the text of a file."""
         ...
 
-    def beside(self, pattern: str) -> Sequence[GuidePage]:
+    def matching(self, pattern: str) -> Sequence[GuidePage]:
         """Return the pages whose paths match a pattern."""
         ...
 
@@ -88,29 +88,29 @@ def url(name: str) -> str:
     return f"/docs/{name}"
 
 
-def told(text: str) -> tuple[str, str]:
+def title_and_summary(text: str) -> tuple[str, str]:
     """Return the title and first sentence of a text, with code in backticks."""
-    said = [
+    texts = [
         _words(inline, "`")
-        for opened, inline in _pairs(_PARSER.parse(text[:_BEGINNING]))
-        if opened.type in {"heading_open", "paragraph_open"} and (opened.tag in {"h1", "p"})
+        for opening, inline in _inline_pairs(_PARSER.parse(text[:_SUMMARY_CHARS]))
+        if opening.type in {"heading_open", "paragraph_open"} and (opening.tag in {"h1", "p"})
     ]
-    title, first = (*said, "", "")[:2]
+    title, first = (*texts, "", "")[:2]
     sentence = _SENTENCE.match(first)
     return title.replace("`", ""), (sentence[0] if sentence else first).removesuffix(":")
 
 
-def lay_out(text: str, around: PageNeighbours) -> RenderedGuide:
+def render(text: str, links: LinkResolver) -> RenderedGuide:
     """Render a page to HTML without its title."""
     tokens = _PARSER.parse(text)
-    headings = tuple(_anchored(tokens))
+    headings = tuple(_set_anchors(tokens))
     if tokens and tokens[0].tag == "h1":
         tokens = tokens[3:]
-    env: dict[str, Any] = {"around": around, "tables": 0, "under": "above the first heading"}
+    env: dict[str, Any] = {"links": links, "tables": 0, "heading": "above the first heading"}
     return RenderedGuide(_PARSER.renderer.render(tokens, _PARSER.options, env), headings)
 
 
-def _pairs(tokens: Sequence[Token]) -> Iterator[tuple[Token, Token]]:
+def _inline_pairs(tokens: Sequence[Token]) -> Iterator[tuple[Token, Token]]:
     return ((before, token) for before, token in pairwise(tokens) if token.children)
 
 
@@ -124,27 +124,27 @@ def _words(token: Token, tick: str = "") -> str:
     return "".join(parts).strip()
 
 
-def _anchored(tokens: Sequence[Token]) -> Iterator[GuideHeading]:
+def _set_anchors(tokens: Sequence[Token]) -> Iterator[GuideHeading]:
     """Set the same heading anchors as GitHub and Sphinx; yield the headings for the table of contents."""
-    seen: dict[str, int] = {}
-    for opened, inline in _pairs(tokens):
-        if opened.type != "heading_open" or opened.tag == "h1":
+    anchor_counts: dict[str, int] = {}
+    for opening, inline in _inline_pairs(tokens):
+        if opening.type != "heading_open" or opening.tag == "h1":
             continue
         words = _words(inline)
         anchor = _NO_ANCHOR.sub("", words.lower()).replace(" ", "-")
-        count = seen[anchor] = seen.get(anchor, -1) + 1
+        count = anchor_counts[anchor] = anchor_counts.get(anchor, -1) + 1
         anchor = f"{anchor}-{count}" if count else anchor
-        opened.attrSet("id", anchor)
-        opened.meta["words"] = words
-        if int(opened.tag[1]) <= _LISTED:
-            yield GuideHeading(int(opened.tag[1]), anchor, words)
+        opening.attrSet("id", anchor)
+        opening.meta["words"] = words
+        if int(opening.tag[1]) <= _LOWEST_LISTED:
+            yield GuideHeading(int(opening.tag[1]), anchor, words)
 
 
 class _GuideRenderer(RendererHTML):
     """The renderer for tokens that differ from plain Markdown."""
 
     def heading_open(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
-        env["under"] = tokens[idx].meta["words"]
+        env["heading"] = tokens[idx].meta["words"]
         return self.renderToken(tokens, idx, options, env)
 
     def link_open(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
@@ -154,24 +154,24 @@ class _GuideRenderer(RendererHTML):
         if ":" in href:
             return f'<a href="{html.escape(href)}" rel="noopener noreferrer">'
         path, hash_, anchor = href.partition("#")
-        guide = env["around"].linked(path)
+        guide = env["links"].linked(path)
         if guide is None:
             return "<a>"
-        shown = html.escape(guide.title) if tokens[idx + 1].type == "link_close" else ""
-        return f'<a href="{html.escape(url(guide.name) + hash_ + anchor)}">{shown}'
+        label = html.escape(guide.title) if tokens[idx + 1].type == "link_close" else ""
+        return f'<a href="{html.escape(url(guide.name) + hash_ + anchor)}">{label}'
 
     def image(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
         alt, src = html.escape(_words(tokens[idx])), str(tokens[idx].attrs.get("src", ""))
-        found: GuidePicture | None = env["around"].picture(src)
-        if found is None:
+        image: GuideImage | None = env["links"].image(src)
+        if image is None:
             return f"<em>{alt}</em>"
-        size = f'width="{found.width}" height="{found.height}"'
-        where = html.escape(found.url)
-        return f'<a class="picture" href="{where}"><img src="{where}" alt="{alt}" {size} loading="lazy"></a>'
+        size = f'width="{image.width}" height="{image.height}"'
+        link = html.escape(image.url)
+        return f'<a class="image" href="{link}"><img src="{link}" alt="{alt}" {size} loading="lazy"></a>'
 
     def table_open(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
         env["tables"] += 1
-        label = html.escape(f"Table {env['tables']}: {env['under']}")
+        label = html.escape(f"Table {env['tables']}: {env['heading']}")
         return f'<div class="wide" tabindex="0" role="region" aria-label="{label}"><table>'
 
     def table_close(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
@@ -181,63 +181,63 @@ class _GuideRenderer(RendererHTML):
         if not tokens[idx + 1].content:
             # Screen readers announce an empty header cell.
             return "<td>"
-        return f'<th scope="col"{_aligned(tokens[idx])}>'
+        return f'<th scope="col"{_alignment_class(tokens[idx])}>'
 
     def th_close(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
         return "</th>" if tokens[idx - 1].content else "</td>"
 
     def td_open(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
-        return f"<td{_aligned(tokens[idx])}>"
+        return f"<td{_alignment_class(tokens[idx])}>"
 
     def fence(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
         info, text = tokens[idx].info.strip(), tokens[idx].content
         directive = _DIRECTIVE.fullmatch(info)
         if directive is None:
             return _code(text, info)
-        given = {found[1]: found[2] for line in text.splitlines() if (found := _OPTION.fullmatch(line))}
+        options = {match[1]: match[2] for line in text.splitlines() if (match := _OPTION.fullmatch(line))}
         if directive[1] == "literalinclude":
-            return _included(env["around"].source(directive[2]), given)
+            return _include(env["links"].source(directive[2]), options)
         if directive[1] == "toctree":
             paths = [line for line in text.splitlines() if line and not _OPTION.fullmatch(line)]
-            return _listed([guide for path in paths for guide in env["around"].beside(path)])
+            return _guide_list([guide for path in paths for guide in env["links"].matching(path)])
         return _code(f"{info}\n{text}", "")
 
 
-def _aligned(token: Token) -> str:
+def _alignment_class(token: Token) -> str:
     """Return the alignment as a class; the content security policy forbids style attributes."""
-    found = _ALIGNED.search(str(token.attrs.get("style", "")))
-    return f' class="{found[0]}"' if found is not None else ""
+    match = _ALIGNMENT.search(str(token.attrs.get("style", "")))
+    return f' class="{match[0]}"' if match is not None else ""
 
 
 def _code(text: str, language: str) -> str:
     """Return a code block; in console sessions, commands are marked and can be copied without `$`."""
     lines = html.escape(text, quote=False).rstrip("\n").split("\n")
     if language == "console":
-        lines = list(_session(lines))
+        lines = list(_console_lines(lines))
     return '<pre tabindex="0"><code>' + "\n".join(lines) + "</code></pre>\n"
 
 
-def _session(lines: Sequence[str]) -> Iterator[str]:
-    typed = False
+def _console_lines(lines: Sequence[str]) -> Iterator[str]:
+    continued = False
     for line in lines:
-        begins, goes_on = line.startswith(_PROMPT), typed
-        typed = (begins or goes_on) and html.unescape(line).endswith(_GOES_ON)
-        if begins:
+        has_prompt, continues = line.startswith(_PROMPT), continued
+        continued = (has_prompt or continues) and html.unescape(line).endswith(_CONTINUATIONS)
+        if has_prompt:
             yield f'<span class="prompt">{_PROMPT}</span>{line.removeprefix(_PROMPT)}'
         else:
-            yield line if goes_on or not line else f'<span class="answer">{line}</span>'
+            yield line if continues or not line else f'<span class="answer">{line}</span>'
 
 
-def _included(text: str | None, given: Mapping[str, str]) -> str:
+def _include(text: str | None, options: Mapping[str, str]) -> str:
     """Return the lines of a file from `start-at` up to `end-before`, which is excluded."""
     lines = (text or "").split("\n")
-    first = next((at for at, line in enumerate(lines) if given.get("start-at", "") in line), 0)
-    end = given.get("end-before")
+    first = next((at for at, line in enumerate(lines) if options.get("start-at", "") in line), 0)
+    end = options.get("end-before")
     last = next((at for at, line in enumerate(lines) if end and at > first and end in line), len(lines))
-    return _code("\n".join(lines[first:last]), given.get("language", ""))
+    return _code("\n".join(lines[first:last]), options.get("language", ""))
 
 
-def _listed(guides: Sequence[GuidePage]) -> str:
+def _guide_list(guides: Sequence[GuidePage]) -> str:
     rows = [
         f'<li><a href="{html.escape(url(guide.name))}">{html.escape(guide.title)}</a></li>'
         for guide in guides

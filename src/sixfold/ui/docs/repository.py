@@ -12,11 +12,11 @@ from PIL import Image
 
 import sixfold
 from sixfold.ui.docs import renderer
-from sixfold.ui.docs.renderer import GuidePage, GuidePicture, RenderedGuide
+from sixfold.ui.docs.renderer import GuideImage, GuidePage, RenderedGuide
 
 _PACKAGE = Path(sixfold.__file__).parent
-_CARRIED = _PACKAGE / "guides"
-FOLDER = _CARRIED if _CARRIED.is_dir() else _PACKAGE.parents[1] / "docs"
+_PACKAGED = _PACKAGE / "guides"
+FOLDER = _PACKAGED if _PACKAGED.is_dir() else _PACKAGE.parents[1] / "docs"
 SECTIONS: Mapping[str, str] = {
     "start": "Start",
     "howto": "How to",
@@ -24,10 +24,10 @@ SECTIONS: Mapping[str, str] = {
     "reference/http": "HTTP",
     "architecture": "Architecture",
 }
-_PICTURES = {".webp": "image/webp", ".jpg": "image/jpeg"}
+_IMAGE_TYPES = {".webp": "image/webp", ".jpg": "image/jpeg"}
 
 
-class Edition:
+class DocsSnapshot:
     """A snapshot of the documentation; pages are rendered on first use."""
 
     def __init__(self, folder: Path) -> None:
@@ -37,26 +37,28 @@ class Edition:
             for section in SECTIONS
             for path in sorted((folder / section).glob("*.md"))
         }
-        self.guides = {name: GuidePage(name, *renderer.told(text)) for name, text in self._texts.items()}
-        self._laid: dict[str, RenderedGuide] = {}
-        self._pictures: dict[str, GuidePicture] = {}
+        self.guides = {
+            name: GuidePage(name, *renderer.title_and_summary(text)) for name, text in self._texts.items()
+        }
+        self._rendered: dict[str, RenderedGuide] = {}
+        self._images: dict[str, GuideImage] = {}
 
     def sections(self) -> dict[str, list[GuidePage]]:
         """Return the pages by section, in file order, without empty sections."""
-        found = {section: self.of(section) for section in SECTIONS}
-        return {section: guides for section, guides in found.items() if guides}
+        sections = {section: self.of(section) for section in SECTIONS}
+        return {section: guides for section, guides in sections.items() if guides}
 
     def of(self, section: str) -> list[GuidePage]:
         """Return the pages of a section."""
         return [guide for guide in self.guides.values() if posixpath.dirname(guide.name) == section]
 
-    def laid(self, name: str) -> RenderedGuide:
+    def rendered(self, name: str) -> RenderedGuide:
         """Return a page as HTML; raises `KeyError` for an unknown name."""
-        if name not in self._laid:
-            self._laid[name] = renderer.lay_out(
-                self._texts[name], _NeighbourLinks(self, posixpath.dirname(name))
+        if name not in self._rendered:
+            self._rendered[name] = renderer.render(
+                self._texts[name], _SectionLinks(self, posixpath.dirname(name))
             )
-        return self._laid[name]
+        return self._rendered[name]
 
     def neighbours(self, name: str) -> tuple[GuidePage | None, GuidePage | None]:
         """Return the previous and the next page."""
@@ -65,36 +67,36 @@ class Edition:
         before, after = names[at - 1 : at], names[at + 1 : at + 2]
         return (self.guides[before[0]] if before else None, self.guides[after[0]] if after else None)
 
-    def bytes_of(self, picture: str) -> tuple[bytes, str] | None:
+    def bytes_of(self, name: str) -> tuple[bytes, str] | None:
         """Return the bytes and content type of an image, or None for an unknown name."""
-        path = self._folder / "pictures" / picture
-        known = path.suffix in _PICTURES and path.parent.name == "pictures" and path.is_file()
-        return (path.read_bytes(), _PICTURES[path.suffix]) if known else None
+        path = self._folder / "pictures" / name
+        known = path.suffix in _IMAGE_TYPES and path.parent.name == "pictures" and path.is_file()
+        return (path.read_bytes(), _IMAGE_TYPES[path.suffix]) if known else None
 
-    def picture(self, name: str) -> GuidePicture | None:
+    def image(self, name: str) -> GuideImage | None:
         """Return an image's size and URL, which has its content hash so that it may be cached forever."""
-        if name not in self._pictures:
-            found = self.bytes_of(name)
-            if found is None:
+        if name not in self._images:
+            content = self.bytes_of(name)
+            if content is None:
                 return None
-            digest = hashlib.sha256(found[0]).hexdigest()[:12]
+            digest = hashlib.sha256(content[0]).hexdigest()[:12]
             with Image.open(self._folder / "pictures" / name) as image:
-                self._pictures[name] = GuidePicture(renderer.url(f"pictures/{name}?v={digest}"), *image.size)
-        return self._pictures[name]
+                self._images[name] = GuideImage(renderer.url(f"pictures/{name}?v={digest}"), *image.size)
+        return self._images[name]
 
     def source(self, path: str) -> str | None:
         """Return the text of a file in docs/ or the package, by its path in the repository."""
-        for place, folder in (("docs/", self._folder), ("src/sixfold/", _PACKAGE)):
-            if path.startswith(place):
-                return (folder / path.removeprefix(place)).read_text("utf-8")
+        for prefix, folder in (("docs/", self._folder), ("src/sixfold/", _PACKAGE)):
+            if path.startswith(prefix):
+                return (folder / path.removeprefix(prefix)).read_text("utf-8")
         return None
 
 
-class _NeighbourLinks:
+class _SectionLinks:
     """Resolves the relative links of the pages in one section."""
 
-    def __init__(self, edition: Edition, section: str) -> None:
-        self._edition = edition
+    def __init__(self, snapshot: DocsSnapshot, section: str) -> None:
+        self._snapshot = snapshot
         self._section = section
 
     def _at(self, path: str) -> str:
@@ -103,20 +105,20 @@ class _NeighbourLinks:
 
     def linked(self, path: str) -> GuidePage | None:
         """Return the page that a link points to, if any."""
-        return self._edition.guides.get(self._at(path).removeprefix("docs/").removesuffix(".md"))
+        return self._snapshot.guides.get(self._at(path).removeprefix("docs/").removesuffix(".md"))
 
-    def picture(self, path: str) -> GuidePicture | None:
+    def image(self, path: str) -> GuideImage | None:
         """Return an image, if it exists."""
-        return self._edition.picture(self._at(path).removeprefix("docs/pictures/"))
+        return self._snapshot.image(self._at(path).removeprefix("docs/pictures/"))
 
     def source(self, path: str) -> str | None:
         """Return the text of a file, if it exists."""
-        return self._edition.source(self._at(path))
+        return self._snapshot.source(self._at(path))
 
-    def beside(self, pattern: str) -> Sequence[GuidePage]:
+    def matching(self, pattern: str) -> Sequence[GuidePage]:
         """Return the pages whose paths match a pattern."""
-        wanted = self._at(pattern).removeprefix("docs/")
-        return [guide for name, guide in self._edition.guides.items() if fnmatchcase(name, wanted)]
+        target = self._at(pattern).removeprefix("docs/")
+        return [guide for name, guide in self._snapshot.guides.items() if fnmatchcase(name, target)]
 
 
 class DocsRepository:
@@ -125,12 +127,12 @@ class DocsRepository:
     def __init__(self, folder: Path = FOLDER) -> None:
         self._folder = folder
         self._stamp: tuple[int, ...] = ()
-        self._edition: Edition | None = None
+        self._snapshot: DocsSnapshot | None = None
 
-    def edition(self) -> Edition:
+    def snapshot(self) -> DocsSnapshot:
         """Return a snapshot of the current files."""
         files = [path for section in (*SECTIONS, "pictures") for path in (self._folder / section).glob("*.*")]
         stamp = tuple(path.stat().st_mtime_ns for path in files)
-        if self._edition is None or stamp != self._stamp:
-            self._stamp, self._edition = stamp, Edition(self._folder)
-        return self._edition
+        if self._snapshot is None or stamp != self._stamp:
+            self._stamp, self._snapshot = stamp, DocsSnapshot(self._folder)
+        return self._snapshot

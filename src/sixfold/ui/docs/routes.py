@@ -19,7 +19,7 @@ from sixfold.web.openapi import OpenApiDocument
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
 
-_KEPT = {"Cache-Control": "public, max-age=31536000, immutable"}
+_IMMUTABLE = {"Cache-Control": "public, max-age=31536000, immutable"}
 
 
 class DocsPages:
@@ -31,56 +31,56 @@ class DocsPages:
         self._services = services
         self._pages = pages
         self._documents = documents
-        self._shelf = DocsRepository()
+        self._repository = DocsRepository()
 
-    async def contents(self, request: Request) -> Response:
+    async def show_contents(self, request: Request) -> Response:
         """Show the contents: all pages and API operations with a description."""
         return self._pages.render(
             "docs/contents.html",
             await self._services.sessions.admitted(request),
             documents=self._documents,
-            sections=self._shelf.edition().sections(),
+            sections=self._repository.snapshot().sections(),
             titles=docs_repository.SECTIONS,
             url=renderer.url,
         )
 
-    async def one(self, request: Request) -> Response:
+    async def show_guide(self, request: Request) -> Response:
         """Show a page."""
-        session, edition = await self._services.sessions.admitted(request), self._shelf.edition()
+        session, snapshot = await self._services.sessions.admitted(request), self._repository.snapshot()
         name = requests.path_value(request, "name")
-        if name not in edition.guides:
+        if name not in snapshot.guides:
             raise errors.NotFound
         section = posixpath.dirname(name)
-        before, after = edition.neighbours(name)
+        previous, following = snapshot.neighbours(name)
         return self._pages.render(
             "docs/guide.html",
             session,
-            guide=edition.guides[name],
-            laid=edition.laid(name),
+            guide=snapshot.guides[name],
+            rendered=snapshot.rendered(name),
             section=section,
             titles=docs_repository.SECTIONS,
-            before=before,
-            after=after,
+            previous=previous,
+            following=following,
             url=renderer.url,
         )
 
-    async def picture(self, request: Request) -> Response:
+    async def image(self, request: Request) -> Response:
         """Return an image; its URL has a content hash, so it is cached forever."""
-        found = self._shelf.edition().bytes_of(requests.path_value(request, "name"))
-        if found is None:
+        image = self._repository.snapshot().bytes_of(requests.path_value(request, "name"))
+        if image is None:
             raise errors.NotFound
-        return Response(found[0], 200, _KEPT, found[1])
+        return Response(image[0], 200, _IMMUTABLE, image[1])
 
 
 def routes(
     services: WebServices, pages: PageTemplates, documents: Mapping[str, OpenApiDocument]
 ) -> tuple[RouteEntry, ...]:
     """Return the routes of `/docs`."""
-    reading = DocsPages(services, pages, documents)
+    docs_pages = DocsPages(services, pages, documents)
     return (
-        RouteEntry("/docs", {"GET": reading.contents}, access=rights.PUBLIC),
+        RouteEntry("/docs", {"GET": docs_pages.show_contents}, access=rights.PUBLIC),
         RouteEntry(
-            "/docs/pictures/{name}", {"GET": reading.picture, "HEAD": reading.picture}, access=rights.PUBLIC
+            "/docs/pictures/{name}", {"GET": docs_pages.image, "HEAD": docs_pages.image}, access=rights.PUBLIC
         ),
-        RouteEntry("/docs/{name:path}", {"GET": reading.one}, access=rights.PUBLIC),
+        RouteEntry("/docs/{name:path}", {"GET": docs_pages.show_guide}, access=rights.PUBLIC),
     )

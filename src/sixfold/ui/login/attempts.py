@@ -25,7 +25,7 @@ from sixfold.web.trusted_hosts import TrustedHosts
 _FIVE_MINUTES, _HOUR = 300.0, 3600.0
 _PER_PAIR, _PER_BROWSER, _PER_PEER, _PER_ADDRESS = 5, 10, 30, 100
 # Challenges for passkeys and identity providers per peer in five minutes.
-_QUESTIONS = 30
+_CHALLENGES = 30
 # Concurrent password checks.
 _CHECKS = 4
 _MAX_WAITING = 64
@@ -34,45 +34,45 @@ _MAX_WAITING = 64
 class Attempt:
     """An attempt to sign in, counted as a failure until it succeeds."""
 
-    def __init__(self, counted: list[tuple[Attempts, CountedAttempt]], *, trusted: bool) -> None:
-        self._counted = counted
+    def __init__(self, counts: list[tuple[Attempts, CountedAttempt]], *, trusted: bool) -> None:
+        self._counts = counts
         self.trusted = trusted
 
     def succeed(self) -> None:
         """Remove the attempt from the counts of failures."""
-        for attempts, spent in self._counted:
-            attempts.give_back(spent)
-        self._counted.clear()
+        for attempts, attempt in self._counts:
+            attempts.give_back(attempt)
+        self._counts.clear()
 
 
 class SignInAttempts:
     """The counts of failed attempts on this server."""
 
-    def __init__(self, origins: TrustedHosts, browsers: TrustedBrowsers) -> None:
-        self._origins = origins
+    def __init__(self, hosts: TrustedHosts, browsers: TrustedBrowsers) -> None:
+        self._hosts = hosts
         self._browsers = browsers
         self._by_pair = Attempts(_PER_PAIR, _FIVE_MINUTES, time.monotonic)
         self._by_browser = Attempts(_PER_BROWSER, _FIVE_MINUTES, time.monotonic)
         self._by_peer = Attempts(_PER_PEER, _FIVE_MINUTES, time.monotonic)
         self._by_address = Attempts(_PER_ADDRESS, _HOUR, time.monotonic)
-        self._questions = Attempts(_QUESTIONS, _FIVE_MINUTES, time.monotonic)
+        self._challenges = Attempts(_CHALLENGES, _FIVE_MINUTES, time.monotonic)
         self._checks = {trusted: asyncio.Semaphore(1 if trusted else _CHECKS) for trusted in (False, True)}
         self._waiting = 0
 
-    def ask(self, request: Request) -> None:
+    def count_challenge(self, request: Request) -> None:
         """Count a challenge that has to be stored; raises `TooManyRequests`."""
-        self._count(request, [(self._questions, self._origins.network(request))])
+        self._count(request, [(self._challenges, self._hosts.network(request))])
 
     def with_secret(self, request: Request) -> Attempt:
         """Start an attempt with a link or passkey, which cannot be guessed; raises `TooManyRequests`."""
-        return self._count(request, [(self._by_peer, self._origins.network(request))])
+        return self._count(request, [(self._by_peer, self._hosts.network(request))])
 
     def with_password(self, request: Request, email: str, account: Account | None) -> Attempt:
         """Start an attempt with email and password; raises `TooManyRequests`."""
         browser = self._browsers.name(request, account)
         if browser is not None:
             return self._count(request, [(self._by_browser, browser)], trusted=True)
-        address, peer = hashlib.sha256(email.encode()).hexdigest(), self._origins.network(request)
+        address, peer = hashlib.sha256(email.encode()).hexdigest(), self._hosts.network(request)
         keys = [(self._by_peer, peer), (self._by_pair, f"{address} {peer}"), (self._by_address, address)]
         return self._count(request, keys)
 
@@ -81,7 +81,7 @@ class SignInAttempts:
         return self._count(request, [(self._by_pair, account.id)], trusted=True)
 
     @asynccontextmanager
-    async def checking(self, request: Request, attempt: Attempt) -> AsyncGenerator[None]:
+    async def limit_checks(self, request: Request, attempt: Attempt) -> AsyncGenerator[None]:
         """Limit concurrent password checks; raises `TooManyRequests` if too many are waiting.
 
         Each check takes 64 MB of memory. Checks for known browsers do not wait for others.
@@ -101,10 +101,10 @@ class SignInAttempts:
             self._waiting -= 1
 
     def _count(self, request: Request, keys: list[tuple[Attempts, str]], *, trusted: bool = False) -> Attempt:
-        attempt = Attempt(counted := [], trusted=trusted)
+        attempt = Attempt(counts := [], trusted=trusted)
         try:
             for attempts, key in keys:
-                counted.append((attempts, attempts.spend(key)))
+                counts.append((attempts, attempts.spend(key)))
         except errors.TooManyRequests:
             attempt.succeed()
             self._record(request)
@@ -112,4 +112,4 @@ class SignInAttempts:
         return attempt
 
     def _record(self, request: Request) -> None:
-        refusals.recorder().add("sign_in", self._origins.network(request))
+        refusals.recorder().add("sign_in", self._hosts.network(request))

@@ -21,7 +21,7 @@ PATH = "/oauth/authorize"
 _FORM_BYTES = 16_384
 # Limit on one parameter.
 _MAX_CHARS = 2000
-_ASKED = (
+_PARAMETERS = (
     "response_type",
     "client_id",
     "redirect_uri",
@@ -43,44 +43,45 @@ class ConsentPages:
         self._issuer = base
         self._resources = (base, f"{base}/mcp")
 
-    async def ask(self, request: Request) -> Response:
+    async def show(self, request: Request) -> Response:
         """Show the consent page; redirects anonymous users to the sign-in page."""
         self._services.trusted_hosts.admit(request)
-        asked = {name: value for name, value in request.query_params.items() if name in _ASKED}
+        parameters = {name: value for name, value in request.query_params.items() if name in _PARAMETERS}
         session = await self._services.sessions.of(request)
-        wished = await self._wish(asked, redirect_errors=session is not None)
-        if isinstance(wished, Response):
-            return wished
+        authorization = await self._parse(parameters, redirect_errors=session is not None)
+        if isinstance(authorization, Response):
+            return authorization
         if session is None:
-            there = urlencode({"next": f"{PATH}?{urlencode(asked)}"})
-            return RedirectResponse(f"/signin?{there}", 303)
+            query = urlencode({"next": f"{PATH}?{urlencode(parameters)}"})
+            return RedirectResponse(f"/signin?{query}", 303)
         page = self._pages.render(
             "login/oauth_consent.html",
             session,
-            program=wished.client.name,
-            target=_shown(wished.redirect_uri),
-            scopes=[oauth.SCOPES[scope] for scope in wished.scopes],
-            asked=asked,
+            program=authorization.client.name,
+            target=_target_name(authorization.redirect_uri),
+            scopes=[oauth.SCOPES[scope] for scope in authorization.scopes],
+            parameters=parameters,
         )
         # The form's response redirects to the client's address, which the policy has to allow.
         page.headers["Content-Security-Policy"] = POLICY.replace(
-            "form-action 'self'", f"form-action 'self' {redirects.parse(wished.redirect_uri).policy_source}"
+            "form-action 'self'",
+            f"form-action 'self' {redirects.parse(authorization.redirect_uri).policy_source}",
         )
         return page
 
-    async def answer(self, request: Request) -> Response:
+    async def decide(self, request: Request) -> Response:
         """Redirect to the client with a code, or with `access_denied`."""
-        session, form = await forms.signed(request, self._services.sessions)
-        wished = await self._wish(form, redirect_errors=True)
-        if isinstance(wished, Response):
-            return wished
+        session, form = await forms.read_with_session(request, self._services.sessions)
+        authorization = await self._parse(form, redirect_errors=True)
+        if isinstance(authorization, Response):
+            return authorization
         if form.get("decision") != "allow":
-            return self._back(wished.redirect_uri, wished.state, error="access_denied")
-        code = await self._services.database.write(oauth.grant(session.account.id, wished))
-        return self._back(wished.redirect_uri, wished.state, code=code)
+            return self._redirect(authorization.redirect_uri, authorization.state, error="access_denied")
+        code = await self._services.database.write(oauth.grant(session.account.id, authorization))
+        return self._redirect(authorization.redirect_uri, authorization.state, code=code)
 
-    async def _wish(
-        self, asked: Mapping[str, str], *, redirect_errors: bool
+    async def _parse(
+        self, parameters: Mapping[str, str], *, redirect_errors: bool
     ) -> AuthorizationRequest | Response:
         """Return the authorization request, or an error redirect to the client.
 
@@ -88,30 +89,32 @@ class ConsentPages:
         errors are raised as `BadRequest`: anyone can register a client, so that a link to this page would
         lead anonymous visitors to any site (RFC 9700, 4.11.2).
         """
-        if any(len(value) > _MAX_CHARS for value in asked.values()):
+        if any(len(value) > _MAX_CHARS for value in parameters.values()):
             raise errors.BadRequest(f"Parameters must have at most {_MAX_CHARS} characters")
         try:
-            client = await self._services.database.read(oauth.client(asked.get("client_id", "")))
-        except oauth.OAuthError as refused:
-            raise errors.BadRequest(str(refused)) from refused
-        uri = asked.get("redirect_uri") or (client.redirect_uris[0] if len(client.redirect_uris) == 1 else "")
+            client = await self._services.database.read(oauth.client(parameters.get("client_id", "")))
+        except oauth.OAuthError as error:
+            raise errors.BadRequest(str(error)) from error
+        uri = parameters.get("redirect_uri") or (
+            client.redirect_uris[0] if len(client.redirect_uris) == 1 else ""
+        )
         if not oauth.allows_redirect(client, uri):
             raise errors.BadRequest("redirect_uri is not registered for this client")
         try:
-            return oauth.parse_authorization_request(client, uri, asked, self._resources)
-        except oauth.OAuthError as refused:
+            return oauth.parse_authorization_request(client, uri, parameters, self._resources)
+        except oauth.OAuthError as error:
             if not redirect_errors:
-                raise errors.BadRequest(f"{refused.code}: {refused}") from refused
-            state = asked.get("state")
-            return self._back(uri, state, error=refused.code, error_description=str(refused))
+                raise errors.BadRequest(f"{error.code}: {error}") from error
+            state = parameters.get("state")
+            return self._redirect(uri, state, error=error.code, error_description=str(error))
 
-    def _back(self, uri: str, state: str | None, **values: str) -> Response:
-        told = {**values, "iss": self._issuer, **({"state": state} if state is not None else {})}
-        joint = "&" if urlsplit(uri).query else "?"
-        return RedirectResponse(f"{uri}{joint}{urlencode(told)}", 303, {"Cache-Control": "no-store"})
+    def _redirect(self, uri: str, state: str | None, **values: str) -> Response:
+        response = {**values, "iss": self._issuer, **({"state": state} if state is not None else {})}
+        separator = "&" if urlsplit(uri).query else "?"
+        return RedirectResponse(f"{uri}{separator}{urlencode(response)}", 303, {"Cache-Control": "no-store"})
 
 
-def _shown(uri: str) -> str:
+def _target_name(uri: str) -> str:
     """Return the redirect target as shown to the user."""
     parts = urlsplit(uri)
     return parts.hostname or f"the program that opens {parts.scheme}: links"
@@ -122,6 +125,6 @@ def routes(services: WebServices, pages: PageTemplates) -> tuple[RouteEntry, ...
     consent = ConsentPages(services, pages)
     return (
         RouteEntry(
-            PATH, {"GET": consent.ask, "POST": consent.answer}, _FORM_BYTES, access=rights.ACCOUNT_MANAGE
+            PATH, {"GET": consent.show, "POST": consent.decide}, _FORM_BYTES, access=rights.ACCOUNT_MANAGE
         ),
     )

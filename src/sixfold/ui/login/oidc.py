@@ -12,7 +12,7 @@ from sixfold.core.accounts.authentication import auth_challenges, oidc_identitie
 from sixfold.core.accounts.authentication.oidc_identities import Identity
 from sixfold.core.clock import SECOND_US
 from sixfold.ui import forms
-from sixfold.ui.login.sessions import LoginSessions
+from sixfold.ui.login.sessions import LoginService
 from sixfold.ui.templating import PageTemplates
 from sixfold.web import sessions
 from sixfold.web.routing import RouteEntry
@@ -21,89 +21,95 @@ from sixfold.web.services import WebServices
 _FORM_BYTES = 16_384
 _MAX_CHARS = 4096
 _KIND = "openid"
-_BACK = "/signin/oidc/callback"
-_ANSWER = ("state", "code", "error", "iss")
+_CALLBACK = "/signin/oidc/callback"
+_PARAMETERS = ("state", "code", "error", "iss")
 _SECURITY = "/account/security"
 
 
 class OidcLoginPages:
     """Redirects to the provider and verifies its callback."""
 
-    def __init__(self, services: WebServices, pages: PageTemplates, entrance: LoginSessions) -> None:
+    def __init__(self, services: WebServices, pages: PageTemplates, login: LoginService) -> None:
         self._services = services
         self._pages = pages
-        self._entrance = entrance
-        self._back = f"{services.settings.base_url}{_BACK}"
+        self._login = login
+        self._callback_url = f"{services.settings.base_url}{_CALLBACK}"
         self._signup = services.settings.oidc_signup == "allow"
 
     async def begin(self, request: Request) -> Response:
         """Redirect to the provider to sign in."""
         self._services.trusted_hosts.admit(request)
-        self._entrance.attempts.ask(request)
-        following = sessions.own_path(request.query_params.get("next", ""))
-        url, ticket = await self._begin({"next": following}, again="again" in request.query_params)
+        self._login.attempts.count_challenge(request)
+        next_path = sessions.own_path(request.query_params.get("next", ""))
+        url, ticket = await self._begin({"next": next_path}, again="again" in request.query_params)
         response = RedirectResponse(url, 303, {"Cache-Control": "no-store"})
         self._services.sessions.set_ticket(response, ticket)
         return response
 
     async def link(self, request: Request) -> Response:
         """Redirect to the provider to link an identity to the signed-in account."""
-        session, _ = await forms.signed(request, self._services.sessions)
+        session, _ = await forms.read_with_session(request, self._services.sessions)
         url, ticket = await self._begin({"account": session.account.id})
-        response = self._pages.render("away.html", session, url=url, there=self._services.provider.name)
+        response = self._pages.render(
+            "redirect.html", session, url=url, title=f"Redirect to {self._services.provider.name}"
+        )
         self._services.sessions.set_ticket(response, ticket)
         return response
 
     async def unlink(self, request: Request) -> Response:
         """Unlink the identity from the account."""
-        session, _ = await forms.signed(request, self._services.sessions)
-        work = oidc_identities.unlink(session.account.id, self._services.provider.issuer)
-        await self._services.database.write(work)
+        session, _ = await forms.read_with_session(request, self._services.sessions)
+        transaction = oidc_identities.unlink(session.account.id, self._services.provider.issuer)
+        await self._services.database.write(transaction)
         return RedirectResponse(f"{_SECURITY}?done=unlinked", 303)
 
-    async def back(self, request: Request) -> Response:
+    async def callback(self, request: Request) -> Response:
         """Handle the callback, which is valid once and in the browser that started it."""
         if not self._services.trusted_hosts.trusts_host(request):
             raise errors.Forbidden("The Host header does not match this server")
-        answer = {name: request.query_params[name] for name in _ANSWER if name in request.query_params}
-        if any(len(value) > _MAX_CHARS for value in answer.values()):
+        parameters = {
+            name: request.query_params[name] for name in _PARAMETERS if name in request.query_params
+        }
+        if any(len(value) > _MAX_CHARS for value in parameters.values()):
             raise errors.BadRequest(f"Parameters must be at most {_MAX_CHARS} characters")
         ticket = self._services.sessions.ticket(request)
-        kept = await self._services.database.write(auth_challenges.consume(_KIND, ticket))
-        who = await self._services.provider.end(self._back, answer, kept)
-        if owner := kept.get("account"):
-            return await self._linked(request, owner, who)
-        work = oidc_identities.account_of(who, signup=self._signup)
-        account_id = await self._services.database.write(work)
-        at = None if who.authenticated_at is None else who.authenticated_at * SECOND_US
-        return await self._entrance.enter(request, account_id, "single sign-on", kept.get("next", ""), at)
+        challenge = await self._services.database.write(auth_challenges.consume(_KIND, ticket))
+        identity = await self._services.provider.end(self._callback_url, parameters, challenge)
+        if account_id := challenge.get("account"):
+            return await self._link(request, account_id, identity)
+        transaction = oidc_identities.account_of(identity, signup=self._signup)
+        account_id = await self._services.database.write(transaction)
+        at = None if identity.authenticated_at is None else identity.authenticated_at * SECOND_US
+        return await self._login.open_session(
+            request, account_id, "single sign-on", challenge.get("next", ""), at
+        )
 
-    async def _linked(self, request: Request, owner: str, who: Identity) -> Response:
+    async def _link(self, request: Request, account_id: str, identity: Identity) -> Response:
         session = await self._services.sessions.of(request)
-        if session is None or session.account.id != owner:
+        if session is None or session.account.id != account_id:
             raise errors.Forbidden("The account that started linking is no longer signed in: start again")
-        await self._services.database.write(oidc_identities.link(owner, who))
+        await self._services.database.write(oidc_identities.link(account_id, identity))
         return RedirectResponse(f"{_SECURITY}?done=linked", 303)
 
-    async def _begin(self, about: dict[str, str], *, again: bool = False) -> tuple[str, str]:
+    async def _begin(self, context: dict[str, str], *, again: bool = False) -> tuple[str, str]:
         """Return the provider's URL and the ticket for the browser's cookie."""
-        begun = await self._services.provider.begin(self._back, again=again)
+        authorization = await self._services.provider.begin(self._callback_url, again=again)
         ticket = ids.secret("ticket")
-        work = auth_challenges.create(_KIND, ticket, {**begun.content, **about})
-        await self._services.database.write(work, durable=False)
-        return begun.url, ticket
+        transaction = auth_challenges.create(_KIND, ticket, {**authorization.content, **context})
+        await self._services.database.write(transaction, durable=False)
+        return authorization.url, ticket
 
 
-def routes(services: WebServices, pages: PageTemplates, entrance: LoginSessions) -> tuple[RouteEntry, ...]:
+def routes(services: WebServices, pages: PageTemplates, login: LoginService) -> tuple[RouteEntry, ...]:
     """Return the routes, or none if no provider is configured."""
     if not services.provider.name:
         return ()
-    door = OidcLoginPages(services, pages, entrance)
+    oidc = OidcLoginPages(services, pages, login)
     return (
-        RouteEntry("/signin/oidc", {"GET": door.begin}, access=rights.PUBLIC),
-        RouteEntry(_BACK, {"GET": door.back}, access=rights.PUBLIC),
-        RouteEntry("/account/identities", {"POST": door.link}, _FORM_BYTES, access=rights.ACCOUNT_MANAGE),
+        RouteEntry("/signin/oidc", {"GET": oidc.begin}, access=rights.PUBLIC),
+        RouteEntry(_CALLBACK, {"GET": oidc.callback}, access=rights.PUBLIC),
+        RouteEntry("/account/identities", {"POST": oidc.link}, _FORM_BYTES, access=rights.ACCOUNT_MANAGE),
         RouteEntry(
-            "/account/identities/remove", {"POST": door.unlink}, _FORM_BYTES, access=rights.ACCOUNT_MANAGE
+            "/account/identities/remove", {"POST": oidc.unlink}, _FORM_BYTES, access=rights.ACCOUNT_MANAGE
         ),
     )

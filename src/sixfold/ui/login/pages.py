@@ -12,7 +12,7 @@ from sixfold.core.accounts.authentication import login_sessions
 from sixfold.core.accounts.keys import FRESH_MINUTES
 from sixfold.ui import forms
 from sixfold.ui.login import passkeys
-from sixfold.ui.login.sessions import LoginSessions
+from sixfold.ui.login.sessions import LoginService
 from sixfold.ui.templating import PageTemplates
 from sixfold.web import sessions
 from sixfold.web.routing import RouteEntry
@@ -21,21 +21,21 @@ from sixfold.web.sessions import SessionCookie
 
 _FORM_BYTES = 16_384
 _MAX_EMAIL, _MAX_TOKEN = 256, 256
-_AGAIN = (
+_RECENT_SIGN_IN = (
     f"This requires a sign-in within the last {FRESH_MINUTES} minutes. Nothing was changed. Sign in to "
     "return to the page, and submit it again."
 )
-_WRONG = "Wrong email address or password"
+_WRONG_CREDENTIALS = "Wrong email address or password"
 
 
 class LoginPages:
     """The sign-in page with passwords and links, and signing out."""
 
-    def __init__(self, services: WebServices, pages: PageTemplates, entrance: LoginSessions) -> None:
+    def __init__(self, services: WebServices, pages: PageTemplates, login: LoginService) -> None:
         self._services = services
         self._pages = pages
-        self._entrance = entrance
-        self._place = passkeys.place(services.settings)
+        self._login = login
+        self._relying_party = passkeys.relying_party(services.settings)
 
     async def form(self, request: Request) -> Response:
         """Show the form; with the token of a one-time link, sign in at once."""
@@ -46,14 +46,16 @@ class LoginPages:
             and self._services.trusted_hosts.trusts_origin(request)
             and request.method == "GET"
         ):
-            return await self._entrance.by_link(request, token)
+            return await self._login.sign_in_with_link(request, token)
         # Another site's page must not sign a user in without confirmation.
         if token is not None:
             return self._pages.render("login/confirm_link.html", None, token=token[:_MAX_TOKEN])
-        following = sessions.own_path(request.query_params.get("next", ""))
-        again = "again" in request.query_params
+        next_path = sessions.own_path(request.query_params.get("next", ""))
+        is_retry = "again" in request.query_params
         return self._show(
-            following, session=await self._services.sessions.of(request), notice=_AGAIN if again else ""
+            next_path,
+            session=await self._services.sessions.of(request),
+            notice=_RECENT_SIGN_IN if is_retry else "",
         )
 
     async def password(self, request: Request) -> Response:
@@ -61,16 +63,16 @@ class LoginPages:
         self._services.sessions.check_csrf(request, None, None)
         form = await forms.read(request)
         if "token" in form:
-            return await self._entrance.by_link(request, form["token"])
+            return await self._login.sign_in_with_link(request, form["token"])
         email = form.get("email", "").strip().lower()[:_MAX_EMAIL]
-        following = sessions.own_path(form.get("next", ""))
+        next_path = sessions.own_path(form.get("next", ""))
         account = await self._account(email)
-        attempt = self._entrance.attempts.with_password(request, email, account)
+        attempt = self._login.attempts.with_password(request, email, account)
         stored = account.password_hash if account is not None else None
-        right = await self._entrance.knows(request, attempt, form.get("password", ""), stored)
-        if account is None or not right:
-            return self._show(following, email, _WRONG)
-        return await self._entrance.enter(request, account.id, "password", following)
+        matches = await self._login.check_password(request, attempt, form.get("password", ""), stored)
+        if account is None or not matches:
+            return self._show(next_path, email, _WRONG_CREDENTIALS)
+        return await self._login.open_session(request, account.id, "password", next_path)
 
     async def signout(self, request: Request) -> Response:
         """End the session of this browser."""
@@ -85,7 +87,7 @@ class LoginPages:
 
     def _show(
         self,
-        following: str,
+        next_path: str,
         email: str = "",
         problem: str = "",
         session: SessionCookie | None = None,
@@ -98,8 +100,8 @@ class LoginPages:
             problem=problem,
             notice=notice,
             email=email,
-            following=following,
-            place=self._place,
+            next_path=next_path,
+            relying_party=self._relying_party,
             provider=self._services.provider.name,
         )
 
@@ -110,12 +112,15 @@ class LoginPages:
             return None
 
 
-def routes(services: WebServices, pages: PageTemplates, entrance: LoginSessions) -> tuple[RouteEntry, ...]:
+def routes(services: WebServices, pages: PageTemplates, login: LoginService) -> tuple[RouteEntry, ...]:
     """Return the routes for signing in and out."""
-    signing = LoginPages(services, pages, entrance)
+    login_pages = LoginPages(services, pages, login)
     return (
         RouteEntry(
-            "/signin", {"GET": signing.form, "POST": signing.password}, _FORM_BYTES, access=rights.PUBLIC
+            "/signin",
+            {"GET": login_pages.form, "POST": login_pages.password},
+            _FORM_BYTES,
+            access=rights.PUBLIC,
         ),
-        RouteEntry("/signout", {"POST": signing.signout}, _FORM_BYTES, access=rights.PUBLIC),
+        RouteEntry("/signout", {"POST": login_pages.signout}, _FORM_BYTES, access=rights.PUBLIC),
     )

@@ -1,4 +1,4 @@
-"""Password hashing with argon2; slow by design, so call it outside the event loop."""
+"""Limits on passwords, and hashing with argon2: slow by design, so call it outside the event loop."""
 
 from __future__ import annotations
 
@@ -6,10 +6,20 @@ from pwdlib import PasswordHash
 from pwdlib.exceptions import UnknownHashError
 from pwdlib.hashers.argon2 import Argon2Hasher
 
+MIN_CHARS, MAX_CHARS = 8, 1024
 _HASHES = PasswordHash((Argon2Hasher(),))
 
 # A hash for accounts without a password, so that checking them takes the same time.
-_NOBODY = "$argon2id$v=19$m=65536,t=3,p=4$rgtzD43jSFMyHXhT0IPO0A$yWNRuI3wefqqPkF20puGoLQU9RjZUtU35k6U+IbjV4w"
+_DUMMY_HASH = (
+    "$argon2id$v=19$m=65536,t=3,p=4$rgtzD43jSFMyHXhT0IPO0A$yWNRuI3wefqqPkF20puGoLQU9RjZUtU35k6U+IbjV4w"
+)
+
+
+def length_problem(password: str) -> str:
+    """Return an error message if a new password is too short or too long, or an empty string."""
+    if MIN_CHARS <= len(password) <= MAX_CHARS:
+        return ""
+    return f"The password must have {MIN_CHARS} to {MAX_CHARS} characters"
 
 
 def make(password: str) -> str:
@@ -20,7 +30,7 @@ def make(password: str) -> str:
 def verify(password: str, stored: str | None) -> bool:
     """Return whether a password matches; takes the same time without a hash, to hide which accounts exist."""
     try:
-        right = _HASHES.verify(password, stored or _NOBODY)
+        matches = _HASHES.verify(password, stored or _DUMMY_HASH)
     except UnknownHashError:
         return False
-    return right and stored is not None
+    return matches and stored is not None

@@ -31,9 +31,9 @@ _SYSTEMS = {
 def name(request: Request) -> str:
     """Return a name such as `Firefox on Linux`, or an empty string for an unknown browser."""
     header = request.headers.get("user-agent", "")
-    found = (_first(_BROWSERS, header), _first(_SYSTEMS, header))
-    return " on ".join(word for word in found if word)
+    parts = (_first(_BROWSERS, header), _first(_SYSTEMS, header))
+    return " on ".join(part for part in parts if part)
 
 
-def _first(words: dict[str, str], header: str) -> str:
-    return next((meaning for word, meaning in words.items() if word in header), "")
+def _first(names: dict[str, str], header: str) -> str:
+    return next((name for token, name in names.items() if token in header), "")

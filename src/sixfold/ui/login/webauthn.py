@@ -23,9 +23,9 @@ from webauthn.helpers.structs import (
 
 from sixfold.core.accounts.authentication.passkeys import RelyingParty
 
-_MUST = UserVerificationRequirement.REQUIRED
+_VERIFICATION = UserVerificationRequirement.REQUIRED
 _CHALLENGE_BYTES = 32
-_NOT_THESE = (WebAuthnException, ValueError, TypeError, KeyError, AttributeError, EOFError)
+_INVALID = (WebAuthnException, ValueError, TypeError, KeyError, AttributeError, EOFError)
 
 
 class WebAuthnError(Exception):
@@ -34,97 +34,107 @@ class WebAuthnError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class NewPasskey:
-    """A verified new passkey; `uses` is its signature counter."""
+    """A verified new passkey with its signature counter."""
 
     credential: bytes
     public_key: bytes
-    uses: int
+    sign_count: int
 
 
-def challenge() -> bytes:
+def new_challenge() -> bytes:
     """Return random bytes that the response must sign."""
     return secrets.token_bytes(_CHALLENGE_BYTES)
 
 
-def creation(
-    place: RelyingParty, account_id: str, email: str, asked: bytes, existing: Iterable[bytes]
+def registration_options(
+    relying_party: RelyingParty, account_id: str, email: str, challenge: bytes, existing: Iterable[bytes]
 ) -> dict[str, Any]:
     """Return the registration options for the browser as JSON."""
     options = webauthn.generate_registration_options(
-        rp_id=place.name,
+        rp_id=relying_party.name,
         rp_name="Sixfold",
         user_id=account_id.encode(),
         user_name=email,
-        challenge=asked,
+        challenge=challenge,
         authenticator_selection=AuthenticatorSelectionCriteria(
-            resident_key=ResidentKeyRequirement.REQUIRED, require_resident_key=True, user_verification=_MUST
+            resident_key=ResidentKeyRequirement.REQUIRED,
+            require_resident_key=True,
+            user_verification=_VERIFICATION,
         ),
-        exclude_credentials=[PublicKeyCredentialDescriptor(id=known) for known in existing],
+        exclude_credentials=[PublicKeyCredentialDescriptor(id=credential) for credential in existing],
     )
     return options_to_json_dict(options)
 
 
-def question(place: RelyingParty, asked: bytes) -> dict[str, Any]:
+def authentication_options(relying_party: RelyingParty, challenge: bytes) -> dict[str, Any]:
     """Return the authentication options for the browser as JSON."""
     options = webauthn.generate_authentication_options(
-        rp_id=place.name, challenge=asked, user_verification=_MUST
+        rp_id=relying_party.name, challenge=challenge, user_verification=_VERIFICATION
     )
     return options_to_json_dict(options)
 
 
-def made(place: RelyingParty, asked: bytes, answer: dict[str, Any]) -> NewPasskey:
+def verify_registration(
+    relying_party: RelyingParty, challenge: bytes, response: dict[str, Any]
+) -> NewPasskey:
     """Verify a registration response and return the new passkey; raises `WebAuthnError`."""
     try:
-        found = webauthn.verify_registration_response(
-            credential=answer,
-            expected_challenge=asked,
-            expected_rp_id=place.name,
-            expected_origin=place.origin,
+        verification = webauthn.verify_registration_response(
+            credential=response,
+            expected_challenge=challenge,
+            expected_rp_id=relying_party.name,
+            expected_origin=relying_party.origin,
             require_user_verification=True,
         )
-    except _NOT_THESE as error:
+    except _INVALID as error:
         raise WebAuthnError(str(error)) from error
-    return NewPasskey(found.credential_id, found.credential_public_key, found.sign_count)
+    return NewPasskey(verification.credential_id, verification.credential_public_key, verification.sign_count)
 
 
-def credential(answer: dict[str, Any]) -> bytes:
+def credential_id(response: dict[str, Any]) -> bytes:
     """Return the credential ID of a response; raises `WebAuthnError`."""
     try:
-        return base64url_to_bytes(answer["id"])
-    except _NOT_THESE as error:
+        return base64url_to_bytes(response["id"])
+    except _INVALID as error:
         raise WebAuthnError("it has no credential ID") from error
 
 
-def holder(answer: dict[str, Any]) -> str:
+def user_handle(response: dict[str, Any]) -> str:
     """Return the account ID (user handle) of a response, or an empty string."""
     try:
-        return base64url_to_bytes(answer["response"]["userHandle"] or "").decode()
-    except _NOT_THESE:
+        return base64url_to_bytes(response["response"]["userHandle"] or "").decode()
+    except _INVALID:
         return ""
 
 
-def used(place: RelyingParty, asked: bytes, answer: dict[str, Any], public_key: bytes, uses: int) -> int:
+def verify_authentication(
+    relying_party: RelyingParty,
+    challenge: bytes,
+    response: dict[str, Any],
+    public_key: bytes,
+    sign_count: int,
+) -> int:
     """Verify an authentication response and return the new signature counter; raises `WebAuthnError`."""
     try:
-        found = webauthn.verify_authentication_response(
-            credential=answer,
-            expected_challenge=asked,
-            expected_rp_id=place.name,
-            expected_origin=place.origin,
+        verification = webauthn.verify_authentication_response(
+            credential=response,
+            expected_challenge=challenge,
+            expected_rp_id=relying_party.name,
+            expected_origin=relying_party.origin,
             credential_public_key=public_key,
-            credential_current_sign_count=uses,
+            credential_current_sign_count=sign_count,
             require_user_verification=True,
         )
-    except _NOT_THESE as error:
+    except _INVALID as error:
         raise WebAuthnError(str(error)) from error
-    return found.new_sign_count
+    return verification.new_sign_count
 
 
-def text(challenge_bytes: bytes) -> str:
+def encode(challenge: bytes) -> str:
     """Return a challenge as base64url text."""
-    return bytes_to_base64url(challenge_bytes)
+    return bytes_to_base64url(challenge)
 
 
-def unwrapped(kept: str) -> bytes:
+def decode(text: str) -> bytes:
     """Return the bytes of a base64url challenge."""
-    return base64url_to_bytes(kept)
+    return base64url_to_bytes(text)

@@ -25,12 +25,12 @@ _RECENT = 14
 _FACETS = 500
 _PAGE = 50
 _RESULTS = 12
-_MOST_RESULTS = 10_000
+_MAX_RESULTS = 10_000
 _QUERY_CHARS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class ListFilter:
+class ListQuery:
     """The filters in the query string; "" means no filter."""
 
     q: str = ""
@@ -44,100 +44,100 @@ class ListFilter:
     @property
     def filters(self) -> dict[str, str]:
         """Return the filters that are set."""
-        found = {"tag": self.tag, "type": self.type, "collection": self.collection}
-        return {name: value for name, value in found.items() if value}
+        filters = {"tag": self.tag, "type": self.type, "collection": self.collection}
+        return {name: value for name, value in filters.items() if value}
 
     def without(self, name: str) -> str:
         """Return the URL without one filter."""
-        kept = {**self.filters, "q": self.q}
-        kept.pop(name, None)
-        return formatting.browse(kept)
+        remaining = {**self.filters, "q": self.q}
+        remaining.pop(name, None)
+        return formatting.browse(remaining)
 
 
-def _wanted(request: Request) -> ListFilter:
-    query = request.query_params
-    prefix = slugs.beginning(query.get("prefix", "").strip()[: limits.LONG_SLUG])
+def _parse_query(request: Request) -> ListQuery:
+    parameters = request.query_params
+    prefix = slugs.beginning(parameters.get("prefix", "").strip()[: limits.LONG_SLUG])
     if prefix and not prefix.endswith("/"):
         prefix += "/"
-    offset = query.get("offset", "")
-    return ListFilter(
-        q=query.get("q", "").strip()[:_QUERY_CHARS],
+    offset = parameters.get("offset", "")
+    return ListQuery(
+        q=parameters.get("q", "").strip()[:_QUERY_CHARS],
         prefix=prefix,
-        tag=query.get("tag", "")[: limits.TAG_CHARS],
-        type=query.get("type", "")[: limits.TYPE_CHARS],
-        collection=query.get("collection", "")[: limits.TAG_CHARS],
-        after=pagination.name_of(query.get("cursor", ""))[: limits.LONG_SLUG],
+        tag=parameters.get("tag", "")[: limits.TAG_CHARS],
+        type=parameters.get("type", "")[: limits.TYPE_CHARS],
+        collection=parameters.get("collection", "")[: limits.TAG_CHARS],
+        after=pagination.name_of(parameters.get("cursor", ""))[: limits.LONG_SLUG],
         offset=int(offset) if offset.isascii() and offset.isdigit() and len(offset) < 6 else 0,
     )
 
 
 def _facets(caller: Caller) -> Transaction[dict[str, list[Row]]]:
     """Return names and counts of types, tags and collections, the most frequent first."""
-    found: dict[str, list[Row]] = {}
+    facets: dict[str, list[Row]] = {}
     for noun in ("types", "tags", "collections"):
         rows = yield from queries.count_by(caller, noun, _FACETS)
-        found[noun] = sorted(rows, key=lambda row: (-row["count"], row["name"]))
-    return found
+        facets[noun] = sorted(rows, key=lambda row: (-row["count"], row["name"]))
+    return facets
 
 
-def _shelf(caller: Caller, wanted: ListFilter) -> Transaction[dict[str, Any]]:
+def _read_lists(caller: Caller, query: ListQuery) -> Transaction[dict[str, Any]]:
     """Read everything on the page except search results."""
     facets = yield from _facets(caller)
-    opened = yield from queries.folder(caller, wanted.prefix, _PAGE, wanted.after if wanted.prefix else "")
-    seen: dict[str, Any] = {"facets": facets, "opened": opened, "now": (yield from now()), "rows": ()}
-    if wanted.q or wanted.prefix:
-        return seen
-    if not wanted.filters:
-        seen["overview"] = yield from queries.overview(caller, _RECENT)
-        return seen
-    filters = pages.PageFilter(wanted.tag, wanted.type, wanted.collection)
-    rows = yield from pages.listed(caller, filters, _PAGE, wanted.after)
-    seen["rows"] = rows[:_PAGE]
+    folder = yield from queries.folder(caller, query.prefix, _PAGE, query.after if query.prefix else "")
+    values: dict[str, Any] = {"facets": facets, "folder": folder, "now": (yield from now()), "rows": ()}
+    if query.q or query.prefix:
+        return values
+    if not query.filters:
+        values["overview"] = yield from queries.overview(caller, _RECENT)
+        return values
+    filters = pages.PageFilter(query.tag, query.type, query.collection)
+    rows = yield from pages.listed(caller, filters, _PAGE, query.after)
+    values["rows"] = rows[:_PAGE]
     more = len(rows) > _PAGE
-    seen["next_cursor"] = pagination.cursor_after(rows[_PAGE - 1]["slug"]) if more else None
-    return seen
+    values["next_cursor"] = pagination.cursor_after(rows[_PAGE - 1]["slug"]) if more else None
+    return values
 
 
 class BrowsePages:
     """The start page of the memory and its search results."""
 
-    def __init__(self, services: WebServices, shown: PageTemplates) -> None:
+    def __init__(self, services: WebServices, templates: PageTemplates) -> None:
         self._services = services
-        self._pages = shown
+        self._pages = templates
 
     async def show(self, request: Request, user: PageUser) -> Response:
         """Show folders and lists, and with `q` the search results."""
-        wanted = _wanted(request)
-        found = await self._found(user, wanted)
-        seen = await self._services.database.read(_shelf(user.caller, wanted))
-        return self._render("memory/browse.html", user, wanted, {**found, **seen})
+        query = _parse_query(request)
+        search = await self._search(user, query)
+        values = await self._services.database.read(_read_lists(user.caller, query))
+        return self._render("memory/browse.html", user, query, {**search, **values})
 
     async def results(self, request: Request, user: PageUser) -> Response:
         """Return the fragment with search results for the script."""
-        wanted = _wanted(request)
-        found = await self._found(user, wanted)
-        moment = await self._services.database.read(now())
-        return self._render("memory/results.html", user, wanted, {**found, "now": moment})
+        query = _parse_query(request)
+        search = await self._search(user, query)
+        current_time = await self._services.database.read(now())
+        return self._render("memory/results.html", user, query, {**search, "now": current_time})
 
-    async def _found(self, user: PageUser, wanted: ListFilter) -> Mapping[str, Any]:
-        if not wanted.q:
-            return {"answer": None, "problem": ""}
-        asked = SearchRequest(
-            query=wanted.q,
+    async def _search(self, user: PageUser, query: ListQuery) -> Mapping[str, Any]:
+        if not query.q:
+            return {"result": None, "problem": ""}
+        search_request = SearchRequest(
+            query=query.q,
             limit=_RESULTS,
-            offset=min(wanted.offset, _MOST_RESULTS),
-            types=(wanted.type,) if wanted.type else (),
-            tags=(wanted.tag,) if wanted.tag else (),
-            collections=(wanted.collection,) if wanted.collection else (),
+            offset=min(query.offset, _MAX_RESULTS),
+            types=(query.type,) if query.type else (),
+            tags=(query.tag,) if query.tag else (),
+            collections=(query.collection,) if query.collection else (),
             snippet_chars=260,
             explain=True,
         )
         try:
-            answer: SearchResult | None = await self._services.memory.search(user.caller, asked)
+            result: SearchResult | None = await self._services.memory.search(user.caller, search_request)
         except (errors.BadRequest, errors.EngineUnavailable) as error:
-            return {"answer": None, "problem": error.message}
-        return {"answer": answer, "problem": "", "more": len(answer.hits) == _RESULTS}
+            return {"result": None, "problem": error.message}
+        return {"result": result, "problem": "", "more": len(result.hits) == _RESULTS}
 
-    def _render(self, name: str, user: PageUser, wanted: ListFilter, values: Mapping[str, Any]) -> Response:
+    def _render(self, name: str, user: PageUser, query: ListQuery, values: Mapping[str, Any]) -> Response:
         defaults = {"overview": None, "next_cursor": None, "more": False, "results": _RESULTS}
-        return self._pages.render(name, user.session, user=user, wanted=wanted, **{**defaults, **values})
+        return self._pages.render(name, user.session, user=user, query=query, **{**defaults, **values})

@@ -13,7 +13,7 @@ from sixfold.core.memory.page_edits import PageWrite
 
 
 @dataclass(frozen=True, slots=True)
-class TypedPage:
+class EditorContent:
     """The texts in the editor; `version` is the page version they are based on, or 0 for a new page."""
 
     slug: str = ""
@@ -34,22 +34,22 @@ class EditConflict(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class EditOutcome:
+class MergedEdit:
     """The result of a merge: the new content of the editor, and the conflicts to resolve.
 
     `fields` are (name, mine, theirs), with mine in the editor; `changes` are the other side's changes.
     """
 
-    typed: TypedPage
+    content: EditorContent
     theirs: MemoryPage
     conflicts: tuple[EditConflict, ...]
     fields: tuple[tuple[str, str, str], ...]
     changes: tuple[Hunk, ...]
 
 
-def of_page(page: MemoryPage) -> TypedPage:
+def of_page(page: MemoryPage) -> EditorContent:
     """Return the editor's initial content for a page."""
-    return TypedPage(
+    return EditorContent(
         slug=page.slug,
         title=page.title,
         type=page.type,
@@ -60,10 +60,10 @@ def of_page(page: MemoryPage) -> TypedPage:
     )
 
 
-def of_form(form: Mapping[str, str], slug: str = "") -> TypedPage:
+def of_form(form: Mapping[str, str], slug: str = "") -> EditorContent:
     """Parse the editor's form; line endings become line feeds."""
     version = form.get("version", "")
-    return TypedPage(
+    return EditorContent(
         slug=slug or form.get("slug", "").strip(),
         title=form.get("title", "").strip(),
         type=form.get("type", "").strip(),
@@ -74,20 +74,20 @@ def of_form(form: Mapping[str, str], slug: str = "") -> TypedPage:
     )
 
 
-def wanted(typed: TypedPage, base: MemoryPage | None) -> PageWrite:
+def page_write(content: EditorContent, base: MemoryPage | None) -> PageWrite:
     """Return the page to write; raises `BadRequest` for invalid tags or collections."""
     return PageWrite(
-        slug=typed.slug,
-        body=_body(typed, base),
-        title=typed.title or None,
-        type=typed.type or None,
-        tags=_names("tags", typed.tags, base),
-        collections=_names("collections", typed.collections, base),
+        slug=content.slug,
+        body=_body(content, base),
+        title=content.title or None,
+        type=content.type or None,
+        tags=_names("tags", content.tags, base),
+        collections=_names("collections", content.collections, base),
     )
 
 
-def _body(typed: TypedPage, base: MemoryPage | None) -> str:
-    return typed.body if base is None else merge.with_ends_of(typed.body, base.body)
+def _body(content: EditorContent, base: MemoryPage | None) -> str:
+    return content.body if base is None else merge.with_ends_of(content.body, base.body)
 
 
 def _names(name: str, text: str, base: MemoryPage | None) -> tuple[str, ...]:
@@ -96,26 +96,26 @@ def _names(name: str, text: str, base: MemoryPage | None) -> tuple[str, ...]:
     return before if text == ", ".join(before) else page_edits.texts(name, text)
 
 
-def meet(typed: TypedPage, base: MemoryPage, theirs: MemoryPage) -> EditOutcome:
+def merge_edit(content: EditorContent, base: MemoryPage, theirs: MemoryPage) -> MergedEdit:
     """Merge an edit of `base` with the current page `theirs`; overlapping changes become conflicts."""
-    body = merge.texts(base.body, _body(typed, base), theirs.body)
-    clashes: list[tuple[str, str, str]] = []
+    body = merge.texts(base.body, _body(content, base), theirs.body)
+    conflicts: list[tuple[str, str, str]] = []
     values: dict[str, str] = {}
     for name in ("title", "type"):
-        mine = getattr(typed, name) or getattr(base, name)
-        values[name], clashing = merge.value(getattr(base, name), mine, getattr(theirs, name))
-        if clashing:
-            clashes.append((name, mine, getattr(theirs, name)))
+        mine = getattr(content, name) or getattr(base, name)
+        values[name], conflicting = merge.value(getattr(base, name), mine, getattr(theirs, name))
+        if conflicting:
+            conflicts.append((name, mine, getattr(theirs, name)))
     for name in ("tags", "collections"):
-        mine = _names(name, getattr(typed, name), base)
+        mine = _names(name, getattr(content, name), base)
         values[name] = ", ".join(merge.names(getattr(base, name), mine, getattr(theirs, name)))
-    return EditOutcome(
-        typed=replace(typed, slug=theirs.slug, body=body.text, version=theirs.version, **values),
+    return MergedEdit(
+        content=replace(content, slug=theirs.slug, body=body.text, version=theirs.version, **values),
         theirs=theirs,
         conflicts=tuple(
             EditConflict(*part.sides, diff.words(*(side.rstrip("\n") for side in part.sides)))
             for part in body.conflicts
         ),
-        fields=tuple(clashes),
+        fields=tuple(conflicts),
         changes=diff.hunks(base.body, theirs.body),
     )

@@ -25,7 +25,7 @@ from sixfold.web import bodies, multipart
 from sixfold.web.services import WebServices
 from sixfold.web.sessions import CSRF_HEADER
 
-_REFUSED = (
+_FORM_ERRORS = (
     errors.BadRequest,
     errors.Conflict,
     errors.Forbidden,
@@ -38,10 +38,10 @@ _ZIP = {"Content-Disposition": 'attachment; filename="memory.zip"', "Cache-Contr
 class MemoryFilePages:
     """The import and export pages."""
 
-    def __init__(self, services: WebServices, shown: PageTemplates, auth: PageAuth) -> None:
+    def __init__(self, services: WebServices, templates: PageTemplates, auth: PageAuth) -> None:
         self._services = services
         self._memory = services.memory
-        self._pages = shown
+        self._pages = templates
         self._auth = auth
         self._folder = services.settings.data_dir / "tmp"
 
@@ -49,7 +49,7 @@ class MemoryFilePages:
         """Show the import form."""
         return self._render(user)
 
-    async def take_in(self, request: Request, user: PageUser) -> Response:
+    async def import_file(self, request: Request, user: PageUser) -> Response:
         """Import an archive, or one Markdown file as a new page."""
         if bodies.media_type(request) != "multipart/form-data":
             raise errors.UnsupportedMedia("The request must be a multipart form with a file")
@@ -59,17 +59,17 @@ class MemoryFilePages:
             self._auth.check_csrf(request, user, token)
             if not isinstance(file, UploadFile) or not file.filename:
                 return self._render(user, problem="Choose a file first", status=400)
-            return await self._take(user, file)
+            return await self._import(user, file)
 
-    async def _take(self, user: PageUser, file: UploadFile) -> Response:
+    async def _import(self, user: PageUser, file: UploadFile) -> Response:
         try:
             if (file.filename or "").lower().endswith(ENDINGS):
-                return await self._one(user, file)
-            return self._render(user, report=await self._archive(user, file.file))
-        except _REFUSED as error:
+                return await self._import_page(user, file)
+            return self._render(user, report=await self._import_archive(user, file.file))
+        except _FORM_ERRORS as error:
             return self._render(user, problem=error.message, status=error.status)
 
-    async def _one(self, user: PageUser, file: UploadFile) -> Response:
+    async def _import_page(self, user: PageUser, file: UploadFile) -> Response:
         slug = slugs.loosely(Path(file.filename or "").stem)
         if slug is None:
             raise errors.BadRequest("The file name must have at least one letter or digit")
@@ -81,17 +81,17 @@ class MemoryFilePages:
         saved = await self._memory.write(user.caller, PageWrite(slug, text, whole=True), WriteTerms())
         return RedirectResponse(page_path(saved.page.slug), 303)
 
-    async def _archive(self, user: PageUser, source: BinaryIO) -> ImportReport:
+    async def _import_archive(self, user: PageUser, source: BinaryIO) -> ImportReport:
         path = self._folder / f"import-{secrets.token_hex(16)}"
         try:
-            await asyncio.to_thread(_keep, source, path)
+            await asyncio.to_thread(_save, source, path)
             return await self._memory.take_in(user.caller, path)
         except OSError as error:
             raise errors.StoreFailed from error
         finally:
             await asyncio.to_thread(path.unlink, missing_ok=True)
 
-    async def take_out(self, request: Request, user: PageUser) -> Response:
+    async def export(self, request: Request, user: PageUser) -> Response:
         """Stream all pages as a zip of Markdown files."""
         return StreamingResponse(self._memory.take_out(user.caller), 200, _ZIP, "application/zip")
 
@@ -108,7 +108,7 @@ class MemoryFilePages:
         )
 
 
-def _keep(source: BinaryIO, path: Path) -> None:
+def _save(source: BinaryIO, path: Path) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with path.open("xb") as target:
         shutil.copyfileobj(source, target)

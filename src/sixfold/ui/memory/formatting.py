@@ -18,7 +18,7 @@ from sixfold.ui.memory.markdown import page_path
 
 _MINUTE_US = 60 * SECOND_US
 _OWN_MARKS = f"[{snippets.OPEN}{snippets.CLOSE}]*"
-_CELLS = re.compile(r"\s+(?:\|[\s:-]*)*\|\s+")
+_TABLE_CELLS = re.compile(r"\s+(?:\|[\s:-]*)*\|\s+")
 _SYNTAX = re.compile(
     r"\[\[[^\[\]|]{1,200}\|(?=[^\[\]]{1,200}\]\])|\[\[|\]\]|\*\*|__|`+|(?<!\S)#{1,6}(?=\s)|(?<!\S)[-*+>](?=\s)"
 )
@@ -39,23 +39,23 @@ _REASONS = {
     "meaning": "meaning",
 }
 # Smaller parts of a score are not shown.
-_LEAST = 0.005
+_MIN_SHARE = 0.005
 
 
 def ago(epoch_us: int, now_us: int) -> Markup:
     """Return a relative time, with the exact time as a tooltip."""
     exact = rfc3339(epoch_us) or ""
     return Markup('<time datetime="{}" title="{}">{}</time>').format(
-        exact, exact.replace("T", " ").partition(".")[0] + " UTC", _said(epoch_us, now_us)
+        exact, exact.replace("T", " ").partition(".")[0] + " UTC", _relative_time(epoch_us, now_us)
     )
 
 
-def _said(epoch_us: int, now_us: int) -> str:
-    passed = now_us - epoch_us
-    if passed < _MINUTE_US:
+def _relative_time(epoch_us: int, now_us: int) -> str:
+    elapsed = now_us - epoch_us
+    if elapsed < _MINUTE_US:
         return "just now"
     for unit, name, most in ((_MINUTE_US, "minute", 60), (HOUR_US, "hour", 24), (DAY_US, "day", 7)):
-        count = passed // unit
+        count = elapsed // unit
         if count < most:
             return f"{count} {name}{'' if count == 1 else 's'} ago"
     day = datetime.fromtimestamp(epoch_us / SECOND_US, UTC)
@@ -64,9 +64,9 @@ def _said(epoch_us: int, now_us: int) -> str:
 
 def snippet(text: str, title: str) -> Markup:
     """Return a snippet as HTML with matches marked, without Markdown syntax and the page's title."""
-    text = _CELLS.sub(" · ", _SYNTAX.sub("", text).strip())
-    found = re.match(_OWN_MARKS + _OWN_MARKS.join(map(re.escape, title)) + r"[»\s]+", text) if title else None
-    plain = html.escape(text[found.end() :] if found is not None else text, quote=False)
+    text = _TABLE_CELLS.sub(" · ", _SYNTAX.sub("", text).strip())
+    match = re.match(_OWN_MARKS + _OWN_MARKS.join(map(re.escape, title)) + r"[»\s]+", text) if title else None
+    plain = html.escape(text[match.end() :] if match is not None else text, quote=False)
     return Markup(plain.replace(snippets.OPEN, "<mark>").replace(snippets.CLOSE, "</mark>"))  # noqa: S704 - escaped one line above; the marks are ours
 
 
@@ -75,7 +75,7 @@ def why(explain: Mapping[str, Any] | None) -> list[tuple[str, float, float]]:
     parts = [
         (_REASONS.get(name, name.replace("_", " ")), float(value))
         for name, value in (explain or {}).items()
-        if isinstance(value, int | float) and name != "score" and value >= _LEAST
+        if isinstance(value, int | float) and name != "score" and value >= _MIN_SHARE
     ]
     parts.sort(key=lambda part: -part[1])
     return [(name, value, value / parts[0][1]) for name, value in parts]
@@ -92,13 +92,13 @@ def crumbs(slug: str) -> list[tuple[str, str]]:
     return [(part, "/".join(parts[: number + 1]) + "/") for number, part in enumerate(parts)]
 
 
-def browse(wanted: Mapping[str, str | int | None]) -> str:
+def browse(query: Mapping[str, str | int | None]) -> str:
     """Return the URL path of a list of pages."""
-    query = urlencode({name: value for name, value in wanted.items() if value not in (None, "")})
-    return f"/memory?{query}" if query else "/memory"
+    encoded = urlencode({name: value for name, value in query.items() if value not in (None, "")})
+    return f"/memory?{encoded}" if encoded else "/memory"
 
 
-def who(name: str) -> str:
+def author(name: str) -> str:
     """Return the display name of an author: an email address, or `agent` for a key."""
     return f"agent {name[-6:]}" if name.startswith("key_") else name
 
@@ -112,5 +112,5 @@ FILTERS: Mapping[str, Any] = {
     "crumbs": crumbs,
     "page_path": page_path,
     "name_of": slugs.name,
-    "who": who,
+    "author": author,
 }

@@ -21,14 +21,14 @@ from sixfold.core.memory import markdown, slugs
 from sixfold.core.memory.mentions import PageMention
 from sixfold.ui.memory import render_limits
 
-MOST_CHARS = 100_000
-_MOST_BRACKETS = 10_000
-_MOST_HEADINGS = 200
+MAX_CHARS = 100_000
+_MAX_BRACKETS = 10_000
+_MAX_HEADINGS = 200
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE)
-_PICTURE = re.compile(r"data:image/(?:png|jpeg|gif|webp);base64,", re.IGNORECASE)
+_EMBEDDED_IMAGE = re.compile(r"data:image/(?:png|jpeg|gif|webp);base64,", re.IGNORECASE)
 _OWN_LINKS = ("/memory/", "/media/", "/uploads/", "/predictions/", "/docs")
-_OWN_PICTURES = ("/media/", "/uploads/")
-_OUTSIDE = 'rel="noopener noreferrer nofollow ugc"'
+_OWN_IMAGES = ("/media/", "/uploads/")
+_EXTERNAL = 'rel="noopener noreferrer nofollow ugc"'
 _TASK = re.compile(r"\[([ xX])\][ \t]+")
 _ADDRESS = re.compile(r"https?://[^\s<>\"'`\\]{1,2000}[^\s<>\"'`\\.,;:!?)\]}*_]")
 _WIKI = re.compile(r"\[\[([^\[\]\n]{1,500})\]\]")
@@ -74,26 +74,26 @@ def render(body: str, context: RenderContext) -> RenderedPage:
     A text that is too long, or whose layout exceeds `render_limits`, is shown as plain text with the reason.
     """
     try:
-        return _rendered(body, context)
+        return _render(body, context)
     except render_limits.RenderTooLarge as error:
-        return _plain(body, str(error))
+        return _plain_text(body, str(error))
     except RecursionError:
-        return _plain(body, "its parts are nested too deeply")
+        return _plain_text(body, "its parts are nested too deeply")
 
 
-def _rendered(body: str, context: RenderContext) -> RenderedPage:
-    if len(body) > MOST_CHARS:
-        raise render_limits.RenderTooLarge(f"it has {len(body)} characters (limit {MOST_CHARS})")
-    if body.count("[") > _MOST_BRACKETS:
-        raise render_limits.RenderTooLarge(f"it has more than {_MOST_BRACKETS} opening brackets")
+def _render(body: str, context: RenderContext) -> RenderedPage:
+    if len(body) > MAX_CHARS:
+        raise render_limits.RenderTooLarge(f"it has {len(body)} characters (limit {MAX_CHARS})")
+    if body.count("[") > _MAX_BRACKETS:
+        raise render_limits.RenderTooLarge(f"it has more than {_MAX_BRACKETS} opening brackets")
     env = render_limits.environment(len(body), context=context)
     tokens = _without_title(_PARSER.parse(body, env), context.title)
-    headings = _anchored(tokens)
-    _called_out(tokens)
+    headings = _set_anchors(tokens)
+    _convert_callouts(tokens)
     return RenderedPage(_PARSER.renderer.render(tokens, _PARSER.options, env), headings)
 
 
-def _plain(body: str, reason: str) -> RenderedPage:
+def _plain_text(body: str, reason: str) -> RenderedPage:
     note = f'<p class="note">This text is shown without layout because {html.escape(reason)}.</p>'
     text = html.escape(body, quote=False)
     return RenderedPage(f'{note}<pre class="plain" tabindex="0"><code>{text}</code></pre>')
@@ -106,7 +106,7 @@ def _plain(body: str, reason: str) -> RenderedPage:
 _DOT = re.compile("%2e", re.IGNORECASE)
 
 
-def may_lead(url: str) -> bool:
+def is_allowed_url(url: str) -> bool:
     """Return whether a text may link to a URL or embed it as an image."""
     # The parser percent-encodes URLs; browsers decode them in their own way.
     plain = unquote(url)
@@ -114,17 +114,17 @@ def may_lead(url: str) -> bool:
         return False
     scheme = _SCHEME.match(url)
     if scheme is not None:
-        return scheme[0].lower() in {"http:", "https:", "mailto:"} or _PICTURE.match(url) is not None
+        return scheme[0].lower() in {"http:", "https:", "mailto:"} or _EMBEDDED_IMAGE.match(url) is not None
     if _SCHEME.match(plain) or ":" in url.partition("/")[0]:
         return False
-    place = urlsplit(urljoin("/memory/a/b", _DOT.sub(".", url))).path
-    return url.startswith("#") or place.startswith(_OWN_LINKS)
+    path = urlsplit(urljoin("/memory/a/b", _DOT.sub(".", url))).path
+    return url.startswith("#") or path.startswith(_OWN_LINKS)
 
 
-def _own_picture(url: str) -> bool:
+def _is_own_image(url: str) -> bool:
     path = urljoin("/", url)
-    return _PICTURE.match(url) is not None or (
-        not _SCHEME.match(url) and ".." not in unquote(url) and path.startswith(_OWN_PICTURES)
+    return _EMBEDDED_IMAGE.match(url) is not None or (
+        not _SCHEME.match(url) and ".." not in unquote(url) and path.startswith(_OWN_IMAGES)
     )
 
 
@@ -132,8 +132,8 @@ def _own_picture(url: str) -> bool:
 
 
 def _without_title(tokens: list[Token], title: str) -> list[Token]:
-    says = tokens[0].type == "heading_open" if tokens else False
-    if says and title and _words(tokens[1]).strip() == title.strip():
+    has_heading = tokens[0].type == "heading_open" if tokens else False
+    if has_heading and title and _words(tokens[1]).strip() == title.strip():
         return tokens[3:]
     return tokens
 
@@ -151,10 +151,10 @@ def _words(token: Token) -> str:
     return "".join(parts)
 
 
-def _anchored(tokens: Sequence[Token]) -> tuple[PageHeading, ...]:
+def _set_anchors(tokens: Sequence[Token]) -> tuple[PageHeading, ...]:
     """Set levels and anchors of headings; the page's title is level 1, and pages cannot choose anchors."""
-    found: list[PageHeading] = []
-    seen: dict[str, int] = {}
+    headings: list[PageHeading] = []
+    anchor_counts: dict[str, int] = {}
     lower = int(any(token.tag == "h1" for token in tokens if token.type == "heading_open"))
     for number, token in enumerate(tokens):
         if token.type in {"heading_open", "heading_close"}:
@@ -163,33 +163,33 @@ def _anchored(tokens: Sequence[Token]) -> tuple[PageHeading, ...]:
             continue
         text = _words(tokens[number + 1])
         anchor = _anchor(text)
-        seen[anchor] = seen.get(anchor, 0) + 1
-        if seen[anchor] > 1:
-            anchor = f"{anchor}~{seen[anchor]}"
+        anchor_counts[anchor] = anchor_counts.get(anchor, 0) + 1
+        if anchor_counts[anchor] > 1:
+            anchor = f"{anchor}~{anchor_counts[anchor]}"
         token.attrSet("id", anchor)
-        if len(found) < _MOST_HEADINGS:
-            found.append(PageHeading(int(token.tag[1]), anchor, text))
-    return tuple(found)
+        if len(headings) < _MAX_HEADINGS:
+            headings.append(PageHeading(int(token.tag[1]), anchor, text))
+    return tuple(headings)
 
 
 def _anchor(heading: str) -> str:
     return "s-" + (slugs.loosely(heading.replace("/", "-")) or "section")
 
 
-def _called_out(tokens: Sequence[Token]) -> None:
+def _convert_callouts(tokens: Sequence[Token]) -> None:
     """Turn quotations that start with `[!tip] Title` into callouts, as in Obsidian."""
     for number, token in enumerate(tokens[:-2]):
         words = tokens[number + 2].children if token.type == "blockquote_open" else None
-        found = _CALLOUT.match(words[0].content) if words else None
-        if words and found is not None:
+        match = _CALLOUT.match(words[0].content) if words else None
+        if words and match is not None:
             token.attrSet("class", "callout")
-            tokens[number + 2].children = _titled(words, found)
+            tokens[number + 2].children = _callout_title(words, match)
 
 
-def _titled(words: list[Token], found: re.Match[str]) -> list[Token]:
+def _callout_title(words: list[Token], match: re.Match[str]) -> list[Token]:
     """Make the first line of a callout bold; if it is empty, use the callout's kind."""
     end = next((at for at, word in enumerate(words) if word.type == "softbreak"), len(words))
-    words[0].content = words[0].content[found.end() :] or (found[1].capitalize() if end == 1 else "")
+    words[0].content = words[0].content[match.end() :] or (match[1].capitalize() if end == 1 else "")
     rest = [Token("hardbreak", "br", 0), *words[end + 1 :]] if words[end:] else []
     return [Token("strong_open", "strong", 1), *words[:end], Token("strong_close", "strong", -1), *rest]
 
@@ -205,23 +205,23 @@ def _wiki(state: StateInline, silent: bool) -> bool:
         return False
     name, _, text = match[1].partition("|")
     heading = name.partition("#")[2].strip()
-    here = (
+    heading_link = (
         markdown.NamedReference(heading, "", "", text.strip() or heading)
         if heading[:1] not in {"", "^"}
         else None
     )
-    found = markdown.parse_reference(match[1]) or here
-    if found is None:
+    reference = markdown.parse_reference(match[1]) or heading_link
+    if reference is None:
         return False
     if not silent:
         token = state.push("wiki", "", 0)
         token.meta = {
-            "name": found.name,
-            "target": found.target,
-            "type": found.type,
-            "text": found.text,
-            "place": f"#{_anchor(heading)}" if here is not None else "",
-            "file": embedded and _ATTACHMENT.search(found.name) is not None,
+            "name": reference.name,
+            "target": reference.target,
+            "type": reference.type,
+            "text": reference.text,
+            "anchor": f"#{_anchor(heading)}" if heading_link is not None else "",
+            "file": embedded and _ATTACHMENT.search(reference.name) is not None,
         }
     state.pos = match.end()
     return True
@@ -235,11 +235,11 @@ class _PageRenderer(render_limits.BoundedRenderer):
         if meta["file"]:
             return f'<span class="attachment">{html.escape(meta["name"])}</span>'
         if not meta["target"]:
-            return f'<a href="{html.escape(meta["place"])}">{html.escape(meta["text"])}</a>'
+            return f'<a href="{html.escape(meta["anchor"])}">{html.escape(meta["text"])}</a>'
         mention = (context.mentions or {}).get(meta["target"])
         text = meta["text"] or (mention.title if mention is not None else meta["name"])
-        kind = f'<span class="kind">{html.escape(_spoken(meta["type"]))}</span> ' if meta["type"] else ""
-        return kind + _to_page(text, meta, mention, context)
+        kind = f'<span class="kind">{html.escape(_type_label(meta["type"]))}</span> ' if meta["type"] else ""
+        return kind + _page_link(text, meta, mention, context)
 
     def link_open(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
         env["inside"] = True
@@ -249,20 +249,20 @@ class _PageRenderer(render_limits.BoundedRenderer):
             mention = (context.mentions or {}).get(target)
             if mention is not None:
                 return f'<a href="{html.escape(page_path(mention.slug))}">'
-            return _unwritten_open(target, context)
-        if _PICTURE.match(href):
+            return _missing_page_link(target, context)
+        if _EMBEDDED_IMAGE.match(href):
             return "<a>"
-        return f'<a href="{html.escape(href)}" {_OUTSIDE if _SCHEME.match(href) else ""}>'.replace(" >", ">")
+        return f'<a href="{html.escape(href)}" {_EXTERNAL if _SCHEME.match(href) else ""}>'.replace(" >", ">")
 
     def image(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
         token = tokens[idx]
         src, alt = str(token.attrs.get("src", "")), html.escape(_words(token) or token.content)
-        if _own_picture(src):
+        if _is_own_image(src):
             return f'<img src="{html.escape(src)}" alt="{alt}" loading="lazy">'
         if src.lower().startswith(("http://", "https://")):
             host = html.escape(urlsplit(src).netloc)
-            shown = f"{alt}, image at {host}" if alt else f"Image at {host}"
-            return f'<a class="outside-picture" href="{html.escape(src)}" {_OUTSIDE}>{shown}</a>'
+            label = f"{alt}, image at {host}" if alt else f"Image at {host}"
+            return f'<a class="external-image" href="{html.escape(src)}" {_EXTERNAL}>{label}</a>'
         return f'<span class="attachment">{alt or html.escape(unquote(src))}</span>'
 
     def table_open(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
@@ -278,46 +278,46 @@ class _PageRenderer(render_limits.BoundedRenderer):
         return self.fence(tokens, idx, options, env)
 
     def th_open(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
-        return f"<th{_aligned(tokens[idx])}>"
+        return f"<th{_alignment_class(tokens[idx])}>"
 
     def td_open(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
-        return f"<td{_aligned(tokens[idx])}>"
+        return f"<td{_alignment_class(tokens[idx])}>"
 
     def text(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
         content = tokens[idx].content
         task = _TASK.match(content) if idx == 0 else None
         if task is None:
-            return _linked(content, env)
+            return _autolink(content, env)
         done = task[1] != " "
-        said, box = ("done", "☑") if done else ("to do", "☐")
-        mark = f'<span class="task" role="img" aria-label="{said}">{box}</span>'
-        return f"{mark} {_linked(content[task.end() :], env)}"
+        label, box = ("done", "☑") if done else ("to do", "☐")
+        mark = f'<span class="task" role="img" aria-label="{label}">{box}</span>'
+        return f"{mark} {_autolink(content[task.end() :], env)}"
 
     def link_close(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
         env["inside"] = False
         return "</a>"
 
 
-def _linked(text: str, env: Mapping[str, Any]) -> str:
+def _autolink(text: str, env: Mapping[str, Any]) -> str:
     """Return escaped text with its URLs as links."""
     if "://" not in text or env.get("inside"):
         return html.escape(text)
     parts: list[str] = []
     at = 0
-    for found in _ADDRESS.finditer(text):
-        url = html.escape(found[0])
-        parts += (html.escape(text[at : found.start()]), f'<a href="{url}" {_OUTSIDE}>{url}</a>')
-        at = found.end()
+    for match in _ADDRESS.finditer(text):
+        url = html.escape(match[0])
+        parts += (html.escape(text[at : match.start()]), f'<a href="{url}" {_EXTERNAL}>{url}</a>')
+        at = match.end()
     return "".join([*parts, html.escape(text[at:])])
 
 
-def _aligned(token: Token) -> str:
+def _alignment_class(token: Token) -> str:
     """Return the alignment as a class; the content security policy forbids style attributes."""
-    found = re.search(r"center|right", str(token.attrs.get("style", "")))
-    return f' class="{found[0]}"' if found is not None else ""
+    match = re.search(r"center|right", str(token.attrs.get("style", "")))
+    return f' class="{match[0]}"' if match is not None else ""
 
 
-def _spoken(kind: str) -> str:
+def _type_label(kind: str) -> str:
     return kind.replace("_", " ")
 
 
@@ -329,23 +329,25 @@ def _page_file(href: str, slug: str) -> str | None:
     return markdown.file_target(path, slugs.parent(slug))
 
 
-def _to_page(text: str, meta: Mapping[str, str], mention: PageMention | None, context: RenderContext) -> str:
+def _page_link(
+    text: str, meta: Mapping[str, str], mention: PageMention | None, context: RenderContext
+) -> str:
     if mention is not None:
-        path = html.escape(page_path(mention.slug) + meta["place"])
+        path = html.escape(page_path(mention.slug) + meta["anchor"])
         return f'<a class="wiki" href="{path}">{html.escape(text)}</a>'
-    return f"{_unwritten_open(meta['target'], context)}{html.escape(text)}</a>"
+    return f"{_missing_page_link(meta['target'], context)}{html.escape(text)}</a>"
 
 
-def _unwritten_open(target: str, context: RenderContext) -> str:
+def _missing_page_link(target: str, context: RenderContext) -> str:
     if not context.may_write:
-        return '<a class="unwritten" title="no page yet">'
-    return f'<a class="unwritten" href="/memory/~new?slug={quote(target, safe="")}" title="no page yet">'
+        return '<a class="missing-page" title="no page yet">'
+    return f'<a class="missing-page" href="/memory/~new?slug={quote(target, safe="")}" title="no page yet">'
 
 
 def _parser() -> MarkdownIt:
     parser = MarkdownIt("commonmark", {"html": False}, renderer_cls=_PageRenderer)
     parser.enable(["table", "strikethrough"])
-    parser.validateLink = may_lead
+    parser.validateLink = is_allowed_url
     parser.inline.ruler.before("link", "wiki", _wiki)
     render_limits.limit(parser)
     return parser

@@ -27,16 +27,16 @@ from sixfold.web.services import WebServices
 
 _CACHED_CHARS = 8_000
 # Texts up to this length are rendered on the event loop, within 10 ms at worst.
-_AT_ONCE = 1_000
+_INLINE_CHARS = 1_000
 # One thread for all long texts, so that only one competes with the event loop for the interpreter lock.
-_RENDERER = ThreadPoolExecutor(1, "markdown")
+_EXECUTOR = ThreadPoolExecutor(1, "markdown")
 _VERSIONS = 30
 # Limit on the lines of a comparison.
-_MOST_LINES = 3_000
+_MAX_DIFF_LINES = 3_000
 
 
 @dataclass(frozen=True, slots=True)
-class ShownPage:
+class PageData:
     """A page with its links, the pages its names refer to, and the current time."""
 
     view: PageGraphView
@@ -49,18 +49,18 @@ class ShownPage:
         return {mention.slug: mention.title for mention in self.mentions.values()}
 
 
-def _shown(caller: Caller, slug: str, as_of: int | None) -> Transaction[ShownPage]:
+def _load_page(caller: Caller, slug: str, as_of: int | None) -> Transaction[PageData]:
     view = yield from queries.get_with_relations(caller, slug, as_of)
     moment = links.FOREVER if as_of is None else as_of
-    return ShownPage(view, (yield from mentions.of_page(caller, view.page, moment)), (yield from now()))
+    return PageData(view, (yield from mentions.of_page(caller, view.page, moment)), (yield from now()))
 
 
 def _of_version(
     caller: Caller, slug: str, page: MemoryPage
 ) -> Transaction[tuple[dict[str, PageMention], MemoryPage, int]]:
     """Return the pages that an old text's names refer to now, the current page and the time."""
-    found = yield from pages.locate(caller.account_id, slug)
-    current = found.page if found is not None else page
+    location = yield from pages.locate(caller.account_id, slug)
+    current = location.page if location is not None else page
     return (
         (yield from mentions.of_names(caller, mentions.names_in(page.body, page.slug), page.slug)),
         current,
@@ -68,21 +68,23 @@ def _of_version(
     )
 
 
-async def laid_out(body: str, context: RenderContext) -> RenderedPage:
+async def render_page(body: str, context: RenderContext) -> RenderedPage:
     """Render a text to HTML; long texts are rendered in a separate thread."""
-    if len(body) <= _AT_ONCE:
+    if len(body) <= _INLINE_CHARS:
         return _from_cache(body, context)
-    work = _from_cache if len(body) <= _CACHED_CHARS else render
-    return await asyncio.get_running_loop().run_in_executor(_RENDERER, work, body, context)
+    renderer = _from_cache if len(body) <= _CACHED_CHARS else render
+    return await asyncio.get_running_loop().run_in_executor(_EXECUTOR, renderer, body, context)
 
 
 def _from_cache(body: str, context: RenderContext) -> RenderedPage:
     known = tuple((context.mentions or {}).items())
-    return _kept(body, replace(context, mentions=None), known)
+    return _render_cached(body, replace(context, mentions=None), known)
 
 
 @lru_cache(maxsize=256)
-def _kept(body: str, context: RenderContext, known: tuple[tuple[str, PageMention], ...]) -> RenderedPage:
+def _render_cached(
+    body: str, context: RenderContext, known: tuple[tuple[str, PageMention], ...]
+) -> RenderedPage:
     """Cache `render`, the slowest part of a page; the account in the key prevents timing attacks."""
     return render(body, replace(context, mentions=dict(known)))
 
@@ -95,10 +97,10 @@ def slug_of(request: Request) -> str:
 class ReadPages:
     """The pages that show memory pages and their history."""
 
-    def __init__(self, services: WebServices, shown: PageTemplates) -> None:
+    def __init__(self, services: WebServices, templates: PageTemplates) -> None:
         self._services = services
         self._memory = services.memory
-        self._pages = shown
+        self._pages = templates
 
     async def show(self, request: Request, user: PageUser) -> Response:
         """Show a page, optionally as of a time or at a version; redirects old slugs."""
@@ -109,46 +111,48 @@ class ReadPages:
         as_of = request.query_params.get("as_of")
         moment = limits.past(as_of) if as_of else None
         try:
-            shown = await self._services.database.read(_shown(user.caller, slug, moment))
+            data = await self._services.database.read(_load_page(user.caller, slug, moment))
         except errors.NotFound:
             return await self._missing(slug, user)
-        if shown.view.moved and moment is None:
-            return RedirectResponse(page_path(shown.view.page.slug), 308)
-        return await self._page(shown, user)
+        if data.view.moved and moment is None:
+            return RedirectResponse(page_path(data.view.page.slug), 308)
+        return await self._page(data, user)
 
-    async def _page(self, shown: ShownPage, user: PageUser) -> Response:
-        page, caller = shown.view.page, user.caller
-        may_write = caller.may_change(page.collections) and shown.view.at is None
-        context = RenderContext(page.slug, page.title, shown.mentions, may_write, caller.account_id)
-        written = [link for link in shown.view.links if link.origin != "inferred"]
+    async def _page(self, data: PageData, user: PageUser) -> Response:
+        page, caller = data.view.page, user.caller
+        may_write = caller.may_change(page.collections) and data.view.at is None
+        context = RenderContext(page.slug, page.title, data.mentions, may_write, caller.account_id)
+        written = [link for link in data.view.links if link.origin != "inferred"]
         response = self._pages.render(
             "memory/page.html",
             user.session,
             user=user,
             page=page,
-            view=shown.view,
-            text=await laid_out(page.body, context),
-            titles=shown.titles,
+            view=data.view,
+            text=await render_page(page.body, context),
+            titles=data.titles,
             links=_by_type(written),
-            inferred=[link for link in shown.view.links if link.origin == "inferred"],
+            inferred=[link for link in data.view.links if link.origin == "inferred"],
             may_write=may_write,
             old=None,
-            now=shown.now,
+            now=data.now,
         )
         response.headers["ETag"] = f'"{page.version}"'
         return response
 
     async def _version(self, slug: str, number: int, user: PageUser) -> Response:
         page = await self._memory.version(user.caller, slug, number)
-        found, current, moment = await self._services.database.read(_of_version(user.caller, slug, page))
-        context = RenderContext(page.slug, page.title, found, account_id=page.account_id)
+        page_mentions, current, moment = await self._services.database.read(
+            _of_version(user.caller, slug, page)
+        )
+        context = RenderContext(page.slug, page.title, page_mentions, account_id=page.account_id)
         return self._pages.render(
             "memory/page.html",
             user.session,
             user=user,
             page=page,
             view=PageGraphView(page),
-            text=await laid_out(page.body, context),
+            text=await render_page(page.body, context),
             titles={},
             links={},
             inferred=[],
@@ -159,15 +163,17 @@ class ReadPages:
 
     async def _missing(self, slug: str, user: PageUser) -> Response:
         """Show that a page was deleted or does not exist yet."""
-        found = await self._services.database.read(pages.locate(user.caller.account_id, slug))
-        gone = found.page if found is not None and user.caller.sees(found.page.collections) else None
+        location = await self._services.database.read(pages.locate(user.caller.account_id, slug))
+        deleted = (
+            location.page if location is not None and user.caller.sees(location.page.collections) else None
+        )
         return self._pages.render(
             "memory/missing.html",
             user.session,
             status=404,
             user=user,
             slug=slug,
-            gone=gone,
+            deleted=deleted,
             now=await self._services.database.read(now()),
         )
 
@@ -182,9 +188,9 @@ class ReadPages:
         )
         page, versions = rows[0], part(rows[1], _VERSIONS, "version")
         older, newer = query.get("from"), query.get("to")
-        compared: dict[str, Any] = {"change": None, "hunks": (), "cut": False}
+        comparison: dict[str, Any] = {"change": None, "hunks": (), "cut": False}
         if older and newer:
-            compared = await self._compared(slug, (_number(older), _number(newer)), user.caller)
+            comparison = await self._compare(slug, (_number(older), _number(newer)), user.caller)
         return self._pages.render(
             "memory/history.html",
             user.session,
@@ -193,10 +199,10 @@ class ReadPages:
             versions=versions.rows,
             next_cursor=versions.next_cursor,
             now=await self._services.database.read(now()),
-            **compared,
+            **comparison,
         )
 
-    async def _compared(self, slug: str, numbers: tuple[int, int], caller: Caller) -> dict[str, Any]:
+    async def _compare(self, slug: str, numbers: tuple[int, int], caller: Caller) -> dict[str, Any]:
         old = await self._memory.version(caller, slug, numbers[0])
         new = await self._memory.version(caller, slug, numbers[1])
         hunks = await asyncio.to_thread(diff.hunks, old.body, new.body)
@@ -206,22 +212,22 @@ class ReadPages:
             for name in names
             if getattr(old, name) != getattr(new, name)
         }
-        total, shown = 0, []
+        total, first_hunks = 0, []
         for hunk in hunks:
             total += len(hunk.lines)
-            if total > _MOST_LINES:
+            if total > _MAX_DIFF_LINES:
                 break
-            shown.append(hunk)
+            first_hunks.append(hunk)
         change = Change(slug, old.version, new.version, "", fields)
-        return {"change": change, "hunks": shown, "cut": len(shown) < len(hunks)}
+        return {"change": change, "hunks": first_hunks, "cut": len(first_hunks) < len(hunks)}
 
 
-def _by_type(found: list[Link]) -> dict[str, list[Link]]:
+def _by_type(links: list[Link]) -> dict[str, list[Link]]:
     """Group links by type; plain links come last, and only to pages without a typed link."""
     grouped: dict[str, list[Link]] = {}
-    typed = {link.target for link in found if link.type != LINK_TYPE}
-    found = [link for link in found if link.type != LINK_TYPE or link.target not in typed]
-    for link in sorted(found, key=lambda link: (link.type == LINK_TYPE, link.type)):
+    typed = {link.target for link in links if link.type != LINK_TYPE}
+    links = [link for link in links if link.type != LINK_TYPE or link.target not in typed]
+    for link in sorted(links, key=lambda link: (link.type == LINK_TYPE, link.type)):
         grouped.setdefault(link.type, []).append(link)
     return grouped
 

@@ -20,7 +20,7 @@ HTML_CHARS = 100_000
 HTML_PER_CHAR = 16
 TOKENS = 500
 TOKENS_PER_CHAR = 3
-MOST_TOKENS = 50_000
+MAX_TOKENS = 50_000
 DEFINITION_CHARS = 2_000
 _BUDGET = "budget"
 _EMBEDDED_IMAGE = re.compile(r"data:image/", re.IGNORECASE)
@@ -50,7 +50,7 @@ def environment(chars: int, **values: Any) -> dict[str, Any]:
     time = f"its layout takes more than {CPU_SECONDS:g} s of processor time"
     budget = InputBudget(
         cpu_ms=Limit(int(CPU_SECONDS * 1000), time, RenderTooLarge),
-        tokens=Limit(min(MOST_TOKENS, TOKENS + TOKENS_PER_CHAR * chars), blocks, RenderTooLarge),
+        tokens=Limit(min(MAX_TOKENS, TOKENS + TOKENS_PER_CHAR * chars), blocks, RenderTooLarge),
         html=Limit(HTML_CHARS + HTML_PER_CHAR * chars, html, RenderTooLarge),
         link=_LINKS,
     )
@@ -59,9 +59,9 @@ def environment(chars: int, **values: Any) -> dict[str, Any]:
 
 def limit(parser: MarkdownIt) -> None:
     """Add limits to a parser; each text needs its own `environment`."""
-    after = ["paragraph", "reference", "blockquote", "list"]
+    block_rules = ["paragraph", "reference", "blockquote", "list"]
     parser.core.ruler.at("block", _blocks)
-    parser.block.ruler.before("table", "step", _block_step, {"alt": after})
+    parser.block.ruler.before("table", "step", _block_step, {"alt": block_rules})
     parser.inline.ruler.before("text", "step", _inline_step)
 
 

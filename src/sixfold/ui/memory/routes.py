@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from sixfold.core.accounts import rights
 from sixfold.ui.auth import PageAuth
 from sixfold.ui.memory import formatting
@@ -13,47 +15,47 @@ from sixfold.ui.templating import PageTemplates
 from sixfold.web.routing import ApiGroup, RouteEntry
 from sixfold.web.services import WebServices
 
-_SMALL = 65_536
+_SMALL_FORM_BYTES = 65_536
 # A line feed of a text area takes 6 bytes in a form's body.
-_ENCODED = 6
+_MAX_ENCODED_BYTES = 6
 
 
-def build_api(services: WebServices) -> ApiGroup:
+def build_api(services: WebServices, apis: Collection[str]) -> ApiGroup:
     """Return the routes of `/memory`."""
-    pages, auth = (
-        PageTemplates(services.settings.enabled_apis, formatting.FILTERS),
-        PageAuth(services, api_keys=True),
-    )
+    pages, auth = PageTemplates(apis, formatting.FILTERS), PageAuth(services, api_keys=True)
     browsing, reading = BrowsePages(services, pages), ReadPages(services, pages)
     writing, files = WritePages(services, pages, auth), MemoryFilePages(services, pages, auth)
-    text = services.settings.memory_page_bytes * _ENCODED + _SMALL
+    page_bytes = services.settings.memory_page_bytes * _MAX_ENCODED_BYTES + _SMALL_FORM_BYTES
     page, signed_in = auth.page, auth.signed_in
     return ApiGroup(
         "memory-pages",
-        pages.dialect,
+        pages.error_page,
         (
             RouteEntry("/memory", {"GET": page(browsing.show)}, access=rights.MEMORY_READ),
             RouteEntry("/memory/~results", {"GET": signed_in(browsing.results)}, access=rights.MEMORY_READ),
             RouteEntry(
                 "/memory/~new",
                 {"GET": page(writing.new), "POST": signed_in(writing.create)},
-                text,
+                page_bytes,
                 access=rights.MEMORY_WRITE,
             ),
             RouteEntry(
-                "/memory/~preview", {"POST": signed_in(writing.preview)}, text, access=rights.MEMORY_READ
+                "/memory/~preview",
+                {"POST": signed_in(writing.preview)},
+                page_bytes,
+                access=rights.MEMORY_READ,
             ),
             RouteEntry(
                 "/memory/~import",
-                {"GET": page(files.form), "POST": signed_in(files.take_in)},
+                {"GET": page(files.form), "POST": signed_in(files.import_file)},
                 services.settings.upload_body_bytes,
                 access=rights.MEMORY_WRITE,
             ),
-            RouteEntry("/memory/~export", {"GET": page(files.take_out)}, access=rights.MEMORY_READ),
+            RouteEntry("/memory/~export", {"GET": page(files.export)}, access=rights.MEMORY_READ),
             RouteEntry(
                 "/memory/{slug:path}/~edit",
                 {"GET": page(writing.edit), "POST": signed_in(writing.save)},
-                text,
+                page_bytes,
                 access=rights.MEMORY_WRITE,
             ),
             RouteEntry(
@@ -62,25 +64,25 @@ def build_api(services: WebServices) -> ApiGroup:
             RouteEntry(
                 "/memory/{slug:path}/~restore",
                 {"POST": signed_in(writing.restore)},
-                _SMALL,
+                _SMALL_FORM_BYTES,
                 access=rights.MEMORY_WRITE,
             ),
             RouteEntry(
                 "/memory/{slug:path}/~move",
-                {"GET": page(writing.place), "POST": signed_in(writing.move)},
-                _SMALL,
+                {"GET": page(writing.show_move), "POST": signed_in(writing.move)},
+                _SMALL_FORM_BYTES,
                 access=rights.MEMORY_WRITE,
             ),
             RouteEntry(
                 "/memory/{slug:path}/~delete",
                 {"POST": signed_in(writing.delete)},
-                _SMALL,
+                _SMALL_FORM_BYTES,
                 access=rights.MEMORY_WRITE,
             ),
             RouteEntry(
                 "/memory/{slug:path}/~link",
-                {"POST": signed_in(writing.judge)},
-                _SMALL,
+                {"POST": signed_in(writing.review_link)},
+                _SMALL_FORM_BYTES,
                 access=rights.MEMORY_WRITE,
             ),
             RouteEntry("/memory/{slug:path}", {"GET": page(reading.show)}, access=rights.MEMORY_READ),

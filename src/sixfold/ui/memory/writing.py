@@ -17,13 +17,13 @@ from sixfold.core.memory.models import Caller, Link, MemoryPage
 from sixfold.errors import SixfoldError
 from sixfold.ui.auth import PageAuth, PageUser
 from sixfold.ui.memory import editing
-from sixfold.ui.memory.editing import EditOutcome, TypedPage
+from sixfold.ui.memory.editing import EditorContent, MergedEdit
 from sixfold.ui.memory.markdown import RenderContext, RenderedPage, page_path
-from sixfold.ui.memory.reading import laid_out, slug_of
+from sixfold.ui.memory.reading import render_page, slug_of
 from sixfold.ui.templating import PageTemplates
 from sixfold.web.services import WebServices
 
-_REFUSED = (
+_FORM_ERRORS = (
     errors.BadRequest,
     errors.Forbidden,
     errors.TooLarge,
@@ -31,16 +31,16 @@ _REFUSED = (
     errors.StoreFailed,
     errors.Conflict,
 )
-_MARKS_LEFT = "Some conflict markers are left: choose a side for each, or save with the markers."
-_GONE = "The page was deleted while you were editing. Saving restores it with this text."
+_MARKERS_LEFT = "Some conflict markers are left: choose a side for each, or save with the markers."
+_DELETED = "The page was deleted while you were editing. Saving restores it with this text."
 
 
 @dataclass(frozen=True, slots=True)
-class EditDesk:
+class EditorState:
     """The state of the editor page."""
 
-    typed: TypedPage
-    met: EditOutcome | None = None
+    content: EditorContent
+    merged: MergedEdit | None = None
     problem: str = ""
     preview: RenderedPage | None = None
     marked: bool = False
@@ -50,10 +50,10 @@ class EditDesk:
 class WritePages:
     """The editor and the forms that change pages."""
 
-    def __init__(self, services: WebServices, shown: PageTemplates, auth: PageAuth) -> None:
+    def __init__(self, services: WebServices, templates: PageTemplates, auth: PageAuth) -> None:
         self._services = services
         self._memory = services.memory
-        self._pages = shown
+        self._pages = templates
         self._auth = auth
 
     # -- the editor ------------------------------------------------------------------------------
@@ -63,26 +63,28 @@ class WritePages:
         _check(user)
         query = request.query_params
         slug = query.get("slug", "").strip()[: limits.LONG_SLUG]
-        home = ", ".join(user.caller.home())
-        typed = TypedPage(slug=slug, title=query.get("title", "")[: limits.TITLE_CHARS], collections=home)
-        return await self._editor(user, EditDesk(typed))
+        collections = ", ".join(user.caller.home())
+        content = EditorContent(
+            slug=slug, title=query.get("title", "")[: limits.TITLE_CHARS], collections=collections
+        )
+        return await self._editor(user, EditorState(content))
 
     async def create(self, request: Request, user: PageUser) -> Response:
         """Create a page; after an error, show the editor with the same text."""
         form = await self._auth.read_form(request, user)
-        typed = editing.of_form(form)
+        content = editing.of_form(form)
         if form.get("action") == "preview":
-            return await self._previewed(user, typed)
-        name = typed.slug or slugs.loosely(typed.title.replace("/", "-")) or ""
+            return await self._preview(user, content)
+        name = content.slug or slugs.loosely(content.title.replace("/", "-")) or ""
         try:
-            named = replace(typed, slug=slugs.normalize(name))
-            saved = await self._memory.write(user.caller, editing.wanted(named, None), WriteTerms())
+            content = replace(content, slug=slugs.normalize(name))
+            saved = await self._memory.write(user.caller, editing.page_write(content, None), WriteTerms())
         except errors.Conflict as error:
-            taken = f"Page {name} already exists: choose another slug, or edit that page."
-            return await self._editor(user, EditDesk(typed, problem=taken, status=error.status))
-        except _REFUSED as error:
-            return await self._editor(user, _refused(typed, error))
-        return _to(saved.page.slug)
+            problem = f"Page {name} already exists: choose another slug, or edit that page."
+            return await self._editor(user, EditorState(content, problem=problem, status=error.status))
+        except _FORM_ERRORS as error:
+            return await self._editor(user, _with_error(content, error))
+        return _redirect(saved.page.slug)
 
     async def edit(self, request: Request, user: PageUser) -> Response:
         """Show the editor for a page."""
@@ -91,69 +93,73 @@ class WritePages:
         _check(user, view.page)
         if view.moved:
             return RedirectResponse(page_path(view.page.slug, "edit"), 303)
-        return await self._editor(user, EditDesk(editing.of_page(view.page)))
+        return await self._editor(user, EditorState(editing.of_page(view.page)))
 
     async def save(self, request: Request, user: PageUser) -> Response:
         """Save a page; if it has changed meanwhile, show the merged text instead."""
         form = await self._auth.read_form(request, user)
-        typed = editing.of_form(form, slug_of(request))
+        content = editing.of_form(form, slug_of(request))
         if form.get("action") == "preview":
-            return await self._previewed(user, typed)
-        if form.get("merging") and form.get("action") != "anyway" and merge.has_marks(typed.body):
-            return await self._editor(user, EditDesk(typed, problem=_MARKS_LEFT, marked=True, status=409))
+            return await self._preview(user, content)
+        if form.get("merging") and form.get("action") != "anyway" and merge.has_marks(content.body):
+            return await self._editor(
+                user, EditorState(content, problem=_MARKERS_LEFT, marked=True, status=409)
+            )
         caller = user.caller
-        base = await self._memory.version(caller, typed.slug, typed.version) if typed.version else None
+        base = await self._memory.version(caller, content.slug, content.version) if content.version else None
         terms = WriteTerms(if_version=base.version) if base is not None else WriteTerms()
         try:
-            saved = await self._memory.write(caller, editing.wanted(typed, base), terms)
+            saved = await self._memory.write(caller, editing.page_write(content, base), terms)
         except errors.PreconditionFailed:
-            return await self._merged(user, typed)
-        except _REFUSED as error:
-            return await self._editor(user, _refused(typed, error))
-        return _to(saved.page.slug)
+            return await self._merged(user, content)
+        except _FORM_ERRORS as error:
+            return await self._editor(user, _with_error(content, error))
+        return _redirect(saved.page.slug)
 
-    async def _merged(self, user: PageUser, typed: TypedPage) -> Response:
-        base = await self._memory.version(user.caller, typed.slug, typed.version)
+    async def _merged(self, user: PageUser, content: EditorContent) -> Response:
+        base = await self._memory.version(user.caller, content.slug, content.version)
         try:
-            theirs = (await self._memory.read(user.caller, typed.slug)).page
+            theirs = (await self._memory.read(user.caller, content.slug)).page
         except errors.NotFound:
-            desk = EditDesk(replace(typed, version=0), problem=_GONE, status=409)
-            return await self._editor(user, desk)
-        met = await asyncio.to_thread(editing.meet, typed, base, theirs)
-        if met.typed == editing.of_page(theirs):
+            editor = EditorState(replace(content, version=0), problem=_DELETED, status=409)
+            return await self._editor(user, editor)
+        merged = await asyncio.to_thread(editing.merge_edit, content, base, theirs)
+        if merged.content == editing.of_page(theirs):
             # Both made the same change.
-            return _to(theirs.slug)
-        return await self._editor(user, EditDesk(met.typed, met=met, marked=bool(met.conflicts), status=409))
+            return _redirect(theirs.slug)
+        return await self._editor(
+            user, EditorState(merged.content, merged=merged, marked=bool(merged.conflicts), status=409)
+        )
 
-    async def _previewed(self, user: PageUser, typed: TypedPage) -> Response:
-        text = await self._laid_out(user.caller, typed.slug, typed.title, typed.body)
-        return await self._editor(user, EditDesk(typed, preview=text))
+    async def _preview(self, user: PageUser, content: EditorContent) -> Response:
+        text = await self._render(user.caller, content.slug, content.title, content.body)
+        return await self._editor(user, EditorState(content, preview=text))
 
     async def preview(self, request: Request, user: PageUser) -> Response:
         """Return the preview fragment that the script shows beside the editor."""
         form = await self._auth.read_form(request, user)
         _check(user)
-        typed = editing.of_form(form)
-        text = await self._laid_out(user.caller, typed.slug, typed.title, typed.body)
-        return self._pages.render("memory/preview.html", None, title=typed.title or typed.slug, text=text)
+        content = editing.of_form(form)
+        text = await self._render(user.caller, content.slug, content.title, content.body)
+        return self._pages.render("memory/preview.html", None, title=content.title or content.slug, text=text)
 
-    async def _laid_out(self, caller: Caller, slug: str, title: str, body: str) -> RenderedPage:
-        place = slugs.loosely(slug) or "new"
-        names = await asyncio.to_thread(mentions.names_in, body, place)
-        found = await self._services.database.read(mentions.of_names(caller, names, place))
-        return await laid_out(
-            merge.readable(body), RenderContext(place, title, found, True, caller.account_id)
+    async def _render(self, caller: Caller, slug: str, title: str, body: str) -> RenderedPage:
+        path = slugs.loosely(slug) or "new"
+        names = await asyncio.to_thread(mentions.names_in, body, path)
+        page_mentions = await self._services.database.read(mentions.of_names(caller, names, path))
+        return await render_page(
+            merge.readable(body), RenderContext(path, title, page_mentions, True, caller.account_id)
         )
 
-    async def _editor(self, user: PageUser, desk: EditDesk) -> Response:
+    async def _editor(self, user: PageUser, editor: EditorState) -> Response:
         return self._pages.render(
             "memory/edit.html",
             user.session,
-            status=desk.status,
+            status=editor.status,
             user=user,
-            desk=desk,
-            typed=desk.typed,
-            met=desk.met,
+            editor=editor,
+            content=editor.content,
+            merged=editor.merged,
             now=await self._services.database.read(now()),
         )
 
@@ -164,14 +170,14 @@ class WritePages:
         form = await self._auth.read_form(request, user)
         number = editing.of_form(form).version
         saved = await self._memory.restore(user.caller, slug_of(request), number, FREELY)
-        return _to(saved.page.slug)
+        return _redirect(saved.page.slug)
 
-    async def place(self, request: Request, user: PageUser) -> Response:
+    async def show_move(self, request: Request, user: PageUser) -> Response:
         """Show the forms that move and delete a page."""
         _check(user)
         view = await self._memory.read(user.caller, slug_of(request))
         _check(user, view.page)
-        return self._place(user, {"page": view.page, "to": view.page.slug, "problem": ""})
+        return self._render_move(user, {"page": view.page, "to": view.page.slug, "problem": ""})
 
     async def move(self, request: Request, user: PageUser) -> Response:
         """Rename a page."""
@@ -186,19 +192,21 @@ class WritePages:
             errors.TooLarge,
         ) as error:
             view = await self._memory.read(user.caller, slug)
-            return self._place(user, {"page": view.page, "to": to, "problem": error.message}, error.status)
-        return _to(saved.page.slug)
+            return self._render_move(
+                user, {"page": view.page, "to": to, "problem": error.message}, error.status
+            )
+        return _redirect(saved.page.slug)
 
-    def _place(self, user: PageUser, values: dict[str, Any], status: int = 200) -> Response:
+    def _render_move(self, user: PageUser, values: dict[str, Any], status: int = 200) -> Response:
         return self._pages.render("memory/move.html", user.session, status=status, user=user, **values)
 
     async def delete(self, request: Request, user: PageUser) -> Response:
         """Delete a page and show how to restore it."""
         await self._auth.read_form(request, user)
         page = await self._memory.delete(user.caller, slug_of(request), FREELY)
-        return _to(page.slug)
+        return _redirect(page.slug)
 
-    async def judge(self, request: Request, user: PageUser) -> Response:
+    async def review_link(self, request: Request, user: PageUser) -> Response:
         """Confirm or dismiss an inferred link."""
         form = await self._auth.read_form(request, user)
         action = form.get("action", "")
@@ -214,9 +222,9 @@ def _check(user: PageUser, page: MemoryPage | None = None) -> None:
         raise errors.Forbidden(f"This key may not change {page.slug}")
 
 
-def _refused(typed: TypedPage, error: SixfoldError) -> EditDesk:
-    return EditDesk(typed, problem=error.message, status=error.status)
+def _with_error(content: EditorContent, error: SixfoldError) -> EditorState:
+    return EditorState(content, problem=error.message, status=error.status)
 
 
-def _to(slug: str) -> Response:
+def _redirect(slug: str) -> Response:
     return RedirectResponse(page_path(slug), 303)

@@ -14,18 +14,18 @@ from sixfold.core.predictions.states import PredictionState
 from sixfold.ui.templating import PageTemplates
 
 # Limit on text and JSON shown on the page; the API returns all of it.
-_MOST_CHARS = 20_000
+_MAX_CHARS = 20_000
 _KINDS = (
     ("image/", "image"),
     ("video/", "video"),
     ("audio/", "audio"),
-    ("model/gltf-binary", "thing"),
+    ("model/gltf-binary", "model3d"),
 )
 
 
 @dataclass(frozen=True, slots=True)
-class PredictionView:
-    """An output file; `kind` selects how it is shown: image, video, audio, thing (3D) or file."""
+class OutputFileView:
+    """An output file; `kind` selects how it is shown: image, video, audio, model3d or file."""
 
     url: str
     file: OutputFile
@@ -34,10 +34,10 @@ class PredictionView:
     @property
     def label(self) -> str:
         """Return a description: name, content type, dimensions or duration, and size."""
-        named = str(self.file.info.get(OUTPUT_NAME) or self.file.info.get("name", "")).replace("_", " ")
+        name = str(self.file.info.get(OUTPUT_NAME) or self.file.info.get("name", "")).replace("_", " ")
         content_type = self.file.content_type.partition(";")[0]
-        facts = [named, content_type, *_measures(self.file.info), humanize.size(self.file.size)]
-        return ", ".join(fact for fact in facts if fact)
+        parts = [name, content_type, *_dimensions(self.file.info), humanize.size(self.file.size)]
+        return ", ".join(part for part in parts if part)
 
 
 class OutputView:
@@ -54,7 +54,7 @@ class OutputView:
         others = {} if output is None else output.named
         return {
             "prediction": prediction,
-            "shown": [PredictionView(f"{MEDIA_PATH}{file.name}", file, _kind(file)) for file in files],
+            "files": [OutputFileView(f"{MEDIA_PATH}{file.name}", file, _kind(file)) for file in files],
             "data": _text(data),
             "others": {
                 name: _text({"value": value}) for name, value in others.items() if not _are_files(value)
@@ -62,7 +62,7 @@ class OutputView:
             "succeeded": prediction.state is PredictionState.SUCCEEDED,
         }
 
-    def part(self, prediction: Prediction) -> str:
+    def fragment(self, prediction: Prediction) -> str:
         """Return the HTML fragment of a result."""
         return self._pages.text("predictions/result.html", **self.values(prediction))
 
@@ -77,11 +77,11 @@ def _kind(file: OutputFile) -> str:
     return next((kind for start, kind in _KINDS if file.content_type.startswith(start)), "file")
 
 
-def _measures(info: dict[str, Any]) -> list[str]:
-    found = [f"{info['width']} × {info['height']}"] if "width" in info and "height" in info else []
+def _dimensions(info: dict[str, Any]) -> list[str]:
+    parts = [f"{info['width']} × {info['height']}"] if "width" in info and "height" in info else []
     if isinstance(info.get("duration"), int | float):
-        found.append(f"{info['duration']:.1f} s")
-    return found
+        parts.append(f"{info['duration']:.1f} s")
+    return parts
 
 
 def _text(data: dict[str, Any]) -> str:
@@ -90,4 +90,4 @@ def _text(data: dict[str, Any]) -> str:
         return ""
     value: Any = data["value"] if data.keys() == {"value"} else data
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
-    return text if len(text) <= _MOST_CHARS else text[:_MOST_CHARS] + "\n…"
+    return text if len(text) <= _MAX_CHARS else text[:_MAX_CHARS] + "\n…"

@@ -25,7 +25,7 @@ _STATES = tuple(str(state) for state in PredictionState)
 
 
 @dataclass(frozen=True, slots=True)
-class ListPart:
+class BarSegment:
     """A segment of a duration bar; `x` and `width` are percentages of the longest bar."""
 
     name: str
@@ -61,57 +61,57 @@ class PredictionRow:
         return self.queued + self.start + self.run
 
     @property
-    def parts(self) -> tuple[ListPart, ...]:
+    def segments(self) -> tuple[BarSegment, ...]:
         """Return the segments of the bar in order."""
-        found: list[ListPart] = []
+        segments: list[BarSegment] = []
         at = 0.0
-        for name, took in (("queued", self.queued), ("start", self.start), ("run", self.run)):
-            width = 100 * took / (self.longest or 1)
-            found.append(ListPart(name, round(at, 2), round(width, 2)))
+        for name, duration in (("queued", self.queued), ("start", self.start), ("run", self.run)):
+            width = 100 * duration / (self.longest or 1)
+            segments.append(BarSegment(name, round(at, 2), round(width, 2)))
             at += width
-        return tuple(found)
+        return tuple(segments)
 
 
 class PredictionPages:
     """The pages of predictions."""
 
-    def __init__(self, services: WebServices, pages: PageTemplates, showing: OutputView) -> None:
+    def __init__(self, services: WebServices, pages: PageTemplates, output_view: OutputView) -> None:
         self._services = services
         self._pages = pages
-        self._showing = showing
+        self._output_view = output_view
 
-    async def show(self, request: Request, user: PageUser) -> Response:
+    async def show_list(self, request: Request, user: PageUser) -> Response:
         """List the user's predictions, newest first."""
         query = request.query_params
         state = query.get("status", "")
-        wanted = PredictionFilter(query.get("model", "")[:_MAX_FILTER], state if state in _STATES else "")
+        filters = PredictionFilter(query.get("model", "")[:_MAX_FILTER], state if state in _STATES else "")
         cursor = query.get("cursor", "")[:_MAX_FILTER] or None
-        found, following = await self._services.predictions.page(user.tenant, wanted, _PAGE, cursor)
-        longest = max((PredictionRow(each, 1).total for each in found), default=1)
+        predictions, next_cursor = await self._services.predictions.page(user.tenant, filters, _PAGE, cursor)
+        longest = max((PredictionRow(each, 1).total for each in predictions), default=1)
         return self._pages.render(
             "predictions/list.html",
             user.session,
-            rows=[PredictionRow(each, longest) for each in found],
+            rows=[PredictionRow(each, longest) for each in predictions],
             models=sorted(model.name for model in self._services.catalog.models()),
             states=_STATES,
-            wanted=wanted,
-            following=following,
+            filters=filters,
+            next_cursor=next_cursor,
         )
 
-    async def one(self, request: Request, user: PageUser) -> Response:
+    async def show_prediction(self, request: Request, user: PageUser) -> Response:
         """Show a prediction with its output, receipt and lineage."""
         prediction_id = requests.path_value(request, "prediction_id")
-        found = await self._services.predictions.get(prediction_id, user.tenant)
-        kin = await self._services.database.read(lineage.get(found))
-        same = [
-            (other, equal or await provenance.alike(self._services, found, other))
-            for other, equal in kin.same
+        prediction = await self._services.predictions.get(prediction_id, user.tenant)
+        related = await self._services.database.read(lineage.get(prediction))
+        repeats = [
+            (other, equal or await provenance.has_same_output(self._services, prediction, other))
+            for other, equal in related.same
         ]
         return self._pages.render(
             "predictions/prediction.html",
             user.session,
-            kin=kin,
-            same=same,
+            related=related,
+            repeats=repeats,
             media=MEDIA_PATH,
-            **self._showing.values(found),
+            **self._output_view.values(prediction),
         )

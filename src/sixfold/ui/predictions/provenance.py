@@ -27,9 +27,9 @@ from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
 
 # Limit on a file whose metadata is read.
-_MOST_BYTES = 256 * 2**20
+_MAX_BYTES = 256 * 2**20
 _FORM_BYTES = 4096
-_STRANGE = "The file has no manifest: it was not made by Sixfold, or its metadata was removed"
+_NO_MANIFEST = "The file has no manifest: it was not made by Sixfold, or its metadata was removed"
 
 
 class ProvenancePages:
@@ -52,38 +52,38 @@ class ProvenancePages:
         text = await asyncio.to_thread(embed.extract, data)
         if text is not None:
             try:
-                return responses.json(await self._told(self._services.signer.read(text), user))
+                return responses.json(await self._describe(self._services.signer.read(text), user))
             except NotAManifest as error:
-                raise errors.BadRequest(_STRANGE) from error
+                raise errors.BadRequest(_NO_MANIFEST) from error
         if "workflows" in self._services.settings.enabled_apis and await asyncio.to_thread(_has_graph, data):
             return responses.json({"kind": "graph"})
-        raise errors.BadRequest(_STRANGE)
+        raise errors.BadRequest(_NO_MANIFEST)
 
-    async def _told(self, signed: Signed, user: PageUser) -> dict[str, Any]:
+    async def _describe(self, signed: Signed, user: PageUser) -> dict[str, Any]:
         manifest = signed.manifest
         model = await self._services.predictions.find(manifest.model, user.account_id)
-        given = {name: value for name, value in manifest.inputs.items() if model.takes(name)}
+        inputs = {name: value for name, value in manifest.inputs.items() if model.takes(name)}
         if manifest.seed is not None and model.takes("seed"):
-            given["seed"] = manifest.seed
-        withheld = {name.partition(".")[0] for name in redaction.replaced(given)}
-        own = await self._own(manifest.prediction_id, user) if signed.valid else None
-        if own is not None:
+            inputs["seed"] = manifest.seed
+        withheld = {name.partition(".")[0] for name in redaction.replaced(inputs)}
+        prediction = await self._find_prediction(manifest.prediction_id, user) if signed.valid else None
+        if prediction is not None:
             origin = self._services.settings.base_url
-            kept = await self._services.database.read(lineage.reusable_inputs(own, origin))
-            given = {**given, **kept}
-            withheld -= kept.keys()
+            stored = await self._services.database.read(lineage.reusable_inputs(prediction, origin))
+            inputs = {**inputs, **stored}
+            withheld -= stored.keys()
         return {
             "kind": "output",
             "model": model.name,
             "title": model.title,
-            "inputs": {name: value for name, value in given.items() if name not in withheld},
+            "inputs": {name: value for name, value in inputs.items() if name not in withheld},
             "withheld": sorted(withheld),
             "signature": "ours" if signed.valid else "foreign" if signed.intact else "broken",
             "made_by": f"{engine_name(manifest.engine)} {manifest.engine_version}, {manifest.quality}",
-            "prediction": None if own is None else own.id,
+            "prediction": None if prediction is None else prediction.id,
         }
 
-    async def _own(self, prediction_id: str, user: PageUser) -> Prediction | None:
+    async def _find_prediction(self, prediction_id: str, user: PageUser) -> Prediction | None:
         """Return the prediction if it belongs to the user."""
         try:
             return await self._services.predictions.get(prediction_id, user.tenant)
@@ -94,23 +94,23 @@ class ProvenancePages:
         """Run a prediction again with the same inputs and seed; its page says whether the output is equal."""
         form = await forms.read(request)
         self._services.sessions.check_csrf(request, user.session, form.get("csrf"))
-        found = await self._services.predictions.get(
+        prediction = await self._services.predictions.get(
             requests.path_value(request, "prediction_id"), user.tenant
         )
         origin = self._services.settings.base_url
         read = self._services.database.read
-        order = PredictionRequest(
+        replay = PredictionRequest(
             principal=user.principal,
-            model=found.model,
-            inputs=await read(lineage.reusable_inputs(found, origin)),
+            model=prediction.model,
+            inputs=await read(lineage.reusable_inputs(prediction, origin)),
             face="pages",
             request_id=requests.request_id(request),
-            hardware=found.hardware,
-            sources=await read(lineage.stored_inputs(found)),
-            extras=lineage.drawn_values(found),
+            hardware=prediction.hardware,
+            sources=await read(lineage.stored_inputs(prediction)),
+            extras=lineage.drawn_values(prediction),
         )
-        made = await self._services.predictions.submit(order)
-        return RedirectResponse(f"/predictions/{made.id}", 303)
+        repeated = await self._services.predictions.submit(replay)
+        return RedirectResponse(f"/predictions/{repeated.id}", 303)
 
     def _new_path(self) -> Path:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -125,17 +125,17 @@ def _has_graph(data: bytes) -> bool:
         return False
 
 
-async def alike(services: WebServices, one: Prediction, other: Prediction) -> bool:
+async def has_same_output(services: WebServices, one: Prediction, other: Prediction) -> bool:
     """Return whether two predictions have the same output, ignoring the manifests in the files."""
     if one.output is None or other.output is None or len(one.output.files) != len(other.output.files):
         return False
     for first, second in zip(one.output.files, other.output.files, strict=True):
-        if max(first.size, second.size) > _MOST_BYTES:
+        if max(first.size, second.size) > _MAX_BYTES:
             return False
         kind = first.content_type
         data = [await services.blobs.get(file.blob) for file in (first, second)]
-        bare = [await asyncio.to_thread(embed.embed, each, kind, "{}") for each in data]
-        if bare[0] != bare[1]:
+        stripped = [await asyncio.to_thread(embed.embed, each, kind, "{}") for each in data]
+        if stripped[0] != stripped[1]:
             return False
     return bool(one.output.files) or one.output.data == other.output.data
 
@@ -155,7 +155,7 @@ def script_routes(services: WebServices, auth: PageAuth) -> tuple[RouteEntry, ..
         RouteEntry(
             "/pages/origin",
             {"POST": read},
-            min(_MOST_BYTES, services.settings.upload_body_bytes),
+            min(_MAX_BYTES, services.settings.upload_body_bytes),
             access=rights.RUN,
         ),
     )

@@ -34,18 +34,18 @@ from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
 
 _STREAM = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-_SMALL = 65_536
-_SOCKET = "/ws/containers/sessions"
-_TERMS = ("hardware", "variant")
+_SMALL_BODY_BYTES = 65_536
+_SOCKET_PATH = "/ws/containers/sessions"
+_OPTIONS = ("hardware", "variant")
 
 
 @dataclass(frozen=True, slots=True)
 class RunForm:
-    """A parsed run form. `terms` are the chosen options; `hardware` is None for a fixed price."""
+    """A parsed run form. `hardware` is None for a fixed price."""
 
     model: Model
     inputs: dict[str, Any]
-    terms: dict[str, str]
+    options: dict[str, str]
     hardware: str | None
     extras: dict[str, str]
 
@@ -53,93 +53,93 @@ class RunForm:
 class RunRoutes:
     """The endpoints of run forms."""
 
-    def __init__(self, services: WebServices, showing: OutputView) -> None:
+    def __init__(self, services: WebServices, output_view: OutputView) -> None:
         self._services = services
-        self._showing = showing
-        self._teller = PredictionSerializer(services)
+        self._output_view = output_view
+        self._serializer = PredictionSerializer(services)
         self._folder = services.settings.data_dir / "tmp"
 
     async def quote(self, request: Request, user: PageUser) -> Response:
         """Return the price and duration of a run, and code samples of the same request."""
-        wanted = await self._wanted(request, user)
+        form = await self._parse_form(request, user)
         base = self._services.settings.base_url
-        told = code_samples.of(base, wanted.model.name, wanted.inputs, wanted.terms)
-        calls_as_text = {sample.name: sample.text for sample in told}
+        samples = code_samples.build(base, form.model.name, form.inputs, form.options)
+        sample_texts = {sample.name: sample.text for sample in samples}
         try:
-            await self._services.predictions.prepare(wanted.model, wanted.inputs, charged=True)
-            quoted = self._services.predictions.quote(wanted.model, wanted.inputs, hardware=wanted.hardware)
+            await self._services.predictions.prepare(form.model, form.inputs, charged=True)
+            price_quote = self._services.predictions.quote(form.model, form.inputs, hardware=form.hardware)
         except (errors.InvalidInput, errors.EngineUnavailable) as error:
             # An incomplete form has no price yet.
-            return responses.json({"problem": error.message, "samples": calls_as_text})
-        return responses.json({**await self._price(wanted.model, quoted), "samples": calls_as_text})
+            return responses.json({"problem": error.message, "samples": sample_texts})
+        return responses.json({**await self._price(form.model, price_quote), "samples": sample_texts})
 
-    async def _price(self, model: Model, quoted: PriceQuote) -> dict[str, Any]:
+    async def _price(self, model: Model, price_quote: PriceQuote) -> dict[str, Any]:
         """Return the price and duration; prices by time are estimated from earlier runs, if there are any."""
-        ahead = await self._services.predictions.count_waiting(quoted.engine.name)
-        times = self._services.durations
-        usual, known = (
-            times.average(model.name, quoted.engine.name),
-            times.has_sample(model.name, quoted.engine.name),
-        )
-        seconds = self._teller.until_end(model.name, quoted.engine.name, ahead)
-        listed, most = quoted.price.list_micros, quoted.price.micros
-        amount = most if listed is None else listed
+        queued = await self._services.predictions.count_waiting(price_quote.engine.name)
+        engine = price_quote.engine.name
+        average = self._services.durations.average(model.name, engine)
+        has_sample = self._services.durations.has_sample(model.name, engine)
+        seconds = self._serializer.until_end(model.name, engine, queued)
+        list_price, charged = price_quote.price.list_micros, price_quote.price.micros
+        amount = charged if list_price is None else list_price
         cost = f"{money.format_usd(amount)} USD"
         if model.price == metering.CONTAINER_TIME:
-            micros = round(amount * usual.run / self._services.settings.run_limit_seconds)
-            cost = f"about {money.format_usd(micros)} USD" if known else "paid by time"
-        if listed is not None:
-            cost = f"{money.format_usd(most)} USD (list price: {cost})"
+            micros = round(amount * average.run / self._services.settings.run_limit_seconds)
+            cost = f"about {money.format_usd(micros)} USD" if has_sample else "paid by time"
+        if list_price is not None:
+            cost = f"{money.format_usd(charged)} USD (list price: {cost})"
         return {
             "cost": cost,
-            "took": f"about {humanize.roughly(seconds)}" if known else "not timed here yet",
-            "engine": engine_name(quoted.engine.name),
-            "quality": quoted.quality,
+            "took": f"about {humanize.roughly(seconds)}" if has_sample else "not timed here yet",
+            "engine": engine_name(engine),
+            "quality": price_quote.quality,
         }
 
     async def run(self, request: Request, user: PageUser) -> Response:
         """Start a run and return the ID of its prediction."""
-        wanted = await self._wanted(request, user)
-        order = PredictionRequest(
+        form = await self._parse_form(request, user)
+        prediction_request = PredictionRequest(
             principal=user.principal,
-            model=wanted.model.name,
-            inputs=wanted.inputs,
+            model=form.model.name,
+            inputs=form.inputs,
             face="pages",
             request_id=requests.request_id(request),
-            hardware=wanted.hardware,
-            extras=wanted.extras,
+            hardware=form.hardware,
+            extras=form.extras,
         )
-        prediction = await self._services.predictions.submit(order)
+        prediction = await self._services.predictions.submit(prediction_request)
         return responses.json({"id": prediction.id}, 202)
 
     async def upload(self, request: Request, user: PageUser) -> Response:
         """Store a file of a form and return its URL."""
         path = await asyncio.to_thread(self._new_path)
         try:
-            received = await uploads.receive(request, path)
-            kept = await self._services.media.upload(user.tenant, path, received.content_type)
+            upload = await uploads.receive(request, path)
+            media_file = await self._services.media.upload(user.tenant, path, upload.content_type)
         except OSError as error:
             raise errors.StoreFailed from error
         finally:
             await asyncio.to_thread(path.unlink, missing_ok=True)
-        url = f"{self._services.settings.base_url}{MEDIA_PATH}{kept.name}"
-        return responses.json({"url": url, "media_type": kept.content_type, "bytes": kept.size}, 201)
+        url = f"{self._services.settings.base_url}{MEDIA_PATH}{media_file.name}"
+        return responses.json(
+            {"url": url, "media_type": media_file.content_type, "bytes": media_file.size}, 201
+        )
 
     async def events(self, request: Request, user: PageUser) -> Response:
         """Stream the events of a prediction, with the HTML of its result."""
-        found = await self._services.predictions.get(
+        prediction = await self._services.predictions.get(
             requests.path_value(request, "prediction_id"), user.tenant
         )
         self._services.admission.event_stream(request, user.account_id)
-        return StreamingResponse(self._frames(found), 200, _STREAM, "text/event-stream")
+        return StreamingResponse(self._event_stream(prediction), 200, _STREAM, "text/event-stream")
 
-    async def _frames(self, prediction: Prediction) -> AsyncIterator[bytes]:
-        told_before = False
+    async def _event_stream(self, prediction: Prediction) -> AsyncIterator[bytes]:
+        is_first = True
         async for event in self._services.predictions.events(prediction):
-            for each in (event,) if told_before else (*self._nodes(prediction.id), event):
-                name, told = await self._told(each)
-                yield b"event: %s\ndata: %s\n\n" % (name, msgspec.json.encode(told))
-            told_before = True
+            for each in (event,) if not is_first else (*self._nodes(prediction.id), event):
+                name, data = await self._server_event(each)
+                yield b"event: %s\ndata: %s\n\n" % (name, msgspec.json.encode(data))
+            is_first = False
 
     def _nodes(self, prediction_id: str) -> tuple[NodeStateChanged, ...]:
         """Return earlier node events: fast nodes may have finished before the stream started."""
@@ -147,15 +147,15 @@ class RunRoutes:
         events = () if history is None else history.events
         return tuple(event for _, event in events if isinstance(event, NodeStateChanged))
 
-    async def _told(self, event: Event) -> tuple[bytes, Mapping[str, Any]]:
+    async def _server_event(self, event: Event) -> tuple[bytes, Mapping[str, Any]]:
         match event:
             case StateChanged(prediction):
-                position = await self._teller.position(prediction)
+                position = await self._serializer.position(prediction)
                 return b"status", {
                     "status": str(prediction.state),
                     "over": prediction.is_terminal,
                     "position": position,
-                    "html": self._showing.part(prediction),
+                    "html": self._output_view.fragment(prediction),
                 }
             case ProgressEvent(fraction):
                 return b"progress", {"progress": fraction}
@@ -167,66 +167,68 @@ class RunRoutes:
     async def cancel(self, request: Request, user: PageUser) -> Response:
         """Cancel a prediction."""
         prediction_id = requests.path_value(request, "prediction_id")
-        found = await self._services.predictions.cancel(prediction_id, user.tenant)
-        return responses.json({"status": str(found.state)})
+        prediction = await self._services.predictions.cancel(prediction_id, user.tenant)
+        return responses.json({"status": str(prediction.state)})
 
     async def session(self, request: Request, user: PageUser) -> Response:
         """Start a live session and return its websocket URL, which contains the token."""
         body = bodies.parse_object(await request.body())
         prompt = body.get("prompt")
         inputs = {"prompt": prompt} if prompt else {}
-        wish = SessionRequest(
+        session_request = SessionRequest(
             user.principal, requests.request_id(request), str(body.get("model", "")), inputs
         )
-        opened = await self._services.live_sessions.create(wish)
-        path = f"{_SOCKET}/{opened.session.id}?token={quote(opened.token)}"
-        return responses.json({"path": path, "id": opened.session.id}, 201)
+        live_session = await self._services.live_sessions.create(session_request)
+        path = f"{_SOCKET_PATH}/{live_session.session.id}?token={quote(live_session.token)}"
+        return responses.json({"path": path, "id": live_session.session.id}, 201)
 
     # -- helpers ---------------------------------------------------------------------------------
 
-    async def _wanted(self, request: Request, user: PageUser) -> RunForm:
+    async def _parse_form(self, request: Request, user: PageUser) -> RunForm:
         body = bodies.parse_object(await request.body())
-        given: object = body.get("input", {})
-        if not isinstance(given, dict):
+        inputs_object: object = body.get("input", {})
+        if not isinstance(inputs_object, dict):
             raise errors.BadRequest("input must be an object")
-        terms = {name: body[name] for name in _TERMS if body.get(name)}
-        if not all(isinstance(value, str) for value in terms.values()):
+        options = {name: body[name] for name in _OPTIONS if body.get(name)}
+        if not all(isinstance(value, str) for value in options.values()):
             raise errors.BadRequest("hardware and variant must be strings")
         model = await self._services.predictions.find(str(body.get("model", "")), user.account_id)
-        inputs = cast("dict[str, Any]", given)
+        inputs = cast("dict[str, Any]", inputs_object)
         if model.name not in self._services.templates:
             return RunForm(model, inputs, {}, None, {})
-        hire = self._services.templates.hardware_rate(model.name, terms.get("hardware"))
-        variant = self._services.templates[model.name].variant(terms.get("variant"))
+        rate = self._services.templates.hardware_rate(model.name, options.get("hardware"))
+        variant = self._services.templates[model.name].variant(options.get("variant"))
         extras = {} if variant is None else {"variant": variant}
-        return RunForm(model, inputs, terms, hire.hardware, extras)
+        return RunForm(model, inputs, options, rate.hardware, extras)
 
     def _new_path(self) -> Path:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return self._folder / f"upload-{secrets.token_hex(16)}"
 
 
-def routes(services: WebServices, showing: OutputView, auth: PageAuth) -> tuple[RouteEntry, ...]:
+def routes(services: WebServices, output_view: OutputView, auth: PageAuth) -> tuple[RouteEntry, ...]:
     """Return the routes below `/pages/`, except that of the start page."""
-    running, part = RunRoutes(services, showing), auth.script
+    endpoints, script = RunRoutes(services, output_view), auth.script
     inputs = services.settings.json_body_bytes
     return (
-        RouteEntry("/pages/quote", {"POST": part(running.quote)}, inputs, access=rights.RUN),
-        RouteEntry("/pages/run", {"POST": part(running.run)}, inputs, access=rights.RUN),
+        RouteEntry("/pages/quote", {"POST": script(endpoints.quote)}, inputs, access=rights.RUN),
+        RouteEntry("/pages/run", {"POST": script(endpoints.run)}, inputs, access=rights.RUN),
         RouteEntry(
             "/pages/uploads",
-            {"POST": part(running.upload)},
+            {"POST": script(endpoints.upload)},
             services.settings.upload_body_bytes,
             access=rights.RUN,
         ),
-        RouteEntry("/pages/sessions", {"POST": part(running.session)}, _SMALL, access=rights.RUN),
         RouteEntry(
-            "/pages/predictions/{prediction_id}/events", {"GET": part(running.events)}, access=rights.RUN
+            "/pages/sessions", {"POST": script(endpoints.session)}, _SMALL_BODY_BYTES, access=rights.RUN
+        ),
+        RouteEntry(
+            "/pages/predictions/{prediction_id}/events", {"GET": script(endpoints.events)}, access=rights.RUN
         ),
         RouteEntry(
             "/pages/predictions/{prediction_id}/cancel",
-            {"POST": part(running.cancel)},
-            _SMALL,
+            {"POST": script(endpoints.cancel)},
+            _SMALL_BODY_BYTES,
             access=rights.RUN,
         ),
     )

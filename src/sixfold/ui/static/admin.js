@@ -2,13 +2,13 @@
 // Reload the operator's page every few seconds while it is visible.
 const EVERY = 3000;
 
-async function look() {
-  const place = document.querySelector("[data-live]");
-  if (!place || document.hidden || place.contains(document.activeElement) || place.querySelector("details[open]")) return;
+async function reload() {
+  const current = document.querySelector("[data-live]");
+  if (!current || document.hidden || current.contains(document.activeElement) || current.querySelector("details[open]")) return;
   const response = await fetch(location.href);
   if (!response.ok) return;
   const fresh = new DOMParser().parseFromString(await response.text(), "text/html").querySelector("[data-live]");
-  if (fresh && fresh.innerHTML !== place.innerHTML) place.replaceWith(fresh);
+  if (fresh && fresh.innerHTML !== current.innerHTML) current.replaceWith(fresh);
 }
 
-if (document.querySelector("[data-live]")) setInterval(() => look().catch(() => {}), EVERY);
+if (document.querySelector("[data-live]")) setInterval(() => reload().catch(() => {}), EVERY);

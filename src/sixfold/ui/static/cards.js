@@ -1,27 +1,27 @@
 "use strict";
 // Example cards: videos play while the card is hovered or focused, audio plays on click.
 (() => {
-  const still = matchMedia("(prefers-reduced-motion: reduce)");
-  for (const reel of document.querySelectorAll("[data-reel]")) {
-    const card = reel.closest(".card");
-    const begin = () => { if (!still.matches) reel.play().then(() => reel.classList.add("on")).catch(() => {}); };
-    const end = () => { reel.classList.remove("on"); reel.pause(); };
-    for (const type of ["pointerenter", "focusin"]) card.addEventListener(type, begin);
-    for (const type of ["pointerleave", "focusout"]) card.addEventListener(type, end);
+  const reducedMotion = matchMedia("(prefers-reduced-motion: reduce)");
+  for (const video of document.querySelectorAll("[data-preview]")) {
+    const card = video.closest(".card");
+    const play = () => { if (!reducedMotion.matches) video.play().then(() => video.classList.add("on")).catch(() => {}); };
+    const stopVideo = () => { video.classList.remove("on"); video.pause(); };
+    for (const type of ["pointerenter", "focusin"]) card.addEventListener(type, play);
+    for (const type of ["pointerleave", "focusout"]) card.addEventListener(type, stopVideo);
   }
 
   const player = new Audio();
   let playing = null;
-  const stop = () => { playing?.setAttribute("aria-pressed", "false"); playing = null; player.pause(); };
-  player.addEventListener("ended", stop);
-  for (const button of document.querySelectorAll("[data-tune]")) {
+  const stopAudio = () => { playing?.setAttribute("aria-pressed", "false"); playing = null; player.pause(); };
+  player.addEventListener("ended", stopAudio);
+  for (const button of document.querySelectorAll("[data-audio]")) {
     button.addEventListener("click", () => {
-      if (playing === button) { stop(); return; }
-      stop();
+      if (playing === button) { stopAudio(); return; }
+      stopAudio();
       playing = button;
       button.setAttribute("aria-pressed", "true");
-      player.src = button.dataset.tune;
-      player.play().catch(stop);
+      player.src = button.dataset.audio;
+      player.play().catch(stopAudio);
     });
   }
 })();

@@ -2,48 +2,48 @@
 // A live session: draw frames or poses on a canvas, send keys and prompts to the server.
 const form = document.getElementById("live");
 const canvas = document.getElementById("canvas");
-const pen = canvas.getContext("2d");
-const say = (text) => { document.getElementById("stage").textContent = text; };
-const held = new Set();
+const context = canvas.getContext("2d");
+const showStatus = (text) => { document.getElementById("stage").textContent = text; };
+const heldKeys = new Set();
 const KEYS = { ArrowUp: "w", ArrowLeft: "a", ArrowDown: "s", ArrowRight: "d" };
-let [socket, counted, head, frames, root] = [null, 0, null, 0, [0, 0, 0]];
+let [socket, sequence, frameHeader, frames, root] = [null, 0, null, 0, [0, 0, 0]];
 
-function tell(input) {
-  if (socket?.readyState === WebSocket.OPEN) socket.send(JSON.stringify({ type: "input", seq: ++counted, ...input }));
+function sendInput(input) {
+  if (socket?.readyState === WebSocket.OPEN) socket.send(JSON.stringify({ type: "input", seq: ++sequence, ...input }));
 }
 
-function hold(key, down) {
-  if (held.has(key) === down) return;
-  down ? held.add(key) : held.delete(key);
+function setKey(key, down) {
+  if (heldKeys.has(key) === down) return;
+  down ? heldKeys.add(key) : heldKeys.delete(key);
   document.querySelector(`[data-key="${key}"]`)?.setAttribute("aria-pressed", String(down));
-  tell({ keys: [...held] });
+  sendInput({ keys: [...heldKeys] });
 }
 
 async function frame(blob) {
-  const picture = await createImageBitmap(blob);
-  if (canvas.width !== picture.width) [canvas.width, canvas.height] = [picture.width, picture.height];
-  pen.drawImage(picture, 0, 0);
+  const image = await createImageBitmap(blob);
+  if (canvas.width !== image.width) [canvas.width, canvas.height] = [image.width, image.height];
+  context.drawImage(image, 0, 0);
   canvas.dataset.frames = String(++frames);
   socket?.readyState === WebSocket.OPEN && socket.send(JSON.stringify({ type: "credit", n: 1 }));
 }
 
 function poster() { // shown until the first frame arrives
-  const picture = new Image();
-  picture.onload = () => {
+  const image = new Image();
+  image.onload = () => {
     if (frames) return;
-    const scale = Math.max(canvas.width / picture.width, canvas.height / picture.height);
-    const [wide, tall] = [picture.width * scale, picture.height * scale];
-    pen.globalAlpha = 0.55;
-    pen.drawImage(picture, (canvas.width - wide) / 2, (canvas.height - tall) / 2, wide, tall);
-    pen.globalAlpha = 1;
+    const scale = Math.max(canvas.width / image.width, canvas.height / image.height);
+    const [width, height] = [image.width * scale, image.height * scale];
+    context.globalAlpha = 0.55;
+    context.drawImage(image, (canvas.width - width) / 2, (canvas.height - height) / 2, width, height);
+    context.globalAlpha = 1;
   };
-  picture.src = canvas.dataset.poster;
+  image.src = canvas.dataset.poster;
 }
 
 // -- poses ------------------------------------------------------------------------------------------
 
 const SCALE = 150; // pixels per meter
-const seen = (x, y, z) => [canvas.width / 2 + (x - root[0]) * SCALE + (z - root[2]) * 40, canvas.height * 0.82 - y * SCALE + (z - root[2]) * 40];
+const project = (x, y, z) => [canvas.width / 2 + (x - root[0]) * SCALE + (z - root[2]) * 40, canvas.height * 0.82 - y * SCALE + (z - root[2]) * 40];
 const LIMBS = [
   ["pelvis", "spine"], ["spine", "chest"], ["chest", "neck"], ["neck", "head"],
   ...["left", "right"].flatMap((side) => [
@@ -52,59 +52,59 @@ const LIMBS = [
   ]),
 ];
 
-function pose(told) {
-  const at = told.joints.pelvis;
+function drawPose(pose) {
+  const at = pose.joints.pelvis;
   root = [root[0] + (at[0] - root[0]) * 0.2, 0, root[2] + (at[2] - root[2]) * 0.2];
-  pen.fillStyle = "#161614";
-  pen.fillRect(0, 0, canvas.width, canvas.height);
-  pen.strokeStyle = "#35332e";
+  context.fillStyle = "#161614";
+  context.fillRect(0, 0, canvas.width, canvas.height);
+  context.strokeStyle = "#35332e";
   for (let line = -12; line <= 12; line += 1) {
     for (const [from, to] of [[[line, -6], [line, 6]], [[-12, line / 2], [12, line / 2]]]) {
-      pen.beginPath();
+      context.beginPath();
       const [x, z] = [Math.round(root[0]), Math.round(root[2])];
-      pen.moveTo(...seen(from[0] + x, 0, from[1] + z));
-      pen.lineTo(...seen(to[0] + x, 0, to[1] + z));
-      pen.stroke();
+      context.moveTo(...project(from[0] + x, 0, from[1] + z));
+      context.lineTo(...project(to[0] + x, 0, to[1] + z));
+      context.stroke();
     }
   }
-  pen.lineWidth = 7;
-  pen.lineCap = "round";
+  context.lineWidth = 7;
+  context.lineCap = "round";
   for (const [from, to] of LIMBS) {
-    const [a, b] = [told.joints[from], told.joints[to]];
+    const [a, b] = [pose.joints[from], pose.joints[to]];
     if (!a || !b) continue;
-    pen.strokeStyle = to.startsWith("left") ? "#4fb8b3" : to.startsWith("right") ? "#e5ae55" : "#ece9e2";
-    pen.beginPath();
-    pen.moveTo(...seen(...a));
-    pen.lineTo(...seen(...b));
-    pen.stroke();
+    context.strokeStyle = to.startsWith("left") ? "#4fb8b3" : to.startsWith("right") ? "#e5ae55" : "#ece9e2";
+    context.beginPath();
+    context.moveTo(...project(...a));
+    context.lineTo(...project(...b));
+    context.stroke();
   }
-  pen.lineWidth = 1;
+  context.lineWidth = 1;
   canvas.dataset.frames = String(++frames);
 }
 
 // -- the socket -------------------------------------------------------------------------------------
 
-function hear(event) {
-  if (event.data instanceof Blob) { if (head) frame(event.data); return; }
-  const told = JSON.parse(event.data);
-  if (told.type === "state") say(told.status + (told.reason ? `: ${told.reason}` : ""));
-  else if (told.type === "frame") head = told;
-  else if (told.type === "pose" && told.joints) pose(told);
-  else if (told.type === "error") say(told.error);
+function receive(event) {
+  if (event.data instanceof Blob) { if (frameHeader) frame(event.data); return; }
+  const message = JSON.parse(event.data);
+  if (message.type === "state") showStatus(message.status + (message.reason ? `: ${message.reason}` : ""));
+  else if (message.type === "frame") frameHeader = message;
+  else if (message.type === "pose" && message.joints) drawPose(message);
+  else if (message.type === "error") showStatus(message.error);
 }
 
-async function begin(event) {
+async function start(event) {
   event.preventDefault();
-  if (socket?.readyState === WebSocket.OPEN) { tell({ prompt: form.prompt.value }); return; }
-  say("A worker starts …");
+  if (socket?.readyState === WebSocket.OPEN) { sendInput({ prompt: form.prompt.value }); return; }
+  showStatus("A worker starts …");
   const headers = { "Content-Type": "application/json" };
   if (form.dataset.csrf) headers["X-CSRF-Token"] = form.dataset.csrf;
   const body = JSON.stringify({ model: form.dataset.model, prompt: form.prompt.value });
   const response = await fetch("/pages/sessions", { method: "POST", headers, body });
-  const told = await response.json();
-  if (!response.ok) { say(told.error); return; }
-  socket = new WebSocket(`${location.origin.replace("http", "ws")}${told.path}`);
-  socket.onmessage = hear;
+  const session = await response.json();
+  if (!response.ok) { showStatus(session.error); return; }
+  socket = new WebSocket(`${location.origin.replace("http", "ws")}${session.path}`);
+  socket.onmessage = receive;
   socket.onopen = () => socket.send(JSON.stringify({ type: "hello" }));
   socket.onclose = () => { form.querySelector(".primary").textContent = "Start again"; };
   form.querySelector(".primary").textContent = "Change";
@@ -112,25 +112,25 @@ async function begin(event) {
 }
 
 if (canvas.dataset.poster) poster();
-form.addEventListener("submit", begin);
+form.addEventListener("submit", start);
 for (const [type, down] of [["keydown", true], ["keyup", false]]) {
   canvas.addEventListener(type, (event) => {
     const key = KEYS[event.key] ?? event.key.toLowerCase();
     if (!"wasd".includes(key) || key.length !== 1) return;
     event.preventDefault();
-    hold(key, down);
+    setKey(key, down);
   });
 }
 for (const pad of document.querySelectorAll("[data-key]")) {
-  pad.addEventListener("pointerdown", () => hold(pad.dataset.key, true));
-  for (const type of ["pointerup", "pointerleave", "pointercancel"]) pad.addEventListener(type, () => hold(pad.dataset.key, false));
+  pad.addEventListener("pointerdown", () => setKey(pad.dataset.key, true));
+  for (const type of ["pointerup", "pointerleave", "pointercancel"]) pad.addEventListener(type, () => setKey(pad.dataset.key, false));
 }
-canvas.addEventListener("blur", () => [...held].forEach((key) => hold(key, false)));
+canvas.addEventListener("blur", () => [...heldKeys].forEach((key) => setKey(key, false)));
 canvas.addEventListener("click", (event) => {
   if (form.dataset.kind !== "json") return;
   const [x, y] = [event.offsetX * canvas.width / canvas.clientWidth, event.offsetY * canvas.height / canvas.clientHeight];
   const z = (y - canvas.height * 0.82) / 40;
-  tell({ waypoints: [[(x - canvas.width / 2 - z * 40) / SCALE + root[0], z + root[2]]] });
+  sendInput({ waypoints: [[(x - canvas.width / 2 - z * 40) / SCALE + root[0], z + root[2]]] });
 });
-setInterval(() => { if (held.size) tell({ keys: [...held] }); }, 400);
+setInterval(() => { if (heldKeys.size) sendInput({ keys: [...heldKeys] }); }, 400);
 addEventListener("pagehide", () => { if (socket?.readyState === WebSocket.OPEN) socket.send(JSON.stringify({ type: "close" })); });

@@ -16,16 +16,16 @@ async function post(path, body, csrf) {
   return document;
 }
 
-function asked(options) {
-  const known = (list) => (list ?? []).map((one) => ({ ...one, id: bytes(one.id) }));
+function decodeOptions(options) {
+  const decodeIds = (list) => (list ?? []).map((one) => ({ ...one, id: bytes(one.id) }));
   const publicKey = { ...options, challenge: bytes(options.challenge) };
   if (options.user) publicKey.user = { ...options.user, id: bytes(options.user.id) };
-  if (options.excludeCredentials) publicKey.excludeCredentials = known(options.excludeCredentials);
-  if (options.allowCredentials) publicKey.allowCredentials = known(options.allowCredentials);
+  if (options.excludeCredentials) publicKey.excludeCredentials = decodeIds(options.excludeCredentials);
+  if (options.allowCredentials) publicKey.allowCredentials = decodeIds(options.allowCredentials);
   return { publicKey };
 }
 
-function answer(credential) {
+function encodeCredential(credential) {
   const response = {};
   for (const name of ["clientDataJSON", "attestationObject", "authenticatorData", "signature", "userHandle"]) {
     if (credential.response[name]) response[name] = text(credential.response[name]);
@@ -34,7 +34,7 @@ function answer(credential) {
 }
 
 // Declining on the device is not an error; all other errors are shown.
-const told = (error) => (error.name === "NotAllowedError" ? "Canceled." :
+const message = (error) => (error.name === "NotAllowedError" ? "Canceled." :
   error.name === "InvalidStateError" ? "This device already has a passkey for this account." : error.message);
 
 async function attempt(note, button, work) {
@@ -43,41 +43,41 @@ async function attempt(note, button, work) {
   try {
     await work();
   } catch (error) {
-    note.textContent = told(error);
+    note.textContent = message(error);
   } finally {
     button.disabled = false;
   }
 }
 
-const elsewhere = (place) => place.dataset.origin !== location.origin;
+const isOtherOrigin = (element) => element.dataset.origin !== location.origin;
 
-const making = document.getElementById("make-passkey");
-making?.addEventListener("submit", (event) => {
+const registerForm = document.getElementById("add-passkey");
+registerForm?.addEventListener("submit", (event) => {
   event.preventDefault();
-  const note = making.querySelector("[role=status]");
-  if (elsewhere(making)) {
+  const note = registerForm.querySelector("[role=status]");
+  if (isOtherOrigin(registerForm)) {
     note.replaceChildren("Passkeys are used at ", Object.assign(document.createElement("a"),
-      { href: making.dataset.origin + location.pathname, textContent: making.dataset.origin }), ": open this page there.");
+      { href: registerForm.dataset.origin + location.pathname, textContent: registerForm.dataset.origin }), ": open this page there.");
     return;
   }
-  const { csrf } = making.dataset;
-  attempt(note, making.querySelector("button"), async () => {
+  const { csrf } = registerForm.dataset;
+  attempt(note, registerForm.querySelector("button"), async () => {
     const options = await post("/account/passkeys/ask", {}, csrf);
-    const credential = await navigator.credentials.create(asked(options));
-    await post("/account/passkeys", { name: making.elements.name.value || "This device", credential: answer(credential) }, csrf);
+    const credential = await navigator.credentials.create(decodeOptions(options));
+    await post("/account/passkeys", { name: registerForm.elements.name.value || "This device", credential: encodeCredential(credential) }, csrf);
     location.hash = "passkeys";
     location.reload();
   });
 });
 
-const using = document.getElementById("use-passkey");
-if (using && window.PublicKeyCredential && !elsewhere(using)) {
-  using.hidden = false;
-  const button = using.querySelector("button");
-  button.addEventListener("click", () => attempt(using.querySelector("[role=status]"), button, async () => {
+const signInBox = document.getElementById("use-passkey");
+if (signInBox && window.PublicKeyCredential && !isOtherOrigin(signInBox)) {
+  signInBox.hidden = false;
+  const button = signInBox.querySelector("button");
+  button.addEventListener("click", () => attempt(signInBox.querySelector("[role=status]"), button, async () => {
     const options = await post("/signin/passkey/ask", {});
-    const credential = await navigator.credentials.get(asked(options));
-    const entered = await post("/signin/passkey", { next: using.dataset.next, credential: answer(credential) });
-    location.assign(entered.next);
+    const credential = await navigator.credentials.get(decodeOptions(options));
+    const result = await post("/signin/passkey", { next: signInBox.dataset.next, credential: encodeCredential(credential) });
+    location.assign(result.next);
   }));
 }

@@ -1,11 +1,11 @@
 "use strict";
 // The form of a model: price updates, file uploads, and progress of a run.
 const form = document.getElementById("run");
-const followed = document.querySelector("[data-follow]");
-const csrf = (form ?? followed)?.dataset.csrf ?? "";
+const predictionBox = document.querySelector("[data-follow]");
+const csrf = (form ?? predictionBox)?.dataset.csrf ?? "";
 const byId = (id) => document.getElementById(id);
 
-async function ask(path, body, type = "application/json") {
+async function post(path, body, type = "application/json") {
   const headers = { "Content-Type": type };
   if (csrf) headers["X-CSRF-Token"] = csrf;
   const response = await fetch(path, { method: "POST", headers, body });
@@ -22,43 +22,43 @@ function valueOf(control) {
   return control.value;
 }
 
-function given() {
-  const found = {};
+function inputs() {
+  const values = {};
   for (const control of form.querySelectorAll("[data-type]")) {
     const value = valueOf(control);
-    if (value !== undefined) found[control.name] = value;
+    if (value !== undefined) values[control.name] = value;
   }
-  return found;
+  return values;
 }
 
-function order() {
-  const terms = [...form.querySelectorAll("[data-term]")].map((each) => [each.dataset.term, each.value]);
-  return JSON.stringify({ model: form.dataset.model, input: given(), ...Object.fromEntries(terms.filter(([, value]) => value)) });
+function requestBody() {
+  const options = [...form.querySelectorAll("[data-option]")].map((each) => [each.dataset.option, each.value]);
+  return JSON.stringify({ model: form.dataset.model, input: inputs(), ...Object.fromEntries(options.filter(([, value]) => value)) });
 }
 
-function showProblems(told) {
-  for (const place of form.querySelectorAll("[data-problem]")) {
-    const problem = told?.errors?.find((each) => each.input === place.dataset.problem);
-    place.hidden = !problem;
-    place.textContent = problem?.message ?? "";
-    (byId(`in-${place.dataset.problem}`) ?? byId(`term-${place.dataset.problem}`)).toggleAttribute("aria-invalid", Boolean(problem));
+function showProblems(data) {
+  for (const element of form.querySelectorAll("[data-problem]")) {
+    const problem = data?.errors?.find((each) => each.input === element.dataset.problem);
+    element.hidden = !problem;
+    element.textContent = problem?.message ?? "";
+    (byId(`in-${element.dataset.problem}`) ?? byId(`option-${element.dataset.problem}`)).toggleAttribute("aria-invalid", Boolean(problem));
   }
   form.querySelector("[aria-invalid]")?.focus();
 }
 
 // -- the price before the run -----------------------------------------------------------------------
 
-let asked = 0;
-async function price() {
-  const place = byId("price");
-  if (!place) return;
-  const number = ++asked;
-  const [good, told] = await ask("/pages/quote", order());
-  if (number !== asked || !good) return;
-  for (const code of document.querySelectorAll("[data-sample]")) code.textContent = told.samples[code.dataset.sample];
-  if (told.problem) { place.textContent = told.problem; return; }
-  const cost = csrf ? told.cost : "free on this machine";
-  place.textContent = `${cost}, ${told.took}, by ${told.engine}${told.quality === "preview" ? " (preview)" : ""}`;
+let priceRequests = 0;
+async function updatePrice() {
+  const note = byId("price");
+  if (!note) return;
+  const number = ++priceRequests;
+  const [ok, data] = await post("/pages/quote", requestBody());
+  if (number !== priceRequests || !ok) return;
+  for (const code of document.querySelectorAll("[data-sample]")) code.textContent = data.samples[code.dataset.sample];
+  if (data.problem) { note.textContent = data.problem; return; }
+  const cost = csrf ? data.cost : "free on this machine";
+  note.textContent = `${cost}, ${data.took}, by ${data.engine}${data.quality === "preview" ? " (preview)" : ""}`;
 }
 
 let timer = 0;
@@ -67,34 +67,34 @@ function changed(event) {
   if (control.dataset.slides) byId(control.dataset.slides).value = control.value;
   const slide = form.querySelector(`[data-slides="${control.id}"]`);
   if (slide) slide.value = control.value;
-  if (control.closest("[data-drop]")) see(control);
+  if (control.closest("[data-drop]")) showFile(control);
   clearTimeout(timer);
-  timer = setTimeout(price, 250);
+  timer = setTimeout(updatePrice, 250);
 }
 
 // -- files ------------------------------------------------------------------------------------------
 
-function see(control) {
-  const place = control.closest("[data-drop]").querySelector(".seen");
+function showFile(control) {
+  const box = control.closest("[data-drop]").querySelector(".file-preview");
   const tag = { image: "img", video: "video", audio: "audio" }[control.dataset.type];
   const path = URL.canParse(control.value) ? new URL(control.value).pathname : "";
-  place.hidden = !(tag && path.startsWith("/media/"));
-  if (place.hidden) return;
-  const shown = document.createElement(tag);
-  shown.src = path;
-  if (tag === "img") shown.alt = "Input";
-  else shown.controls = true;
-  place.replaceChildren(shown);
+  box.hidden = !(tag && path.startsWith("/media/"));
+  if (box.hidden) return;
+  const preview = document.createElement(tag);
+  preview.src = path;
+  if (tag === "img") preview.alt = "Input";
+  else preview.controls = true;
+  box.replaceChildren(preview);
 }
 
 async function upload(zone, file) {
   const [hint, target] = [zone.querySelector(".choose"), zone.querySelector("[data-type]")];
   hint.textContent = `Uploading ${file.name} …`;
   try {
-    const [good, told] = await ask("/pages/uploads", file, file.type || "application/octet-stream");
-    hint.textContent = good ? file.name : told.error;
-    if (!good) return;
-    target.value = told.url;
+    const [ok, data] = await post("/pages/uploads", file, file.type || "application/octet-stream");
+    hint.textContent = ok ? file.name : data.error;
+    if (!ok) return;
+    target.value = data.url;
     target.dispatchEvent(new Event("input", { bubbles: true }));
   } catch {
     hint.textContent = "The server does not respond.";
@@ -116,14 +116,14 @@ function dropZone(zone) {
 
 // -- the run ----------------------------------------------------------------------------------------
 
-function fail(text) {
+function showError(text) {
   byId("fault").hidden = !text;
   byId("fault").textContent = text;
 }
 
-function stage(told) {
-  if (told.status === "queued") return told.position ? `Queued, ${told.position} ahead` : "Queued";
-  return { starting: "A worker starts", running: "Running", canceling: "Stopping" }[told.status] ?? told.status;
+function stateText(data) {
+  if (data.status === "queued") return data.position ? `Queued, ${data.position} ahead` : "Queued";
+  return { starting: "A worker starts", running: "Running", canceling: "Stopping" }[data.status] ?? data.status;
 }
 
 function follow(id) {
@@ -133,7 +133,7 @@ function follow(id) {
   progress.removeAttribute("value");
   log.hidden = true;
   log.textContent = "";
-  return new Promise((done) => {
+  return new Promise((resolve) => {
     document.dispatchEvent(new CustomEvent("followed"));
     const events = new EventSource(`/pages/predictions/${id}/events`);
     events.addEventListener("node", (event) => {
@@ -148,30 +148,30 @@ function follow(id) {
       log.scrollTop = log.scrollHeight;
     });
     events.addEventListener("status", (event) => {
-      const told = JSON.parse(event.data);
-      byId("stage").textContent = stage(told);
-      byId("result").innerHTML = told.html; // rendered and escaped by the server
-      if (!told.over) return;
+      const data = JSON.parse(event.data);
+      byId("stage").textContent = stateText(data);
+      byId("result").innerHTML = data.html; // rendered and escaped by the server
+      if (!data.over) return;
       events.close();
       waiting.hidden = true;
       window.viewers?.show(byId("result"));
-      done();
+      resolve();
     });
   });
 }
 
 async function run(event) {
   event.preventDefault();
-  const button = form.querySelector(".doing .primary");
+  const button = form.querySelector(".actions .primary");
   button.disabled = true;
-  fail("");
+  showError("");
   try {
-    const [good, told] = await ask("/pages/run", order());
-    showProblems(told);
-    if (good) await follow(told.id);
-    else if (!told.errors) fail(told.error);
+    const [ok, data] = await post("/pages/run", requestBody());
+    showProblems(data);
+    if (ok) await follow(data.id);
+    else if (!data.errors) showError(data.error);
   } catch {
-    fail("The server does not respond.");
+    showError("The server does not respond.");
   } finally {
     button.disabled = false;
   }
@@ -179,7 +179,7 @@ async function run(event) {
 
 // -- a file that was dropped ------------------------------------------------------------------------
 
-const WORTH = {
+const SIGNATURES = {
   ours: "signed by this server and unchanged", foreign: "signed by another server", broken: "changed after it was signed",
 };
 
@@ -192,21 +192,21 @@ function fill(name, value) {
   if (slide) slide.value = control.value;
 }
 
-function again() {
-  const found = JSON.parse(sessionStorage.getItem("again") ?? "null");
-  const place = byId("again");
-  if (!place || found?.model !== form.dataset.model) return;
+function restoreDroppedFile() {
+  const file = JSON.parse(sessionStorage.getItem("again") ?? "null");
+  const notice = byId("restored");
+  if (!notice || file?.model !== form.dataset.model) return;
   sessionStorage.removeItem("again");
-  for (const [name, value] of Object.entries(found.inputs)) fill(name, value);
-  const lost = found.withheld.length ? ` It carries only a digest of ${found.withheld.join(", ")}.` : "";
-  place.textContent = `${found.file}: made by ${found.made_by}, ${WORTH[found.signature]}.${lost} `;
-  if (found.prediction) {
+  for (const [name, value] of Object.entries(file.inputs)) fill(name, value);
+  const withheld = file.withheld.length ? ` It has only a digest of ${file.withheld.join(", ")}.` : "";
+  notice.textContent = `${file.file}: made by ${file.made_by}, ${SIGNATURES[file.signature]}.${withheld} `;
+  if (file.prediction) {
     const link = document.createElement("a");
-    link.href = `/predictions/${found.prediction}`;
+    link.href = `/predictions/${file.prediction}`;
     link.textContent = "Provenance and lineage";
-    place.append(link);
+    notice.append(link);
   }
-  place.hidden = false;
+  notice.hidden = false;
 }
 
 // -- tabs -------------------------------------------------------------------------------------------
@@ -230,7 +230,7 @@ function tabs(group) {
 }
 
 document.querySelectorAll("[data-tabs]").forEach(tabs);
-byId("cancel")?.addEventListener("click", () => ask(`/pages/predictions/${byId("waiting").dataset.id}/cancel`, "{}"));
+byId("cancel")?.addEventListener("click", () => post(`/pages/predictions/${byId("waiting").dataset.id}/cancel`, "{}"));
 if (form) {
   form.addEventListener("input", changed);
   form.addEventListener("submit", run);
@@ -238,8 +238,8 @@ if (form) {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) form.requestSubmit();
   });
   form.querySelectorAll("[data-drop]").forEach(dropZone);
-  again();
-  form.querySelectorAll("[data-drop] [data-type]").forEach(see);
-  price();
+  restoreDroppedFile();
+  form.querySelectorAll("[data-drop] [data-type]").forEach(showFile);
+  updatePrice();
 }
-if (followed?.dataset.follow) follow(followed.dataset.follow).then(() => location.reload());
+if (predictionBox?.dataset.follow) follow(predictionBox.dataset.follow).then(() => location.reload());

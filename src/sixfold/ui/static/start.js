@@ -1,22 +1,22 @@
 "use strict";
 // The form of the start page: one request, then the image and its receipt.
-const form = document.getElementById("make");
+const form = document.getElementById("generate");
 const byId = (id) => document.getElementById(id);
 
-function station(entry) {
+function stepItem(step) {
   const item = document.createElement("li");
-  item.className = entry.at ? "reached" : "ahead";
-  for (const [name, text] of [["name", entry.name], ["time", entry.at ? entry.took : "–"], ["money", entry.usd ?? ""]]) {
-    const part = document.createElement("span");
-    part.className = name;
-    part.textContent = text;
-    item.append(part);
+  item.className = step.at ? "reached" : "ahead";
+  for (const [name, text] of [["name", step.name], ["time", step.at ? step.took : "–"], ["money", step.usd ?? ""]]) {
+    const span = document.createElement("span");
+    span.className = name;
+    span.textContent = text;
+    item.append(span);
   }
   return item;
 }
 
-function show(made, prompt) {
-  byId("frame").replaceChildren(...made.images.map((url) => {
+function show(result, prompt) {
+  byId("frame").replaceChildren(...result.images.map((url) => {
     const image = new Image();
     image.src = url;
     image.alt = prompt;
@@ -24,17 +24,17 @@ function show(made, prompt) {
   }));
   const receipt = byId("receipt");
   receipt.classList.remove("fresh");
-  receipt.replaceChildren(...made.receipt.map(station));
+  receipt.replaceChildren(...result.receipt.map(stepItem));
   void receipt.offsetWidth;
   receipt.classList.add("fresh");
   const link = document.createElement("a");
-  link.href = `/predictions/${made.id}`;
+  link.href = `/predictions/${result.id}`;
   link.textContent = "provenance and lineage";
-  byId("maker").replaceChildren(`${made.engine}, quality ${made.quality}: `, link);
+  byId("maker").replaceChildren(`${result.engine}, quality ${result.quality}: `, link);
   byId("result").hidden = false;
 }
 
-async function make(event) {
+async function generate(event) {
   event.preventDefault();
   const button = form.querySelector("button");
   const note = byId("note");
@@ -45,10 +45,10 @@ async function make(event) {
   try {
     const body = JSON.stringify({ prompt: form.prompt.value, model: form.model.value });
     const response = await fetch("/pages/make", { method: "POST", headers, body });
-    const made = await response.json();
-    if (!response.ok) note.textContent = made.error;
-    else if (made.status === "succeeded") { show(made, form.prompt.value); note.textContent = "Done."; }
-    else note.textContent = made.error ?? `Status: ${made.status}.`;
+    const result = await response.json();
+    if (!response.ok) note.textContent = result.error;
+    else if (result.status === "succeeded") { show(result, form.prompt.value); note.textContent = "Done."; }
+    else note.textContent = result.error ?? `Status: ${result.status}.`;
   } catch {
     note.textContent = "The server does not respond.";
   } finally {
@@ -56,4 +56,4 @@ async function make(event) {
   }
 }
 
-form?.addEventListener("submit", make);
+form?.addEventListener("submit", generate);
