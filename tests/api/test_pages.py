@@ -225,9 +225,9 @@ async def test_every_guide_is_a_page_and_its_pictures_are_kept_for_ever(app: App
 async def test_a_form_names_hardware_and_variant_and_is_told_their_price(app: AppFixture) -> None:
     token = await signed_in(app)
     page = (await app.client.get("/catalog/fast-image-native")).text
-    assert "4.78 USD an hour" in page
+    assert "4.78 USD per hour" in page
     assert ">48 GB" not in page  # it needs 60
-    assert 'id="term-variant"' in (await app.client.get("/catalog/text-llm")).text
+    assert 'id="option-variant"' in (await app.client.get("/catalog/text-llm")).text
     headers = {"X-CSRF-Token": token}
     asked = {"model": "fast-image-native", "input": {"prompt": "a fox"}, "hardware": "gpu-141gb"}
     told = (await app.client.post("/pages/quote", json=asked, headers=headers)).json()

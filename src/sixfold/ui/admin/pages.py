@@ -33,7 +33,7 @@ _GROUP_TITLES = {
     "provider": "Providers",
     "embedded": "Built in",
     "relay": "Model servers",
-    "graph": "Graphs",
+    "graph": "Workflows",
     "space": "Spaces",
 }
 _OTHER = "Others"
@@ -142,10 +142,10 @@ class AdminPages:
     def _engine_states(self, queued: Mapping[str, int]) -> list[EngineState]:
         workers = self._services.scheduler.snapshot()
         status = self._services.predictions.terms.status_of
-        served: dict[str, list[str]] = {}
+        models_by_engine: dict[str, list[str]] = {}
         for model in self._services.catalog.models():
             for engine in model.engines:
-                served.setdefault(engine.name, []).append(model.name)
+                models_by_engine.setdefault(engine.name, []).append(model.name)
         return [
             EngineState(
                 spec,
@@ -153,7 +153,7 @@ class AdminPages:
                 workers.get(name, {}).get("busy", 0),
                 workers.get(name, {}).get("idle", 0),
                 queued.get(name, 0),
-                tuple(served.get(name, ())),
+                tuple(models_by_engine.get(name, ())),
             )
             for name, spec in sorted(self._services.catalog.engines().items())
         ]

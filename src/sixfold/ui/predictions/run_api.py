@@ -85,12 +85,12 @@ class RunRoutes:
         cost = f"{money.format_usd(amount)} USD"
         if model.price == metering.CONTAINER_TIME:
             micros = round(amount * average.run / self._services.settings.run_limit_seconds)
-            cost = f"about {money.format_usd(micros)} USD" if has_sample else "paid by time"
+            cost = f"about {money.format_usd(micros)} USD" if has_sample else "charged by time"
         if list_price is not None:
             cost = f"{money.format_usd(charged)} USD (list price: {cost})"
         return {
             "cost": cost,
-            "took": f"about {humanize.roughly(seconds)}" if has_sample else "not timed here yet",
+            "took": f"about {humanize.roughly(seconds)}" if has_sample else "duration not yet known",
             "engine": engine_name(engine),
             "quality": price_quote.quality,
         }

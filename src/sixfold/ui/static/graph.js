@@ -66,8 +66,9 @@ for (const pane of document.querySelectorAll("[data-pane]")) {
 
   const { width, height } = svg.viewBox.baseVal;
   pane.style.height = `${Math.min(0.72 * innerHeight, Math.max(innerWidth > 700 ? 320 : 220, (pane.clientWidth * height) / width))}px`;
-  const legible = 0.9 / Math.min(pane.clientWidth / width, pane.clientHeight / height); // at least ten pixels for the smallest text
-  if (legible > 1) zoom(legible, 0); // zoom in to the start of the graph if its text would be illegible
+  // Zoom in to the start of the graph if its smallest text would have less than ten pixels.
+  const legible = 0.9 / Math.min(pane.clientWidth / width, pane.clientHeight / height);
+  if (legible > 1) zoom(legible, 0);
 
   // -- inputs on their nodes -----------------------------------------------------------------------
 
@@ -130,11 +131,11 @@ for (const pane of document.querySelectorAll("[data-pane]")) {
     if (state !== "started") finishedNodes.add(id);
     if (state === "finished" || state === "cached") showProgress(node, 1);
     for (const link of svg.querySelectorAll(`[data-to="${CSS.escape(id)}"]`)) link.classList.toggle("flowing", state === "started");
-    const word = { started: "runs", finished: "is done", cached: "was done before", failed: "failed" }[state];
+    const word = { started: "is running", finished: "has finished", cached: "was cached", failed: "has failed" }[state];
     status.textContent = `${finishedNodes.size} of ${nodes.size} nodes. ${titles(node)} ${word}.`;
   }
 
-  let queue = Promise.resolve(); // one after another, so that fast nodes are visible too
+  let queue = Promise.resolve(); // States are shown one after another, so that fast nodes are visible too.
   const pause = matchMedia("(prefers-reduced-motion: reduce)").matches ? 0 : 60;
   document.addEventListener("followed", reset);
   document.addEventListener("node", (event) => {

@@ -96,7 +96,7 @@ function receive(event) {
 async function start(event) {
   event.preventDefault();
   if (socket?.readyState === WebSocket.OPEN) { sendInput({ prompt: form.prompt.value }); return; }
-  showStatus("A worker starts …");
+  showStatus("Starting a worker …");
   const headers = { "Content-Type": "application/json" };
   if (form.dataset.csrf) headers["X-CSRF-Token"] = form.dataset.csrf;
   const body = JSON.stringify({ model: form.dataset.model, prompt: form.prompt.value });

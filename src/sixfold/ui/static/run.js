@@ -123,7 +123,7 @@ function showError(text) {
 
 function stateText(data) {
   if (data.status === "queued") return data.position ? `Queued, ${data.position} ahead` : "Queued";
-  return { starting: "A worker starts", running: "Running", canceling: "Stopping" }[data.status] ?? data.status;
+  return { starting: "Starting a worker", running: "Running", canceling: "Stopping" }[data.status] ?? data.status;
 }
 
 function follow(id) {
@@ -198,7 +198,7 @@ function restoreDroppedFile() {
   if (!notice || file?.model !== form.dataset.model) return;
   sessionStorage.removeItem("again");
   for (const [name, value] of Object.entries(file.inputs)) fill(name, value);
-  const withheld = file.withheld.length ? ` It has only a digest of ${file.withheld.join(", ")}.` : "";
+  const withheld = file.withheld.length ? ` It contains only digests of the inputs ${file.withheld.join(", ")}.` : "";
   notice.textContent = `${file.file}: made by ${file.made_by}, ${SIGNATURES[file.signature]}.${withheld} `;
   if (file.prediction) {
     const link = document.createElement("a");
