@@ -97,7 +97,7 @@ async def test_the_box_makes_a_picture_with_its_receipt(app: AppFixture) -> None
     failed = (await app.client.post(MAKE, json={**PICTURE, "prompt": "FAIL"}, headers=headers)).json()
     assert (failed["status"], failed["error"]) == ("failed", "The paint has run out")
     bad = await app.client.post(MAKE, json={"model": "nope"}, headers=headers)
-    assert (bad.status_code, bad.json()["error"]) == (400, "Unknown model")
+    assert (bad.status_code, bad.json()["error"]) == (400, "model must be one of ra1, anime, ra2")
 
 
 async def test_signed_in_the_box_is_charged_and_needs_the_pages_token(app: AppFixture) -> None:

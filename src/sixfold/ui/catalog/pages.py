@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold import errors
+from sixfold.core.accounts import rights
 from sixfold.core.catalog.hardware import Hardware
 from sixfold.core.catalog.inputs import LIST_TYPES, MEDIA_TYPES, Descriptor
 from sixfold.core.catalog.models import Model
@@ -23,6 +24,7 @@ from sixfold.ui.catalog import code_samples, example_outputs
 from sixfold.ui.catalog.example_outputs import ExampleOutput
 from sixfold.ui.templating import PageTemplates
 from sixfold.web import requests
+from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
 
 # The sections of the page, with the template categories and output kinds of their models.
@@ -295,3 +297,12 @@ def _example(descriptor: Descriptor) -> Any:
     if descriptor.type in MEDIA_TYPES:
         return f"https://example.com/{descriptor.name}"
     return _EXAMPLES.get(descriptor.name, "…")
+
+
+def routes(services: WebServices, pages: PageTemplates, auth: PageAuth) -> tuple[RouteEntry, ...]:
+    """Return the routes of the list and the models."""
+    catalog = CatalogPages(services, pages, auth)
+    return (
+        RouteEntry("/catalog", {"GET": catalog.show_list}, access=rights.PUBLIC),
+        RouteEntry("/catalog/{name}", {"GET": catalog.show_model}, access=rights.PUBLIC),
+    )

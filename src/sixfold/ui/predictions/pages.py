@@ -7,16 +7,18 @@ from dataclasses import dataclass
 from starlette.requests import Request
 from starlette.responses import Response
 
+from sixfold.core.accounts import rights
 from sixfold.core.media.media import MEDIA_PATH
 from sixfold.core.predictions import lineage
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.queries import PredictionFilter
 from sixfold.core.predictions.states import PredictionState
-from sixfold.ui.auth import PageUser
+from sixfold.ui.auth import PageAuth, PageUser
 from sixfold.ui.predictions import provenance
 from sixfold.ui.predictions.output_view import OutputView
 from sixfold.ui.templating import PageTemplates
 from sixfold.web import requests
+from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
 
 _PAGE = 40
@@ -115,3 +117,15 @@ class PredictionPages:
             media=MEDIA_PATH,
             **self._output_view.values(prediction),
         )
+
+
+def routes(
+    services: WebServices, pages: PageTemplates, output_view: OutputView, auth: PageAuth
+) -> tuple[RouteEntry, ...]:
+    """Return the routes of the list and the predictions."""
+    predictions = PredictionPages(services, pages, output_view)
+    show_prediction = auth.page(predictions.show_prediction)
+    return (
+        RouteEntry("/predictions", {"GET": auth.page(predictions.show_list)}, access=rights.RUN),
+        RouteEntry("/predictions/{prediction_id}", {"GET": show_prediction}, access=rights.RUN),
+    )

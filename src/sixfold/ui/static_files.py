@@ -1,0 +1,59 @@
+"""The static files: style sheets, scripts, fonts and example outputs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sixfold import errors
+from sixfold.core.accounts import rights
+from sixfold.ui.catalog import example_outputs
+from sixfold.ui.templating import STATIC
+from sixfold.web import requests
+from sixfold.web.routing import RouteEntry
+
+_SUFFIXES = {
+    ".css": "text/css",
+    ".js": "text/javascript",
+    ".woff2": "font/woff2",
+    ".svg": "image/svg+xml",
+    ".webp": "image/webp",
+    ".webm": "video/webm",
+    ".mp3": "audio/mpeg",
+}
+# Templates link to files by content hash, so browsers may cache them forever.
+_IMMUTABLE = {"Cache-Control": "public, max-age=31536000, immutable"}
+_FOLDERS = {
+    "/static": STATIC,
+    "/static/fonts": STATIC / "fonts",
+    "/static/specimens": example_outputs.FOLDER,
+}
+
+
+class StaticFiles:
+    """The files of one folder, read once at the start."""
+
+    def __init__(self, folder: Path) -> None:
+        self._files = {
+            path.name: (path.read_bytes(), _SUFFIXES[path.suffix])
+            for path in folder.iterdir()
+            if path.suffix in _SUFFIXES
+        }
+
+    async def show(self, request: Request) -> Response:
+        """Return a file; raises `NotFound`."""
+        file = self._files.get(requests.path_value(request, "name"))
+        if file is None:
+            raise errors.NotFound
+        return Response(file[0], 200, _IMMUTABLE, file[1])
+
+
+def routes() -> tuple[RouteEntry, ...]:
+    """Return the routes of all folders."""
+    handlers = {f"{path}/{{name}}": StaticFiles(folder).show for path, folder in _FOLDERS.items()}
+    return tuple(
+        RouteEntry(path, {"GET": handler, "HEAD": handler}, access=rights.PUBLIC)
+        for path, handler in handlers.items()
+    )
