@@ -182,28 +182,28 @@ def asked(studio: Studio, name: str) -> str:
 def _of_data(stem: str, data: Mapping[str, Any]) -> dict[str, Any]:
     value = data.get("value")
     if isinstance(value, list) and value and "joints" in value[0]:
-        return {"kind": "picture", "files": _written(stem, webp=thumbnails.poses(value))}
+        return {"kind": "image", "files": _written(stem, webp=thumbnails.poses(value))}
     if "mean" in data:
-        return {"kind": "words", "files": [], "line": [round(float(y), 2) for y in data["mean"]]}
-    return {"kind": "words", "files": [], "text": thumbnails.words(data)}
+        return {"kind": "text", "files": [], "line": [round(float(y), 2) for y in data["mean"]]}
+    return {"kind": "text", "files": [], "text": thumbnails.words(data)}
 
 
 def _of_file(stem: str, content_type: str, data: bytes) -> dict[str, Any]:
     if content_type.startswith("video/"):
         still, clip = thumbnails.film(data)
-        return {"kind": "film", "files": _written(stem, webp=still, webm=clip)}
+        return {"kind": "video", "files": _written(stem, webp=still, webm=clip)}
     if content_type.startswith("audio/"):
         clip, peaks = thumbnails.sound(data)
-        return {"kind": "sound", "files": _written(stem, mp3=clip), "peaks": peaks}
+        return {"kind": "audio", "files": _written(stem, mp3=clip), "peaks": peaks}
     if not content_type.startswith(_KINDS):
         return {
-            "kind": "words",
+            "kind": "text",
             "files": [],
             "text": thumbnails.words({"text": data.decode("utf-8", "replace")}),
         }
     makers = {"image/svg+xml": thumbnails.drawing, "model/gltf-binary": thumbnails.thing}
     return {
-        "kind": "picture",
+        "kind": "image",
         "files": _written(stem, webp=makers.get(content_type, thumbnails.picture)(data)),
     }
 

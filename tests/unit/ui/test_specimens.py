@@ -58,7 +58,7 @@ def test_they_are_small_and_none_is_left_over() -> None:
 @pytest.mark.parametrize("name", ROWS)
 def test_each_can_be_seen_or_heard(name: str) -> None:
     row, shown = ROWS[name], specimens.by_model()[name]
-    if shown.kind in ("picture", "film"):
+    if shown.kind in ("image", "video"):
         with Image.open(specimens.FOLDER.parent / shown.still) as picture:
             colours = picture.convert("RGB").getcolors(1 << 20)
         assert colours is not None
@@ -66,7 +66,7 @@ def test_each_can_be_seen_or_heard(name: str) -> None:
     if shown.clip:
         data = (specimens.FOLDER.parent / shown.clip).read_bytes()
         with av.open(io.BytesIO(data), "r") as clip:
-            assert sum(1 for _ in clip.decode(clip.streams[0])) >= (12 if shown.kind == "film" else 20)
-    if shown.kind == "sound":
+            assert sum(1 for _ in clip.decode(clip.streams[0])) >= (12 if shown.kind == "video" else 20)
+    if shown.kind == "audio":
         assert max(row["peaks"]) == 99
     assert shown.still or shown.line or len(shown.text) > 5
