@@ -264,6 +264,13 @@ async def test_the_start_page_shows_real_outputs_and_leads_to_the_areas(app: App
     assert "a girl with a red umbrella" in example
 
 
+async def test_the_catalog_lists_one_section_also_for_earlier_links(app: AppFixture) -> None:
+    for query in ("section=Audio", "shelf=Audio", "shelf=Sound"):
+        page = (await app.client.get(f"/catalog?{query}")).text
+        assert 'href="/catalog/piano"' in page, query
+        assert 'href="/catalog/anime"' not in page, query
+
+
 async def test_an_error_does_not_call_somebody_signed_out(app: AppFixture) -> None:
     await signed_in(app)
     lost = await app.client.get("/nowhere", headers={"Accept": "text/html"})

@@ -51,8 +51,8 @@ _OLD_SECTIONS = {
 # Models for internal use by other APIs.
 _INTERNAL = ("graph-", "create_image")
 _WORKFLOW = "space:"
-# Links to a section use this name since before it was called one.
-_SECTION_PARAMETER = "shelf"
+# The earlier name of the query parameter `section`, which links may still use.
+_OLD_SECTION_PARAMETER = "shelf"
 # The value of `from` for the inputs of the card's example.
 _EXAMPLE = "example"
 _LATEST_PREDICTIONS = 100
@@ -144,7 +144,8 @@ class CatalogPages:
         """List the models by section; query parameters filter them by text and section."""
         user = await self._auth.user(request)
         query = request.query_params.get("q", "")[:100].strip().lower()
-        section = request.query_params.get(_SECTION_PARAMETER, "")
+        parameters = request.query_params
+        section = parameters.get("section", parameters.get(_OLD_SECTION_PARAMETER, ""))
         section = _OLD_SECTIONS.get(section, section)
         models = [] if requests.cursor(request) else [*self._services.catalog.models()]
         next_cursor: str | None = None
