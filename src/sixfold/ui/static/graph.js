@@ -135,7 +135,8 @@ for (const pane of document.querySelectorAll("[data-pane]")) {
     status.textContent = `${finishedNodes.size} of ${nodes.size} nodes. ${titles(node)} ${word}.`;
   }
 
-  let queue = Promise.resolve(); // States are shown one after another, so that fast nodes are visible too.
+  // States are shown one after another, so that fast nodes are visible too.
+  let queue = Promise.resolve();
   const pause = matchMedia("(prefers-reduced-motion: reduce)").matches ? 0 : 60;
   document.addEventListener("followed", reset);
   document.addEventListener("node", (event) => {

@@ -27,7 +27,8 @@ async function frame(blob) {
   socket?.readyState === WebSocket.OPEN && socket.send(JSON.stringify({ type: "credit", n: 1 }));
 }
 
-function poster() { // shown until the first frame arrives
+// The poster is shown until the first frame arrives.
+function poster() {
   const image = new Image();
   image.onload = () => {
     if (frames) return;

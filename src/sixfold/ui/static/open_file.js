@@ -36,7 +36,7 @@
       const [ok, data] = await send("/pages/origin", file);
       if (!ok) { show(data.error); return; }
       if (data.kind === "graph") { await importWorkflow(file); return; }
-      sessionStorage.setItem("again", JSON.stringify({ ...data, file: file.name }));
+      sessionStorage.setItem("dropped-file", JSON.stringify({ ...data, file: file.name }));
       location.href = `/catalog/${encodeURIComponent(data.model)}`;
     } catch {
       show("The server does not respond.");

@@ -193,10 +193,10 @@ function fill(name, value) {
 }
 
 function restoreDroppedFile() {
-  const file = JSON.parse(sessionStorage.getItem("again") ?? "null");
+  const file = JSON.parse(sessionStorage.getItem("dropped-file") ?? "null");
   const notice = byId("restored");
   if (!notice || file?.model !== form.dataset.model) return;
-  sessionStorage.removeItem("again");
+  sessionStorage.removeItem("dropped-file");
   for (const [name, value] of Object.entries(file.inputs)) fill(name, value);
   const withheld = file.withheld.length ? ` It contains only digests of the inputs ${file.withheld.join(", ")}.` : "";
   notice.textContent = `${file.file}: made by ${file.made_by}, ${SIGNATURES[file.signature]}.${withheld} `;
