@@ -60,8 +60,8 @@ class Studio:
         """One model's run, after those that it needs."""
         inputs = {key: await self._given(value) for key, value in self._wanted[name]["input"].items()}
         order = PredictionRequest(self._owner, name, inputs, "gallery", "req_gallery", charged=False)
-        pipeline = self._product.pipeline
-        made = await pipeline.wait(await pipeline.submit(order), _WAIT_SECONDS)
+        predictions = self._product.predictions
+        made = await predictions.wait(await predictions.submit(order), _WAIT_SECONDS)
         if made.output is None:
             raise SystemExit(f"{name} was not made: {made.error}")
         if made.output.files:
