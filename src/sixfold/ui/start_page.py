@@ -112,8 +112,8 @@ def _examples(services: WebServices) -> list[tuple[str, str, str, ExampleOutput]
 
 def _engines(services: WebServices) -> list[tuple[EngineSpec, EngineStatus]]:
     """Return all engines with their status, ready ones first."""
-    status = services.predictions.terms.status_of
-    engines = [(engine, status(engine.name)) for engine in services.catalog.engines().values()]
+    status_of = services.predictions.terms.status_of
+    engines = [(engine, status_of(engine.name)) for engine in services.catalog.engines().values()]
     return sorted(engines, key=lambda each: not each[1].ready)
 
 

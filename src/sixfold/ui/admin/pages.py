@@ -141,7 +141,7 @@ class AdminPages:
 
     def _engine_states(self, queued: Mapping[str, int]) -> list[EngineState]:
         workers = self._services.scheduler.snapshot()
-        status = self._services.predictions.terms.status_of
+        status_of = self._services.predictions.terms.status_of
         models_by_engine: dict[str, list[str]] = {}
         for model in self._services.catalog.models():
             for engine in model.engines:
@@ -149,7 +149,7 @@ class AdminPages:
         return [
             EngineState(
                 spec,
-                status(name),
+                status_of(name),
                 workers.get(name, {}).get("busy", 0),
                 workers.get(name, {}).get("idle", 0),
                 queued.get(name, 0),

@@ -238,9 +238,9 @@ class CatalogPages:
 
     def _engines(self, model: Model) -> list[tuple[str, str, bool, str]]:
         """Return name, quality, readiness and requirement of the engines, in order of preference."""
-        status = self._services.predictions.terms.status_of
+        status_of = self._services.predictions.terms.status_of
         return [
-            (engine.name, engine.quality, status(engine.name).ready, engine.unlock)
+            (engine.name, engine.quality, status_of(engine.name).ready, engine.unlock)
             for engine in model.engines
         ]
 
