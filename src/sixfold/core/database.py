@@ -26,12 +26,20 @@ class Query:
     """A named query and its parameters. `now`, the transaction's time, is always bound.
 
     With `each`, the statement runs for each of these parameters and returns one row with the total number
-    `changed`.
+    `changed`. With `parts`, it is the last query of its transaction and has no statement: the parts, which
+    have `each`, run in order, and each must change the number of rows that it has `expected` (see `finish`).
     """
 
     name: str
     params: Mapping[str, Value]
     each: Sequence[Mapping[str, Value]] | None = None
+    parts: Sequence[Query] = ()
+    expected: int | None = None
+
+    @property
+    def is_change(self) -> bool:
+        """Whether it returns numbers of changed rows instead of rows."""
+        return self.each is not None or bool(self.parts)
 
 
 Transaction = Generator[Query, Rows, T]
@@ -39,6 +47,10 @@ Transaction = Generator[Query, Rows, T]
 
 class TransactionConflict(Exception):
     """A write violated a uniqueness or check constraint, which the message names."""
+
+
+class ChangeRefused(Exception):
+    """A part of a query changed another number of rows than expected; the message is the part's name."""
 
 
 class Database(Protocol):
@@ -74,6 +86,20 @@ def one(name: str, /, **params: Value) -> Transaction[Row | None]:
 def now() -> Transaction[int]:
     """Return the transaction's time by the database's clock, in epoch µs."""
     rows = yield Query("clock", {})
+    return int(rows[0]["now"])
+
+
+def finish(*queries: Query) -> Transaction[int]:
+    """Run queries with `each` as the last ones of a transaction; return its time in epoch µs.
+
+    PostgreSQL runs them in one round trip and, if they are the whole transaction, beside the transactions of
+    other servers. So they may only insert rows, add to sums, or change rows by a condition in the statement,
+    and all transactions have to change rows that others change in the same order. Raises `ChangeRefused`.
+    """
+    parts = [query for query in queries if query.each]
+    if not parts:
+        return (yield from now())
+    rows = yield Query("", {}, None, parts)
     return int(rows[0]["now"])
 
 

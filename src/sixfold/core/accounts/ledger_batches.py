@@ -2,19 +2,21 @@
 
 Each function does for a list what its counterpart in `ledger` does for one item, with one statement of each
 kind, and applies either all items or none. If a batch fails, the caller repeats its items one at a time.
+Batches of several servers run at the same time and lock budgets, then accounts, each in the order of their
+ids, and the revenue last.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from sixfold import errors
 from sixfold.core.accounts import ledger, limits
 from sixfold.core.accounts.limits import Payer
 from sixfold.core.clock import DAY_US
-from sixfold.core.database import Query, Transaction, Value, now
+from sixfold.core.database import ChangeRefused, Query, Transaction, Value, finish
 
 
 class HoldRequest(NamedTuple):
@@ -59,26 +61,117 @@ def hold_all(requests: Sequence[HoldRequest]) -> Transaction[int]:
 
     Raises `InsufficientCredits` or `BudgetExceeded` if the sum of all requests does not fit.
     """
-    if any(each.amount <= 0 for each in requests):
-        raise ledger.LedgerError("the amount of a hold must be positive")
-    by_account, by_payer = _sums(requests)
-    yield Query("hold_insert", {}, [_hold_row(each) for each in requests])
-    for payer, amount in by_payer.items():
-        yield from limits.spend(payer, amount)
-    for account_id, amount in by_account.items():
-        if not (yield Query("ledger_reserve", {"account_id": account_id, "amount": amount})):
-            raise errors.InsufficientCredits
-    return (yield from now())
+    return (yield from book(holds=requests))
 
 
-def _sums(requests: Iterable[HoldRequest | DirectCharge]) -> tuple[Counter[str], Counter[Payer]]:
-    """Return the amounts per account and per key with a budget."""
-    by_account, by_payer = Counter[str](), Counter[Payer]()
-    for each in requests:
-        by_account[each.account_id] += each.amount
+def capture_all(captures: Sequence[Capture]) -> Transaction[None]:
+    """End all of the pending holds or none; raises `LedgerError` as `ledger.capture` does."""
+    yield from book(captures=captures)
+
+
+def charge_all(charges: Sequence[DirectCharge]) -> Transaction[None]:
+    """Charge all amounts or none; raises `InsufficientCredits` or `BudgetExceeded`.
+
+    Each charge is stored as a hold that is captured at once. The balance must cover the actual amounts, not
+    their maximums.
+    """
+    yield from book(charges=charges)
+
+
+def book(
+    *,
+    holds: Sequence[HoldRequest] = (),
+    captures: Sequence[Capture] = (),
+    charges: Sequence[DirectCharge] = (),
+    records: Query | None = None,
+) -> Transaction[int]:
+    """Hold, capture and charge: all items or none; returns the transaction's time in epoch µs.
+
+    Raises what `hold_all`, `capture_all` and `charge_all` raise. Balances must cover all holds and charges
+    before the captures release anything. `records` is a query with `each` that runs before the others.
+    """
+    _check(holds, captures, charges)
+    spent = Counter[Payer]()
+    for each in (*holds, *charges):
         if each.payer is not None:
-            by_payer[each.payer] += each.amount
-    return by_account, by_payer
+            spent[each.payer] += each.amount
+    if len(holds) + len(captures) + len(charges) == 1:
+        # Only this tells which budget is exceeded.
+        for payer, amount in spent.items():
+            yield from limits.spend(payer, amount)
+        spent.clear()
+    ends, purchases = [_capture_row(each) for each in captures], [_charge_row(each) for each in charges]
+    try:
+        return (
+            yield from finish(
+                *([records] if records is not None else ()),
+                Query("hold_insert", {}, [_hold_row(each) for each in holds]),
+                Query("hold_end_each", {}, ends, expected=len(ends)),
+                Query("hold_insert_captured", {}, purchases),
+                Query("transfer_of_each", {}, [row for row in (*ends, *purchases) if row["captured"]]),
+                limits.change_spending(spent, _unspent(captures)),
+                _balances(holds, captures, charges),
+            )
+        )
+    except ChangeRefused as refused:
+        raise _ERRORS[str(refused)]() from None
+
+
+def _not_pending() -> ledger.LedgerError:
+    return ledger.LedgerError("a hold is not pending, or has another amount")
+
+
+# The error for each query that changes fewer rows than expected.
+_ERRORS: Mapping[str, Callable[[], Exception]] = {
+    "hold_end_each": _not_pending,
+    "key_spend_change": errors.BudgetExceeded,
+    "ledger_change": errors.InsufficientCredits,
+}
+
+
+def _check(
+    holds: Iterable[HoldRequest], captures: Iterable[Capture], charges: Iterable[DirectCharge]
+) -> None:
+    if any(each.amount <= 0 for each in holds):
+        raise ledger.LedgerError("the amount of a hold must be positive")
+    if any(each.amount > each.held for each in captures):
+        raise ledger.LedgerError("a hold is less than the amount to capture")
+    if any(not 0 < each.amount <= each.max_amount for each in charges):
+        raise ledger.LedgerError("the amount of a charge must be positive and at most its maximum")
+
+
+def _unspent(captures: Iterable[Capture]) -> Counter[tuple[str, int]]:
+    """Return what budgets get back, by key and by the time of the hold's day."""
+    unspent = Counter[tuple[str, int]]()
+    for each in captures:
+        if each.key_id is not None:
+            unspent[each.key_id, each.held_at // DAY_US * DAY_US] += each.held - each.amount
+    return unspent
+
+
+def _balances(
+    holds: Iterable[HoldRequest], captures: Iterable[Capture], charges: Iterable[DirectCharge]
+) -> Query:
+    """Return one change for each account, in the order of their ids, and the revenue last."""
+    held, posted, needed = Counter[str](), Counter[str](), Counter[str]()
+    for hold in holds:
+        held[hold.account_id] += hold.amount
+        needed[hold.account_id] += hold.amount
+    for capture in captures:
+        held[capture.account_id] -= capture.held
+        posted[capture.account_id] -= capture.amount
+    for charge in charges:
+        posted[charge.account_id] -= charge.amount
+        needed[charge.account_id] += charge.amount
+    revenue = -posted.total()
+    rows = [_balance_row(each, held[each], posted[each], needed[each]) for each in sorted({*held, *posted})]
+    if revenue:
+        rows.append(_balance_row(ledger.REVENUE, 0, revenue, 0))
+    return Query("ledger_change", {}, rows, expected=len(rows))
+
+
+def _balance_row(account_id: str, held: int, posted: int, needed: int) -> dict[str, Value]:
+    return {"account_id": account_id, "held": held, "posted": posted, "needed": needed}
 
 
 def _hold_row(request: HoldRequest) -> dict[str, Value]:
@@ -90,53 +183,6 @@ def _hold_row(request: HoldRequest) -> dict[str, Value]:
         "key_id": key_id,
         "about": request.about,
     }
-
-
-def capture_all(captures: Sequence[Capture]) -> Transaction[None]:
-    """End all of the pending holds or none; raises `LedgerError` as `ledger.capture` does."""
-    rows = [_capture_row(capture) for capture in captures]
-    result = yield Query("hold_end_each", {}, rows)
-    if result[0]["changed"] != len(captures) or any(each.amount > each.held for each in captures):
-        raise ledger.LedgerError(
-            "a hold is not pending, has another amount, or is less than the amount to capture"
-        )
-    held, charged = Counter[str](), Counter[str]()
-    # By key and day: what its budgets get back.
-    unspent = Counter[tuple[str, int]]()
-    for capture in captures:
-        held[capture.account_id] += capture.held
-        charged[capture.account_id] += capture.amount
-        if capture.key_id is not None:
-            unspent[capture.key_id, capture.held_at // DAY_US] += capture.held - capture.amount
-    for account_id, amount in held.items():
-        params = {"account_id": account_id, "amount": amount, "captured": charged[account_id]}
-        yield Query("ledger_settle", params)
-    if total := charged.total():
-        yield Query("ledger_post", {"account_id": ledger.REVENUE, "amount": total})
-        yield Query("transfer_of_each", {}, [row for row in rows if row["captured"]])
-    for (key_id, day), amount in unspent.items():
-        if amount:
-            yield from limits.restore(key_id, day * DAY_US, amount)
-
-
-def charge_all(charges: Sequence[DirectCharge]) -> Transaction[None]:
-    """Charge all amounts or none; raises `InsufficientCredits` or `BudgetExceeded`.
-
-    Each charge is stored as a hold that is captured at once. The balance must cover the actual amounts, not
-    their maximums.
-    """
-    if any(not 0 < each.amount <= each.max_amount for each in charges):
-        raise ledger.LedgerError("the amount of a charge must be positive and at most its maximum")
-    by_account, by_payer = _sums(charges)
-    for payer, amount in by_payer.items():
-        yield from limits.spend(payer, amount)
-    for account_id, amount in by_account.items():
-        if not (yield Query("ledger_spend", {"account_id": account_id, "amount": amount})):
-            raise errors.InsufficientCredits
-    rows = [_charge_row(each) for each in charges]
-    yield Query("hold_insert_captured", {}, rows)
-    yield Query("transfer_of_each", {}, rows)
-    yield Query("ledger_post", {"account_id": ledger.REVENUE, "amount": by_account.total()})
 
 
 def _charge_row(charge: DirectCharge) -> dict[str, Value]:

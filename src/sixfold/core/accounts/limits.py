@@ -12,7 +12,7 @@ import functools
 import logging
 import math
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, Protocol
@@ -21,7 +21,7 @@ from sixfold import errors
 from sixfold.core import money
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.clock import DAY_US, HOUR_US, SECOND_US
-from sixfold.core.database import Database, Query, Transaction, now, one
+from sixfold.core.database import Database, Query, Transaction, Value, now, one
 
 _LOG = logging.getLogger("sixfold.limits")
 _LEASE_SECONDS = 0.1
@@ -57,7 +57,7 @@ def payer_of(principal: Principal) -> Payer | None:
 def spend(payer: Payer, amount: int) -> Transaction[None]:
     """Count `amount` against a key's budgets; raises `BudgetExceeded`."""
     budgets = {"day": payer.budget_day, "month": payer.budget_month}
-    max_spent = {unit: _NO_LIMIT if budget is None else budget for unit, budget in budgets.items()}
+    max_spent = {unit: _limit(budget) for unit, budget in budgets.items()}
     exceeded = [unit for unit, limit in max_spent.items() if amount > limit]
     if not exceeded:
         rows = yield Query("key_spend_add", {"key_id": payer.key_id, "amount": amount, **max_spent})
@@ -71,6 +71,28 @@ def spend(payer: Payer, amount: int) -> Transaction[None]:
         raise errors.BudgetExceeded(
             f"{budget} {state if left > 0 else 'is used up'}", retry_after=_until_next(epoch_us, unit)
         )
+
+
+def change_spending(spent: Mapping[Payer, int], unspent: Mapping[tuple[str, int], int]) -> Query:
+    """Return a query that counts `spent` against budgets and subtracts `unspent`, by key and time.
+
+    It changes no row of a period whose budget would be exceeded.
+    """
+    rows: list[dict[str, Value]] = []
+    for (key_id, held_at), amount in sorted(unspent.items()):
+        if amount:
+            rows.append({"key_id": key_id, "at": held_at, "amount": -amount, "day": 0, "month": 0})
+    for payer, amount in spent.items():
+        day, month = _limit(payer.budget_day), _limit(payer.budget_month)
+        if amount > min(day, month):
+            raise errors.BudgetExceeded
+        rows.append({"key_id": payer.key_id, "at": None, "amount": amount, "day": day, "month": month})
+    rows.sort(key=lambda row: str(row["key_id"]))
+    return Query("key_spend_change", {}, rows, expected=2 * len(rows))
+
+
+def _limit(budget: int | None) -> int:
+    return _NO_LIMIT if budget is None else budget
 
 
 def unspent(payer: Payer) -> Transaction[int]:

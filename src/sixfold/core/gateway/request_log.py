@@ -92,27 +92,21 @@ def write_batch(
     `combined` are calls that ended before they were held. Raises what `begin` and `finish` raise; if the
     calls do not fit together, each may still fit by itself.
     """
-    if holds:
-        held_at = yield from ledger_batches.hold_all(
-            [
-                ledger_batches.HoldRequest(
-                    call.account_id, call.id, call.held, payer, _hold_details(call, holder)
-                )
-                for call, payer in holds
-            ]
-        )
-        for call, _ in holds:
-            call.held_at = held_at
     rows = [_row(call, outcome, holder) for call, outcome in outcomes]
     rows += [_row(call, outcome, holder) for call, _, outcome in combined]
-    if rows:
-        yield Query("gateway_call_insert", {}, rows)
-    captures = [_charge(call, outcome) for call, outcome in outcomes if call.held]
-    if captures:
-        yield from ledger_batches.capture_all(captures)
-    purchases = [_purchase(call, payer, outcome) for call, payer, outcome in combined if outcome.cost]
-    if purchases:
-        yield from ledger_batches.charge_all(purchases)
+    booked_at = yield from ledger_batches.book(
+        holds=[
+            ledger_batches.HoldRequest(
+                call.account_id, call.id, call.held, payer, _hold_details(call, holder)
+            )
+            for call, payer in holds
+        ],
+        captures=[_charge(call, outcome) for call, outcome in outcomes if call.held],
+        charges=[_purchase(call, payer, outcome) for call, payer, outcome in combined if outcome.cost],
+        records=Query("gateway_call_insert", {}, rows),
+    )
+    for call, _ in holds:
+        call.held_at = booked_at
 
 
 def sweep(holder: str, cutoff: int, missing_before: frozenset[str] | None) -> Transaction[frozenset[str]]:

@@ -7,8 +7,8 @@ bigint, double precision or bytea; None becomes NULL. So a query is prepared onc
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from sixfold.core.database import Value
@@ -33,14 +33,22 @@ class PreparedStatement:
         values: list[Any] = [params[name] for name in self.names]
         for index in self.texts:
             if "\0" in values[index]:
-                values[index] = values[index].replace("\0", "\ufffd")
+                values[index] = _without_nul(values[index])
         for index in self.flags:
             values[index] = int(values[index])
         return values
 
-    def counting(self) -> PreparedStatement:
-        """Return the statement with a row for each row that it changes."""
-        return replace(self, text=f"{self.text} RETURNING 1 AS changed")
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """A statement without RETURNING and the values of each of its arguments, one for each turn.
+
+    `expected` is the number of rows that all turns have to change, None for any.
+    """
+
+    text: str
+    columns: Sequence[Sequence[Any]]
+    expected: int | None = None
 
 
 class PostgresBinder:
@@ -56,6 +64,18 @@ class PostgresBinder:
         if found is None:
             found = self._known[key] = translate(sql, params)
         return found
+
+    def changes(self, sql: str, rows: Sequence[Mapping[str, Value]], expected: int | None = None) -> Changes:
+        """Return the statement for several sets of parameters; a parameter has one type, or None, in all."""
+        values = {name: [row[name] for row in rows] for name in rows[0]}
+        sample = {name: next((v for v in column if v is not None), None) for name, column in values.items()}
+        prepared = self(sql, sample)
+        columns: list[list[Any]] = [values[name] for name in prepared.names]
+        for index in prepared.texts:
+            columns[index] = [v if v is None or "\0" not in v else _without_nul(v) for v in columns[index]]
+        for index in prepared.flags:
+            columns[index] = [v if v is None else int(v) for v in columns[index]]
+        return Changes(prepared.text, columns, expected)
 
 
 def translate(sql: str, params: Mapping[str, Value]) -> PreparedStatement:
@@ -79,6 +99,10 @@ def translate(sql: str, params: Mapping[str, Value]) -> PreparedStatement:
     texts = tuple(index for index, name in enumerate(names) if isinstance(params[name], str))
     flags = tuple(index for index, name in enumerate(names) if isinstance(params[name], bool))
     return PreparedStatement(text, tuple(names), texts, flags)
+
+
+def _without_nul(text: str) -> str:
+    return text.replace("\0", "\ufffd")
 
 
 def _type(value: Value) -> str | None:

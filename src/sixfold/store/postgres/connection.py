@@ -19,8 +19,9 @@ _EPOCH_US = "(extract(epoch FROM {}()) * 1000000)::bigint"
 CLOCK = _EPOCH_US.format("statement_timestamp")
 BEGUN = _EPOCH_US.format("transaction_timestamp")
 
-# Advisory locks: one group of writes at a time, one migration at a time. Servers' names have the class 6.
-WRITING, MIGRATING = 6_000_001, 6_000_002
+# Advisory locks. WRITING is exclusive for groups of writes and shared for transactions that run beside those
+# of other servers; of those, one at a time changes rates. Servers' names have the class 6.
+WRITING, MIGRATING, RATING = 6_000_001, 6_000_002, 6_000_003
 
 PATIENCE_SECONDS = 120.0  # timeout of a database server that does not respond
 _MIGRATION_TRIES = 10

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -19,23 +19,33 @@ import asyncpg  # pyright: ignore[reportMissingTypeStubs] # it has none
 
 from sixfold import errors
 from sixfold.core.clock import SECOND_US, Clock
-from sixfold.core.database import Query, Transaction, TransactionConflict, Value
+from sixfold.core.database import ChangeRefused, Query, Row, Transaction, TransactionConflict, Value
 from sixfold.store import sql
 from sixfold.store.postgres import connection as link
-from sixfold.store.postgres.binding import PostgresBinder, PreparedStatement
+from sixfold.store.postgres.binding import Changes, PostgresBinder, PreparedStatement
 from sixfold.store.postgres.connection import GONE, PostgresConnection
 from sixfold.store.postgres.listener import NotificationListener, OnEvent
-from sixfold.store.postgres.pipelining import StatementBatcher
+from sixfold.store.postgres.pipelining import StatementBatcher, refused_part
 from sixfold.store.postgres.readers import ReaderPool, ReadRunner
-from sixfold.store.postgres.transactions import Members, RunSeparately, StepResultRow, TransactionJob
+from sixfold.store.postgres.transactions import (
+    ChangesResult,
+    Members,
+    RunSeparately,
+    StepResultRow,
+    TransactionJob,
+)
 
 T = TypeVar("T")
 
 _LOG = logging.getLogger("sixfold.store")
 _MAX_GROUP = 512
 _TRIES = 3  # of a statement that fails by a deadlock or a serialization error
-_BEGIN = f"BEGIN; SELECT pg_advisory_xact_lock({link.WRITING}); SAVEPOINT request"
+_BEGIN = "BEGIN; SELECT {lock}; SAVEPOINT request"
 _RELAXED = f"BEGIN; SET LOCAL synchronous_commit = off; {_BEGIN.removeprefix('BEGIN; ')}"
+_LOCK = f"pg_advisory_xact_lock({link.WRITING})"
+# Transactions that begin with these change nothing but rates, and wait only for others that do.
+_RATES = frozenset({"key_rate_add", "key_rate_return", "key_rate_spend"})
+_RATE_LOCK = f"pg_advisory_xact_lock_shared({link.WRITING}), pg_advisory_xact_lock({link.RATING})"
 _NEXT = "RELEASE SAVEPOINT request; SAVEPOINT request"
 _UNDO = "ROLLBACK TO SAVEPOINT request"
 # Transactions whose first query is one of these run in lockstep, one statement for all of them at each step.
@@ -51,6 +61,7 @@ _BATCHED = frozenset(
         "prediction_succeed",
     }
 )
+_CHANGED = "The database changed under a request; nothing was changed by it"
 _OURS = ("22", "42")  # SQLSTATE classes of invalid data and invalid statements, which are not store failures
 
 
@@ -151,12 +162,17 @@ class PostgresDatabase:
                 _settle(group)
 
     async def _commit_group(self, group: list[TransactionJob]) -> None:
-        durable = any(job.durable for job in group)
         for job in group:
             job.start()
+        rates = [job for job in group if job.query is not None and job.query.name in _RATES]
+        others = [job for job in group if job not in rates]
         try:
             async with asyncio.timeout(link.PATIENCE_SECONDS):
-                await self._run_group(group, _BEGIN if durable else _RELAXED)
+                if rates:
+                    await self._run_group(rates, _RATE_LOCK)
+                rest = [job for job in others if not await self._run_alone(job)]
+                if rest:
+                    await self._run_group(rest, _LOCK)
         except Exception as error:  # noqa: BLE001 - the outermost loop: it ends a group, not the writer
             self._drop_writer()
             _LOG.warning(
@@ -165,8 +181,9 @@ class PostgresDatabase:
             for job in group:
                 job.fail(job.error or self._error_for_caller(error))
 
-    async def _run_group(self, group: list[TransactionJob], begin: str) -> None:
-        connection = await self._begin(begin)
+    async def _run_group(self, group: list[TransactionJob], lock: str) -> None:
+        begin = _BEGIN if any(job.durable for job in group) else _RELAXED
+        connection = await self._begin(begin.format(lock=lock))
         batched = _batchable(group)
         alone = group
         if len(batched) > 1 and await self._run_together(connection, batched):
@@ -179,6 +196,7 @@ class PostgresDatabase:
             await self._run(connection, job)
         await connection.execute("COMMIT")
         self._batcher.committed()
+        _settle(group)
 
     async def _begin(self, statement: str) -> PostgresConnection:
         connection = await self._open_writer()
@@ -204,8 +222,8 @@ class PostgresDatabase:
                         job.receive(StepResultRow(prepared.text, arguments, rows))
                         job.require_unwritten()
                 for job in active:
-                    if job.query is not None and job.query.each is not None:
-                        await self._run_each(connection, job, job.query)
+                    if job.query is not None and job.query.is_change:
+                        await self._run_changes(connection, job, job.query)
                         job.require_unwritten()
                 active = [job for job in active if job.query is not None]
         except (RunSeparately, asyncpg.PostgresError):
@@ -222,7 +240,7 @@ class PostgresDatabase:
         groups: dict[PreparedStatement, Members] = {}
         for job in jobs:
             query = job.query
-            if query is not None and query.each is None:
+            if query is not None and not query.is_change:
                 try:
                     prepared, arguments = await self._prepared(connection, job, query.name, query.params)
                 except KeyError as error:  # unknown query or missing parameter
@@ -235,7 +253,7 @@ class PostgresDatabase:
     async def _run(self, connection: PostgresConnection, job: TransactionJob) -> None:
         if job.error is not None:
             return
-        await _repeat(connection, job)
+        await self._repeat(connection, job)
         while job.query is not None:
             try:
                 await self._answer(connection, job, job.query)
@@ -249,8 +267,8 @@ class PostgresDatabase:
     async def _answer(self, connection: PostgresConnection, job: TransactionJob, query: Query) -> None:
         for _ in range(_TRIES):
             try:
-                if query.each is not None:
-                    await self._run_each(connection, job, query)
+                if query.is_change:
+                    await self._run_changes(connection, job, query)
                 else:
                     prepared, arguments = await self._prepared(connection, job, query.name, query.params)
                     rows = await connection.fetch(prepared.text, *arguments)
@@ -263,29 +281,76 @@ class PostgresDatabase:
                 return
             except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, link.Migrated):
                 await self._restart(connection, job)
+            except asyncpg.PostgresError as error:
+                part = refused_part(error)
+                if part is None:
+                    raise
+                refused = ChangeRefused(query.parts[part].name)
+                await self._restart(connection, job)
+                if job.query is not None:
+                    job.advance(partial(job.transaction.throw, refused))
+                return
             else:
                 return
         raise errors.StoreFailed("The database is too busy right now; nothing was changed")
 
-    async def _run_each(self, connection: PostgresConnection, job: TransactionJob, query: Query) -> None:
-        """Run a query once for each of its sets of parameters."""
-        groups: dict[PreparedStatement, list[list[Any]]] = {}
-        for params in sql.turns(query):
-            prepared, arguments = await self._prepared(connection, job, query.name, params)
-            groups.setdefault(prepared.counting(), []).append(arguments)
-        steps = [
-            StepResultRow(prepared.text, arguments, rows)
-            for prepared, given in groups.items()
-            for arguments, rows in zip(
-                given, await self._batcher.run(connection, prepared, given), strict=True
-            )
-        ]
-        job.receive_count(steps)
+    async def _run_changes(self, connection: PostgresConnection, job: TransactionJob, query: Query) -> None:
+        """Run a query with `each` or `parts` in one round trip."""
+        changes = await self._changes(connection, job, query)
+        numbers = await self._batcher.change(connection, changes)
+        job.receive(ChangesResult(changes, _numbered(numbers, job.moment)))
+
+    async def _changes(
+        self, connection: PostgresConnection, job: TransactionJob, query: Query
+    ) -> list[Changes]:
+        changes: list[Changes] = []
+        for part in query.parts or (query,):
+            statement, rows = self._queries[part.name], part.each or ()
+            moment = await self._moment(connection, job)
+            if statement.needs_now:
+                rows = [{**row, "now": moment} for row in rows]
+            changes.append(self._bind.changes(statement.sql, rows, part.expected))
+        return changes
+
+    async def _run_alone(self, job: TransactionJob) -> bool:
+        """Run a transaction whose first query has `parts` without a group.
+
+        Returns False if it is another transaction, or if it failed and has to run in a group to find out why.
+        """
+        query = job.query
+        if query is None or not query.parts:
+            return False
+        connection = await self._open_writer()
+        try:
+            changes = await self._changes(connection, job, query)
+            numbers = await self._batcher.change(connection, changes, alone=True, durable=job.durable)
+        except (asyncpg.PostgresError, KeyError):
+            if connection.is_closed():
+                raise
+            self._batcher.rolled_back()
+            return False
+        job.receive(ChangesResult(changes, _numbered(numbers, job.moment)))
+        if job.query is not None:
+            raise AssertionError("A query with parts must be the last one of its transaction")
+        _settle([job])
+        return True
+
+    async def _repeat(self, connection: PostgresConnection, job: TransactionJob) -> None:
+        """Repeat the statements of a job that was rolled back; fails it if their rows have changed."""
+        for step in job.seen:
+            if isinstance(step, ChangesResult):
+                numbers = await self._batcher.change(connection, step.changes)
+                rows: Sequence[Row] = _numbered(numbers, job.moment)
+            else:
+                rows = await connection.fetch(step.text, *step.arguments)
+            if not _is_same(rows, step.rows):
+                job.fail(errors.StoreFailed(_CHANGED))
+                return
 
     async def _restart(self, connection: PostgresConnection, job: TransactionJob) -> None:
         """Roll back to the savepoint and repeat the job's statements before the one that failed."""
         await self._rollback(connection)
-        await _repeat(connection, job)
+        await self._repeat(connection, job)
 
     async def _rollback(self, connection: PostgresConnection) -> None:
         """Roll back to the savepoint; batch functions created since then are gone."""
@@ -297,11 +362,14 @@ class PostgresDatabase:
     ) -> tuple[PreparedStatement, list[Any]]:
         statement = self._queries[name]
         if statement.needs_now:
-            if job.moment is None:
-                job.moment = await self._now(connection)
-            params = {**params, "now": job.moment}
+            params = {**params, "now": await self._moment(connection, job)}
         prepared = self._bind(statement.sql, params)
         return prepared, prepared.arguments(params)
+
+    async def _moment(self, connection: PostgresConnection, job: TransactionJob) -> int:
+        if job.moment is None:
+            job.moment = await self._now(connection)
+        return job.moment
 
     async def _now(self, connection: PostgresConnection) -> int:
         """Return the database's time in epoch µs, read once a second and advanced by the monotonic clock."""
@@ -357,17 +425,15 @@ def _batchable(group: list[TransactionJob]) -> list[TransactionJob]:
     return selected
 
 
-async def _repeat(connection: PostgresConnection, job: TransactionJob) -> None:
-    """Repeat the statements of a job that was rolled back; fails it if their rows have changed.
+def _numbered(numbers: Sequence[int], moment: int | None) -> list[Row]:
+    return [{"changed": number, "now": moment} for number in numbers]
 
-    Only columns that both results have are compared: a batch adds a number, and a migration may add columns.
-    """
-    for step in job.seen:
-        rows = [tuple(row) for row in await connection.fetch(step.text, *step.arguments)]
-        width = min((len(row) for row in (*rows[:1], *step.rows[:1])), default=0)
-        if [row[:width] for row in rows] != [tuple(row)[:width] for row in step.rows]:
-            job.fail(errors.StoreFailed("The database changed under a request; nothing was changed by it"))
-            return
+
+def _is_same(rows: Sequence[Row], earlier: Sequence[Row]) -> bool:
+    """Compare results by the columns of both: a batch adds a number, and a migration may add columns."""
+    first, second = ([tuple(row.values()) for row in each] for each in (rows, earlier))
+    width = min((len(row) for row in (*first[:1], *second[:1])), default=0)
+    return [row[:width] for row in first] == [row[:width] for row in second]
 
 
 def _constraint(error: asyncpg.PostgresError) -> str:

@@ -12,15 +12,40 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+import asyncpg  # pyright: ignore[reportMissingTypeStubs] # it has none
+
 from sixfold.core.database import Row
-from sixfold.store.postgres.binding import PreparedStatement
-from sixfold.store.postgres.connection import PostgresConnection
+from sixfold.store.postgres.binding import Changes, PreparedStatement
+from sixfold.store.postgres.connection import WRITING, PostgresConnection
 
 _ARGUMENT = re.compile(r"\$(\d+)::(text|bigint|double precision|bytea)")
 _FUNCTION = """
 CREATE OR REPLACE FUNCTION pg_temp.{name}({types}) RETURNS TABLE ({columns}) LANGUAGE plpgsql AS $fold$
 #variable_conflict use_column
 BEGIN FOR fold_turn IN 1 .. cardinality($1) LOOP {statement}; END LOOP; END $fold$"""
+_REFUSED = "SX001"  # SQLSTATE
+# Its first arguments: whether it is a transaction by itself, whether that needs no fsync, and the numbers of
+# rows that the steps have to change, or NULL.
+_CHANGES = f"""
+CREATE OR REPLACE FUNCTION pg_temp.{{name}}(boolean, boolean, bigint[], {{types}})
+RETURNS bigint[] LANGUAGE plpgsql AS $fold$
+#variable_conflict use_column
+DECLARE fold_rows bigint; fold_changed bigint; fold_all bigint[] := '{{{{}}}}';
+BEGIN
+IF $1 THEN PERFORM pg_advisory_xact_lock_shared({WRITING}); END IF;
+IF $2 THEN PERFORM set_config('synchronous_commit', 'off', true); END IF;
+{{steps}}
+RETURN fold_all; END $fold$"""
+_SET_STEP = "{statement}; GET DIAGNOSTICS fold_changed = ROW_COUNT;"
+_LOOP_STEP = """fold_changed := 0;
+FOR fold_turn IN 1 .. cardinality(${first}) LOOP {statement};
+GET DIAGNOSTICS fold_rows = ROW_COUNT; fold_changed := fold_changed + fold_rows; END LOOP;"""
+_CHECK = f"""
+fold_all := fold_all || fold_changed;
+IF fold_changed <> $3[{{number}}] THEN RAISE EXCEPTION '{{number}}' USING ERRCODE = '{_REFUSED}'; END IF;"""
+_FIRST = 3  # arguments before those of the steps
+_INSERT = re.compile(r"(INSERT INTO \w+ \([^()]*\))\s+VALUES \((.*)\)", re.DOTALL)
+_SEVERAL = re.compile(r"\)\s*,\s*\(")  # rows in one VALUES
 _ROWS = "RETURN QUERY WITH done AS ({statement}) SELECT done.*, fold_turn::bigint FROM done"
 
 
@@ -28,8 +53,8 @@ class StatementBatcher:
     """Batch functions of one session, by statement."""
 
     def __init__(self) -> None:
-        self._calls: dict[str, str] = {}
-        self._fresh: list[str] = []  # statements whose functions are not committed yet
+        self._calls: dict[str | tuple[str, ...], str] = {}
+        self._fresh: list[str | tuple[str, ...]] = []  # statements whose functions are not committed yet
         self._made = 0
 
     def reset(self) -> None:
@@ -62,8 +87,8 @@ class StatementBatcher:
     async def _make(self, connection: PostgresConnection, prepared: PreparedStatement) -> str:
         self._made += 1
         name = f"fold_{self._made}"
-        kinds = {int(number): kind for number, kind in _ARGUMENT.findall(prepared.text)}
-        types = ", ".join(f"{kinds[number]}[]" for number in sorted(kinds))
+        kinds = _types(prepared.text)
+        types = ", ".join(f"{kind}[]" for kind in kinds.values())
         statement = _ARGUMENT.sub(r"($\1)[fold_turn]", prepared.text)
         described: Any = await connection.prepare(prepared.text)
         columns: list[str] = [f'"{column.name}" {column.type.name}' for column in described.get_attributes()]
@@ -75,6 +100,66 @@ class StatementBatcher:
             )
         )
         self._fresh.append(prepared.text)
-        places = ", ".join(f"${number}::{kinds[number]}[]" for number in sorted(kinds))
+        places = ", ".join(f"${number}::{kinds[number]}[]" for number in kinds)
         call = self._calls[prepared.text] = f"SELECT * FROM pg_temp.{name}({places})"  # noqa: S608 - our own
         return call
+
+    async def change(
+        self,
+        connection: PostgresConnection,
+        changes: Sequence[Changes],
+        *,
+        alone: bool = False,
+        durable: bool = True,
+    ) -> list[int]:
+        """Run the changes in order, in one round trip; return how many rows each of them changed.
+
+        An `INSERT` inserts all rows at once; other statements run for one set of arguments after the other,
+        so rows are locked in their order. If `alone`, they are a transaction beside those of other servers.
+        Raises `PostgresError` with the state of `refused_part` if a change is not as expected.
+        """
+        texts = tuple(each.text for each in changes)
+        call = self._calls.get(texts) or await self._make_changes(connection, texts)
+        if alone:
+            self.committed()
+        arguments = [column for each in changes for column in each.columns]
+        expected = [each.expected for each in changes]
+        return await connection.fetchval(call, alone, alone and not durable, expected, *arguments)
+
+    async def _make_changes(self, connection: PostgresConnection, texts: tuple[str, ...]) -> str:
+        self._made += 1
+        name, types, steps = f"fold_{self._made}", list[str](), list[str]()
+        for number, text in enumerate(texts, 1):
+            steps.append(_step(text, _FIRST + len(types)) + _CHECK.format(number=number))
+            types += _types(text).values()
+        kinds = ", ".join(f"{kind}[]" for kind in types)
+        await connection.execute(_CHANGES.format(name=name, types=kinds, steps="\n".join(steps)))
+        self._fresh.append(texts)
+        places = ", ".join(f"${number}::{kind}[]" for number, kind in enumerate(types, _FIRST + 1))
+        call = f"SELECT pg_temp.{name}($1::boolean, $2::boolean, $3::bigint[], {places})"
+        self._calls[texts] = call
+        return call
+
+
+def refused_part(error: asyncpg.PostgresError) -> int | None:
+    """Return the index of the change that was not as expected, or None for any other error."""
+    return int(str(error)) - 1 if getattr(error, "sqlstate", None) == _REFUSED else None
+
+
+def _types(text: str) -> dict[int, str]:
+    """Return the types of a statement's arguments by their numbers, in order."""
+    return dict(sorted((int(number), kind) for number, kind in _ARGUMENT.findall(text)))
+
+
+def _step(text: str, before: int) -> str:
+    """Return a step of a function; `before` arguments belong to earlier steps."""
+    numbers = _types(text)
+    insert = _INSERT.fullmatch(text)
+    if insert is None or _SEVERAL.search(insert[2]) or not numbers:
+        statement = _ARGUMENT.sub(lambda match: f"(${before + int(match[1])})[fold_turn]", text)
+        return _LOOP_STEP.format(first=before + 1, statement=statement)
+    values = _ARGUMENT.sub(lambda match: f"fold.v{match[1]}", insert[2])
+    arrays = ", ".join(f"${before + number}" for number in numbers)
+    names = ", ".join(f"v{number}" for number in numbers)
+    rows = f"SELECT {values} FROM unnest({arrays}) AS fold ({names})"  # noqa: S608 - our own
+    return _SET_STEP.format(statement=f"{insert[1]} {rows}")

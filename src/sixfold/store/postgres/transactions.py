@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from sixfold.core.database import Query, Row, Transaction
+from sixfold.store.postgres.binding import Changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,19 @@ class StepResultRow:
         return not self.text.startswith("SELECT") and (bool(self.rows) or "RETURNING" not in self.text)
 
 
+@dataclass(frozen=True, slots=True)
+class ChangesResult:
+    """Changes that a transaction has executed in one round trip, and a row for each with their number."""
+
+    changes: Sequence[Changes]
+    rows: Sequence[Row]
+
+    @property
+    def wrote(self) -> bool:
+        """Whether it may have written."""
+        return True
+
+
 @dataclass(slots=True, eq=False)
 class TransactionJob:
     """A running transaction; `query` is its next one, None after its end.
@@ -37,7 +51,7 @@ class TransactionJob:
     future: asyncio.Future[Any]
     query: Query | None = None
     moment: int | None = None
-    seen: list[StepResultRow] = field(default_factory=list["StepResultRow"])
+    seen: list[StepResultRow | ChangesResult] = field(default_factory=list["StepResultRow | ChangesResult"])
     value: Any = None
     error: BaseException | None = None
 
@@ -54,16 +68,10 @@ class TransactionJob:
         """Run the transaction to its first query."""
         self.advance(partial(next, self.transaction))
 
-    def receive(self, seen: StepResultRow) -> None:
-        """Send the rows of a statement to the transaction."""
+    def receive(self, seen: StepResultRow | ChangesResult) -> None:
+        """Send the rows of a step to the transaction."""
         self.seen.append(seen)
         self.advance(partial(self.transaction.send, seen.rows))
-
-    def receive_count(self, seen: Sequence[StepResultRow]) -> None:
-        """Send the number of changed rows of a query with `each`."""
-        self.seen += seen
-        changed = sum(len(step.rows) for step in seen)
-        self.advance(partial(self.transaction.send, [{"changed": changed}]))
 
     def require_unwritten(self) -> None:
         """Raise `RunSeparately` if the transaction failed after it had written."""

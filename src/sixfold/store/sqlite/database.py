@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from sixfold import errors
 from sixfold.core.clock import Clock, steady_clock
-from sixfold.core.database import Query, Transaction, TransactionConflict
+from sixfold.core.database import ChangeRefused, Query, Row, Transaction, TransactionConflict
 from sixfold.store import sql
 from sixfold.store.sqlite.binding import SqliteBinder
 
@@ -197,17 +197,27 @@ class SqliteDatabase:
                     rows = self._execute(connection, query, moment)
                 except sqlite3.IntegrityError as error:
                     query = transaction.throw(TransactionConflict(str(error)))
+                except ChangeRefused as refused:
+                    query = transaction.throw(refused)
                 else:
                     query = transaction.send(rows)
         except StopIteration as end:
             return end.value
 
     def _execute(self, connection: sqlite3.Connection, query: Query, moment: int) -> list[Any]:
+        if query.parts:
+            return [self._run_part(connection, part, moment) for part in query.parts]
         bound = self._bind(self._queries[query.name].sql)
         if query.each is None:
             return connection.execute(bound.text, bound.arguments(query.params, moment)).fetchall()
         given = bound.rows(query.each, moment)
         return [{"changed": connection.executemany(bound.text, given).rowcount}]
+
+    def _run_part(self, connection: sqlite3.Connection, part: Query, moment: int) -> Row:
+        [row] = self._execute(connection, part, moment)
+        if part.expected not in (None, row["changed"]):
+            raise ChangeRefused(part.name)
+        return {**row, "now": moment}
 
 
 def _is_store_error(error: BaseException) -> bool:

@@ -63,6 +63,16 @@ RETURNING period;
 -- name: key_spent | Return the amount that a key has spent in a day or month.
 SELECT amount FROM key_spend WHERE key_id = :key_id AND period = :period;
 
+-- name: key_spend_change | Add to the spending of a key now or at a time; changes no row of a period beyond its budget.
+INSERT INTO key_spend (key_id, period, amount)
+SELECT :key_id, spent.period, :amount
+FROM (SELECT strftime('%Y-%m-%d', COALESCE(:at, :now) / 1000000, 'unixepoch') AS period
+      UNION ALL SELECT strftime('%Y-%m', COALESCE(:at, :now) / 1000000, 'unixepoch')) AS spent
+WHERE :amount > 0 OR EXISTS (SELECT 1 FROM key_spend s WHERE s.key_id = :key_id AND s.period = spent.period)
+ON CONFLICT (key_id, period) DO UPDATE SET amount = key_spend.amount + excluded.amount
+WHERE excluded.amount < 0
+   OR key_spend.amount + excluded.amount <= CASE length(key_spend.period) WHEN 10 THEN :day ELSE :month END;
+
 -- name: key_spent_now | Return the amounts that a key has spent in the current day and month.
 SELECT period, amount FROM key_spend
 WHERE key_id = :key_id

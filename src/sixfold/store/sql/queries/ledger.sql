@@ -7,14 +7,14 @@ RETURNING id;
 INSERT INTO hold (id, account_id, amount, state, created_at, key_id, about)
 VALUES (:id, :account_id, :amount, 'pending', :now, :key_id, :about);
 
--- name: ledger_spend | Subtract an available amount from the balance; return no row if the balance is too low.
-UPDATE account SET posted = posted - :amount
-WHERE id = :account_id AND ((can_go_negative = 1 AND kind <> 'customer') OR posted - held >= :amount)
-RETURNING id;
-
 -- name: hold_insert_captured | Insert a hold that is already captured; used in batches.
 INSERT INTO hold (id, account_id, amount, captured, state, created_at, ended_at, key_id)
 VALUES (:id, :account_id, :amount, :captured, 'captured', :now, :now, :key_id);
+
+-- name: ledger_change | Add to held amounts and balances; changes no row whose available balance is less than needed.
+UPDATE account SET held = held + :held, posted = posted + :posted
+WHERE id = :account_id
+  AND (:needed = 0 OR (can_go_negative = 1 AND kind <> 'customer') OR posted - held >= :needed);
 
 -- name: account_below_zero | Return a customer's account if its available balance is negative.
 SELECT id FROM account WHERE id = :id AND kind = 'customer' AND posted - held < 0;
