@@ -463,9 +463,7 @@ def test_no_sequence_of_several_at_once_breaks_it(back: str) -> None:
     [
         pytest.param(_statement("hold_end_each", "state = 'pending' AND ", ""), id="they end twice"),
         pytest.param(_statement("ledger_change", "posted - held >= :needed", "1 = 1"), id="all is spent"),
-        pytest.param(
-            _statement("ledger_change", "posted - held >=", "posted >="), id="the held is spent"
-        ),
+        pytest.param(_statement("ledger_change", "posted - held >=", "posted >="), id="the held is spent"),
         pytest.param(_statement("ledger_change", "posted + :posted", "posted"), id="nothing is spent"),
         pytest.param(_statement("ledger_change", "held + :held", "held"), id="nothing is held"),
         pytest.param(

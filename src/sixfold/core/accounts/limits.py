@@ -21,10 +21,10 @@ from sixfold import errors
 from sixfold.core import money
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.clock import DAY_US, HOUR_US, SECOND_US
-from sixfold.core.database import Database, Query, Transaction, Value, now, one
+from sixfold.core.database import Database, Query, Rows, Transaction, Value, now, one
 
 _LOG = logging.getLogger("sixfold.limits")
-_LEASE_SECONDS = 0.1
+_LEASE_SECONDS = 0.4
 # A lease is at most this fraction of a minute.
 _LEASE_PARTS = 20
 # The lowest limit, in requests or tokens per minute, that is leased.
@@ -98,7 +98,12 @@ def _limit(budget: int | None) -> int:
 def unspent(payer: Payer) -> Transaction[int]:
     """Return the rest of a key's budgets in micro-dollars: of the day or of the month, whichever is less."""
     rows = yield Query("key_spent_now", {"key_id": payer.key_id})
-    spent = {len(row["period"]): int(row["amount"]) for row in rows}
+    return unspent_of(payer, rows)
+
+
+def unspent_of(payer: Payer, rows: Rows) -> int:
+    """Return the same for rows with the `period` and the `amount` spent in it."""
+    spent = {len(row["period"]): int(row["amount"]) for row in rows if row["period"] is not None}
     budgets = {"day": payer.budget_day, "month": payer.budget_month}
     return min(
         (budget - spent.get(_LENGTHS[unit], 0) for unit, budget in budgets.items() if budget is not None),

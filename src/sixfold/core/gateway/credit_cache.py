@@ -15,12 +15,12 @@ import msgspec
 
 from sixfold.core.accounts import limits
 from sixfold.core.accounts.limits import Payer
-from sixfold.core.database import Database, Transaction, one
+from sixfold.core.database import Database, Query, Rows, Transaction
 from sixfold.core.shared_reads import SharedReads
 
 # One part of the remaining credit may be reserved from the cache.
 _PARTS = 4
-_TTL_SECONDS = 0.1
+_TTL_SECONDS = 0.25
 _MAX_ENTRIES = 1024
 # The balance of accounts that need no credit.
 _UNLIMITED = 2**62
@@ -73,31 +73,36 @@ class CreditCache:
 
     async def refresh_and_reserve(self, account_id: str, payer: Payer | None, amount: int) -> bool:
         """Read the balances that have expired, then return what `try_reserve` returns."""
-        await self._refresh(account_id, account_id, lambda: _available(account_id))
-        if payer is not None:
-            await self._refresh(payer, account_id, lambda: limits.unspent(payer))
+        await self._reads.get((account_id, payer), lambda: self._refresh(account_id, payer))
         return bool(self.try_reserve(account_id, payer, amount))
 
     def _current(self, name: Hashable) -> _CachedCredit | None:
         share = self._shares.get(name)
         return share if share is not None and self._clock() <= share.expires_at else None
 
-    async def _refresh(
-        self, name: Hashable, account_id: str, balance: Callable[[], Transaction[int]]
-    ) -> None:
-        if self._current(name) is None:
-            await self._reads.get(name, lambda: self._read(name, account_id, balance()))
+    async def _refresh(self, account_id: str, payer: Payer | None) -> None:
+        rows = await self._database.read(_balances(account_id, payer), snapshot=False)
+        self._set(account_id, account_id, _available(rows))
+        if payer is not None:
+            self._set(payer, account_id, limits.unspent_of(payer, rows))
 
-    async def _read(self, name: Hashable, account_id: str, balance: Transaction[int]) -> None:
-        read = await self._database.read(balance, snapshot=False)
-        remaining = read - self._deferred_amount(account_id)
+    def _set(self, name: Hashable, account_id: str, balance: int) -> None:
+        # A read for another key of the account may have set its share, of which a part may be reserved.
+        if self._current(name) is not None:
+            return
         if len(self._shares) >= _MAX_ENTRIES:
             self._shares.clear()
+        remaining = balance - self._deferred_amount(account_id)
         self._shares[name] = _CachedCredit(remaining // _PARTS, self._clock() + _TTL_SECONDS)
 
 
-def _available(account_id: str) -> Transaction[int]:
-    row = yield from one("account_by_id", id=account_id)
-    if row is None:
+def _balances(account_id: str, payer: Payer | None) -> Transaction[Rows]:
+    key_id = payer.key_id if payer is not None else ""
+    return (yield Query("credit_now", {"account_id": account_id, "key_id": key_id}))
+
+
+def _available(rows: Rows) -> int:
+    if not rows:
         return 0
+    row = rows[0]
     return _UNLIMITED if row["kind"] != "customer" else int(row["posted"]) - int(row["held"])

@@ -394,6 +394,7 @@ class PostgresDatabase:
                     writer.terminate()
                     raise
                 self._writer, self._migrated = writer, True
+                self._batcher.reset()
             return self._writer
 
     def _drop_writer(self) -> None:
@@ -401,7 +402,6 @@ class PostgresDatabase:
             self._writer.terminate()
         self._writer = None
         self._clock_read_at = -SECOND_US
-        self._batcher.reset()
 
     def _is_own(self, pid: int) -> bool:
         """Return whether a session of the database server is this object's writer."""

@@ -73,6 +73,13 @@ ON CONFLICT (key_id, period) DO UPDATE SET amount = key_spend.amount + excluded.
 WHERE excluded.amount < 0
    OR key_spend.amount + excluded.amount <= CASE length(key_spend.period) WHEN 10 THEN :day ELSE :month END;
 
+-- name: credit_now | Return an account's balances, in a row for each current period in which a key has spent.
+SELECT a.kind, a.posted, a.held, s.period, s.amount
+FROM account a LEFT JOIN key_spend s ON s.key_id = :key_id
+     AND s.period IN (strftime('%Y-%m-%d', :now / 1000000, 'unixepoch'),
+                      strftime('%Y-%m', :now / 1000000, 'unixepoch'))
+WHERE a.id = :account_id;
+
 -- name: key_spent_now | Return the amounts that a key has spent in the current day and month.
 SELECT period, amount FROM key_spend
 WHERE key_id = :key_id

@@ -1,0 +1,183 @@
+"""Batches of several servers on one PostgreSQL: concurrent, without deadlocks, and never half written."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sixfold import errors
+from sixfold.core.accounts import accounts, ledger, ledger_batches, ledger_queries, limits
+from sixfold.core.accounts.ledger_batches import Capture, DirectCharge, HoldRequest
+from sixfold.core.accounts.limits import Payer
+from sixfold.core.database import Transaction, many, one
+from sixfold.store import sql
+from sixfold.store.postgres.connection import WRITING
+from tests.harness import backends, databases, postgres
+
+pytestmark = [
+    pytest.mark.postgres,
+    pytest.mark.skipif(bool(postgres.LACKING), reason=postgres.LACKING or "there is one"),
+]
+ENTRY = ledger.LedgerEntry("chat", "test")
+BUDGET = 10**9
+_LOCKS = "SELECT mode FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid() AND granted"
+
+
+@pytest.fixture
+async def database(tmp_path: Path) -> AsyncIterator[Any]:
+    async with databases.on("postgres", tmp_path) as opened:
+        yield opened
+
+
+async def _accounts(database: Any, count: int, credit: int) -> list[str]:
+    made = [await database.write(accounts.create(f"{n}@example.com", credit=credit)) for n in range(count)]
+    return [account.id for account in made]
+
+
+async def test_batches_and_rates_share_the_lock_that_groups_take_alone(database: Any, tmp_path: Path) -> None:
+    import asyncpg  # noqa: PLC0415 - an extra
+
+    [account_id] = await _accounts(database, 1, 100)
+    database._queries = {**database._queries, "locks": sql.SqlStatement(_LOCKS, "", needs_now=False)}
+    assert [row["mode"] for row in await database.write(many("locks"))] == ["ExclusiveLock"]
+    other: Any = await asyncpg.connect(backends.database_url(tmp_path))
+    await other.execute(f"SELECT pg_advisory_lock_shared({WRITING})")
+    await database.write(ledger_batches.hold_all([HoldRequest(account_id, "h", 3)]))
+    await limits.rates(database, "requests", shared=True).spend("key_a", 60)
+    await other.close()
+    assert (await database.read(accounts.by_id(account_id))).held == 3
+
+
+async def test_servers_that_book_for_the_same_accounts_in_any_order_never_wait_in_a_circle(
+    tmp_path: Path,
+) -> None:
+    dice = random.Random(11)  # noqa: S311 - for a test
+    async with AsyncExitStack() as stack:
+        servers = [await stack.enter_async_context(databases.on("postgres", tmp_path)) for _ in range(4)]
+        ids = await _accounts(servers[0], 6, 1_000_000)
+        payers = {account_id: Payer(f"key_{account_id}", BUDGET, BUDGET) for account_id in ids}
+
+        async def serve(name: str, server: Any) -> int:
+            spent, open_holds = 0, list[tuple[str, str, int]]()
+            for turn in range(25):
+                some = [dice.choice(ids) for _ in range(8)]
+                holds = [
+                    HoldRequest(each, f"{name}h{turn}.{n}", 9, payers[each]) for n, each in enumerate(some)
+                ]
+                charges = [
+                    DirectCharge(each, f"{name}c{turn}.{n}", 9, 4, ENTRY, payers[each])
+                    for n, each in enumerate(reversed(some))
+                ]
+                captures = [
+                    Capture(owner, hold_id, 9, 2, ENTRY, payers[owner].key_id, held_at)
+                    for owner, hold_id, held_at in open_holds
+                ]
+                dice.shuffle(captures)
+                held_at = await server.write(
+                    ledger_batches.book(holds=holds, captures=captures, charges=charges)
+                )
+                open_holds = [(each.account_id, each.hold_id, held_at) for each in holds]
+                spent += 4 * len(charges) + 2 * len(captures)
+            return spent
+
+        spent = sum(await asyncio.gather(*(serve(f"s{n}", server) for n, server in enumerate(servers))))
+        found = [await servers[0].read(accounts.by_id(account_id)) for account_id in ids]
+        held = 4 * 8 * 9
+        assert sum(account.posted for account in found) == 6_000_000 - spent
+        assert sum(account.held for account in found) == held
+        rest = [await servers[0].read(limits.unspent(payer)) for payer in payers.values()]
+        assert sum(BUDGET - each for each in rest) == spent + held
+        assert await servers[0].read(ledger_queries.verify()) == ()
+        # A deadlock would be ended by PostgreSQL after a second, and counted here.
+        assert await _deadlocks(tmp_path) == 0
+
+
+async def _deadlocks(folder: Path) -> int:
+    import asyncpg  # noqa: PLC0415 - an extra
+
+    connection: Any = await asyncpg.connect(backends.database_url(folder))
+    count = await connection.fetchval(
+        "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
+    )
+    await connection.close()
+    return int(count)
+
+
+def _mixed(account_id: str, payer: Payer) -> Transaction[int]:
+    return ledger_batches.book(
+        holds=[HoldRequest(account_id, "new", 10, payer)],
+        captures=[Capture(account_id, "open", 20, 5, ENTRY)],
+        charges=[DirectCharge(account_id, "direct", 9, 7, ENTRY, payer)],
+    )
+
+
+@pytest.mark.parametrize(
+    ("credit", "budget", "hold_id", "error"),
+    [
+        (36, BUDGET, "open", errors.InsufficientCredits),
+        (100, 16, "open", errors.BudgetExceeded),
+        (100, BUDGET, "ended", ledger.LedgerError),
+    ],
+)
+async def test_a_batch_of_which_a_part_is_refused_changes_nothing(
+    database: Any, credit: int, budget: int, hold_id: str, error: type[Exception]
+) -> None:
+    [account_id] = await _accounts(database, 1, credit)
+    payer = Payer("key_a", budget, budget)
+    await database.write(ledger.hold(account_id, hold_id, 20))
+    with pytest.raises(error):
+        await database.write(_mixed(account_id, payer))
+    after = await database.read(accounts.by_id(account_id))
+    assert (after.posted, after.held) == (credit, 20)
+    assert await database.read(limits.unspent(payer)) == budget
+    assert await database.read(one("hold_by_id", id="direct")) is None
+    assert await database.read(ledger_queries.verify()) == ()
+
+
+@pytest.mark.parametrize("at", range(1, 8))
+async def test_a_connection_lost_at_any_statement_of_a_batch_leaves_the_books_right(
+    database: Any, at: int
+) -> None:
+    [account_id] = await _accounts(database, 1, 100)
+    await database.write(ledger.hold(account_id, "open", 20))
+    real, left = database._writer, [at]
+
+    class Failing:
+        def __getattr__(self, name: str) -> Any:
+            if name in {"execute", "fetch", "fetchval"}:
+                left[0] -= 1
+                if left[0] == 0:
+                    real.terminate()
+            return getattr(real, name)
+
+    database._writer = Failing()
+    batch = database.write(_mixed(account_id, Payer("key_a", BUDGET, BUDGET)))
+    results = await asyncio.gather(batch, database.write(one("clock")), return_exceptions=True)
+    is_booked = isinstance(results[0], int)
+    after = await database.read(accounts.by_id(account_id))
+    assert (after.posted, after.held) == ((88, 10) if is_booked else (100, 20))
+    assert is_booked or isinstance(results[0], errors.StoreFailed)
+    assert await database.read(ledger_queries.verify()) == ()
+
+
+async def test_a_batch_is_booked_after_the_database_server_was_restarted(
+    database: Any, tmp_path: Path
+) -> None:
+    import asyncpg  # noqa: PLC0415 - an extra
+
+    [account_id] = await _accounts(database, 1, 100)
+    await database.write(ledger_batches.hold_all([HoldRequest(account_id, "a", 1)]))
+    connection: Any = await asyncpg.connect(backends.database_url(tmp_path))
+    await connection.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+        "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    )
+    await connection.close()
+    await database.write(ledger_batches.hold_all([HoldRequest(account_id, "b", 2)]))
+    assert (await database.read(accounts.by_id(account_id))).held == 3
