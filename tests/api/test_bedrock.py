@@ -16,7 +16,7 @@ import pytest
 from botocore.config import Config
 from PIL import Image
 
-from tests.api.gateway import Gateway, gateway
+from tests.api.gateway import Gateway, running_gateway
 from tests.fakes import bedrock as fakes
 from tests.fakes.bedrock import MODEL, Bedrock, bedrock
 
@@ -38,7 +38,8 @@ async def served(folder: Path, key: str = SIGNED) -> AsyncIterator[tuple[Gateway
     """A gateway to Bedrock, whose model costs 2 and 10 USD per million tokens."""
     async with bedrock() as fake:
         row = {"kind": "bedrock", "base_url": fake.url, "api_key": key}
-        async with gateway(folder, upstreams={"bedrock": row}, aliases={}, prices={NAME: PRICE}) as door:
+        prices = {NAME: PRICE}
+        async with running_gateway(folder, upstreams={"bedrock": row}, aliases={}, prices=prices) as door:
             yield door, fake
 
 

@@ -12,7 +12,7 @@ import openai
 import pytest
 
 from sixfold.core.gateway import capabilities
-from tests.api.gateway import Gateway, gateway
+from tests.api.gateway import Gateway, running_gateway
 from tests.fakes.hosted_providers import KEY, PROFILES, HostedProvider, hosted_provider
 
 PRICE = {
@@ -37,7 +37,7 @@ async def served(
             "aliases": {},
             **policy,
         }
-        async with gateway(folder, **tables) as door:
+        async with running_gateway(folder, **tables) as door:
             yield door, fake
 
 
@@ -179,13 +179,15 @@ async def test_azure_is_found_by_its_endpoint_and_lists_no_deployments(tmp_path:
     async with hosted_provider("azure") as fake:
         endpoint = fake.url.removesuffix("/v1")
         settings = {"azure_openai_endpoint": endpoint, "azure_openai_api_key": KEY}
-        async with gateway(tmp_path, settings, upstreams={}, aliases={}, prices={"azure/m": PRICE}) as door:
+        async with running_gateway(
+            tmp_path, settings, upstreams={}, aliases={}, prices={"azure/m": PRICE}
+        ) as door:
             (azure,) = door.app.product.gateway_runtime.relay.router.servers()
             assert (azure.name, azure.models()) == ("azure", ())
             assert (await door.chat(model="azure/m")).status_code == 200
         row = {"kind": "azure", "base_url": fake.url}
         settings = {"azure_openai_api_key": KEY}
-        async with gateway(
+        async with running_gateway(
             tmp_path / "row", settings, upstreams={"eu": row}, aliases={}, prices={"eu/m": PRICE}
         ) as door:
             assert (await door.chat(model="eu/m")).status_code == 200

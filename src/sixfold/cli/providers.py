@@ -16,8 +16,10 @@ from sixfold.cli import database_access
 from sixfold.cli.terminal import CommandError, TerminalStyle, put_json
 from sixfold.clients import fal, openai, replicate
 from sixfold.clients.chat.credentials import credentials_of
+from sixfold.clients.chat.transport import open_transport
 from sixfold.clients.provider_client import ProviderClient, ProviderEndpoint, ProviderLimits
 from sixfold.core.catalog.engines import EngineError
+from sixfold.core.gateway.ports import UpstreamFailure
 from sixfold.providers import PROVIDERS, ProviderSpec
 from sixfold.settings import Settings
 from sixfold.store import secrets
@@ -101,11 +103,16 @@ def check_key(arguments: argparse.Namespace) -> None:
 async def _check(spec: ProviderSpec, key: str, base_url: str) -> None:
     """Make a call that only a valid key may make and that creates nothing; raises `EngineError`."""
     endpoint = ProviderEndpoint(spec, _READERS.get(spec.name, openai.refusal))
-    credentials = credentials_of(spec)
-    headers = None
-    if credentials is not None:
-        headers = await credentials.headers(key, "GET", f"{base_url.rstrip('/')}/{spec.check}", b"")
-        key = ""
+    transport = open_transport(_LIMITS.connect_seconds, _LIMITS.call_seconds)
+    credentials, headers = credentials_of(spec, transport), None
+    try:
+        if credentials is not None:
+            headers = await credentials.headers(key, "GET", f"{base_url.rstrip('/')}/{spec.check}", b"")
+            key = ""
+    except UpstreamFailure as error:
+        raise CommandError(f"{spec.title} {error}") from error
+    finally:
+        await transport.aclose()
     async with httpx.AsyncClient(trust_env=False, headers=headers) as client:
         await ProviderClient(client, endpoint, key, base_url=base_url, limits=_LIMITS).get(spec.check)
 

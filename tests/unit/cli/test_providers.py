@@ -121,6 +121,8 @@ async def key_server(path: str, header: str, value: str) -> AsyncGenerator[str, 
         ("anthropic", "/v1/models", "x-api-key", KEY),
         ("azure", "/v1/models", "api-key", KEY),
         ("bedrock", "/v1/foundation-models", "authorization", f"Bearer {KEY}"),
+        ("gemini", "/v1/models", "x-goog-api-key", KEY),
+        ("vertex", "/v1/models/gemini-2.5-flash", "x-goog-api-key", KEY),
         ("openrouter", "/v1/key", "authorization", f"Bearer {KEY}"),
     ],
 )

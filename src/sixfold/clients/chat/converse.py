@@ -339,5 +339,4 @@ def _block(part: Part) -> dict[str, Any] | None:
             return {"toolResult": {**result, "status": "error"} if part.failed else result}
         case ReasoningPart():
             text = {"text": part.text, "signature": part.signature}
-            is_signed = part.signature and not part.field
-            return {"reasoningContent": {"reasoningText": text}} if is_signed else None
+            return {"reasoningContent": {"reasoningText": text}} if part.signed else None

@@ -288,11 +288,6 @@ def _listed_rates(pricing: Any, unit: int) -> TokenRates | None:
     return rates if rates.input or rates.output else None
 
 
-async def _unlisted(_queries: ModelQueries) -> Models | None:
-    """Return no models: Azure lists the models that can be deployed, not those that are."""
-    return ()
-
-
 async def _vllm(queries: ModelQueries) -> Models | None:
     return await _openai_models(queries, loaded=True)
 
@@ -444,7 +439,6 @@ def _key(name: str, row: _OllamaTag) -> str:
 
 Listing = Callable[[ModelQueries], Awaitable["Models | None"]]
 _LISTINGS: Mapping[str, Callable[[], Listing]] = {
-    "azure": lambda: _unlisted,
     "ollama": _Ollama,
     "lmstudio": lambda: _lmstudio,
     "llamacpp": lambda: _llamacpp,

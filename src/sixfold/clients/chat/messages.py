@@ -16,6 +16,7 @@ from sixfold.clients.chat import anthropic_models, sse
 from sixfold.clients.chat.rejections import parse_rejection
 from sixfold.core import json_decoding
 from sixfold.core.gateway.chat import (
+    GEMINI_SIGNATURE,
     REASONING_FIELDS,
     ChatMessage,
     ChatRequest,
@@ -104,7 +105,9 @@ class _ContentBlock(msgspec.Struct):
     @property
     def is_foreign(self) -> bool:
         """Whether it is reasoning of another protocol's server, which this one would reject."""
-        return self.type == "thinking" and (self.signature or "") in _FOREIGN
+        signature = self.signature or ""
+        is_foreign = signature in _FOREIGN or signature.startswith(GEMINI_SIGNATURE)
+        return self.type == "thinking" and is_foreign
 
 
 class _MessageTurn(msgspec.Struct):
@@ -361,9 +364,7 @@ def may_think(messages: Sequence[ChatMessage]) -> bool:
         elif turn or not any(isinstance(part, ToolResult) for part in message.parts):
             break
     calls = any(isinstance(part, ToolCall) for part in turn)
-    return not calls or any(
-        isinstance(part, ReasoningPart) and part.signature and not part.field for part in turn
-    )
+    return not calls or any(isinstance(part, ReasoningPart) and part.signed for part in turn)
 
 
 def json_as_tool(chat: ChatRequest) -> bool:
@@ -442,7 +443,7 @@ def _block(part: Part) -> dict[str, Any] | None:
             return {**result, "is_error": True} if part.failed else result
         case ReasoningPart():
             block = {"type": "thinking", "thinking": part.text, "signature": part.signature}
-            return block if part.signature and not part.field else None
+            return block if part.signed else None
 
 
 def _source(image: ImagePart) -> dict[str, str]:

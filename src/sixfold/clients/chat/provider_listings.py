@@ -1,7 +1,7 @@
 """Lists the models of providers whose lists are not like OpenAI's.
 
 Sources: https://docs.aws.amazon.com/bedrock/latest/APIReference/API_ListFoundationModels.html and
-…/API_ListInferenceProfiles.html.
+…/API_ListInferenceProfiles.html, https://ai.google.dev/api/models.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from sixfold.clients.chat.listing import Listing, ModelQueries, Models, model_name, optional, strings
-from sixfold.core.gateway.capabilities import CHAT, EMBEDDINGS, VISION, ServedModel
+from sixfold.core.gateway.capabilities import CHAT, EMBEDDINGS, THINKING, VISION, ServedModel, guess_model
 
 
 class _BedrockModel(msgspec.Struct, rename="camel"):
@@ -72,5 +72,45 @@ def _bedrock_capabilities(row: _BedrockModel) -> frozenset[str]:
     return frozenset({CHAT, VISION}) if "IMAGE" in inputs else frozenset({CHAT})
 
 
-# By the dialect of the provider.
-LISTINGS: Mapping[str, Listing] = {"converse": bedrock}
+class _GeminiModel(msgspec.Struct, rename="camel"):
+    name: Any = None
+    supported_generation_methods: Any = None
+    thinking: Any = None
+
+
+class _GeminiModels(msgspec.Struct):
+    models: list[_GeminiModel]
+
+
+async def gemini(queries: ModelQueries) -> Models | None:
+    """Return the models that generate content or embeddings; their names say whether they accept images."""
+    answer = await queries.get("/models?pageSize=1000", _GeminiModels)
+    if answer is None:
+        return None
+    models: list[ServedModel] = []
+    for row in answer.models:
+        name, methods = (
+            model_name(row.name).removeprefix("models/"),
+            strings(row.supported_generation_methods),
+        )
+        if name and "generateContent" in methods:
+            model = guess_model(name)
+            thinks = frozenset({THINKING}) if row.thinking is True and model.chat else frozenset[str]()
+            models.append(msgspec.structs.replace(model, capabilities=model.capabilities | thinks))
+        elif name and "embedContent" in methods:
+            models.append(ServedModel(name, frozenset({EMBEDDINGS}), stated=True))
+    return tuple(models)
+
+
+async def unlisted(_queries: ModelQueries) -> Models | None:
+    """Return no models: Azure and Vertex AI list what could be called, not what this account may call."""
+    return ()
+
+
+# By provider.
+LISTINGS: Mapping[str, Listing] = {
+    "azure": unlisted,
+    "bedrock": bedrock,
+    "gemini": gemini,
+    "vertex": unlisted,
+}

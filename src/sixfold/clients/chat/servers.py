@@ -16,6 +16,7 @@ from sixfold.clients.chat import listing
 from sixfold.clients.chat.completions import Completions
 from sixfold.clients.chat.converse import Converse
 from sixfold.clients.chat.credentials import credentials_of
+from sixfold.clients.chat.gemini import Gemini
 from sixfold.clients.chat.media_protocols import MEDIA_PROTOCOLS
 from sixfold.clients.chat.messages import Messages
 from sixfold.clients.chat.provider_listings import LISTINGS
@@ -35,7 +36,11 @@ _WIRES: Mapping[str, WireProtocol] = {
     **{wire.name: wire for wire in MEDIA_PROTOCOLS},
 }
 # The protocols of providers whose API is not OpenAI's.
-_DIALECTS: Mapping[str, WireProtocol] = {"anthropic": _WIRES["messages"], "converse": Converse()}
+_DIALECTS: Mapping[str, WireProtocol] = {
+    "anthropic": _WIRES["messages"],
+    "converse": Converse(),
+    "gemini": Gemini(),
+}
 # OpenAI's reasoning models reject `max_tokens`.
 _LIMIT = "max_completion_tokens"
 # The kind of servers with OpenAI's API at another address.
@@ -77,7 +82,7 @@ class ModelServer:
         self._row = row
         self._transport = transport
         self._key = key
-        self._list = LISTINGS.get(self._spec.dialect) or listing.listing_of(row.kind, self._spec.price_unit)
+        self._list = LISTINGS.get(row.kind) or listing.listing_of(row.kind, self._spec.price_unit)
         self.price_table = self._spec.price_table
         self._listed: tuple[str, ...] = ()
         self._models: tuple[ServedModel, ...] = ()
@@ -97,7 +102,7 @@ class ModelServer:
             has_responses = is_provider and self._spec.responses
         else:
             has_responses = row.responses
-        self._credentials = credentials_of(self._spec)
+        self._credentials = credentials_of(self._spec, transport)
         if self._spec.dialect in _DIALECTS:
             self._main_wire = _DIALECTS[self._spec.dialect]
             self._own = {self._main_wire.name: self._main_wire}

@@ -21,6 +21,8 @@ _BASE64 = re.compile(rb"(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{1024,}={0,2}")
 _MESSAGE_TOKENS = 4
 # Fields of chat completions; `ReasoningPart.signature` is the name of the field.
 REASONING_FIELDS = ("reasoning_content", "reasoning")
+# The beginning of a signature of Gemini, which only Gemini accepts.
+GEMINI_SIGNATURE = "gemini#"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,11 @@ class ReasoningPart:
     def field(self) -> str:
         """Name of the chat completion field that held the text, empty for other signatures."""
         return self.signature if self.signature in REASONING_FIELDS else ""
+
+    @property
+    def signed(self) -> bool:
+        """Whether Anthropic's servers signed it."""
+        return bool(self.signature) and not self.field and not self.signature.startswith(GEMINI_SIGNATURE)
 
 
 Part = TextPart | ImagePart | ToolCall | ToolResult | ReasoningPart

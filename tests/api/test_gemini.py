@@ -1,0 +1,184 @@
+"""Gemini and Vertex AI through the gateway: credentials, thoughts, tools, images, charges and errors."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from tests.api.gateway import Gateway, running_gateway
+from tests.fakes import gemini as fakes
+from tests.fakes.gemini import Gemini, gemini
+
+NAME = "gemini/gemini-3.5-flash"
+PRICE = {
+    "input_per_million_usd": "2",
+    "output_per_million_usd": "10",
+    "cached_input_per_million_usd": "0.5",
+}
+_FILE = BytesIO()
+Image.new("RGB", (8, 8), "red").save(_FILE, "PNG")
+PNG = _FILE.getvalue()
+
+
+@asynccontextmanager
+async def served(folder: Path, key: str = fakes.KEY) -> AsyncIterator[tuple[Gateway, Gemini]]:
+    """A gateway to Gemini, whose model costs 2 and 10 USD per million tokens."""
+    async with gemini() as fake:
+        row = {"kind": "gemini", "base_url": fake.url, "api_key": key}
+        prices = {NAME: PRICE}
+        async with running_gateway(folder, upstreams={"gemini": row}, aliases={}, prices=prices) as door:
+            yield door, fake
+
+
+async def test_the_official_client_works(tmp_path: Path) -> None:
+    async with served(tmp_path) as (door, fake):
+        client: Any = door.openai()
+        said = [{"role": "system", "content": "Be brief"}, {"role": "user", "content": "say 3 words"}]
+        whole = await client.chat.completions.create(model=NAME, messages=said, max_tokens=2, stop=["x"])
+        assert (whole.choices[0].message.content, whole.choices[0].finish_reason) == ("word word", "length")
+        assert fake.seen[-1][1]["systemInstruction"] == {"parts": [{"text": "Be brief"}]}
+        assert fake.seen[-1][1]["generationConfig"] == {"maxOutputTokens": 2, "stopSequences": ["x"]}
+        stream = await client.chat.completions.create(model=NAME, messages=said, stream=True)
+        texts = [each.choices[0].delta.content or "" async for each in stream if each.choices]
+        assert "".join(texts) == "word word word"
+        uri = f"data:image/png;base64,{base64.b64encode(PNG).decode()}"
+        asked = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": uri}}]}]
+        seen = await client.chat.completions.create(model=NAME, messages=asked)
+        assert seen.choices[0].message.content == "I see a picture"
+        form = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "object"}}}
+        shaped = await client.chat.completions.create(model=NAME, messages=said, response_format=form)
+        assert json.loads(shaped.choices[0].message.content) == {"city": "Oslo"}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_tool_is_called_and_answered_with_its_signature(tmp_path: Path, stream: bool) -> None:
+    async with served(tmp_path) as (door, fake):
+        client, said = door.anthropic(), [{"role": "user", "content": "weather?"}]
+        tools = [{"name": "weather", "description": "", "input_schema": {"type": "object"}}]
+        more: Any = {"model": NAME, "max_tokens": 3000, "tools": tools}
+        thinking = {"type": "enabled", "budget_tokens": 2000}
+
+        async def ask(messages: Any) -> Any:
+            if not stream:
+                return await client.messages.create(messages=messages, thinking=thinking, **more)
+            async with client.messages.stream(messages=messages, thinking=thinking, **more) as events:
+                return await events.get_final_message()
+
+        called = await ask(said)
+        assert called.stop_reason == "tool_use"
+        assert "Let me see" in [block.thinking for block in called.content if block.type == "thinking"]
+        (call,) = [block for block in called.content if block.type == "tool_use"]
+        assert (call.name, call.input) == ("weather", {"city": "Oslo"})
+        result = {"type": "tool_result", "tool_use_id": call.id, "content": "rain"}
+        turn = {"role": "assistant", "content": called.content}
+        answered = await ask([*said, turn, {"role": "user", "content": [result]}])
+        texts = [block.text for block in answered.content if block.type == "text"]
+        assert texts == ["The tool weather said rain"]
+        (part,) = fake.seen[-1][1]["contents"][1]["parts"]
+        assert part["thoughtSignature"] == fakes.SIGNATURE
+
+
+async def test_a_call_without_its_signature_is_accepted(tmp_path: Path) -> None:
+    """OpenAI's client returns no reasoning, so the signature of a call is lost."""
+    async with served(tmp_path) as (door, _):
+        client: Any = door.openai()
+        tool = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
+        said = [{"role": "user", "content": "weather?"}]
+        called = await client.chat.completions.create(model=NAME, messages=said, tools=[tool])
+        message = called.choices[0].message
+        assert called.choices[0].finish_reason == "tool_calls"
+        result = {"role": "tool", "tool_call_id": message.tool_calls[0].id, "content": "rain"}
+        final = await client.chat.completions.create(
+            model=NAME, messages=[*said, message.model_dump(), result], tools=[tool]
+        )
+        assert final.choices[0].message.content == "The tool weather said rain"
+
+
+async def test_a_call_costs_what_the_reported_usage_costs(tmp_path: Path) -> None:
+    async with served(tmp_path) as (door, _):
+        for more in ({}, {"stream": True}):
+            answer = await door.chat("say 20 words", NAME, reasoning_effort="low", **more)
+            assert answer.status_code == 200
+        calls = await door.settled(2)
+        # 10 tokens of input besides 4 cached ones, and 6 of thoughts besides 20 of text.
+        assert {call["cost_usd"] for call in calls} == {"0.000282"}
+        assert {call["usage"]["counted_by"] for call in calls} == {"server"}
+
+
+@pytest.mark.parametrize(
+    ("mode", "status"), [("key", 502), ("limit", 429), ("refuse", 400), ("excess", 400), ("fail", 502)]
+)
+async def test_a_refused_call_is_free(tmp_path: Path, mode: str, status: int) -> None:
+    async with served(tmp_path) as (door, fake):
+        fake.mode = mode
+        for more in ({}, {"stream": True}):
+            answer = await door.chat("say 3 words", NAME, **more)
+            assert answer.status_code == status, answer.text
+        if mode == "excess":
+            assert answer.json()["error"]["code"] == "context_length_exceeded"
+        assert {call["cost_usd"] for call in await door.settled(2)} == {"0.00"}
+
+
+async def test_a_response_that_is_cut_off_is_free(tmp_path: Path) -> None:
+    async with served(tmp_path) as (door, fake):
+        fake.mode = "truncate"
+        cut = await door.chat("say 30 words", NAME, stream=True)
+        assert '"error"' in cut.text
+        assert "[DONE]" not in cut.text
+        assert (await door.chat("say 3 words", NAME)).status_code == 502
+        assert {call["cost_usd"] for call in await door.settled(2)} == {"0.00"}
+
+
+@pytest.mark.parametrize("mode", ["filter", "blocked"])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_content_filter_is_the_reason_of_the_end(tmp_path: Path, mode: str, stream: bool) -> None:
+    async with served(tmp_path) as (door, fake):
+        fake.mode = mode
+        answer = await door.chat("say 3 words", NAME, stream=stream)
+        assert answer.status_code == 200
+        assert '"finish_reason":"content_filter"' in answer.text.replace(": ", ":")
+
+
+async def test_models_are_listed_with_their_capabilities(tmp_path: Path) -> None:
+    async with served(tmp_path) as (door, _):
+        (server,) = door.app.product.gateway_runtime.relay.router.servers()
+        assert {model.name: set(model.capabilities) for model in server.listing()} == {
+            "gemini-3.5-flash": {"chat", "vision", "thinking"},
+            "gemini-embedding-001": {"embeddings"},
+        }
+
+
+async def test_a_service_account_gets_one_token_for_many_calls(tmp_path: Path) -> None:
+    async with gemini() as fake:
+        row = {"kind": "vertex", "base_url": fake.url, "api_key": str(fake.key_file(tmp_path))}
+        prices = {"vertex/gemini-3.5-flash": PRICE}
+        async with running_gateway(tmp_path, upstreams={"vertex": row}, aliases={}, prices=prices) as door:
+            for _ in range(3):
+                assert (await door.chat("say 3 words", "vertex/gemini-3.5-flash")).status_code == 200
+            assert fake.tokens == 1
+            assert [model for model, _ in fake.seen] == ["gemini-3.5-flash"] * 3
+
+
+@pytest.mark.parametrize(
+    "content", [None, "{}", '{"client_email": "a", "private_key": "b", "token_uri": "c"}']
+)
+async def test_a_wrong_key_file_is_a_failure_that_names_no_path(tmp_path: Path, content: str | None) -> None:
+    path = tmp_path / "account.json"
+    if content is not None:
+        path.write_text(content)
+    async with gemini() as fake:
+        row = {"kind": "vertex", "base_url": fake.url, "api_key": str(path)}
+        tables: dict[str, Any] = {"upstreams": {"vertex": row}, "prices": {"vertex/m": PRICE}, "aliases": {}}
+        async with running_gateway(tmp_path / "data", **tables) as door:
+            answer = await door.chat("say 3 words", "vertex/m")
+            assert answer.status_code == 502
+            assert "key file of its service account is invalid" in answer.text
+            assert str(path) not in answer.text
