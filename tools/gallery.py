@@ -86,7 +86,7 @@ async def main() -> None:
             for name, (model, prompt, width, height, seed) in WANTED.items():
                 inputs = {"prompt": prompt, "width": width, "height": height, "seed": seed}
                 order = PredictionRequest(owner.owner, model, inputs, "gallery", "req_gallery")
-                made = await product.pipeline.wait(await product.pipeline.submit(order), 60)
+                made = await product.predictions.wait(await product.predictions.submit(order), 60)
                 if made.output is None:
                     raise SystemExit(f"{name} was not made: {made.error}")
                 data = await product.blobs.get(made.output.files[0].blob)
