@@ -58,7 +58,7 @@ async def test_the_pages_stand_read_well_and_fit(
             assert wide <= 0, path
 
 
-async def test_a_person_links_a_provider_signs_in_there_and_takes_the_data_along(
+async def test_linked_oidc_account_signs_in_and_exports_its_data(
     browser_app: tuple[AppFixture, str, Any], tmp_path: Path
 ) -> None:
     app, url, chromium = browser_app

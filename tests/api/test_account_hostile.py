@@ -43,7 +43,7 @@ def filled(path: str) -> str:
     return re.sub(r"\{(\w+)(:path)?\}", lambda found: PATHS.get(found[1], "none"), path)
 
 
-async def test_every_form_is_refused_without_the_pages_token_and_from_elsewhere(app: AppFixture) -> None:
+async def test_form_without_csrf_token_or_cross_origin_is_refused(app: AppFixture) -> None:
     changing = [(method, route.path) for method, route in routes(app) if method not in ("GET", "HEAD")]
     assert len(changing) > 20
     operator = await app.product.database.write(
@@ -97,7 +97,7 @@ async def public(tmp_path: Path) -> AsyncIterator[AppFixture]:
         yield found
 
 
-async def test_behind_https_every_cookie_is_secure_and_out_of_scripts_reach(public: AppFixture) -> None:
+async def test_cookies_behind_https_are_secure_and_http_only(public: AppFixture) -> None:
     visitor = client(public.asgi, "192.0.2.9", "https://six.example.com")
     async with visitor:
         entered = await visitor.get("/signin", params={"token": await link(public)})
@@ -117,7 +117,7 @@ async def test_behind_https_every_cookie_is_secure_and_out_of_scripts_reach(publ
             assert "evil.example" not in answer.headers.get("Location", "")
 
 
-async def test_behind_a_proxy_one_caller_does_not_use_up_the_tries_of_others(public: AppFixture) -> None:
+async def test_sign_in_attempts_behind_a_proxy_count_per_client(public: AppFixture) -> None:
     async def asked(peer: str, forwarded: str) -> int:
         async with client(public.asgi, peer, "https://six.example.com") as visitor:
             answer = await visitor.post("/signin/passkey/ask", headers={"X-Forwarded-For": forwarded})
@@ -156,7 +156,7 @@ async def test_the_way_back_is_never_to_elsewhere(app: AppFixture) -> None:
         assert (answer.status_code, answer.headers["Location"]) == (303, "/account")
 
 
-async def test_a_session_that_was_there_before_is_over_once_somebody_signs_in(app: AppFixture) -> None:
+async def test_sign_in_ends_the_previous_session(app: AppFixture) -> None:
     moment = await app.product.database.read(now())
     ben = await app.product.database.read(accounts.by_email("ben@example.com"))
     planted = await app.product.database.write(
@@ -227,7 +227,7 @@ async def test_signing_out_everywhere_ends_all_but_this_one(app: AppFixture) -> 
     assert (await app.client.get("/account")).status_code == 200
 
 
-async def test_another_password_needs_the_present_one_and_ends_other_sessions(app: AppFixture) -> None:
+async def test_password_change_needs_the_old_and_ends_other_sessions(app: AppFixture) -> None:
     form = {"csrf": await signed_in(app)}
 
     async def tried(**fields: str) -> httpx.Response:

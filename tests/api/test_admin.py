@@ -31,9 +31,7 @@ async def idle(app: AppFixture, count: int) -> None:
 
 
 @pytest.mark.parametrize("path", [*PATHS, "/admin/requests/pred_0"])
-async def test_for_tenants_and_strangers_the_operators_pages_are_not_there(
-    app: AppFixture, path: str
-) -> None:
+async def test_admin_pages_are_hidden_from_tenants_and_anonymous(app: AppFixture, path: str) -> None:
     unknown = await app.client.get(path)  # also from this machine
     assert (unknown.status_code, unknown.headers["location"].partition("?")[0]) == (303, "/signin")
     await signed_in(app)
@@ -44,7 +42,7 @@ async def test_for_tenants_and_strangers_the_operators_pages_are_not_there(
     assert (answer.status_code, answer.headers["location"].partition("?")[0]) == (303, "/signin")
 
 
-async def test_the_overview_tells_what_was_asked_what_failed_and_what_is_kept(app: AppFixture) -> None:
+async def test_admin_overview_shows_requests_failures_and_storage(app: AppFixture) -> None:
     await signed_in(app, app.operator)
     await run(app, "a fox")
     await run(app, "FAIL")
@@ -76,7 +74,7 @@ async def test_a_file_that_is_no_model_stands_there_with_what_is_wrong(app: AppF
     assert "line 1: invalid syntax" in page
 
 
-async def test_the_log_is_searched_over_all_accounts_and_shows_nobodys_words(
+async def test_admin_log_searches_all_accounts_without_prompts(
     any_database_app: AppFixture,
 ) -> None:
     app = any_database_app
@@ -129,7 +127,7 @@ async def test_the_operator_stops_a_run_of_somebody_else(app: AppFixture) -> Non
     await app.until("5.00", "0.00")
 
 
-async def test_idle_workers_are_let_go_and_come_back_with_the_next_order(app: AppFixture) -> None:
+async def test_idle_workers_stop_and_restart_with_the_next_request(app: AppFixture) -> None:
     await run(app, "a fox")
     await idle(app, 1)
     token = await signed_in(app, app.operator)

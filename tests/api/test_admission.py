@@ -57,7 +57,7 @@ async def _opened(stack: AsyncExitStack, port: int, key: str) -> tuple[ClientCon
 
 
 @pytest.mark.slow
-async def test_400_websockets_of_one_free_account_leave_room_for_others(app: AppFixture) -> None:
+async def test_400_websockets_of_one_account_do_not_block_others(app: AppFixture) -> None:
     before = refusals.recorder().totals["websockets"]
     async with AsyncExitStack() as stack, listening(app) as port:
         made = [await _opened(stack, port, app.poor) for _ in range(400)]
@@ -169,7 +169,7 @@ async def test_attempts_that_succeed_are_not_counted(public: AppFixture) -> None
 
 
 @pytest.mark.slow
-async def test_browser_that_signed_in_before_is_let_in_whatever_strangers_do(
+async def test_known_browser_signs_in_despite_foreign_attempts(
     public: AppFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, cookies = await _tried(public, "198.51.100.7", RIGHT)
@@ -196,7 +196,7 @@ async def test_other_password_makes_the_cookie_void(public: AppFixture) -> None:
     assert (await _tried(public, "93.184.216.34", "battery staple", trusted))[0] == 429
 
 
-async def test_wrong_links_and_passkeys_count_against_their_address_alone(public: AppFixture) -> None:
+async def test_wrong_links_and_passkeys_count_per_address(public: AppFixture) -> None:
     async with client(public.asgi, "93.184.216.34", PUBLIC) as visitor:
         wrong = [(await visitor.get("/signin", params={"token": f"x{n}"})).status_code for n in range(31)]
         assert wrong == [401] * 30 + [429]

@@ -129,7 +129,7 @@ async def test_an_agents_turn_reaches_a_chat_server_whole(gateway: Gateway) -> N
     assert (sent["reasoning_effort"], sent["stop"]) == ("low", ["END"])
 
 
-async def test_what_the_system_says_in_the_middle_stays_there_for_a_chat_server(gateway: Gateway) -> None:
+async def test_system_message_in_the_middle_keeps_its_position(gateway: Gateway) -> None:
     """As Claude Code sends it, which puts its agents and skills after the first words of its user."""
     call: Any = {"type": "tool_use", "id": "toolu_1", "name": "read", "input": {}}
     result: Any = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "one"}
@@ -195,7 +195,7 @@ async def test_a_picture_among_results_comes_after_the_last_of_them(gateway: Gat
     assert len(sent[-1]["content"]) == 2
 
 
-async def test_what_only_a_provider_keeps_or_runs_is_refused_with_its_reason(gateway: Gateway) -> None:
+async def test_provider_side_state_and_tools_are_refused(gateway: Gateway) -> None:
     client = gateway.openai()
     with pytest.raises(openai.BadRequestError) as before:
         await client.responses.create(model="acme/small", input="x", previous_response_id="resp_1")
@@ -221,9 +221,7 @@ PATCH: Any = {
 
 
 @pytest.mark.parametrize("model", ["acme/small", "anth/small"])
-async def test_a_tool_of_plain_text_is_a_function_of_one_text_for_servers_without_such(
-    gateway: Gateway, model: str
-) -> None:
+async def test_custom_tool_becomes_a_function_with_one_text_input(gateway: Gateway, model: str) -> None:
     client, server = gateway.openai(), gateway.acme if model.startswith("acme") else gateway.anth
     given: Any = [{"role": "user", "content": "Mend it"}]
     choice: Any = {"type": "custom", "name": "apply_patch"}
@@ -251,7 +249,7 @@ async def test_a_tool_of_plain_text_is_a_function_of_one_text_for_servers_withou
     assert '"Oslo"' in str(server.seen[-1].document["messages"][1]).replace("'", '"')
 
 
-async def test_plain_text_is_told_as_it_comes_however_its_arguments_are_cut() -> None:
+async def test_custom_tool_text_streams_across_argument_chunks() -> None:
     text = 'a "quoted"\n\ttab \\ \U0001f600 é end'
     arguments = json.dumps({"input": text})
     for size in (1, 2, 5, 1000):
@@ -325,7 +323,7 @@ async def test_a_shape_beside_tools_reaches_a_server_of_messages_whole() -> None
     assert json.loads(sent["system"].partition("schema: ")[2]) == schema
 
 
-async def test_thinking_goes_on_only_with_the_sealed_thought_it_began_with() -> None:
+async def test_thinking_continues_only_with_its_own_signature() -> None:
     call = {"type": "function_call", "call_id": "c", "name": "read", "arguments": "{}"}
     out = {"type": "function_call_output", "call_id": "c", "output": "x"}
     thought = {"type": "reasoning", "summary": [], "encrypted_content": "seal"}
@@ -341,7 +339,7 @@ async def test_thinking_goes_on_only_with_the_sealed_thought_it_began_with() -> 
         assert ("thinking" in asked) is thinks
 
 
-async def test_a_sealed_thought_comes_back_to_whoever_asks_for_responses() -> None:
+async def test_encrypted_reasoning_is_returned_in_responses() -> None:
     events = await told(
         responses_face,
         ReasoningDelta("Hm"),
@@ -362,7 +360,7 @@ async def test_a_sealed_thought_comes_back_to_whoever_asks_for_responses() -> No
     ],
     ids=["mixed", "named first", "one after another"],
 )
-async def test_arguments_belong_to_their_call_and_its_block_is_open_however_they_come(
+async def test_tool_arguments_in_any_order_reach_their_open_block(
     calls: tuple[Event, ...],
 ) -> None:
     """Claude Code calls a tool with what came before its block was closed."""
@@ -384,7 +382,7 @@ async def test_arguments_belong_to_their_call_and_its_block_is_open_however_they
     assert given == {0: "", 1: '{"file": "a"}', 2: '{"at": 1}'}
 
 
-async def test_a_call_that_is_never_given_arguments_keeps_none_from_the_next() -> None:
+async def test_tool_call_without_arguments_takes_none_from_the_next() -> None:
     now = ToolCallStart(0, "call_0", "now")
     events = await told(
         anthropic_face, now, *TWO_CALLS[1::2], TextDelta("Well"), MessageEnd("tool", TokenUsage(1, 1))
@@ -395,7 +393,7 @@ async def test_a_call_that_is_never_given_arguments_keeps_none_from_the_next() -
     assert told_of == [1, 2]
 
 
-async def test_parallel_arguments_are_whole_before_their_calls_are_done_in_a_response() -> None:
+async def test_parallel_arguments_are_complete_before_done_events() -> None:
     first, last = ToolCallStart(0, "call_0", "now"), TextDelta("Well")
     events = await told(
         responses_face, first, *TWO_CALLS[1:], TWO_CALLS[0], last, MessageEnd("tool", TokenUsage(1, 1))

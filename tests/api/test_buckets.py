@@ -145,7 +145,7 @@ async def test_an_object_and_a_folder_share_no_name(tmp_path: Path, path: str, m
 # -- links -----------------------------------------------------------------------------------------
 
 
-async def test_pictures_are_sent_for_to_the_bucket_when_the_operator_wants_it(tmp_path: Path) -> None:
+async def test_images_redirect_to_the_bucket_when_configured(tmp_path: Path) -> None:
     async with on_s3(tmp_path, blob_link_seconds=120) as app:
         url = await paint(app)
         sent = await app.client.get(url)

@@ -109,9 +109,7 @@ KINDS: tuple[Callable[[Gateway, int], Awaitable[None]], ...] = (
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-async def test_every_charge_of_a_mixed_workload_follows_from_its_units_and_rates(
-    gateway: Gateway, seed: int
-) -> None:
+async def test_charges_of_a_mixed_workload_equal_units_times_rates(gateway: Gateway, seed: int) -> None:
     draw = random.Random(seed)  # noqa: S311 - a workload, no secret
     work = [*KINDS, *draw.choices(KINDS, k=6)]
     draw.shuffle(work)
@@ -139,7 +137,7 @@ async def test_every_charge_of_a_mixed_workload_follows_from_its_units_and_rates
     assert await gateway.app.faults() == ()
 
 
-async def test_a_charge_shows_cached_input_the_rate_of_the_server_that_answered_and_the_hold(
+async def test_charge_shows_cached_input_server_rate_and_hold(
     gateway: Gateway,
 ) -> None:
     await gateway.chat("say 3 words")
@@ -153,7 +151,7 @@ async def test_a_charge_shows_cached_input_the_rate_of_the_server_that_answered_
     assert "limited to the" in limited["sum"]
 
 
-async def test_a_repeated_answer_of_the_cache_keeps_its_units_at_a_rate_of_nothing(gateway: Gateway) -> None:
+async def test_cached_answer_keeps_its_units_at_rate_zero(gateway: Gateway) -> None:
     await _twice(gateway, 5)
     again, first = await gateway.settled(2)
     assert (again["usage"]["counted_by"], again["cost_usd"]) == ("cache", "0.00")
@@ -162,7 +160,7 @@ async def test_a_repeated_answer_of_the_cache_keeps_its_units_at_a_rate_of_nothi
     assert recomputed(first["charge"]) == micros(first["cost_usd"]) > 0
 
 
-async def test_a_chat_that_is_answered_later_has_the_tokens_of_its_call_on_its_receipt(
+async def test_async_chat_receipt_has_the_tokens_of_its_call(
     gateway: Gateway,
 ) -> None:
     await _later(gateway, 7)

@@ -42,7 +42,7 @@ async def test_a_large_body_is_decoded_in_another_thread(
     assert threading.main_thread() not in readers
 
 
-async def test_a_large_request_that_may_be_repeated_is_hashed_in_another_thread(
+async def test_large_idempotent_request_is_hashed_in_a_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hashers: list[threading.Thread] = []

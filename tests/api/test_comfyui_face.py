@@ -178,7 +178,7 @@ async def test_the_script_that_reads_the_history_gets_its_picture(stage: Stage) 
     assert "9" in cached
 
 
-async def test_a_picture_that_is_viewed_is_signed_and_is_the_one_that_the_run_gave(stage: Stage) -> None:
+async def test_viewed_image_is_signed_and_equals_the_run_output(stage: Stage) -> None:
     mixed = {**PAINT, "0": node("PreviewImage", images=["8", 0]), "1": node("SaveImage", **SECOND)}
     product = stage.app.product
     _, found = await asyncio.to_thread(stage.script.pictures, mixed)
@@ -199,7 +199,7 @@ async def test_a_picture_that_is_viewed_is_signed_and_is_the_one_that_the_run_ga
     assert again == found
 
 
-async def test_a_picture_may_be_as_large_as_another_whose_size_only_the_run_knows(stage: Stage) -> None:
+async def test_image_size_may_come_from_an_image_of_the_run(stage: Stage) -> None:
     graph = {
         **PAINT,
         "1": node("LoadImage", image="example.png"),
@@ -282,7 +282,7 @@ async def test_the_queue_is_told_and_what_runs_is_interrupted(tmp_path: Path) ->
         assert (await client.get("/history")).json() == {}
 
 
-async def test_an_interrupt_over_a_real_socket_stops_what_was_taken_a_moment_ago(tmp_path: Path) -> None:
+async def test_interrupt_over_a_socket_stops_the_latest_prompt(tmp_path: Path) -> None:
     points = {"failpoints": "engine.run.comfyui-prompt=hang"}
 
     def interrupted(script: Script) -> list[Any]:

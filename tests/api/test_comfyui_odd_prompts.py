@@ -50,7 +50,7 @@ async def test_a_text_with_a_nul_or_with_its_name_in_it_stays_readable(either: P
         assert (await ended(app, "p"))["outputs"]["2"]["text"] == ["a\ufffdb \\u0000 \\\ufffd"]
 
 
-async def test_a_graph_of_more_nodes_than_may_run_is_refused_before_it_is_queued(tmp_path: Path) -> None:
+async def test_graph_with_too_many_nodes_is_refused_before_queueing(tmp_path: Path) -> None:
     graph = {"0": node("PrimitiveString", value="x")}
     graph |= {str(at): node("PrimitiveString", value=[str(at - 1), 0]) for at in range(1, 5_000)}
     body = {"prompt": {**graph, "out": node("PreviewAny", source=["4999", 0])}}

@@ -93,7 +93,7 @@ async def until_logged(caplog: pytest.LogCaptureFixture, text: str) -> str:
     return next(record.getMessage() for record in caplog.records if text in record.getMessage())
 
 
-async def test_aliases_and_prices_change_with_the_file_and_the_log_says_so(
+async def test_reload_changes_aliases_and_prices_and_is_logged(
     either: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, LOG)
@@ -141,7 +141,7 @@ async def test_a_wrong_file_changes_nothing_and_is_named_in_the_log(
         assert "third" in await server.models()
 
 
-async def test_what_only_a_start_can_change_is_named_and_the_rest_is_taken_up(
+async def test_reload_names_restart_settings_and_applies_the_rest(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, LOG)
@@ -156,7 +156,7 @@ async def test_what_only_a_start_can_change_is_named_and_the_rest_is_taken_up(
         assert server.gateway.app.product.gateway_runtime.relay.policy.retries == 1
 
 
-async def test_a_new_model_server_is_asked_for_its_models_before_it_serves(
+async def test_reloaded_upstream_lists_its_models_before_serving(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, LOG)
@@ -189,7 +189,7 @@ async def test_a_call_in_flight_keeps_its_price_and_its_server(
         assert float(after) > float(first)
 
 
-async def test_a_request_reads_the_file_again_at_once_and_says_where_nothing_has_changed(
+async def test_reload_request_reports_changes_or_none(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, LOG)

@@ -148,7 +148,7 @@ def commands(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: py
     return Commands(tmp_path, capsys)
 
 
-async def test_the_doctor_says_what_the_server_says_while_comfyui_is_deaf(
+async def test_doctor_agrees_with_server_while_comfyui_is_silent(
     tmp_path: Path, found: AppFixture, comfy: Comfy, commands: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SIXFOLD_COMFYUI_URL", comfy.url)
@@ -170,7 +170,7 @@ async def test_the_doctor_says_what_the_server_says_while_comfyui_is_deaf(
     assert "comfyui-image (full)" in text
 
 
-async def test_a_server_that_does_not_answer_is_named_and_the_command_looks_itself(
+async def test_doctor_names_a_silent_server_and_probes_itself(
     tmp_path: Path, commands: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(report, "SERVER_SECONDS", 0.2)
@@ -208,7 +208,7 @@ async def test_without_an_operators_key_the_doctor_asks_for_one(
     )
 
 
-async def test_a_users_key_in_the_environment_does_not_hide_the_operators(
+async def test_user_key_in_environment_does_not_hide_the_operator_key(
     tmp_path: Path, found: AppFixture, commands: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SIXFOLD_API_KEY", found.key)

@@ -201,7 +201,7 @@ async def test_a_refused_post_names_its_parameter(app: AppFixture, change: dict[
     assert (await listed(app, "posts"))["posts"] == []
 
 
-async def test_a_forms_file_that_was_cut_off_is_refused_in_one_sentence(app: AppFixture) -> None:
+async def test_truncated_form_file_is_refused(app: AppFixture) -> None:
     for data in (png()[:-6], FILM[:-6]):
         form = {"api_key": app.key, "text": "a form"}
         answer = await app.client.post("/api/create-post", data=form, files={"media": ("x", data)})

@@ -343,7 +343,7 @@ CHAT, ANSWERS, LETTERS = "/v1/chat/completions", "/v1/responses", "/v1/messages"
         (LETTERS, {"thinking": {"type": "enabled", "budget_tokens": "x"}}, None),
     ],
 )
-async def test_what_is_no_list_is_refused_by_its_name_before_it_is_translated(
+async def test_field_that_is_not_a_list_is_refused_by_name(
     gateway: Gateway, path: str, wrong: dict[str, Any], param: str | None
 ) -> None:
     model = "acme/small" if path == LETTERS else "anth/small"
@@ -369,7 +369,7 @@ async def test_what_a_server_refuses_is_told_as_it_says(gateway: Gateway) -> Non
     assert await gateway.app.balance() == before
 
 
-async def test_a_conversation_that_is_too_long_is_told_so_that_agents_shorten_it(gateway: Gateway) -> None:
+async def test_too_long_conversation_is_reported_as_agents_expect(gateway: Gateway) -> None:
     gateway.acme.mode = "excess"
     for ask in (
         gateway.openai().chat.completions.create(model="acme/small", messages=said("Hello")),

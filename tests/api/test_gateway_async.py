@@ -81,7 +81,7 @@ async def test_messages_that_are_none_are_named_as_any_wrong_input(
     assert gateway.acme.seen == []
 
 
-async def test_a_conversation_and_a_picture_reach_the_model_as_they_would_at_once(gateway: Gateway) -> None:
+async def test_async_conversation_and_image_reach_the_model(gateway: Gateway) -> None:
     turns = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "good day"}]
     wish = {"messages": turns, "system": "be short", "prompt": "what is it?", "temperature": 0.5}
     asked = {"service": "vision", "image_url": PIXEL, **wish}
@@ -170,7 +170,7 @@ async def test_a_model_of_this_machine_answers_for_nothing(tmp_path: Path) -> No
         assert await there.app.balance() == ("5.00", "0.00")
 
 
-async def test_what_is_missing_is_told_before_what_no_server_here_can_do(tmp_path: Path) -> None:
+async def test_missing_input_is_reported_before_missing_capability(tmp_path: Path) -> None:
     async with running_app(tmp_path, app_catalog.models_document(), probe=False) as app:
         for later in (True, False):
             for given, status in (({}, 400), ({"prompt": "hello"}, 503)):

@@ -65,7 +65,7 @@ async def spoken(there: Gateway) -> float:
     return float(line.split()[1])
 
 
-async def test_a_file_answers_in_all_three_protocols_and_as_the_template(tmp_path: Path) -> None:
+async def test_gguf_model_answers_in_all_protocols_and_template(tmp_path: Path) -> None:
     async with talking(tmp_path) as there:
         openai, anthropic = there.openai(), there.anthropic()
         messages: list[Any] = [{"role": "user", "content": "hello"}]
@@ -161,7 +161,7 @@ async def test_nobody_sends_a_model_beside_us_to_a_private_address(tmp_path: Pat
         assert (await there.chat(model="own/tiny", **ASKED)).status_code == 200
 
 
-async def test_what_a_model_has_no_sense_for_is_said_and_puts_it_out_of_no_order(tmp_path: Path) -> None:
+async def test_unsupported_input_is_reported_and_keeps_the_model_up(tmp_path: Path) -> None:
     async with talking(tmp_path) as there:
         client = there.app.client
         for part, sense in (
@@ -184,7 +184,7 @@ async def test_what_a_model_has_no_sense_for_is_said_and_puts_it_out_of_no_order
         assert (await there.chat(model="own/tiny", **ASKED)).status_code == 200
 
 
-async def test_a_stream_says_what_the_whole_answer_says_and_counts_the_same(tmp_path: Path) -> None:
+async def test_stream_has_the_text_and_usage_of_the_full_answer(tmp_path: Path) -> None:
     async with talking(tmp_path) as there:
         messages: list[Any] = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hi"}]
         client = there.openai()
@@ -216,7 +216,7 @@ async def test_a_word_to_stop_at_ends_the_answer_before_it(tmp_path: Path) -> No
         assert cut["message"]["content"] == whole.partition(word)[0]
 
 
-async def test_what_is_too_long_for_the_model_is_refused_in_one_sentence(tmp_path: Path) -> None:
+async def test_input_beyond_the_context_is_refused(tmp_path: Path) -> None:
     async with talking(tmp_path, context=256) as there:
         answer = await there.chat("hello " * 200, model="own/tiny")
         told = answer.json()["error"]
@@ -251,7 +251,7 @@ async def test_conversations_share_a_model_and_wait_for_a_free_slot(tmp_path: Pa
         assert len(server(there).pool) == 1
 
 
-async def test_a_process_that_dies_takes_nothing_with_it_and_comes_back(tmp_path: Path) -> None:
+async def test_killed_model_process_restarts_and_loses_nothing(tmp_path: Path) -> None:
     async with talking(tmp_path) as there:
         assert (await there.chat(model="own/tiny", max_tokens=4)).status_code == 200
         running = await process(there)

@@ -64,7 +64,7 @@ async def test_a_server_that_fails_is_free(tmp_path: Path, mode: str) -> None:
         assert await gateway.app.faults() == ()
 
 
-async def test_servers_that_are_left_alone_for_being_busy_are_busy_and_not_broken(tmp_path: Path) -> None:
+async def test_servers_skipped_as_busy_are_reported_as_busy(tmp_path: Path) -> None:
     async with running_gateway(tmp_path) as gateway:
         gateway.acme.mode, gateway.anth.mode = "limit", "fail"
         told = [await gateway.chat() for _ in range(6)]
@@ -90,7 +90,7 @@ async def test_a_server_that_trickles_and_stops_is_given_up_and_free(tmp_path: P
         assert await gateway.app.balance() == ("5.00", "0.00")
 
 
-async def test_a_server_that_goes_wrong_in_the_middle_of_a_load_leaves_right_sums(tmp_path: Path) -> None:
+async def test_server_failing_under_load_leaves_correct_sums(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, timeout_seconds=1, retries=0) as gateway:
         wrong = ["fail", "hang", "truncate", "trickle"]
         gateway.acme.modes = ["well"] * 6 + [mode for each in wrong for mode in (each, "well", "well")]
@@ -182,7 +182,7 @@ async def test_without_money_nothing_is_asked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_whose_money_went_elsewhere_while_a_server_was_asked_gets_no_answer_and_pays_none(
+async def test_balance_spent_during_a_call_gives_no_answer_no_charge(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, stream: bool
 ) -> None:
     """He had plenty when he asked, so his hold was not waited for."""
@@ -340,7 +340,7 @@ async def test_a_key_that_is_revoked_stops_within_a_second(tmp_path: Path) -> No
 # -- what is left behind ---------------------------------------------------------------------------
 
 
-async def test_a_hold_of_a_server_that_died_is_freed_by_the_second_look_at_it(tmp_path: Path) -> None:
+async def test_hold_of_a_dead_server_is_released_at_the_second_check(tmp_path: Path) -> None:
     async with running_gateway(tmp_path) as gateway:
         call = CallRecord(
             "req_0", gateway.app.account.id, None, "chat", "m", "t", streamed=False, held=70_000

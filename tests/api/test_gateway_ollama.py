@@ -108,7 +108,7 @@ async def test_what_ollama_says_thinks_and_counts_is_told_and_free(talking: tupl
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_two_calls_of_ollama_are_two_calls_though_their_index_is_one(
+async def test_ollama_calls_with_equal_index_are_two_calls(
     talking: tuple[Gateway, Ollama], stream: bool
 ) -> None:
     there, fake = talking

@@ -28,9 +28,7 @@ async def test_the_next_server_answers_when_one_fails(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["garbage", "sorry"])
-async def test_the_next_server_streams_when_one_says_well_and_gives_an_error(
-    tmp_path: Path, mode: str
-) -> None:
+async def test_stream_falls_back_when_a_200_carries_an_error(tmp_path: Path, mode: str) -> None:
     async with running_gateway(tmp_path) as gateway:
         gateway.acme.mode = mode
         streamed = await gateway.chat(model="both", **STREAM)
@@ -39,7 +37,7 @@ async def test_the_next_server_streams_when_one_says_well_and_gives_an_error(
         assert (call["target"], call["status"], call["attempts"]) == ("anth/small", "succeeded", 2)
 
 
-async def test_thinking_models_of_openai_are_told_their_limit_by_its_newer_name(tmp_path: Path) -> None:
+async def test_openai_reasoning_models_get_max_completion_tokens(tmp_path: Path) -> None:
     asked = {"service": "chat", "prompt": "say 9 words", "max_tokens": 2}
     for native, name in ((True, "max_completion_tokens"), (False, "max_tokens")):
         async with model_server() as server:
@@ -81,7 +79,7 @@ async def test_a_server_that_keeps_failing_is_left_alone(tmp_path: Path) -> None
         assert len(gateway.acme.seen) == 5
 
 
-async def test_a_local_server_is_free_and_one_without_a_price_is_refused(tmp_path: Path) -> None:
+async def test_local_server_is_free_and_unpriced_server_is_refused(tmp_path: Path) -> None:
     async with model_server() as own:
         rows = {
             "here": {"kind": "vllm", "base_url": own.url},
@@ -117,7 +115,7 @@ async def test_the_same_request_is_answered_from_the_cache_for_free(tmp_path: Pa
         assert "x-sixfold-cache" not in stranger.headers
 
 
-async def test_another_question_to_the_chat_service_is_not_answered_from_the_cache(tmp_path: Path) -> None:
+async def test_other_question_to_chat_service_misses_the_cache(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, cache=True) as gateway:
         said: list[tuple[str, str]] = []
         for text in ("say 3 words", "say 4 words", "say 3 words"):

@@ -91,7 +91,7 @@ async def test_outcomes_of_a_large_graph_are_stored_in_batches(either: Path, mak
                 assert image.shape == (1, 8, 8, 3)
 
 
-async def test_free_graphs_of_an_account_run_one_after_another_where_one_may_run(tmp_path: Path) -> None:
+async def test_free_graphs_of_an_account_run_in_sequence_at_limit_one(tmp_path: Path) -> None:
     names = [f"p{at}" for at in range(4)]
     async with running_app(tmp_path, app_catalog.models_document(), graph_free_runs=1) as app:
         with app.product.workflows.hub.open(Tenant(app.account.id), "me") as client:

@@ -129,7 +129,7 @@ async def test_a_prediction_can_be_followed(app: AppFixture) -> None:
     assert {name for _, name, _ in seen} == {"status", "progress", "log"}
 
 
-async def test_whoever_comes_back_hears_what_he_missed_and_nothing_twice(app: AppFixture) -> None:
+async def test_resumed_stream_sends_missed_events_once(app: AppFixture) -> None:
     queued = (await app.client.post(RUN, json=ordered("LATE", wait=0), headers=app.bearer)).json()
     url = queued["urls"]["events"]
     whole = events((await app.client.get(url, headers=app.bearer)).text)
@@ -166,7 +166,7 @@ async def test_an_ended_prediction_ends_its_stream_once(app: AppFixture) -> None
     assert ends == ["succeeded"]
 
 
-async def test_a_stream_resumed_behind_the_end_is_empty_after_a_restart(tmp_path: Path) -> None:
+async def test_stream_resumed_after_the_end_is_empty_after_restart(tmp_path: Path) -> None:
     async with running_app(tmp_path) as before:
         made = (await before.client.post(RUN, json=ordered(), headers=before.bearer)).json()
         url = made["urls"]["events"]

@@ -15,7 +15,7 @@ async def operators_key(app: AppFixture) -> str:
     return (await app.product.database.write(keys.create(app.operator.id, granted=rights.ALL))).api_key
 
 
-async def test_images_are_the_operators_to_add_and_need_what_starts_them(tmp_path: Path) -> None:
+async def test_container_images_need_the_operator_and_a_runtime(tmp_path: Path) -> None:
     async with running_app(tmp_path, container_socket=str(tmp_path / "none")) as app:
         operator = bearer(await operators_key(app))
 

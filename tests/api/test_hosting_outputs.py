@@ -62,7 +62,7 @@ def sized(media: dict[str, Any]) -> tuple[str, int, int]:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_a_run_gives_the_first_file_and_the_other_outputs_by_name(tmp_path: Path, version: str) -> None:
+async def test_run_returns_first_file_and_other_outputs_by_name(tmp_path: Path, version: str) -> None:
     async with imported(tmp_path, version) as app:
         made = await ran(app)
         others = made["outputs"]
@@ -118,7 +118,7 @@ async def test_the_gateway_gives_all_outputs(tmp_path: Path) -> None:
         assert (answer["outputs"]["what_is_seen"], len(answer["outputs"]["steps"])) == (TEXT, 2)
 
 
-async def test_the_replicate_api_gives_the_first_output_and_the_others_beside_it(tmp_path: Path) -> None:
+async def test_replicate_api_returns_first_output_and_the_others(tmp_path: Path) -> None:
     async with imported(tmp_path) as app:
         made = await ran(app)
         shown = (await app.client.get(f"/replicate/v1/predictions/{made['id']}", headers=app.bearer)).json()

@@ -136,7 +136,7 @@ async def test_prefer_says_how_long_to_wait(app: AppFixture) -> None:
     await app.until("5.00", "0.00")
 
 
-async def test_a_webhook_hears_the_prediction_itself_and_only_what_it_asked_for(app: AppFixture) -> None:
+async def test_webhook_gets_the_prediction_for_subscribed_events(app: AppFixture) -> None:
     faults = Faults()
     async with listening(faults) as url:
         made = await client(app).models.predictions.async_create(

@@ -182,7 +182,7 @@ async def test_nothing_is_told_to_the_inside(tmp_path: Path) -> None:
         assert faults.steps("told") == []
 
 
-async def test_a_name_that_leads_inside_is_refused_when_it_is_to_be_told(tmp_path: Path) -> None:
+async def test_webhook_to_an_internal_address_is_refused_at_delivery(tmp_path: Path) -> None:
     async def inside(_host: str, _port: int) -> list[str]:
         return ["10.0.0.1"]
 

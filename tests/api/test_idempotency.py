@@ -118,9 +118,7 @@ async def test_every_route_that_creates_or_charges_replays(app: AppFixture) -> N
 @pytest.mark.parametrize(
     ("path", "part"), [("/api/uploads", "file"), ("/api/create-post", "media"), ("/api/create-ai", "avatar")]
 )
-async def test_a_form_sent_again_is_the_same_whatever_boundary_its_client_drew(
-    app: AppFixture, path: str, part: str
-) -> None:
+async def test_repeated_form_matches_despite_another_boundary(app: AppFixture, path: str, part: str) -> None:
     def send(picture: bytes, boundary: str) -> Awaitable[httpx.Response]:
         headers = {**app.bearer, **KEY, "Content-Type": f"multipart/form-data; boundary={boundary}"}
         return app.client.post(path, headers=headers, data={"name": "Nova"}, files={part: ("x", picture)})

@@ -30,7 +30,7 @@ async def source(app: AppFixture) -> str:
     return str(answer.json()["image_url"])
 
 
-async def test_the_root_tells_programs_what_this_is_and_shows_people_the_start_page(app: AppFixture) -> None:
+async def test_root_is_json_for_programs_and_a_page_for_browsers(app: AppFixture) -> None:
     said = await app.client.get("/")
     shown = await app.client.get("/", headers={"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"})
     assert said.json() == {"name": "Sixfold", "version": "0.1.0", "docs": f"{ORIGIN}/docs"}
@@ -143,7 +143,7 @@ async def test_a_picture_lies_at_the_callers_path(app: AppFixture, path: str, na
     assert stored.headers["Content-Type"] == f"image/{kind.lower()}"
 
 
-async def test_who_finds_his_path_taken_meanwhile_is_told_so_and_pays_nothing(app: AppFixture) -> None:
+async def test_path_taken_meanwhile_is_reported_and_free(app: AppFixture) -> None:
     async def put(name: str) -> httpx.Response:
         query = {**SMALL, "save_path": name}
         return await app.client.get("/create_and_upload_image", params=query, headers=app.bearer)
@@ -155,7 +155,7 @@ async def test_who_finds_his_path_taken_meanwhile_is_told_so_and_pays_nothing(ap
     assert await app.balance() == (f"{5 - Decimal('0.04') * len(made)}", "0.00")
 
 
-async def test_accounts_have_folders_of_their_own_and_replace_what_is_theirs(app: AppFixture) -> None:
+async def test_accounts_replace_files_only_in_their_own_folder(app: AppFixture) -> None:
     async def put(headers: dict[str, str], prompt: str) -> str:
         query = {**SMALL, "prompt": prompt, "save_path": "same.png"}
         answer = await app.client.get("/create_and_upload_image", params=query, headers=headers)
@@ -186,7 +186,7 @@ async def test_a_path_of_any_length_within_the_limit_is_taken(app: AppFixture) -
     assert too_long.json()["detail"][0]["loc"] == ["query", "save_path"]
 
 
-async def test_a_path_that_cannot_be_taken_is_refused_before_anything_is_made(app: AppFixture) -> None:
+async def test_unusable_path_is_refused_before_the_run(app: AppFixture) -> None:
     upload = "/create_and_upload_image"
     await app.client.get(upload, params={**SMALL, "save_path": "a/b"}, headers=app.bearer)
     for name in ("a", "a/b/c"):

@@ -113,7 +113,7 @@ async def test_photoreal_names_what_it_refuses(app: AppFixture, change: dict[str
     assert await app.balance() == ("5.00", "0.00")
 
 
-async def test_resizing_gives_every_size_exactly_in_order_and_costs_by_the_output(real: AppFixture) -> None:
+async def test_resize_returns_sizes_in_order_and_charges_per_output(real: AppFixture) -> None:
     sizes: list[Any] = ["90x160", {"width": 400, "height": 100}, "240x180", "16x16"]
     body = {"api_key": real.key, "image_url": uri(subject()), "target_sizes": sizes}
     answer = await real.client.post("/api/smart-resize", json=body)
@@ -166,7 +166,7 @@ async def test_sizes_that_cannot_be_are_refused(app: AppFixture, sizes: Any) -> 
     assert await app.balance() == ("5.00", "0.00")
 
 
-async def test_twenty_sizes_are_taken_and_a_form_names_them_between_commas(app: AppFixture) -> None:
+async def test_resize_takes_20_sizes_also_comma_separated_in_forms(app: AppFixture) -> None:
     many = {"api_key": app.key, "image_url": uri(subject()), "target_sizes": ["64x64"] * 20}
     assert (await app.client.post("/api/smart-resize", json=many)).json()["cost"] == "3.66"
     form = {"api_key": app.key, "image_url": uri(subject()), "target_sizes": "64x64, 32x48"}

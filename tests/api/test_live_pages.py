@@ -40,7 +40,7 @@ async def made(app: AppFixture, model: str, given: dict[str, Any]) -> tuple[str,
     return told["id"], (await app.client.get(told["output"]["url"])).content
 
 
-async def test_nodes_light_up_while_a_workflow_runs_and_name_their_inputs(
+async def test_workflow_page_highlights_running_nodes_and_inputs(
     browser_app: tuple[AppFixture, str, Any],
 ) -> None:
     app, url, chromium = browser_app
@@ -69,7 +69,7 @@ async def test_nodes_light_up_while_a_workflow_runs_and_name_their_inputs(
         assert "scale(1)" in await page.eval_on_selector(".pane svg", "s => s.style.transform")
 
 
-async def test_a_file_that_falls_on_any_page_opens_its_form_and_a_graph_becomes_a_workflow(
+async def test_file_dropped_on_a_page_opens_its_form_or_workflow(
     browser_app: tuple[AppFixture, str, Any],
 ) -> None:
     app, url, chromium = browser_app
@@ -119,7 +119,7 @@ async def test_cards_show_outputs_films_move_and_sounds_sound(
 @pytest.mark.parametrize(
     "look", [Look(scheme="dark"), Look(width=390)], ids=["desktop in the dark", "phone in the light"]
 )
-async def test_the_operator_sees_all_of_it_and_every_page_is_accessible(
+async def test_operator_sees_all_pages_and_they_are_accessible(
     browser_app: tuple[AppFixture, str, Any], look: Look
 ) -> None:
     app, url, chromium = browser_app

@@ -22,7 +22,7 @@ from tests.fakes.local_models import LocalModels, Ollama, listening, look_at
     ("server", "kind"),
     [(fakes.llama_cpp("gemma", vision=False), "llamacpp"), (fakes.llama_swap("gemma"), "llamaswap")],
 )
-async def test_two_kinds_that_share_a_port_are_told_apart_by_their_answers(
+async def test_server_kinds_on_one_port_are_told_by_their_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: LocalModels, kind: str
 ) -> None:
     async with listening(dataclasses.replace(server, asked=[])) as there:
@@ -37,7 +37,7 @@ async def test_two_kinds_that_share_a_port_are_told_apart_by_their_answers(
             assert await answered_by(app, f"{kind}/gemma") == "gemma"
 
 
-async def test_a_server_on_a_configured_host_is_found_and_named_after_it(
+async def test_server_on_a_configured_host_is_named_after_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with listening(Ollama(USUAL), "127.0.0.2") as ollama:
@@ -63,7 +63,7 @@ async def test_a_server_of_the_containers_host_is_found(
             assert status(app, "ollama@127.0.0.3").state == "ready"
 
 
-async def test_this_machines_server_under_the_name_of_the_containers_host_is_one_server(
+async def test_local_server_under_the_container_host_name_is_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hosts, "CONTAINER_HOST", "127.0.0.3")
@@ -88,7 +88,7 @@ async def test_nothing_is_looked_for_on_any_host_where_probing_is_off(
 @pytest.mark.parametrize(
     ("kind", "title"), [("ollama", "box (Ollama)"), ("openai", "box")], ids=["ollama", "openai"]
 )
-async def test_a_configured_server_on_a_known_port_is_reported_once_by_its_name(
+async def test_configured_server_on_a_known_port_is_reported_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, title: str
 ) -> None:
     async with listening(Ollama(USUAL)) as ollama:
@@ -167,7 +167,7 @@ async def test_a_comfyui_on_a_probed_host_makes_images(
             assert remote.known
 
 
-async def test_no_comfyui_is_looked_for_on_any_host_where_probing_is_off(
+async def test_comfyui_is_not_probed_when_probing_is_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with comfyui(host="127.0.0.2") as comfy:

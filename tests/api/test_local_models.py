@@ -72,7 +72,7 @@ async def test_default_is_no_cloud_model_while_a_local_one_is_there(
             assert await answered_by(app, "gpt-oss:120b-cloud") == "gpt-oss:120b-cloud"
 
 
-async def test_default_is_never_an_embedding_model_though_an_alias_names_one(
+async def test_default_model_is_never_an_aliased_embedding_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with listening(Ollama(USUAL)) as ollama:
@@ -82,7 +82,7 @@ async def test_default_is_never_an_embedding_model_though_an_alias_names_one(
             assert await answered_by(app) == "qwen3"
 
 
-async def test_default_where_only_embedding_models_are_there_is_503_with_a_remedy(
+async def test_default_with_only_embedding_models_is_503_with_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with listening(Ollama({"nomic-embed-text:latest": EMBEDDING})) as ollama:
@@ -134,7 +134,7 @@ async def test_default_of_each_kind_of_server_is_a_chat_model(
             assert status(app, kind).state == "ready"
 
 
-async def test_sglang_with_an_embedding_model_offers_it_for_embeddings_only(
+async def test_sglang_embedding_model_serves_embeddings_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with listening(fakes.sglang("acme/vectors", is_generation=False)) as server:
@@ -147,7 +147,7 @@ async def test_sglang_with_an_embedding_model_offers_it_for_embeddings_only(
             assert answer.json()["data"][0]["embedding"] == [0.25, 0.5]
 
 
-async def test_ollama_with_models_that_cannot_be_shown_states_what_the_others_can_do(
+async def test_ollama_with_unreadable_models_describes_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = {f"broken-{number}:latest": COMPLETION for number in range(16)}
@@ -163,7 +163,7 @@ async def test_ollama_with_models_that_cannot_be_shown_states_what_the_others_ca
 
 
 @pytest.mark.parametrize("in_tags", [False, True])
-async def test_ollama_with_capabilities_that_no_one_knows_leaves_them_out(
+async def test_ollama_unknown_capabilities_are_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_tags: bool
 ) -> None:
     many = (*COMPLETION, "tools", "x" * 100_000, *(f"word-{number}" for number in range(1000)))
@@ -178,7 +178,7 @@ async def test_ollama_with_capabilities_that_no_one_knows_leaves_them_out(
             )
 
 
-async def test_ollama_with_a_long_answer_about_one_model_describes_it_by_its_name(
+async def test_ollama_model_with_too_long_details_is_read_by_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     long = (*COMPLETION, "vision", "x" * 2**20)
@@ -192,7 +192,7 @@ async def test_ollama_with_a_long_answer_about_one_model_describes_it_by_its_nam
 # -- embedding models ------------------------------------------------------------------------------
 
 
-async def test_embedding_model_of_ollama_serves_embeddings_by_its_own_name(
+async def test_ollama_embedding_model_serves_under_its_own_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with listening(Ollama(USUAL)) as ollama:
@@ -205,7 +205,7 @@ async def test_embedding_model_of_ollama_serves_embeddings_by_its_own_name(
             assert ollama.count("/v1/embeddings") == 3
 
 
-async def test_embeddings_by_a_name_of_openai_names_the_embedding_model_of_ollama(
+async def test_openai_embedding_name_error_names_the_ollama_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with listening(Ollama(USUAL)) as ollama:
@@ -222,7 +222,7 @@ async def test_embeddings_by_a_name_of_openai_names_the_embedding_model_of_ollam
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses", "/v1/messages"])
-async def test_chat_with_an_embedding_model_is_one_sentence_in_each_dialect(
+async def test_chat_with_an_embedding_model_is_refused_per_dialect(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     async with listening(Ollama(USUAL)) as ollama:
@@ -246,7 +246,7 @@ async def test_chat_with_an_embedding_model_is_one_sentence_in_each_dialect(
 # -- images ----------------------------------------------------------------------------------------
 
 
-async def test_vision_without_a_model_that_accepts_images_is_unavailable_everywhere(
+async def test_vision_without_an_image_model_is_unavailable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with listening(Ollama(USUAL)) as ollama:
@@ -294,7 +294,7 @@ async def test_vision_goes_to_the_model_that_accepts_images(
         ("vllm", fakes.vllm("mistral-7b"), False),
     ],
 )
-async def test_vision_of_each_kind_of_server_is_what_it_states_or_its_names_say(
+async def test_vision_of_a_server_follows_its_statement_or_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, server: LocalModels, sees: bool
 ) -> None:
     async with listening(dataclasses.replace(server, asked=[])) as there:
@@ -303,7 +303,7 @@ async def test_vision_of_each_kind_of_server_is_what_it_states_or_its_names_say(
             assert (await service(app, "vision"))["available"] is sees
 
 
-async def test_vision_of_a_configured_server_that_states_nothing_is_left_to_the_operator(
+async def test_unstated_vision_of_a_configured_server_is_allowed(
     tmp_path: Path,
 ) -> None:
     async with listening(fakes.vllm("small")) as server:
@@ -315,7 +315,7 @@ async def test_vision_of_a_configured_server_that_states_nothing_is_left_to_the_
             assert await answered_by(app, "vision") == "small"
 
 
-async def test_the_list_of_models_has_the_general_names_that_can_be_served(
+async def test_models_list_has_the_general_names_that_are_served(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     general = {"default", "chat", "auto", "text-llm", "vision"}
@@ -333,7 +333,7 @@ async def test_the_list_of_models_has_the_general_names_that_can_be_served(
             assert (answer.status_code, answer.json()["id"]) == (200, "vision")
 
 
-async def test_the_list_of_models_leaves_out_transcription_that_no_engine_can_serve(tmp_path: Path) -> None:
+async def test_models_list_omits_transcription_without_an_engine(tmp_path: Path) -> None:
     async with app_with(tmp_path, probe=False, public_url="https://box.example") as app:
         assert "stt" not in await listed(app)
         assert (await app.client.get("/v1/models/stt", headers=app.bearer)).status_code == 404
@@ -342,7 +342,7 @@ async def test_the_list_of_models_leaves_out_transcription_that_no_engine_can_se
 # -- what a look costs -----------------------------------------------------------------------------
 
 
-async def test_ollama_is_asked_about_few_models_a_look_and_once_about_each(
+async def test_ollama_models_are_queried_once_and_few_per_probe(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     models = {f"model-{number}": COMPLETION for number in range(40)} | {"seer": (*COMPLETION, "vision")}
@@ -360,7 +360,7 @@ async def test_ollama_is_asked_about_few_models_a_look_and_once_about_each(
             assert ollama.shown[41:] == ["model-7"]
 
 
-async def test_ollama_that_states_capabilities_in_its_list_is_asked_about_no_model(
+async def test_ollama_list_with_capabilities_needs_no_model_query(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with listening(Ollama(SEEING, in_tags=True)) as ollama:
@@ -396,7 +396,7 @@ async def test_answers_that_are_wrong_leave_a_usable_list(
             assert all(name.isprintable() and len(name) < 200 for name in status(app, "ollama").models)
 
 
-async def test_a_list_that_is_too_long_is_cut_and_one_of_too_many_bytes_is_not_read(
+async def test_too_long_model_list_is_cut_and_oversized_is_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ollama = Ollama({"qwen3": COMPLETION})

@@ -45,9 +45,7 @@ async def test_ra1_gives_a_picture_for_four_cents(app: AppFixture, path: str) ->
 
 
 @pytest.mark.parametrize("path", ANIME)
-async def test_anime_gives_several_pictures_at_seven_tenths_of_a_cent_each(
-    app: AppFixture, path: str
-) -> None:
+async def test_anime_returns_several_images_at_0_7_cents_each(app: AppFixture, path: str) -> None:
     answer = await app.client.post(path, json=asked(app, num_images=3))
     assert answer.status_code == 200
     body = answer.json()
@@ -64,7 +62,7 @@ async def test_anime_gives_several_pictures_at_seven_tenths_of_a_cent_each(
     assert await app.balance() == ("4.979", "0.00")
 
 
-async def test_a_bearer_header_and_x_www_forms_are_as_good_as_a_json_body(app: AppFixture) -> None:
+async def test_bearer_header_and_urlencoded_form_equal_a_json_body(app: AppFixture) -> None:
     by_header = await app.client.post("/api/ra1", json={"prompt": "x"}, headers=app.bearer)
     by_form = await app.client.post("/api/anime", data={"api_key": app.key, "prompt": "x", "num_images": "2"})
     parts = {"api_key": (None, app.key), "prompt": (None, "x"), "seed": (None, "7")}
@@ -122,7 +120,7 @@ async def test_anime_makes_one_to_eight(app: AppFixture, count: Any) -> None:
     assert (answer.status_code, answer.json()) == (400, told)
 
 
-async def test_the_longest_prompts_are_taken_and_what_is_unknown_is_ignored(app: AppFixture) -> None:
+async def test_longest_prompt_is_accepted_and_unknown_field_ignored(app: AppFixture) -> None:
     longest = await app.client.post("/api/ra1", json=asked(app, prompt="ü" * 1000, surplus={"a": [1]}))
     longer = await app.client.post("/api/anime", json=asked(app, prompt="x" * 4000))
     too_long = await app.client.post("/api/anime", json=asked(app, prompt="x" * 4001))
@@ -165,7 +163,7 @@ async def test_only_post_makes_pictures(app: AppFixture, method: str) -> None:
     assert answer.headers["Allow"] == "POST"
 
 
-async def test_unknown_paths_speak_the_dialect_of_the_contracts_paths_only(app: AppFixture) -> None:
+async def test_unknown_path_has_the_error_format_of_its_api(app: AppFixture) -> None:
     answer = await app.client.post("/api/media/status/", json={})
     assert (answer.status_code, answer.json()) == (404, {"error": "Not found", "status": 404})
     other = await app.client.post("/api/nonsense")
@@ -207,7 +205,7 @@ async def test_a_run_that_takes_too_long_is_free(tmp_path: Path) -> None:
         assert await app.balance() == ("5.00", "0.00")
 
 
-async def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(app: AppFixture) -> None:
+async def test_same_seed_gives_same_bytes_and_other_seed_others(app: AppFixture) -> None:
     async def picture(seed: int | None) -> bytes:
         answer = await app.client.post("/api/ra1", json=asked(app, seed=seed))
         return (await app.client.get(answer.json()["image_url"])).content
@@ -286,7 +284,7 @@ async def test_a_wait_that_ends_first_is_answered_with_the_job(tmp_path: Path) -
         assert ended["status"] == "completed"
 
 
-async def test_a_draining_server_lets_the_waiting_go_with_their_job_and_takes_nothing_new(
+async def test_draining_server_returns_jobs_and_refuses_new_requests(
     app: AppFixture,
 ) -> None:
     waiting = asyncio.create_task(app.client.post("/api/ra1", json=asked(app, prompt="LATE")))
@@ -299,7 +297,7 @@ async def test_a_draining_server_lets_the_waiting_go_with_their_job_and_takes_no
     assert (await app.client.get("/livez")).status_code == 200
 
 
-async def test_a_preview_engine_does_not_serve_a_public_address_unasked(tmp_path: Path) -> None:
+async def test_preview_engine_does_not_serve_publicly_by_default(tmp_path: Path) -> None:
     public = {"public_url": "https://media.example", "host": "0.0.0.0"}
     async with running_app(tmp_path / "a", small_models("preview"), **public) as app:
         wrong = await app.client.post("/api/ra1", json=asked(app, size="1x1"))

@@ -47,7 +47,7 @@ def wrong(each: Descriptor) -> list[Any]:
     return [each.max + 1, "many"]
 
 
-async def test_the_media_api_has_parameters_with_choices_and_with_limits() -> None:
+async def test_media_api_has_parameters_with_choices_and_limits() -> None:
     names = {each.name for _, each in LIMITED}
     assert names >= {"size", "aspect_ratio", "resolution", "num_images", "duration", "target_sizes", "format"}
 

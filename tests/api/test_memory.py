@@ -173,7 +173,7 @@ async def test_versions_differ_and_come_back(app: AppFixture) -> None:
         assert past.status_code == status, as_of
 
 
-async def test_tags_are_read_as_they_were_and_a_walk_refuses_to_answer_about_the_past(
+async def test_tags_are_read_as_of_a_time_and_graph_is_refused(
     app: AppFixture,
 ) -> None:
     await put(app, "a", tags=["x"])
@@ -279,7 +279,7 @@ async def test_nothing_of_another_account_shows_anywhere(app: AppFixture) -> Non
     assert zipfile.ZipFile(io.BytesIO(export.content)).namelist() == []
 
 
-async def test_a_limited_key_sees_its_collections_and_a_reading_one_writes_nothing(app: AppFixture) -> None:
+async def test_limited_key_sees_its_collections_read_key_cannot_write(app: AppFixture) -> None:
     await put(app, "open", "zeppelin [[closed]]", collections=["a"], tags=["x"])
     await put(app, "closed", "zeppelin [[open]]", collections=["b"], tags=["y"])
     scoped_key = await app.limited_key(Scope(collections=("a",)))

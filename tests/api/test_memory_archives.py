@@ -52,7 +52,7 @@ async def test_archives_come_back_byte_for_byte(app: AppFixture) -> None:
 
 
 @pytest.mark.parametrize("path", ["/api/export", "/api/account/export"])
-async def test_an_export_of_large_pages_holds_the_loop_for_a_short_time(app: AppFixture, path: str) -> None:
+async def test_export_of_large_pages_does_not_block_the_loop(app: AppFixture, path: str) -> None:
     files = {
         f"p{number:02}.md": f"# Page {number}\n\n" + random.Random(number).randbytes(400_000).hex()  # noqa: S311 - a fixed text
         for number in range(12)
@@ -103,7 +103,7 @@ async def test_an_outliners_pages_and_journals_keep_their_names(app: AppFixture)
     assert [link["from"] for link in page["backlinks"]] == ["journals/2026-11-20"]
 
 
-async def test_an_outliners_folder_that_was_packed_whole_is_its_own_too(app: AppFixture) -> None:
+async def test_packed_outliner_folder_is_recognised(app: AppFixture) -> None:
     files = [
         ("graph/journals/2026_11_20.md", "- met [[graph/work/acme]]"),
         ("graph/pages/work___acme.md", "- text"),
@@ -175,7 +175,7 @@ async def test_an_archive_may_hold_only_so_much(tmp_path: Path) -> None:
         assert (big["created"], big["errors"][0]["path"]) == (1, "big.md")
 
 
-async def test_files_that_cannot_be_pages_say_why_and_the_others_are_taken(app: AppFixture) -> None:
+async def test_import_reports_unusable_files_and_takes_the_others(app: AppFixture) -> None:
     link = zipfile.ZipInfo("link.md")
     link.external_attr = 0o120777 << 16
     made = io.BytesIO()
@@ -260,7 +260,7 @@ async def test_what_is_no_archive_is_refused(app: AppFixture) -> None:
         assert (await get(app, "/api/pages"))["pages"] == []
 
 
-async def test_old_slugs_still_lead_to_their_pages_where_an_export_is_taken_in(app: AppFixture) -> None:
+async def test_imported_export_keeps_the_redirects_of_old_slugs(app: AppFixture) -> None:
     here, there = app.bearer, bearer(app.other)
     for slug, body in {"a/old": "# Who", "l": "[[a/old]]", "z": "[[very/old]]"}.items():
         page = {"slug": slug, "body": body}

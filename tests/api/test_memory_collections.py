@@ -106,7 +106,7 @@ async def test_a_new_page_lies_in_collections_of_the_key(app: AppFixture) -> Non
     assert sorted(await whole(app)) == ["closed", "loose", "n/1", "n/2", "n/3", "open", "shared"]
 
 
-async def test_a_new_page_that_names_no_collection_goes_into_the_only_one_of_the_key(app: AppFixture) -> None:
+async def test_new_page_defaults_to_the_only_collection_of_the_key(app: AppFixture) -> None:
     page = (await created(app, await key_of(app, *TEAM), "new")).json()
     assert page["collections"] == ["team"]
     refused = await created(app, await key_of(app, *BOTH), "newer")
@@ -187,7 +187,7 @@ async def test_a_version_from_outside_is_not_restored(app: AppFixture) -> None:
     assert taken.status_code == 200
 
 
-async def test_a_deleted_page_is_brought_back_by_a_key_of_its_collection_only(app: AppFixture) -> None:
+async def test_deleted_page_is_restored_only_within_its_collection(app: AppFixture) -> None:
     for slug in ("open", "closed"):
         await app.client.delete(f"/api/pages/{slug}", headers=app.bearer)
     key = await key_of(app, *TEAM)
@@ -264,7 +264,7 @@ async def test_tools_write_inside_the_collections_of_the_key_alone(
     assert good, said
 
 
-async def test_a_tool_writes_a_new_page_into_the_only_collection_of_the_key(app: AppFixture) -> None:
+async def test_tool_writes_into_the_only_collection_of_the_key(app: AppFixture) -> None:
     assert (await tool(app, await key_of(app, *TEAM), "write", slug="new", body="x"))[0]
     assert (await get(app, "/api/pages/new"))["collections"] == ["team"]
     good, said = await tool(app, await key_of(app, *BOTH), "write", slug="newer", body="x")

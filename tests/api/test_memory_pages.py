@@ -93,7 +93,7 @@ async def test_signing_in_leads_to_no_other_host(app: AppFixture, path: str) -> 
     assert sessions.own_path("/memory/people/ann?version=2") == "/memory/people/ann?version=2"
 
 
-async def test_a_read_only_key_reads_its_collections_and_is_offered_no_change(app: AppFixture) -> None:
+async def test_read_only_key_reads_and_sees_no_edit_controls(app: AppFixture) -> None:
     await put(app, "a", "# A\n\nA secret [[b]].\n", collections=["open"])
     await put(app, "b", "# Hidden title\n", collections=["closed"])
     key = await app.limited_key(Scope(collections=("open",), read_only=True))
@@ -141,7 +141,7 @@ async def test_the_editor_shows_exactly_the_text(app: AppFixture, body: str) -> 
     assert editor((await shown(app, "/memory/a/~edit")).text) == body
 
 
-async def test_an_edit_that_meets_another_is_merged_and_nothing_is_lost(app: AppFixture) -> None:
+async def test_concurrent_edit_is_merged_without_loss(app: AppFixture) -> None:
     await put(app, "a", "# T\n\nfirst\n\nmiddle\n\nlast\n", title="T", tags=["x"])
     await put(app, "a", "# T\n\nfirst of the agent\n\nmiddle\n\nlast\n", tags=["x", "agent"])
     mine = "# T\n\nfirst\n\nmiddle\n\nlast of mine\n"
@@ -174,7 +174,7 @@ async def test_lines_that_both_changed_are_marked_and_not_saved_unseen(app: AppF
     assert (await sent(app, "/memory/a/~edit", **again, action="anyway")).status_code == 303
 
 
-async def test_an_edit_of_a_page_that_was_moved_or_deleted_meanwhile_stays(app: AppFixture) -> None:
+async def test_edit_of_a_moved_or_deleted_page_is_kept(app: AppFixture) -> None:
     await put(app, "a", "one\n\ntwo\n", title="T")
     move = {"operation": "rename", "slug": "b"}
     await app.client.patch("/api/pages/a", json=move, headers=app.bearer)

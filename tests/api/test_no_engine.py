@@ -83,7 +83,7 @@ def unavailable(answer: httpx.Response, remedy: str) -> Any:
 # -- transcription ---------------------------------------------------------------------------------
 
 
-async def test_openai_transcription_without_an_engine_is_503_with_the_remedy(bare: AppFixture) -> None:
+async def test_openai_transcription_without_engine_is_503_with_remedy(bare: AppFixture) -> None:
     answer = await bare.client.post(
         "/v1/audio/transcriptions",
         files={"file": ("said.wav", recording(), "audio/wav")},
@@ -94,7 +94,7 @@ async def test_openai_transcription_without_an_engine_is_503_with_the_remedy(bar
     assert (error["code"], error["type"]) == ("engine_unavailable", "server_error")
 
 
-async def test_openai_transcription_of_no_recording_is_400_before_the_missing_engine(
+async def test_openai_transcription_of_invalid_audio_is_400_first(
     bare: AppFixture,
 ) -> None:
     answer = await bare.client.post(
@@ -107,14 +107,14 @@ async def test_openai_transcription_of_no_recording_is_400_before_the_missing_en
 
 
 @pytest.mark.parametrize("by", ["id", "url"])
-async def test_service_transcription_of_an_upload_is_503_with_the_remedy(bare: AppFixture, by: str) -> None:
+async def test_service_transcription_of_an_upload_is_503_with_remedy(bare: AppFixture, by: str) -> None:
     upload = await uploaded(bare, recording(), "audio/wav")
     body = {"service": "stt", "audio_url": upload[by]}
     answer = await bare.client.post("/api/service", json=body, headers=bare.bearer)
     assert unavailable(answer, SPEECH)["code"] == "engine_unavailable"
 
 
-async def test_queued_transcription_of_an_upload_is_503_with_the_remedy(bare: AppFixture) -> None:
+async def test_queued_transcription_of_an_upload_is_503_with_remedy(bare: AppFixture) -> None:
     upload = await uploaded(bare, recording(), "audio/wav")
     for path, body in (
         ("/api/containers/stt/queue/join", {"input": {"audio_url": upload["id"]}}),
@@ -127,7 +127,7 @@ async def test_queued_transcription_of_an_upload_is_503_with_the_remedy(bare: Ap
         assert unavailable(answer, SPEECH)["code"] == "engine_unavailable"
 
 
-async def test_mounted_recording_without_an_engine_is_503_and_an_unknown_mount_is_400(
+async def test_mounted_recording_is_503_and_unknown_mount_is_400(
     bare: AppFixture,
 ) -> None:
     upload = await uploaded(bare, recording(), "audio/wav")
@@ -141,7 +141,7 @@ async def test_mounted_recording_without_an_engine_is_503_and_an_unknown_mount_i
         assert (answer.status_code, answer.json()["code"]) == (400, "invalid_input")
 
 
-async def test_replicate_client_sending_a_file_gets_503_with_the_remedy(bare: AppFixture) -> None:
+async def test_replicate_client_with_a_file_gets_503_with_remedy(bare: AppFixture) -> None:
     transport = httpx.ASGITransport(bare.asgi, raise_app_exceptions=False)
     client = Client(bare.key, base_url=f"{ORIGIN}/replicate", transport=transport)
     given = {"audio_url": io.BytesIO(recording())}
@@ -157,7 +157,7 @@ async def test_mcp_run_with_an_upload_tells_the_remedy(bare: AppFixture) -> None
     assert SPEECH in told
 
 
-async def test_workflow_with_an_uploaded_recording_is_503_with_the_remedy(bare: AppFixture) -> None:
+async def test_workflow_with_uploaded_recording_is_503_with_remedy(bare: AppFixture) -> None:
     upload = await uploaded(bare, recording(), "audio/wav")
     for value in (upload["id"], upload["url"], "input/sample.wav"):
         answer = await bare.client.post(
@@ -168,7 +168,7 @@ async def test_workflow_with_an_uploaded_recording_is_503_with_the_remedy(bare: 
         assert unavailable(answer, SPEECH)["code"] == "engine_unavailable"
 
 
-async def test_comfyui_prompt_with_an_uploaded_recording_is_503_with_the_remedy(bare: AppFixture) -> None:
+async def test_comfyui_prompt_with_recording_is_503_with_remedy(bare: AppFixture) -> None:
     files = {"image": ("said.wav", recording(), "audio/wav")}
     kept = await bare.client.post("/upload/image", files=files, headers=bare.bearer)
     assert kept.status_code == 200, kept.text
@@ -182,7 +182,7 @@ async def test_comfyui_prompt_with_an_uploaded_recording_is_503_with_the_remedy(
 # -- other media -----------------------------------------------------------------------------------
 
 
-async def test_openai_image_edit_without_an_engine_is_503_with_the_remedy(bare: AppFixture) -> None:
+async def test_openai_image_edit_without_engine_is_503_with_remedy(bare: AppFixture) -> None:
     for files in (
         {"image": ("a.png", picture(), "image/png")},
         {"image": ("a.png", picture(), "image/png"), "mask": ("m.png", picture("RGBA"), "image/png")},
@@ -193,7 +193,7 @@ async def test_openai_image_edit_without_an_engine_is_503_with_the_remedy(bare: 
         assert unavailable(answer, EMBEDDED)["error"]["code"] == "engine_unavailable"
 
 
-async def test_media_api_with_an_upload_and_no_engine_is_503_with_the_remedy(bare: AppFixture) -> None:
+async def test_media_api_upload_without_engine_is_503_with_remedy(bare: AppFixture) -> None:
     upload = await uploaded(bare, picture(), "image/png")
     for value in (upload["id"], upload["url"]):
         body = {"image_url": value, "api_key": bare.key}
@@ -202,7 +202,7 @@ async def test_media_api_with_an_upload_and_no_engine_is_503_with_the_remedy(bar
         assert set(told) == {"error", "status"}
 
 
-async def test_image_service_with_an_upload_and_no_engine_is_503_with_the_remedy(bare: AppFixture) -> None:
+async def test_image_service_upload_without_engine_is_503_with_remedy(bare: AppFixture) -> None:
     upload = await uploaded(bare, picture(), "image/png")
     body = {"source_image_url": upload["url"], "style_prompt": "watercolour"}
     answer = await bare.client.post("/api/style-transfer", json=body, headers=bare.bearer)

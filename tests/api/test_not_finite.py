@@ -49,7 +49,7 @@ def _path(route: RouteEntry) -> str:
     return re.sub(r"\{(\w+)(:path)?\}", "ra1", route.path)
 
 
-async def test_every_route_refuses_json_with_a_number_that_is_not_finite(app: AppFixture) -> None:
+async def test_every_route_refuses_a_non_finite_json_number(app: AppFixture) -> None:
     headers = app.bearer | {"Content-Type": "application/json"}
     taken: list[str] = []
     for route in _routes(app):

@@ -98,7 +98,7 @@ async def test_a_program_without_a_key_is_told_where_the_door_is(app: AppFixture
     assert server["registration_endpoint"] == f"{ORIGIN}/oauth/register"
 
 
-async def test_a_person_signs_in_reads_what_is_asked_and_lets_the_program_in(app: AppFixture) -> None:
+async def test_user_signs_in_reads_the_consent_and_approves(app: AppFixture) -> None:
     program = await Program.registered(app)
     first = await app.client.get(AUTHORIZE, params=program.asks())
     assert first.status_code == 303
@@ -255,7 +255,7 @@ async def test_another_site_cannot_say_yes_for_a_person(app: AppFixture) -> None
     assert (foreign.status_code, forged.status_code) == (403, 403)
 
 
-async def test_what_is_over_is_forgotten_and_so_are_programs_that_nobody_let_in(app: AppFixture) -> None:
+async def test_expired_grants_and_unused_clients_are_deleted(app: AppFixture) -> None:
     program, idle = await Program.registered(app), await Program.registered(app)
     await program.tokens()
     database = app.product.database

@@ -50,7 +50,7 @@ async def tried(app: AppFixture, found: OpenId) -> httpx.Response:
     return await visitor.get(found.grant(await begun(visitor)))
 
 
-async def test_a_verified_address_signs_in_to_its_account_and_to_the_page_one_came_for(pair: Both) -> None:
+async def test_verified_email_signs_in_and_returns_to_the_page(pair: Both) -> None:
     app, found = pair
     assert "Sign in with Example" in (await app.visitor().get("/signin?next=/gallery")).text
     visitor = app.visitor()
@@ -82,7 +82,7 @@ async def test_who_is_not_vouched_for_gets_into_no_account(pair: Both) -> None:
     assert await app.product.database.read(oidc_identities.of_account(app.account.id)) == ()
 
 
-async def test_the_address_may_come_from_the_userinfo_of_the_same_person(pair: Both) -> None:
+async def test_email_may_come_from_userinfo_of_the_same_subject(pair: Both) -> None:
     app, found = pair
     found.lies = {"email": None, "email_verified": None}
     found.info = {"sub": "another", "email": "ada@example.com", "email_verified": True}
@@ -164,7 +164,7 @@ async def test_one_links_and_unlinks_who_one_is_there(pair: Both) -> None:
     assert (await tried(app, found)).status_code == 403
 
 
-async def test_what_is_anothers_cannot_be_linked_and_a_link_needs_him_who_began_it(pair: Both) -> None:
+async def test_linked_identity_and_foreign_link_request_are_refused(pair: Both) -> None:
     app, found = pair
     found.claims = {"sub": "ben-1", "email": "ben@example.com", "email_verified": True}
     assert (await tried(app, found)).status_code == 303

@@ -131,7 +131,7 @@ async def test_token_array_without_the_ranks_is_400_with_both_remedies(full: App
 # -- dimensions ------------------------------------------------------------------------------------
 
 
-async def test_dimensions_other_than_the_native_ones_are_400_and_name_them(full: AppFixture) -> None:
+async def test_non_native_dimensions_are_400_and_name_the_native(full: AppFixture) -> None:
     create = client(full).embeddings.create
     assert len((await create(model="embeddings", input="a", dimensions=384)).data[0].embedding) == 384
     for dimensions in (256, 1536):
@@ -147,9 +147,7 @@ BORROWED = ("text-embedding-3-small", "text-embedding-3-large", "text-embedding-
 
 
 @pytest.mark.parametrize("name", [*BORROWED, "all-minilm"])
-async def test_openai_name_is_503_with_the_remedy_where_only_a_preview_serves(
-    preview: AppFixture, name: str
-) -> None:
+async def test_openai_name_with_only_a_preview_is_503_with_remedy(preview: AppFixture, name: str) -> None:
     before = await preview.balance()
     with pytest.raises(openai.InternalServerError) as caught:
         await client(preview).embeddings.create(model=name, input="a")
@@ -159,7 +157,7 @@ async def test_openai_name_is_503_with_the_remedy_where_only_a_preview_serves(
     assert await preview.balance() == before
 
 
-async def test_bad_input_under_an_openai_name_is_400_before_the_missing_engine(preview: AppFixture) -> None:
+async def test_bad_input_under_an_openai_name_is_400_first(preview: AppFixture) -> None:
     inputs: tuple[dict[str, Any], ...] = (
         {"input": ""},
         {"input": "a", "dimensions": 7},
@@ -176,7 +174,7 @@ async def test_preview_vectors_are_served_under_their_own_name(preview: AppFixtu
     assert answer.headers["x-sixfold-quality"] == "preview"
 
 
-async def test_models_lists_openai_embedding_names_only_where_a_full_engine_serves(
+async def test_models_lists_openai_embeddings_only_with_full_engine(
     preview: AppFixture, full: AppFixture
 ) -> None:
     for app, offered in ((preview, False), (full, True)):

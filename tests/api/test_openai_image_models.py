@@ -57,7 +57,7 @@ async def test_catalog_offers_the_models_that_need_a_prompt_alone() -> None:
     assert not any(name.startswith("space:") for name in NAMES)
 
 
-async def test_models_lists_every_text_to_image_model_and_the_names_of_openai(app: AppFixture) -> None:
+async def test_models_lists_text_to_image_models_and_openai_names(app: AppFixture) -> None:
     listed = [model.id async for model in client(app).models.list()]
     assert len(listed) == len(set(listed))
     assert {*NAMES, "dall-e-3", "gpt-image-1"} <= set(listed)
@@ -114,7 +114,7 @@ async def test_size_of_the_request_becomes_the_inputs_of_the_model(
 
 
 @pytest.mark.parametrize("size", image_models.STANDARD)
-async def test_standard_size_is_an_input_that_every_text_to_image_model_takes(size: str) -> None:
+async def test_standard_size_is_accepted_by_every_image_model(size: str) -> None:
     for name in NAMES:
         given = image_models.inputs(CATALOG, name, size)
         assert CATALOG[name].check({"prompt": "a lake", **given}).items() >= given.items(), name
@@ -135,7 +135,7 @@ async def test_standard_size_is_an_input_that_every_text_to_image_model_takes(si
         ("anime-image", "300x300", "from 512 to 1536"),
     ],
 )
-async def test_size_that_a_model_does_not_make_is_400_and_names_those_that_it_makes(
+async def test_unsupported_size_is_400_and_names_supported_sizes(
     app: AppFixture, name: str, size: Any, told: str
 ) -> None:
     before = await app.balance()

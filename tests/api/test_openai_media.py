@@ -72,7 +72,7 @@ def opened(data: bytes) -> Image.Image:
 # -- vectors ---------------------------------------------------------------------------------------
 
 
-async def test_embeddings_come_as_numbers_and_as_base64_and_say_the_same(real: AppFixture) -> None:
+async def test_embeddings_as_numbers_and_base64_are_equal(real: AppFixture) -> None:
     before = float((await real.balance())[0])
     plain = await client(real).embeddings.create(
         model="embeddings", input=["a red fox", "a red foxes' den"], encoding_format="float"
@@ -263,7 +263,7 @@ async def test_a_file_that_is_no_recording_is_refused_by_its_name(real: AppFixtu
     assert caught.value.param == "image"
 
 
-async def test_strangers_the_poor_and_the_limited_are_told_so_as_the_client_expects(real: AppFixture) -> None:
+async def test_openai_client_gets_its_errors_for_key_funds_and_scope(real: AppFixture) -> None:
     with pytest.raises(openai.AuthenticationError):
         await client(real, "sf_wrong").embeddings.create(model="embeddings", input="a")
     with pytest.raises(openai.APIStatusError) as poor:

@@ -81,13 +81,13 @@ async def test_vectors_are_relayed_and_paid_by_what_the_server_counts(gateway: G
     assert call["cost_usd"] == "0.0014"
 
 
-async def test_token_arrays_reach_a_local_server_as_text_and_another_as_they_are(gateway: Gateway) -> None:
+async def test_token_arrays_become_text_only_for_local_servers(gateway: Gateway) -> None:
     for model, sent in (("near/vec-near", ["hello world"]), ("acme/vec", [[15339, 1917]])):
         await gateway.openai().embeddings.create(model=model, input=[[15339, 1917]], encoding_format="float")
         assert gateway.acme.seen[-1].document["input"] == sent
 
 
-async def test_a_server_that_fails_is_free_and_the_next_of_the_alias_is_asked(gateway: Gateway) -> None:
+async def test_failed_server_is_free_and_alias_falls_back(gateway: Gateway) -> None:
     gateway.acme.mode = "fail"
     answer = await gateway.openai().embeddings.create(model="vectors", input="a", encoding_format="float")
     assert len(answer.data) == 1
@@ -117,7 +117,7 @@ async def test_an_answer_that_is_none_is_a_failure(gateway: Gateway) -> None:
         await gateway.openai().embeddings.create(model="acme/vec", input="a")
 
 
-async def test_a_model_without_a_price_is_refused_and_our_own_names_stay_ours(gateway: Gateway) -> None:
+async def test_unpriced_model_is_refused_and_own_names_are_kept(gateway: Gateway) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
         await gateway.openai().embeddings.create(model="acme/free", input="a")
     assert caught.value.code == "unpriced_model"
@@ -196,7 +196,7 @@ async def test_pictures_come_as_events_where_they_are_asked_for(gateway: Gateway
 # -- sound -----------------------------------------------------------------------------------------
 
 
-async def test_speech_is_paid_by_its_characters_and_passed_on_as_it_comes(gateway: Gateway) -> None:
+async def test_speech_is_charged_per_character_and_streamed(gateway: Gateway) -> None:
     gateway.acme.mode = "trickle"
     body = {"model": "acme/say", "input": "x" * 100, "voice": "nobody-we-know"}
     async with (
@@ -234,7 +234,7 @@ async def test_who_leaves_a_speech_in_its_middle_pays_for_it(gateway: Gateway) -
     assert await gateway.pending() == 0
 
 
-async def test_speech_by_tokens_is_told_in_its_events_and_estimated_without(gateway: Gateway) -> None:
+async def test_speech_tokens_come_from_events_or_are_estimated(gateway: Gateway) -> None:
     body = {"model": "acme/say-tokens", "input": "x" * 150, "voice": "x"}
     answer = await gateway.app.client.post(
         "/v1/audio/speech", json={**body, "stream_format": "sse"}, headers=gateway.headers
@@ -273,7 +273,7 @@ async def test_recordings_by_tokens_and_as_events(gateway: Gateway) -> None:
     )
 
 
-async def test_what_is_no_recording_is_refused_before_anything_is_asked(gateway: Gateway) -> None:
+async def test_invalid_recording_is_refused_before_the_upstream_call(gateway: Gateway) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
         await gateway.openai().audio.transcriptions.create(model="acme/hear", file=("a.wav", b"nothing"))
     assert caught.value.param == "file"

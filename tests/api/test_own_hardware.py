@@ -41,7 +41,7 @@ async def balance(app: AppFixture, email: str) -> tuple[int, int]:
     return account.posted, account.held
 
 
-async def test_an_account_without_credit_makes_an_image_for_nothing_and_sees_the_list_price(
+async def test_account_without_credit_runs_free_and_sees_list_price(
     either: Path,
 ) -> None:
     async with running_app(either, tables=FREE) as app:
@@ -99,7 +99,7 @@ async def test_the_quote_the_list_and_the_pages_name_both_prices(tmp_path: Path)
         assert "list price 0.04 USD" in listed.text
 
 
-async def test_time_on_own_hardware_is_free_and_shows_what_the_time_would_cost(either: Path) -> None:
+async def test_time_on_own_hardware_is_free_and_shows_list_price(either: Path) -> None:
     async with running_app(either, tables=FREE) as app:
         body = {"model": "world-model", "input": {"prompt": "islands"}}
         told = (await app.client.post(RUN, json=body, headers=bearer(app.poor))).json()
@@ -152,7 +152,7 @@ async def ran_graph(app: AppFixture, key: str) -> Any:
     return answer.json()
 
 
-async def test_a_graph_whose_nodes_run_here_is_free_with_the_sum_of_their_list_prices(
+async def test_local_graph_is_free_and_shows_summed_list_price(
     either: Path,
 ) -> None:
     async with running_app(either, graphed(), tables=FREE) as app:
@@ -187,7 +187,7 @@ async def test_a_graph_in_flight_keeps_the_prices_that_it_was_quoted(
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
-async def test_a_graph_quoted_as_free_is_refused_a_provider_that_came_meanwhile(
+async def test_graph_quoted_free_does_not_use_a_new_provider(
     tmp_path: Path, moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running_app(tmp_path, graphed(), tables=FREE) as app:
@@ -236,7 +236,7 @@ async def test_a_whole_graph_on_the_comfyui_is_free(tmp_path: Path) -> None:
 # -- model servers -----------------------------------------------------------------------------------
 
 
-async def test_a_model_server_of_ones_own_is_free_and_a_paid_fallback_is_held(tmp_path: Path) -> None:
+async def test_own_model_server_is_free_and_paid_fallback_is_held(tmp_path: Path) -> None:
     async with model_server() as mine:
         more = {
             "upstreams": {
@@ -280,9 +280,7 @@ async def test_a_model_server_of_ones_own_is_free_and_a_paid_fallback_is_held(tm
         ({"photoreal": {"usd": {"8K": "1"}}}, "[prices.photoreal] usd has no variant '8K'"),
     ],
 )
-def test_a_price_that_cannot_be_is_refused_with_its_row_and_field(
-    table: Mapping[str, Any], told: str
-) -> None:
+def test_invalid_price_is_refused_with_row_and_field(table: Mapping[str, Any], told: str) -> None:
     with pytest.raises(InvalidSetting) as refused:
         app_catalog.price_table(Settings(tables={"prices": table}))
     assert told in str(refused.value)
@@ -341,7 +339,7 @@ async def test_the_operators_memory_has_no_plan_that_ends(tmp_path: Path) -> Non
             assert answer.status_code in {200, 201}, answer.text
 
 
-async def test_the_operators_page_says_that_nothing_is_refused_and_counts_nothing_down(
+async def test_operator_page_shows_no_limits_on_own_hardware(
     app: AppFixture,
 ) -> None:
     await signed_in(app, app.operator)

@@ -159,7 +159,7 @@ async def test_uploads_of_other_keys_are_absent(any_database_app: AppFixture) ->
     assert "Upload not found" not in (await joined(app.key)).text
 
 
-async def test_a_live_session_of_another_key_is_neither_shown_nor_closed(either: Path) -> None:
+async def test_live_session_of_another_key_is_hidden_and_stays_open(either: Path) -> None:
     async with running_app(either, app_catalog.models_document()) as app:
         one, two = await running(app), await running(app)
         made = (await app.client.post(SESSIONS, json={}, headers=bearer(one))).json()
@@ -230,7 +230,7 @@ async def test_a_key_with_a_budget_still_sees_all_work(app: AppFixture, scope: S
     assert await listed(app, LISTS[0], await app.limited_key(scope)) == [made]
 
 
-async def test_files_of_an_upload_path_lie_in_a_folder_for_each_limited_key(
+async def test_upload_path_has_a_folder_for_each_limited_key(
     any_database_app: AppFixture,
 ) -> None:
     one, query = await running(any_database_app), {"prompt": "x", "save_path": "a.webp"}

@@ -40,7 +40,7 @@ async def signed_in(app: AppFixture, account: Account | None = None) -> str:
     return found[1]
 
 
-async def test_the_start_page_stands_without_scripts_and_runs_none_of_others(app: AppFixture) -> None:
+async def test_start_page_works_without_scripts_and_has_no_foreign(app: AppFixture) -> None:
     page = await app.client.get("/", headers=HTML)
     policy = page.headers["Content-Security-Policy"]
     assert "script-src 'self'" in policy
@@ -56,7 +56,7 @@ async def test_the_start_page_stands_without_scripts_and_runs_none_of_others(app
     assert {path.name for path in STATIC.iterdir()} >= {"sixfold.css", "start.js", "sixfold.svg"}
 
 
-async def test_a_browser_that_is_lost_reads_a_page_and_a_program_the_coded_error(app: AppFixture) -> None:
+async def test_not_found_is_a_page_for_browsers_and_json_for_programs(app: AppFixture) -> None:
     page = await app.client.get("/nowhere", headers={"Accept": "text/html,application/xhtml+xml"})
     assert (page.status_code, page.headers["Content-Type"].partition(";")[0]) == (404, "text/html")
     assert "Back to the start" in page.text
@@ -66,7 +66,7 @@ async def test_a_browser_that_is_lost_reads_a_page_and_a_program_the_coded_error
     assert (told.status_code, told.json()["code"]) == (404, "not_found")
 
 
-async def test_the_typefaces_come_from_here_kept_for_ever_and_one_ahead_of_the_style(app: AppFixture) -> None:
+async def test_fonts_are_local_immutable_and_preloaded(app: AppFixture) -> None:
     page = await app.client.get("/signin", headers=HTML)
     assert "font-src 'self'" in page.headers["Content-Security-Policy"]
     ahead = re.search(r'<link rel="preload" href="([^"]+)" as="font" type="font/woff2" cross', page.text)
@@ -138,7 +138,7 @@ async def test_no_other_site_gets_in(app: AppFixture, headers: dict[str, str]) -
             assert "ada@example.com" not in answer.text
 
 
-async def test_a_link_signs_in_once_and_the_cookie_is_kept_from_scripts(app: AppFixture) -> None:
+async def test_sign_in_link_works_once_and_cookie_is_http_only(app: AppFixture) -> None:
     token = await link(app)
     first = await app.client.get("/signin", params={"token": token})
     assert (first.status_code, first.headers["Location"]) == (303, "/account")
@@ -203,7 +203,7 @@ async def test_the_reference_lists_every_path_and_errors_are_pages(app: AppFixtu
     assert (await app.client.get("/static/pages.py")).status_code == 404
 
 
-async def test_every_guide_is_a_page_and_its_pictures_are_kept_for_ever(app: AppFixture) -> None:
+async def test_every_guide_is_a_page_and_its_images_are_immutable(app: AppFixture) -> None:
     listed = re.findall(r'href="(/docs/[^"]+)"', (await app.client.get("/docs")).text)
     assert len(listed) == len(set(listed)) == len(DocsRepository().snapshot().guides)
     shown = set[str]()
@@ -222,7 +222,7 @@ async def test_every_guide_is_a_page_and_its_pictures_are_kept_for_ever(app: App
         assert (lost.status_code, lost.headers["Content-Type"][:9]) == (404, "text/html"), path
 
 
-async def test_a_form_names_hardware_and_variant_and_is_told_their_price(app: AppFixture) -> None:
+async def test_form_with_hardware_and_variant_shows_their_price(app: AppFixture) -> None:
     token = await signed_in(app)
     page = (await app.client.get("/catalog/fast-image-native")).text
     assert "4.78 USD per hour" in page
@@ -254,7 +254,7 @@ def test_all_scripts_of_all_pages_together_are_small() -> None:
     assert sum(packed.values()) <= 150_000, packed
 
 
-async def test_the_start_page_shows_real_outputs_and_leads_to_the_areas(app: AppFixture) -> None:
+async def test_start_page_shows_real_outputs_and_links_the_apis(app: AppFixture) -> None:
     await signed_in(app, app.operator)
     page = (await app.client.get("/", headers=HTML)).text
     assert page.count('class="sample') == 8

@@ -36,7 +36,7 @@ GUIDE = "/docs/howto/keys"
 DONE = ".prediction[data-status=succeeded]"
 
 
-async def test_a_form_tells_the_price_runs_and_shows_the_picture_with_its_receipt(
+async def test_form_shows_price_runs_and_shows_image_with_receipt(
     browser_app: tuple[AppFixture, str, Any],
 ) -> None:
     app, url, chromium = browser_app
@@ -148,7 +148,7 @@ async def test_the_pages_fit_and_are_accessible(browser_app: tuple[AppFixture, s
             assert said == [], (path, json.dumps(said, indent=1))
 
 
-async def test_the_menu_is_one_line_on_a_phone_and_opens_by_keyboard_and_nothing_is_too_wide(
+async def test_phone_menu_is_one_line_and_opens_by_keyboard(
     browser_app: tuple[AppFixture, str, Any],
 ) -> None:
     app, url, chromium = browser_app

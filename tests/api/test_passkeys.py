@@ -165,7 +165,7 @@ async def test_answers_that_lie_or_come_twice_make_no_passkey(
 
 @pytest.mark.browser
 @browser.needed
-async def test_nobody_signs_in_with_an_old_answer_a_forged_one_or_anothers(
+async def test_replayed_forged_or_foreign_passkey_is_refused(
     browser_app: tuple[AppFixture, str, Any],
 ) -> None:
     app, url, chromium = browser_app
@@ -202,7 +202,7 @@ async def test_nobody_signs_in_with_an_old_answer_a_forged_one_or_anothers(
         assert await sent(honest) == 400
 
 
-async def test_questions_are_for_this_servers_own_pages_and_are_counted(app: AppFixture) -> None:
+async def test_passkey_challenges_are_same_origin_and_rate_limited(app: AppFixture) -> None:
     for headers in ({"Origin": "https://evil.example"}, {"Host": "evil.example"}):
         answer = await app.client.post("/signin/passkey/ask", headers=headers)
         assert answer.status_code == 403

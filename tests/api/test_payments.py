@@ -150,7 +150,7 @@ async def test_a_paid_checkout_counts_once_however_often_it_is_told(
     assert (newest["amount_usd"], newest["kind"]) == ("20.50", "top_up")
 
 
-async def test_a_plan_begins_with_its_payment_and_ends_with_its_subscription(
+async def test_plan_starts_with_payment_and_ends_with_subscription(
     shop: tuple[AppFixture, Processor],
 ) -> None:
     app, _ = shop
@@ -165,7 +165,7 @@ async def test_a_plan_begins_with_its_payment_and_ends_with_its_subscription(
     assert (await app.product.database.read(accounts.by_id(app.account.id))).plan == "free"
 
 
-async def test_a_plan_is_ended_at_the_processor_before_its_account_is_erased(tmp_path: Path) -> None:
+async def test_account_erasure_first_cancels_the_plan_at_the_processor(tmp_path: Path) -> None:
     async with opened(tmp_path, deletion_days=0) as (app, processor):
         about = {"account_id": app.account.id, "plan": "yearly"}
         await tell(app, session(app, mode="subscription", subscription="sub_7", metadata=about))
@@ -252,7 +252,7 @@ async def test_without_a_processor_the_variable_is_named(
     assert not [record for record in caplog.records if "SIXFOLD_STRIPE_" in record.getMessage()]
 
 
-async def test_without_a_chain_deposits_say_so_and_limited_keys_see_no_address(app: AppFixture) -> None:
+async def test_deposits_without_chain_and_with_limited_key_are_refused(app: AppFixture) -> None:
     answer = await app.client.post("/api/account/deposits", headers=app.bearer)
     assert (answer.status_code, answer.json()["code"]) == (503, "not_configured")
     reader = await app.limited_key(Scope(read_only=True))

@@ -31,7 +31,7 @@ async def dropped(app: AppFixture, token: str, data: bytes) -> dict[str, Any]:
     return {**answer.json(), "code": answer.status_code}
 
 
-async def test_a_dropped_file_names_its_form_its_inputs_and_its_prediction(app: AppFixture) -> None:
+async def test_dropped_file_returns_form_inputs_and_prediction(app: AppFixture) -> None:
     token = await signed_in(app)
     made = await run(app, "ra1", FOX)
     data = (await app.client.get(made["output"]["url"])).content
@@ -61,7 +61,7 @@ async def test_a_file_of_every_kind_that_is_made_here_opens_its_form(app: AppFix
         assert (kind, told.get("prediction")) == (kind, made["id"])
 
 
-async def test_somebody_elses_file_opens_the_form_and_names_no_prediction(app: AppFixture) -> None:
+async def test_foreign_file_opens_the_form_without_a_prediction(app: AppFixture) -> None:
     token = await signed_in(app)
     made = await run(app, "ra1", FOX, app.other)
     told = await dropped(app, token, (await app.client.get(made["output"]["url"])).content)
@@ -96,7 +96,7 @@ async def test_a_digest_in_a_file_becomes_the_url_of_what_lies_here(app: AppFixt
     assert again in form
 
 
-async def test_a_page_tells_what_it_was_made_from_and_what_was_made_of_it(
+async def test_prediction_page_shows_sources_and_derived_files(
     any_database_app: AppFixture,
 ) -> None:
     app = any_database_app

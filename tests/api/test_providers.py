@@ -61,9 +61,7 @@ async def spent(app: AppFixture) -> dict[str, EngineCost]:
     return {row.engine: row for row in rows}
 
 
-async def test_a_picture_by_fal_costs_what_every_picture_costs_and_what_fal_took_is_kept_beside(
-    app: AppFixture, queue: fal.Fal
-) -> None:
+async def test_fal_image_has_list_price_and_records_the_fal_cost(app: AppFixture, queue: fal.Fal) -> None:
     answer = await app.client.post("/api/ra1", json=asked(app, size="1024x1024"))
     assert (answer.status_code, answer.json()["cost"]) == (200, "0.04")
     assert answer.headers["X-Sixfold-Engine"] == "fal-image"
@@ -127,7 +125,7 @@ async def test_what_is_free_on_the_own_machine_goes_to_no_provider(app: AppFixtu
     assert queue.faults.seen == []
 
 
-async def test_a_key_that_is_stored_while_the_server_runs_brings_its_provider_in(tmp_path: Path) -> None:
+async def test_key_stored_at_runtime_enables_its_provider(tmp_path: Path) -> None:
     async with served(tmp_path, catalogue()) as app:
         before = await app.client.post("/api/ra1", json=asked(app))
         assert before.headers["X-Sixfold-Engine"] == "scene-painter"
@@ -137,9 +135,7 @@ async def test_a_key_that_is_stored_while_the_server_runs_brings_its_provider_in
         assert not app.product.availability("fal-image").ready
 
 
-async def test_a_server_of_ones_own_serves_without_a_key_and_a_stored_key_is_used_at_once(
-    queue: fal.Fal, tmp_path: Path
-) -> None:
+async def test_own_server_needs_no_key_and_stored_key_applies_at_once(queue: fal.Fal, tmp_path: Path) -> None:
     async with served(tmp_path, catalogue(fal=queue.url)) as app:
         keyless = await app.client.post("/api/ra1", json=asked(app))
         Secrets(tmp_path, (tmp_path / MASTER).read_bytes()).put("fal_key", fal.KEY)
@@ -183,7 +179,7 @@ async def test_a_background_is_removed_by_fal_where_a_key_is_set(app: AppFixture
     assert await app.balance() == ("4.94", "0.00")
 
 
-async def test_a_text_is_spoken_and_a_recording_written_down_where_only_fal_or_replicate_has_a_key(
+async def test_speech_and_transcription_work_with_fal_or_replicate(
     tmp_path: Path,
 ) -> None:
     async with fal.running() as queue, replicate.running() as predictions:
@@ -210,7 +206,7 @@ async def test_a_text_is_spoken_and_a_recording_written_down_where_only_fal_or_r
                 assert {engine: row.spent for engine, row in (await spent(app)).items()} == costs_there
 
 
-async def test_speech_transcripts_and_captions_by_a_server_that_speaks_openais_api(tmp_path: Path) -> None:
+async def test_speech_transcripts_and_captions_by_an_openai_server(tmp_path: Path) -> None:
     async with (
         openai.running() as server,
         served(tmp_path, catalogue(openai=server.url), openai_api_key=openai.KEY) as app,

@@ -98,7 +98,7 @@ async def test_what_has_no_key_replaces_no_file_of_the_operators(app: AppFixture
     assert (await app.client.get(mine.json()["path"])).content == before
 
 
-async def test_accounts_made_by_the_version_before_have_an_author_id_too(
+async def test_accounts_of_the_previous_version_have_an_author_id(
     any_database_app: AppFixture,
 ) -> None:
     database = any_database_app.product.database
@@ -133,7 +133,7 @@ async def test_on_loopback_no_browser_is_kept_to_https(app: AppFixture) -> None:
     assert "Strict-Transport-Security" not in (await app.client.get("/signin")).headers
 
 
-async def test_strangers_of_an_open_service_do_not_share_idempotency_keys(tmp_path: Path) -> None:
+async def test_anonymous_callers_do_not_share_idempotency_keys(tmp_path: Path) -> None:
     opened = {"open_image_service": True, "previews": "allow"}
     async with running_app(tmp_path, public_url="https://six.example", **opened) as app:
         picture = (await app.client.post("/api/ra1", json={"prompt": "x"}, headers=app.bearer)).json()

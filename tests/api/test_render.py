@@ -78,7 +78,7 @@ async def test_a_render_is_always_a_job_and_ends_in_a_film(studio: AppFixture) -
     assert await studio.faults() == ()
 
 
-async def test_seven_seconds_and_three_tenths_cost_what_the_contract_says(studio: AppFixture) -> None:
+async def test_render_of_7_3_seconds_costs_the_contract_price(studio: AppFixture) -> None:
     still = {"type": "image", "clips": [{"url": picture(), "duration": 7.3}]}
     result, seen = await rendered(studio, project(still, width=16, height=16, fps=24))
     assert (result["cost"], result["credits_charged"]) == ("0.073", 8)
@@ -261,9 +261,7 @@ async def test_a_length_that_only_the_file_knows_is_priced_by_it(studio: AppFixt
     )
 
 
-async def test_a_clip_that_begins_after_its_files_end_is_refused_before_it_is_priced(
-    studio: AppFixture, tmp_path: Path
-) -> None:
+async def test_clip_starting_after_its_file_is_refused_unpriced(studio: AppFixture, tmp_path: Path) -> None:
     picture_, sound = await uploaded(studio, film(tmp_path / "a.mp4")), await uploaded(studio, wav(1.0, 440))
     late = {"trim_start": 1.0, "duration": 500}
     answer = await ordered(

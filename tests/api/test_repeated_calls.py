@@ -13,7 +13,7 @@ from tests.api.gateway import running_gateway
 CHAT = "/v1/chat/completions"
 
 
-async def test_a_call_whose_answer_was_lost_is_asked_again_and_paid_once(tmp_path: Path) -> None:
+async def test_repeated_call_after_a_lost_answer_is_charged_once(tmp_path: Path) -> None:
     async with running_gateway(tmp_path) as gateway:
         account = gateway.app.account.id
         scope = idempotency.scope_id(account, "POST", CHAT, "once")
@@ -33,7 +33,7 @@ async def test_a_call_whose_answer_was_lost_is_asked_again_and_paid_once(tmp_pat
         assert await gateway.app.faults() == ()
 
 
-async def test_a_call_that_never_ended_is_given_up_when_it_is_asked_again(tmp_path: Path) -> None:
+async def test_repeated_call_replaces_one_that_never_ended(tmp_path: Path) -> None:
     async with running_gateway(tmp_path) as gateway:
         write, account = gateway.app.product.database.write, gateway.app.account.id
         call = CallRecord(

@@ -107,7 +107,7 @@ async def test_the_same_bytes_stay_with_everybody_who_paid_for_them(any_database
     assert (await app.client.get(post["media_url"])).status_code == 200
 
 
-async def test_an_answer_for_an_idempotency_key_is_forgotten_with_its_result(
+async def test_idempotent_answer_is_deleted_with_its_result(
     any_database_app: AppFixture,
 ) -> None:
     app = any_database_app
@@ -121,7 +121,7 @@ async def test_an_answer_for_an_idempotency_key_is_forgotten_with_its_result(
     assert await app.balance() == ("4.96", "0.00")
 
 
-async def test_a_store_that_fails_after_success_gives_no_free_result_for_the_key(app: AppFixture) -> None:
+async def test_store_failure_after_success_gives_no_free_result(app: AppFixture) -> None:
     source = (await run(app))["output"]["url"]
     body = {"source_image_url": source, "style_prompt": "oil"}
     headers = {**app.bearer, "Idempotency-Key": "one", "Accept": "image/png"}
@@ -198,7 +198,7 @@ async def test_a_reservation_ends_with_a_run_that_fails(any_database_app: AppFix
 
 
 @pytest.mark.parametrize("writes", [False, True])
-async def test_a_path_that_cannot_be_written_withdraws_the_result_with_the_money(
+async def test_unwritable_path_withdraws_result_and_charge(
     app: AppFixture, monkeypatch: pytest.MonkeyPatch, writes: bool
 ) -> None:
     uploads: Any = app.product.uploads
@@ -245,7 +245,7 @@ async def test_one_canceled_image_of_a_group_leaves_the_others_paid(tmp_path: Pa
             assert (await app.client.get(image["url"])).status_code == 200
 
 
-async def test_a_group_without_money_for_all_costs_nothing_and_gives_nothing(app: AppFixture) -> None:
+async def test_group_without_funds_for_all_is_free_and_has_no_result(app: AppFixture) -> None:
     key = {"Authorization": f"Bearer {app.poor}"}
     body = {"model": "ra2", "prompt": "a fox", "n": 3}
     assert (await app.client.post("/v1/images/generations", json=body, headers=key)).status_code == 402
@@ -263,7 +263,7 @@ def hang_behind_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("end", ["time", "shutdown"])
-async def test_a_group_that_ends_early_keeps_pays_and_gives_what_was_made(
+async def test_group_that_ends_early_charges_and_returns_its_results(
     any_database_app: AppFixture, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
     app, over = any_database_app, asyncio.Event()
@@ -340,7 +340,7 @@ async def test_a_graph_that_fails_leaves_no_picture_that_nobody_paid(dots: AppFi
     assert await dots.faults() == ()
 
 
-async def test_an_account_below_zero_imports_no_space_and_opens_no_session(
+async def test_account_below_zero_cannot_import_or_open_a_session(
     any_database_app: AppFixture,
 ) -> None:
     app = any_database_app

@@ -124,7 +124,7 @@ async def test_a_stream_of_a_page_ends_with_its_session(any_database_app: AppFix
     assert REVOKED in (await until_ended([stream]))[0]
 
 
-async def test_a_chat_that_streams_ends_and_what_was_delivered_is_charged(tmp_path: Path) -> None:
+async def test_revoked_chat_stream_ends_and_charges_delivered_tokens(tmp_path: Path) -> None:
     async with running_gateway(tmp_path) as gateway:
         body = {
             "model": "acme/small",
@@ -251,7 +251,7 @@ async def test_a_refresh_token_that_was_used_up_ends_its_family(
     assert await app.product.database.read(oauth.of_account(app.account.id)) == ()
 
 
-async def test_a_stream_of_a_program_outlives_its_access_token_and_not_its_access(app: AppFixture) -> None:
+async def test_oauth_stream_survives_token_expiry_but_not_revocation(app: AppFixture) -> None:
     program = await Program.registered(app)
     first = await program.tokens(scope="models")
     headers = bearer(first["access_token"])

@@ -182,7 +182,7 @@ async def test_every_key_and_every_stranger_on_every_route(app: AppFixture) -> N
 
 
 @pytest.mark.postgres
-async def test_a_key_a_program_a_session_and_a_stranger_on_every_route_of_postgresql(tmp_path: Path) -> None:
+async def test_rights_of_every_caller_on_every_route_on_postgresql(tmp_path: Path) -> None:
     backends.database_url(tmp_path, "postgres")
     async with running_app(tmp_path) as app:
         callers = [

@@ -80,7 +80,7 @@ async def test_a_child_is_within_what_its_parent_was_ordered_for(app: AppFixture
         await pipeline.submit(elsewhere)
 
 
-async def test_a_program_that_runs_models_neither_sees_nor_ends_the_account(app: AppFixture) -> None:
+async def test_oauth_client_that_runs_models_cannot_manage_account(app: AppFixture) -> None:
     program = await Program.registered(app)
     token = (await program.tokens(scope="models"))["access_token"]
     visitor = app.visitor()
@@ -105,7 +105,7 @@ async def test_a_program_that_runs_models_neither_sees_nor_ends_the_account(app:
     assert (await app.client.get("/api/account", headers=app.bearer)).status_code == 200
 
 
-async def test_the_consent_page_says_what_is_granted_and_needs_a_fresh_sign_in(
+async def test_consent_page_lists_rights_and_needs_a_fresh_sign_in(
     app: AppFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = await Program.registered(app)
@@ -124,7 +124,7 @@ async def test_the_consent_page_says_what_is_granted_and_needs_a_fresh_sign_in(
     assert program.id in back
 
 
-async def test_an_old_sign_in_is_asked_for_again_and_returns_to_its_page(
+async def test_stale_sign_in_is_repeated_and_returns_to_its_page(
     app: AppFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     csrf = await signed_in(app)
@@ -172,7 +172,7 @@ async def test_the_page_makes_a_key_with_the_rights_that_are_ticked(app: AppFixt
     assert "Only a key of the operator" in refused.text
 
 
-async def test_a_webhook_secret_is_for_keys_that_manage_and_sealed_at_rest(app: AppFixture) -> None:
+async def test_webhook_secret_needs_a_manage_key_and_is_encrypted(app: AppFixture) -> None:
     whole = (await app.client.get("/api/account", headers=app.bearer)).json()
     reading = bearer(await app.limited_key(Scope(budget_day=5)))
     shown = (await app.client.get("/api/account", headers=reading)).json()
@@ -183,7 +183,7 @@ async def test_a_webhook_secret_is_for_keys_that_manage_and_sealed_at_rest(app: 
     assert whole["webhook_secret"] not in str(row)
 
 
-async def test_a_key_limited_to_services_neither_imports_nor_removes_models(app: AppFixture) -> None:
+async def test_service_limited_key_cannot_import_or_remove_models(app: AppFixture) -> None:
     headers = bearer(await app.limited_key(Scope(services=("space:mine",))))
     graph = {"workflow": {"1": {"class_type": "EmptyImage", "inputs": {}}}, "name": "mine"}
     answers = [

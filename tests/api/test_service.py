@@ -30,7 +30,7 @@ async def ask(app: AppFixture, body: Any, key: str | None = None, **headers: str
     return await app.client.post(RUN, json=body, headers={**who, **headers})
 
 
-async def test_a_picture_comes_with_its_address_its_price_and_who_made_it(app: AppFixture) -> None:
+async def test_image_response_has_url_price_and_engine(app: AppFixture) -> None:
     answer = await ask(app, {"service": "ra2", "prompt": "a fox", "width": 320, "height": 256, "seed": 5})
     assert answer.status_code == 200, answer.text
     made = answer.json()
@@ -133,7 +133,7 @@ async def test_the_same_key_gives_the_same_answer_once(app: AppFixture) -> None:
     assert await app.balance() == ("4.96", "0.00")
 
 
-async def test_the_list_names_every_service_its_inputs_its_price_and_its_standing(app: AppFixture) -> None:
+async def test_service_list_has_inputs_prices_and_availability(app: AppFixture) -> None:
     rows = {row["service"]: row for row in (await app.client.get(LIST)).json()["services"]}
     wanted = (
         "ra2 ra1 anime photoreal video-a video-b video-c video-text video-image ra2v forecast tts stt chat"
@@ -152,7 +152,7 @@ async def test_the_list_names_every_service_its_inputs_its_price_and_its_standin
     assert "Ollama" in rows["chat"]["unlock"]
 
 
-async def test_unknown_service_or_model_is_404_and_says_where_the_list_is(app: AppFixture) -> None:
+async def test_unknown_service_or_model_is_404_and_names_the_list(app: AppFixture) -> None:
     told = await app.client.post("/api/service", json={"service": "ra9"}, headers=app.bearer)
     assert (told.status_code, told.json()["error"]) == (
         404,

@@ -79,7 +79,7 @@ async def test_without_a_language_model_it_says_what_would_help(tmp_path: Path) 
         ("espeakng_loader", {"task": "converse", "text": "say 2 words"}, "tts"),
     ],
 )
-async def test_run_whose_own_runs_have_no_engine_is_refused_with_the_remedy(
+async def test_run_whose_child_has_no_engine_is_refused_with_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str, inputs: dict[str, Any], lacks: str
 ) -> None:
     importable = engine_availability._importable
@@ -117,7 +117,7 @@ def _silence() -> bytes:
     return sound.getvalue()
 
 
-async def test_speak_without_the_recognizer_serves_and_transcribe_says_its_task(
+async def test_speak_works_without_recognizer_and_transcribe_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     importable = engine_availability._importable

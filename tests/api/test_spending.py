@@ -27,7 +27,7 @@ async def test_what_was_spent_and_got_back_adds_up_by_model(any_database_app: Ap
     assert (await app.product.database.read(ledger_queries.spending(app.operator.id, 14))).total == 0
 
 
-async def test_the_account_shows_its_spending_and_each_charge_leads_to_its_receipt(app: AppFixture) -> None:
+async def test_account_page_shows_spending_and_links_receipts(app: AppFixture) -> None:
     await signed_in(app)
     assert "No spending in this period" in (await app.client.get("/account")).text
     body = {"model": "ra1", "input": {"prompt": "a fox"}}

@@ -145,7 +145,7 @@ async def test_an_item_that_nobody_keeps_is_named_and_anothers_is_none(gateway: 
     assert said.status == "completed"
 
 
-async def test_a_conversation_may_go_on_with_another_model_and_in_two_ways(gateway: Gateway) -> None:
+async def test_conversation_continues_with_another_model_and_branches(gateway: Gateway) -> None:
     client = gateway.openai()
     first = await client.responses.create(model="acme/small", input="say 2 words")
     ways = [
@@ -230,7 +230,7 @@ async def test_a_stream_is_kept_before_its_end_is_told(gateway: Gateway, model: 
     assert [event.type async for event in following][-1] == "response.completed"
 
 
-async def test_an_answer_that_was_cut_is_kept_and_one_that_failed_or_broke_off_is_not(
+async def test_truncated_response_is_stored_and_failed_one_is_not(
     gateway: Gateway,
 ) -> None:
     client = gateway.openai()
@@ -265,7 +265,7 @@ async def test_what_is_not_to_be_kept_is_not(gateway: Gateway, stream: bool) -> 
         ({"responses_bytes": 0}, True, 0),
     ],
 )
-async def test_an_operator_decides_what_is_kept_unasked_and_whether_at_all(
+async def test_operator_sets_the_default_and_limit_of_storing(
     tmp_path: Path, rules: dict[str, Any], store: Any, kept: int
 ) -> None:
     async with running_gateway(tmp_path, **rules) as gateway:
@@ -331,7 +331,7 @@ async def test_a_deleted_response_is_gone_and_its_conversation_ends(gateway: Gat
     assert first.id in str(broken.value)
 
 
-async def test_a_response_that_has_ended_is_neither_canceled_nor_streamed_again(gateway: Gateway) -> None:
+async def test_ended_response_cannot_be_canceled_or_streamed(gateway: Gateway) -> None:
     client = gateway.openai()
     told = await client.responses.create(model="acme/small", input="Hello")
     with pytest.raises(openai.BadRequestError, match="Cannot cancel a synchronous response"):
@@ -409,7 +409,7 @@ async def test_a_server_that_stored_a_response_is_asked_by_its_id(tmp_path: Path
         assert [cast("Any", item).content[0].text for item in items.data] == ["Hello", "I am native", "And?"]
 
 
-async def test_what_a_server_remembers_is_held_as_it_would_be_if_it_were_sent(tmp_path: Path) -> None:
+async def test_hold_includes_the_history_stored_at_the_server(tmp_path: Path) -> None:
     async with native(tmp_path) as (_, gateway):
         client = gateway.openai()
         limit: Any = {"model": "native/small", "max_output_tokens": 1}
@@ -451,7 +451,7 @@ async def test_another_server_takes_over_with_all_that_was_said(tmp_path: Path) 
         assert [message["content"] for message in messages] == ["Hello", "I am native", "say 3 words"]
 
 
-async def test_an_id_that_is_only_the_servers_goes_on_to_it_but_never_anothers(tmp_path: Path) -> None:
+async def test_upstream_response_id_is_passed_on_only_to_its_owner(tmp_path: Path) -> None:
     async with native(tmp_path) as (first, gateway):
         client, previous = gateway.openai(), "resp_elsewhere"
         for _ in range(2):

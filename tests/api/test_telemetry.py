@@ -94,7 +94,7 @@ async def test_a_run_lies_below_its_request(tmp_path: Path) -> None:
     assert (told["sixfold.state"], told["sixfold.cost_usd"]) == ("succeeded", answer.json()["cost"])
 
 
-def test_a_collector_is_named_as_every_program_names_it_and_must_be_an_address(tmp_path: Path) -> None:
+def test_collector_setting_is_the_standard_one_and_must_be_url(tmp_path: Path) -> None:
     base = {"SIXFOLD_DATA_DIR": str(tmp_path)}
     named = load({**base, "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"})
     assert named.otel_endpoint == "http://127.0.0.1:4318"

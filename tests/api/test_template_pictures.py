@@ -58,7 +58,7 @@ async def seen(app: AppFixture, told: Mapping[str, Any]) -> Image.Image:
     return Image.open(io.BytesIO(await output(app, told)))
 
 
-async def test_pictures_from_words_have_the_asked_size_snapped_and_format(real: AppFixture) -> None:
+async def test_text_to_image_has_the_snapped_size_and_format(real: AppFixture) -> None:
     wish = {"prompt": "a red fox", "width": 519, "height": 521, "seed": 7}
     told = await ran(real, "anime-image", **wish, output_format="png")
     image = await seen(real, told)
@@ -103,7 +103,7 @@ async def test_seeds_repeat_and_minus_one_is_random(real: AppFixture) -> None:
     assert await made("fast-image-space", seed=5) != await made("fast-image-space", seed=5)
 
 
-async def test_a_picture_is_enlarged_and_finer_faces_say_what_they_need(real: AppFixture) -> None:
+async def test_upscale_works_and_face_restoration_names_its_need(real: AppFixture) -> None:
     picture = uri(orders.scenery((40, 50)))
     for scale, model in ((2, "anime"), (4, "general"), ("4", "general")):
         told = await ran(real, "upscaler", image=picture, scale=scale, model=model)
@@ -115,7 +115,7 @@ async def test_a_picture_is_enlarged_and_finer_faces_say_what_they_need(real: Ap
     assert [one["input"] for one in wrong["errors"]] == ["image", "scale", "model"]
 
 
-async def test_all_five_names_cut_out_and_installed_weights_serve_theirs_alone(tmp_path: Path) -> None:
+async def test_five_cutout_names_work_and_weights_serve_their_own(tmp_path: Path) -> None:
     rgb = np.full((60, 80, 3), 230, np.uint8)
     rgb[15:45, 20:60] = (200, 30, 30)
     model = onnx_model.write(tmp_path / "own.onnx", (0.0, 0.0, 0.0), bias=1.0)

@@ -19,9 +19,7 @@ SESSIONS = "/api/containers/motion-model/sessions"
 
 
 @pytest.mark.parametrize("days", [-1, 1])
-async def test_a_key_opens_every_door_until_its_time_is_over_and_none_after(
-    any_database_app: AppFixture, days: int
-) -> None:
+async def test_key_works_on_every_api_until_it_expires(any_database_app: AppFixture, days: int) -> None:
     app = any_database_app
     moment = await app.product.database.read(now())
     made = await app.product.database.write(keys.create(app.account.id, expires_at=moment + days * DAY_US))

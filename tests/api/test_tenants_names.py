@@ -81,7 +81,7 @@ async def test_prompts_of_one_name_are_each_tenants_own(any_database_app: AppFix
         assert kinds.count("execution_success") == kinds.count("execution_start") == 1
 
 
-async def test_the_end_of_a_prompt_is_told_to_the_clients_of_its_tenant_alone(app: AppFixture) -> None:
+async def test_prompt_end_is_sent_only_to_clients_of_its_tenant(app: AppFixture) -> None:
     hub = app.product.workflows.hub
     ben = await app.product.database.read(accounts.by_email("ben@example.com"))
     owners = (Tenant(app.account.id), Tenant(ben.id), Tenant(app.operator.id, keyless=True))
@@ -161,7 +161,7 @@ async def test_save_paths_of_one_name_are_each_tenants_own(app: AppFixture) -> N
     assert len(set(paths)) == len(set(files)) == 4
 
 
-async def test_predictions_without_a_key_are_marked_and_their_children_too(app: AppFixture) -> None:
+async def test_predictions_without_a_key_are_marked_with_children(app: AppFixture) -> None:
     await ended(app, {}, text_graph("x"))
     await app.client.get("/create_image", params=SMALL)
     await ended(app, bearer((await tenants(app))[2]["Authorization"].split()[1]), text_graph("y"))

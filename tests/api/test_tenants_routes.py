@@ -132,7 +132,7 @@ def told(path: str, answer: httpx.Response) -> bool:
     return answer.status_code < 300 and path not in BY_ID and SECRET in answer.text
 
 
-async def test_every_route_of_the_router_shows_nothing_of_anothers_and_changes_none(app: AppFixture) -> None:
+async def test_no_route_shows_or_changes_data_of_another_account(app: AppFixture) -> None:
     names = await owned(app)
     before = await standing(app)
     body = {

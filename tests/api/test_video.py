@@ -86,7 +86,7 @@ async def test_video_a_gives_resource_a3_for_thirty_cents(cinema: AppFixture) ->
     assert await cinema.faults() == ()
 
 
-async def test_a_job_of_video_a_ends_in_the_inner_object_of_what_waiting_gives(cinema: AppFixture) -> None:
+async def test_video_a_job_ends_with_the_inner_object_of_a_waited_call(cinema: AppFixture) -> None:
     inline = (await cinema.client.post("/api/video-a", json=asked(cinema))).json()["result"]
     queued = await cinema.client.post("/api/video-a", json=asked(cinema, response_mode="polling"))
     assert queued.status_code == 202
@@ -276,7 +276,7 @@ async def test_a_failed_film_is_told_and_free(tmp_path: Path, name: str) -> None
         assert await app.faults() == ()
 
 
-async def test_a_picture_that_only_its_decoder_can_judge_is_refused_and_free(cinema: AppFixture) -> None:
+async def test_image_refused_by_the_decoder_is_free(cinema: AppFixture) -> None:
     file = io.BytesIO()
     Image.effect_noise((400, 300), 80).save(file, "PNG")
     cut = base64.b64encode(file.getvalue()[: len(file.getvalue()) // 2]).decode()

@@ -175,7 +175,7 @@ async def test_what_a_graph_made_is_withheld_until_it_is_paid(dots: AppFixture) 
     assert all(row["outputs"] == {} for row in rows.values())
 
 
-async def test_what_is_paid_is_readable_and_told_in_the_order_it_was_made(dots: AppFixture) -> None:
+async def test_paid_results_are_readable_and_ordered(dots: AppFixture) -> None:
     with listening(dots) as client:
         parent = await prompted(dots, styled("ink"))
         ended = await dots.product.predictions.wait(parent, 60)
@@ -209,7 +209,7 @@ async def nothing_after_refund(app: AppFixture, listed: list[dict[str, Any]]) ->
     assert await app.faults() == ()
 
 
-async def test_a_part_that_succeeds_after_its_parent_ended_is_never_readable(dots: AppFixture) -> None:
+async def test_child_result_after_the_parent_ended_is_not_readable(dots: AppFixture) -> None:
     watch = Watch(dots)
     parent = await prompted(dots, styled("SLOW"))
     await watch.until("2", running="graph-restyle")
@@ -248,7 +248,7 @@ async def test_a_part_that_succeeds_after_its_parent_ended_is_never_readable(dot
     assert await dots.product.database.write(refunds.sweep()) == 0
 
 
-async def test_what_an_older_server_paid_and_did_not_release_is_released(
+async def test_result_paid_but_unreleased_by_an_old_server_is_released(
     dots: AppFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def settle(row: Row) -> Transaction[Prediction]:
@@ -271,7 +271,7 @@ async def test_what_an_older_server_paid_and_did_not_release_is_released(
     assert await dots.faults() == ()
 
 
-async def test_an_interruption_at_the_capture_pays_and_releases_all_or_nothing(
+async def test_interrupted_capture_pays_and_releases_all_or_nothing(
     dots: AppFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def succeed(prediction_id: str, *more: Any) -> Transaction[Prediction]:
@@ -321,7 +321,7 @@ async def test_files_of_a_run_longer_than_a_day_are_not_swept(either: Path) -> N
         assert [each["name"] for each in expired] == ["expired"]
 
 
-async def test_what_a_part_orders_is_withheld_until_the_first_that_was_ordered_is_paid(
+async def test_nested_results_are_withheld_until_the_root_is_paid(
     dots: AppFixture,
 ) -> None:
     pipeline, watch = dots.product.predictions, Watch(dots)
@@ -389,7 +389,7 @@ async def paid(tmp_path: Path) -> AsyncIterator[Stage]:
         yield Stage(found.app, Signed(found.script.address, found.app.key))
 
 
-async def test_unmodified_clients_get_the_pictures_of_a_graph_with_a_price(paid: Stage) -> None:
+async def test_official_clients_get_the_images_of_a_priced_graph(paid: Stage) -> None:
     graph = {
         "3": node(
             "KSampler", model=["4", 0], positive=["6", 0], negative=["7", 0], latent_image=["5", 0], **SAMPLED

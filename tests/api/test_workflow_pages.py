@@ -31,9 +31,7 @@ async def brought(
 
 
 @pytest.mark.parametrize("slug", SLUGS)
-async def test_a_graph_stands_in_its_page_with_a_node_for_each_and_no_style_of_its_own(
-    app: AppFixture, slug: str
-) -> None:
+async def test_workflow_page_draws_every_node_without_inline_style(app: AppFixture, slug: str) -> None:
     space = app.product.workflows.spaces[slug]
     page = await app.client.get(f"/workflows/{slug}")
     assert page.status_code == 200
@@ -47,7 +45,7 @@ async def test_a_graph_stands_in_its_page_with_a_node_for_each_and_no_style_of_i
         assert f'<a href="{model["sources"][0]}" rel="noreferrer">' in page.text
 
 
-async def test_a_workflow_is_brought_in_shown_downloaded_and_is_nobody_elses(app: AppFixture) -> None:
+async def test_workflow_is_imported_shown_exported_and_private(app: AppFixture) -> None:
     token = await signed_in(app)
     content = json.dumps(GRAPH).encode()
     status, told = await brought(app, token, content, "My graph")

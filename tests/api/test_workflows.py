@@ -241,7 +241,7 @@ async def test_a_picture_dropped_back_is_a_space_of_ones_own(works: AppFixture) 
     assert (await works.client.get(own, headers=works.bearer)).status_code == 404
 
 
-async def test_a_picture_that_was_made_of_another_says_that_it_does_not_carry_it(works: AppFixture) -> None:
+async def test_derived_image_states_that_it_omits_the_workflow(works: AppFixture) -> None:
     source = (
         await works.client.post(
             "/api/uploads", files={"file": ("a.png", png(), "image/png")}, headers=works.bearer
@@ -257,7 +257,7 @@ async def test_a_picture_that_was_made_of_another_says_that_it_does_not_carry_it
     assert (await picture(works, again)).size == (384, 256)
 
 
-async def test_a_workflow_comes_as_json_or_raw_and_bad_ones_are_refused(works: AppFixture) -> None:
+async def test_workflow_is_accepted_as_json_or_raw_and_validated(works: AppFixture) -> None:
     graph = (await works.client.get(f"{SPACES}/api-contract/download")).content
     raw = await works.client.post(f"{SPACES}?name=echo", content=graph, headers=works.bearer)
     assert (raw.status_code, raw.json()["slug"]) == (201, "echo")
@@ -404,7 +404,7 @@ FIVE = {
 }
 
 
-async def test_a_space_whose_fifth_node_fails_is_free_and_pays_for_every_node_the_second_time(
+async def test_failed_fifth_node_is_free_and_the_rerun_is_charged(
     tmp_path: Path,
 ) -> None:
     points = {"failpoints": "engine.run.upscaler=fail"}
@@ -472,7 +472,7 @@ EDITED = {
 }
 
 
-async def test_an_animated_webp_and_an_editors_document_become_spaces_that_run(works: AppFixture) -> None:
+async def test_animated_webp_and_editor_document_become_workflows(works: AppFixture) -> None:
     body = {"workflow": WAVES, "name": "waves"}
     assert (await works.client.post(SPACES, json=body, headers=works.bearer)).status_code == 201
     told = (await run(works, "waves")).json()

@@ -72,7 +72,7 @@ async def ran(app: AppFixture, graph: Any) -> Any:
         ("ra1", {"prompt": "a lake"}, "0.04", "0.04"),
     ],
 )
-async def test_inputs_that_only_the_run_knows_are_held_at_their_dearest(
+async def test_inputs_known_only_at_run_time_are_held_at_maximum(
     dots: AppFixture, model: str, given: dict[str, Any], most: str, cost: str
 ) -> None:
     graph = templated(model, **given)
@@ -87,7 +87,7 @@ async def test_inputs_that_only_the_run_knows_are_held_at_their_dearest(
     assert await dots.faults() == ()
 
 
-async def test_sizes_counts_and_seeds_of_our_own_nodes_may_come_from_the_run(dots: AppFixture) -> None:
+async def test_size_count_and_seed_inputs_may_come_from_the_run(dots: AppFixture) -> None:
     sizes = {
         "1": node("LoadImage", image="example.png"),
         "2": node("GetImageSize", image=["1", 0]),
@@ -107,7 +107,7 @@ async def test_sizes_counts_and_seeds_of_our_own_nodes_may_come_from_the_run(dot
     assert (ended["status"], ended["cost"]) == ("succeeded", "0.08"), ended["error"]
 
 
-async def test_a_list_whose_length_only_the_run_knows_is_held_as_long_as_it_may_be(dots: AppFixture) -> None:
+async def test_list_of_unknown_length_is_held_at_maximum_length(dots: AppFixture) -> None:
     graph = {
         "1": node("EmptyImage", **MANY),
         "2": node("RebatchImages", images=["1", 0], batch_size=1),

@@ -70,7 +70,7 @@ def png(colour: str = "blue") -> bytes:
     return out.getvalue()
 
 
-async def test_a_graph_runs_there_as_it_is_with_its_files_and_comes_back(two: Both) -> None:
+async def test_graph_runs_on_comfyui_with_its_files_and_returns(two: Both) -> None:
     file = {"image": ("mine.png", png(), "image/png")}
     await two.app.client.post("/upload/image", files=file, headers=two.app.bearer)
     space = await two.imported(TINT, "tint")
@@ -177,7 +177,7 @@ async def test_a_node_that_fails_there_is_named_and_free(two: Both) -> None:
     assert await two.app.balance() == ("5.00", "0.00")
 
 
-async def test_what_neither_has_and_what_only_both_have_together_is_refused_at_once(two: Both) -> None:
+async def test_graph_that_no_single_executor_supports_is_refused(two: Both) -> None:
     unknown = {**TINT, "4": node("Nowhere", image=["2", 0])}
     check = "/api/graph/validate"
     told = await two.app.client.post(check, json={"workflow": unknown}, headers=two.app.bearer)
@@ -194,7 +194,7 @@ async def test_what_neither_has_and_what_only_both_have_together_is_refused_at_o
         assert "SIXFOLD_COMFYUI_URL" not in refused.json()["error"]  # one is there
 
 
-async def test_without_a_comfyui_the_classes_are_told_with_what_unlocks_them(tmp_path: Path) -> None:
+async def test_missing_classes_are_listed_with_their_remedy(tmp_path: Path) -> None:
     async with running_app(tmp_path, app_catalog.models_document()) as app:
         body = {"workflow": {**TINT, "1": node("LoadImage", image="example.png")}, "name": "tint"}
         space = await app.client.post(SPACES, json=body, headers=app.bearer)
@@ -205,7 +205,7 @@ async def test_without_a_comfyui_the_classes_are_told_with_what_unlocks_them(tmp
         assert "SIXFOLD_COMFYUI_URL" in refused.json()["error"]
 
 
-async def test_on_a_public_address_strangers_graphs_reach_the_comfyui_only_where_that_is_allowed(
+async def test_public_graphs_reach_comfyui_only_when_allowed(
     tmp_path: Path,
 ) -> None:
     body = {"workflow": {**TINT, "1": node("LoadImage", image="example.png")}, "name": "tint"}

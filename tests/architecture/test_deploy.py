@@ -37,7 +37,7 @@ def composed() -> dict[str, Any]:
     return yaml.safe_load(source.text("deploy/compose/compose.yaml"))
 
 
-def test_the_image_is_made_of_files_that_are_there_and_runs_as_nobody_special() -> None:
+def test_image_copies_existing_files_and_runs_unprivileged() -> None:
     found = steps()
     kept = {
         line.strip()[1:]
@@ -116,7 +116,7 @@ def pinned(name: str) -> bool:
     return "@sha256:" in name or (found is not None and found["tag"] not in (None, "latest"))
 
 
-def test_every_image_of_a_registry_has_a_tag_other_than_latest_or_a_digest() -> None:
+def test_every_registry_image_is_pinned_by_tag_or_digest() -> None:
     assert {name for _, name in images()} >= {"nginx:1.28-alpine", "postgres:18-alpine", "python:3.11-slim"}
     assert [(file, name) for file, name in images() if not pinned(name)] == []
     for name in ("minio/minio", "minio/minio:latest", "host:5000/store", "host:5000/store:latest"):
@@ -125,7 +125,7 @@ def test_every_image_of_a_registry_has_a_tag_other_than_latest_or_a_digest() -> 
     assert pinned(f"minio/minio@sha256:{'0' * 64}")
 
 
-def test_the_check_of_the_compose_file_stands_in_for_the_images_that_it_names() -> None:
+def test_compose_check_substitutes_the_images_of_the_file() -> None:
     taken = {service["image"] for service in composed()["services"].values()} - {OWN_IMAGE}
     known = set(images_tool.STAND_INS.values())
     assert {name.removeprefix("docker.io/").removeprefix("library/") for name in known} == taken
@@ -193,7 +193,7 @@ def exposed() -> set[str]:
     return found
 
 
-def test_prometheus_takes_the_rules_and_each_series_is_one_of_ours() -> None:
+def test_prometheus_rules_are_valid_and_use_our_series() -> None:
     promql = pytest.importorskip("promql_parser", reason="promql-parser is not installed")
     (group,) = yaml.safe_load(source.text("deploy/prometheus/sixfold.rules.yaml"))["groups"]
     for rule in group["rules"]:

@@ -29,7 +29,7 @@ def function(code: str) -> source.Function:
         ("except Exception:\n raise Known()", True),
     ],
 )
-def test_a_handler_of_everything_is_seen_unless_it_passes_the_error_on(handler: str, broad: bool) -> None:
+def test_broad_handler_is_reported_unless_it_reraises(handler: str, broad: bool) -> None:
     tree = ast.parse(f"try: work()\n{handler}")
     found = next(node for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler))
     assert test_shape.catches_everything(found) is broad

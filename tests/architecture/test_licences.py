@@ -25,7 +25,7 @@ def test_the_page_of_licences_names_nothing_that_is_gone() -> None:
     assert not gone, f"`python -m tools.licences` writes the page anew: it still names {gone}"
 
 
-def test_every_typeface_lies_beside_its_licence_and_is_on_the_page() -> None:
+def test_every_font_has_a_licence_file_and_is_documented() -> None:
     told = dict(licences.typefaces())
     faces = {path.name for path in licences.FONTS.glob("*.woff2")}
     for name, notice in told.items():

@@ -21,7 +21,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return release.build_wheel(tmp_path_factory.mktemp("dist"))
 
 
-def test_every_file_of_the_package_is_in_the_wheel_and_nothing_else(wheel: Path) -> None:
+def test_wheel_has_every_package_file_and_nothing_else(wheel: Path) -> None:
     packed = release.packed(wheel)
     assert packed == release.tracked()
     for kind in (".sql", ".toml", ".html", ".css", ".js", ".webp", "py.typed"):
@@ -42,7 +42,7 @@ def test_the_wheel_says_its_version_its_licence_and_its_command(wheel: Path) -> 
     assert "sixfold = sixfold.cli.main:main" in commands
 
 
-def test_the_version_is_the_newest_of_the_changelog_or_the_one_it_is_to_become() -> None:
+def test_version_is_the_newest_or_next_of_the_changelog() -> None:
     changes = source.text("CHANGELOG.md")
     released = re.findall(r"^## \[(\d+\.\d+\.\d+)\] - \d{4}-\d{2}-\d{2}$", changes, re.MULTILINE)
     announced = re.findall(r"^To become (\d+\.\d+\.\d+):", changes, re.MULTILINE)

@@ -103,7 +103,7 @@ def test_a_database_that_is_not_empty_is_kept(tmp_path: Path) -> None:
     assert content(target) == before
 
 
-def test_a_backup_that_is_damaged_leaves_the_database_as_empty_as_it_was(tmp_path: Path) -> None:
+def test_damaged_backup_leaves_the_database_empty(tmp_path: Path) -> None:
     source, path, target = plain.at(tmp_path / "source"), tmp_path / "all.tar", at(tmp_path, empty=True)
     asyncio.run(plain.fill(source))
     asyncio.run(plain.write_backup(source, path))

@@ -18,7 +18,7 @@ ORDERS = 12
 
 
 @pytest.mark.slow
-async def test_what_was_under_way_in_a_backup_finishes_after_a_restore_and_is_charged_once(
+async def test_restored_running_job_finishes_and_is_charged_once(
     tmp_path: Path,
 ) -> None:
     target = tmp_path / "target"

@@ -60,9 +60,7 @@ async def keys(store: FileStore) -> list[str]:
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
-async def test_an_error_at_any_write_leaves_the_old_object_and_nothing_else(
-    tmp_path: Path, code: int
-) -> None:
+async def test_error_at_any_write_leaves_only_the_old_object(tmp_path: Path, code: int) -> None:
     root = tmp_path / "store"
     store = BrokenDisk(root)
     store.code = code

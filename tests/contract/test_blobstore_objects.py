@@ -165,7 +165,7 @@ async def test_writers_of_one_content_do_not_disturb_each_other(tmp_path: Path) 
     assert await stores[3].get(key) == data
 
 
-async def test_content_that_is_there_is_left_unless_it_may_soon_be_swept(tmp_path: Path) -> None:
+async def test_existing_content_is_kept_unless_soon_swept(tmp_path: Path) -> None:
     data, name = b"some content", s3.server().new_bucket()
     key = blob_key(data)
     async with faulty_proxy(s3.server().port, lambda *_: "pass") as front:
@@ -286,7 +286,7 @@ async def test_a_hundred_megabytes_pass_in_little_memory(tmp_path: Path) -> None
 # -- the cache -------------------------------------------------------------------------------------
 
 
-def test_the_cache_keeps_its_bound_and_forgets_what_was_used_longest_ago(tmp_path: Path) -> None:
+def test_cache_stays_in_its_limit_and_evicts_least_recently_used(tmp_path: Path) -> None:
     cache = BlobCache(tmp_path / "cache", CacheLimits(10 * 1000, 0))
     for number in range(30):
         cache.write(f"{number:02}", bytes(1000))
@@ -297,7 +297,7 @@ def test_the_cache_keeps_its_bound_and_forgets_what_was_used_longest_ago(tmp_pat
     assert "01" not in names
 
 
-def test_what_was_lent_lately_stays_over_the_bound_and_nothing_else_does(tmp_path: Path) -> None:
+def test_recently_lent_files_alone_may_exceed_the_cache_limit(tmp_path: Path) -> None:
     cache = BlobCache(tmp_path / "cache", CacheLimits(1000, 60))
     cache.write("lent", bytes(1000))
     assert cache.lend("lent") is not None
@@ -317,7 +317,7 @@ def test_the_cache_takes_small_files_only_unless_it_is_asked(tmp_path: Path) -> 
     assert cache.lend("large") is not None
 
 
-def test_a_cache_of_before_the_last_start_of_the_machine_is_not_believed(tmp_path: Path) -> None:
+def test_cache_from_before_the_last_boot_is_discarded(tmp_path: Path) -> None:
     old = tmp_path / "cache" / "another-boot" / "name"
     old.parent.mkdir(parents=True)
     old.write_bytes(b"torn")

@@ -65,7 +65,7 @@ async def test_a_failing_transaction_does_not_touch_its_neighbours(database: Dat
     assert await database.write(_write(*range(0, 90, 3))) == 30
 
 
-async def test_a_broken_constraint_is_a_conflict_that_the_transaction_may_catch(database: Database) -> None:
+async def test_constraint_violation_is_a_catchable_conflict(database: Database) -> None:
     def twice() -> Transaction[str]:
         yield _audit(1)
         try:
@@ -79,7 +79,7 @@ async def test_a_broken_constraint_is_a_conflict_that_the_transaction_may_catch(
     assert await database.write(twice()) == "caught"
 
 
-async def test_one_query_runs_for_each_of_its_parameters_and_tells_what_changed(database: Database) -> None:
+async def test_query_runs_per_parameter_and_returns_change_counts(database: Database) -> None:
     account = await database.write(accounts.create("a@example.com", credit=50))
     held = [ledger_batches.HoldRequest(account.id, f"hold{number}", number) for number in (1, 2, 3)]
     assert await database.write(ledger_batches.hold_all(held)) > 0
@@ -140,7 +140,7 @@ def _moments(number: int) -> Transaction[list[int]]:
     return [*told, (yield from now()), (yield from now())]
 
 
-async def test_a_transaction_has_one_moment_and_those_that_share_its_commit_have_theirs(
+async def test_each_transaction_of_a_group_commit_has_its_own_time(
     opener: databases.Opener, tmp_path: Path
 ) -> None:
     clock = itertools.count(5)

@@ -144,9 +144,7 @@ async def test_words_that_come_in_pieces_are_one_text(
     assert outcome.data == {"value": "Once upon"}
 
 
-async def test_media_travel_inside_and_mounted_files_lie_where_the_container_sees_them(
-    yard: Yard, worker: Worker, tmp_path: Path
-) -> None:
+async def test_media_are_copied_in_and_mounts_are_visible(yard: Yard, worker: Worker, tmp_path: Path) -> None:
     (tmp_path / "photo").write_bytes(b"\x89PNG\r\n\x1a\n")
     (tmp_path / "score").write_bytes(b"MThd")
     files = {"photo": tmp_path / "photo", "artifacts/score.mid": tmp_path / "score"}
@@ -203,9 +201,7 @@ async def test_a_setup_that_failed_is_told(yard: Yard, driver: ContainerDriver, 
     assert left(tmp_path) == []
 
 
-async def test_an_image_that_is_nowhere_and_an_option_that_is_none_are_told(
-    driver: ContainerDriver, tmp_path: Path
-) -> None:
+async def test_missing_image_and_unknown_option_are_reported(driver: ContainerDriver, tmp_path: Path) -> None:
     with pytest.raises(StartFailed, match="no such image"):
         await driver.start(spec(tmp_path, image="none"))
     with pytest.raises(StartFailed, match="'privileged'"):
@@ -301,7 +297,7 @@ def podman() -> Iterator[Podman]:
         yield made
 
 
-def test_a_real_container_is_shut_in_works_and_is_lost_when_it_dies(podman: Podman, tmp_path: Path) -> None:
+def test_real_container_is_isolated_works_and_dies(podman: Podman, tmp_path: Path) -> None:
     (tmp_path / "score").write_bytes(b"MThd")
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(podman.socket), str(tmp_path)],

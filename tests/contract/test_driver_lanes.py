@@ -73,7 +73,7 @@ def together(outcome: Outcome) -> int:
     return int(outcome.data["together"])
 
 
-async def test_tasks_of_one_shape_run_together_and_keep_their_own_files(stage: Stage) -> None:
+async def test_tasks_of_one_shape_share_a_batch_with_own_files(stage: Stage) -> None:
     for name in ("a", "b", "c"):
         stage.send(name, shape="square")
     outcomes = await stage.release()

@@ -106,9 +106,7 @@ async def test_a_worker_sees_nothing_of_the_server(
     assert seen["environ"]["TMPDIR"] == seen["folder"] == str(tmp_path / f"{worker.id}.tmp")
 
 
-async def test_it_is_known_what_a_worker_has_taken_with_all_that_it_started(
-    driver: ProcessDriver, tmp_path: Path
-) -> None:
+async def test_worker_usage_includes_its_child_processes(driver: ProcessDriver, tmp_path: Path) -> None:
     worker = await driver.start(spec("Greedy", tmp_path))
     before = worker.peak_bytes()
     await run(worker, {"bytes": 64 * MIB})
@@ -117,9 +115,7 @@ async def test_it_is_known_what_a_worker_has_taken_with_all_that_it_started(
     assert worker.peak_bytes() == 0
 
 
-async def test_a_worker_steps_aside_for_the_server_unless_it_is_watched(
-    driver: ProcessDriver, tmp_path: Path
-) -> None:
+async def test_worker_has_lower_priority_unless_interactive(driver: ProcessDriver, tmp_path: Path) -> None:
     seen: list[int] = []
     for watched in (False, True):
         worker = await driver.start(replace(spec("Probe", tmp_path), watched=watched))
@@ -217,7 +213,7 @@ class Engine:
 """
 
 
-async def test_what_a_resident_engine_imports_is_imported_once_for_all_workers(
+async def test_resident_engine_is_imported_once_for_all_workers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = tmp_path / "told"
@@ -235,7 +231,7 @@ async def test_what_a_resident_engine_imports_is_imported_once_for_all_workers(
     assert told.read_text().split() == [str(zygote)]
 
 
-async def test_a_resident_engine_that_cannot_be_imported_costs_its_own_worker_and_no_other(
+async def test_broken_resident_engine_fails_only_its_own_worker(
     driver: ProcessDriver, tmp_path: Path
 ) -> None:
     healthy = await driver.start(spec("Echo", tmp_path))
@@ -253,7 +249,7 @@ for module in sys.argv[1:]:
 """
 
 
-def test_no_resident_engine_starts_a_thread_when_imported_for_a_fork_would_not_have_it() -> None:
+def test_no_resident_engine_starts_a_thread_on_import() -> None:
     engines = app_catalog.catalog(Settings(), app_catalog.price_table(Settings())).engines().values()
     modules = {each.factory.partition(":")[0] for each in engines if each.kind in RESIDENT}
     assert "sixfold.engines.image.scene.engine" in modules
@@ -328,7 +324,7 @@ def test_the_server_loads_no_media_library_for_its_drivers() -> None:
     assert not {"numpy", "cv2", "PIL", "torch", "onnxruntime"} & set(modules)
 
 
-async def test_a_run_that_burns_more_processor_time_than_allowed_loses_its_worker(tmp_path: Path) -> None:
+async def test_run_over_the_cpu_time_limit_loses_its_worker(tmp_path: Path) -> None:
     driver = ProcessDriver()
     try:
         spec = WorkerSpec(

@@ -95,7 +95,7 @@ finally:
 """
 
 
-def test_runs_end_on_a_cluster_as_anywhere_and_a_dead_machine_loses_only_its_own(
+def test_cluster_runs_finish_and_a_dead_node_loses_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     temp_root = tmp_path / "seats"

@@ -62,7 +62,7 @@ def _spend(account_id: str, hold_id: str, amount: int) -> Transaction[None]:
 # -- groups ----------------------------------------------------------------------------------------
 
 
-async def test_money_is_spent_in_the_order_of_the_requests_and_a_poor_one_refuses_no_other(
+async def test_money_is_spent_in_order_and_poor_request_blocks_none(
     database: Any,
 ) -> None:
     account = await database.write(accounts.create("a@example.com", credit=100))
@@ -209,7 +209,7 @@ async def test_what_is_under_way_when_the_server_goes_is_refused_whole(database:
 
 
 @pytest.mark.parametrize("at", range(1, 16))
-async def test_a_connection_lost_at_any_statement_leaves_the_books_right(
+async def test_connection_lost_at_any_statement_keeps_the_ledger_right(
     tmp_path: Path, at: int, database: Any
 ) -> None:
     account = await database.write(accounts.create("a@example.com", credit=100))
@@ -235,7 +235,7 @@ async def test_a_connection_lost_at_any_statement_leaves_the_books_right(
     assert await database.read(ledger_queries.verify()) == ()
 
 
-async def test_a_server_that_is_not_there_is_one_sentence_without_a_password(tmp_path: Path) -> None:
+async def test_unreachable_server_error_hides_the_password(tmp_path: Path) -> None:
     (tmp_path / "database.url").write_text("postgresql://me:geheim@127.0.0.1:9/shop")
     async with databases.on(None, tmp_path) as nowhere:
         for attempt in (nowhere.write(one("clock")), nowhere.read(one("clock"))):
@@ -246,9 +246,7 @@ async def test_a_server_that_is_not_there_is_one_sentence_without_a_password(tmp
             assert "geheim" not in str(told.value)
 
 
-async def test_callers_are_not_told_where_a_database_lies_that_went_away(
-    database: Any, tmp_path: Path
-) -> None:
+async def test_lost_database_error_hides_its_address(database: Any, tmp_path: Path) -> None:
     await database.write(accounts.create("a@example.com"))
     database._url = database._readers._url = "postgresql://127.0.0.1:9/shop"
     await _sessions_end(tmp_path)

@@ -30,7 +30,7 @@ ON_POSTGRES = [
 
 
 @pytest.mark.parametrize("dialect", backends.DATABASES)
-def test_a_migration_takes_nothing_away_that_the_version_before_it_uses(dialect: str) -> None:
+def test_migration_keeps_what_the_previous_version_uses(dialect: str) -> None:
     steps = sql.migrations(dialect)
     plain = {name for step in steps for name in re.findall(r"CREATE INDEX (?:IF NOT EXISTS )?(\w+)", step.up)}
     for step in steps:

@@ -14,7 +14,7 @@ from tests.mcp.loopback import served
 GUIDE = Path(__file__).parents[2] / "docs" / "howto"
 
 
-async def test_an_agent_and_a_person_write_one_page_and_neither_is_lost(tmp_path: Path) -> None:
+async def test_agent_and_user_edits_of_one_page_are_both_kept(tmp_path: Path) -> None:
     async with running_app(tmp_path) as app, served(app.asgi) as origin:
         child = await asyncio.create_subprocess_exec(
             sys.executable,

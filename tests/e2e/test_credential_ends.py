@@ -194,7 +194,7 @@ async def connected(stage: Stage, access: Access) -> AsyncIterator[list[asyncio.
 
 
 @pytest.mark.parametrize("name", ENDS)
-async def test_an_end_on_one_server_ends_connections_and_requests_on_the_other(
+async def test_revocation_on_one_server_ends_requests_on_the_other(
     stage: Stage, name: str, record_property: Callable[[str, object], None]
 ) -> None:
     kind, end = ENDS[name]

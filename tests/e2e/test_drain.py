@@ -44,7 +44,7 @@ async def until_it_runs(server: Server) -> None:
             pass
 
 
-async def test_a_picture_that_is_being_made_is_given_before_the_server_ends(tmp_path: Path) -> None:
+async def test_running_image_is_delivered_before_shutdown(tmp_path: Path) -> None:
     async with serving(tmp_path / "data") as server:
         waiting = asyncio.create_task(asked(server))
         workers = await until_a_worker_is_there(server)
@@ -75,7 +75,7 @@ async def test_one_that_takes_too_long_is_free(tmp_path: Path) -> None:
         assert await states(server) == ["canceled"]
 
 
-async def test_one_that_has_a_key_is_made_after_the_start_and_paid_once(tmp_path: Path) -> None:
+async def test_idempotent_request_resumes_after_restart_charged_once(tmp_path: Path) -> None:
     hanging = {**HANGING, "SIXFOLD_FAILPOINTS": "engine.run.style-transfer=hang"}
     async with serving(tmp_path / "data", SIXFOLD_DRAIN_SECONDS="0.5", **hanging) as server:
         own = {"Authorization": f"Bearer {server.key}"}

@@ -29,9 +29,7 @@ ASKED = {
 }
 
 
-async def test_an_agent_makes_a_film_from_its_memory_and_stops_at_fifty_cents(
-    tmp_path: Path, pictures: Path
-) -> None:
+async def test_agent_makes_a_video_and_stops_at_fifty_cents(tmp_path: Path, pictures: Path) -> None:
     async with running_app(tmp_path, app_catalog.models_document()) as app, served(app.asgi) as origin:
         await app.client.put("/api/pages/projects/lighthouse-film", json=ASKED, headers=app.bearer)
         key = await app.limited_key(Scope(budget_day=500_000))

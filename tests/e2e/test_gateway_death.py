@@ -23,7 +23,7 @@ output_per_million_usd = 1000
 BODY = {"model": "small", "messages": [{"role": "user", "content": "say 9 words"}]}
 
 
-async def test_a_server_killed_in_the_middle_of_streams_holds_nothing_at_its_next_start(
+async def test_server_killed_during_streams_restarts_without_holds(
     either: Path,
 ) -> None:
     async with model_server() as acme:

@@ -107,7 +107,7 @@ async def children(server: Server, parent_id: str) -> list[Any]:
     return [each for each in page["predictions"] if each["parent_id"] == parent_id]
 
 
-async def test_a_graph_goes_on_past_a_killed_worker_and_a_killed_server_and_is_charged_once(
+async def test_graph_survives_killed_worker_and_server_charged_once(
     tmp_path: Path,
 ) -> None:
     async with in_the_middle(tmp_path) as (server, parent_id, place):

@@ -88,7 +88,7 @@ async def server(tmp_path: Path) -> AsyncIterator[Server]:
         yield started
 
 
-async def test_without_a_key_a_server_serves_two_areas_and_tells_nothing_of_the_account(
+async def test_keyless_server_serves_two_apis_and_hides_the_account(
     server: Server,
 ) -> None:
     assert [status(await raw(server.port, path)) for path in KEYLESS_ROUTES] == [200] * len(KEYLESS_ROUTES)
@@ -116,7 +116,7 @@ async def test_a_plain_proxy_needs_a_key_and_doctor_says_so(server: Server) -> N
     assert log.count("look forwarded") == 1
 
 
-async def test_a_forwarder_lets_a_visitor_do_what_needs_no_key_and_no_more(server: Server) -> None:
+async def test_forwarder_allows_only_keyless_requests(server: Server) -> None:
     async with forwarder(server.port) as port:
         assert status(await raw(port, PICTURE, host="localhost")) == 200
         answers = {path: status(await raw(port, path, host="localhost")) for path in ACCOUNT_ROUTES}

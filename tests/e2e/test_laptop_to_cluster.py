@@ -31,7 +31,7 @@ async def asked(server: Server, key: str, path: str, body: Any = None) -> Any:
     return reply.json
 
 
-async def test_an_account_moves_from_a_laptop_to_a_cluster_and_goes_on_there(tmp_path: Path) -> None:
+async def test_account_moves_from_a_laptop_to_a_cluster(tmp_path: Path) -> None:
     database, bucket, laptop = Database(tmp_path / "postgres"), s3.server(), tmp_path / "laptop"
     shared = {
         "SIXFOLD_DATABASE_URL": database.url,

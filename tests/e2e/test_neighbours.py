@@ -53,7 +53,7 @@ async def pair(
 ASKS, WORKS = Options(slots=0), Options(slots=2)  # who only accepts, and who works
 
 
-async def test_an_order_of_one_server_is_run_by_the_other_and_its_waiter_is_told(tmp_path: Path) -> None:
+async def test_request_of_one_server_runs_on_the_other_and_notifies(tmp_path: Path) -> None:
     async with pair(tmp_path, ASKS, WORKS) as (asks, works):
         ended = await asks.run(extras={"bytes": [300]})
         assert ended.state is PredictionState.SUCCEEDED
@@ -135,7 +135,7 @@ async def test_who_starts_takes_back_at_once_what_a_dead_server_held(tmp_path: P
         assert (ended.state, ended.attempt) == (PredictionState.SUCCEEDED, 2)
 
 
-async def test_a_request_is_adopted_from_a_server_that_died_and_from_no_other(tmp_path: Path) -> None:
+async def test_request_is_adopted_only_from_a_dead_server(tmp_path: Path) -> None:
     async with pair(tmp_path, WORKS, WORKS) as (one, other):
         scope = idempotency.scope_id("acct", "POST", "/x", "key")
         mine = await one.database.write(idempotency.begin(scope, b"body", one.scheduler.boot))

@@ -20,7 +20,7 @@ async def _ended(server: servers.Server, path: str) -> str:
     return status
 
 
-async def test_a_server_killed_between_submission_and_result_finishes_the_job_and_charges_it_once(
+async def test_killed_server_finishes_the_provider_job_charged_once(
     tmp_path: Path,
 ) -> None:
     folder = tmp_path / "data"

@@ -28,7 +28,7 @@ async def _ended(child: Process, count: int) -> None:
         await heard(child, "ended")
 
 
-async def test_nothing_is_lost_or_paid_twice_when_a_machine_and_then_the_server_die(tmp_path: Path) -> None:
+async def test_node_and_server_death_lose_nothing_and_charge_once(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
     async with raylets(tmp_path, 2, [HARDWARE]) as rays:

@@ -55,7 +55,7 @@ async def test_a_key_is_kept_for_its_owner_alone_and_shown_to_no_log(tmp_path: P
 
 
 @pytest.mark.nightly
-async def test_fifty_queued_jobs_survive_a_kill_and_are_charged_once_each(tmp_path: Path) -> None:
+async def test_fifty_queued_jobs_survive_a_kill_charged_once_each(tmp_path: Path) -> None:
     async with serving(tmp_path / "data") as server:
         order = {"api_key": server.key, "prompt": PROMPT, "response_mode": "polling"}
         replies = await asyncio.gather(
@@ -103,7 +103,7 @@ async def test_sigterm_drops_nothing(tmp_path: Path) -> None:
         assert (await _balance(server))["balance_usd"] == f"{10 - len(accepted) * 0.007:.3f}"
 
 
-async def test_a_worker_that_is_killed_is_replaced_and_its_job_runs_again(tmp_path: Path) -> None:
+async def test_killed_worker_is_replaced_and_its_job_reruns(tmp_path: Path) -> None:
     async with serving(tmp_path / "data") as server:
         order = {"api_key": server.key, "prompt": PROMPT, "num_images": 8, "response_mode": "polling"}
         reply = await server.call("POST", "/api/anime", order)
@@ -142,7 +142,7 @@ async def test_a_failed_picture_is_502_and_free(tmp_path: Path, mode: str) -> No
         assert (await _balance(server))["balance_usd"] == "10.00"
 
 
-async def test_a_source_that_cannot_be_decoded_is_the_callers_fault_and_free(tmp_path: Path) -> None:
+async def test_undecodable_source_is_a_client_error_and_free(tmp_path: Path) -> None:
     ok, encoded = cv2.imencode(".png", np.full((90, 120, 3), 99, np.uint8))
     assert ok
     cut = base64.b64encode(encoded.tobytes()[:-30]).decode()

@@ -47,7 +47,7 @@ async def _is_over(opened: SessionServer) -> None:
     assert await opened.app.faults() == ()
 
 
-async def test_a_session_that_ends_meanwhile_is_closed_and_paid_for_afterwards(
+async def test_session_ending_during_an_outage_is_settled_afterwards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running_session_server(tmp_path) as opened:
@@ -68,7 +68,7 @@ async def test_a_session_that_ends_meanwhile_is_closed_and_paid_for_afterwards(
         await _is_over(opened)
 
 
-async def test_who_closes_one_meanwhile_is_answered_soon_and_it_ends_afterwards(
+async def test_close_during_an_outage_returns_soon_and_ends_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running_session_server(tmp_path) as opened:

@@ -23,7 +23,7 @@ def _limit_pages(database: SqliteDatabase, pages: int) -> None:
     database._writer.execute(f"PRAGMA max_page_count={pages}")
 
 
-async def test_a_full_disk_refuses_orders_cleanly_and_takes_them_again_later(tmp_path: Path) -> None:
+async def test_full_disk_refuses_requests_and_recovers(tmp_path: Path) -> None:
     backends.database_url(tmp_path, "sqlite")  # what a PostgreSQL lacks is in tests/contract/test_postgres.py
     async with running_pipeline(tmp_path, Options(credit=10_000_000, start=False)) as built:
         assert isinstance(built.database, SqliteDatabase)
@@ -66,7 +66,7 @@ class FailingConnection:
 
 
 @pytest.mark.parametrize("at", range(2, 22))
-async def test_an_input_output_error_at_any_statement_leaves_the_books_right(tmp_path: Path, at: int) -> None:
+async def test_io_error_at_any_statement_keeps_the_ledger_right(tmp_path: Path, at: int) -> None:
     backends.database_url(tmp_path, "sqlite")
     async with running_pipeline(tmp_path, Options(start=False)) as built:
         database: Any = built.database

@@ -128,9 +128,7 @@ async def test_without_weights_the_answer_says_what_unlocks_it(bare: AppFixture)
 
 
 @pytest.mark.parametrize("picture", ["data:image/png;base64,AAAA", "ftp://example.com/1.png", "upl_nothing"])
-async def test_a_picture_that_is_none_is_named_before_what_is_missing_here(
-    bare: AppFixture, picture: str
-) -> None:
+async def test_invalid_image_is_reported_before_missing_training(bare: AppFixture, picture: str) -> None:
     body = {**BODY, "images": [*BODY["images"], picture]}
     answer = await bare.client.post("/api/training", json=body, headers=bare.bearer)
     assert (answer.status_code, answer.json()["code"]) == (400, "invalid_input")

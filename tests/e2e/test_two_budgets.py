@@ -129,7 +129,7 @@ async def open_shop(folder: Path) -> AsyncIterator[Shop]:
             yield Shop((first, second), database, acme, key, account_id)
 
 
-async def test_two_servers_sell_what_a_day_pays_for_and_let_a_key_ask_as_often_as_one_does(
+async def test_two_servers_share_daily_budget_and_rate_limit(
     shop: Shop,
 ) -> None:
     key = await shop.limited(Scope(budget_day=8 * PICTURE - 1))
@@ -155,7 +155,7 @@ async def _rates_are_one(shop: Shop) -> None:
     assert set(answers) == {200, 429}
 
 
-async def test_pictures_and_talk_now_and_later_share_a_month_to_the_last_sum(shop: Shop) -> None:
+async def test_sync_and_async_images_and_chat_share_a_monthly_budget(shop: Shop) -> None:
     budget = 75_000
     key = await shop.limited(Scope(budget_day=budget, budget_month=budget))
     waiting = [make(number % 9 + 1) for number in range(8) for make in (picture, said, later)]
@@ -184,7 +184,7 @@ async def test_pictures_and_talk_now_and_later_share_a_month_to_the_last_sum(sho
     assert most <= budget
 
 
-async def test_what_fails_or_is_canceled_at_the_other_server_may_be_spent_again(shop: Shop) -> None:
+async def test_budget_of_failed_runs_elsewhere_is_returned(shop: Shop) -> None:
     key = await shop.limited(Scope(budget_day=8 * PICTURE))
     shop.acme.mode = "hang"
     begun = [answer for answer in await shop.ask(key, [later(3)] * 8) if answer.status == 202]

@@ -40,7 +40,7 @@ async def both(folder: Path, config: str = "", **environ: str) -> AsyncIterator[
         yield first, second, first.key
 
 
-async def test_the_same_request_to_both_at_once_is_one_effect_and_one_answer(tmp_path: Path) -> None:
+async def test_same_request_to_both_servers_has_one_effect(tmp_path: Path) -> None:
     async with both(tmp_path) as (first, second, key):
         body = {"api_key": key, "prompt": "a hill", "response_mode": "polling", "seed": 1}
         asked = [
@@ -56,7 +56,7 @@ async def test_the_same_request_to_both_at_once_is_one_effect_and_one_answer(tmp
         assert await _balance(second) == ("9.993", "0.00")
 
 
-async def test_when_one_dies_the_other_finishes_its_work_and_each_is_charged_once(tmp_path: Path) -> None:
+async def test_other_server_finishes_work_of_a_dead_one_charged_once(tmp_path: Path) -> None:
     async with both(tmp_path) as (first, second, key):
         order = {"api_key": key, "prompt": "a lake", "response_mode": "polling"}
         replies = await asyncio.gather(
@@ -84,7 +84,7 @@ async def entered(server: Server, session: dict[str, Any], token: str = "") -> A
         yield Guest(connection)
 
 
-async def test_a_session_lives_where_its_socket_is_and_outlives_a_server(tmp_path: Path) -> None:
+async def test_session_follows_its_socket_and_survives_a_server(tmp_path: Path) -> None:
     async with both(tmp_path) as (first, second, key):
         bearer = {"Authorization": f"Bearer {key}"}
         session = (await first.call("POST", "/api/containers/motion-model/sessions", {}, **bearer)).json

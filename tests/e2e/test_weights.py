@@ -74,7 +74,7 @@ async def test_a_request_is_served_by_the_weights_that_were_added(app: AppFixtur
     assert await app.faults() == ()
 
 
-async def test_requests_of_equal_shape_that_come_together_share_a_denoising_loop(app: AppFixture) -> None:
+async def test_concurrent_requests_of_equal_shape_share_a_batch(app: AppFixture) -> None:
     pipeline = app.product.predictions
     size = {"width": 64, "height": 64}
     running = [await pipeline.submit(order(app, "ra2", seed=seed, **size)) for seed in range(6)]

@@ -137,7 +137,7 @@ async def test_the_same_call_is_served_labelled_and_charged_once(engine: str, tm
         assert (await server.command("ledger", "verify"))[0] == 0
 
 
-async def test_of_all_that_is_there_the_first_serves_and_a_pin_changes_that(tmp_path: Path) -> None:
+async def test_first_available_engine_serves_unless_pinned(tmp_path: Path) -> None:
     async with server_on(tmp_path, "comfyui-image", "fal-image", "openai-image") as server:
         bearer = {"Authorization": f"Bearer {server.key}"}
         first = await server.call("POST", "/api/ra1", ORDER, **bearer)

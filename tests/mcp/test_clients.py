@@ -128,7 +128,7 @@ async def test_the_proxy_outlives_a_restart_of_its_server(tmp_path: Path) -> Non
             ] == 2
 
 
-async def test_the_proxy_says_nothing_but_the_protocol_and_ends_with_its_input(
+async def test_stdio_proxy_writes_only_protocol_and_ends_with_input(
     place: tuple[AppFixture, str],
 ) -> None:
     app, origin = place
@@ -157,7 +157,7 @@ async def test_the_proxy_without_a_good_key_answers_with_what_to_do(place: tuple
         assert "SIXFOLD_API_KEY" in answer["error"]["message"]
 
 
-async def test_a_request_that_the_server_refuses_unread_is_answered_by_its_id(tmp_path: Path) -> None:
+async def test_request_refused_unread_is_answered_by_id(tmp_path: Path) -> None:
     large = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "x" * 5_000}}
     async with running_app(tmp_path, inline_body_bytes=4_000) as app, served(app.asgi) as origin:
         _, (answer,), _ = await spoken(origin, app.key, json.dumps(large).encode() + b"\n")

@@ -75,7 +75,7 @@ class Person:
         return AuthorizationCodeResult(code=told["code"], state=told.get("state"), iss=told.get("iss"))
 
 
-async def test_the_official_client_is_let_in_and_comes_again_without_asking(tmp_path: Path) -> None:
+async def test_official_client_authorizes_and_reuses_its_token(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = int(free.getsockname()[1])
     kept = Kept()

@@ -51,7 +51,7 @@ def data(line: str) -> Any:
     return json.loads(line[6:])
 
 
-async def test_a_silent_tool_shows_that_it_lives_and_answers_in_the_end(app: AppFixture) -> None:
+async def test_silent_tool_sends_pings_and_then_its_answer(app: AppFixture) -> None:
     go_on = asyncio.Event()
 
     async def wait(call: ToolInvocation, given: JsonObject) -> ToolOutcome:
@@ -110,7 +110,7 @@ async def test_only_whoever_was_asked_can_answer(app: AppFixture) -> None:
     assert found["result"]["structuredContent"] == {"answer": "by the one who was asked"}
 
 
-async def test_a_client_that_takes_no_stream_cannot_be_asked_and_is_told_so(app: AppFixture) -> None:
+async def test_client_without_streams_gets_an_elicitation_error(app: AppFixture) -> None:
     async def ask(call: ToolInvocation, given: JsonObject) -> ToolOutcome:
         del given
         return ToolOutcome({"answer": await call.ask("sampling/createMessage", {})})

@@ -46,7 +46,7 @@ async def test_a_handshake_keeps_the_version_that_it_knows(agent: Agent) -> None
         assert len(found["instructions"]) < 2_000  # it stands in every conversation
 
 
-async def test_a_handshake_offers_what_it_has_where_it_does_not_know_the_version(agent: Agent) -> None:
+async def test_handshake_with_unknown_version_offers_its_own(agent: Agent) -> None:
     found = await agent.result("initialize", {"protocolVersion": "1999-01-01", "capabilities": {}})
     assert found["protocolVersion"] == jsonrpc.HANDSHAKE[-1]
 
@@ -85,7 +85,7 @@ async def test_a_notification_is_taken_without_an_answer(agent: Agent) -> None:
     assert (answer.status_code, answer.content) == (202, b"")
 
 
-async def test_a_batch_is_answered_in_its_order_without_its_notifications(agent: Agent) -> None:
+async def test_batch_is_answered_in_order_without_notifications(agent: Agent) -> None:
     def one(number: int, method: str = "ping") -> dict[str, Any]:
         return {"jsonrpc": "2.0", "id": number, "method": method}
 
@@ -98,7 +98,7 @@ async def test_a_batch_is_answered_in_its_order_without_its_notifications(agent:
     assert (await agent.post([one(1)] * 51)).status_code == 400
 
 
-async def test_each_request_of_a_batch_counts_against_the_rate_of_the_account(tmp_path: Path) -> None:
+async def test_each_batch_request_counts_against_the_rate_limit(tmp_path: Path) -> None:
     async with running_app(tmp_path, requests_per_second_per_account=1) as app:
         batch = [{"jsonrpc": "2.0", "id": number, "method": "ping"} for number in range(12)]
         found = (await Agent(app).post(batch)).json()
@@ -188,7 +188,7 @@ async def test_lists_come_in_pages() -> None:
     assert last == {"rows": rows[4:]}
 
 
-async def test_other_methods_of_http_are_refused_with_the_one_that_works(app: AppFixture) -> None:
+async def test_other_http_methods_are_405_with_allow(app: AppFixture) -> None:
     for method in ("GET", "DELETE", "PUT"):
         answer = await app.client.request(method, "/mcp", headers=app.bearer)
         assert answer.status_code == 405
@@ -345,7 +345,7 @@ async def test_a_long_page_is_read_in_parts_that_fit(agent: Agent) -> None:
     assert "".join(parts) == body
 
 
-async def test_an_argument_that_a_tool_does_not_have_is_named_instead_of_lost(agent: Agent) -> None:
+async def test_unknown_tool_argument_is_reported(agent: Agent) -> None:
     said = await agent.refused("write", slug="a", content="x")
     assert "write has no argument content" in said
     assert "body" in said

@@ -34,7 +34,7 @@ def test_ids_sort_by_the_moment_they_were_made_in() -> None:
     assert ids.earliest("req", 0) < made[0]
 
 
-def test_a_draw_is_by_chance_without_a_key_and_always_the_same_with_one() -> None:
+def test_draw_is_random_without_a_key_and_fixed_with_one() -> None:
     assert ids.draw(2**31, "node.0") == ids.draw(2**31, "node.0") != ids.draw(2**31, "node.1")
     assert len({ids.draw(2**31) for _ in range(8)}) > 1
     assert {ids.draw(1), ids.draw(1, "node.0")} == {0}

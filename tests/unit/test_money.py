@@ -20,7 +20,7 @@ from sixfold.core import money
         (-5, "-0.000005"),
     ],
 )
-def test_an_amount_is_written_with_two_decimals_or_as_many_as_it_needs(micros: int, text: str) -> None:
+def test_amount_has_two_decimals_or_as_many_as_needed(micros: int, text: str) -> None:
     assert money.format_usd(micros) == text
 
 

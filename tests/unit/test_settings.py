@@ -10,7 +10,7 @@ from sixfold import settings
 from sixfold.settings import InvalidSetting
 
 
-def test_the_environment_goes_over_the_file_and_the_file_over_the_default(tmp_path: Path) -> None:
+def test_environment_overrides_file_and_file_the_default(tmp_path: Path) -> None:
     (tmp_path / "sixfold.toml").write_text("queue_limit = 5\nworkers = 3\n[prices.ra1]\nusd = '0.05'\n")
     read = settings.load({"SIXFOLD_DATA_DIR": str(tmp_path), "SIXFOLD_WORKERS": "7"})
     assert (read.queue_limit, read.workers, read.max_attempts) == (5, 7, 3)
@@ -40,7 +40,7 @@ def test_an_unknown_setting_of_the_file_is_named(tmp_path: Path) -> None:
         settings.load({}, data_dir=tmp_path)
 
 
-def test_previews_serve_on_loopback_and_elsewhere_only_when_allowed(tmp_path: Path) -> None:
+def test_previews_serve_on_loopback_or_when_allowed(tmp_path: Path) -> None:
     home = settings.load({}, data_dir=tmp_path)
     public = home.replace(host="0.0.0.0", public_url="https://example.com")
     assert home.previews_allowed

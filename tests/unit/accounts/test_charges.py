@@ -32,9 +32,7 @@ LINES = st.lists(
 
 
 @given(lines=LINES, most=st.none() | st.integers(0, 10**12))
-def test_a_charge_of_any_lines_is_their_exact_sum_rounded_up_once_and_limited(
-    lines: list[LineItem], most: int | None
-) -> None:
+def test_charge_is_the_line_sum_rounded_up_once_and_capped(lines: list[LineItem], most: int | None) -> None:
     exact = sum((Fraction(line.quantity * line.rate, line.per) for line in lines), Fraction())
     charge = charges.calculate(lines, most)
     assert charge.amount == min(math.ceil(exact), math.inf if most is None else most)
@@ -91,7 +89,7 @@ def test_a_charge_in_words_is_its_sum(charge: CostBreakdown, text: str) -> None:
     assert charges.in_words(charge) == text
 
 
-def test_many_different_runs_are_stored_in_a_bounded_number_of_lines() -> None:
+def test_many_runs_are_stored_in_a_bounded_number_of_lines() -> None:
     runs = [(f"model-{at}", 1000 + at, 2) for at in range(5000)]
     lines = charges.group_runs(runs)
     assert len(lines) == charges.MAX_LINES
@@ -102,6 +100,6 @@ def test_many_different_runs_are_stored_in_a_bounded_number_of_lines() -> None:
 
 
 @pytest.mark.parametrize("stored", [None, charges.NOTHING])
-def test_a_row_without_lines_is_shown_without_a_sum_or_as_nothing(stored: str | None) -> None:
+def test_row_without_lines_shows_no_sum_or_zero(stored: str | None) -> None:
     shown: Any = charges.to_json(charges.decode(stored))
     assert shown == (None if stored is None else {"amount_usd": "0.00", "sum": "0.00 USD", "lines": []})

@@ -43,7 +43,7 @@ async def test_another_body_is_refused_and_changes_nothing(database: Database) -
     assert isinstance(await database.write(idempotency.begin(SCOPE, b"body", "boot")), RequestInProgress)
 
 
-async def test_an_answer_is_kept_and_one_that_is_not_kept_frees_the_key(database: Database) -> None:
+async def test_stored_answer_is_replayed_and_unstored_frees_the_key(database: Database) -> None:
     await database.write(idempotency.begin(SCOPE, b"body", "boot"))
     await database.write(idempotency.finish(SCOPE, StoredReply(200, {"content-type": "x"}, b"{}")))
     assert await database.write(idempotency.begin(SCOPE, b"body", "boot")) == StoredReply(

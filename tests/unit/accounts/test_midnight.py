@@ -36,7 +36,7 @@ def _spent() -> Transaction[list[int]]:
     return found
 
 
-async def test_a_hold_across_midnight_gives_its_rest_back_to_the_day_that_it_counted_in(
+async def test_hold_across_midnight_refunds_the_day_it_counted_in(
     database: Database,
 ) -> None:
     account = await database.write(accounts.create("a@example.com", credit=1000))

@@ -173,7 +173,7 @@ def test_names_of_rights_are_read_as_they_are_written() -> None:
         rights.of_names(["run", "fly"])
 
 
-def test_scopes_of_programs_grant_what_the_consent_page_says_and_no_more() -> None:
+def test_oauth_scopes_grant_exactly_the_consent_page() -> None:
     granted = {scope: rights.names(keys.rights_of_scopes([scope])) for scope in oauth.SCOPES}
     assert granted == {
         "memory": ("memory.read", "memory.write"),

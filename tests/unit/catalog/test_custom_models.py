@@ -29,7 +29,7 @@ def document(attribute: str = "EchoEngine", **row: Any) -> dict[str, Any]:
     return {"engines": made["engines"], "models": {"mine": made["models"]["mine"] | row}}
 
 
-async def test_an_own_model_runs_on_an_engine_of_its_own_and_is_charged(line: PipelineFixture) -> None:
+async def test_custom_model_runs_on_its_own_engine_and_is_charged(line: PipelineFixture) -> None:
     put = await line.service.custom_models.put(line.payer.id, "model", "mine", document())
     assert (put.version, put.kind) == (1, "model")
     ended = await line.run("mine")
@@ -82,7 +82,7 @@ async def test_many_small_documents_in_memory_are_bounded(line: PipelineFixture)
     assert (found.version, found.model.description[:3]) == (300, "299")
 
 
-async def test_versions_of_an_account_are_limited_with_those_of_removed_models(line: PipelineFixture) -> None:
+async def test_version_limit_counts_removed_models(line: PipelineFixture) -> None:
     own = CustomModels(line.database, line.service.catalog, max_versions=3)
     other = await line.database.write(accounts.create("other@example.com"))
     for number in range(3):
@@ -138,7 +138,7 @@ async def test_a_removed_model_is_gone_and_may_come_again(line: PipelineFixture)
     assert (await own.put(line.payer.id, "model", "mine", document())).version == 2
 
 
-async def test_built_in_names_are_reserved_and_a_wrong_document_changes_nothing(
+async def test_built_in_names_are_reserved_and_bad_document_rejected(
     line: PipelineFixture,
 ) -> None:
     own = line.service.custom_models

@@ -92,7 +92,7 @@ def test_a_pinned_model_has_these_engines_and_no_other(pin: object, expected: li
     assert [engine.name for engine in known["ra1"].engines] == expected
 
 
-def test_options_and_engines_of_ones_own_are_laid_over_the_catalogues() -> None:
+def test_configured_options_and_engines_override_the_catalog() -> None:
     table = {
         "own": {"source": "/models/a"},
         "mine": {"like": "own", "source": "/models/b", "size": 2},

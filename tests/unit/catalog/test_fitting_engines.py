@@ -25,7 +25,7 @@ def terms(*ready: str) -> SelectionPolicy:
     return SelectionPolicy(True, True, lambda name: EngineStatus(name in ready))
 
 
-def test_an_engine_is_passed_over_for_inputs_that_it_cannot_serve() -> None:
+def test_engine_is_skipped_for_unsupported_inputs() -> None:
     upscaler = model("upscaler")
     both = terms("upscaler", "replicate-upscale")
     assert upscaler.choose({"face_enhance": True}, both)[0].name == "replicate-upscale"

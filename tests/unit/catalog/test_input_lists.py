@@ -89,7 +89,7 @@ def test_its_own_name_comes_first_and_is_the_one_that_is_missed() -> None:
     assert problem(TEXT, "") == "prompt is required"
 
 
-def test_a_list_is_called_a_string_in_the_interface_as_it_may_come_so() -> None:
+def test_list_input_is_a_string_in_the_schema() -> None:
     assert [d.public_type for d in (TEXTS, LEVELS, SERIES, TEXT)] == ["string"] * 4
     assert Descriptor("a", "audio").public_type == "audio"
 

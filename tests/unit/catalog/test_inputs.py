@@ -48,7 +48,7 @@ def test_every_failing_input_is_named_at_once() -> None:
     }
 
 
-def test_pattern_of_words_is_told_as_the_words_and_another_by_an_example() -> None:
+def test_pattern_error_lists_the_words_or_an_example() -> None:
     voice = Descriptor("voice", "string", pattern="|ava|ben", like="ava")
     name = Descriptor("name", "string", pattern="[a-z]{2}", like="my")
     assert inputs.check((voice, name), {"voice": "", "name": "ab"}) == {"voice": "", "name": "ab"}
@@ -60,7 +60,7 @@ def test_pattern_of_words_is_told_as_the_words_and_another_by_an_example() -> No
     ]
 
 
-def test_limit_on_one_side_is_named_for_values_of_another_type_too() -> None:
+def test_one_sided_limit_is_named_for_wrong_types_too() -> None:
     least, most = Descriptor("a", "integer", min=0), Descriptor("b", "number", max=2)
     with pytest.raises(InvalidInput) as refused:
         inputs.check((least, most), {"a": "x", "b": "y"})
@@ -80,7 +80,7 @@ def test_whole_numbers_are_snapped_and_none_is_the_default(given_width: object, 
     assert inputs.check(DESCRIPTORS, {"prompt": "x", "width": given_width})["width"] == width
 
 
-def test_an_empty_text_is_a_value_but_for_a_url_and_is_refused_where_it_does_not_fit() -> None:
+def test_empty_text_is_a_value_except_for_urls() -> None:
     assert _problems({"prompt": "x", "size": "", "width": "", "image": " "}) == {
         "size": "size must be one of a, b",
         "width": "width must be a whole number from 64 to 2048",
@@ -93,7 +93,7 @@ def test_what_is_no_number_is_no_number(number: object) -> None:
 
 
 @pytest.mark.parametrize("number", [2**63, -(2**63) - 1, 10**400, 1e300])
-def test_a_whole_number_without_bounds_has_those_of_the_way_to_its_engine(number: float) -> None:
+def test_unbounded_integer_has_the_transport_bounds(number: float) -> None:
     seed = Descriptor("seed", "integer")
     with pytest.raises(InvalidInput, match="seed must be from -9223372036854775808 to 9223372036854775807"):
         inputs.check((seed,), {"seed": number})
@@ -122,7 +122,7 @@ def test_any_json_is_either_checked_or_refused(given_inputs: dict[str, Any]) -> 
     assert 64 <= checked["width"] <= 2048
 
 
-def test_a_text_may_have_to_look_like_an_example_and_an_input_may_need_another() -> None:
+def test_text_pattern_and_required_other_input_are_checked() -> None:
     score = Descriptor("score", "string", needs={"plan": ("full", "melody")})
     plan = Descriptor("plan", "string", default="full", choices=("full", "melody", "off"))
     key = Descriptor("key", "string", pattern="[A-G]", like="C")

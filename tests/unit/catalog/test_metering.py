@@ -62,7 +62,7 @@ def itemized(prediction: Prediction) -> int | None:
     return None if shown is None else recomputed(shown)
 
 
-async def test_time_is_held_for_the_longest_run_and_paid_for_the_real_one(line: PipelineFixture) -> None:
+async def test_hold_covers_the_longest_run_and_charge_the_real_time(line: PipelineFixture) -> None:
     quote = line.service.quote("hired", {"prompt": "x"})
     assert quote.price.micros == math.ceil(HOUR * 30 / 3600), "the limit of a run is 30 seconds here"
     ended = await line.run("hired")
@@ -107,7 +107,7 @@ async def test_a_fixed_price_is_itemized_and_the_ledger_says_the_same(line: Pipe
     assert (free.cost, itemized(free)) == (0, 0)
 
 
-async def test_lines_that_an_engine_tells_count_only_where_they_add_up_to_its_amount(
+async def test_engine_lines_count_only_if_they_sum_to_its_amount(
     line: PipelineFixture,
 ) -> None:
     ended = dataclasses.replace(await line.run("metered"), meter="children", rate=0, charge=None)
@@ -125,7 +125,7 @@ async def test_lines_that_an_engine_tells_count_only_where_they_add_up_to_its_am
         assert (charge.micros, charge.breakdown.lines) == (6500, shown)
 
 
-async def test_a_run_that_owes_nothing_is_not_charged_the_lines_beside_it(line: PipelineFixture) -> None:
+async def test_free_run_is_not_charged_for_its_lines(line: PipelineFixture) -> None:
     ended = dataclasses.replace(await line.run("metered"), rate=1, charge=None)
     charge = pricing.final_charge(ended, 0, 0, (LineItem("input_tokens", 1000, 5),))
     assert charge is not None
@@ -143,9 +143,7 @@ async def parent(line: PipelineFixture, gate: Path) -> Prediction:
     return await line.service.submit(line.order("chorus", extras={"gate": str(gate)}, hold=HELD))
 
 
-async def test_a_parent_pays_what_its_children_cost_and_they_hold_nothing(
-    line: PipelineFixture, tmp_path: Path
-) -> None:
+async def test_parent_pays_for_children_that_hold_nothing(line: PipelineFixture, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     whole = await parent(line, gate)
     for key in ("1", "2"):
@@ -173,9 +171,7 @@ async def test_a_child_is_ordered_once_however_often_its_parent_asks(
     assert (await line.service.wait(whole, 60)).cost == PRICE
 
 
-async def test_a_child_that_nobody_waits_for_any_more_ends_with_its_parent(
-    line: PipelineFixture, tmp_path: Path
-) -> None:
+async def test_abandoned_child_ends_with_its_parent(line: PipelineFixture, tmp_path: Path) -> None:
     watched = PipelineChildren(line.service, line.database)
     whole = await watched.parent((await parent(line, tmp_path / "never")).id)
     order = line.order("slow", parent=ParentRun(whole.id, "1", whole.model), extras={"seconds": 3600})
@@ -219,7 +215,7 @@ async def running(line: PipelineFixture, prediction: Prediction) -> None:
 
 
 @pytest.mark.parametrize("end", ["cancel", "fail"])
-async def test_a_child_that_succeeds_after_its_parent_ended_keeps_no_result(
+async def test_child_finishing_after_its_parent_keeps_no_result(
     either_line: PipelineFixture, tmp_path: Path, end: str
 ) -> None:
     line, gate = either_line, tmp_path / "child"
@@ -242,7 +238,7 @@ async def test_a_child_that_succeeds_after_its_parent_ended_keeps_no_result(
     assert await spent(line) == 0
 
 
-async def test_a_result_that_an_older_version_left_unpaid_is_found_and_swept(
+async def test_unpaid_result_of_an_older_version_is_swept(
     either_line: PipelineFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line = either_line

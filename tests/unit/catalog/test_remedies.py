@@ -61,7 +61,7 @@ def test_remedy_of_an_engine_names_an_exact_command_or_variable(engine: EngineSp
 
 
 @pytest.mark.parametrize("model", LACKING, ids=lambda model: model.name)
-def test_refusal_of_a_model_without_engines_names_an_exact_command_or_variable(model: Model) -> None:
+def test_refusal_without_engines_names_a_command_or_variable(model: Model) -> None:
     with pytest.raises(errors.EngineUnavailable) as caught:
         model.choose({}, NOTHING)
     assert EXACT.search(caught.value.message), caught.value.message
@@ -103,7 +103,7 @@ def test_every_key_that_a_remedy_sets_is_a_setting() -> None:
         bubblewrap.UNLOCK,
     ],
 )
-def test_remedy_outside_the_catalog_names_an_exact_command_or_variable(sentence: str) -> None:
+def test_remedy_outside_the_catalog_names_a_command(sentence: str) -> None:
     assert EXACT.search(sentence), sentence
 
 
@@ -127,7 +127,7 @@ MEDIA = [(model, each.name) for model in MODELS for each in model.media_inputs i
 
 
 @pytest.mark.parametrize(("model", "name"), MEDIA, ids=lambda found: getattr(found, "name", found))
-def test_stored_media_lack_an_engine_and_other_text_is_no_address(model: Model, name: str) -> None:
+def test_stored_media_need_an_engine_and_text_is_not_a_url(model: Model, name: str) -> None:
     values = {name: "blobs/12/3456"}
     with pytest.raises(errors.InvalidInput):
         model.choose(values, NOTHING)

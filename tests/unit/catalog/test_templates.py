@@ -27,7 +27,7 @@ from tests.harness.pipeline import Options, running_pipeline
 SECOND = 1_000_000
 
 
-def test_own_hardware_costs_what_the_template_says_and_other_what_that_says() -> None:
+def test_each_hardware_costs_what_its_template_says() -> None:
     found = app_catalog.templates()
     assert found.hardware_rate("piano", None) == HardwareRate("gpu-24gb-a", 420_000)
     assert found.hardware_rate("piano", "gpu-24gb-a") == HardwareRate("gpu-24gb-a", 420_000)
@@ -39,13 +39,13 @@ def test_own_hardware_costs_what_the_template_says_and_other_what_that_says() ->
         assert caught.value.problems[0].input == "hardware"
 
 
-def test_a_template_on_hardware_that_there_is_not_stops_the_start() -> None:
+def test_template_on_unknown_hardware_stops_the_start() -> None:
     row = {"hardware": "gpu-9000", "price_hour": "1", "repository": "r", "license": "l"}
     with pytest.raises(errors.InvalidInput):
         Templates({"x": row}, HardwareCatalog({}))
 
 
-def test_a_seat_idles_as_its_last_template_says_unless_the_operator_says_otherwise() -> None:
+def test_idle_time_follows_last_template_unless_configured() -> None:
     engine = app_catalog.catalog(Settings(), app_catalog.price_table(Settings())).engines()
     pool, now = WorkerPool(engine["scene-painter"]), time.monotonic()
     pool.slots = [WorkerSlot(since=now, idle_seconds=3600.0), WorkerSlot(since=now, idle_seconds=0.0)]
@@ -114,7 +114,7 @@ async def test_histories_are_bounded_by_the_bytes_of_their_documents(tmp_path: P
     assert [number for number in range(9) if histories.get(f"pred_{number}") is not None] == [7, 8]
 
 
-async def test_the_end_of_a_history_is_noted_once_and_numbered_by_the_record_alone(tmp_path: Path) -> None:
+async def test_history_end_is_recorded_once_with_the_record_number(tmp_path: Path) -> None:
     async with running_pipeline(tmp_path, Options(start=False)) as built:
         queued = await built.service.submit(built.order())
     done = dataclasses.replace(

@@ -97,14 +97,14 @@ def test_wrong_usage_is_status_2(sixfold: Commands, words: tuple[str, ...]) -> N
     assert "usage: sixfold" in done.err
 
 
-def test_an_unknown_option_is_answered_with_the_usage_of_its_command(sixfold: Commands) -> None:
+def test_unknown_option_shows_the_usage_of_its_command(sixfold: Commands) -> None:
     done = sixfold("memory", "write", "a", "--body", "text")
     assert done.status == 2
     assert done.err.startswith("usage: sixfold memory write ")
     assert done.err.endswith("sixfold memory write: error: unrecognized arguments: --body text\n")
 
 
-def test_a_password_is_read_from_standard_input_and_kept_as_a_hash(
+def test_password_is_read_from_stdin_and_stored_hashed(
     sixfold: Commands, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     sixfold.ok("account", "create", "a@b.c")
@@ -118,7 +118,7 @@ def test_a_password_is_read_from_standard_input_and_kept_as_a_hash(
     assert PasswordHash.recommended().verify("correct horse", str(kept))
 
 
-def test_a_sign_in_link_carries_a_token_of_which_only_the_hash_is_kept(sixfold: Commands) -> None:
+def test_sign_in_link_token_is_stored_as_a_hash(sixfold: Commands) -> None:
     sixfold.ok("account", "create", "a@b.c")
     made = sixfold.ok("account", "link", "a@b.c")
     url, _, token = made["url"].partition("?token=")
@@ -178,7 +178,7 @@ def test_a_limit_that_is_none_is_refused_and_no_key_made(sixfold: Commands, limi
     assert len(sixfold.ok("key", "list", "a@b.c")["keys"]) == 1
 
 
-def test_a_key_has_the_rights_that_are_named_and_usually_all_but_operate(sixfold: Commands) -> None:
+def test_key_has_named_rights_or_all_but_operate(sixfold: Commands) -> None:
     sixfold.ok("account", "create", "a@b.c")
     sixfold.ok("key", "create", "a@b.c", "--rights", "run, memory.read")
     sixfold.ok("key", "create", "a@b.c", "--services", "ra1")
@@ -209,7 +209,7 @@ def test_a_key_has_the_rights_that_are_named_and_usually_all_but_operate(sixfold
     assert len(sixfold.ok("key", "list", "a@b.c")["keys"]) == 5
 
 
-def test_the_operators_first_key_has_every_right_and_another_all_but_operate(sixfold: Commands) -> None:
+def test_first_operator_key_has_every_right_others_not_operate(sixfold: Commands) -> None:
     sixfold.ok("account", "create", "o@b.c", "--operator")
     sixfold.ok("key", "create", "o@b.c")
     newer, first = sixfold.ok("key", "list", "o@b.c")["keys"]

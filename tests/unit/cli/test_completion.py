@@ -64,7 +64,7 @@ def test_the_other_shells_know_every_command_and_option(sixfold: Commands, shell
         assert place.path in text
 
 
-def test_every_command_answers_programs_but_those_that_serve_or_print_for_a_shell() -> None:
+def test_every_non_serving_command_has_json_output() -> None:
     known = tuple(positions(build_parser()))
     groups = {place.path.rpartition(" ")[0] for place in known}
     mute = {place.path for place in known if "--json" not in place.options and place.path not in groups}

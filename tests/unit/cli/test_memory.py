@@ -169,7 +169,7 @@ def test_a_folder_and_the_memory_are_kept_alike(server: Server, tmp_path: Path) 
     assert (refused.status, "bad.md: The body must be UTF-8 text" in refused.out) == (1, True)
 
 
-def test_a_watch_goes_on_until_it_is_interrupted_and_holds_the_folder(server: Server, tmp_path: Path) -> None:
+def test_watch_runs_until_interrupted_and_locks_the_folder(server: Server, tmp_path: Path) -> None:
     folder = tmp_path / "notes"
     words = ["memory", "sync", str(folder), "--watch", "--interval", "0.2"]
     watching = subprocess.Popen(
@@ -194,9 +194,7 @@ def test_a_watch_goes_on_until_it_is_interrupted_and_holds_the_folder(server: Se
     assert (folder / ".sixfold" / "memory-sync.json").exists()
 
 
-def test_a_folder_synced_with_a_key_of_a_collection_is_written_there_alone(
-    server: Server, tmp_path: Path
-) -> None:
+def test_sync_with_a_collection_key_writes_only_there(server: Server, tmp_path: Path) -> None:
     said(server, "mine", "write", "ours", "--collection", "team")
     said(server, "not yours", "write", "theirs", "--collection", "other")
     made = program(server.folder, "key", "create", "local@localhost", "--collections", "team", "--json")

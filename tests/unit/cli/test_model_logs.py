@@ -28,9 +28,7 @@ def speaker(word: str) -> str:
 '''
 
 
-def test_an_author_sees_what_was_printed_what_was_raised_and_what_is_wrong_with_the_file(
-    start: Starter, tmp_path: Path
-) -> None:
+def test_author_sees_prints_exceptions_and_file_errors(start: Starter, tmp_path: Path) -> None:
     folder = tmp_path / "data"
     (tmp_path / "speaker.py").write_text(SPEAKER)
     start(folder, SIXFOLD_SANDBOX="off")

@@ -81,9 +81,7 @@ def ask(port: int, path: str = "/livez", **headers: str) -> tuple[int, str | Non
         return answer.status, answer.getheader("Retry-After")
 
 
-def test_serve_with_a_low_soft_limit_raises_it_and_starts_workers_with_the_old_one(
-    limited: Limited, tmp_path: Path
-) -> None:
+def test_serve_raises_a_low_soft_limit_but_not_for_workers(limited: Limited, tmp_path: Path) -> None:
     process, port = limited(300, 2000)
     assert soft_limit(process.pid) == 2000
     key = (tmp_path / "data" / "local.key").read_text().strip()
@@ -98,9 +96,7 @@ def test_serve_with_a_low_hard_limit_says_so_in_its_log(limited: Limited, tmp_pa
     assert "may open only 2,000 files" in (tmp_path / "log").read_text()
 
 
-def test_serve_with_all_connections_taken_answers_503_until_one_is_free(
-    limited: Limited, tmp_path: Path
-) -> None:
+def test_serve_with_all_connections_used_answers_503(limited: Limited, tmp_path: Path) -> None:
     _, port = limited(200, 200)
     with contextlib.ExitStack() as stack:
         held: list[socket.socket] = []
@@ -117,7 +113,7 @@ def test_serve_with_all_connections_taken_answers_503_until_one_is_free(
             pass
 
 
-def test_serve_with_more_connections_at_once_than_descriptors_leaves_none_without_an_answer(
+def test_serve_answers_more_connections_than_descriptors(
     limited: Limited,
 ) -> None:
     _, port = limited(200, 200)

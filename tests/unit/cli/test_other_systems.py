@@ -42,9 +42,7 @@ def on(system: str, folder: Path, *words: str, **environ: str) -> subprocess.Com
 @pytest.mark.parametrize(
     ("system", "command"), [("darwin", "serve"), ("win32", "serve"), ("darwin", "worker")]
 )
-def test_the_server_needs_linux_and_says_so_before_it_makes_anything(
-    tmp_path: Path, system: str, command: str
-) -> None:
+def test_server_requires_linux_before_creating_files(tmp_path: Path, system: str, command: str) -> None:
     done = on(system, tmp_path, command)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
@@ -75,7 +73,7 @@ async def test_clients_of_a_server_elsewhere_work(tmp_path: Path) -> None:
     assert "ra1" in ended[0].stdout
 
 
-def test_make_serve_needs_linux_and_says_so_before_it_makes_anything(tmp_path: Path) -> None:
+def test_make_serve_requires_linux_before_creating_files(tmp_path: Path) -> None:
     programs = tmp_path / "bin"
     programs.mkdir()
     uname = programs / "uname"

@@ -27,7 +27,7 @@ def typed(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-def test_a_key_is_read_from_standard_input_and_only_its_end_is_shown(
+def test_key_is_read_from_stdin_and_only_its_end_is_shown(
     sixfold: Commands, typed: pytest.MonkeyPatch
 ) -> None:
     done = sixfold("provider", "set", "openai", "--json")
@@ -79,9 +79,7 @@ def test_a_removed_key_is_gone(sixfold: Commands, typed: pytest.MonkeyPatch) -> 
     assert "is stored" in sixfold.refused("provider", "remove", "openai")
 
 
-def test_a_key_of_another_server_is_named_and_does_not_stop_the_list(
-    sixfold: Commands, typed: pytest.MonkeyPatch
-) -> None:
+def test_key_of_another_server_is_listed_with_an_error(sixfold: Commands, typed: pytest.MonkeyPatch) -> None:
     sixfold.ok("provider", "set", "openai")
     (sixfold.folder / "server.key").write_bytes(bytes(32))
     row = {one["provider"]: one for one in sixfold.ok("provider", "list")["providers"]}["openai"]

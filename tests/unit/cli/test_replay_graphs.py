@@ -78,7 +78,7 @@ SAVED = {"class_type": "SaveImage", "inputs": {"images": ["1", 0], "filename_pre
         ({"class_type": "LoadImage", "inputs": {"image": "gone.png"}}, "gone.png"),
     ],
 )
-def test_what_needs_more_than_embedded_engines_is_refused_by_name(
+def test_replay_refuses_non_embedded_engines_by_name(
     tmp_path: Path, node: Mapping[str, Any], sentence: str
 ) -> None:
     path = tmp_path / "theirs.png"
@@ -140,7 +140,7 @@ def imported(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("name", IMPORTED)
-def test_what_an_imported_workflow_made_is_made_again_where_it_ran(
+def test_imported_workflow_output_is_replayed_where_it_ran(
     server: Server, imported: Path, name: str, tmp_path: Path
 ) -> None:
     target = tmp_path / "again"

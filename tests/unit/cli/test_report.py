@@ -169,7 +169,7 @@ async def installed(configured: Settings, *kinds: str) -> dict[str, Resource]:
     return {resource.name: resource for resource in everything}
 
 
-async def test_a_providers_key_is_found_under_both_names_and_never_shown(tmp_path: Path) -> None:
+async def test_provider_key_has_two_names_and_is_never_shown(tmp_path: Path) -> None:
     configured = settings.load({**provider_keys(), "SIXFOLD_PROBE": "0"}, data_dir=tmp_path)
     assert [getattr(configured, name) for name in settings.PROVIDER_KEYS] == [
         f"secret-{number}" for number in (1, 2, 3, 4, 5)
@@ -194,7 +194,7 @@ async def test_what_no_engine_uses_yet_is_said_so(tmp_path: Path) -> None:
     assert "once" not in banner.benefit(after.unlocks, used=after.used)
 
 
-async def test_embedded_engines_that_are_not_installed_are_said_to_be_missing(
+async def test_uninstalled_embedded_engines_are_reported_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     configured = settings.load({}, data_dir=tmp_path, probe=False)
@@ -249,7 +249,7 @@ async def test_an_ollama_without_models_is_found_with_how_to_get_one(tmp_path: P
     assert row.unlocks == "`ollama pull qwen3` for chat"
 
 
-def test_the_banner_in_a_container_says_nothing_of_a_host_where_a_server_was_found(
+def test_container_banner_omits_the_host_if_a_server_is_found(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     url = "http://host.docker.internal:11434"

@@ -31,9 +31,7 @@ def size_of(png: Path) -> tuple[int, int]:
     return width, height
 
 
-def test_a_picture_is_saved_where_it_was_wanted_and_its_receipt_is_drawn(
-    server: Server, tmp_path: Path
-) -> None:
+def test_run_saves_the_image_and_prints_the_receipt(server: Server, tmp_path: Path) -> None:
     done = run(server, "ra2", "prompt=a hill", "seed=1", *SMALL, "-o", str(tmp_path / "hill.png"))
     assert (done.status, done.err) == (0, "")
     assert size_of(tmp_path / "hill.png") == (64, 64)
@@ -52,12 +50,12 @@ def test_a_program_gets_the_prediction_and_the_files(server: Server, tmp_path: P
     assert len(done.json["files"]) == 2
 
 
-def test_several_files_are_numbered_after_the_name_that_was_given(server: Server, tmp_path: Path) -> None:
+def test_several_output_files_are_numbered(server: Server, tmp_path: Path) -> None:
     run(server, "anime", "prompt=a cat", "num_images=2", "-o", str(tmp_path / "cat.png"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cat-1.png", "cat-2.png"]
 
 
-def test_an_output_that_is_no_file_is_kept_where_a_place_is_named(server: Server, tmp_path: Path) -> None:
+def test_non_file_output_is_saved_to_the_named_path(server: Server, tmp_path: Path) -> None:
     order = ("motion-model", "prompt=walk", "steps=2")
     shown = run(server, *order)
     assert '"pelvis"' in shown.out
@@ -137,7 +135,7 @@ def test_every_model_is_listed_with_its_inputs(server: Server) -> None:
     assert all(f"  {name}  " in text for name in inputs)
 
 
-def test_predictions_are_listed_newest_first_and_shown_with_their_receipt(server: Server) -> None:
+def test_predictions_are_listed_newest_first_with_receipts(server: Server) -> None:
     target = str(server.folder.parent / "p.png")
     made = [run(server, "ra2", "prompt=x", *SMALL, "-o", target, "--json").json["id"] for _ in range(2)]
     listed = program(server.folder, "predictions", "--limit", "2", "--json").json["predictions"]

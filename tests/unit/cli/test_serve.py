@@ -82,7 +82,7 @@ def free_port() -> str:
         (PUBLIC, False, "sixfold account create EMAIL"),
     ],
 )
-def test_a_server_that_others_reach_needs_an_origin_and_somebody_to_be(
+def test_public_server_needs_an_origin_and_an_account(
     tmp_path: Path, host: str, options: tuple[str, ...], account: bool, sentence: str
 ) -> None:
     if account:
@@ -113,9 +113,7 @@ def test_with_both_it_starts_and_makes_no_local_account(start: Starter, tmp_path
     assert server.stop() == 0
 
 
-def test_an_image_kit_that_is_open_to_all_has_an_operator_to_be_booked_on(
-    start: Starter, tmp_path: Path
-) -> None:
+def test_open_imagekit_charges_the_operator(start: Starter, tmp_path: Path) -> None:
     folder, port = tmp_path / "data", free_port()
     assert program(folder, "account", "create", "a@b.c").status == 0
     opened = {"SIXFOLD_OPEN_IMAGE_SERVICE": "1", "SIXFOLD_PREVIEWS": "allow"}

@@ -10,7 +10,7 @@ from sixfold.cli import server_lock
 from sixfold.cli.terminal import CommandError
 
 
-def test_what_a_killed_server_was_receiving_is_thrown_away_by_the_next(tmp_path: Path) -> None:
+def test_partial_uploads_of_a_killed_server_are_deleted(tmp_path: Path) -> None:
     received = tmp_path / "tmp" / "import-1"
     received.parent.mkdir()
     received.write_bytes(b"half of an archive")

@@ -42,7 +42,7 @@ def test_a_folder_that_is_not_there_is_said_to_be_missing(sixfold: Commands, nam
     assert sixfold.refused("space", "import", named) == f"Folder {Path(named)} does not exist."
 
 
-def test_a_folder_of_real_gradio_runs_in_a_container_with_files_both_ways(
+def test_gradio_folder_runs_in_a_container_with_files(
     podman: Podman, start: Starter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(conftest, "START_SECONDS", 240)  # Gradio takes a while to start, twice

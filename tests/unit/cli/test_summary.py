@@ -27,9 +27,7 @@ def test_with_every_key_the_lines_are_no_more(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [("doctor",), ("engines", "list")], ids=" ".join)
-def test_a_fresh_machine_gets_at_most_forty_lines_of_eighty_columns(
-    tmp_path: Path, words: tuple[str, ...]
-) -> None:
+def test_summary_of_a_fresh_machine_fits_40_lines_of_80(tmp_path: Path, words: tuple[str, ...]) -> None:
     done = program(tmp_path / "data", *words)
     lines = done.out.splitlines()
     assert (done.status, done.err) == (0, "")
@@ -153,7 +151,7 @@ def test_what_nothing_serves_comes_before_what_a_preview_serves() -> None:
     assert ways["sixfold engines add image"] == ["training", "text to image"]
 
 
-def test_model_servers_come_first_and_the_paid_way_is_never_left_out() -> None:
+def test_model_servers_come_first_and_paid_option_is_listed() -> None:
     rows = [
         engine("provider", "set OPENAI_API_KEY", "ra1"),
         *(engine("weights", f"run `sixfold engines add {name}`", "ra1") for name in "abcdef"),

@@ -337,7 +337,7 @@ def test_a_moved_file_is_a_renamed_page(fixture: SyncFixture) -> None:
     assert set(fixture.memory.pages) == {"moved"}
 
 
-def test_a_file_that_was_moved_takes_what_was_written_on_its_page_meanwhile(fixture: SyncFixture) -> None:
+def test_moved_file_takes_concurrent_page_edits(fixture: SyncFixture) -> None:
     fixture.edit("a")
     fixture.sync({})
     fixture.move("a")
@@ -348,7 +348,7 @@ def test_a_file_that_was_moved_takes_what_was_written_on_its_page_meanwhile(fixt
     assert set(fixture.memory.pages) == {"moved"}
 
 
-def test_a_page_that_was_renamed_takes_what_was_written_into_its_file_meanwhile(fixture: SyncFixture) -> None:
+def test_renamed_page_takes_concurrent_file_edits(fixture: SyncFixture) -> None:
     fixture.edit("a")
     fixture.edit("b")
     fixture.sync({})
@@ -363,7 +363,7 @@ def test_a_page_that_was_renamed_takes_what_was_written_into_its_file_meanwhile(
     assert set(fixture.memory.pages) == {"new/a", "new/b"}
 
 
-def test_of_two_new_names_the_memorys_holds_and_the_page_stays_one(fixture: SyncFixture) -> None:
+def test_memory_name_wins_over_file_name_for_one_page(fixture: SyncFixture) -> None:
     fixture.edit("a")
     fixture.sync({})
     fixture.move("a")
@@ -372,7 +372,7 @@ def test_of_two_new_names_the_memorys_holds_and_the_page_stays_one(fixture: Sync
     assert (fixture.files(), set(fixture.memory.pages)) == ({"b.md": b"text 1\n"}, {"b"})
 
 
-def test_a_file_has_the_name_that_its_page_was_given_in_another_folder(fixture: SyncFixture) -> None:
+def test_file_takes_the_name_of_a_page_renamed_elsewhere(fixture: SyncFixture) -> None:
     fixture.edit("a")
     fixture.sync({})
     fixture.memory.move("a", "ann-smith")
@@ -381,7 +381,7 @@ def test_a_file_has_the_name_that_its_page_was_given_in_another_folder(fixture: 
     assert fixture.files() == {"Ann Smith.md": b"text 1\n"}
 
 
-def test_an_outliners_folder_spells_folders_and_days_in_its_files_names(fixture: SyncFixture) -> None:
+def test_outliner_file_names_spell_folders_and_days(fixture: SyncFixture) -> None:
     for path in ("pages/work___acme.md", "pages/old%2Fway.md", "journals/2026_11_20.md", "notes.md"):
         (fixture.folder / path).parent.mkdir(exist_ok=True)
         (fixture.folder / path).write_text(path)
@@ -397,7 +397,7 @@ def test_an_outliners_folder_spells_folders_and_days_in_its_files_names(fixture:
     assert {"pages/work___new.md", "journals/2026_11_21.md"} <= set(fixture.files())
 
 
-def test_another_page_that_took_an_old_name_is_no_edit_of_the_one_that_had_it(fixture: SyncFixture) -> None:
+def test_page_reusing_an_old_name_is_not_an_edit(fixture: SyncFixture) -> None:
     fixture.edit("a")
     fixture.sync({})
     fixture.memory.move("a", "b")
@@ -406,7 +406,7 @@ def test_another_page_that_took_an_old_name_is_no_edit_of_the_one_that_had_it(fi
     assert fixture.files() == {"a.md": b"text 2\n", "b.md": b"text 1\n"}
 
 
-def test_a_page_that_comes_back_has_the_odd_name_of_its_file_again(fixture: SyncFixture) -> None:
+def test_restored_page_has_its_unusual_file_name_again(fixture: SyncFixture) -> None:
     odd = fixture.folder / "An Odd, Odd Name.md"
     odd.write_bytes(b"1")
     fixture.sync({})

@@ -46,7 +46,7 @@ def test_colours_move_no_column(monkeypatch: pytest.MonkeyPatch) -> None:
     assert bare.splitlines() == ["     engine  serves", "  ●  graph   all", "  ○  far     one"]
 
 
-def test_a_long_last_column_is_folded_below_itself_on_a_narrow_terminal(
+def test_long_last_column_wraps_on_a_narrow_terminal(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("COLUMNS", "40")

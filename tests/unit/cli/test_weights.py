@@ -154,7 +154,7 @@ def test_a_folder_of_this_machine_is_copied_without_its_pickles(
     assert "unet/diffusion_pytorch_model.bin" not in held
 
 
-def test_a_checkpoint_of_this_machine_is_copied_with_its_configuration(
+def test_local_checkpoint_is_copied_with_its_configuration(
     sixfold: Commands, hub: LoopbackHub, tiny: Path, tmp_path: Path
 ) -> None:
     from tests.unit.engines.diffusers import checkpoint  # noqa: PLC0415 - it needs torch

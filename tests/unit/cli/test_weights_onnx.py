@@ -68,9 +68,7 @@ def hub(tmp_path: Path, sixfold: Commands) -> Iterator[LoopbackHub]:
         yield running
 
 
-def test_a_model_of_one_file_is_fetched_tried_and_unlocks_pictures_and_films(
-    sixfold: Commands, hub: LoopbackHub
-) -> None:
+def test_single_file_model_is_fetched_and_unlocks_its_engines(sixfold: Commands, hub: LoopbackHub) -> None:
     added = sixfold.ok("engines", "add", "matting")
     assert (added["repository"], added["licence"]) == (LITE, "MIT")
     folder = sixfold.folder / "weights" / "matting" / "birefnet-lite"
@@ -84,7 +82,7 @@ def test_a_model_of_one_file_is_fetched_tried_and_unlocks_pictures_and_films(
     assert not rows["weights-film-matting"]["ready"]
 
 
-def test_a_file_that_lies_here_is_taken_and_without_one_the_way_is_told(
+def test_local_weights_are_used_and_missing_ones_explained(
     sixfold: Commands, hub: LoopbackHub, tmp_path: Path
 ) -> None:
     assert "not on the Hub" in sixfold.refused("engines", "add", "film-matting")
@@ -96,7 +94,7 @@ def test_a_file_that_lies_here_is_taken_and_without_one_the_way_is_told(
 
 
 @pytest.mark.parametrize("family", TINY)
-def test_each_familys_model_is_fetched_and_tried_before_it_serves(
+def test_each_family_model_is_fetched_and_tested_before_use(
     sixfold: Commands, tmp_path: Path, family: str
 ) -> None:
     engine, able, unable = TINY[family]

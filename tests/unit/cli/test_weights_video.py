@@ -45,9 +45,7 @@ def hub(hub_folder: Path, sixfold: Commands) -> Iterator[LoopbackHub]:
         yield running
 
 
-def test_a_film_model_is_fetched_makes_its_first_film_and_unlocks_its_engine(
-    sixfold: Commands, hub: LoopbackHub
-) -> None:
+def test_video_model_is_fetched_tested_and_unlocks_its_engine(sixfold: Commands, hub: LoopbackHub) -> None:
     added = sixfold.ok("engines", "add", "film-words")
     assert (added["repository"], added["licence"]) == (REPOSITORIES["film-words"], "Apache-2.0")
     folder = sixfold.folder / "weights" / "film-words" / "wan21-1b"

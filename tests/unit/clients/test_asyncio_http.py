@@ -54,7 +54,7 @@ async def _asked(client: asyncio_http.Client, url: str, body: bytes = b"{}") -> 
         await answer.aclose()
 
 
-async def test_a_connection_that_was_hung_up_while_it_waited_is_replaced(client: asyncio_http.Client) -> None:
+async def test_idle_connection_closed_by_peer_is_replaced(client: asyncio_http.Client) -> None:
     async def talk(number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"{}")
         writer.write(_WHOLE % number)

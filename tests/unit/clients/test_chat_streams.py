@@ -120,7 +120,7 @@ def test_calls_are_understood_as_servers_write_them(call: bytes) -> None:
     assert listening.chars == Completions().usage(body)[1] == len('{"a":1}')
 
 
-def test_who_had_to_call_a_tool_stopped_for_it_whatever_the_server_calls_that() -> None:
+def test_forced_tool_call_has_the_tool_finish_reason() -> None:
     listening = Completions().stream_parser(ChatRequest(()))
     list(listening.events(CALL + END))
     assert listening.end() == MessageEnd("tool", NOTHING)
@@ -129,7 +129,7 @@ def test_who_had_to_call_a_tool_stopped_for_it_whatever_the_server_calls_that() 
 
 
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
-def test_a_thought_goes_back_to_the_kind_of_server_that_had_it_and_to_no_other(field: str) -> None:
+def test_reasoning_is_sent_back_only_to_its_kind_of_server(field: str) -> None:
     wire = Completions()
     said = wire.parse_response(
         b'{"choices":[{"message":{"content":"x","%s":"hm"}}]}' % field.encode(), ChatRequest(())

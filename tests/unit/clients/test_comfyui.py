@@ -205,7 +205,7 @@ async def test_a_canceled_run_is_interrupted_there(place: Place, old: bool) -> N
     assert "VAEDecode" not in place.comfy.ran
 
 
-async def test_a_canceled_run_that_waits_leaves_the_queue_and_the_other_goes_on(place: Place) -> None:
+async def test_canceled_queued_run_is_removed_and_others_continue(place: Place) -> None:
     hold = place.comfy.hold("KSampler")
     first = place.begun(graph(1))
     await reached(hold.reached)
@@ -234,7 +234,7 @@ async def test_what_the_watcher_raises_ends_the_run_there_as_well(place: Place) 
     assert "VAEDecode" not in place.comfy.ran
 
 
-async def test_whatever_drops_and_whoever_leaves_the_others_get_their_own(place: Place) -> None:
+async def test_dropped_sockets_and_callers_do_not_affect_others(place: Place) -> None:
     many = [graph(seed, steps=40) for seed in range(4)]
     alone = [(await picture(place, await place.run(nodes))).tobytes() for nodes in many]
     place.comfy._kept.clear()
@@ -292,7 +292,7 @@ async def test_a_node_that_fails_says_why_without_the_servers_folders(place: Pla
     assert place.comfy.called("/interrupt") == 0
 
 
-async def test_a_failure_is_read_from_the_history_when_the_socket_is_gone(place: Place) -> None:
+async def test_failure_is_read_from_history_after_socket_loss(place: Place) -> None:
     place.comfy.sockets = False
     place.comfy.raises["VAEDecode"] = ("RuntimeError", "shapes differ")
     with pytest.raises(
@@ -328,7 +328,7 @@ async def test_a_restart_in_the_middle_is_noticed(place: Place) -> None:
         await run
 
 
-async def test_a_prompt_that_somebody_takes_out_of_the_queue_is_noticed(place: Place) -> None:
+async def test_prompt_removed_from_the_queue_is_detected(place: Place) -> None:
     hold = place.comfy.hold("KSampler")
     first = place.begun(graph(1))
     await reached(hold.reached)

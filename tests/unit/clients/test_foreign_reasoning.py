@@ -40,7 +40,7 @@ def test_a_turn_of_nothing_but_foreign_thoughts_goes_with_them() -> None:
     assert passed(ASKED, said(thought("")), ASKED)["messages"] == [ASKED, ASKED]
 
 
-def test_a_turn_that_waits_for_its_tools_thinks_on_only_with_a_thought_of_its_own() -> None:
+def test_tool_turn_keeps_thinking_only_with_its_own_reasoning() -> None:
     found = passed(ASKED, said(thought("reasoning"), CALL), TOLD)
     assert found["messages"] == [ASKED, said(CALL), TOLD]
     assert "thinking" not in found

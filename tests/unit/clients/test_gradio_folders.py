@@ -49,7 +49,7 @@ def test_a_folder_says_what_starts_it_and_what_it_needs(tmp_path: Path) -> None:
     assert lines[-1] == 'CMD ["python", "src/main.py"]'
 
 
-def test_without_a_version_the_newest_is_installed_as_the_hub_does(tmp_path: Path) -> None:
+def test_missing_gradio_version_installs_the_newest(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text("print()\n")
     (tmp_path / "README.md").write_text("---\nsdk: gradio\n---\n")
     assert folders.read(tmp_path).requirements == ("gradio",)
@@ -73,7 +73,7 @@ def test_what_cannot_be_started_is_refused(tmp_path: Path, readme: str, sentence
         folders.read(tmp_path)
 
 
-async def test_an_image_lies_in_the_registry_beside_the_space_or_where_the_operator_says() -> None:
+async def test_space_image_is_in_the_hub_or_configured_registry() -> None:
     async def host(request: Request) -> Response:
         subdomain = request.path_params["name"]
         return JSONResponse({"host": f"https://acme-{subdomain}.spaces.example"})

@@ -84,7 +84,7 @@ def test_outputs_whose_labels_collide_have_names_of_their_own(
     assert gradio_schema.best_function(config, {"named_endpoints": {"/run": endpoint}}).returns == names
 
 
-def test_many_outputs_whose_labels_collide_are_named_in_little_time() -> None:
+def test_many_colliding_output_labels_are_named_fast() -> None:
     half = 20_000
     labels = ["a", *(f"a_{number}" for number in range(half, 2 * half)), *["a"] * (half - 1)]
     config = {

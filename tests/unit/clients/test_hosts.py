@@ -38,7 +38,7 @@ def names(monkeypatch: pytest.MonkeyPatch) -> Names:
     return found
 
 
-def test_hosts_are_this_machine_the_containers_host_and_the_configured_once_each() -> None:
+def test_hosts_are_local_container_and_configured_once_each() -> None:
     assert ProbeHosts().names == (LOOPBACK, CONTAINER_HOST)
     assert ProbeHosts(["GPU-Box", "gpu-box", "localhost", "127.0.0.1", "10.0.0.5"]).names == (
         LOOPBACK,
@@ -56,7 +56,7 @@ async def test_a_name_is_looked_up_once_a_minute_and_an_address_never(names: Nam
     assert sorted(names.asked) == ["gone", "gpu-box", CONTAINER_HOST]
 
 
-async def test_the_containers_host_is_looked_up_again_in_a_container_only(
+async def test_container_host_is_resolved_again_only_in_a_container(
     names: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hosts, "_CACHE_SECONDS", 0.0)

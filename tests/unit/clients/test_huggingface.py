@@ -58,7 +58,7 @@ def test_a_repository_is_listed_page_by_page_at_one_commit(hub: LoopbackHub) -> 
     assert tree.files[-1].size == len(DATA)
 
 
-def test_a_large_file_comes_by_a_redirect_and_a_small_one_straight(fetching: Fetching) -> None:
+def test_large_file_is_redirected_and_small_one_is_direct(fetching: Fetching) -> None:
     assert fetching() == DATA
 
 

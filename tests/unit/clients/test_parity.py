@@ -70,7 +70,7 @@ async def test_fals_own_client_subscribes_and_cancels(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("quick", [True, False])
-async def test_replicates_own_client_runs_a_model_and_a_version_and_stores_files(
+async def test_replicate_client_runs_model_version_and_stores_files(
     quick: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client_of: Any = pytest.importorskip("replicate.client", reason="needs the test extra's replicate")

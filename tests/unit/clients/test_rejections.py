@@ -24,7 +24,7 @@ EXCESSES = {
 
 
 @pytest.mark.parametrize("told", EXCESSES.values(), ids=EXCESSES)
-def test_a_conversation_that_is_too_long_is_known_by_the_words_of_every_server(told: dict[str, str]) -> None:
+def test_context_overflow_is_recognised_for_every_server(told: dict[str, str]) -> None:
     found = parse_rejection(json.dumps({"error": told}).encode())
     assert found.message == told["message"]
     assert isinstance(found.error(400), TooLong)

@@ -154,7 +154,7 @@ def test_a_manifest_over_256_kib_is_refused() -> None:
         SIGNER.sign(large)
 
 
-def test_a_later_field_that_is_unknown_here_leaves_the_signature_good() -> None:
+def test_unknown_later_field_keeps_the_signature_valid() -> None:
     document = {**provenance_manifest.document(MANIFEST), "key": "ed25519:x", "later": [1]}
     manifest, found = provenance_manifest.parse(provenance_manifest.canonical(document))
     assert manifest == MANIFEST
@@ -163,7 +163,7 @@ def test_a_later_field_that_is_unknown_here_leaves_the_signature_good() -> None:
 
 @given(st.text())
 @settings(deadline=None, max_examples=100)
-def test_any_prompt_is_signed_and_read_and_holds_nothing_that_xml_refuses(prompt: str) -> None:
+def test_any_prompt_is_signed_read_and_valid_xml(prompt: str) -> None:
     manifest = msgspec.structs.replace(MANIFEST, inputs=redaction.clean({"prompt": prompt}))
     text = SIGNER.sign(manifest)
     assert SIGNER.read(text).valid
@@ -172,7 +172,7 @@ def test_any_prompt_is_signed_and_read_and_holds_nothing_that_xml_refuses(prompt
 
 @given(st.dictionaries(st.text(), json_values, max_size=5))
 @settings(deadline=None, max_examples=100)
-def test_any_inputs_clean_into_a_manifest_that_is_valid_and_stable(given_inputs: dict[str, object]) -> None:
+def test_any_inputs_give_a_valid_stable_manifest(given_inputs: dict[str, object]) -> None:
     cleaned = redaction.clean(given_inputs)
     signed = SIGNER.read(SIGNER.sign(msgspec.structs.replace(MANIFEST, inputs=cleaned)))
     assert signed.valid
@@ -242,7 +242,7 @@ def test_inputs_that_are_many_still_fit() -> None:
         assert SIGNER.read(SIGNER.sign(msgspec.structs.replace(MANIFEST, inputs=cleaned))).valid
 
 
-def test_a_manifest_has_room_for_the_largest_inputs_and_all_parents() -> None:
+def test_manifest_holds_the_largest_inputs_and_all_parents() -> None:
     largest = redaction.clean({f"p{index}": "x" * 16_000 for index in range(12)})
     assert not redaction.replaced(largest)
     parents = ("blake3:" + "ab" * 32,) * provenance_manifest.MAX_PARENTS

@@ -270,7 +270,7 @@ def test_what_is_no_svg_is_left_alone(data: bytes) -> None:
     assert svg.extract(data) is None
 
 
-def test_an_old_manifest_that_others_wrote_behind_is_taken_out_in_place() -> None:
+def test_old_manifest_followed_by_other_data_is_removed_in_place() -> None:
     box = struct.pack(">I4s", 16, b"free") + bytes(8)
     moved = embed.embed(embedded("mp4") + box, "video/mp4", LONG)
     assert moved.count(TEXT[:20].encode()) == 1, "the old text stays as free space, without its mark"

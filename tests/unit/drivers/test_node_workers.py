@@ -97,7 +97,7 @@ async def test_the_worker_of_a_run_that_ended_serves_the_next(
     assert list((apart.folder / "scratch").iterdir()) == []
 
 
-async def test_a_node_beyond_the_memory_limit_fails_its_run_in_one_sentence(apart: GraphFixture) -> None:
+async def test_node_over_the_memory_limit_fails_its_run(apart: GraphFixture) -> None:
     graph: Graph = {
         "0": node("EmptyImage", width=8192, height=8192, batch_size=1, color=1),
         "out": node("PreviewImage", images=["0", 0]),

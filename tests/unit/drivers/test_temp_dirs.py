@@ -49,7 +49,7 @@ def test_a_room_is_its_makers_alone_and_goes_when_he_leaves(tmp_path: Path) -> N
     other.leave()
 
 
-def test_what_a_killed_process_left_goes_when_the_next_room_is_made(tmp_path: Path) -> None:
+def test_temp_dir_of_a_killed_process_is_removed_by_the_next(tmp_path: Path) -> None:
     with _factory(tmp_path) as (living, kept), _factory(tmp_path) as (killed, left):
         killed.kill()
         killed.wait()

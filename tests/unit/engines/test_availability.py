@@ -69,7 +69,7 @@ def test_a_provider_stands_with_its_key(tmp_path: Path) -> None:
     assert known("o") == EngineStatus(False, "OPENAI_API_KEY is not set")
 
 
-def test_a_server_that_speaks_a_providers_protocol_stands_by_the_operators_word(tmp_path: Path) -> None:
+def test_configured_provider_server_counts_as_available(tmp_path: Path) -> None:
     own = spec("own", "provider", setting="openai_api_key", options={"base_url": "http://10.0.0.7:8080/v1"})
     assert standings(tmp_path, own)("own") == EngineStatus(True, "configured: http://10.0.0.7:8080/v1")
 

@@ -140,7 +140,7 @@ async def test_without_an_upscaler_a_large_picture_is_stretched(tmp_path: Path) 
         assert "ImageUpscaleWithModel" not in built.comfy.ran
 
 
-async def test_the_same_seed_gives_the_same_picture_and_another_another(setup: ComfySetup) -> None:
+async def test_image_depends_only_on_the_seed(setup: ComfySetup) -> None:
     first, again, other = [
         (await setup.run(prompt="a lake", width=512, height=512, seed=seed)).artifacts[0].data
         for seed in (5, 5, 6)
@@ -156,7 +156,7 @@ async def test_several_pictures_come_as_one_batch_of_one_artifact_each(setup: Co
     assert setup.graph()["EmptyLatentImage"]["batch_size"] == 3
 
 
-async def test_what_is_too_much_at_once_is_made_one_by_one_and_is_the_same(setup: ComfySetup) -> None:
+async def test_batch_beyond_memory_is_made_singly_with_equal_images(setup: ComfySetup) -> None:
     order = {"prompt": "a cat", "num_images": 3, "width": 768, "height": 768, "seed": 2}
     at_once = await setup.run("anime", **order)
     setup.comfy.memory = 1
@@ -344,7 +344,7 @@ async def test_a_model_whose_parts_are_missing_says_which(tmp_path: Path) -> Non
             await built.run(prompt="a lake", width=64, height=64)
 
 
-async def test_a_model_that_is_taken_away_is_replaced_by_what_is_there_now(setup: ComfySetup) -> None:
+async def test_removed_model_is_replaced_by_an_installed_one(setup: ComfySetup) -> None:
     await setup.run(prompt="a lake", width=256, height=256, seed=1)
     setup.comfy.installed = InstalledFiles(checkpoints=("v1-5-pruned-emaonly.ckpt",))
     result = await setup.run(prompt="a lake", width=256, height=256, seed=2)

@@ -41,7 +41,7 @@ async def test_one_look_tells_of_every_engine_and_what_each_lacks() -> None:
     assert "RealESRGAN_x4plus.safetensors into its folder models/upscale_models" in three.detail
 
 
-async def test_a_server_that_is_busy_stays_ready_and_one_that_is_gone_does_not(
+async def test_busy_server_stays_ready_and_missing_one_does_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(comfyui_availability, "PROBE_SECONDS", 0.6)

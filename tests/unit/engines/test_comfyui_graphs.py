@@ -91,7 +91,7 @@ def test_a_model_that_makes_no_picture_of_a_text_is_left_alone(file: str) -> Non
     assert capabilities.family_of(file) is None
 
 
-def test_a_file_whose_name_says_nothing_is_believed_what_it_states() -> None:
+def test_file_with_unknown_name_is_identified_by_metadata() -> None:
     found = capabilities.family_of("mysteryMix_v3.safetensors", "stable-diffusion-xl-v1-base")
     assert found is not None
     assert found.name == "SDXL"

@@ -96,7 +96,7 @@ async def test_a_film_from_words_has_its_frames_its_size_and_its_sound(tmp_path:
     assert result.data["checkpoint"] == "wan2.2_ti2v_5B_fp16.safetensors"
 
 
-async def test_the_graph_is_the_models_own_and_carries_what_was_asked_for(tmp_path: Path) -> None:
+async def test_graph_fits_the_model_and_has_the_inputs(tmp_path: Path) -> None:
     async with comfy_setup(tmp_path) as setup:
         asked = {"num_frames": 81, "frames_per_second": 16, "num_inference_steps": 9, "guidance_scale": 4.5}
         await setup.run("video-a", picture=True, negative_prompt="people", seed=5, **asked)
@@ -125,7 +125,7 @@ async def test_a_film_by_number_shows_every_frame_and_those_between(tmp_path: Pa
     assert np.all(np.diff(shown[:60:4]) > 1)
 
 
-async def test_a_long_film_is_made_in_pieces_each_from_the_last_frame_of_the_one_before(
+async def test_long_video_chunks_start_from_the_last_frame(
     tmp_path: Path,
 ) -> None:
     async with comfy_setup(tmp_path) as setup:
@@ -189,7 +189,7 @@ async def test_a_server_says_what_it_can_film_with_and_what_it_lacks(tmp_path: P
         assert "cannot save videos" in found.missing["image-to-film"]
 
 
-async def test_words_alone_go_to_a_model_that_knows_no_pictures_as_far_as_it_reaches(tmp_path: Path) -> None:
+async def test_text_to_video_without_image_model_is_length_limited(tmp_path: Path) -> None:
     async with comfy_setup(tmp_path, WORDS, task="text-to-film") as setup:
         assert len(levels(await setup.run(duration=2))) == 48
         assert setup.nodes("EmptyHunyuanLatentVideo")[0]["length"] == 33

@@ -113,7 +113,7 @@ def test_grey_and_bilevel_and_deep_grey_become_rgb() -> None:
     assert set(np.unique(two.rgb)) == {0, 255}
 
 
-def test_floats_and_wide_integers_in_tiff_are_scaled_to_eight_bits() -> None:
+def test_tiff_floats_and_wide_integers_are_scaled_to_8_bits() -> None:
     ramp = np.linspace(0, 1, 64, dtype=np.float32).reshape(8, 8)
     unit = decode.decode(file_of(Image.fromarray(ramp), "TIFF")).rgb
     wide = decode.decode(file_of(Image.fromarray((ramp * 65535).astype(np.int32)), "TIFF")).rgb
@@ -139,7 +139,7 @@ def test_alpha_is_kept(format_: str) -> None:
     assert apart(read.alpha, alpha) < 2
 
 
-def test_a_transparent_palette_entry_becomes_alpha_and_opaque_alpha_none() -> None:
+def test_transparent_palette_becomes_alpha_and_opaque_is_dropped() -> None:
     image = picture().quantize(16)
     assert decode.decode(file_of(image, "PNG", transparency=0)).alpha is not None
     opaque = Image.fromarray(np.dstack([scene(), np.full((64, 96), 255, np.uint8)]))
@@ -181,7 +181,7 @@ def test_the_first_frame_of_an_animation_is_taken() -> None:
         assert apart(decode.decode(data).rgb, np.full((20, 20, 3), (255, 0, 0), np.uint8)) < 3, format_
 
 
-def test_an_srgb_profile_changes_nothing_and_a_broken_one_is_passed_over() -> None:
+def test_srgb_profile_is_a_no_op_and_broken_one_is_ignored() -> None:
     srgb = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
     assert np.array_equal(decode.decode(file_of(picture(), "PNG", icc_profile=srgb)).rgb, scene())
     broken = decode.decode(file_of(picture(), "PNG", icc_profile=b"x" * 500))
@@ -340,7 +340,7 @@ def test_a_truncated_file_is_refused_at_any_length(name: str) -> None:
             decode.decode(data[: int(len(data) * share)])
 
 
-def test_a_file_that_is_two_things_at_once_is_only_ever_its_picture() -> None:
+def test_polyglot_file_is_read_only_as_its_image() -> None:
     data = file_of(picture(), "PNG") + b"<script>alert(1)</script>PK\x03\x04"
     assert np.array_equal(decode.decode(data).rgb, scene())
 
@@ -371,7 +371,7 @@ def test_damaged_bytes_never_raise_anything_else(name: str) -> None:
 
 
 @pytest.mark.parametrize("format_", encode.CONTENT_TYPES)
-def test_what_is_encoded_decodes_to_about_the_same_and_always_to_the_same_bytes(format_: str) -> None:
+def test_encoding_round_trips_and_is_deterministic(format_: str) -> None:
     data = encode.encode(scene(), format=format_, quality=90)
     assert data == encode.encode(scene(), format=format_, quality=90)
     read = decode.decode(data)

@@ -31,7 +31,7 @@ def shown(folder: Path, engine: Any, **inputs: Any) -> Any:
     return orders.run(engine, folder, inputs, image=orders.saved(folder / "in.png", landscape()))
 
 
-def test_a_thing_is_nearer_than_the_ground_behind_it_and_the_sky_is_far() -> None:
+def test_object_is_nearer_than_ground_and_sky_is_far() -> None:
     near = heuristic.nearness(landscape())
     assert near.shape == (144, 192)
     assert near[90, 96] > near[80, 10] + 0.2
@@ -40,7 +40,7 @@ def test_a_thing_is_nearer_than_the_ground_behind_it_and_the_sky_is_far() -> Non
     assert near[:30].max() < 0.35
 
 
-def test_each_map_is_a_png_of_the_pictures_size_and_strength_changes_it(tmp_path: Path) -> None:
+def test_each_map_is_a_png_of_image_size_that_strength_changes(tmp_path: Path) -> None:
     seen = {}
     for effect in maps.MAPS:
         weak, strong = (shown(tmp_path, DepthEngine(), effect=effect, strength=s)[0] for s in (0.2, 1.0))
@@ -53,7 +53,7 @@ def test_each_map_is_a_png_of_the_pictures_size_and_strength_changes_it(tmp_path
     assert np.ptp(seen["heatmap"][1], axis=2).max() > 100
 
 
-def test_normals_have_length_one_and_look_the_way_that_surfaces_do() -> None:
+def test_normals_have_unit_length_and_surface_direction() -> None:
     x = np.linspace(-1, 1, 96, dtype=np.float32)
     ball = np.sqrt(np.clip(0.8 - x[None] ** 2 - x[:, None] ** 2, 0, 1))
     directions = maps.normals(ball, 0.4).astype(float) / 127.5 - 1
@@ -63,7 +63,7 @@ def test_normals_have_length_one_and_look_the_way_that_surfaces_do() -> None:
     assert directions[48, 48, 2] > 0.98
 
 
-def test_parallax_is_a_film_of_the_asked_length_that_comes_back_to_its_beginning(tmp_path: Path) -> None:
+def test_parallax_is_a_looping_video_of_the_requested_length(tmp_path: Path) -> None:
     source = orders.saved(tmp_path / "in.png", cv2.GaussianBlur(landscape(), (0, 0), 2))
     wish = {"effect": "parallax", "strength": 1.0, "seconds": 1}
     artifact, result, _ = orders.run(DepthEngine(), tmp_path, wish, image=source)

@@ -176,7 +176,7 @@ def made(template: str, folder: Path, kept: Mapping[str, Path], given: Mapping[s
 
 
 @pytest.mark.parametrize("template", CASES)
-def test_each_input_is_honoured_and_the_same_inputs_give_the_same_bytes(
+def test_each_input_has_an_effect_and_output_is_deterministic(
     template: str, tmp_path: Path, kept: Mapping[str, Path]
 ) -> None:
     usual, others = CASES[template]

@@ -80,7 +80,7 @@ def shade(side: int) -> Any:
 
 
 @pytest.mark.parametrize(("drawn", "most"), [(facade, 12), (stripes, 12), (grid, 5), (shade, 4)])
-def test_what_repeats_goes_on_at_its_own_size_and_soft_shades_stay_soft(drawn: Any, most: float) -> None:
+def test_inpaint_continues_patterns_and_soft_shades(drawn: Any, most: float) -> None:
     truth = drawn(600).astype(np.uint8)
     hole = masks.make_hole(cv2.circle(np.zeros((600, 600), np.uint8), (310, 280), 62, 255, -1) > 0, 4, 2)
     spoilt = np.where(hole.gone[..., None], np.array((255, 0, 255), np.uint8), truth)
@@ -93,7 +93,7 @@ def test_what_repeats_goes_on_at_its_own_size_and_soft_shades_stay_soft(drawn: A
     assert error < min(most, 0.7 * drawn_through)
 
 
-def test_outside_the_soft_edge_nothing_changes_and_grow_and_feather_say_where_that_is(tmp_path: Path) -> None:
+def test_inpaint_changes_only_the_mask_with_grow_and_feather(tmp_path: Path) -> None:
     picture = orders.scenery((SIDE, SIDE))
     away = cv2.distanceTransform(255 - spot(), cv2.DIST_L2, 5)
     for grow, feather in ((0, 0), (8, 6), (20, 12)):
@@ -120,7 +120,7 @@ def test_the_same_order_gives_the_same_bytes(tmp_path: Path) -> None:
     assert np.array_equal(first, second)
 
 
-def test_masks_of_other_sizes_fit_empty_ones_change_nothing_whole_ones_are_refused(tmp_path: Path) -> None:
+def test_masks_are_scaled_and_empty_or_full_ones_handled(tmp_path: Path) -> None:
     picture = weave()
     small = cv2.resize(spot(), (SIDE // 2, SIDE // 2))
     assert np.abs(cleaned(tmp_path, picture, small).astype(int) - picture).max() > 0

@@ -47,7 +47,7 @@ def saved(folder: Path, rgb: Any) -> Path:
     return folder / "in.png"
 
 
-def test_under_a_face_there_is_a_body_even_where_it_stands_out_from_nothing() -> None:
+def test_body_is_found_under_a_face_without_contrast() -> None:
     picture = pytest.importorskip("skimage.data").astronaut()
     rng = np.random.default_rng(3)
     coat = np.zeros((512, 512), np.uint8)
@@ -59,7 +59,7 @@ def test_under_a_face_there_is_a_body_even_where_it_stands_out_from_nothing() ->
     assert alpha[300:, 440:].mean() < 0.1
 
 
-def test_what_lies_far_from_a_portraits_body_is_believed_less_and_small_faces_tell_nothing() -> None:
+def test_pixels_far_from_a_body_are_less_certain() -> None:
     belief = np.full((200, 300), 0.8, np.float32)
     told = person_prior.apply_prior(belief, [DetectedFace(130, 40, 180, 90)])
     assert told[190, 155] > 0.85  # under the chin
@@ -180,7 +180,7 @@ def test_the_engine_gives_a_png_and_warns_when_it_is_unsure(tmp_path: Path) -> N
     assert not image[image[..., 3] == 0].any()
 
 
-def test_the_engine_says_full_when_it_is_sure_and_refuses_what_is_no_picture(tmp_path: Path) -> None:
+def test_engine_reports_full_when_sure_and_refuses_non_images(tmp_path: Path) -> None:
     known = composites.composite(3, "plain")
     note = Note(tmp_path)
     result = MattingEngine().run(Task("t", "x", {}, {"image": saved(tmp_path, known.rgb)}), note)

@@ -31,7 +31,7 @@ def test_what_an_engine_understands_reaches_it(tmp_path: Path) -> None:
     assert known["ra1"].engines[0].options["checkpoint"] == "sd_xl.safetensors"
 
 
-def test_what_is_drawn_with_is_taught_and_a_lesson_has_a_limit_of_its_own(tmp_path: Path) -> None:
+def test_drawing_weights_are_trained_with_a_separate_limit(tmp_path: Path) -> None:
     drawn = {"source": "/models/sdxl", "models": {"anime": "/models/animagine"}, "steps": 30}
     engine = catalog(tmp_path, **{"weights-image": drawn}).engines()["weights-training"]
     assert (engine.options["source"], engine.options["models"]) == (drawn["source"], drawn["models"])

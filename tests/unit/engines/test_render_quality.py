@@ -76,7 +76,7 @@ def filmed(folder: Path, **given: Any) -> tuple[Any, dict[str, Any]]:
     return np.stack(films.watched(result.artifacts[0].path).frames), dict(result.data)
 
 
-def test_a_film_reuses_frames_where_it_may_and_hardly_looks_different(tmp_path: Path) -> None:
+def test_video_reuses_frames_with_little_visible_difference(tmp_path: Path) -> None:
     spared, told = filmed(tmp_path / "spared")
     whole, plain = filmed(tmp_path / "whole", cache_accel=False)
     assert told["reused_frames"] == 8

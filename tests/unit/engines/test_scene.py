@@ -199,7 +199,7 @@ for model in ("ra1", "anime", "photoreal", "create_image_klein"):
 """
 
 
-def test_bytes_repeat_in_another_process_whatever_its_threads_and_hash_seed() -> None:
+def test_bytes_are_independent_of_process_threads_and_hash_seed() -> None:
     answers = set()
     for threads, seed in ((1, "1"), (2, "99")):
         environment = {**settings.worker_environment(), "PYTHONHASHSEED": seed}
@@ -220,7 +220,7 @@ def test_another_seed_gives_another_picture() -> None:
         assert pixels.ssim(paint(prompt, seed=1), paint(prompt, seed=2)) < 0.8
 
 
-def test_each_of_several_images_differs_and_the_first_is_the_single_one() -> None:
+def test_several_images_differ_and_the_first_equals_the_single() -> None:
     several = run("a lake", num_images=3)
     files = [artifact.data for artifact in several.artifacts]
     assert len(set(files)) == 3
@@ -235,7 +235,7 @@ def test_the_picture_has_exactly_the_asked_size(size: tuple[int, int]) -> None:
     assert picture.shape[:2] == (size[1], size[0])
 
 
-def test_pictures_larger_than_the_easel_keep_their_size_and_gain_fine_grain() -> None:
+def test_images_larger_than_the_canvas_keep_size_and_gain_grain() -> None:
     result = run("mountains", width=1700, height=300, format="jpeg")
     assert decode(result.artifacts[0].data).shape[:2] == (300, 1700)
 
@@ -291,7 +291,7 @@ TOGETHER: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = [
 
 
 @pytest.mark.parametrize(("prompt", "places", "subjects"), TOGETHER)
-def test_words_that_belong_together_mean_what_none_of_them_means_alone(
+def test_word_groups_have_a_meaning_of_their_own(
     prompt: str, places: tuple[str, ...], subjects: tuple[str, ...]
 ) -> None:
     scene = prompt_parser.parse(prompt)
@@ -299,7 +299,7 @@ def test_words_that_belong_together_mean_what_none_of_them_means_alone(
     assert tuple(subject.name for subject in scene.subjects) == subjects
 
 
-def test_a_fishing_village_lies_at_the_water_with_its_houses_mirrored() -> None:
+def test_fishing_village_is_mirrored_in_the_water() -> None:
     plan = layout.compose(prompt_parser.parse("a fishing village"), 1, (320, 512))
     assert plan.place == "harbour"
     picture = paint("a fishing village at noon", seed=1, width=512, height=320).astype(np.float32)
@@ -338,14 +338,14 @@ def test_a_run_called_off_stops() -> None:
         )
 
 
-def test_a_size_or_format_that_cannot_be_painted_is_refused_in_words() -> None:
+def test_unsupported_size_or_format_is_refused() -> None:
     with pytest.raises(EngineError, match="width must be"):
         run("a", width=63)
     with pytest.raises(EngineError, match="format must be"):
         run("a", format="gif")
 
 
-def test_the_result_says_what_was_recognised_and_that_it_is_a_preview() -> None:
+def test_result_lists_recognised_words_and_is_a_preview() -> None:
     result = run("two foxes in a forest at night")
     assert result.quality == "preview"
     assert result.data["scene"] == {

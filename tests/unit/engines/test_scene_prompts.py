@@ -98,7 +98,7 @@ def test_as_many_things_are_seen_as_were_asked_for(count: int) -> None:
     assert int((stats[1:, cv2.CC_STAT_AREA] > red.size * 0.002).sum()) == count
 
 
-def test_a_thing_and_what_it_wears_have_their_own_colours_and_the_rest_has_none_of_them() -> None:
+def test_object_and_clothes_have_their_own_colours() -> None:
     scene = prompt_parser.parse("a blue cat with a red scarf")
     assert scene.subjects[0].color == "blue"
     assert dict(scene.worn)["scarf"] == "red"
@@ -209,9 +209,7 @@ COLOURS: list[tuple[str, tuple[str, ...]]] = [
 
 
 @pytest.mark.parametrize(("prompt", "colours"), COLOURS)
-def test_a_colour_is_the_whole_picture_s_only_where_it_is_nobody_else_s(
-    prompt: str, colours: tuple[str, ...]
-) -> None:
+def test_unassigned_colour_applies_to_the_whole_image(prompt: str, colours: tuple[str, ...]) -> None:
     assert prompt_parser.parse(prompt).colors == colours
 
 
@@ -305,7 +303,7 @@ def test_two_on_a_seat_sit_side_by_side_and_none_is_lost() -> None:
     assert second.x - first.x > first.height * 0.3
 
 
-def test_what_people_do_tells_what_they_wear_and_the_prompt_s_own_word_comes_first() -> None:
+def test_activity_sets_clothes_unless_the_prompt_names_them() -> None:
     assert {"toque": "white", "scarf": "none"}.items() <= dict(prompt_parser.parse("a chef").worn).items()
     assert dict(prompt_parser.parse("a chef with a red scarf").worn)["scarf"] == "red"
     assert dict(prompt_parser.parse("portrait of an old sailor").worn)["beard"] == "grey"
@@ -315,7 +313,7 @@ def test_what_people_do_tells_what_they_wear_and_the_prompt_s_own_word_comes_fir
     assert float((np.abs(plain.astype(np.int16) - dressed).max(2) > 40).mean()) > 0.05
 
 
-def test_each_part_that_a_trade_wears_is_drawn_and_its_colour_is_known() -> None:
+def test_each_part_of_work_clothes_is_drawn_with_its_colour() -> None:
     library = shapes.library()
     drawn = {part.role for name in ("person", "bust_man") for part in library[name].parts}
     table = tomllib.loads(
@@ -353,7 +351,7 @@ def test_a_wall_in_a_place_is_no_picture_of_its_own() -> None:
 @pytest.mark.parametrize(
     "prompt", ["a qwzzt on a white background", "icon of a qwzzt", "logo for my startup"]
 )
-def test_paper_and_tile_never_stay_empty_where_something_unknown_is_named(prompt: str) -> None:
+def test_paper_and_tile_are_not_empty_for_unknown_subjects(prompt: str) -> None:
     scene = prompt_parser.parse(prompt)
     assert scene.strange
     assert "subjects" not in scene.recognized()

@@ -135,7 +135,7 @@ def distance(first: Pixels, second: Pixels) -> float:
     return coarse + fine / 2 + pattern
 
 
-def test_there_are_more_than_twenty_named_styles_and_each_has_a_painter() -> None:
+def test_more_than_20_named_styles_each_have_a_painter() -> None:
     assert len(NAMED_STYLES) >= 30
     assert set(NAMED_STYLES) == set(RECIPES)
     assert len(names.LOOKUP) == sum(1 + len(aliases) for aliases in names.SYNONYMS.values()), "an alias twice"
@@ -150,7 +150,7 @@ def test_the_list_of_names_imports_nothing_heavy() -> None:
 
 
 @pytest.mark.parametrize("style", NAMED_STYLES)
-def test_a_style_changes_the_look_and_keeps_the_structure_and_size(source: Path, style: str) -> None:
+def test_style_changes_the_look_and_keeps_structure_and_size(source: Path, style: str) -> None:
     result = done(source, style)
     artifact = result.artifacts[0]
     picture = decode.decode(artifact.data)
@@ -171,7 +171,7 @@ def test_no_two_styles_look_alike(source: Path) -> None:
     assert close[worst] > 5.0, (worst, close[worst])
 
 
-def test_the_same_request_gives_the_same_bytes_in_another_process_and_on_one_thread(source: Path) -> None:
+def test_bytes_are_equal_in_another_process_and_on_one_thread(source: Path) -> None:
     code = (
         "import sys, hashlib, cv2\n"
         "from pathlib import Path\n"

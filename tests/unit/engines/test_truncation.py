@@ -52,9 +52,7 @@ FILMS = {"mp4": lambda: fault_server.film(16, 4), "webm": webm, "gif": lambda: p
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_picture_is_whole_with_whatever_was_appended_and_not_without_its_end(
-    kind: str, tmp_path: Path
-) -> None:
+def test_image_is_complete_with_a_suffix_and_not_when_truncated(kind: str, tmp_path: Path) -> None:
     data, path = picture(kind), tmp_path / "picture"
     for whole in (data, data + TAIL):
         path.write_bytes(whole)
@@ -66,9 +64,7 @@ def test_a_picture_is_whole_with_whatever_was_appended_and_not_without_its_end(
 
 
 @pytest.mark.parametrize("kind", FILMS)
-def test_a_film_is_whole_with_whatever_was_appended_and_not_without_its_end(
-    kind: str, tmp_path: Path
-) -> None:
+def test_video_is_complete_with_a_suffix_and_not_when_truncated(kind: str, tmp_path: Path) -> None:
     data, path = FILMS[kind](), tmp_path / "film"
     for whole in (data, data + bytes(64)):
         path.write_bytes(whole)
@@ -79,7 +75,7 @@ def test_a_film_is_whole_with_whatever_was_appended_and_not_without_its_end(
             film_headers.seconds(path, whole=True)
 
 
-def test_a_live_recording_that_says_no_length_is_taken_as_far_as_it_goes(tmp_path: Path) -> None:
+def test_live_recording_without_length_is_accepted(tmp_path: Path) -> None:
     data, path = bytearray(webm()), tmp_path / "film"
     at = data.index(b"\x18\x53\x80\x67") + 4
     data[at : at + 8] = b"\x01" + b"\xff" * 7
@@ -87,7 +83,7 @@ def test_a_live_recording_that_says_no_length_is_taken_as_far_as_it_goes(tmp_pat
     film_headers.seconds(path, whole=True)
 
 
-def test_sounds_and_formats_without_an_end_are_left_to_their_decoders(tmp_path: Path) -> None:
+def test_formats_without_an_end_mark_are_left_to_decoders(tmp_path: Path) -> None:
     path = tmp_path / "sound"
     path.write_bytes(fault_server.tone(0.1)[:-100])
     film_headers.seconds(path, "audio", whole=True)

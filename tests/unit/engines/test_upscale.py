@@ -36,7 +36,7 @@ def test_it_is_closer_to_the_truth_than_a_bicubic_stretch(
     )
 
 
-def test_general_and_anime_differ_and_each_gives_the_same_bytes_again(tmp_path: Path) -> None:
+def test_general_and_anime_differ_and_are_deterministic(tmp_path: Path) -> None:
     path = orders.saved(tmp_path / "in.png", orders.scenery((48, 64)))
     made = {
         name: [
@@ -76,7 +76,7 @@ def test_transparency_stays_and_odd_shapes_are_taken(tmp_path: Path) -> None:
     assert np.abs(tiny.astype(int) - 90).max() <= 1
 
 
-def test_what_would_be_too_large_is_refused_and_faces_need_weights(tmp_path: Path) -> None:
+def test_too_large_output_is_refused_and_faces_need_weights(tmp_path: Path) -> None:
     path = orders.saved(tmp_path / "in.png", np.zeros((2000, 1600, 3), np.uint8))
     with pytest.raises(UnusableInput, match="at most 48 megapixels"):
         orders.run(UpscaleEngine(), tmp_path, {"scale": 4}, image=path)
@@ -85,9 +85,7 @@ def test_what_would_be_too_large_is_refused_and_faces_need_weights(tmp_path: Pat
 
 
 @pytest.mark.parametrize(("own", "scale"), [(4, 4), (4, 2), (2, 4)])
-def test_a_model_enlarges_by_what_was_asked_for_whatever_its_own_scale(
-    tmp_path: Path, own: int, scale: int
-) -> None:
+def test_upscale_factor_is_independent_of_the_model_scale(tmp_path: Path, own: int, scale: int) -> None:
     pytest.importorskip("onnxruntime", reason="needs the extra `onnx`")
     onnx_tiny.enlarger(tmp_path / "tiny.onnx", own)
     rgb = orders.scenery((45, 70))
@@ -100,7 +98,7 @@ def test_a_model_enlarges_by_what_was_asked_for_whatever_its_own_scale(
     assert np.abs(small.astype(int) - rgb).max() <= (1 if own >= scale else 60)
 
 
-def test_a_model_of_fixed_size_sees_pieces_of_it_and_drawings_may_have_their_own(tmp_path: Path) -> None:
+def test_fixed_size_model_is_tiled_and_drawings_have_their_own(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime", reason="needs the extra `onnx`")
     fixed = onnx_tiny.enlarger(tmp_path / "fixed.onnx", 2, side=64)
     drawn = onnx_tiny.enlarger(tmp_path / "drawn.onnx", 4)

@@ -66,14 +66,14 @@ def test_precision_is_colours_and_speckle_is_what_is_left_out(tmp_path: Path) ->
     assert paths[0] > paths[1] > paths[2]
 
 
-def test_pixels_stay_squares_and_a_smooth_sky_is_more_than_one_colour(tmp_path: Path) -> None:
+def test_pixel_art_stays_square_and_gradients_keep_colours(tmp_path: Path) -> None:
     sky = np.linspace((240, 200, 160), (60, 90, 200), 64)[:, None].repeat(64, 1).astype(np.uint8)
     svg = traced(tmp_path, sky, preset="pixel", speckle=0)
     assert not re.search(r'd="[^"]*C', svg)
     assert colours(traced(tmp_path, sky)) >= 12
 
 
-def test_what_is_transparent_is_left_out_and_a_large_picture_keeps_its_size(tmp_path: Path) -> None:
+def test_transparent_areas_are_omitted_and_large_size_is_kept(tmp_path: Path) -> None:
     rgba = np.dstack([orders.scenery((64, 64)), np.zeros((64, 64), np.uint8)])
     rgba[16:48, 16:48, 3] = 255
     again = drawn(traced(tmp_path, rgba, preset="logo"))

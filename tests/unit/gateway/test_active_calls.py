@@ -72,7 +72,7 @@ async def test_what_runs_is_in_the_log_and_what_ended_is_written_once(
         assert (row["posted"], row["held"]) == (93, 0)
 
 
-async def test_a_step_back_of_the_schema_keeps_it_and_the_next_start_frees_it(tmp_path: Path) -> None:
+async def test_schema_downgrade_keeps_the_hold_and_start_frees_it(tmp_path: Path) -> None:
     path = tmp_path / "sixfold.db"
     database = sqlite.SqliteDatabase(path)
     account_id = (await database.write(accounts.create("a@example.com", credit=100))).id

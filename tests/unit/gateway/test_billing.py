@@ -119,7 +119,7 @@ async def _spent(database: Database, account_id: str, amount: int) -> None:
     await database.write(ledger.capture("other", amount, ledger.LedgerEntry("charge", "x")))
 
 
-async def test_of_who_has_plenty_a_short_call_is_written_once_with_its_end(database: Database) -> None:
+async def test_short_call_of_a_rich_account_is_written_once_at_its_end(database: Database) -> None:
     batcher, account_id = await _trusting(database, credit=1000)
     payer = Payer("key_a", budget_day=500)
     calls = [_call(account_id) for _ in range(4)]
@@ -139,7 +139,7 @@ async def test_of_who_has_plenty_a_short_call_is_written_once_with_its_end(datab
     assert sorted(await _log(database, account_id)) == sorted(told)
 
 
-async def test_a_call_that_lasts_is_held_a_moment_later_and_before_anything_is_passed_on(
+async def test_long_call_is_held_later_but_before_any_output(
     database: Database,
 ) -> None:
     batcher, account_id = await _trusting(database, credit=1000)
@@ -159,7 +159,7 @@ async def test_a_call_that_lasts_is_held_a_moment_later_and_before_anything_is_p
     assert await _account(database, account_id) == (996, 0)
 
 
-async def test_an_end_that_comes_while_the_beginning_is_written_follows_it(database: Database) -> None:
+async def test_end_during_the_write_of_the_start_follows_it(database: Database) -> None:
     batcher, account_id = await _trusting(database, credit=1000)
     call = _call(account_id)
     await batcher.hold(call, None)
@@ -172,7 +172,7 @@ async def test_an_end_that_comes_while_the_beginning_is_written_follows_it(datab
 
 
 @pytest.mark.parametrize("stands", [False, True])
-async def test_who_spent_it_elsewhere_in_the_meantime_is_refused_and_nothing_is_written(
+async def test_balance_spent_elsewhere_refuses_the_call_unwritten(
     database: Database, *, stands: bool
 ) -> None:
     batcher, account_id = await _trusting(database, credit=1000)

@@ -36,7 +36,7 @@ def test_answers_grow_old() -> None:
     assert cache.get(ask()) is None
 
 
-def test_the_longest_unused_goes_first_and_what_is_too_large_is_not_kept() -> None:
+def test_cache_evicts_least_recently_used_and_skips_too_large() -> None:
     cache: ResponseCache[str] = ResponseCache(30, 60, Clock())
     for name in (b"1", b"2", b"3"):
         cache.put(ask(name), name.decode(), 10)

@@ -38,7 +38,7 @@ def test_a_name_suggests_what_the_model_can_do(able: tuple[str, ...], name: str)
     assert guess_capabilities(name) == frozenset(able)
 
 
-def test_vision_is_unknown_only_where_neither_server_nor_name_says() -> None:
+def test_vision_is_unknown_only_if_server_and_name_are_silent() -> None:
     assert guess_model("small").vision is None
     assert guess_model("llava").vision is True
     assert guess_model("nomic-embed-text").vision is False

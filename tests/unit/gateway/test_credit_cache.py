@@ -68,7 +68,7 @@ async def test_a_moment_later_it_is_looked_again(database: Database) -> None:
     assert not await _covers(trust, account_id, None, 1)
 
 
-async def test_the_tighter_of_a_keys_budgets_counts_and_a_refusal_takes_nothing(database: Database) -> None:
+async def test_tighter_key_budget_counts_and_refusal_takes_nothing(database: Database) -> None:
     account_id = await _account(database, 4000)
     payer = Payer("key_a", budget_day=400, budget_month=200)
     await database.write(limits.spend(payer, 40))

@@ -9,7 +9,7 @@ import pytest
 from sixfold.core.gateway.deadlines import Deadlines
 
 
-async def test_what_takes_too_long_is_ended_and_what_does_not_is_left_alone() -> None:
+async def test_deadline_ends_only_calls_that_exceed_it() -> None:
     deadlines, never = Deadlines(0.01), asyncio.Event()
 
     async def slow() -> None:

@@ -51,7 +51,7 @@ async def rated(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         yield Rated(SharedRates(database, "requests"), clock)
 
 
-async def test_a_minutes_share_may_be_taken_at_once_and_comes_back_evenly(rated: Rated) -> None:
+async def test_minute_quota_may_burst_and_refills_evenly(rated: Rated) -> None:
     rates, clock = rated.rates, rated.clock
     for _ in range(6):
         await rates.spend("k", 6)
@@ -84,7 +84,7 @@ async def test_one_that_is_larger_than_a_minutes_share_passes_alone(rated: Rated
 
 @pytest.mark.postgres
 @pytest.mark.skipif(bool(postgres.LACKING), reason=postgres.LACKING or "there is one")
-async def test_servers_that_share_a_database_let_no_more_through_than_one(tmp_path: Path) -> None:
+async def test_servers_on_one_database_share_the_rate_limit(tmp_path: Path) -> None:
     async with databases.on("postgres", tmp_path) as one, databases.on("postgres", tmp_path) as other:
         servers = [SharedRates(database, "requests") for database in (one, other)]
         asked = [server.spend("k", 20) for _ in range(30) for server in servers]
@@ -201,7 +201,7 @@ async def kept() -> AsyncIterator[Clocked]:
     await found.database.close()
 
 
-async def test_a_budget_counts_what_is_held_and_gets_back_what_was_not_used(kept: Clocked) -> None:
+async def test_budget_counts_holds_and_regains_the_unused_part(kept: Clocked) -> None:
     write = kept.database.write
     account = await write(accounts.create("ada@example.com", credit=1_000_000))
     payer = Payer("key_1", budget_day=100, budget_month=250)

@@ -69,7 +69,7 @@ async def test_parts_within_results_and_escaped_names_are_found_too() -> None:
 @pytest.mark.parametrize(
     "address", ["file:///etc/passwd", "/etc/passwd", " FTP://example.com/a.png", "a.png"]
 )
-async def test_what_a_server_may_take_for_a_file_of_its_own_goes_through_the_same_door(address: str) -> None:
+async def test_file_like_urls_go_through_the_same_fetcher(address: str) -> None:
     store = Store()
     await shown(store, turn({"type": "image_url", "image_url": {"url": address}}))
     assert store.asked == [f"image {address.strip()}"]

@@ -70,7 +70,7 @@ def test_a_model_is_found_by_its_server_and_by_itself() -> None:
     assert names(found, "m") == ["a/m", "b/m"]
 
 
-def test_a_local_server_is_asked_before_a_provider_that_is_faster() -> None:
+def test_local_server_goes_before_a_faster_provider() -> None:
     paid, own = FakeServer("paid", "m"), FakeServer("own", "m")
     own.local = True
     health = HealthTracker(Clock())
@@ -83,7 +83,7 @@ def test_a_local_server_is_asked_before_a_provider_that_is_faster() -> None:
     assert names(found, "m") == ["paid/m", "own/m"]
 
 
-def test_an_alias_whose_target_is_not_there_is_an_error_that_names_the_target() -> None:
+def test_alias_with_a_missing_target_names_the_target() -> None:
     found = router(FakeServer("a", "m"), aliases={"fast": ["ollama/qwen3", "b/m"]})
     with pytest.raises(
         errors.UnknownModel, match="'fast' refers to ollama/qwen3 or b/m, which is not available"
@@ -161,7 +161,7 @@ def test_retries_have_a_budget_that_success_fills() -> None:
     assert sum(health.may_retry() for _ in range(100)) == 2
 
 
-def test_a_name_that_nobody_has_is_unknown_and_without_servers_the_way_out_is_told() -> None:
+def test_unknown_model_error_without_servers_has_a_remedy() -> None:
     with pytest.raises(errors.UnknownModel):
         router(FakeServer("a", "m")).resolve("none")
     with pytest.raises(errors.EngineUnavailable, match="Ollama"):
@@ -178,14 +178,14 @@ TALKER = ServedModel("talker", frozenset({CHAT}), stated=True)
 SEER = ServedModel("seer", frozenset({CHAT, VISION}), stated=True)
 
 
-def test_the_default_is_a_model_that_can_chat_and_vision_one_that_reads_images() -> None:
+def test_default_is_a_chat_model_and_vision_an_image_model() -> None:
     found = router(FakeServer("a", EMBEDDER, TALKER, SEER), aliases={"vectors": "a/embedder"})
     assert [names(found, name) for name in ("default", "vision")] == [["a/talker"], ["a/seer"]]
     aliased = router(FakeServer("a", TALKER, SEER), aliases={"vision": "a/talker"})
     assert names(aliased, "vision") == ["a/talker"]  # the operator's word
 
 
-def test_configured_servers_come_first_and_of_those_found_loaded_models() -> None:
+def test_configured_servers_precede_and_loaded_models_next() -> None:
     loaded = ServedModel("warm", frozenset({CHAT}), loaded=True, stated=True)
     mine = FakeServer("mine", EMBEDDER, TALKER)
     found = FakeServer("ollama", "cold", discovered=True), FakeServer("vllm", loaded, discovered=True)
@@ -193,7 +193,7 @@ def test_configured_servers_come_first_and_of_those_found_loaded_models() -> Non
     assert names(router(*found), "default") == ["vllm/warm"]
 
 
-def test_vision_of_a_found_server_must_be_said_and_of_a_configured_one_may_be_open() -> None:
+def test_vision_must_be_stated_only_for_discovered_servers() -> None:
     assert names(router(FakeServer("a", "small")), "vision") == ["a/small"]
     assert names(router(FakeServer("a", "small"), FakeServer("b", SEER)), "vision") == ["b/seer"]
     for server in (FakeServer("a", "small", discovered=True), FakeServer("a", TALKER)):
@@ -204,7 +204,7 @@ def test_vision_of_a_found_server_must_be_said_and_of_a_configured_one_may_be_op
     assert not router(FakeServer("a", discovered=True)).available("chat")
 
 
-def test_chat_with_a_model_that_cannot_is_refused_unless_that_is_but_a_guess() -> None:
+def test_chat_with_a_known_non_chat_model_is_refused() -> None:
     found = router(
         FakeServer("a", EMBEDDER, "e5-chat"),
         FakeServer("b", TALKER),
@@ -223,7 +223,7 @@ def test_a_name_without_a_tag_is_that_of_the_latest() -> None:
         found.resolve("phi")
 
 
-def test_a_kinds_name_leads_to_another_host_where_this_machine_has_none() -> None:
+def test_kind_name_resolves_to_another_host_if_not_local() -> None:
     far = FakeServer("ollama@gpu-box", "m", discovered=True)
     assert names(router(FakeServer("ollama", "m", ready=False, discovered=True), far), "ollama/m") == [
         "ollama@gpu-box/m"

@@ -91,7 +91,7 @@ async def test_without_a_number_of_days_they_stay(tmp_path: Path, back: str) -> 
 
 
 @BACKS
-async def test_who_keeps_too_much_loses_the_oldest_and_nobody_elses_goes(tmp_path: Path, back: str) -> None:
+async def test_account_over_the_limit_loses_only_its_oldest(tmp_path: Path, back: str) -> None:
     async with place(back, tmp_path) as here:
         other = (await here.database.write(accounts.create("b@example.com"))).id
         response_store = here.response_store(responses_bytes=3000)
@@ -112,9 +112,7 @@ async def test_who_keeps_too_much_loses_the_oldest_and_nobody_elses_goes(tmp_pat
 
 
 @BACKS
-async def test_a_conversation_goes_back_a_thousand_responses_and_no_further(
-    tmp_path: Path, back: str
-) -> None:
+async def test_conversation_goes_back_at_most_1000_responses(tmp_path: Path, back: str) -> None:
     async with place(back, tmp_path) as here:
 
         def turns() -> Transaction[None]:

@@ -32,7 +32,7 @@ async def _begun(database: Database, holder: str) -> str:
 
 @pytest.mark.postgres
 @pytest.mark.skipif(bool(postgres.LACKING), reason=postgres.LACKING or "there is one")
-async def test_a_call_of_a_server_that_lives_is_left_alone_and_one_of_a_dead_gets_two_looks(
+async def test_live_server_call_is_kept_and_dead_one_checked_twice(
     tmp_path: Path,
 ) -> None:
     async with databases.on("postgres", tmp_path) as ours:
@@ -49,9 +49,7 @@ async def test_a_call_of_a_server_that_lives_is_left_alone_and_one_of_a_dead_get
 
 
 @pytest.mark.parametrize("back", databases.BACKS)
-async def test_a_start_frees_them_at_once_and_too_old_a_call_is_freed_whosever_it_is(
-    tmp_path: Path, back: str
-) -> None:
+async def test_start_frees_own_calls_and_any_too_old_call(tmp_path: Path, back: str) -> None:
     async with databases.OPENERS[back](tmp_path, None) as database:
         account_id = await _begun(database, "boot_here")
         assert await database.write(request_log.sweep("boot_here", 0, None)) == NONE

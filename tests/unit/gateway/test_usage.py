@@ -87,7 +87,7 @@ def test_a_dated_model_costs_what_its_family_costs() -> None:
     assert book.find("own", "gpt-4o") == TokenRates(9_000_000, 0)
 
 
-def test_pictures_and_sound_cost_apiece_by_the_minute_and_by_the_character() -> None:
+def test_images_and_audio_are_priced_by_their_units() -> None:
     each, minute = rates({"per_image_usd": "0.04"}), rates({"per_minute_usd": "0.006"})
     assert each.cost(TokenUsage(units=Units(images=3))) == 120_000
     assert minute.cost(TokenUsage(units=Units(milliseconds=30_500))) == 3_050
@@ -179,9 +179,7 @@ USED = st.builds(
 
 
 @given(found=PRICED, used=USED)
-def test_the_lines_of_any_usage_have_every_unit_and_add_up_to_its_cost(
-    found: TokenRates, used: TokenUsage
-) -> None:
+def test_usage_lines_have_every_unit_and_sum_to_the_cost(found: TokenRates, used: TokenUsage) -> None:
     units = used.units
     assert units is not None
     lines = {line.unit: line for line in found.lines(used)}
@@ -228,7 +226,7 @@ def test_the_lines_of_a_usage_beyond_its_totals_are_clamped() -> None:
     assert found.lines(TokenUsage(-5, -3)) == ()
 
 
-def test_an_estimate_counts_a_picture_in_base64_once_however_long_it_is() -> None:
+def test_estimate_counts_a_base64_image_once() -> None:
     for size in (1024, 256 * 1024, 2**20 + 5):
         body = b'{"text":"' + b"x y " * 250 + b'","picture":"' + b"A" * size + b'"}'
         ask = GatewayRequest("a", "r", "chat", "chat", "m", body, lambda: ChatRequest(()))

@@ -103,7 +103,7 @@ def hidden_directory() -> bytes:
 
 
 @pytest.mark.parametrize("make", [large_gzip, many_folders, lambda: zipped(20_000), hidden_directory])
-def test_an_archive_beyond_the_limits_is_refused_in_bounded_memory(
+def test_archive_over_the_limits_is_refused_in_bounded_memory(
     tmp_path: Path, make: Callable[[], bytes]
 ) -> None:
     archive = kept(tmp_path, make())
@@ -144,9 +144,7 @@ def test_global_headers_of_a_tar_are_not_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
-def test_a_zip_method_without_an_output_limit_is_refused_for_its_file_only(
-    tmp_path: Path, method: int
-) -> None:
+def test_unbounded_zip_method_is_refused_for_its_file_only(tmp_path: Path, method: int) -> None:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", method) as opened:
         opened.writestr("large.md", bytes(16 * MIB))
@@ -182,7 +180,7 @@ def test_an_xz_archive_may_ask_for_so_much_memory_only(tmp_path: Path) -> None:
         read(kept(tmp_path, xz_with_dictionary(data, 30)), MemoryLimits())
 
 
-def test_an_xz_archive_of_several_streams_is_read_whole_and_a_truncated_one_is_refused(
+def test_multi_stream_xz_is_read_and_truncated_one_refused(
     tmp_path: Path,
 ) -> None:
     data = tar((member("a.md"), b"x" * 1000), (member("c.md"), b"y"))

@@ -15,7 +15,7 @@ __all__ = ["place"]
 pytestmark = pytest.mark.parametrize("back", databases.BACKS, scope="function")
 
 
-async def test_a_page_of_backlinks_is_full_however_often_each_page_links(place: MemoryFixture) -> None:
+async def test_backlinks_page_is_full_despite_repeated_links(place: MemoryFixture) -> None:
     memory, ann = place.memory, place.ann
     await put(place, "now", "x")
     old = [f"old{number}" for number in range(6)]

@@ -57,7 +57,7 @@ async def ask(found: SearchService, place: MemoryFixture, query: str, mode: str 
     return await found.search(place.ann, SearchRequest(query, mode=mode))  # pyright: ignore[reportArgumentType] # a name
 
 
-async def test_a_page_is_found_by_words_at_once_and_by_meaning_when_it_is_embedded(
+async def test_page_is_found_by_words_then_by_meaning_once_embedded(
     place: MemoryFixture,
 ) -> None:
     model = Meanings()
@@ -86,7 +86,7 @@ async def test_each_mode_uses_what_it_says(place: MemoryFixture) -> None:
         assert sum(parts) == pytest.approx(hit.score, abs=1e-5)
 
 
-async def test_a_text_that_was_changed_meanwhile_keeps_no_vector_of_the_old_one(place: MemoryFixture) -> None:
+async def test_text_changed_meanwhile_keeps_no_old_vector(place: MemoryFixture) -> None:
     database = place.memory.database
     await put(place, "page", "A cat.")
     waiting = await database.read(many("memory_waiting", limit=10))
@@ -122,7 +122,7 @@ async def test_a_page_that_is_deleted_waits_for_nothing(place: MemoryFixture) ->
     assert await embed(database, Meanings()) == 0
 
 
-async def test_the_embedder_works_beside_the_searches_until_it_is_told_to_end(place: MemoryFixture) -> None:
+async def test_embedder_runs_beside_searches_until_stopped(place: MemoryFixture) -> None:
     model = Meanings()
     found = await finder(place.memory.database, model)
     await put(place, "page", "A cat.")
@@ -170,9 +170,7 @@ asyncio.run(main())
 """
 
 
-async def test_a_server_that_is_killed_between_writing_and_embedding_leaves_nothing_out(
-    back: str, tmp_path: Path
-) -> None:
+async def test_kill_between_write_and_embedding_loses_no_vector(back: str, tmp_path: Path) -> None:
     async with open_memory(back, folder=tmp_path) as place:
         await put(place, "page", "A cat.")
         child = await asyncio.create_subprocess_exec(

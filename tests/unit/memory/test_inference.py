@@ -28,7 +28,7 @@ async def people(place: RelationFixture) -> None:
     await place.save("companies/bell-labs", "", "Bell Labs", "company")
 
 
-async def test_a_sentence_links_the_pages_that_it_names_and_is_kept_with_its_place(
+async def test_sentence_links_named_pages_and_stores_its_position(
     place: RelationFixture,
 ) -> None:
     await people(place)
@@ -88,7 +88,7 @@ async def test_a_link_ends_with_its_last_sentence(place: RelationFixture) -> Non
     assert await place.links("people/ada-byron") == {}
 
 
-async def test_a_dismissed_link_stays_dismissed_while_its_sentence_stands(place: RelationFixture) -> None:
+async def test_dismissed_link_stays_dismissed_with_its_sentence(place: RelationFixture) -> None:
     await people(place)
     await place.save("notes/one", WORKS)
     await place.judge("people/ada-byron", "works_at", "companies/bell-labs", "dismissed")
@@ -137,7 +137,7 @@ async def test_a_page_with_another_title_is_another_name(place: RelationFixture)
     assert list(await place.links("people/ada-byron")) == [("works_at", "companies/bell-labs")]
 
 
-async def test_a_first_name_means_somebody_only_while_it_is_one_persons(place: RelationFixture) -> None:
+async def test_first_name_resolves_only_while_unique(place: RelationFixture) -> None:
     await people(place)
     await place.save("notes/one", "Ada works at Bell Labs.")
     assert list(await place.links("people/ada-byron")) == [("works_at", "companies/bell-labs")]
@@ -158,7 +158,7 @@ async def test_what_does_not_fit_the_kinds_of_pages_is_no_link(place: RelationFi
     ]
 
 
-async def test_a_sentence_that_a_key_may_not_see_is_told_to_nobody_with_that_key(
+async def test_sentence_outside_a_key_scope_is_hidden(
     place: RelationFixture,
 ) -> None:
     await place.save("people/ada-byron", "", "Ada Byron", "person", collections=("open",))
@@ -173,7 +173,7 @@ async def test_a_sentence_that_a_key_may_not_see_is_told_to_nobody_with_that_key
     assert (await place.answers("who works at Bell Labs", ("open",)))["ada-byron"] == 1.0
 
 
-async def test_a_page_that_leaves_a_collection_takes_its_sentences_along(place: RelationFixture) -> None:
+async def test_page_leaving_a_collection_takes_its_sentences(place: RelationFixture) -> None:
     await place.save("people/ada-byron", "", "Ada Byron", "person")
     await place.save("companies/bell-labs", "", "Bell Labs", "company", collections=("open",))
     await place.save("notes/secret", WORKS)

@@ -94,7 +94,7 @@ def test_edits_of_lines_that_do_not_touch_are_both_there(places: list[int], data
     assert merged.text == "".join(both)
 
 
-def test_what_both_changed_stands_between_marks_and_reads_as_two_sides() -> None:
+def test_conflict_is_marked_and_read_as_two_sides() -> None:
     merged = merge.texts("# T\nold\nend\n", "# T\nmine\nend\n", "# T\ntheirs\nend\n")
     assert merged.text == "# T\n<<<<<<< yours\nmine\n=======\ntheirs\n>>>>>>> theirs\nend\n"
     assert merge.readable(merged.text) == "# T\n\n*yours:*\n\nmine\n\n*theirs:*\n\ntheirs\n\nend\n"

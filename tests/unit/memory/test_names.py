@@ -30,7 +30,7 @@ async def out(place: MemoryFixture, slug: str) -> set[str]:
     return {link.target for link in await place.memory.links(place.ann, slug) if link.resolved}
 
 
-async def test_a_file_may_say_which_slugs_led_to_it_and_takes_none_from_another(place: MemoryFixture) -> None:
+async def test_file_may_list_old_slugs_but_takes_none_from_another(place: MemoryFixture) -> None:
     await put(place, "early", "[[ann-s]] [[taken]]")
     await put(place, "taken", "mine")
     await put(place, "ann", "---\nold_slugs: [Ann S, taken, ann]\nx: 1\n---\ntext", whole=True)

@@ -74,14 +74,14 @@ async def test_a_page_is_read_as_it_was_written(place: MemoryFixture) -> None:
         (None, "---\nno mapping\n---\n# Head", "Head"),
     ],
 )
-async def test_a_title_comes_from_the_request_front_matter_heading_or_slug(
+async def test_title_comes_from_request_front_matter_heading_or_slug(
     place: MemoryFixture, sent: str | None, text: str, title: str
 ) -> None:
     await put(place, "a/b", text, title=sent)
     assert (await place.memory.read(place.ann, "a/b")).page.title == title
 
 
-async def test_a_taken_slug_needs_overwrite_or_the_version_that_was_seen(place: MemoryFixture) -> None:
+async def test_taken_slug_needs_overwrite_or_the_current_version(place: MemoryFixture) -> None:
     await put(place, "a", "one")
     with pytest.raises(errors.Conflict, match="overwrite"):
         await place.memory.write(place.ann, PageWrite("a", "two"), WriteTerms())
@@ -97,7 +97,7 @@ async def test_a_taken_slug_needs_overwrite_or_the_version_that_was_seen(place: 
     assert (saved.page.version, saved.created, await body(place, "a")) == (2, False, "two")
 
 
-async def test_what_a_request_leaves_out_stays_and_a_file_says_everything(place: MemoryFixture) -> None:
+async def test_omitted_fields_stay_but_a_file_replaces_everything(place: MemoryFixture) -> None:
     await put(place, "a", "---\nodd: key\n---\nx", title="T", type="t", tags=("q",), collections=("c",))
     await put(place, "a", "y")
     page = (await place.memory.read(place.ann, "a")).page
@@ -430,7 +430,7 @@ async def test_a_folder_counts_what_the_key_sees(place: MemoryFixture) -> None:
             assert {row["name"]: row["count"] for row in opened.folders} == expected
 
 
-async def test_a_page_that_was_shown_to_a_key_tells_nothing_of_when_it_was_not(place: MemoryFixture) -> None:
+async def test_page_history_hides_versions_outside_a_key_scope(place: MemoryFixture) -> None:
     await put(place, "plan", "secret", title="Takeover", collections=["shut"])
     await put(place, "plan", "known", title="Plan", collections=["open"])
     limited = replace(place.ann, collections=("open",))
@@ -441,7 +441,7 @@ async def test_a_page_that_was_shown_to_a_key_tells_nothing_of_when_it_was_not(p
         await place.memory.database.read(queries.version(limited, "plan", 1))
 
 
-async def test_folders_of_a_memory_from_before_they_were_counted_are_counted(back: str) -> None:
+async def test_folders_of_an_old_memory_are_counted(back: str) -> None:
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         async with open_memory(back, folder=folder) as place:

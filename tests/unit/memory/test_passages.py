@@ -47,7 +47,7 @@ def test_a_snippet_marks_every_form_of_the_words() -> None:
     assert of("She met them; meetings are long.", "meeting") == "She «met» them; «meetings» are long."
 
 
-def test_a_snippet_marks_irregular_forms_whatever_they_begin_with() -> None:
+def test_snippet_marks_irregular_forms() -> None:
     assert of("Went home. A better day, they said; the worst is over.", "go good bad say") == (
         "«Went» home. A «better» day, they «said»; the «worst» is over."
     )

@@ -74,7 +74,7 @@ def test_what_is_said_to_be_unsure_is_no_link(text: str) -> None:
         ("Globex bought Bell Labs yesterday.", {"acquired"}),
     ],
 )
-def test_a_name_that_only_says_whose_a_thing_is_is_not_what_is_meant(text: str, means: set[str]) -> None:
+def test_possessive_name_is_not_the_subject(text: str, means: set[str]) -> None:
     assert {relation for _, relation, _ in said(text)} == means
 
 
@@ -86,7 +86,7 @@ def test_ids_of_patterns_are_unique_and_begin_with_their_table() -> None:
         assert pattern.id.partition(".")[0] == pasts.get(pattern.relation, pattern.relation)
 
 
-def test_every_relation_can_be_asked_for_and_names_only_kinds_and_relations_that_there_are() -> None:
+def test_every_relation_is_queryable_and_names_known_kinds() -> None:
     kinds = set(TABLE.kinds.values())
     for row in TABLE.relations.values():
         assert row.subjects | row.objects <= kinds, row.name
@@ -185,7 +185,7 @@ def test_relative_dates_are_counted_from_the_day_of_the_page() -> None:
     assert row.moment == "2026-05-02"
 
 
-def test_sentences_know_where_they_stand_and_leave_out_what_is_not_said() -> None:
+def test_sentences_have_positions_and_omit_markup() -> None:
     body = (
         "# Title\n\nDr. No met J. R. Smith. He left Acme, Inc. She stayed.\n\n> Quoted.\nIt goes on.\n\n"
         "<!-- a comment\nof two lines -->\n\n"
@@ -239,7 +239,7 @@ def test_a_pronoun_means_the_one_it_can_mean_or_nobody() -> None:
     assert said("She lives in Oslo.") == set()
 
 
-def test_a_list_item_that_begins_with_its_verb_speaks_of_the_page() -> None:
+def test_list_item_starting_with_a_verb_is_about_the_page() -> None:
     assert said("- Uses Kafka\n- Depends on Redis\n", kind="project", slug="projects/x") == {
         ("/projects/x", "uses", "kafka"),
         ("/projects/x", "depends_on", "redis"),
@@ -247,7 +247,7 @@ def test_a_list_item_that_begins_with_its_verb_speaks_of_the_page() -> None:
     assert said("- Uses Kafka\n", slug="notes/x") == set()
 
 
-def test_the_table_is_read_by_people_so_its_lines_are_in_the_little_language_only() -> None:
+def test_table_lines_use_only_the_pattern_language() -> None:
     for pattern in TABLE.patterns:
         assert not re.search(r"[\\\[\]^$*+]|\(\?", pattern.text), pattern.id
 
@@ -277,7 +277,7 @@ def test_a_row_of_a_table_speaks_of_its_first_cell() -> None:
     assert said("| Service | Owner |\n|--|--|\n| Billing | Ada Byron |") == {("ada byron", "owns", "billing")}
 
 
-def test_a_later_pronoun_means_the_subject_where_it_can_mean_nobody_else() -> None:
+def test_pronoun_resolves_to_the_only_possible_subject() -> None:
     assert said("Julia Chen founded Hooli in 2011, before she moved to London.") == {
         ("julia chen", "founded", "hooli"),
         ("julia chen", "lives_in", "london"),

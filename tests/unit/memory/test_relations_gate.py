@@ -75,7 +75,7 @@ async def test_links_of_plain_sentences_are_right_nine_times_in_ten(tmp_path: Pa
 
 
 @pytest.mark.parametrize("half", ["tuned", "heldout"])
-async def test_relational_questions_are_answered_right_nine_times_in_ten(tmp_path: Path, half: str) -> None:
+async def test_relational_questions_reach_90_percent(tmp_path: Path, half: str) -> None:
     """The pages with the highest score are the answer; a question that is none has none."""
     score = Score()
     questions = corpus("questions")

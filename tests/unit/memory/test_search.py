@@ -81,7 +81,7 @@ async def slugs(
     return [hit.slug for hit in (await ask(place, query, caller, **fields)).hits]
 
 
-async def test_a_page_is_found_as_soon_as_it_is_written_and_no_longer_than_it_is_there(
+async def test_page_is_found_from_its_write_until_its_deletion(
     place: MemoryFixture,
 ) -> None:
     assert await slugs(place, "marmalade") == []
@@ -120,7 +120,7 @@ async def test_accounts_find_their_own_pages_only(place: MemoryFixture) -> None:
     assert (after.score, after.explain) == (before.score, before.explain)
 
 
-async def test_a_key_that_is_limited_to_collections_learns_nothing_of_other_pages(
+async def test_collection_key_learns_nothing_of_other_pages(
     place: MemoryFixture,
 ) -> None:
     await put(place, "log/1", "The keel was laid.", collections=("public",))
@@ -199,9 +199,7 @@ async def test_what_is_no_search_is_refused_in_a_sentence(place: MemoryFixture) 
 
 
 @pytest.mark.parametrize("mode", ["semantic", "hybrid"])
-async def test_meaning_without_a_model_is_unavailable_and_says_what_unlocks_it(
-    place: MemoryFixture, mode: str
-) -> None:
+async def test_semantic_search_without_a_model_names_its_remedy(place: MemoryFixture, mode: str) -> None:
     with pytest.raises(errors.EngineUnavailable, match="sixfold engines add embeddings"):
         await ask(place, "anything", mode=mode)
 
@@ -285,7 +283,7 @@ async def test_large_changes_are_read_in_a_thread(
     assert seen.longest < MOST_SECONDS
 
 
-async def test_a_list_of_large_pages_holds_neither_the_loop_nor_all_texts(place: MemoryFixture) -> None:
+async def test_list_of_large_pages_blocks_no_loop_and_loads_no_texts(place: MemoryFixture) -> None:
     body = "needle " + "a line of a long page\n" * 40_000
     for number in range(20):
         await put(place, f"p{number}", body)
@@ -367,7 +365,7 @@ async def test_entries_that_an_older_program_wrote_are_written_anew(place: Memor
     assert [hit.slug for hit in (await fresh.search(place.ann, SearchRequest("windmill"))).hits] == ["old"]
 
 
-async def test_a_memory_in_use_is_made_ready_beside_the_loop_and_an_unused_one_takes_no_room(
+async def test_used_index_loads_in_background_and_unused_is_evicted(
     place: MemoryFixture,
 ) -> None:
     made: list[bool] = []

@@ -85,9 +85,7 @@ def test_splitting_a_text_loses_no_byte(parts: list[str]) -> None:
     st.lists(VALUES, max_size=4),
     st.sampled_from(["", "---\na: 1 # kept\ntags:\n  - old\nz: [q]\n---\n"]),
 )
-def test_what_is_set_in_front_matter_is_read_back_and_the_rest_stays(
-    title: str, tags: list[str], head: str
-) -> None:
+def test_front_matter_edit_is_read_back_and_keeps_the_rest(title: str, tags: list[str], head: str) -> None:
     names = limits.loose_names(tags)
     title = limits.loose_line(title, 500)
     made = frontmatter.update(head, {"title": title, "tags": names, "links": [{"to": title or "x"}]})

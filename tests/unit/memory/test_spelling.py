@@ -107,7 +107,7 @@ async def test_a_word_that_was_asked_as_well_is_not_guessed_again(place: MemoryF
     assert "spelling" not in hit.explain
 
 
-async def test_what_is_found_as_it_was_asked_stands_above_what_was_guessed(place: MemoryFixture) -> None:
+async def test_exact_matches_rank_above_corrected_ones(place: MemoryFixture) -> None:
     for number in range(5):
         await put(place, f"shop/{number}", "We bought some lantern oil.")
     await put(place, "sea", "The heliograph blinked, heliograph and heliograph again.")

@@ -110,7 +110,7 @@ def zipped(path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(("pack", "chars"), [(tarred, 200_000), (zipped, 30_000)])
-def test_long_paths_in_archives_are_refused_before_they_are_normalized(
+def test_long_archive_paths_are_refused_before_normalization(
     pack: Callable[[Path, str], None], chars: int, tmp_path: Path
 ) -> None:
     pack(tmp_path / "archive", marked(chars) + ".md")

@@ -41,7 +41,7 @@ def test_an_ordinary_address_is_public(text: str) -> None:
 
 
 @given(V4 | V6)
-def test_nothing_that_the_standard_library_calls_special_is_public(address: ipaddress.IPv4Address) -> None:
+def test_special_addresses_of_the_standard_library_are_private(address: ipaddress.IPv4Address) -> None:
     special = (
         address.is_private
         or address.is_loopback
@@ -57,9 +57,7 @@ def test_nothing_that_the_standard_library_calls_special_is_public(address: ipad
 @given(V4, st.integers(0, 2**64 - 1))
 @example(ipaddress.IPv4Address("127.0.0.1"), 0)
 @example(ipaddress.IPv4Address("8.8.8.8"), 1)
-def test_no_address_that_carries_another_is_public_unless_both_are(
-    inner: ipaddress.IPv4Address, rest: int
-) -> None:
+def test_embedded_address_is_public_only_if_both_are(inner: ipaddress.IPv4Address, rest: int) -> None:
     value = int(inner)
     tunnelled = (
         value,
@@ -83,7 +81,7 @@ def test_an_address_with_a_zone_is_never_public_or_allowed(address: ipaddress.IP
     assert not AllowList.parse("::/0").permits(zoned)
 
 
-def test_an_allow_list_takes_commas_spaces_single_addresses_and_both_families() -> None:
+def test_allow_list_accepts_separators_addresses_and_families() -> None:
     allow = AllowList.parse(" 127.0.0.0/8, 10.1.0.0/16 ::1\tfd00:1::/64,192.168.0.7 ,")
     permitted = ["127.9.9.9", "10.1.2.3", "::1", "fd00:1::5", "192.168.0.7"]
     refused = ["10.2.0.0", "128.0.0.1", "::2", "fd00:2::1", "192.168.0.8", "::ffff:127.0.0.1"]
@@ -104,14 +102,14 @@ def test_what_is_no_network_is_named(text: str) -> None:
     assert repr(text) in str(caught.value)
 
 
-def test_an_allowed_translation_network_opens_only_what_is_public_inside_it() -> None:
+def test_allowed_nat64_network_opens_only_public_addresses() -> None:
     allow = AllowList.parse("64:ff9b::/96 10.1.0.0/16")
     assert allow.permits(ipaddress.ip_address("64:ff9b::8.8.8.8"))
     assert allow.permits(ipaddress.ip_address("64:ff9b::10.1.0.1"))
     assert not allow.permits(ipaddress.ip_address("64:ff9b::127.0.0.1"))
 
 
-def test_a_host_is_admitted_only_with_all_its_addresses_and_a_web_port() -> None:
+def test_host_needs_all_addresses_allowed_and_a_web_port() -> None:
     allow = AllowList.parse("127.0.0.0/8")
     public, local, other = (ipaddress.ip_address(text) for text in ("8.8.8.8", "127.0.0.1", "10.0.0.1"))
     assert allow.admits([public], 80)

@@ -80,7 +80,7 @@ async def test_ipv6_addresses_and_names_reach_an_allowed_server() -> None:
         assert server.requests[0].headers["host"] == f"[::1]:{server.port}"
 
 
-async def test_a_second_address_is_tried_where_the_first_does_not_answer() -> None:
+async def test_second_address_is_tried_if_the_first_fails() -> None:
     async def lookup(host: str, port: int) -> list[str]:
         return ["127.0.0.55", "127.0.0.1"]
 
@@ -99,7 +99,7 @@ async def test_a_large_body_goes_into_a_file(tmp_path: Path) -> None:
     assert path.read_bytes() == body
 
 
-async def test_a_chunked_body_and_one_without_a_length_are_read_to_their_end() -> None:
+async def test_chunked_and_unsized_bodies_are_read_to_the_end() -> None:
     chunked = head("Transfer-Encoding: chunked") + b"3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n"
     assert (await get(raw(chunked))).body == b"abcde"
     assert (await get(raw(head() + b"until the end"))).body == b"until the end"
@@ -109,7 +109,7 @@ async def test_a_chunked_body_and_one_without_a_length_are_read_to_their_end() -
 
 
 @pytest.mark.parametrize("framing", ["Content-Length: 1001", "Content-Length: " + "9" * 18])
-async def test_a_declared_body_above_the_cap_is_refused_before_it_is_read(framing: str) -> None:
+async def test_declared_body_above_the_limit_is_refused_unread(framing: str) -> None:
     with pytest.raises(TooLarge, match="larger than 1000 bytes"):
         await get(raw(head(framing) + b"x"))
 
@@ -395,7 +395,7 @@ async def drain(url: str) -> None:
             pass
 
 
-async def test_a_stream_ends_at_its_deadline_and_keeps_its_readers_own_errors() -> None:
+async def test_stream_ends_at_its_deadline_and_keeps_reader_errors() -> None:
     async with serving(routes={"/": dripping(head(), b"x", 0.01)}) as server:
         with pytest.raises(FetchFailed, match="longer than"):
             await drain(server.url())

@@ -87,14 +87,14 @@ async def test_no_hostile_url_reaches_a_canary(canaries: Canaries) -> None:
     assert canaries.hits == 0
 
 
-async def test_the_allowed_loopback_network_opens_no_other_spelling_or_address(canaries: Canaries) -> None:
+async def test_allowed_loopback_opens_no_other_spelling_or_address(canaries: Canaries) -> None:
     fetcher = Fetcher(LOOPBACK, lookup=corpus.lookup)
     for url in corpus.always_hostile_urls(canaries.port):
         await attempt(fetcher, url)
     assert canaries.hits == 0
 
 
-async def test_the_systems_resolver_is_refused_too_where_a_name_is_ours(canaries: Canaries) -> None:
+async def test_own_names_are_refused_by_the_system_resolver_too(canaries: Canaries) -> None:
     fetcher = Fetcher(NOTHING)
     for url in (f"http://localhost:{canaries.port}/", "http://localhost/", "https://localhost/"):
         await attempt(fetcher, url)
@@ -102,7 +102,7 @@ async def test_the_systems_resolver_is_refused_too_where_a_name_is_ours(canaries
     assert canaries.hits == 0
 
 
-async def test_no_redirect_leads_from_an_allowed_server_to_a_hostile_url(canaries: Canaries) -> None:
+async def test_redirect_from_allowed_server_to_hostile_url_is_refused(canaries: Canaries) -> None:
     fetcher = Fetcher(AllowList.parse("127.0.0.77/32"), lookup=corpus.lookup)
     async with serving("127.0.0.77") as server:
         for status in ("301 x", "302 x", "303 x", "307 x", "308 x"):
@@ -148,7 +148,7 @@ class Rebinding:
         return self.answers[min(self.asked, len(self.answers)) - 1]
 
 
-async def test_a_name_is_asked_once_and_the_first_answer_is_the_one_connected_to(canaries: Canaries) -> None:
+async def test_name_is_resolved_once_and_that_address_is_used(canaries: Canaries) -> None:
     async with serving("127.0.0.77", routes={"/": reply(b"first")}) as server:
         lookup = Rebinding(["127.0.0.77"], ["127.0.0.1"])
         fetcher = Fetcher(AllowList.parse("127.0.0.77"), lookup=lookup)
@@ -162,7 +162,7 @@ async def test_a_name_is_asked_once_and_the_first_answer_is_the_one_connected_to
     assert canaries.hits == 0
 
 
-async def test_a_name_that_changes_its_mind_during_a_redirect_is_refused(canaries: Canaries) -> None:
+async def test_dns_rebinding_during_a_redirect_is_refused(canaries: Canaries) -> None:
     lookup = Rebinding(["127.0.0.77"], ["127.0.0.1"])
     fetcher = Fetcher(AllowList.parse("127.0.0.77"), lookup=lookup)
     async with serving(
@@ -185,7 +185,7 @@ async def test_a_mixed_answer_is_refused_whole(canaries: Canaries, order: int) -
     assert canaries.hits == 0
 
 
-async def test_a_name_that_does_not_exist_sounds_like_one_that_is_private() -> None:
+async def test_missing_name_and_private_name_have_the_same_error() -> None:
     fetcher = Fetcher(NOTHING, lookup=corpus.lookup)
     messages: set[str] = set()
     for host in ("nowhere.test", "private.test", "mixed.test", "localhost"):

@@ -50,7 +50,7 @@ async def lookup(host: str, port: int) -> list[str]:
     return ["127.0.0.1"]
 
 
-async def test_tls_greets_and_verifies_the_name_while_the_address_is_pinned(certificate: Path) -> None:
+async def test_tls_verifies_the_name_with_a_pinned_address(certificate: Path) -> None:
     greeted: list[str | None] = []
     serving_tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     serving_tls.load_cert_chain(certificate)

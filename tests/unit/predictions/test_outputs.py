@@ -29,9 +29,7 @@ def film(path: Path, size: int) -> StagedFile:
 
 
 @pytest.mark.parametrize("size", [1 << 20, LARGE])
-async def test_a_film_is_signed_and_stored_without_ever_being_whole_in_memory(
-    tmp_path: Path, size: int
-) -> None:
+async def test_video_is_signed_and_stored_in_bounded_memory(tmp_path: Path, size: int) -> None:
     store = FileStore(tmp_path / "blobs")
     media = MediaService(NOBODY, store, NOBODY, NOBODY, NOBODY)
     staged = film(tmp_path / "staged", size)
@@ -67,9 +65,7 @@ class Watched(FileStore):
 
 
 @pytest.mark.parametrize("size", [1 << 20, 5 << 20])
-async def test_what_a_run_has_signed_and_stored_itself_is_not_stored_again_at_its_end(
-    tmp_path: Path, size: int
-) -> None:
+async def test_output_stored_by_the_run_is_not_stored_again(tmp_path: Path, size: int) -> None:
     store = Watched(tmp_path / "blobs")
     media = MediaService(NOBODY, store, NOBODY, NOBODY, NOBODY)
     staged = film(tmp_path / "staged", size)

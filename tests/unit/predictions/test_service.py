@@ -43,7 +43,7 @@ async def test_a_run_is_priced_held_run_stored_and_captured_once(pipeline: Pipel
     assert await pipeline.faults() == ()
 
 
-async def test_a_failing_engine_is_free_and_says_only_what_is_meant_for_users(
+async def test_failed_engine_is_free_with_only_the_public_message(
     pipeline: PipelineFixture,
 ) -> None:
     told = await pipeline.run(extras={"raise": "public"})
@@ -55,7 +55,7 @@ async def test_a_failing_engine_is_free_and_says_only_what_is_meant_for_users(
     assert (account.posted, account.held) == (1_000_000, 0)
 
 
-async def test_an_order_beyond_the_balance_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+async def test_request_beyond_the_balance_is_refused_unchanged(tmp_path: Path) -> None:
     async with running_pipeline(tmp_path, Options(credit=PRICE - 1)) as poor:
         with pytest.raises(errors.InsufficientCredits):
             await poor.service.submit(poor.order())
@@ -88,7 +88,7 @@ async def test_a_full_queue_refuses_with_a_time_to_come_back(tmp_path: Path) -> 
         assert (await built.account()).held == 3 * PRICE
 
 
-async def test_an_account_fills_its_share_of_the_queue_with_free_requests_only(tmp_path: Path) -> None:
+async def test_queue_share_of_an_account_limits_only_free_requests(tmp_path: Path) -> None:
     async with running_pipeline(tmp_path, Options(start=False, queue_limit=6, free_queue_limit=2)) as built:
         free = built.order(hold=FREE)
         first, _ = [await built.service.submit(free) for _ in range(2)]
@@ -106,7 +106,7 @@ async def test_an_account_fills_its_share_of_the_queue_with_free_requests_only(t
             await built.service.submit(free)
 
 
-async def test_the_same_idempotency_id_is_one_prediction_however_often_it_is_raced(
+async def test_concurrent_same_idempotency_id_is_one_prediction(
     pipeline: PipelineFixture,
 ) -> None:
     order = pipeline.order(idempotency_id="once")
@@ -125,9 +125,7 @@ async def test_a_waiting_prediction_is_canceled_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stubborn", [False, True])
-async def test_a_running_prediction_is_canceled_even_when_its_engine_does_not_listen(
-    tmp_path: Path, stubborn: bool
-) -> None:
+async def test_running_prediction_is_canceled_despite_its_engine(tmp_path: Path, stubborn: bool) -> None:
     async with running_pipeline(tmp_path, Options(driver=ProcessDriver())) as built:
         prediction = await built.service.submit(built.order("slow", extras={"stubborn": stubborn}))
         await _until_progress(built, prediction)
@@ -181,7 +179,7 @@ async def test_a_run_beyond_its_time_limit_fails_and_is_free(tmp_path: Path) -> 
         assert (await built.account()).posted == 1_000_000 - PRICE
 
 
-async def test_an_engine_that_kills_its_worker_is_tried_three_times_then_failed_and_free(
+async def test_engine_killing_its_worker_fails_free_after_3_tries(
     tmp_path: Path,
 ) -> None:
     async with running_pipeline(tmp_path, Options(driver=ProcessDriver())) as built:
@@ -191,7 +189,7 @@ async def test_an_engine_that_kills_its_worker_is_tried_three_times_then_failed_
         assert (await built.run("echo")).state is PredictionState.SUCCEEDED
 
 
-async def test_an_idle_worker_is_let_go_and_the_next_order_starts_another(tmp_path: Path) -> None:
+async def test_idle_worker_stops_and_next_request_starts_another(tmp_path: Path) -> None:
     async with running_pipeline(tmp_path, Options(driver=ProcessDriver(), idle_seconds=0)) as built:
         assert (await built.run()).stations.cold_start > 0
         await _until(lambda: built.scheduler.snapshot()["echo"] == {"busy": 0, "idle": 0})
@@ -224,7 +222,7 @@ async def test_equal_orders_of_an_account_name_the_same_origin(pipeline: Pipelin
     assert other.origin_id == other.id
 
 
-async def test_waiting_ends_when_the_server_drains_and_the_work_stays_queued(tmp_path: Path) -> None:
+async def test_drain_ends_waiting_and_keeps_work_queued(tmp_path: Path) -> None:
     async with running_pipeline(tmp_path, Options(start=False)) as built:
         prediction = await built.service.submit(built.order())
         waiting = asyncio.create_task(built.service.wait(prediction, 60))
@@ -268,7 +266,7 @@ def test_bytes_of_an_unknown_kind_carry_no_manifest() -> None:
     assert embed.extract(b"\0" * 1000) is None
 
 
-async def test_an_input_that_turns_out_to_be_useless_fails_as_the_callers_fault_and_is_free(
+async def test_unusable_input_is_a_client_error_and_free(
     pipeline: PipelineFixture,
 ) -> None:
     ended = await pipeline.run(extras={"raise": "unusable"})
@@ -277,7 +275,7 @@ async def test_an_input_that_turns_out_to_be_useless_fails_as_the_callers_fault_
     assert (await pipeline.account()).posted == 1_000_000
 
 
-async def test_a_model_that_crashes_its_worker_does_not_hold_up_its_neighbours(tmp_path: Path) -> None:
+async def test_crashing_model_does_not_block_other_models(tmp_path: Path) -> None:
     options = Options(driver=ProcessDriver(failpoints={"echo": "crash"}), slots=2)
     async with running_pipeline(tmp_path, options) as built:
         orders = [built.order("echo", extras={"n": number}) for number in range(5)]

@@ -78,7 +78,7 @@ async def _bring_to(pipeline: PipelineFixture, state: PredictionState) -> Predic
 
 
 @pytest.mark.parametrize(("state", "event"), list(itertools.product(PredictionState, PredictionEvent)))
-async def test_an_event_moves_a_prediction_as_the_table_says_or_not_at_all(
+async def test_prediction_event_follows_the_state_table(
     still: PipelineFixture, state: PredictionState, event: PredictionEvent
 ) -> None:
     prediction = await _bring_to(still, state)
@@ -142,7 +142,7 @@ async def test_a_prediction_that_is_lost_too_often_fails_and_is_free(still: Pipe
     assert (account.posted, account.held) == (1_000_000, 0)
 
 
-async def test_a_lease_that_ran_out_is_taken_back_and_a_living_one_is_not(tmp_path: Path) -> None:
+async def test_expired_lease_is_reclaimed_and_active_one_is_not(tmp_path: Path) -> None:
     now = [1_000_000_000]
     async with running_pipeline(tmp_path, Options(start=False, clock=lambda: now[0])) as still:
         prediction = await _bring_to(still, PredictionState.RUNNING)

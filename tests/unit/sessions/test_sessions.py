@@ -96,7 +96,7 @@ async def small(tmp_path: Path) -> AsyncIterator[SessionFixture]:
 
 
 @pytest.mark.parametrize(("state", "event"), list(itertools.product(SessionState, SessionEvent)))
-async def test_an_event_moves_a_session_as_the_table_says_or_not_at_all(
+async def test_session_event_follows_the_state_table(
     small: SessionFixture, state: SessionState, event: SessionEvent
 ) -> None:
     session = await small.bring(state)
@@ -107,7 +107,7 @@ async def test_an_event_moves_a_session_as_the_table_says_or_not_at_all(
     assert not any(state in TERMINAL for state, _ in TRANSITIONS)
 
 
-async def test_slices_are_captured_one_by_one_and_the_last_for_what_was_used(fixture: SessionFixture) -> None:
+async def test_intervals_are_captured_singly_and_the_last_by_use(fixture: SessionFixture) -> None:
     session = await fixture.bring(SessionState.READY)
     assert await fixture.money() == (30_000, SLICE)
     fixture.clock["now"] += 59 * SECOND
@@ -129,7 +129,7 @@ async def test_slices_are_captured_one_by_one_and_the_last_for_what_was_used(fix
     ]
 
 
-async def test_each_slice_counts_against_the_budget_of_the_key_that_asked(fixture: SessionFixture) -> None:
+async def test_each_interval_counts_against_the_budget_of_its_key(fixture: SessionFixture) -> None:
     payer = Payer("key_1", budget_day=2 * SLICE)
     session = await fixture.ask(payer=payer)
     for event in (SessionEvent.START, SessionEvent.READY):

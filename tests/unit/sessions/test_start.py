@@ -86,7 +86,7 @@ class Stage:
         return session
 
 
-async def test_a_session_is_ready_once_its_engine_has_built_what_it_will_show(tmp_path: Path) -> None:
+async def test_session_is_ready_once_its_engine_is_built(tmp_path: Path) -> None:
     async with databases.OPENERS["sqlite"](tmp_path, lambda: 1_700_000_000_000_000) as database:
         stage = Stage(database, worker := Builder())
         running = await stage.begin()
@@ -105,9 +105,7 @@ async def test_a_session_is_ready_once_its_engine_has_built_what_it_will_show(tm
 
 
 @pytest.mark.parametrize("how", ["closed", "failed"])
-async def test_one_that_ends_while_it_builds_was_never_ready_and_costs_nothing(
-    tmp_path: Path, how: str
-) -> None:
+async def test_session_ending_during_build_is_free(tmp_path: Path, how: str) -> None:
     async with databases.OPENERS["sqlite"](tmp_path, lambda: 1_700_000_000_000_000) as database:
         worker = Builder(RunFailed("There is no such land.", public=True) if how == "failed" else None)
         stage = Stage(database, worker)
@@ -124,7 +122,7 @@ async def test_one_that_ends_while_it_builds_was_never_ready_and_costs_nothing(
         assert (running.session.state, running.session.cost) == (how, 0)
 
 
-async def test_whoever_takes_one_over_asks_at_once_when_its_minute_ends(tmp_path: Path) -> None:
+async def test_takeover_checks_the_end_of_the_interval_at_once(tmp_path: Path) -> None:
     async with databases.OPENERS["sqlite"](tmp_path, lambda: 1_700_000_000_000_000) as database:
         stage = Stage(database, worker := Builder())
         running = await stage.begin(Checkpoint(400, b"\x80"))
@@ -144,7 +142,7 @@ class Poser(Builder):
         return [PackedStepResult(b"\x80", poses=(b"{}",) * ask.ticks) for ask in requests]
 
 
-async def test_who_follows_a_session_that_was_never_written_down_hears_no_pose_twice(tmp_path: Path) -> None:
+async def test_takeover_without_a_checkpoint_repeats_no_pose(tmp_path: Path) -> None:
     async with databases.OPENERS["sqlite"](tmp_path, lambda: 1_700_000_000_000_000) as database:
         stage = Stage(database, Poser())
         running = await stage.begin(

@@ -41,9 +41,7 @@ async def sat(pool: SessionWorkerPool, about: WorkerSpec, count: int, lost: int 
     return await asyncio.gather(*(pool.acquire(about, SLOTS, lost) for _ in range(count)))
 
 
-async def test_so_many_share_a_worker_as_it_has_seats_and_the_last_to_leave_ends_it(
-    driver: InlineDriver, tmp_path: Path
-) -> None:
+async def test_sessions_share_a_worker_and_the_last_stops_it(driver: InlineDriver, tmp_path: Path) -> None:
     pool = SessionWorkerPool(driver)
     slots = await sat(pool, spec(tmp_path), 4)
     assert len({slot.shared_worker for slot in slots}) == len(driver.workers) == 2
@@ -68,9 +66,7 @@ async def test_a_seat_that_was_left_is_taken_by_the_next(driver: InlineDriver, t
     assert len(driver.workers) == 1
 
 
-async def test_those_who_ask_together_are_answered_each_his_own_and_a_failure_stays_with_one(
-    driver: InlineDriver, tmp_path: Path
-) -> None:
+async def test_concurrent_requests_get_own_answers_and_failures(driver: InlineDriver, tmp_path: Path) -> None:
     slots = await sat(SessionWorkerPool(driver), spec(tmp_path), SLOTS)
     good, worse, best = await asyncio.gather(
         slots[0].step(ask()), slots[1].step(ask(state=b"\x80")), slots[2].step(ask(prompt="run"))
@@ -91,7 +87,7 @@ async def test_the_company_changes_nothing_of_what_is_shown(driver: InlineDriver
     assert list(together) == [alone] * SLOTS
 
 
-async def test_a_lost_worker_is_lost_to_all_and_they_sit_down_with_fewer(tmp_path: Path) -> None:
+async def test_lost_worker_is_lost_to_all_and_shared_by_fewer_next(tmp_path: Path) -> None:
     driver = ProcessDriver(failpoints={"crashing": "crash"}, preload=())
     pool = SessionWorkerPool(driver)
     try:
@@ -138,7 +134,7 @@ async def test_a_worker_that_does_not_answer_is_ended(monkeypatch: pytest.Monkey
     assert (mute.alive, shared_worker.has_capacity) == (False, False)
 
 
-async def test_who_waits_for_a_worker_that_cannot_start_or_leaves_before_it_has(tmp_path: Path) -> None:
+async def test_waiting_for_a_failed_start_or_leaving_early(tmp_path: Path) -> None:
     driver = InlineDriver()
     pool = SessionWorkerPool(driver)
     broken = spec(tmp_path, factory="sixfold.engines.live.motion.engine:Nothing")

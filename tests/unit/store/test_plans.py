@@ -140,7 +140,7 @@ def empty() -> sqlite3.Connection:
     return connection
 
 
-def test_sqlite_without_statistics_any_statement_walks_no_table_unless_listed(
+def test_sqlite_without_statistics_scans_only_listed_tables(
     empty: sqlite3.Connection,
 ) -> None:
     walked = {name: plans.walked_on_sqlite(empty, name) for name in sql.queries("sqlite")}
@@ -148,7 +148,7 @@ def test_sqlite_without_statistics_any_statement_walks_no_table_unless_listed(
 
 
 @pytest.mark.slow
-def test_sqlite_with_statistics_of_large_tables_no_statement_walks_one() -> None:
+def test_sqlite_with_statistics_scans_no_large_table() -> None:
     connection = sqlite3.connect(":memory:", isolation_level=None)
     connection.create_function("server_lives", 1, lambda _: False)
     sqlite.migrate(connection)
@@ -165,7 +165,7 @@ def test_sqlite_with_statistics_of_large_tables_no_statement_walks_one() -> None
 @pytest.mark.slow
 @pytest.mark.postgres
 @pytest.mark.skipif(bool(postgres.LACKING), reason=postgres.LACKING or "there is one")
-async def test_postgresql_with_statistics_of_large_tables_no_statement_walks_one(
+async def test_postgresql_with_statistics_scans_no_large_table(
     tmp_path: Path,
 ) -> None:
     import asyncpg  # noqa: PLC0415 - an extra

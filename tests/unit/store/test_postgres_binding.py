@@ -32,7 +32,7 @@ def test_the_clock_is_the_servers_unless_it_is_given() -> None:
     assert translate(":now", {"now": 5}).text == "$1::bigint"
 
 
-def test_a_statement_is_prepared_once_for_each_combination_of_types() -> None:
+def test_statement_is_prepared_once_per_combination_of_types() -> None:
     bind = PostgresBinder()
     assert bind(":a", {"a": 1}) is bind(":a", {"a": 2})
     assert bind(":a", {"a": 1}) is not bind(":a", {"a": None})

@@ -89,7 +89,7 @@ def test_a_check_holds_for_the_very_key_that_was_checked(folder: Path) -> None:
     assert kept.checked_at("fal_key", KEY + "2") is None
 
 
-def test_the_environment_goes_before_what_is_stored_and_a_new_key_is_seen_at_once(folder: Path) -> None:
+def test_environment_key_precedes_stored_and_new_key_is_seen(folder: Path) -> None:
     configured = Settings(data_dir=folder)
     assert provider_key(configured, "fal_key") == ""
     kept = Secrets(folder, MASTER)

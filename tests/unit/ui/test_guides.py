@@ -92,7 +92,7 @@ def test_a_session_is_told_apart_and_copies_without_its_prompt(tmp_path: Path) -
     assert '<span class="prompt">$ </span>curl a \\\n  -d b |\n  jq\n<span class="answer">{}</span>' in shown
 
 
-def test_what_leads_nowhere_and_what_is_not_known_are_shown_plainly(tmp_path: Path) -> None:
+def test_dead_links_and_unknown_markup_are_shown_as_text(tmp_path: Path) -> None:
     text = "# A\n\n[one](gone.md) ![two](gone.webp)\n\n```{margin} three\nfour\n```\n\n<b>five</b>\n"
     shown = renderer.render(text, _around(tmp_path)).html
     assert "<a>one</a>" in shown
@@ -101,7 +101,7 @@ def test_what_leads_nowhere_and_what_is_not_known_are_shown_plainly(tmp_path: Pa
     assert "&lt;b&gt;five" in shown
 
 
-def test_a_guide_that_is_written_meanwhile_is_there_at_the_next_look(tmp_path: Path) -> None:
+def test_new_guide_appears_at_the_next_request(tmp_path: Path) -> None:
     folder = tmp_path / "howto"
     folder.mkdir()
     kept = DocsRepository(tmp_path)

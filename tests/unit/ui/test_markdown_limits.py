@@ -64,7 +64,7 @@ CONSTRUCTS = {
 
 
 @pytest.mark.parametrize("name", CONSTRUCTS)
-def test_rendering_of_the_worst_text_of_each_construct_stays_within_its_limits(name: str) -> None:
+def test_worst_text_of_each_construct_renders_within_limits(name: str) -> None:
     text = CONSTRUCTS[name][:MAX_CHARS]
     started = time.thread_time()
     page = render(text, HERE).html
@@ -83,7 +83,7 @@ def test_rendering_of_the_worst_text_of_each_construct_stays_within_its_limits(n
         ("unclosed_images", "it has more than 10000 opening brackets"),
     ],
 )
-def test_a_text_beyond_a_limit_is_shown_as_plain_text_with_the_reason(name: str, reason: str) -> None:
+def test_text_over_a_limit_is_plain_with_the_reason(name: str, reason: str) -> None:
     text = "<b>\n\n" + CONSTRUCTS[name][: MAX_CHARS - 5] + "[" * (name == "unclosed_images") * 1_000
     page = render(text, HERE).html
     assert PLAIN in page

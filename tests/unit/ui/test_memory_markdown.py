@@ -69,14 +69,14 @@ def test_an_address_inside_a_link_is_no_link_of_its_own() -> None:
     assert shown("[https://a.example](https://b.example)").count("<a ") == 1
 
 
-def test_headings_stand_below_the_title_and_have_anchors_of_their_own() -> None:
+def test_headings_are_below_the_title_with_unique_anchors() -> None:
     said = render("# Ann\n\n## One\n\n## One\n", HERE)
     assert [tuple(heading) for heading in said.headings] == [(2, "s-one", "One"), (2, "s-one~2", "One")]
     other = render("# Other\n\n## One\n", HERE)
     assert [heading.level for heading in other.headings] == [2, 3]
 
 
-def test_a_text_that_is_too_long_to_lay_out_is_shown_as_it_is_written() -> None:
+def test_too_long_text_is_shown_unrendered() -> None:
     for text in ("<b>" + "x" * MAX_CHARS, "[" * 20_000 + "<b>"):
         assert '<pre class="plain"' in shown(text)
         assert "<b>" not in shown(text)
@@ -163,7 +163,7 @@ def test_no_text_brings_an_element_or_an_attribute_of_its_own(parts: list[str]) 
         assert not ATTRIBUTES.sub("", inside).strip(), (name, inside)
 
 
-def test_a_snippet_marks_what_was_found_and_leaves_out_syntax_and_title() -> None:
+def test_snippet_marks_matches_without_syntax_and_title() -> None:
     said = snippet("# «Ann» Ann «works» at **[[acme|Acme]]** <b> | Hours | |--:| 4", "Ann")
     assert said == "Ann <mark>works</mark> at Acme &lt;b&gt; · Hours · 4"
 

@@ -35,7 +35,7 @@ def test_each_specimen_was_made_by_the_engine_as_it_is_now(catalog: Any) -> None
     assert made == {name: (engine, engines[engine].version) for name, (engine, _) in made.items()}, STALE
 
 
-def test_every_card_whose_model_makes_something_on_any_machine_shows_it(catalog: Any) -> None:
+def test_every_card_of_an_embedded_model_shows_a_specimen(catalog: Any) -> None:
     own = {
         model.name
         for model in catalog.models()

@@ -49,7 +49,7 @@ def test_give_back_of_an_earlier_window_changes_nothing() -> None:
     assert _is_refused(attempts, "x")
 
 
-def test_flood_of_other_keys_makes_no_count_forgotten_and_refuses_hardly_anybody() -> None:
+def test_flood_of_keys_loses_no_count_and_refuses_few() -> None:
     attempts = Attempts(5, 300, lambda: 0.0)
     for _ in range(5):
         attempts.spend("owner")

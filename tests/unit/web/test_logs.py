@@ -40,7 +40,7 @@ def test_no_key_of_a_provider_survives(key: str, around: str) -> None:
 @pytest.mark.parametrize(
     "text", ['"password": "hunter2"', "password=hunter2", '\\"api_key\\": \\"hunter2\\"', "Bearer hunter2"]
 )
-def test_what_is_named_a_secret_is_taken_out_whatever_it_looks_like(text: str) -> None:
+def test_field_named_a_secret_is_redacted(text: str) -> None:
     assert "hunter2" not in logs.redact(text)
 
 

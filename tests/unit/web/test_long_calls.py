@@ -57,7 +57,7 @@ FOUND = [
 
 
 @pytest.mark.parametrize("document", FOUND, ids=lambda document: document.name)
-def test_reading_32_mib_holds_the_gil_for_a_short_time_in_each_call(document: Document) -> None:
+def test_reading_32_mib_holds_the_gil_shortly_per_call(document: Document) -> None:
     raw = document.build(MOST_BYTES)[:MOST_BYTES]
     for reader in READERS[document.content_type]:
 

@@ -135,7 +135,7 @@ async def test_probe_over_the_limit_is_answered(capacity: ConnectionCapacity, pa
         assert (status, document, headers["connection"]) == (200, {"status": "ok"}, "close")
 
 
-async def test_connection_over_the_limit_takes_the_place_of_the_oldest_silent_one(
+async def test_connection_over_the_limit_replaces_the_oldest_silent(
     capacity: ConnectionCapacity, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(overload, "_MIN_SILENT_SECONDS", 0)
@@ -181,7 +181,7 @@ async def test_silent_refusals_leave_room_for_a_probe(
         assert (await _ask(stack, port, "/livez"))[0] == 200
 
 
-async def test_websocket_over_the_limit_is_refused_before_it_is_accepted(
+async def test_websocket_over_the_limit_is_refused_before_accept(
     capacity: ConnectionCapacity, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with AsyncExitStack() as stack, asyncio.timeout(60):

@@ -101,7 +101,7 @@ async def test_head_has_no_body_and_who_asks_to_close_is_closed() -> None:
         writer.close()
 
 
-async def test_who_is_idle_is_hung_up_on_and_who_waits_for_an_answer_is_not() -> None:
+async def test_idle_connection_is_closed_and_waiting_one_is_not() -> None:
     async with _served() as (port, state, asked, told), asyncio.timeout(60):
         idle, closing = await asyncio.open_connection("127.0.0.1", port)
         closing.write(_ASKED % b"one")
@@ -146,7 +146,7 @@ async def test_sweep_headers_late_answers_408_and_closes(sent: bytes) -> None:
             each.close()
 
 
-async def test_sweep_next_headers_have_their_time_after_a_long_response() -> None:
+async def test_sweep_gives_next_headers_time_after_a_long_response() -> None:
     async with _served() as (port, state, asked, told), asyncio.timeout(60):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(_ASKED % b"late" + b"GET /two HTTP/1.1\r\n")
@@ -188,7 +188,7 @@ async def _until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0)
 
 
-async def test_an_answer_goes_the_long_way_where_the_server_has_no_short_one() -> None:
+async def test_response_falls_back_without_the_fast_path() -> None:
     sent: list[Any] = []
 
     async def send(message: Any) -> None:
@@ -205,7 +205,7 @@ async def test_an_answer_goes_the_long_way_where_the_server_has_no_short_one() -
     assert [message["type"] for message in sent] == ["http.response.start", "http.response.body"]
 
 
-async def test_a_request_that_was_answered_leaves_nothing_for_the_collector_of_garbage() -> None:
+async def test_answered_request_leaves_no_garbage_cycles() -> None:
     async with _served() as (port, *_), asyncio.timeout(60):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         gc.collect()

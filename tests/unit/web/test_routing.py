@@ -69,7 +69,7 @@ def test_a_route_that_declares_no_right_is_refused_by_its_name() -> None:
         Router([undeclared], ApiGroup("none", error_response, ()))
 
 
-def test_a_route_that_declares_a_right_for_some_of_its_methods_is_refused() -> None:
+def test_route_with_rights_for_only_some_methods_is_refused() -> None:
     access = {"GET": PUBLIC}
     half = ApiGroup(
         "notes", error_response, (RouteEntry("/api/notes", {"GET": handler, "POST": handler}, access=access),)
@@ -78,7 +78,7 @@ def test_a_route_that_declares_a_right_for_some_of_its_methods_is_refused() -> N
         Router([half], ApiGroup("none", error_response, ()))
 
 
-def test_a_websocket_that_declares_no_right_is_refused_by_its_name() -> None:
+def test_websocket_without_a_right_is_refused_by_name() -> None:
     async def converse(_websocket: WebSocket) -> None: ...
 
     silent = ApiGroup(

@@ -13,7 +13,7 @@ from sixfold.web.admission import Admission, StreamLimit
 from sixfold.web.trusted_hosts import TrustedHosts
 
 
-def test_slots_of_an_account_and_of_the_server_come_back_with_their_requests() -> None:
+def test_account_and_server_slots_return_with_their_requests() -> None:
     made = StreamLimit("event_streams", "event streams", 2, 3)
     scopes: list[dict[str, Any]] = [{} for _ in range(6)]
     for scope in scopes[:2]:

@@ -207,7 +207,7 @@ async def test_client_that_drips_is_disconnected(first: bytes, drop: bytes, reas
         assert refusals.recorder().totals[reason] == before + 1
 
 
-async def test_client_that_is_silent_after_its_response_is_disconnected() -> None:
+async def test_client_silent_after_its_response_is_disconnected() -> None:
     async with AsyncExitStack() as stack, serving() as (served, port):
         pair = await connected(stack, port)
         assert (await answer(pair, GET))[0] == 200
@@ -315,7 +315,7 @@ async def test_incomplete_requests_of_all_make_room_for_new_ones(monkeypatch: py
         assert await silent[0][0].read() == b""
 
 
-async def test_websocket_beyond_those_of_the_server_is_refused_before_the_upgrade() -> None:
+async def test_websocket_over_the_server_limit_is_refused_early() -> None:
     async with AsyncExitStack() as stack, serving() as (served, port):
         for _ in range(3):
             reader, writer = await connected(stack, port)

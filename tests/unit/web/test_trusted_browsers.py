@@ -26,7 +26,7 @@ def _request(value: str) -> Request:
     return Request({"type": "http", "headers": [(b"cookie", f"{BROWSER_COOKIE}={value}".encode())]})
 
 
-def test_cookie_is_good_for_its_account_until_the_password_changes() -> None:
+def test_cookie_is_valid_until_the_password_changes() -> None:
     now = 1_000_000.0
     browsers = TrustedBrowsers(b"s" * 32, secure=True, clock=lambda: now)
     value, header = _cookie(browsers, ADA)

@@ -42,7 +42,7 @@ async def ordered(
     return found
 
 
-async def test_free_runs_beyond_the_share_stay_queued_and_do_not_hold_up_others(
+async def test_free_runs_over_the_share_wait_and_block_none(
     still: PipelineFixture,
 ) -> None:
     free = await ordered(still, 4)

@@ -56,7 +56,7 @@ async def test_what_is_not_known_goes_where_most_is_free(library: str) -> None:
     assert await GpuSlots(lambda: ()).take(GIB) == (0, "")
 
 
-async def test_a_worker_of_weights_sees_its_card_only_and_gives_it_back(library: str, tmp_path: Path) -> None:
+async def test_weights_worker_sees_only_its_gpu_and_returns_it(library: str, tmp_path: Path) -> None:
     cards = GpuSlots(lambda: nvml.list_gpus(library))
     driver = ProcessDriver(environ={}, cards=cards, preload=())
     factory = "sixfold.engines.testing:ProbeEngine"

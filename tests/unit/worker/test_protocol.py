@@ -32,7 +32,7 @@ def test_a_stream_is_cut_into_the_frames_that_it_was_made_of(step: int) -> None:
     assert heard == list(MESSAGES)
 
 
-def test_a_frame_that_claims_too_much_is_refused_before_it_is_read() -> None:
+def test_oversized_frame_is_refused_before_it_is_read() -> None:
     with pytest.raises(protocol.FrameTooLarge):
         list(protocol.FramesMessage().feed(b"\xff\xff\xff\xff"))
 

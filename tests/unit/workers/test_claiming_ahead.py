@@ -94,7 +94,7 @@ async def test_what_was_claimed_early_is_canceled_and_free(tmp_path: Path) -> No
         assert await built.faults() == ()
 
 
-async def test_nothing_is_claimed_early_while_another_engine_waits_for_its_turn(
+async def test_no_early_claim_while_another_engine_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(workers_pool, "_TURN_SECONDS", 60)

@@ -69,9 +69,7 @@ async def test_what_waits_for_one_worker_runs_in_one_batch(line: PipelineFixture
     assert (await line.account()).posted == 1_000_000 - 4 * PRICE
 
 
-async def test_a_worker_with_lanes_takes_one_slot_and_no_more_runs_than_lanes(
-    line: PipelineFixture, tmp_path: Path
-) -> None:
+async def test_worker_with_lanes_uses_one_slot_and_its_lanes(line: PipelineFixture, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     orders = [line.order("chorus", extras={"gate": str(gate)}) for _ in range(6)]
     waiting = [await line.service.submit(order) for order in orders]

@@ -116,7 +116,7 @@ async def test_what_fits_beside_the_other_does_not_wait(tmp_path: Path) -> None:
         assert driver.beside[-1] == ["echo", "slow"]
 
 
-async def test_of_those_that_idle_the_one_that_idles_longest_goes_and_no_more_than_need(
+async def test_longest_idle_workers_stop_and_no_more_than_needed(
     tmp_path: Path,
 ) -> None:
     driver = Counting()

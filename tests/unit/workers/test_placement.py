@@ -27,7 +27,7 @@ class Placing(InlineDriver):
         return await super().start(spec)
 
 
-async def test_a_worker_stands_on_the_hardware_of_its_runs_and_keeps_to_them(tmp_path: Path) -> None:
+async def test_worker_runs_on_the_hardware_of_its_runs(tmp_path: Path) -> None:
     driver = Placing()
     async with running_pipeline(tmp_path, Options(slots=2, driver=driver, placed=True)) as built:
         orders = [built.run(hardware=HARDWARE if number % 2 else None) for number in range(12)]

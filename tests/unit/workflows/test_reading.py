@@ -64,7 +64,7 @@ def test_inputs_are_inferred_by_what_they_do() -> None:
     }
 
 
-def test_words_go_by_the_side_that_they_lead_to_through_other_nodes() -> None:
+def test_prompts_are_classified_through_intermediate_nodes() -> None:
     graph = copy.deepcopy(PAINT)
     graph["8"] = node("ControlNetApplyAdvanced", positive=["2", 0], negative=["3", 0], strength=0.5)
     graph["5"]["inputs"] |= {"positive": ["8", 0], "negative": ["8", 1]}
@@ -131,7 +131,7 @@ def test_differences_are_told_by_node_and_input() -> None:
     ]
 
 
-def test_a_picture_has_every_node_and_link_and_no_markup_of_the_graphs() -> None:
+def test_drawing_has_every_node_and_link_without_graph_markup() -> None:
     graph = copy.deepcopy(PAINT)
     graph["2"]["_meta"] = {"title": "<script>alert(1)</script>"}
     root = ElementTree.fromstring(layout.draw(graph, REGISTRY, "A & B"))  # noqa: S314  # it is our own
@@ -152,7 +152,7 @@ def _place(group: ElementTree.Element) -> tuple[float, float]:
     return float(x), float(y)
 
 
-def test_a_sketch_has_every_node_within_its_frame_and_names_where_there_is_room() -> None:
+def test_sketch_has_every_node_in_its_frame_and_fitting_names() -> None:
     space = "{http://www.w3.org/2000/svg}"
     root = ElementTree.fromstring(thumbnail.sketch(PAINT, REGISTRY))  # noqa: S314  # it is our own
     blocks = [

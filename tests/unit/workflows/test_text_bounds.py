@@ -37,7 +37,7 @@ def checked(graph: dict[str, Any]) -> ValidationResult:
         lambda: text_nodes.concatenate(HERE, LONG, LONG, "b"),
     ],
 )
-def test_a_text_that_would_be_too_long_is_refused_before_it_is_built(build: Any) -> None:
+def test_too_long_text_is_refused_before_it_is_built(build: Any) -> None:
     tracemalloc.start()
     try:
         with pytest.raises(UnusableInput, match="at most 1,048,576 characters \\(got"):

@@ -46,7 +46,7 @@ def inputs(document: Any) -> dict[str, dict[str, Any]]:
     return {node_id: dict(each["inputs"]) for node_id, each in graph.items()}
 
 
-def test_values_without_names_follow_the_schema_and_skip_the_editors_own_word() -> None:
+def test_unnamed_values_follow_the_schema_without_editor_fields() -> None:
     values = [42, "randomize", 20, 5.5, "euler", "normal", 1]
     assert inputs(sheet(drawn(3, "KSampler", values)))["3"] == {
         "seed": 42,
@@ -58,7 +58,7 @@ def test_values_without_names_follow_the_schema_and_skip_the_editors_own_word() 
     }
 
 
-def test_links_go_through_reroutes_and_bypassed_nodes_and_end_at_muted_ones() -> None:
+def test_links_pass_reroutes_and_bypasses_and_end_at_muted() -> None:
     document = sheet(
         drawn(1, "LoadImage", ["a.png", "image"], outputs=("IMAGE", "MASK")),
         drawn(2, "Reroute", None, [("", "*", 10)], ("IMAGE",)),
@@ -159,7 +159,7 @@ def test_a_group_node_is_opened() -> None:
     assert found["3"] == {"images": ["2:1", 0]}
 
 
-def test_unknown_classes_are_told_and_still_converted_by_their_own_list_of_widgets() -> None:
+def test_unknown_classes_are_reported_and_still_converted() -> None:
     slots = [{"name": "size", "type": "INT", "link": None, "widget": {"name": "size"}}]
     document = sheet({**drawn(1, "Foreign", [12]), "inputs": slots})
     made = convert(document, Registry())
@@ -275,9 +275,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.parametrize("depth", [14, 31])
-def test_subgraphs_that_open_to_too_many_nodes_are_refused_while_they_open(
-    made: list[str], depth: int
-) -> None:
+def test_subgraphs_with_too_many_nodes_are_refused_early(made: list[str], depth: int) -> None:
     with pytest.raises(GraphTooLarge, match="at most 5,000 nodes after its subgraphs are expanded"):
         convert(nested(depth), workflow_nodes_registry.registry())
     assert len(made) < 3 * 5_000
@@ -319,7 +317,7 @@ def test_text_is_counted_for_each_time_that_a_subgraph_is_opened(node: dict[str,
         convert(sheet(*hosts, definitions=definitions), workflow_nodes_registry.registry())
 
 
-def test_links_of_a_definition_are_read_once_however_often_it_is_opened(
+def test_definition_links_are_read_once_for_many_uses(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     read: list[Any] = []
@@ -337,7 +335,7 @@ def test_links_of_a_definition_are_read_once_however_often_it_is_opened(
     assert len(read) == 2
 
 
-def test_links_through_one_long_chain_of_reroutes_are_followed_once() -> None:
+def test_long_reroute_chain_is_followed_once() -> None:
     chain = [drawn(0, "PrimitiveString", ["x"], outputs=("STRING",))]
     chain += [drawn(at, "Reroute", inputs=[("", "*", at)], outputs=("*",)) for at in range(1, 1001)]
     links = [[at, at - 1, 0, at, 0, "*"] for at in range(1, 1001)]

@@ -161,7 +161,7 @@ def test_what_is_no_graph_is_one_error(graph: Any, kind: str) -> None:
     assert not verdict.valid
 
 
-def test_a_model_that_is_not_installed_is_told_and_only_refused_on_demand() -> None:
+def test_missing_model_is_reported_and_refused_on_demand() -> None:
     graph = shown({"1": node("Loader", name="here.ckpt")})
     missing = ({"file": "here.ckpt", "folder": "checkpoints", "node_id": "1", "input": "name"},)
     assert check(graph).valid
@@ -191,7 +191,7 @@ def test_schemas_of_a_server_are_read_and_written_alike() -> None:
 
 
 @corpus.here
-def test_true_graphs_of_other_people_are_valid_but_for_their_files() -> None:
+def test_real_graphs_are_valid_except_for_missing_files() -> None:
     checked = 0
     for path in corpus.GRAPHS:
         graph = corpus.load(path)
@@ -216,7 +216,7 @@ def fan(count: int, broken: str = "") -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("broken", ["", "nothing"])
-def test_work_grows_with_the_nodes_however_many_outputs_need_them(broken: str) -> None:
+def test_work_is_linear_in_nodes_for_many_outputs(broken: str) -> None:
     one, four = (lines_run(functools.partial(validate, fan(size, broken), CLASSES)) for size in (100, 400))
     assert four < 5 * one
 

@@ -29,7 +29,7 @@ def test_models_of_a_space_are_the_files_that_its_graph_loads(slug: str) -> None
     assert {entry["file"] for entry in space.models} == files_of(space)
 
 
-def test_sources_of_every_model_file_are_public_urls_of_that_file() -> None:
+def test_model_file_sources_are_public_urls() -> None:
     entries = [entry for space in SPACES.values() for entry in space.models]
     assert len(entries) >= len(SPACES) - 6
     for entry in entries:

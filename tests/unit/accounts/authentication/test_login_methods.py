@@ -42,7 +42,7 @@ async def test_of_many_who_end_a_ceremony_one_does(database: Database) -> None:
             await database.write(auth_challenges.consume(kind, token))
 
 
-async def test_a_passkey_is_one_accounts_and_its_counter_never_goes_back(database: Database) -> None:
+async def test_passkey_has_one_account_and_an_increasing_counter(database: Database) -> None:
     ada, ben = await account(database), await account(database, "ben@example.com")
     added = await database.write(passkeys.add(ada, b"credential", b"public", 3, "  My   laptop "))
     with pytest.raises(errors.Conflict):
@@ -135,7 +135,7 @@ async def test_a_link_is_no_session_and_a_session_no_link(database: Database) ->
     assert await database.read(login_sessions.session(session)) is not None
 
 
-async def test_an_account_that_is_due_is_erased_once_and_its_money_is_still_counted(
+async def test_due_account_is_erased_once_and_stays_in_the_ledger(
     database: Database,
 ) -> None:
     ada = await account(database)

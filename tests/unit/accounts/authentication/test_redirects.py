@@ -64,7 +64,7 @@ def test_a_good_address_is_named_by_its_scheme_host_and_port(uri: str, source: s
 
 
 @pytest.mark.parametrize("uri", BAD)
-def test_a_bad_address_is_refused_also_where_it_was_registered_before(uri: object) -> None:
+def test_bad_redirect_is_refused_even_if_registered_before(uri: object) -> None:
     with pytest.raises(ValueError, match=r"."):
         redirects.parse(uri)
     assert not redirects.is_same(str(uri), str(uri))

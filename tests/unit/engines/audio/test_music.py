@@ -184,7 +184,7 @@ def test_what_names_no_key_is_refused(text: str) -> None:
         theory.key(text)
 
 
-def test_the_same_seed_gives_the_same_bytes_and_another_another_song(tmp_path: Path) -> None:
+def test_song_bytes_depend_only_on_the_seed(tmp_path: Path) -> None:
     first, again, other = (made(tmp_path, seed=seed, duration=10) for seed in (1, 1, 2))
     assert np.array_equal(first, again)
     assert measuring.correlation(first, other) < 0.9

@@ -55,7 +55,7 @@ def test_key_tempo_and_length_are_those_that_were_asked(
 
 
 @pytest.mark.parametrize("model", MANNERS)
-def test_a_piece_is_as_loud_as_music_is_and_has_neither_overs_nor_clicks(tmp_path: Path, model: str) -> None:
+def test_piece_has_music_loudness_without_clipping_or_clicks(tmp_path: Path, model: str) -> None:
     sound = played(tmp_path, model=model, seed=5, bars=4)
     assert loudness.integrated(sound) == pytest.approx(-16, abs=0.7)
     assert measuring.true_peak(sound) < -1
@@ -87,7 +87,7 @@ def test_the_same_seed_gives_the_same_bytes(tmp_path: Path, model: str) -> None:
 
 
 @pytest.mark.parametrize("bars", range(1, 33))
-def test_every_number_of_bars_is_filled_to_its_end_and_no_further(bars: int) -> None:
+def test_every_number_of_bars_is_filled_exactly(bars: int) -> None:
     for model in MANNERS:
         notes = engine.compose(model, theory.key("G"), bars, 120, bars)
         ends = [note.beat + note.beats for note in notes]

@@ -48,9 +48,7 @@ def test_a_song_has_its_sections_key_and_tempo(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("kind", "magic"), [("mp3", b"ID3"), ("wav", b"RIFF"), ("flac", b"fLaC")])
-def test_every_format_is_what_it_says_and_no_longer_than_its_tokens(
-    tmp_path: Path, kind: str, magic: bytes
-) -> None:
+def test_every_format_is_genuine_and_within_its_tokens(tmp_path: Path, kind: str, magic: bytes) -> None:
     inputs = {**USUAL, "format": kind, "semantic_max_tokens": 200}
     (made,) = song.SongEngine().run(Task("pred_1", "song-gen", inputs), Recorder(tmp_path)).artifacts
     assert made.path is not None
@@ -63,7 +61,7 @@ def heard(found: ArrangedSong) -> list[tuple[float, int]]:
     return [(round(note.beat, 3), note.pitch) for note in found.notes if note.part == "lead"]
 
 
-def test_a_given_score_is_the_melody_with_its_key_tempo_and_chords() -> None:
+def test_given_score_sets_melody_key_tempo_and_chords() -> None:
     text = SCORE + '|"D"d2 f>e|"A"c2 A2|'
     plan = song.make_plan({**USUAL, "abc": text})
     assert (plan.request.tempo, plan.request.home, plan.seconds) == (100.0, theory.MusicalKey(2), 4.8)

@@ -57,7 +57,7 @@ def test_every_layer_sounds_where_its_like_sounds(name: str, low: float, high: f
     assert share(made, low, high) > least
 
 
-def test_what_comes_in_bursts_is_uneven_and_what_is_steady_is_even() -> None:
+def test_burst_sounds_are_uneven_and_steady_sounds_even() -> None:
     tape = LoopBuffer(round(6 * RATE))
 
     def changes(name: str) -> float:
@@ -97,7 +97,7 @@ def test_what_is_denied_is_not_heard() -> None:
 
 
 @pytest.mark.parametrize("prompt", ["", "a teapot", "qwxyz", "silence"])
-def test_a_prompt_that_says_nothing_of_sound_gets_a_soft_bed_and_never_silence(prompt: str) -> None:
+def test_prompt_without_sound_words_gets_a_soft_bed(prompt: str) -> None:
     made = track.render(prompt, 1.0, 1)
     assert track.mix_of(prompt).description == ["music (calm) +0 dB"]
     assert np.abs(made).mean() > 0.01

@@ -47,7 +47,7 @@ def fidelity(truth: Array, found: Array) -> float:
     return float(10 * np.log10((truth**2).sum() / ((truth - found) ** 2).sum()))
 
 
-def test_every_part_is_nearer_to_the_truth_than_the_mix_and_nothing_is_lost() -> None:
+def test_every_stem_beats_the_mix_and_stems_sum_to_it() -> None:
     truth = parts()
     mix = np.sum(list(truth.values()), axis=0)
     found = masks.separate(mix, STEMS["four"], lambda _part: None)

@@ -64,7 +64,7 @@ def shown(result: Result) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", ["wan", "ltx"])
-def test_words_become_a_film_of_exactly_the_frames_and_the_size_that_were_asked_for(
+def test_text_to_video_has_the_requested_frames_and_size(
     films: Callable[..., Any], tmp_path: Path, name: str
 ) -> None:
     listener = Listener(tmp_path)
@@ -79,7 +79,7 @@ def test_words_become_a_film_of_exactly_the_frames_and_the_size_that_were_asked_
 
 
 @pytest.mark.parametrize("name", ["wan-both", "ltx"])
-def test_a_picture_is_how_the_film_begins_and_long_films_are_made_in_pieces(
+def test_image_is_the_first_frame_and_long_videos_are_chunked(
     films: Callable[..., Any], tmp_path: Path, name: str
 ) -> None:
     task = Task("pred_1", "video-image", {**BASE, "duration": 0.75, "sound": True}, picture(tmp_path))
@@ -90,9 +90,7 @@ def test_a_picture_is_how_the_film_begins_and_long_films_are_made_in_pieces(
         assert np.abs(voice.read(24_000)).max() > 0.01
 
 
-def test_frames_by_number_are_kept_and_frames_between_are_put_between(
-    films: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_numbered_frames_are_kept_and_others_interpolated(films: Callable[..., Any], tmp_path: Path) -> None:
     asked = {**BASE, "num_frames": 9, "frames_per_second": 16, "num_interpolated_frames": 2}
     task = Task("pred_1", "video-a", {**asked, "interpolator_model": "film"}, picture(tmp_path))
     result = films("ltx").run(task, Listener(tmp_path))
@@ -103,9 +101,7 @@ def test_frames_by_number_are_kept_and_frames_between_are_put_between(
         AudioTrack(result.artifacts[0].path)
 
 
-def test_the_same_seed_gives_the_same_film_and_another_seed_another(
-    films: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_video_bytes_depend_only_on_the_seed(films: Callable[..., Any], tmp_path: Path) -> None:
     made = []
     for number, seed in enumerate((7, 7, 8)):
         scratch = tmp_path / str(number)
@@ -115,9 +111,7 @@ def test_the_same_seed_gives_the_same_film_and_another_seed_another(
     assert made[0] == made[1] != made[2]
 
 
-def test_a_cache_lets_steps_that_hardly_differ_go_on_with_what_the_one_before_computed(
-    films: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_step_cache_reuses_results_of_similar_steps(films: Callable[..., Any], tmp_path: Path) -> None:
     engine, ran, made = films("wan-deep"), [], []
     last = engine.load().pipeline.transformer.blocks[-1]
     hook = last.attn1.register_forward_hook(lambda *_: ran.append(len(made)))

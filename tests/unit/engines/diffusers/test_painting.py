@@ -104,7 +104,7 @@ def test_what_cannot_be_made_is_refused_in_a_sentence(
 # -- what decides ----------------------------------------------------------------------------------
 
 
-def test_the_same_seed_gives_the_same_picture_and_another_one_does_not(engine: Any) -> None:
+def test_image_depends_on_the_seed(engine: Any) -> None:
     first = paint(engine, seed=11)
     assert far(first, paint(engine, seed=11)) == 0
     assert far(first, paint(engine, seed=12)) > 20
@@ -116,7 +116,7 @@ def test_the_prompt_and_what_is_left_out_change_the_picture(engine: Any) -> None
     assert far(first, paint(engine, negative_prompt="snow")) > 0
 
 
-def test_several_pictures_differ_and_the_first_is_that_of_the_seed_alone(engine: Any) -> None:
+def test_several_images_differ_and_first_equals_single(engine: Any) -> None:
     result = engine.run(task(num_images=3), Listener())
     made = [pixels(artifact) for artifact in result.artifacts]
     assert len(set(result.data["seeds"])) == 3
@@ -158,9 +158,7 @@ def test_a_word_longer_than_the_window_is_cut_and_read(engine: Any) -> None:
 
 
 @pytest.mark.parametrize(("source", "steps"), [("flux", 4), ("z-image", 9)])
-def test_a_class_that_cuts_prompts_off_says_how_much_it_left_unread(
-    weights: Weights, source: str, steps: int
-) -> None:
+def test_pipeline_that_truncates_prompts_reports_how_much(weights: Weights, source: str, steps: int) -> None:
     engine = opened(weights, source, steps=None)
     listener = Listener()
     result = engine.run(task(prompt="a long road " * 60), listener)
@@ -172,7 +170,7 @@ def test_a_class_that_cuts_prompts_off_says_how_much_it_left_unread(
         assert far(pixels(together), pixels(engine.run(one.task, Listener()))) <= ALMOST
 
 
-def test_an_xl_pipeline_reads_long_prompts_with_both_its_encoders(weights: Weights) -> None:
+def test_xl_pipeline_encodes_long_prompts_with_both_encoders(weights: Weights) -> None:
     engine = opened(weights, "sdxl")
     long = "a fox, " * 40
     assert far(paint(engine, prompt=long + "in snow"), paint(engine, prompt=long + "on sand")) > 0
@@ -181,7 +179,7 @@ def test_an_xl_pipeline_reads_long_prompts_with_both_its_encoders(weights: Weigh
 
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # torch's own
 @pytest.mark.parametrize(("source", "steps", "guidance"), [("turbo", 2, "0"), ("lcm", 4, "1")])
-def test_a_distilled_model_is_known_by_its_scheduler_and_takes_few_steps(
+def test_distilled_model_is_detected_and_takes_few_steps(
     weights: Weights, source: str, steps: int, guidance: str
 ) -> None:
     engine = opened(weights, source, steps=None)
@@ -194,7 +192,7 @@ def test_a_distilled_model_is_known_by_its_scheduler_and_takes_few_steps(
         assert far(pixels(one), paint(engine, seed=seed)) <= ALMOST
 
 
-def test_the_models_own_checker_holds_a_picture_back_unless_it_is_not_asked(weights: Weights) -> None:
+def test_safety_checker_withholds_images_unless_disabled(weights: Weights) -> None:
     engine = opened(weights, "guarded")
     with pytest.raises(EngineError, match="safety checker rejected this image"):
         engine.run(task(), Listener())
@@ -251,7 +249,7 @@ def test_outlines_lead_a_picture_as_strongly_as_they_are_told_to(weights: Weight
     assert both.shape == (64, 96, 3)
 
 
-def test_a_controlnet_that_was_added_leads_the_pipelines_that_it_fits(weights: Weights, photo: Path) -> None:
+def test_added_controlnet_applies_to_fitting_pipelines(weights: Weights, photo: Path) -> None:
     record = weights.path("canny") / "sixfold.json"
     record.write_text('{"role": "controlnet", "control": "canny"}')
     try:
@@ -272,7 +270,7 @@ def test_a_kind_of_control_that_is_not_there_is_named(engine: Any, photo: Path) 
 # -- LoRA ------------------------------------------------------------------------------------------
 
 
-def test_a_lora_changes_the_picture_by_its_weight_and_is_gone_in_the_next_task(weights: Weights) -> None:
+def test_lora_applies_by_weight_and_only_to_its_task(weights: Weights) -> None:
     engine = opened(weights, "sd")
     for name in ("bold", "wild"):
         weights.path(f"loras/{name}.safetensors")
@@ -323,7 +321,7 @@ def test_tasks_of_other_sizes_models_or_steps_have_other_shapes(engine: Any) -> 
     assert engine.shape(task(width=3)) is None
 
 
-def test_prompts_of_other_lengths_share_a_batch_and_keep_their_pictures(engine: Any) -> None:
+def test_prompts_of_different_lengths_share_a_batch(engine: Any) -> None:
     jobs = [job(prompt="a fox"), job(prompt="a fox, " * 40)]
     for one, result in zip(jobs, engine.run_many(jobs), strict=True):
         assert far(pixels(result), pixels(engine.run(one.task, Listener()))) <= ALMOST

@@ -65,7 +65,7 @@ def test_the_loss_falls_and_the_adapter_changes_the_picture(
 
 
 @pytest.mark.parametrize(("name", "readers"), [("sd", 1), ("sdxl", 2)])
-def test_what_reads_the_words_can_learn_too_and_changes_the_picture(
+def test_text_encoder_training_changes_the_image(
     weights: Weights, tmp_path: Path, name: str, readers: int
 ) -> None:
     from safetensors.torch import load_file, save_file  # noqa: PLC0415 - they need torch

@@ -49,9 +49,7 @@ def test_the_hubs_cache_is_read_without_asking_the_hub(weights: Weights, tmp_pat
         opened(weights, "sd", source="someone/other", hub_cache=tmp_path).run(task(), Listener())
 
 
-def test_what_was_added_serves_what_it_was_made_for_and_the_first_serves_the_rest(
-    weights: Weights, tmp_path: Path
-) -> None:
+def test_added_weights_serve_their_models_and_first_the_rest(weights: Weights, tmp_path: Path) -> None:
     for name, record in (
         ("general", {"added": "2026-01-01T00:00:00Z", "sampling": {"steps": 3, "guidance": 2}}),
         ("drawn", {"added": "2026-02-01T00:00:00Z", "serves": ["anime"]}),
@@ -88,7 +86,7 @@ def test_a_file_that_is_cut_off_is_named(weights: Weights, tmp_path: Path) -> No
         opened(weights, "sd", source=str(broken)).run(task(), Listener())
 
 
-def test_weights_that_are_nowhere_are_named_with_the_command_that_adds_them(weights: Weights) -> None:
+def test_missing_weights_are_reported_with_their_command(weights: Weights) -> None:
     with pytest.raises(EngineError, match="Weights nowhere not found on this machine"):
         opened(weights, "sd", source="", models={"ra1": "nowhere"}).run(task("ra1"), Listener())
 
@@ -101,7 +99,7 @@ def test_a_shard_that_the_index_names_must_be_there(weights: Weights, tmp_path: 
         opened(weights, "sd", source=str(broken)).run(task(), Listener())
 
 
-def test_weights_that_are_replaced_while_they_serve_are_read_anew(weights: Weights, tmp_path: Path) -> None:
+def test_replaced_weights_are_reloaded(weights: Weights, tmp_path: Path) -> None:
     folder = tmp_path / "mine"
     shutil.copytree(weights.path("sd"), folder)
     engine = opened(weights, "sd", source=str(folder))
@@ -139,7 +137,7 @@ def test_what_is_no_picture_is_an_error_and_not_a_result(weights: Weights, sourc
         opened(weights, source).run(task(), Listener())
 
 
-def test_a_decoder_that_overflows_in_half_precision_is_tried_again_in_float32(weights: Weights) -> None:
+def test_decoder_overflow_in_half_precision_retries_in_float32(weights: Weights) -> None:
     engine = opened(weights, "overflowing", dtype="float16")
     listener = Listener()
     made = pixels(engine.run(task(), listener))

@@ -57,7 +57,7 @@ def test_the_truth_lies_within_as_often_as_said(tmp_path: Path) -> None:
     assert np.mean(hits["95"]) == pytest.approx(0.95, abs=0.06)
 
 
-def test_intervals_hold_the_mean_and_widen_with_certainty_and_time(tmp_path: Path) -> None:
+def test_intervals_contain_mean_and_widen_with_level_and_time(tmp_path: Path) -> None:
     values = np.cumsum(np.random.default_rng(1).standard_normal(90))
     told = foretold(tmp_path, values, levels=[50, 80, 99])
     assert list(told["intervals"]) == ["50", "80", "99"]
@@ -153,9 +153,7 @@ def test_a_step_is_no_season(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("level", "size"), [(0.0, 1e-9), (1e7, 1.0)])
-def test_small_numbers_and_small_changes_of_large_ones_have_their_season(
-    tmp_path: Path, level: float, size: float
-) -> None:
+def test_seasonality_is_found_in_small_numbers_and_changes(tmp_path: Path, level: float, size: float) -> None:
     truth = level + size * wave(132)
     told = foretold(tmp_path, truth[:120])
     assert told["season_length"] == 12

@@ -133,7 +133,7 @@ def test_acts_are_seen_in_the_joints() -> None:
     assert min(apart[20:]) < 0.22
 
 
-def test_the_same_controls_give_the_same_poses_in_one_step_or_in_many() -> None:
+def test_same_controls_give_same_poses_in_one_or_many_steps() -> None:
     engine = MotionEngine()
     whole = engine.step(EngineStep("m", {"prompt": "walk"}, None, Controls(), FPS, ticks=25))
     assert list(whole.poses) == lived((25, Controls()), prompt="walk")

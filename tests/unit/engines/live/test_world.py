@@ -57,7 +57,7 @@ def test_hours_lands_and_weathers_look_their_part() -> None:
         assert picture.std() > 14
 
 
-def test_walking_and_turning_change_the_view_and_standing_hardly_does() -> None:
+def test_walking_and_turning_change_the_view() -> None:
     told, first = looked("rolling hills")
     still, same = looked("rolling hills", told.state)
     ahead, moved = looked("rolling hills", told.state, keys=("w",), ticks=30)
@@ -68,7 +68,7 @@ def test_walking_and_turning_change_the_view_and_standing_hardly_does() -> None:
     assert turned.state["yaw"] != still.state["yaw"] == told.state["yaw"]
 
 
-def test_the_same_state_gives_the_same_frame_and_another_engine_too() -> None:
+def test_same_state_gives_same_frame_on_another_engine() -> None:
     told, first = looked("islands at sunset")
     again, second = looked("islands at sunset")
     assert np.array_equal(first, second)
@@ -77,7 +77,7 @@ def test_the_same_state_gives_the_same_frame_and_another_engine_too() -> None:
     assert other.frame == told.frame
 
 
-def test_a_new_prompt_changes_the_land_and_an_unseen_step_draws_nothing() -> None:
+def test_new_prompt_changes_terrain_and_unseen_step_is_undrawn() -> None:
     told, before = looked("forest")
     changed, after = looked("forest", told.state, new="forest at night")
     assert changed.state["prompt"] == "forest at night"
@@ -128,7 +128,7 @@ def test_the_land_repeats_without_a_seam() -> None:
     assert seam.max() <= usual.max() * 1.05
 
 
-def test_a_single_run_gives_one_larger_picture_that_keys_and_steps_change() -> None:
+def test_single_run_gives_one_image_that_keys_and_steps_change() -> None:
     def ran(**inputs: Any) -> Any:
         task = Task("t", "world-model", {"prompt": "a lake in the mountains", "steps": 1, **inputs})
         (artifact,) = ENGINE.run(task, Recorder(Path())).artifacts

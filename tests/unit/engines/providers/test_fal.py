@@ -32,7 +32,7 @@ async def fails(made: FalEngine, task: Task, record: Record) -> str:
     return str(caught.value)
 
 
-async def test_a_picture_is_drawn_at_exactly_the_size_and_in_the_format_asked_for(
+async def test_image_has_the_requested_size_and_format(
     fal: fakes.Fal, outside: ServerServices, record: Record
 ) -> None:
     task = parts.drawing(width=333, height=777, format="webp")
@@ -49,7 +49,7 @@ async def test_a_picture_is_drawn_at_exactly_the_size_and_in_the_format_asked_fo
     assert "drawing" in record.lines
 
 
-async def test_more_pictures_than_one_call_gives_are_several_calls_with_seeds_of_their_own(
+async def test_more_images_than_a_call_gives_are_calls_with_own_seeds(
     fal: fakes.Fal, outside: ServerServices, record: Record
 ) -> None:
     result = await engine(fal, outside).run(parts.drawing(num_images=6), record)
@@ -79,7 +79,7 @@ async def test_an_input_that_the_model_lacks_is_named_in_the_log(
     assert any("negative_prompt" in line and "left out" in line for line in record.lines)
 
 
-async def test_a_picture_is_repainted_at_its_own_size_and_leaves_without_what_its_file_said(
+async def test_repainted_image_keeps_size_and_loses_metadata(
     fal: fakes.Fal, outside: ServerServices, record: Record, tmp_path: Path
 ) -> None:
     path = tmp_path / "photo.jpg"
@@ -183,7 +183,7 @@ async def test_a_limit_of_requests_is_waited_for_as_long_as_fal_says(
     assert len(fal.faults.steps("submit")) == 3
 
 
-async def test_a_pause_that_is_longer_than_we_wait_ends_the_run_at_once(
+async def test_retry_after_beyond_the_wait_fails_at_once(
     fal: fakes.Fal, outside: ServerServices, record: Record
 ) -> None:
     fal.faults.add("submit", fault_server.answer(429, {"detail": "Slow down"}, {"Retry-After": "3600"}))
@@ -293,7 +293,7 @@ async def test_a_picture_inside_the_answer_needs_no_fetching(
     assert fal.faults.steps("file") == []
 
 
-async def test_a_queue_that_is_away_for_a_moment_is_found_again_and_nothing_is_submitted_twice(
+async def test_queue_outage_is_survived_without_a_second_submission(
     outside: ServerServices, record: Record
 ) -> None:
     fake = fakes.Fal(ends=False)
@@ -326,7 +326,7 @@ async def test_a_canceled_run_is_canceled_at_fal(
     assert all(job.canceled for job in fal.jobs.values())
 
 
-async def test_a_run_that_learns_from_its_progress_that_it_is_unwanted_is_canceled_at_fal(
+async def test_run_canceled_during_progress_is_canceled_at_fal(
     fal: fakes.Fal, outside: ServerServices, record: Record
 ) -> None:
     record.wanted = False
@@ -335,7 +335,7 @@ async def test_a_run_that_learns_from_its_progress_that_it_is_unwanted_is_cancel
     assert [job.canceled for job in fal.jobs.values()] == [True]
 
 
-async def test_a_run_that_is_canceled_while_it_is_submitted_is_canceled_at_fal(
+async def test_run_canceled_during_submission_is_canceled_at_fal(
     fal: fakes.Fal, outside: ServerServices, record: Record
 ) -> None:
     held = asyncio.Event()
@@ -403,7 +403,7 @@ async def test_the_key_is_in_no_log_and_in_no_error(
     assert "HTTP Request" in caplog.text
 
 
-async def test_the_key_stays_with_its_server_whatever_address_an_answer_names(
+async def test_key_is_sent_only_to_its_own_server(
     fal: fakes.Fal, outside: ServerServices, record: Record
 ) -> None:
     async with fakes.running() as thief:

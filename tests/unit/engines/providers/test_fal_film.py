@@ -60,7 +60,7 @@ async def test_a_film_comes_back_as_a_file_with_its_facts_and_its_cost(
     assert record.fractions[-1] == 1.0
 
 
-async def test_every_parameter_reaches_the_model_and_the_picture_goes_stripped(
+async def test_every_parameter_is_sent_and_the_image_is_stripped(
     fal: fakes.Fal, outside: ServerServices, tmp_path: Path
 ) -> None:
     await engine(fal, outside).run(order(tmp_path), Record(tmp_path))
@@ -131,7 +131,7 @@ SCENE = {
 }
 
 
-async def test_a_film_from_words_is_cut_to_the_seconds_and_the_size_that_were_asked_for(
+async def test_text_to_video_is_cut_to_requested_length_and_size(
     fal: fakes.Fal, outside: ServerServices, tmp_path: Path
 ) -> None:
     record = Record(tmp_path)
@@ -154,7 +154,7 @@ async def test_a_film_from_words_is_cut_to_the_seconds_and_the_size_that_were_as
     assert any("support seed" in line for line in record.lines)
 
 
-async def test_a_film_from_a_picture_goes_to_the_model_for_pictures_and_words_may_be_left_out(
+async def test_image_to_video_uses_its_model_and_needs_no_prompt(
     fal: fakes.Fal, outside: ServerServices, tmp_path: Path
 ) -> None:
     task = parts.task("video-image", {"image_url": parts.source(tmp_path)}, **{**SCENE, "prompt": ""})
@@ -185,7 +185,7 @@ async def test_a_film_that_is_too_short_or_dumb_is_refused(
         await scenes(fal, outside).run(parts.task("video-text", **SCENE), Record(tmp_path))
 
 
-async def test_a_smart_film_is_as_long_and_large_as_its_backend_would_make_it(
+async def test_smart_video_has_the_length_and_size_of_its_backend(
     fal: fakes.Fal, outside: ServerServices, tmp_path: Path
 ) -> None:
     inputs = {**ASKED, "negative_prompt": "", "backend": "video-a"}

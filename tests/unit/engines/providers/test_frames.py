@@ -28,7 +28,7 @@ def as_png(image: Image.Image, **options: object) -> bytes:
     return out.getvalue()
 
 
-def test_a_png_that_is_right_keeps_its_pixels_and_loses_what_was_written_beside_them() -> None:
+def test_valid_png_keeps_pixels_and_loses_metadata() -> None:
     note = PngImagePlugin.PngInfo()
     note.add_text("prompt", "a secret of the provider")
     given = Image.open(io.BytesIO(fault_server.picture(320, 200)))
@@ -92,7 +92,7 @@ def test_a_source_with_holes_keeps_them(tmp_path: Path) -> None:
         assert (sent.content_type, opened.mode) == ("image/png", "RGBA")
 
 
-def test_many_threads_at_once_disturb_neither_each_other_nor_the_warnings() -> None:
+def test_concurrent_threads_do_not_disturb_each_other() -> None:
     made = [fault_server.picture(64 + index, 64) for index in range(24)]
     with ThreadPoolExecutor(8) as pool:
         sizes = list(pool.map(lambda one: parts.opened(finished(one, None, "webp")).size, made))

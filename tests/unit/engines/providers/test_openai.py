@@ -34,7 +34,7 @@ async def fails(made: OpenAIEngine, task: Task, record: Record) -> str:
 
 
 @pytest.mark.parametrize("size", [(1024, 1024), (64, 64), (2048, 64), (64, 2048), (1360, 768), (777, 1111)])
-async def test_every_size_of_ours_becomes_one_that_it_can_make_and_comes_back_exact(
+async def test_every_size_maps_to_an_openai_size_and_returns_exact(
     openai: fakes.OpenAI, outside: ServerServices, record: Record, size: tuple[int, int]
 ) -> None:
     result = await engine(openai, outside).run(parts.drawing(width=size[0], height=size[1]), record)
@@ -52,7 +52,7 @@ async def test_the_tokens_are_what_it_costs(
     assert result.upstream_cost_micros is None
 
 
-async def test_what_is_to_be_left_out_is_said_in_the_prompt_and_a_seed_is_named_in_the_log(
+async def test_negative_prompt_joins_the_prompt_and_seed_is_logged(
     openai: fakes.OpenAI, outside: ServerServices, record: Record
 ) -> None:
     result = await engine(openai, outside).run(parts.drawing(negative_prompt="people"), record)
@@ -130,7 +130,7 @@ async def test_a_server_that_fails_or_limits_is_asked_again(
 
 
 @pytest.mark.parametrize("fault", [fault_server.hang, fault_server.trickle])
-async def test_a_call_without_an_end_ends_with_its_time_and_is_made_once(
+async def test_hanging_call_times_out_and_is_not_repeated(
     openai: fakes.OpenAI, outside: ServerServices, record: Record, fault: fault_server.Fault
 ) -> None:
     openai.faults.add("generate", fault)

@@ -103,7 +103,7 @@ async def test_a_long_text_is_several_calls_whose_progress_goes_up(
     assert record.fractions == sorted(record.fractions)
 
 
-async def test_a_recording_is_written_down_with_the_times_that_the_model_tells(
+async def test_transcript_has_the_times_of_the_model(
     fakes: Fakes, outside: ServerServices, record: Record, tmp_path: Path
 ) -> None:
     for listener in listeners(fakes, outside):
@@ -127,7 +127,7 @@ async def test_a_recording_is_written_down_with_the_times_that_the_model_tells(
         assert sum(frame.samples for frame in container.decode(audio=0)) > 70_000
 
 
-async def test_a_long_recording_lies_in_the_file_store_only_as_long_as_it_is_read(
+async def test_long_recording_is_deleted_from_the_file_store_after_use(
     fakes: Fakes, outside: ServerServices, record: Record, tmp_path: Path
 ) -> None:
     await listeners(fakes, outside)[1].run(parts.task("stt", recording(tmp_path, 25.0)), record)

@@ -50,7 +50,7 @@ async def test_a_picture_is_drawn_at_exactly_the_size_asked_for(
     assert len(replicate.faults.steps("look")) == (0 if quick else 2)
 
 
-async def test_a_picture_is_enlarged_by_a_version_and_billed_by_its_seconds(
+async def test_upscale_by_version_is_billed_per_second(
     replicate: fakes.Replicate, outside: ServerServices, record: Record, tmp_path: Path
 ) -> None:
     task = parts.task("upscale", {"image": parts.source(tmp_path)}, scale=3, face_enhance=True)
@@ -62,7 +62,7 @@ async def test_a_picture_is_enlarged_by_a_version_and_billed_by_its_seconds(
     assert result.upstream_cost_micros == 282  # 1.25 s of 225 micro-dollars, rounded up
 
 
-async def test_a_small_source_travels_in_the_call_and_a_large_one_as_a_file_that_is_removed_again(
+async def test_small_source_is_inline_and_large_one_a_temporary_file(
     replicate: fakes.Replicate, outside: ServerServices, record: Record, tmp_path: Path
 ) -> None:
     small = parts.task("style-transfer", {"source_image_url": parts.source(tmp_path)}, style_prompt="noir")
@@ -144,7 +144,7 @@ async def test_a_prediction_that_failed_says_why(
     assert len(str(caught.value)) < 300
 
 
-async def test_a_limit_of_requests_and_a_look_that_fails_are_waited_out(
+async def test_rate_limit_and_failed_poll_are_retried(
     replicate: fakes.Replicate, outside: ServerServices, record: Record
 ) -> None:
     throttled = {"detail": "Request was throttled. Your rate limit resets in ~30s."}
@@ -175,7 +175,7 @@ async def test_a_run_longer_than_its_limit_is_canceled_at_replicate(
     assert [job.status for job in replicate.jobs.values()] == ["canceled"]
 
 
-async def test_a_canceled_run_is_canceled_at_replicate_even_while_the_answer_is_held_back(
+async def test_run_canceled_while_waiting_is_canceled_at_replicate(
     replicate: fakes.Replicate, outside: ServerServices, record: Record
 ) -> None:
     held = asyncio.Event()
@@ -216,7 +216,7 @@ async def test_a_result_at_a_private_address_is_not_fetched(
     assert "could not be fetched" in await fails(engine(replicate, outside), parts.drawing(), record)
 
 
-async def test_an_unreadable_source_is_the_callers_fault_and_reaches_nobody(
+async def test_unreadable_source_is_a_client_error_and_is_not_sent(
     replicate: fakes.Replicate, outside: ServerServices, record: Record, tmp_path: Path
 ) -> None:
     path = tmp_path / "cut.png"

@@ -47,7 +47,7 @@ def order(folder: Path, **more: Any) -> Task:
     return parts.task("video-a", {"image_url": parts.source(folder)}, **{**ASKED, **more})
 
 
-async def test_a_film_has_exactly_the_frames_the_rate_and_the_shape_that_were_asked_for(
+async def test_video_has_the_requested_frames_rate_and_shape(
     replicate: fakes.Replicate, outside: ServerServices, tmp_path: Path
 ) -> None:
     record = Record(tmp_path)
@@ -65,7 +65,7 @@ async def test_a_film_has_exactly_the_frames_the_rate_and_the_shape_that_were_as
     assert record.fractions[-1] == 1.0
 
 
-async def test_what_the_model_takes_is_passed_on_and_what_it_has_not_is_told(
+async def test_supported_inputs_are_sent_and_others_reported(
     replicate: fakes.Replicate, outside: ServerServices, tmp_path: Path
 ) -> None:
     record = Record(tmp_path)
@@ -115,7 +115,7 @@ async def test_a_scene_is_cut_to_its_seconds_and_keeps_its_sound(
     assert result.upstream_cost_micros == 360_000
 
 
-async def test_words_alone_make_a_scene_and_a_picture_is_needed_where_there_are_none(
+async def test_prompt_alone_makes_a_video_and_no_prompt_needs_image(
     replicate: fakes.Replicate, outside: ServerServices, tmp_path: Path
 ) -> None:
     result = await engine(replicate, outside, "film-scene").run(parts.task("ra2v", **SCENE), Record(tmp_path))

@@ -27,9 +27,7 @@ SIDES = st.integers(64, 4096)
 
 
 @pytest.mark.parametrize(("provider", "capability"), ROWS)
-def test_every_row_is_whole_and_says_when_and_where_its_price_was_read(
-    provider: str, capability: str
-) -> None:
+def test_every_row_is_complete_and_has_a_price_source(provider: str, capability: str) -> None:
     route = model_table.route(provider, capability)
     assert route.name == f"{provider}-{capability}"
     assert route.most >= 1

@@ -127,7 +127,7 @@ def test_a_whistle_is_no_voice_and_what_has_overtones_may_be_one(top: int) -> No
     assert bool(transcription.speech_ranges(np.asarray(wave, np.float32))) is (top > 1)
 
 
-def test_who_makes_no_pause_is_parted_where_it_is_quietest_and_no_word_is_heard_twice() -> None:
+def test_speech_without_pauses_is_split_at_the_quietest_point() -> None:
     rng, moments = np.random.default_rng(3), np.arange(70 * RATE) / RATE
     voice = 0.2 * rng.standard_normal(moments.size).astype(np.float32)
     for gap in (19.0, 41.0, 62.0):

@@ -162,7 +162,7 @@ def test_a_tone_keeps_its_pitch_when_it_is_stretched() -> None:
 @pytest.mark.parametrize(
     "data", [b"", b"RIFF", b"#EXTM3U\nfile:///etc/hosts", b"ffconcat version 1.0", b"\xff\xfb" + b"\0" * 99]
 )
-def test_what_is_no_sound_is_refused_without_opening_anything_else(tmp_path: Path, data: bytes) -> None:
+def test_non_audio_is_refused_without_opening_other_files(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "sound"
     path.write_bytes(data)
     with pytest.raises(UnusableInput):

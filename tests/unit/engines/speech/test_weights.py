@@ -147,7 +147,7 @@ def kokoro_folder(folder: Path) -> Path:
     return folder
 
 
-def test_kokoro_speaks_at_any_speed_with_a_voice_of_the_language_and_kind(tmp_path: Path) -> None:
+def test_kokoro_speaks_at_any_speed_with_a_fitting_voice(tmp_path: Path) -> None:
     engine = KokoroEngine(source=str(kokoro_folder(tmp_path)))
     lengths: list[float] = []
     for speed in (1, 2):

@@ -63,7 +63,7 @@ def test_from_the_front_it_has_the_pictures_outline(tmp_path: Path, style: str, 
     assert max(box) == pytest.approx(0.85, abs=0.06)
 
 
-def test_cubes_are_as_many_as_the_style_says_in_the_pictures_colours(tmp_path: Path) -> None:
+def test_voxel_count_follows_the_style_in_image_colours(tmp_path: Path) -> None:
     for count in (32, 48, 64):
         glb = made(tmp_path, VoxelEngine(), style=f"voxel{count}")
         places = (meshes.values(glb, "POSITION") + 0.5) * count
@@ -140,7 +140,7 @@ def test_texture_relief_and_shine_are_baked_at_the_asked_size(tmp_path: Path) ->
     assert coordinates.max() <= 1
 
 
-def test_the_seed_changes_the_unseen_back_alone_and_the_angle_how_it_tapers(tmp_path: Path) -> None:
+def test_seed_changes_only_the_back_and_angle_the_taper(tmp_path: Path) -> None:
     def places(**more: Any) -> Any:
         return meshes.values(made(tmp_path, ReliefEngine(), **{**SMALL, "seed": 1, **more}), "POSITION")
 
@@ -165,7 +165,7 @@ def test_resolution_is_how_finely_the_picture_is_seen(tmp_path: Path) -> None:
     assert sharp[1] > 1.3 * sharp[0]
 
 
-def test_without_alpha_the_subject_is_found_and_without_a_subject_the_whole_picture_is_taken(
+def test_subject_is_found_without_alpha_or_whole_image_is_used(
     tmp_path: Path,
 ) -> None:
     rgba = figure()

@@ -43,7 +43,7 @@ def test_every_thing_stands_on_the_ground_and_is_closed(name: str) -> None:
     assert np.abs(mesh.bounds[0][[0, 2]] + mesh.bounds[1][[0, 2]]).max() < 1e-5
 
 
-def test_colours_and_sizes_go_to_the_thing_that_they_stand_before(tmp_path: Path) -> None:
+def test_colours_and_sizes_apply_to_the_following_noun(tmp_path: Path) -> None:
     named = prompt_parser.parse("a tiny blue chair, a golden table and a tall lamp of glass")
     assert [(one.name, one.paint) for one in named] == [
         ("chair", "blue"),
@@ -56,7 +56,7 @@ def test_colours_and_sizes_go_to_the_thing_that_they_stand_before(tmp_path: Path
     assert {paint("blue"), paint("gold")} <= paints(data)
 
 
-def test_an_unknown_word_becomes_a_study_in_its_colours_and_the_seed_its_form(tmp_path: Path) -> None:
+def test_unknown_word_gives_a_form_by_seed_in_its_colours(tmp_path: Path) -> None:
     one, things = built(tmp_path, "a green qwxz")
     other, _ = built(tmp_path, "a green qwxz", seed=2)
     assert things == ["study"]

@@ -172,7 +172,7 @@ def test_what_a_near_thing_hid_is_filled_from_around_it() -> None:
     assert len(layers) == 2
 
 
-def test_the_same_inputs_and_seed_give_the_same_bytes_and_another_seed_others(tmp_path: Path) -> None:
+def test_same_inputs_and_seed_give_the_same_bytes(tmp_path: Path) -> None:
     def film(name: str, seed: int) -> bytes:
         artifact, _ = films.made(
             tmp_path / name, prompt="snow falls on a village at dusk", seed=seed, num_frames=4, sound=True
@@ -255,9 +255,7 @@ def test_a_film_with_sound_has_a_stereo_track_as_long_as_it_is(tmp_path: Path) -
     assert "sea +0 dB" in data["sound"]
 
 
-def test_progress_rises_with_every_frame_and_a_cancel_ends_it_between_two(
-    tmp_path: Path, source: Path
-) -> None:
+def test_progress_rises_per_frame_and_cancel_stops_between(tmp_path: Path, source: Path) -> None:
     recorder = films.Recorder(tmp_path, cancel_at=0.5)
     inputs = {"prompt": "zoom in", "seed": 1, "num_frames": 40, "frames_per_second": 16, "resolution": "480p"}
     with pytest.raises(Canceled):
@@ -314,7 +312,7 @@ def test_interpolation_is_far_nearer_to_the_truth_than_blending(source: Path) ->
     assert decibels(made) > decibels(blended) + 4
 
 
-def test_interpolated_frames_stand_in_order_between_their_neighbours(source: Path) -> None:
+def test_interpolated_frames_are_ordered_between_neighbours(source: Path) -> None:
     rgb = cv2.resize(np.asarray(Image.open(source).convert("RGB")), (480, 320))
     right = np.roll(rgb, 12, axis=1)
     frames = [rgb, *interpolate.FrameInterpolator().frames(rgb, right, 3), right]

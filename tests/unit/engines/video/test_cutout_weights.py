@@ -31,7 +31,7 @@ def frame(at: int, ground: int = 128) -> Any:
     return rgb
 
 
-def test_a_model_that_remembers_is_given_what_it_saw_until_the_film_is_cut(tmp_path: Path) -> None:
+def test_recurrent_model_keeps_its_state_until_a_scene_cut(tmp_path: Path) -> None:
     masks = OnnxVideoMattingEngine(source=str(onnx_tiny.recurrent(tmp_path / "rvm.onnx"))).masks()
     first, second = masks.alpha(frame(10)), masks.alpha(frame(11))
     assert first[20, 20] == pytest.approx(0.49, abs=0.01)
@@ -41,7 +41,7 @@ def test_a_model_that_remembers_is_given_what_it_saw_until_the_film_is_cut(tmp_p
     assert after[20, 50] == pytest.approx(0.49, abs=0.01)
 
 
-def test_a_film_is_cut_out_at_its_own_size_and_says_how_sure_the_model_was(tmp_path: Path) -> None:
+def test_video_cutout_keeps_size_and_reports_confidence(tmp_path: Path) -> None:
     source = tmp_path / "in.mp4"
     with encode.VideoEncoder(source, (64, 48), Fraction(10)) as film:
         for step in range(5):
@@ -59,7 +59,7 @@ def test_a_film_is_cut_out_at_its_own_size_and_says_how_sure_the_model_was(tmp_p
     assert shown[3, 3, 3] < 90 < 200 < shown[20, 22, 3]
 
 
-def test_a_model_of_pictures_serves_every_frame_and_what_rests_stays(tmp_path: Path) -> None:
+def test_image_model_cuts_out_frames_with_stable_still_areas(tmp_path: Path) -> None:
     folder = tmp_path / "isnet-tiny"
     folder.mkdir()
     onnx_model.write(folder / "model.onnx", (1.0, -0.5, -0.5))
@@ -76,7 +76,7 @@ def test_a_model_of_pictures_serves_every_frame_and_what_rests_stays(tmp_path: P
     assert np.abs(given[2] - given[1]).mean() < 0.02
 
 
-def test_new_weights_are_tried_and_those_that_find_nothing_are_refused(tmp_path: Path) -> None:
+def test_new_weights_are_tested_and_useless_ones_refused(tmp_path: Path) -> None:
     good, blind = tmp_path / "good", tmp_path / "blind"
     good.mkdir()
     blind.mkdir()

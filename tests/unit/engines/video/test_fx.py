@@ -63,7 +63,7 @@ def test_tones_come_in_as_many_steps_as_were_asked_for(tmp_path: Path, codec: st
     assert {os.sched_getscheduler(thread) for thread in threads} == {os.SCHED_OTHER}, "nobody goes first"
 
 
-def test_two_levels_are_black_and_white_and_all_levels_change_nothing_to_speak_of(tmp_path: Path) -> None:
+def test_two_levels_are_black_and_white_and_all_change_little(tmp_path: Path) -> None:
     source = ramp(tmp_path / "in.mp4", sound=False)
     two, _, _ = posterised(tmp_path, source, num_levels=2)
     assert steps(two.frames[0]) == 2
@@ -96,7 +96,7 @@ def test_webm_is_read_too_and_what_is_no_film_is_refused(tmp_path: Path) -> None
             posterised(tmp_path, tmp_path / "bad")
 
 
-def test_a_film_by_words_has_exactly_the_asked_size_and_ignores_a_picture(tmp_path: Path) -> None:
+def test_text_to_video_has_requested_size_and_ignores_an_image(tmp_path: Path) -> None:
     wish = {"prompt": "a lake, slow zoom in", "width": 480, "height": 832, "num_frames": 3, "seed": 4}
     wish |= {"frames_per_second": 16}
     engine = CameraEngine(by_words=True)

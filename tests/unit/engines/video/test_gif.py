@@ -96,9 +96,7 @@ SCENES = {
 
 @pytest.mark.parametrize("scene", SCENES)
 @pytest.mark.parametrize("make", [rendered, encoded])
-def test_a_gif_keeps_the_colours_of_what_moves_and_of_what_stands_still(
-    tmp_path: Path, make: Factory, scene: str
-) -> None:
+def test_gif_keeps_the_colours_of_moving_and_still_parts(tmp_path: Path, make: Factory, scene: str) -> None:
     ground, colour, limit = SCENES[scene]
     video = recorded(tmp_path / "video.mp4", ground(), colour)
     shown, true = decoded(make(tmp_path, video)), decoded(video)

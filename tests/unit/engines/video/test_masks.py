@@ -41,7 +41,7 @@ def test_a_mask_follows_its_subject() -> None:
     assert masks.confidence > 0.5
 
 
-def test_a_mask_flickers_less_than_one_that_is_drawn_for_each_frame() -> None:
+def test_video_mask_flickers_less_than_per_frame_masks() -> None:
     pictures = [scene(80)[0]] * 8
     rng = np.random.default_rng(3)
     pictures = [np.clip(one + rng.normal(0, 4, one.shape), 0, 255).astype(np.uint8) for one in pictures]
@@ -158,7 +158,7 @@ def lively(at: int) -> tuple[Array, Array]:
     return np.clip(picture + grain, 0, 255).astype(np.uint8), truth / 255
 
 
-def test_what_flies_past_does_not_take_the_place_of_a_subject_at_rest() -> None:
+def test_passing_object_does_not_replace_a_still_subject() -> None:
     frames = [lively(step) for step in range(8)]
     masks = MaskTracker()
     for picture, _ in frames[: masks.ahead]:
@@ -167,7 +167,7 @@ def test_what_flies_past_does_not_take_the_place_of_a_subject_at_rest() -> None:
     assert min(found) > 0.9, found  # it was 0: the first twelve frames were empty
 
 
-def test_a_coat_of_the_grounds_colour_is_not_left_behind_by_who_stands_still() -> None:
+def test_coat_in_background_colour_stays_in_the_mask() -> None:
     rough = cv2.GaussianBlur(
         np.random.default_rng(1).normal(0, 1, (120, 160)).astype(np.float32), (0, 0), 1.5
     )

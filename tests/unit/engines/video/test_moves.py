@@ -111,7 +111,7 @@ def test_the_short_side_is_what_was_asked_for(resolution: str, shape: float, siz
     assert dimensions.frame(resolution, shape) == size
 
 
-def test_sides_are_even_near_and_of_the_right_shape_whatever_comes_in() -> None:
+def test_sides_are_even_and_keep_the_aspect_ratio() -> None:
     for resolution, wanted in dimensions.SHORT_SIDES.items():
         for width in range(300, 900, 7):
             shape = dimensions.aspect_ratio("auto", (width, 512))

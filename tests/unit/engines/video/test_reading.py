@@ -67,7 +67,7 @@ def test_a_cover_is_kept_from_film_to_film(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("speed", [0.25, 1.0, 3.0])
-def test_a_voice_begins_where_it_is_told_and_is_followed_by_silence(tmp_path: Path, speed: float) -> None:
+def test_voice_starts_at_its_time_and_is_followed_by_silence(tmp_path: Path, speed: float) -> None:
     path = tmp_path / "steps.wav"
     data = wav(3.0, 440)
     header, samples = data[:44], np.frombuffer(data[44:], "<i2").copy().reshape(-1, 2)

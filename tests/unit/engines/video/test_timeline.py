@@ -78,9 +78,7 @@ def test_a_picture_fits_its_box_as_it_is_told(
     assert near(seen.colour(0, 92, 32), outside)  # nothing of it lies outside of its box
 
 
-def test_opacity_and_a_pictures_own_cover_let_through_what_lies_below(
-    tmp_path: Path, media_files: Mapping[str, Path]
-) -> None:
+def test_opacity_and_alpha_show_the_layer_below(tmp_path: Path, media_files: Mapping[str, Path]) -> None:
     clips = [
         {"url": "wide.png", "duration": 0.2, "x": 0, "y": 0, "width": 40, "height": 20, "opacity": 0.5},
         {"url": "half.png", "duration": 0.2, "x": 60, "y": 20, "width": 20, "height": 20},
@@ -155,7 +153,7 @@ def test_a_transition_blends_into_the_clip_that_carries_it(
     assert len(seen.frames) == 20
 
 
-def test_a_transition_without_a_clip_before_it_comes_out_of_what_lies_below(
+def test_transition_without_a_previous_clip_starts_from_below(
     tmp_path: Path, media_files: Mapping[str, Path]
 ) -> None:
     clip = {"url": "wide.png", "start": 0.5, "duration": 1, "fit": "fill"}
@@ -175,7 +173,7 @@ def test_sounds_are_mixed_where_their_clips_are(tmp_path: Path, media_files: Map
     assert abs(seen.pitch(1.6, 1.95) - 880) < 4
 
 
-def test_a_films_own_sound_is_heard_and_keeps_its_pitch_at_another_speed(
+def test_video_sound_keeps_its_pitch_at_another_speed(
     tmp_path: Path, media_files: Mapping[str, Path]
 ) -> None:
     plain = rendered(tmp_path, media_files, ("video", [{"url": "red.mp4", "duration": 1}]))
@@ -203,7 +201,7 @@ def test_many_loud_sounds_do_not_clip(tmp_path: Path, media_files: Mapping[str, 
     assert abs(seen.pitch(0.3, 0.9) - 440) < 3
 
 
-def test_the_limiter_leaves_alone_what_is_not_too_loud_and_bends_no_wave() -> None:
+def test_limiter_keeps_quiet_sound_and_does_not_distort() -> None:
     quiet = wave(0.5, 440, 0.8)
     assert np.array_equal(_limited(quiet)[:, : quiet.shape[1]], quiet)
     loud = wave(0.5, 440, 2.5)
@@ -268,7 +266,7 @@ def test_lines_are_aligned_in_their_box(align: str, share: float) -> None:
     assert abs(left + share * (right - left) - (20 + share * 200)) < 6
 
 
-def test_a_long_text_is_wrapped_into_its_box_word_by_word_and_a_long_word_by_letter() -> None:
+def test_long_text_wraps_by_word_and_long_word_by_letter() -> None:
     words = lettered("several words that need more than a line", x=10, width=120, style={"font_size": 20})
     letters = lettered("x" * 60, x=10, width=120, style={"font_size": 20})
     for found in (words, letters):
@@ -291,14 +289,14 @@ LONG = "What somebody wrote for the foot of a film, and never thought about wher
 
 
 @pytest.mark.parametrize("place", [{}, {"y": 120}, {"x": 30}, {"x": 30, "y": 100}])
-def test_a_text_without_a_width_stays_clear_of_the_edges_of_the_frame(place: dict[str, int]) -> None:
+def test_text_without_a_width_keeps_a_margin_to_the_frame(place: dict[str, int]) -> None:
     left, _, right, bottom = inked(lettered(LONG, None, **place))
     assert left >= max(16, place.get("x", 0))
     assert 240 < right <= 304
     assert bottom < 180
 
 
-def test_letters_are_smaller_where_they_are_too_many_unless_their_size_is_said() -> None:
+def test_text_shrinks_to_fit_unless_its_size_is_set() -> None:
     _, top, _, bottom = inked(lettered(LONG * 4, {"height": 320}))
     assert top >= 16
     assert bottom <= 304
@@ -315,7 +313,7 @@ def on(ground: tuple[int, int, int], found: sprites.Sprite) -> np.ndarray[Any, A
 
 @pytest.mark.parametrize("ground", [0, 70, 128, 200, 255])
 @pytest.mark.parametrize("colour", ["white", "black", "#808080", "#ffd400", "#0033aa"])
-def test_a_text_is_read_on_any_ground_in_the_very_colour_that_was_asked_for(colour: str, ground: int) -> None:
+def test_text_is_legible_on_any_background_in_its_colour(colour: str, ground: int) -> None:
     asked = np.array((css_colors.rgba(colour) or (0, 0, 0, 0))[:3])
     seen = on(
         (ground, ground, ground), lettered("WORD", {"width": 640, "height": 360}, style={"color": colour})
@@ -342,7 +340,7 @@ def test_a_ground_that_is_said_takes_the_rims_place() -> None:
     assert (found.pixels == found.cover).all()
 
 
-def test_a_picture_that_no_face_has_is_left_out_and_a_letter_is_not() -> None:
+def test_emoji_without_a_font_is_omitted_and_a_letter_is_not() -> None:
     assert inked(lettered("Clef \U0001d1de", x=9)) == inked(lettered("Clef", x=9))
     assert inked(lettered("Clef \ue0ff", x=9))[2] > inked(lettered("Clef", x=9))[2]
 
@@ -374,7 +372,7 @@ def test_a_file_that_cannot_be_read_is_named_by_its_clip(
             )
 
 
-def test_a_clip_that_begins_after_an_end_that_no_header_tells_is_named(
+def test_clip_starting_after_an_unstated_end_is_reported(
     tmp_path: Path, media_files: Mapping[str, Path]
 ) -> None:
     still = {"url": "wide.png", "duration": 0.3}

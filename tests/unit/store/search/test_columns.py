@@ -76,7 +76,7 @@ def test_shares_grow_and_shrink() -> None:
     assert (shares.count, shares.of(7), shares.of(9)) == (4, [0], ())
 
 
-def test_an_index_that_is_edited_without_end_stays_as_large_as_it_is() -> None:
+def test_endlessly_edited_index_does_not_grow() -> None:
     index = PageIndex()
     model = Meanings()
 

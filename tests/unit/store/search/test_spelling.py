@@ -45,7 +45,7 @@ def test_every_word_so_near_to_a_long_one_is_found(words: list[str], word: str, 
     assert list(near.near(word, most)) == wanted
 
 
-def test_a_short_word_is_found_by_a_letter_more_or_less_or_two_that_change_places() -> None:
+def test_short_word_is_found_by_one_edit_or_transposition() -> None:
     postings = Postings()
     postings.put(
         0, dict.fromkeys(("trail", "trial", "train", "trai", "trails", "rail", "grail", "a" * 90), 1)

@@ -91,7 +91,7 @@ def waits(task: asyncio.Task[None]) -> bool:
     return not task.done()
 
 
-async def test_values_are_admitted_beside_reservations_of_nodes_at_work() -> None:
+async def test_values_are_admitted_beside_node_reservations() -> None:
     memory = GraphMemory(100)
     async with memory.working(300):
         share = memory.join()
@@ -187,7 +187,7 @@ async def test_a_run_alone_holds_up_to_the_limit_and_fails_above_it() -> None:
         share.hold(1)
 
 
-async def test_a_graph_waits_for_the_values_of_another_and_returns_its_own(tmp_path: Path) -> None:
+async def test_graph_waits_for_values_of_another_and_frees_its_own(tmp_path: Path) -> None:
     memory = GraphMemory(2**20)
     fixture = ExecutionFixture(tmp_path, lambda words: words * 700_000)
     graph = {"1": node("Ask", words="x"), "2": node("Show", value=["1", 0])}
@@ -211,7 +211,7 @@ async def test_a_graph_waits_for_the_values_of_another_and_returns_its_own(tmp_p
     assert (memory.admitted, memory.used) == (0, 0)
 
 
-async def test_graphs_run_while_a_node_of_another_has_reserved_all_memory(tmp_path: Path) -> None:
+async def test_graphs_run_while_another_has_reserved_all_memory(tmp_path: Path) -> None:
     memory = GraphMemory(2**20)
     fixture = ExecutionFixture(tmp_path)
     graph = {"1": node("Ask", words="x"), "2": node("Show", value=["1", 0])}

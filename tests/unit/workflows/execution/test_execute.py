@@ -54,7 +54,7 @@ def named(events: list[NodeEvent]) -> list[tuple[str, Any]]:
     return [(event.type, event.data.get("node")) for event in events if event.type != "finished"]
 
 
-async def test_a_run_shows_what_its_outputs_showed_and_tells_like_comfyui(fixture: ExecutionFixture) -> None:
+async def test_run_shows_its_outputs_and_events_like_comfyui(fixture: ExecutionFixture) -> None:
     events: list[NodeEvent] = []
     ended = await run(fixture, SUM, events)
     assert ended.outputs == {"5": {"text": ("50",)}}
@@ -226,7 +226,7 @@ async def test_a_chain_of_twenty_thousand_runs(fixture: ExecutionFixture) -> Non
     assert (await run(fixture, graph)).outputs["out"] == {"text": ("20000",)}
 
 
-async def test_a_class_without_a_function_is_told_before_and_refused_in_the_run(
+async def test_class_without_a_function_is_reported_and_refused(
     fixture: ExecutionFixture,
 ) -> None:
     graph = {"1": node("Remote", a=1), "2": node("Show", value=["1", 0])}
@@ -248,7 +248,7 @@ def test_orders_are_known_before_anything_runs() -> None:
     assert second[1].inputs["words"] is estimate.UNKNOWN
 
 
-def test_a_key_changes_with_anything_that_matters_and_with_nothing_else() -> None:
+def test_cache_key_changes_only_with_relevant_inputs() -> None:
     def key(graph: Any) -> str:
         return cache_keys.keys(validate(graph, CLASSES).nodes)["4"]
 

@@ -70,7 +70,7 @@ class FailingCache(SlowCache):
 
 
 @pytest.mark.parametrize("failure", [StoreFailed(), OSError(28, "No space left on device")])
-async def test_a_batch_whose_write_failed_is_written_again_with_the_newest_outcomes(
+async def test_failed_batch_is_rewritten_with_the_newest_outcomes(
     failure: Exception,
 ) -> None:
     cache = FailingCache(failure)
@@ -123,7 +123,7 @@ async def test_a_writer_that_is_stopped_writes_nothing_more() -> None:
 
 
 @pytest.mark.parametrize("finishing", [("a", "b", "c"), ("c", "a", "b"), ("b", "c", "a")])
-def test_files_of_one_class_get_the_places_of_their_nodes_in_any_order(finishing: tuple[str, ...]) -> None:
+def test_files_of_one_class_follow_their_nodes_in_any_order(finishing: tuple[str, ...]) -> None:
     order = FileOrder([("a", "SaveImage"), ("b", "SaveImage"), ("c", "SaveImage")])
     places = {}
     for node_id in finishing:
