@@ -36,6 +36,7 @@ RETIRED = re.compile(
 )
 FOLDER_MODULES = 20
 MODULE_LINES = 30
+TEST_NAME_CHARACTERS = 60
 NESTED = frozenset({"core", "engines"})  # folders whose packages are counted one by one
 WORD = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")
 
@@ -96,6 +97,18 @@ def small_modules() -> Counter[str]:
     return Counter(package(name) for name in modules() if source.text(name).count("\n") < MODULE_LINES)
 
 
+def long_test_names() -> Counter[str]:
+    """Count the test functions whose name is too long for `test_<unit>_<condition>_<result>`."""
+    found: Counter[str] = Counter()
+    for name in source.python("tests"):
+        functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+        names = [node.name for node in ast.walk(source.tree(name)) if isinstance(node, functions)]
+        found[str(PurePath(name).parent)] += sum(
+            each.startswith("test_") and len(each) > TEST_NAME_CHARACTERS for each in names
+        )
+    return found
+
+
 LAWS: dict[str, Callable[[], Counter[str]]] = {
     "shared-classes": shared_classes,
     "stems": stems,
@@ -103,6 +116,7 @@ LAWS: dict[str, Callable[[], Counter[str]]] = {
     "retired": lambda: matches(RETIRED),
     "folders": large_folders,
     "small-modules": small_modules,
+    "long-test-names": long_test_names,
 }
 
 
