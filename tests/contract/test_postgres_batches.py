@@ -54,7 +54,7 @@ async def test_batches_and_rates_share_the_lock_that_groups_take_alone(database:
     assert (await database.read(accounts.by_id(account_id))).held == 3
 
 
-async def test_servers_that_book_for_the_same_accounts_in_any_order_never_wait_in_a_circle(
+async def test_servers_booking_the_same_accounts_never_deadlock(
     tmp_path: Path,
 ) -> None:
     dice = random.Random(11)  # noqa: S311 - for a test
@@ -141,9 +141,7 @@ async def test_a_batch_of_which_a_part_is_refused_changes_nothing(
 
 
 @pytest.mark.parametrize("at", range(1, 8))
-async def test_a_connection_lost_at_any_statement_of_a_batch_leaves_the_books_right(
-    database: Any, at: int
-) -> None:
+async def test_connection_lost_in_a_batch_keeps_the_ledger_right(database: Any, at: int) -> None:
     [account_id] = await _accounts(database, 1, 100)
     await database.write(ledger.hold(account_id, "open", 20))
     real, left = database._writer, [at]
@@ -166,9 +164,7 @@ async def test_a_connection_lost_at_any_statement_of_a_batch_leaves_the_books_ri
     assert await database.read(ledger_queries.verify()) == ()
 
 
-async def test_a_batch_is_booked_after_the_database_server_was_restarted(
-    database: Any, tmp_path: Path
-) -> None:
+async def test_batch_is_booked_after_a_database_restart(database: Any, tmp_path: Path) -> None:
     import asyncpg  # noqa: PLC0415 - an extra
 
     [account_id] = await _accounts(database, 1, 100)

@@ -349,7 +349,7 @@ def test_a_payment_of_an_older_version_is_taken_back(ledger_of: Play) -> None:
 
 
 @pytest.mark.parametrize("status", [401, 403, 404])
-def test_a_key_that_may_not_read_payments_does_not_fail_the_webhook(ledger_of: Play, status: int) -> None:
+def test_key_without_payment_rights_does_not_fail_the_webhook(ledger_of: Play, status: int) -> None:
     async def play(database: Database) -> None:
         account_id, intent = await customer(database), f"pi_{next(_numbers)}"
         refused: Pages = {"checkout/sessions": status, "invoice_payments": status}
