@@ -171,7 +171,7 @@ async def test_a_content_filter_is_the_reason_of_the_end(tmp_path: Path) -> None
 
 async def test_models_and_inference_profiles_are_listed(tmp_path: Path) -> None:
     async with served(tmp_path) as (door, _):
-        (server,) = door.app.product.gateway_runtime.relay.router.servers()
+        (server,) = door.app.product.gateway_runtime.gateway.router.servers()
         assert {model.name: set(model.capabilities) for model in server.listing()} == {
             "amazon.nova-micro-v1:0": {"chat"},
             "amazon.titan-embed-text-v2:0": {"embeddings"},

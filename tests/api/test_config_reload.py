@@ -153,7 +153,7 @@ async def test_reload_names_restart_settings_and_applies_the_rest(
         assert message.endswith("a restart is needed for port, queue_limit, [gateway] cache")
         assert "was reloaded: [gateway] retries, [prices]" in caplog.text
         assert await server.cost() == "0.05"
-        assert server.gateway.app.product.gateway_runtime.relay.policy.retries == 1
+        assert server.gateway.app.product.gateway_runtime.gateway.policy.retries == 1
 
 
 async def test_reloaded_upstream_lists_its_models_before_serving(

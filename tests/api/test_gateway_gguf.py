@@ -42,7 +42,7 @@ async def talking(folder: Path, settings: Any = None, **row: Any) -> AsyncIterat
 def server(there: Gateway) -> GgufServer:
     """The model server in question."""
     found = next(
-        each for each in there.app.product.gateway_runtime.relay.router.servers() if each.name == "own"
+        each for each in there.app.product.gateway_runtime.gateway.router.servers() if each.name == "own"
     )
     assert isinstance(found, GgufServer)
     return found

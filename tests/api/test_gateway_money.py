@@ -348,7 +348,7 @@ async def test_hold_of_a_dead_server_is_released_at_the_second_check(tmp_path: P
         await gateway.app.product.database.write(request_log.begin(call, "boot_of_the_dead", None))
         assert await gateway.app.balance() == ("5.00", "0.07")
         for _ in range(2):
-            await gateway.app.product.gateway_runtime.relay.sweep()
+            await gateway.app.product.gateway_runtime.gateway.sweep()
         assert await gateway.app.balance() == ("5.00", "0.00")
         assert [found["status"] for found in await gateway.calls()] == ["failed"]
         assert await gateway.app.faults() == ()
@@ -378,7 +378,7 @@ async def test_calls_are_found_again_by_what_they_say(tmp_path: Path) -> None:
 
 async def test_services_ask_through_the_same_relay(tmp_path: Path) -> None:
     async with running_gateway(tmp_path) as gateway:
-        relay, account = gateway.app.product.gateway_runtime.relay, gateway.app.account
+        relay, account = gateway.app.product.gateway_runtime.gateway, gateway.app.account
         principal = Principal(account.id, account.kind, account.email)
         chat = ChatRequest((ChatMessage("user", (TextPart("say 4 words"),)),), max_tokens=50)
         for model in ("acme/small", "anth/small", ""):

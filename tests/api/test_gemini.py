@@ -149,7 +149,7 @@ async def test_a_content_filter_is_the_reason_of_the_end(tmp_path: Path, mode: s
 
 async def test_models_are_listed_with_their_capabilities(tmp_path: Path) -> None:
     async with served(tmp_path) as (door, _):
-        (server,) = door.app.product.gateway_runtime.relay.router.servers()
+        (server,) = door.app.product.gateway_runtime.gateway.router.servers()
         assert {model.name: set(model.capabilities) for model in server.listing()} == {
             "gemini-3.5-flash": {"chat", "vision", "thinking"},
             "gemini-embedding-001": {"embeddings"},

@@ -48,7 +48,7 @@ async def test_default_prefers_a_loaded_chat_model(tmp_path: Path, monkeypatch: 
             assert loaded == {"nomic-embed-text:latest", "qwen3:latest"}
             ollama.loaded = ["llama3.2:latest"]
             await app.product.gateway_runtime.refresh()
-            assert app.product.gateway_runtime.relay.router.resolve("default")[0].model == "llama3.2:latest"
+            assert app.product.gateway_runtime.gateway.router.resolve("default")[0].model == "llama3.2:latest"
 
 
 async def test_default_prefers_the_loaded_model_of_another_server(

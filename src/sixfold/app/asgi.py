@@ -49,7 +49,7 @@ def create_app(product: Application, local_token: str | None = None) -> ASGIApp:
     """
     services = build_services(product, local_token)
     metrics = Metrics()
-    metrics.add_gateway(product.gateway_runtime.relay.counts)
+    metrics.add_gateway(product.gateway_runtime.gateway.counts)
     if product.processes is not None:
         product.processes.own_metrics = partial(metrics.own_text, product.database, product.scheduler)
         metrics.collect_peers = product.processes.metrics
@@ -132,8 +132,8 @@ def build_services(product: Application, local_token: str | None = None) -> WebS
         ),
         idempotency=IdempotencyGuard(database, product.scheduler.boot, settings.inline_seconds),
         memory=product.memory,
-        gateway=product.gateway_runtime.relay,
-        responses=product.gateway_runtime.shelf,
+        gateway=product.gateway_runtime.gateway,
+        responses=product.gateway_runtime.responses,
         checkout=product.checkout,
         provider=product.oidc,
         account_deletion=account_deletion(product),

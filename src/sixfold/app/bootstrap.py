@@ -207,8 +207,8 @@ def _server_services(
         InternalServices(
             children=PipelineChildren(predictions, database),
             workflows=graphs,
-            gateway=gateway_runtime.relay,
-            conversation=chat_services.register(gateway_runtime.relay, predictions),
+            gateway=gateway_runtime.gateway,
+            conversation=chat_services.register(gateway_runtime.gateway, predictions),
         ),
     )
 

@@ -65,8 +65,8 @@ def _with_provider(row: dict[str, Any]) -> dict[str, Any]:
     if "provider" not in row:
         return row
     spec = PROVIDERS[row["provider"]]
-    given = {name: value for name, value in row.items() if name != "provider"}
-    return {**_PROVIDER_ENGINE, "setting": spec.key, "unlock": f"set {spec.variable}", **given}
+    own = {name: value for name, value in row.items() if name != "provider"}
+    return {**_PROVIDER_ENGINE, "setting": spec.key, "unlock": f"set {spec.variable}", **own}
 
 
 def price_table(settings: Settings) -> PriceTable:
@@ -135,8 +135,8 @@ def resources(
     """Return the report on the installed resources of engines and model servers."""
     kinds = {engine.kind for engine in models.engines().values()}
     comfyui = known.probes.get("comfyui")
-    asked = comfyui if isinstance(comfyui, ComfyAvailability) else None
-    return InstalledResources(settings, kinds, asked, chat, probes)
+    prober = comfyui if isinstance(comfyui, ComfyAvailability) else None
+    return InstalledResources(settings, kinds, prober, chat, probes)
 
 
 def _shared_options(rows: Mapping[str, Any], row: dict[str, Any]) -> dict[str, Any]:

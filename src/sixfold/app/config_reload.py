@@ -118,7 +118,7 @@ class ConfigReloader:
         """Read and check the whole file; raises `InvalidSetting` for the first error."""
         assert self._source is not None  # noqa: S101 - nothing is watched without one
         settings = self._source.load()
-        running = self._gateway_runtime.relay.policy
+        running = self._gateway_runtime.gateway.policy
         try:
             prices = self._catalog.checked(app_catalog.price_table(settings))
             if settings.tables.get("engines") != self._source.loaded.tables.get("engines"):
@@ -137,10 +137,10 @@ class ConfigReloader:
 
 def _stamp(path: Path) -> _Stamp:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def _restart(started: Settings, now: Settings) -> tuple[str, ...]:
@@ -162,9 +162,11 @@ def _changes(before: Settings, after: Settings) -> list[str]:
     """Return the names of tables and settings that a reload changes."""
     old: Mapping[str, Any] = before.tables.get("gateway", {})
     new: Mapping[str, Any] = after.tables.get("gateway", {})
-    found = [name for name in {**old, **new} if old.get(name) != new.get(name) and name not in FIXED_AT_START]
+    changed = [
+        name for name in {**old, **new} if old.get(name) != new.get(name) and name not in FIXED_AT_START
+    ]
     tables = frozenset({"aliases", "prices", "upstreams"})
-    changes = [f"[gateway.{name}]" if name in tables else f"[gateway] {name}" for name in found]
+    changes = [f"[gateway.{name}]" if name in tables else f"[gateway] {name}" for name in changed]
     priced = before.tables.get("prices", {}) != after.tables.get("prices", {})
     if priced or before.own_hardware_free != after.own_hardware_free:
         changes.append("[prices]")

@@ -52,8 +52,10 @@ def comfyui_address(settings: Settings) -> ComfyAddress:
 
 def comfyui(settings: Settings, clients: HttpClients, address: ComfyAddress) -> ComfyWorkflows | None:
     """Return the client that runs whole workflows on ComfyUI, or None if that is not allowed."""
-    asked = bool(settings.comfyui_url) or settings.probe
-    return ComfyWorkflows(clients.upstream, address) if asked and settings.graphs_go_to_comfyui else None
+    has_address = bool(settings.comfyui_url) or settings.probe
+    return (
+        ComfyWorkflows(clients.upstream, address) if has_address and settings.graphs_go_to_comfyui else None
+    )
 
 
 def build(

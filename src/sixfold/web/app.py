@@ -276,7 +276,7 @@ def _without_body(send: Send) -> Send:
 
 
 async def _complete_lifespan(receive: Receive, send: Send) -> None:
-    """Complete the lifespan protocol; whoever built the product starts and stops it."""
+    """Complete the lifespan protocol; the caller starts and stops the application."""
     while True:
         message: Message = await receive()
         await send({"type": f"{message['type']}.complete"})

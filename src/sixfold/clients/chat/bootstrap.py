@@ -49,24 +49,24 @@ class GatewayRuntime:
 
     def __init__(
         self,
-        relay: Gateway,
+        gateway: Gateway,
         open_servers: Callable[[GatewayPolicy], ModelServers],
-        shelf: ResponseStore,
+        responses: ResponseStore,
         tracing: Tracing | None,
     ) -> None:
-        self.relay = relay
-        self.shelf = shelf
+        self.gateway = gateway
+        self.responses = responses
         self.tracing = tracing
         self.watchers = [] if tracing is None else [tracing.record_run]
         self._open_servers = open_servers
-        self._servers = open_servers(relay.policy)
-        relay.router.reconfigure(self._servers, relay.policy.aliases)
+        self._servers = open_servers(gateway.policy)
+        gateway.router.reconfigure(self._servers, gateway.policy.aliases)
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self, boot: str) -> None:
         """Release the holds of dead servers, and start refreshing the model servers."""
-        self.relay.boot = boot
-        await self.relay.sweep()
+        self.gateway.boot = boot
+        await self.gateway.sweep()
         refreshing = asyncio.create_task(self._refresh_loop(), name="model-servers")
         sweeping = asyncio.create_task(self._sweep_loop(), name="gateway-sweep")
         self._tasks = [refreshing, sweeping]
@@ -79,14 +79,14 @@ class GatewayRuntime:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self.relay.drain()
+        await self.gateway.drain()
         await self._servers.aclose()
         if self.tracing is not None:
             await asyncio.to_thread(self.tracing.close)
 
     async def reconfigure(self, policy: GatewayPolicy, prices: PriceBook) -> None:
         """Apply another policy and other prices; new servers are probed before they replace others."""
-        old_rows = {row.name: row for row in self.relay.policy.servers}
+        old_rows = {row.name: row for row in self.gateway.policy.servers}
         new_rows = {row.name: row for row in policy.servers}
         changed = [name for name in old_rows | new_rows if old_rows.get(name) != new_rows.get(name)]
         if changed:
@@ -94,18 +94,18 @@ class GatewayRuntime:
             await servers.refresh()
             self._servers = servers
         for name in changed:
-            self.relay.health.forget(name)
-        self.relay.router.reconfigure(self._servers, policy.aliases)
-        self.relay.reconfigure(policy, prices)
-        self.shelf.reconfigure(policy)
+            self.gateway.health.forget(name)
+        self.gateway.router.reconfigure(self._servers, policy.aliases)
+        self.gateway.reconfigure(policy, prices)
+        self.responses.reconfigure(policy)
 
     def standing(self) -> EngineStatus:
         """Return whether a chat model is available."""
-        return _standing(self.relay.router, CHAT)
+        return _standing(self.gateway.router, CHAT)
 
     def vision_standing(self) -> EngineStatus:
         """Return whether a chat model that accepts images is available."""
-        return _standing(self.relay.router, VISION)
+        return _standing(self.gateway.router, VISION)
 
     def statuses(self) -> tuple[ServerStatus, ...]:
         """Return the status of every model server as of the last refresh."""
@@ -128,8 +128,8 @@ class GatewayRuntime:
         while True:
             await asyncio.sleep(_SWEEP_SECONDS)
             with contextlib.suppress(errors.StoreFailed):
-                await self.relay.sweep()
-                await self.shelf.sweep()
+                await self.gateway.sweep()
+                await self.responses.sweep()
 
 
 def build(settings: Settings, database: Database, media: MediaService) -> GatewayRuntime:
