@@ -255,8 +255,8 @@ def _save_data(prediction: Document, output_path: str) -> tuple[Path, int]:
 
 def _suffix(file: Mapping[str, Any]) -> str:
     """Return the suffix for a file, from its URL or else its content type."""
-    ending = Path(urlsplit(str(file["url"])).path).suffix
-    return ending or mimetypes.guess_extension(file["content_type"]) or ""
+    suffix = Path(urlsplit(str(file["url"])).path).suffix
+    return suffix or mimetypes.guess_extension(file["content_type"]) or ""
 
 
 def outputs(output: Any) -> Iterator[Mapping[str, Any]]:

@@ -340,7 +340,7 @@ def _schema(descriptor: Descriptor) -> JsonObject:
     return schema | {name: limit for name, limit in limits.items() if limit is not None}
 
 
-async def _unused(caller: Any, given: Any) -> JsonObject:
-    del caller, given
+async def _unused(caller: Any, _arguments: Any) -> JsonObject:
+    del caller, _arguments
     # `Operation` only checks the arguments here; `ModelTools` runs its own methods.
     raise NotImplementedError

@@ -61,8 +61,8 @@ class McpEndpoint:
                 request, raw, ToolInvocation(principal, requests.request_id(request), version, idempotency_id)
             )
 
-        once = IdempotentRequest(principal.replays, raw, self._dialect)
-        return await self._services.idempotency.run(request, once, work)
+        idempotent = IdempotentRequest(principal.replays, raw, self._dialect)
+        return await self._services.idempotency.run(request, idempotent, work)
 
     async def _read(self, request: Request, raw: bytes, call: ToolInvocation) -> Response:
         try:

@@ -171,20 +171,20 @@ class TrustedBrowsers:
         if account is None or len(value) > _MAX_BROWSER_CHARS:
             return None
         account_id, _, rest = value.partition(".")
-        made, _, rest = rest.partition(".")
+        signed_in_at, _, rest = rest.partition(".")
         nonce, _, signature = rest.partition(".")
-        if account_id != account.id or not made.isascii() or not made.isdigit():
+        if account_id != account.id or not signed_in_at.isascii() or not signed_in_at.isdigit():
             return None
-        expected = self._signature(account, made, nonce)
-        is_young = int(made[:18]) > self._clock() - _BROWSER_LIFE_SECONDS
+        expected = self._signature(account, signed_in_at, nonce)
+        is_young = int(signed_in_at[:18]) > self._clock() - _BROWSER_LIFE_SECONDS
         return nonce if is_young and hmac.compare_digest(expected.encode(), signature.encode()) else None
 
     def trust(self, response: Response, account: Account) -> None:
         """Set the cookie of a browser that has signed in."""
-        made, nonce = str(int(self._clock())), secrets.token_urlsafe(16)
+        signed_in_at, nonce = str(int(self._clock())), secrets.token_urlsafe(16)
         response.set_cookie(
             BROWSER_COOKIE,
-            ".".join((account.id, made, nonce, self._signature(account, made, nonce))),
+            ".".join((account.id, signed_in_at, nonce, self._signature(account, signed_in_at, nonce))),
             max_age=_BROWSER_LIFE_SECONDS,
             path=_TICKET_PATH,
             secure=self._secure,
@@ -192,7 +192,7 @@ class TrustedBrowsers:
             samesite="strict",
         )
 
-    def _signature(self, account: Account, made: str, nonce: str) -> str:
+    def _signature(self, account: Account, signed_in_at: str, nonce: str) -> str:
         stored = hashlib.sha256((account.password_hash or "").encode()).hexdigest()
-        text = "\0".join((account.id, made, nonce, stored))
+        text = "\0".join((account.id, signed_in_at, nonce, stored))
         return hmac.new(self._key, text.encode(), "sha256").hexdigest()

@@ -187,17 +187,17 @@ class Assignment:
 
 def perform(engine: Engine, assignment: Assignment) -> protocol.Reply:
     """Run one task and return its reply; unless it is `RunDone`, no staged file is left."""
-    ending: Result | BaseException
+    outcome: Result | BaseException
     began = time.perf_counter_ns()
     try:
         reset_generators()
         if assignment.failpoint is not None:
             _inject(assignment.failpoint, assignment.context)
         began = time.perf_counter_ns()
-        ending = engine.run(assignment.task, assignment.context)
+        outcome = engine.run(assignment.task, assignment.context)
     except BaseException as error:  # noqa: BLE001 - the outermost loop: whatever an engine raises ends its run
-        ending = error
-    return settle(assignment, ending, str(engine.version), (time.perf_counter_ns() - began) // 1000)
+        outcome = error
+    return settle(assignment, outcome, str(engine.version), (time.perf_counter_ns() - began) // 1000)
 
 
 def shape_of(engine: Engine, task: Task) -> Hashable:
@@ -210,42 +210,42 @@ def shape_of(engine: Engine, task: Task) -> Hashable:
 
 def perform_many(engine: BatchEngine, assignments: Sequence[Assignment]) -> list[protocol.Reply]:
     """Run tasks of one shape together and return their replies; each reports the time of the whole batch."""
-    endings: Sequence[Result | BaseException]
+    outcomes: Sequence[Result | BaseException]
     began = time.perf_counter_ns()
     try:
         reset_generators()
-        endings = engine.run_many([BatchJob(one.task, one.context) for one in assignments])
-        if len(endings) != len(assignments):
-            raise TypeError(f"the engine must return {len(assignments)} results (got {len(endings)})")  # noqa: TRY301 - one road
+        outcomes = engine.run_many([BatchJob(one.task, one.context) for one in assignments])
+        if len(outcomes) != len(assignments):
+            raise TypeError(f"the engine must return {len(assignments)} results (got {len(outcomes)})")  # noqa: TRY301 - one road
     except BaseException as error:  # noqa: BLE001 - the outermost loop: what a batch raises ends its runs
-        endings = [error] * len(assignments)
+        outcomes = [error] * len(assignments)
     run_us = (time.perf_counter_ns() - began) // 1000
     version = str(engine.version)
-    return [settle(one, ending, version, run_us) for one, ending in zip(assignments, endings, strict=True)]
+    return [settle(one, outcome, version, run_us) for one, outcome in zip(assignments, outcomes, strict=True)]
 
 
 def settle(
-    assignment: Assignment, ending: Result | BaseException, version: str, run_us: int
+    assignment: Assignment, outcome: Result | BaseException, version: str, run_us: int
 ) -> protocol.Reply:
     """Stage the files of a run and return its reply; a result that cannot be encoded fails the run."""
     staged: list[protocol.StagedMessage] = []
     try:
-        if isinstance(ending, BaseException):
-            raise ending  # noqa: TRY301 - one handler for errors of the engine and of its files
-        if not isinstance(ending, Result):
-            raise TypeError(f"the engine must return a Result (got {type(ending).__name__})")  # noqa: TRY301 - the same
-        staged = assignment.staging.write(ending.artifacts)
+        if isinstance(outcome, BaseException):
+            raise outcome  # noqa: TRY301 - one handler for errors of the engine and of its files
+        if not isinstance(outcome, Result):
+            raise TypeError(f"the engine must return a Result (got {type(outcome).__name__})")  # noqa: TRY301 - the same
+        staged = assignment.staging.write(outcome.artifacts)
         done = protocol.RunDone(
             number=assignment.number,
             files=staged,
-            data=dict(ending.data),
-            quality=ending.quality,
+            data=dict(outcome.data),
+            quality=outcome.quality,
             version=version,
             run_us=run_us,
-            upstream_cost_micros=ending.upstream_cost_micros,
-            billed=ending.billed,
-            lines=ending.lines,
-            others=dict(ending.others),
+            upstream_cost_micros=outcome.upstream_cost_micros,
+            billed=outcome.billed,
+            lines=outcome.lines,
+            others=dict(outcome.others),
         )
         # A result that cannot be encoded is a failure of this run, not of the worker.
         protocol.frame(done)

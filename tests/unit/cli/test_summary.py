@@ -112,13 +112,13 @@ COMFYUI = "start ComfyUI with Wan 2.1 (SIXFOLD_COMFYUI_URL)"
 def test_a_way_to_unlock_more_is_a_command_and_its_tasks(
     row: dict[str, Any], expected: dict[str, str]
 ) -> None:
-    found = summary.ways([row], MODELS, [])
+    found = summary.unlocking_commands([row], MODELS, [])
     assert found == {command: [summary.task_of(name)] for command, name in expected.items()}
 
 
 def test_a_comfyui_that_runs_is_not_started_but_given_a_model() -> None:
     found = [{"kind": "comfyui", "found": "0.8.0 at http://127.0.0.1:8188"}]
-    assert list(summary.ways([engine("comfyui", COMFYUI, "video-a")], MODELS, found)) == [
+    assert list(summary.unlocking_commands([engine("comfyui", COMFYUI, "video-a")], MODELS, found)) == [
         "add Wan 2.1 to ComfyUI"
     ]
 
@@ -136,7 +136,7 @@ def test_an_ollama_that_runs_is_not_started_but_given_a_model(
     configured = settings.load({}, data_dir=tmp_path)
     spec = app_catalog.catalog(configured, app_catalog.price_table(configured)).engines()[name]
     found = [{"name": "Ollama", "kind": "chat", "found": "at http://127.0.0.1:11434"}]
-    ways = summary.ways([engine("relay", spec.unlock, "chat")], MODELS, found)
+    ways = summary.unlocking_commands([engine("relay", spec.unlock, "chat")], MODELS, found)
     assert list(ways) == [*commands, "sixfold provider set openai|anthropic"]
 
 
@@ -146,7 +146,7 @@ def test_what_nothing_serves_comes_before_what_a_preview_serves() -> None:
         engine("weights", "run `sixfold engines add image`", "ra1", "training"),
         engine("weights", "install the package of a very long name that one has to set up by hand", "chat"),
     ]
-    ways = summary.ways(rows, [*MODELS, model("training", None)], [])
+    ways = summary.unlocking_commands(rows, [*MODELS, model("training", None)], [])
     assert list(ways)[-1] == "start ComfyUI"
     assert ways["sixfold engines add image"] == ["training", "text to image"]
 
@@ -157,7 +157,7 @@ def test_model_servers_come_first_and_paid_option_is_listed() -> None:
         *(engine("weights", f"run `sixfold engines add {name}`", "ra1") for name in "abcdef"),
         engine("relay", "anything", "chat"),
     ]
-    lines = summary.unlocking(summary.ways(rows, MODELS, []), 80, 4)
+    lines = summary.unlocking(summary.unlocking_commands(rows, MODELS, []), 80, 4)
     assert [line.split("  ")[1] for line in lines] == [
         "start Ollama (or llama-server, vLLM)",
         "sixfold engines add chat",

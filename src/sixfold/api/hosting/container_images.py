@@ -40,8 +40,8 @@ class ContainerImageRoutes:
         async def imported(_idempotency_id: str | None) -> Response:
             return await self._import(principal, bodies.parse_object(raw))
 
-        once = IdempotentRequest(principal.replays, raw, responses.error_response)
-        return await self._services.idempotency.run(request, once, imported)
+        idempotent = IdempotentRequest(principal.replays, raw, responses.error_response)
+        return await self._services.idempotency.run(request, idempotent, imported)
 
     async def _import(self, principal: Principal, body: dict[str, Any]) -> Response:
         services, image, hardware = self._services, body.get("image"), body.get("hardware")
@@ -60,5 +60,5 @@ class ContainerImageRoutes:
         document = await services.images.inspect(image, hardware, name)
         name = next(iter(document["models"]))
         own = await services.predictions.custom_models.put(principal.account_id, KIND, name, document)
-        shown = models_list.own_template(own, services.templates, services.settings.idle_seconds)
-        return responses.json({**shown, "image": image}, 201)
+        result = models_list.own_template(own, services.templates, services.settings.idle_seconds)
+        return responses.json({**result, "image": image}, 201)

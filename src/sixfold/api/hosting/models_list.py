@@ -161,7 +161,7 @@ def template(metadata: Template, model: Model, idle_seconds: float | None = None
         schema["apiName"] = metadata.api_name
         schema["spaceId"] = metadata.space_id
         schema["dockerArgs"] = metadata.docker_args
-    shown: TemplateSchema = {
+    result: TemplateSchema = {
         "name": metadata.name,
         "image": f"sixfold/{metadata.name}",
         "hardware": metadata.hardware,
@@ -181,9 +181,9 @@ def template(metadata: Template, model: Model, idle_seconds: float | None = None
         "priceHourText": hardware.hour_text(metadata.hour_micros),
     }
     if metadata.model_variants:
-        shown["modelVariants"] = list(metadata.model_variants)
-        shown["defaultModelVariant"] = metadata.default_model_variant
-    return shown
+        result["modelVariants"] = list(metadata.model_variants)
+        result["defaultModelVariant"] = metadata.default_model_variant
+    return result
 
 
 def own_template(own: CustomModel, templates: Templates, idle_seconds: float | None = None) -> TemplateSchema:
@@ -198,10 +198,10 @@ def own_template(own: CustomModel, templates: Templates, idle_seconds: float | N
         tags=(own.kind,),
         idle_seconds=_DEFAULT_IDLE_SECONDS,
     )
-    shown = template(metadata, own.model, idle_seconds)
+    result = template(metadata, own.model, idle_seconds)
     overrides: dict[str, Any] = own.document.get("template", {})
-    schema = {**shown["schema"], **overrides.get("schema", {})}
-    return cast("TemplateSchema", {**shown, **overrides, "schema": schema, "version": own.version})
+    schema = {**result["schema"], **overrides.get("schema", {})}
+    return cast("TemplateSchema", {**result, **overrides, "schema": schema, "version": own.version})
 
 
 def _plain(seconds: float) -> float | int:
@@ -217,10 +217,10 @@ class HostedModelList:
     def __init__(self, services: WebServices) -> None:
         self._services = services
         self._idle_seconds = services.settings.idle_seconds
-        shown = {each["name"]: each for each in self._built_in()}
+        templates = {each["name"]: each for each in self._built_in()}
         kinds = [hardware_entry(kind) for kind in services.templates.hardware.kinds()]
-        self._templates = list(shown.values())
-        self._each = {name: StaticJson(each) for name, each in shown.items()}
+        self._templates = list(templates.values())
+        self._each = {name: StaticJson(each) for name, each in templates.items()}
         self._list = StaticJson({"templates": self._templates})
         self._hardware = StaticJson({"hardware": kinds})
         idle = _DEFAULT_IDLE_SECONDS if self._idle_seconds is None else _plain(self._idle_seconds)
@@ -253,13 +253,13 @@ class HostedModelList:
         account_id = await self._account(request)
         if account_id is None:
             return self._list.response(request)
-        found, following = await requests.own_models(
+        models, next_cursor = await requests.own_models(
             self._services.predictions.custom_models, request, account_id
         )
-        own = await responses.encode_each(self._own(each) for each in found)
+        own = await responses.encode_each(self._own(each) for each in models)
         built_in = [] if requests.cursor(request) else self._templates
         headers = {"Cache-Control": "private, no-cache", "Vary": "Authorization"}
-        return responses.json({"templates": [*built_in, *own], "next_cursor": following}, 200, headers)
+        return responses.json({"templates": [*built_in, *own], "next_cursor": next_cursor}, 200, headers)
 
     async def one(self, request: Request) -> Response:
         """Return one template by its name."""

@@ -55,7 +55,7 @@ class PredictionRoutes:
     async def _once(self, request: Request, work: Work) -> Response:
         principal = await self._enter(request)
         raw = await request.body()
-        once = IdempotentRequest(principal.replays, raw, responses.error_response)
+        idempotent = IdempotentRequest(principal.replays, raw, responses.error_response)
 
         async def accepted(idempotency_id: str | None) -> Response:
             body = await bodies.parse(bodies.parse_object, raw)
@@ -65,7 +65,7 @@ class PredictionRoutes:
             )
             return await work(await self._services.predictions.submit(order), run_request)
 
-        return await self._services.idempotency.run(request, once, accepted)
+        return await self._services.idempotency.run(request, idempotent, accepted)
 
     async def _run(self, prediction: Prediction, run_request: schemas.RunRequest) -> Response:
         if run_request.wait_seconds:
@@ -81,9 +81,9 @@ class PredictionRoutes:
         principal = await self._enter(request)
         body = await bodies.parse(bodies.parse_object, await request.body() or b"{}")
         run_request = schemas.run_request(body, requests.path_value(request, "model_id"))
-        found = await run_requests.terms(self._services, principal, run_request)
-        await self._services.predictions.prepare(found.model, run_request.inputs, charged=True)
-        quoted = run_requests.quote(self._services, found, run_request)
+        terms = await run_requests.terms(self._services, principal, run_request)
+        await self._services.predictions.prepare(terms.model, run_request.inputs, charged=True)
+        quoted = run_requests.quote(self._services, terms, run_request)
         queued = await self._services.predictions.count_waiting(quoted.engine.name)
         durations = self._services.durations.average(run_request.model, quoted.engine.name)
         seconds = self._serializer.until_end(run_request.model, quoted.engine.name, queued)
@@ -98,15 +98,15 @@ class PredictionRoutes:
             state=requests.query_choice(request, "status", _STATES, _MAX_FILTER),
         )
         cursor = requests.query_text(request, "cursor", _MAX_FILTER) or None
-        found, following = await self._services.predictions.page(
+        page, next_cursor = await self._services.predictions.page(
             principal.tenant,
             prediction_filter,
             requests.page_size(request, _PAGE, _MAX_PAGE, _MAX_FILTER),
             cursor,
         )
-        serialized = [await self._serializer.serialize_with_position(prediction) for prediction in found]
+        serialized = [await self._serializer.serialize_with_position(prediction) for prediction in page]
         rows = await responses.encode_each(serialized)
-        return responses.json({"predictions": rows, "next_cursor": following})
+        return responses.json({"predictions": rows, "next_cursor": next_cursor})
 
     async def show(self, request: Request) -> Response:
         return await self._answer(await self._find(request))

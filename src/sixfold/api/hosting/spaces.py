@@ -37,8 +37,8 @@ class SpaceImportRoutes:
         async def imported(_idempotency_id: str | None) -> Response:
             return await self._import(principal, bodies.parse_object(raw))
 
-        once = IdempotentRequest(principal.replays, raw, responses.error_response)
-        return await self._services.idempotency.run(request, once, imported)
+        idempotent = IdempotentRequest(principal.replays, raw, responses.error_response)
+        return await self._services.idempotency.run(request, idempotent, imported)
 
     async def _import(self, principal: Principal, body: dict[str, Any]) -> Response:
         services = self._services
@@ -54,19 +54,19 @@ class SpaceImportRoutes:
         mode = self._mode(principal, fields)
         if mode == "remote":
             private = principal.has(Rights.OPERATE)
-            found = await services.spaces.read(space, hardware=rate.hardware, private=private)
+            description = await services.spaces.read(space, hardware=rate.hardware, private=private)
         else:
-            found = await services.local_spaces.bring(
+            description = await services.local_spaces.bring(
                 space, run=mode, folder=fields["folder"], hardware=rate.hardware
             )
         own = await services.predictions.custom_models.put(
             principal.account_id,
             gradio_spaces.KIND,
             space.model,
-            cast("dict[str, Any]", found.document),
+            cast("dict[str, Any]", description.document),
         )
-        shown = models_list.own_template(own, services.templates, services.settings.idle_seconds)
-        return responses.json(shown, 201)
+        result = models_list.own_template(own, services.templates, services.settings.idle_seconds)
+        return responses.json(result, 201)
 
     def _mode(self, principal: Principal, fields: Mapping[str, str]) -> str:
         """Return how the space runs; starting programs on this machine requires the right `operate`.

@@ -124,7 +124,7 @@ class ImageKitRoutes:
         # All anonymous users share this tenant if the API is open.
         if principal.keyless:
             owner = f"{owner}/{self._services.trusted_hosts.network(request)}"
-        once = IdempotentRequest(owner, wants + await request.body(), dialect.answer)
+        idempotent = IdempotentRequest(owner, wants + await request.body(), dialect.answer)
 
         async def work(idempotency_id: str | None) -> Response:
             request_spec = _ImageKitRequest(
@@ -133,7 +133,7 @@ class ImageKitRoutes:
             prediction = await self._made("body", request_spec)
             return await self._bytes(prediction) if wants_bytes else self._told(prediction)
 
-        return await self._services.idempotency.run(request, once, work)
+        return await self._services.idempotency.run(request, idempotent, work)
 
     async def _made(self, part: dialect.Part, request_spec: _ImageKitRequest) -> Prediction:
         """Return the finished prediction, or cancel it on a timeout; raise the error of a failed one."""

@@ -21,10 +21,10 @@ _STYLE = ("source_image_url", "style_prompt", "quality", "seed")
 
 def picture(request: Request, model: Model) -> dict[str, Any]:
     """Return the inputs of a query string; raise `InvalidImageRequest`."""
-    given: dict[str, Any] = {
+    texts: dict[str, Any] = {
         name: request.query_params[name] for name in _PICTURE if name in request.query_params
     }
-    return _checked("query", model, bodies.from_text(model.inputs, given))
+    return _checked("query", model, bodies.from_text(model.inputs, texts))
 
 
 def upload(request: Request, model: Model, principal: Principal) -> tuple[dict[str, Any], SaveTarget]:
@@ -49,26 +49,26 @@ def upload(request: Request, model: Model, principal: Principal) -> tuple[dict[s
 
 
 def _save_path(request: Request) -> str:
-    given = request.query_params.get("save_path")
-    if given is None:
+    path = request.query_params.get("save_path")
+    if path is None:
         raise errors.InvalidInput([Problem("save_path", "save_path is required", "missing")])
-    return given
+    return path
 
 
 async def style(request: Request, model: Model) -> dict[str, Any]:
     """Return the inputs of a JSON body; raise `InvalidImageRequest`."""
     try:
-        given = await bodies.parse(bodies.parse_json, await request.body())
+        body = await bodies.parse(bodies.parse_json, await request.body())
     except errors.BadRequest as error:
         raise InvalidImageRequest([item("body", Problem("", error.message, "json_invalid"))]) from error
-    if not isinstance(given, dict):
+    if not isinstance(body, dict):
         raise InvalidImageRequest([item("body", Problem("", "The body must be a JSON object", "model_type"))])
-    return _checked("body", model, {name: given[name] for name in _STYLE if name in given})
+    return _checked("body", model, {name: body[name] for name in _STYLE if name in body})
 
 
-def _checked(part: Part, model: Model, given: dict[str, Any]) -> dict[str, Any]:
+def _checked(part: Part, model: Model, inputs: dict[str, Any]) -> dict[str, Any]:
     try:
-        model.check(given)
+        model.check(inputs)
     except errors.InvalidInput as error:
         raise of_inputs(part, error) from error
-    return given
+    return inputs

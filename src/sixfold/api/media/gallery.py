@@ -101,67 +101,67 @@ class GalleryRoutes:
         publish = {"create-ai": self._character, "create-post": self._post}[service]
 
         async def create(request: Request) -> Response:
-            principal, given, raw = await media_auth.enter(request, self._services.authenticator)
+            principal, fields, raw = await media_auth.enter(request, self._services.authenticator)
             principal.permit(service)
-            once = IdempotentRequest(principal.replays, raw, dialect.answer)
+            idempotent = IdempotentRequest(principal.replays, raw, dialect.answer)
 
             async def work(_idempotency_id: str | None) -> Response:
-                return responses.json(await publish(principal, given))
+                return responses.json(await publish(principal, fields))
 
-            return await self._services.idempotency.run(request, once, work)
+            return await self._services.idempotency.run(request, idempotent, work)
 
         return create
 
-    async def _character(self, principal: Principal, given: BodyFields) -> NewCharacterSchema:
-        values = inputs.check(CHARACTER, given.values)
-        avatar = await self._file(principal.tenant, given, "avatar", _IMAGES)
+    async def _character(self, principal: Principal, fields: BodyFields) -> NewCharacterSchema:
+        values = inputs.check(CHARACTER, fields.values)
+        avatar = await self._file(principal.tenant, fields, "avatar", _IMAGES)
         draft = gallery.CharacterDraft(
             principal.account_id, values["name"], values["description"], values["greeting"], None
         )
-        made = await self._gallery.add_character(draft, avatar)
+        character = await self._gallery.add_character(draft, avatar)
         return {
-            "id": made.id,
-            "url_name": made.url_name,
-            "avatar_file_name": made.avatar,
+            "id": character.id,
+            "url_name": character.url_name,
+            "avatar_file_name": character.avatar,
             "uploaded_via_api": True,
         }
 
-    async def _post(self, principal: Principal, given: BodyFields) -> NewPostSchema:
-        values = inputs.check(POST, given.values)
-        tags = _tags(given.values.get("tags"))
-        media = await self._file(principal.tenant, given, "media", _MEDIA)
+    async def _post(self, principal: Principal, fields: BodyFields) -> NewPostSchema:
+        values = inputs.check(POST, fields.values)
+        tags = _tags(fields.values.get("tags"))
+        media = await self._file(principal.tenant, fields, "media", _MEDIA)
         if media is None:
             raise _refused("media", "media: one of media_url, media_bytes or a file is required")
         draft = gallery.PostDraft(principal.account_id, values["text"], "", media.content_type, tags)
-        made = await self._gallery.add_post(draft, media)
+        post = await self._gallery.add_post(draft, media)
         return {
-            "id": made.id,
-            "post_id": made.id,
-            "media_url": self._url(made.media),
-            "author_user_id": made.author_id,
+            "id": post.id,
+            "post_id": post.id,
+            "media_url": self._url(post.media),
+            "author_user_id": post.author_id,
             "uploaded_via_api": True,
         }
 
     async def _file(
-        self, tenant: Tenant, given: BodyFields, name: str, allowed: frozenset[str]
+        self, tenant: Tenant, fields: BodyFields, name: str, allowed: frozenset[str]
     ) -> MediaSource | None:
         """Store the file from `<name>_url`, `<name>_bytes` or a form, if its type is allowed."""
-        by_url, by_bytes, uploaded = f"{name}_url", f"{name}_bytes", given.files.get(name)
-        ways = [way for way in (by_url, by_bytes) if given.values.get(way) not in (None, "")]
-        if len(ways) + (uploaded is not None) > 1:
+        by_url, by_bytes, uploaded = f"{name}_url", f"{name}_bytes", fields.files.get(name)
+        sources = [key for key in (by_url, by_bytes) if fields.values.get(key) not in (None, "")]
+        if len(sources) + (uploaded is not None) > 1:
             raise _refused(name, f"{name}: only one of {by_url}, {by_bytes} and a file is allowed")
-        media, at = self._services.media, ways[0] if ways else name
+        media, at = self._services.media, sources[0] if sources else name
         try:
             if uploaded is not None:
                 source = await media.store_unnamed(uploaded, media_types.UNKNOWN)
-            elif not ways:
+            elif not sources:
                 return None
             elif at == by_url:
-                wanted = inputs.check((Descriptor(by_url, "file", required=True),), given.values)
-                source = await media.resolve(tenant, Descriptor(by_url, "file"), wanted[by_url])
+                checked = inputs.check((Descriptor(by_url, "file", required=True),), fields.values)
+                source = await media.resolve(tenant, Descriptor(by_url, "file"), checked[by_url])
             else:
                 source = await media.store_unnamed(
-                    _decoded(given.values[by_bytes], by_bytes), media_types.UNKNOWN
+                    _decoded(fields.values[by_bytes], by_bytes), media_types.UNKNOWN
                 )
             return await self._typed(source, at, allowed)
         except (errors.BadRequest, errors.TooLarge) as error:
@@ -244,8 +244,8 @@ def _tags(value: Any) -> tuple[str, ...]:
     """Return the unique tags of a list of texts or a text with commas."""
     if value is None:
         return ()
-    given: object = value.split(",") if isinstance(value, str) else value
-    texts = cast("list[object]", given) if isinstance(given, list) else [None]
+    entries: object = value.split(",") if isinstance(value, str) else value
+    texts = cast("list[object]", entries) if isinstance(entries, list) else [None]
     if not all(isinstance(text, str) for text in texts) or len(texts) > gallery.MAX_TAGS:
         raise _refused("tags", f"tags: it must have at most {gallery.MAX_TAGS} entries")
     folded = [gallery.normalize_tag(cast("str", text)) for text in texts]

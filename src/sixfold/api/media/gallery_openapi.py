@@ -37,8 +37,8 @@ def _body(media: str, rows: tuple[Descriptor, ...], extra: Node) -> Node:
     return {openapi.JSON: body, "multipart/form-data": form}
 
 
-def _publish(name: str, summary: str, body: Node, made: Shape) -> OperationSpec:
-    responses = {200: openapi.response("Published", made)}
+def _publish(name: str, summary: str, body: Node, result: Shape) -> OperationSpec:
+    responses = {200: openapi.response("Published", result)}
     key = (openapi.IDEMPOTENCY,)
     return OperationSpec(summary, responses, (400, 409, 503), None, key, name, keyless=True, bodies=body)
 

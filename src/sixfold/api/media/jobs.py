@@ -41,8 +41,10 @@ class JobRoutes:
             body["result"] = endpoint.result(prediction, self._services.media_url, job=True)
             headers |= responses.result_headers(prediction)
         elif prediction.state in {PredictionState.FAILED, PredictionState.EXPIRED}:
-            told = endpoint is None or prediction.error_kind == predictions.UNUSABLE
-            body["error"] = (prediction.error or "") if told or endpoint is None else endpoint.failure_text
+            if endpoint is None or prediction.error_kind == predictions.UNUSABLE:
+                body["error"] = prediction.error or ""
+            else:
+                body["error"] = endpoint.failure_text
         return responses.json(body, headers=headers)
 
 

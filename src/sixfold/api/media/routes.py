@@ -38,25 +38,25 @@ class MediaRoutes:
         """Return the handler of an endpoint."""
 
         async def make(request: Request) -> Response:
-            principal, given, raw = await media_auth.enter(request, self._services.authenticator)
-            once = IdempotentRequest(principal.replays, raw, dialect.answer)
+            principal, fields, raw = await media_auth.enter(request, self._services.authenticator)
+            idempotent = IdempotentRequest(principal.replays, raw, dialect.answer)
 
             async def work(idempotency_id: str | None) -> Response:
                 try:
-                    return await self._make(request, endpoint, (principal, given, idempotency_id))
+                    return await self._make(request, endpoint, (principal, fields, idempotency_id))
                 except errors.InvalidInput as error:
                     raise endpoint.spoken(error) from error
 
-            return await self._services.idempotency.run(request, once, work)
+            return await self._services.idempotency.run(request, idempotent, work)
 
         return make
 
     async def _make(
-        self, request: Request, endpoint: MediaEndpoint, asked: tuple[Principal, BodyFields, str | None]
+        self, request: Request, endpoint: MediaEndpoint, parsed: tuple[Principal, BodyFields, str | None]
     ) -> Response:
-        principal, given, idempotency_id = asked
-        inputs = given.values
-        if given.is_form:
+        principal, fields, idempotency_id = parsed
+        inputs = fields.values
+        if fields.is_form:
             inputs = bodies.from_text(self._services.catalog[endpoint.model].inputs, inputs)
         mode = _mode(inputs.pop("response_mode", None))
         order = PredictionRequest(

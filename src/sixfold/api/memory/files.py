@@ -49,8 +49,10 @@ class MemoryFileRoutes:
         path = await asyncio.to_thread(self._new_path)
         try:
             received = await uploads.receive(request, path)
-            once = IdempotentRequest(caller.replays, received.digest, responses.error_response)
-            return await self._services.idempotency.run(request, once, lambda _: self._import(caller, path))
+            idempotent = IdempotentRequest(caller.replays, received.digest, responses.error_response)
+            return await self._services.idempotency.run(
+                request, idempotent, lambda _: self._import(caller, path)
+            )
         except OSError as error:
             raise errors.StoreFailed from error
         finally:

@@ -54,8 +54,8 @@ class PageRoutes:
 
         async def handle(request: Request) -> Response:
             caller = await caller_of(self._services, request)
-            once = IdempotentRequest(caller.replays, await request.body(), responses.error_response)
-            return await self._services.idempotency.run(request, once, lambda _: work(request, caller))
+            idempotent = IdempotentRequest(caller.replays, await request.body(), responses.error_response)
+            return await self._services.idempotency.run(request, idempotent, lambda _: work(request, caller))
 
         return handle
 

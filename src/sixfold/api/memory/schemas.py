@@ -28,9 +28,9 @@ async def nothing(_caller: Any, _arguments: Any) -> dict[str, Any]:
     return {}
 
 
-def fields(*wanted: OperationField) -> Operation:
+def fields(*declared: OperationField) -> Operation:
     """Return an operation that only declares fields."""
-    return Operation("", "", wanted, writes=False, handler=nothing)
+    return Operation("", "", declared, writes=False, handler=nothing)
 
 
 LIMIT, CURSOR, AS_OF = operations.LIMIT, operations.CURSOR, operations.AS_OF

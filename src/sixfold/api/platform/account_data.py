@@ -45,9 +45,9 @@ class AccountDataRoutes:
     async def close(self, request: Request) -> Response:
         """Close the account: its keys are disabled, and its data is erased after some days."""
         principal = await self._services.authenticator.bearer(request)
-        given = bodies.parse_object(await request.body() or b"{}")
+        fields = bodies.parse_object(await request.body() or b"{}")
         account = await self._services.database.read(accounts.by_id(principal.account_id))
-        deletion.confirm(account, given.get("confirm", request.query_params.get("confirm")))
+        deletion.confirm(account, fields.get("confirm", request.query_params.get("confirm")))
         days = self._services.settings.deletion_days
         moment = await self._services.database.write(deletion.close(account, days))
         await self._services.account_deletion.sweep()

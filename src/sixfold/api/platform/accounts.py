@@ -45,7 +45,7 @@ class AccountRoutes:
         if may_see:
             with contextlib.suppress(errors.NotConfigured):
                 secret = await self._services.webhook_secrets.of(account.id)
-        shown: AccountSchema = {
+        result: AccountSchema = {
             "account_id": account.id,
             "email": account.email,
             "balance_usd": money.format_usd(account.posted),
@@ -54,7 +54,7 @@ class AccountRoutes:
             "plan": account.plan,
             "webhook_secret": secret,
         }
-        return responses.json(shown, headers=_NO_STORE)
+        return responses.json(result, headers=_NO_STORE)
 
     async def entries(self, request: Request) -> Response:
         """Return the ledger, newest entries first."""

@@ -37,8 +37,8 @@ class EngineRoutes:
             raise errors.BadRequest("refresh must be true or false")
         if _FLAGS[text]:
             await self._services.availability.refresh()
-        found = await self._services.availability.resources()
-        report = availability.report(self._services.catalog, self._services.predictions.terms, found)
+        resources = await self._services.availability.resources()
+        report = availability.report(self._services.catalog, self._services.predictions.terms, resources)
         warnings = self._services.authenticator.keyless.warnings
         document: EnginesSchema = {"version": __version__, "warnings": warnings, **report}
         return responses.json(document, headers={"Cache-Control": "no-store"})

@@ -78,9 +78,9 @@ class OAuthRoutes:
         uris = body.get("redirect_uris")
         name = body.get("client_name")
         try:
-            wanted = cast("list[object]", uris) if isinstance(uris, list) else []
+            entries = cast("list[object]", uris) if isinstance(uris, list) else []
             text = name if isinstance(name, str) else ""
-            client = await self._services.database.write(oauth.register(text, wanted))
+            client = await self._services.database.write(oauth.register(text, entries))
         except oauth.OAuthError as refused:
             return _refused(refused)
         document = {

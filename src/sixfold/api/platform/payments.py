@@ -56,7 +56,7 @@ class PaymentRoutes:
         bodies.parse_object(await request.body() or b"{}")
         return responses.json(await self._services.deposits.address(principal.account_id))
 
-    async def told(self, request: Request) -> Response:
+    async def webhook(self, request: Request) -> Response:
         """Process a message of the payment processor.
 
         An irrelevant message is answered with 200 too, so that the processor does not repeat it.
@@ -76,5 +76,5 @@ def routes(services: WebServices) -> tuple[RouteEntry, ...]:
         RouteEntry("/api/account/checkout", {"POST": pay.checkout}, small, access=rights.ACCOUNT_MANAGE),
         RouteEntry("/api/account/plan", {"POST": pay.plan}, small, access=rights.ACCOUNT_MANAGE),
         RouteEntry("/api/account/deposits", {"POST": pay.deposit}, small, access=rights.ACCOUNT_MANAGE),
-        RouteEntry("/api/webhooks/stripe", {"POST": pay.told}, _MESSAGE_BYTES, access=rights.PUBLIC),
+        RouteEntry("/api/webhooks/stripe", {"POST": pay.webhook}, _MESSAGE_BYTES, access=rights.PUBLIC),
     )

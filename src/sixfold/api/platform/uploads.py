@@ -44,12 +44,12 @@ class UploadRoutes:
         path = await asyncio.to_thread(self._new_path)
         try:
             received = await uploads.receive(request, path)
-            once = IdempotentRequest(principal.replays, received.digest, responses.error_response)
+            idempotent = IdempotentRequest(principal.replays, received.digest, responses.error_response)
 
             async def work(_idempotency_id: str | None) -> Response:
                 return await self._keep(principal, received)
 
-            return await self._services.idempotency.run(request, once, work)
+            return await self._services.idempotency.run(request, idempotent, work)
         except OSError as error:
             raise errors.StoreFailed from error
         finally:
@@ -62,11 +62,11 @@ class UploadRoutes:
     async def _keep(self, principal: Principal, received: ReceivedUpload) -> Response:
         media = self._services.media
         upload = await media.upload(principal.tenant, received.path, received.content_type)
-        shown: UploadSchema = {
+        result: UploadSchema = {
             "url": f"{self._services.settings.base_url}{MEDIA_PATH}{upload.name}",
             "id": upload.id,
             "media_type": upload.content_type,
             "bytes": upload.size,
             "sha256": upload.sha256,
         }
-        return responses.json(shown, 201)
+        return responses.json(result, 201)

@@ -150,7 +150,7 @@ class WorkflowImportRoutes:
         verdict = await self._workshop.validate(graph)
         inputs = await self._workshop.slices.run(input_inference.inference(graph, registry))
         await asyncio.sleep(0)
-        found = model_files.named(graph, registry, converted.models)
+        models = model_files.named(graph, registry, converted.models)
         await asyncio.sleep(0)
         kind = self._kind(graph)
         return Workflow(
@@ -163,7 +163,7 @@ class WorkflowImportRoutes:
             content=imported.content,
             inputs=inputs or None,
             content_type=imported.content_type,
-            models=tuple(_file(each) for each in found),
+            models=tuple(_file(each) for each in models),
             source={"label": "imported", "url": "", "license": "", "adapted": False},
             verification=await self._verification(verdict),
             custom_nodes=tuple(f"/object_info/{each}" for each in self._custom(graph)),

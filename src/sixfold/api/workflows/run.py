@@ -46,8 +46,8 @@ class WorkflowRunRoutes:
         async def accepted(idempotency_id: str | None) -> Response:
             return await self._run(request, principal, raw, idempotency_id)
 
-        once = IdempotentRequest(principal.replays, raw, responses.error_response)
-        return await self._services.idempotency.run(request, once, accepted)
+        idempotent = IdempotentRequest(principal.replays, raw, responses.error_response)
+        return await self._services.idempotency.run(request, idempotent, accepted)
 
     async def _run(
         self, request: Request, principal: Principal, raw: bytes, idempotency_id: str | None
@@ -83,7 +83,7 @@ class WorkflowRunRoutes:
         self, tenant: Tenant, space: Workflow, values: Mapping[str, Any]
     ) -> dict[str, MediaSource]:
         """Return the files that inputs name; raises `InvalidInput` with every missing one."""
-        found: dict[str, MediaSource] = {}
+        sources: dict[str, MediaSource] = {}
         problems: list[errors.Problem] = []
         registry = self._services.workflows.classes
         for at, each in enumerate(space.inputs or (), 1):
@@ -94,12 +94,12 @@ class WorkflowRunRoutes:
                 continue
             try:
                 names = self._services.workflows.names
-                found[each.name] = await names.source(tenant, value, kind, each.name)
+                sources[each.name] = await names.source(tenant, value, kind, each.name)
             except errors.InvalidInput as invalid:
                 problems += invalid.problems
         if problems:
             raise errors.InvalidInput(problems)
-        return found
+        return sources
 
 
 def upload(space: Workflow, each: ApiInput, registry: Registry) -> str:

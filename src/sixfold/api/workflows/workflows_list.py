@@ -34,20 +34,22 @@ class WorkflowList:
     async def page(self, request: Request) -> Response:
         """Return all workflows; with a key, also the account's own, a page at a time."""
         principal = await self._principal(request)
-        found, following = await self.listed(request, principal.account_id if principal is not None else None)
-        rows = await responses.encode_each(self.record(space) for space in found)
-        more = {} if principal is None else {"next_cursor": following}
+        workflows, next_cursor = await self.listed(
+            request, principal.account_id if principal is not None else None
+        )
+        rows = await responses.encode_each(self.record(space) for space in workflows)
+        more = {} if principal is None else {"next_cursor": next_cursor}
         return responses.json({"spaces": rows, "success": True, **more}, headers=_FRESH)
 
     async def listed(self, request: Request, account_id: str | None) -> tuple[list[Workflow], str | None]:
         """Return the requested page without stored bytes, built-in workflows first."""
-        found = [] if requests.cursor(request) else list(self._built_in.values())
+        records = [] if requests.cursor(request) else list(self._built_in.values())
         if account_id is None:
-            return found, None
+            return records, None
         own, following = await requests.own_models(
             self._services.predictions.custom_models, request, account_id, KIND
         )
-        return [*found, *(_space(each) for each in own)], following
+        return [*records, *(_space(each) for each in own)], following
 
     async def show(self, request: Request) -> Response:
         space = await self._requested(request)
@@ -64,8 +66,8 @@ class WorkflowList:
         """Return the graph as an SVG image."""
         space = await self._requested(request)
         await self._services.workflows.load()
-        drawn = self.drawn(space)
-        return Response(drawn, 200, {**_FRESH, "Content-Security-Policy": _NO_SCRIPTS}, "image/svg+xml")
+        svg = self.drawn(space)
+        return Response(svg, 200, {**_FRESH, "Content-Security-Policy": _NO_SCRIPTS}, "image/svg+xml")
 
     def drawn(self, space: Workflow) -> str:
         """Return a graph as SVG."""

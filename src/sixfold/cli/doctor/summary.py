@@ -88,17 +88,19 @@ def served(models: Iterable[Row], width: int) -> list[str]:
     lines: list[str] = []
     last_task = ""
     for task, names, by in cells:
-        shown = "" if task == last_task else task
+        label = "" if task == last_task else task
         last_task = task
         models_text = cut(fitted(names, columns), columns)
-        lines.append(f"{_GAP}{shown.ljust(first)}{_GAP}{models_text.ljust(columns)}{_GAP}{by}")
+        lines.append(f"{_GAP}{label.ljust(first)}{_GAP}{models_text.ljust(columns)}{_GAP}{by}")
     return lines
 
 
 # -- ways to unlock more ---------------------------------------------------------------------------
 
 
-def ways(report_engines: Iterable[Row], models: Sequence[Row], found: Sequence[Row]) -> dict[str, list[str]]:
+def unlocking_commands(
+    report_engines: Iterable[Row], models: Sequence[Row], servers: Sequence[Row]
+) -> dict[str, list[str]]:
     """Map commands to the tasks that they would unlock or improve, the easiest first.
 
     Commands that unlock a task come before those that improve one. Among them, model servers come before
@@ -112,7 +114,7 @@ def ways(report_engines: Iterable[Row], models: Sequence[Row], found: Sequence[R
         helped = {name for name in engine["models"] if name in lacking}
         if engine["ready"] or not helped:
             continue
-        for command, provider in _of_engine(engine, found):
+        for command, provider in _of_engine(engine, servers):
             (providers if provider else better).setdefault(command, set()).update(helped)
     tasks = {command: _task_names(helped, unserved) for command, helped in better.items()}
     ordered = sorted(
@@ -126,16 +128,16 @@ def ways(report_engines: Iterable[Row], models: Sequence[Row], found: Sequence[R
     return result
 
 
-def _of_engine(engine: Row, found: Sequence[Row]) -> Iterator[tuple[str, bool]]:
+def _of_engine(engine: Row, servers: Sequence[Row]) -> Iterator[tuple[str, bool]]:
     """Yield the commands that would make an engine ready, and whether each is the name of a provider."""
     unlock = str(engine["unlock"])
     if engine["kind"] == "relay":
-        yield from ((command, False) for command in _of_relay(unlock, found))
+        yield from ((command, False) for command in _of_gateway(unlock, servers))
         yield from ((name, True) for name in CHAT_PROVIDERS)
     elif unlock in _KEYS:
         yield _KEYS[unlock], True
     elif engine["kind"] == "comfyui":
-        comfyui = next((row for row in found if row["kind"] == "comfyui"), None)
+        comfyui = next((row for row in servers if row["kind"] == "comfyui"), None)
         is_found = comfyui is not None and comfyui["found"]
         model = _COMFYUI.fullmatch(unlock)
         yield (f"add {model[1]} to ComfyUI" if is_found and model else "start ComfyUI"), False
@@ -143,15 +145,15 @@ def _of_engine(engine: Row, found: Sequence[Row]) -> Iterator[tuple[str, bool]]:
         yield _as_command(unlock), False
 
 
-def _of_relay(unlock: str, found: Sequence[Row]) -> Iterator[str]:
-    servers = {row["name"] for row in found if row["kind"] == "chat" and row["found"]}
+def _of_gateway(unlock: str, servers: Sequence[Row]) -> Iterator[str]:
+    names = {row["name"] for row in servers if row["kind"] == "chat" and row["found"]}
     pull = _PULL.search(unlock)
     yield (
         pull[1]
-        if pull and any("Ollama" in name for name in servers)
+        if pull and any("Ollama" in name for name in names)
         else "start Ollama (or llama-server, vLLM)"
     )
-    if not servers or _ADD_CHAT in unlock:
+    if not names or _ADD_CHAT in unlock:
         yield _ADD_CHAT
 
 

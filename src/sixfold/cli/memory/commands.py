@@ -204,8 +204,8 @@ def list_pages(arguments: argparse.Namespace) -> int:
         return 0
     paint = TerminalStyle()
     if rows:
-        shown = [(row["slug"], row["type"], row["updated_at"][:16], row["title"]) for row in rows]
-        paint.table(("page", "type", "changed", "title"), shown)
+        table = [(row["slug"], row["type"], row["updated_at"][:16], row["title"]) for row in rows]
+        paint.table(("page", "type", "changed", "title"), table)
     else:
         paint.line("  no pages")
     return 0

@@ -215,8 +215,8 @@ class FolderSync:
             if slug == old or slug in here or slug in self._known or at is None:
                 continue
             try:
-                found = self._remote.fetch(slug)
-                file = self._move(here[at], slug, found.path if found is not None else "")
+                fetched = self._remote.fetch(slug)
+                file = self._move(here[at], slug, fetched.path if fetched is not None else "")
             except (SyncRefusal, OSError):
                 continue
             if file is not None:

@@ -100,8 +100,9 @@ class _Function(msgspec.Struct):
     @property
     def arguments_text(self) -> str:
         """The arguments as JSON text; some servers send an object."""
-        given = self.arguments
-        return given if isinstance(given, str) else "" if given is None else _encode(given).decode()
+        if isinstance(self.arguments, str):
+            return self.arguments
+        return "" if self.arguments is None else _encode(self.arguments).decode()
 
 
 class _ToolCall(msgspec.Struct):

@@ -165,16 +165,16 @@ class _ResponseCapture:
     async def record(self, body: bytes, server: str) -> None:
         """Store a completed response."""
         try:
-            told = _parse_output(body)
+            output = _parse_output(body)
         except (msgspec.MsgspecError, UnicodeError):
             # A model server sent something else.
             return
-        if not told.id or told.status not in _ENDED:
+        if not output.id or output.status not in _ENDED:
             return
         with_recorder = StoredResponse(
-            id=told.id,
-            previous=self._previous if self._previous not in ("", told.id) else None,
-            server=server if told.store is True else "",
+            id=output.id,
+            previous=self._previous if self._previous not in ("", output.id) else None,
+            server=server if output.store is True else "",
             input=_encode(_input_items(self._raw)).decode("utf-8", "replace"),
             response=body.decode("utf-8", "replace"),
         )

@@ -68,6 +68,6 @@ def _get(summary: str, text: str, schema: Shape, *parameters: Node) -> Operation
 
 
 def _create(body: Shape) -> OperationSpec:
-    made = openapi.response("The new prediction", schemas.ReplicatePredictionSchema)
+    created = openapi.response("The new prediction", schemas.ReplicatePredictionSchema)
     statuses = (*_STATUSES, 402, 409, 422, 429)
-    return OperationSpec("Run a model", {201: made}, statuses, body, (_PREFER, openapi.IDEMPOTENCY))
+    return OperationSpec("Run a model", {201: created}, statuses, body, (_PREFER, openapi.IDEMPOTENCY))

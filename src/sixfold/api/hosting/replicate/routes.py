@@ -48,14 +48,14 @@ class ReplicateRoutes:
     async def models(self, request: Request) -> Response:
         """Return every model, custom models after the built-in ones, a page at a time."""
         principal = await self._enter(request)
-        found, following = await requests.own_models(
+        custom_models, next_cursor = await requests.own_models(
             self._services.predictions.custom_models, request, principal.account_id
         )
         built_in = () if requests.cursor(request) else self._services.catalog.models()
-        models = (*built_in, *(own.model for own in found))
+        models = (*built_in, *(own.model for own in custom_models))
         rows = await responses.encode_each(self._model(model) for model in models)
-        more = f"{self._base_url}{schemas.BASE}/models?{urlencode({'cursor': following})}"
-        return responses.json({"next": more if following else None, "previous": None, "results": rows})
+        more = f"{self._base_url}{schemas.BASE}/models?{urlencode({'cursor': next_cursor})}"
+        return responses.json({"next": more if next_cursor else None, "previous": None, "results": rows})
 
     async def model(self, request: Request) -> Response:
         return responses.json(self._model(await self._named(request, await self._enter(request))))
@@ -68,10 +68,10 @@ class ReplicateRoutes:
 
     async def version(self, request: Request) -> Response:
         model = await self._named(request, await self._enter(request))
-        found = schemas.version(model, self._since)
-        if requests.path_value(request, "version") != found["id"]:
+        version = schemas.version(model, self._since)
+        if requests.path_value(request, "version") != version["id"]:
             raise errors.NotFound("The model does not have this version")
-        return responses.json(found)
+        return responses.json(version)
 
     async def _named(self, request: Request, principal: Principal) -> Model:
         owner, name = requests.path_value(request, "owner"), requests.path_value(request, "name")
@@ -94,7 +94,7 @@ class ReplicateRoutes:
         """Run a version, or the model named in the path or the version."""
         principal = await self._enter(request)
         raw = await request.body()
-        once = IdempotentRequest(principal.replays, raw, schemas.error)
+        idempotent = IdempotentRequest(principal.replays, raw, schemas.error)
 
         async def work(idempotency_id: str | None) -> Response:
             body = await bodies.parse(bodies.parse_object, raw)
@@ -111,22 +111,22 @@ class ReplicateRoutes:
                 prediction = await self._services.predictions.wait(prediction, run_request.wait_seconds)
             return self._answer(prediction, 201)
 
-        return await self._services.idempotency.run(request, once, work)
+        return await self._services.idempotency.run(request, idempotent, work)
 
-    async def _by_version(self, given: Any, principal: Principal) -> Model:
+    async def _by_version(self, identifier: Any, principal: Principal) -> Model:
         """Return the model for a version id, for `owner/name`, or for `owner/name:id`."""
-        if not isinstance(given, str) or not given:
+        if not isinstance(identifier, str) or not identifier:
             raise errors.InvalidInput([errors.Problem("version", "version is required", "missing")])
-        if given in self._versions:
-            return self._services.catalog[self._versions[given]]
-        reference, _, version = given.partition(":")
+        if identifier in self._versions:
+            return self._services.catalog[self._versions[identifier]]
+        reference, _, version = identifier.partition(":")
         owner, slash, name = reference.partition("/")
         if slash:
             model = await self._find(owner, name, principal)
             if version in ("", schemas.version_of(model)):
                 return model
         async for own in self._services.predictions.custom_models.each(principal.account_id):
-            if schemas.version_of(own.model) == given:
+            if schemas.version_of(own.model) == identifier:
                 return own.model
         message = "version is not found"
         raise errors.InvalidInput([errors.Problem("version", message, "value_error")])
@@ -135,12 +135,12 @@ class ReplicateRoutes:
         """Return the account's predictions, newest first."""
         principal = await self._enter(request)
         cursor = request.query_params.get("cursor") or None
-        found, following = await self._services.predictions.page(
+        page, next_cursor = await self._services.predictions.page(
             principal.tenant, PredictionFilter(), _PAGE, cursor
         )
-        more = f"{self._base_url}{schemas.BASE}/predictions?{urlencode({'cursor': following})}"
-        rows = await responses.encode_each(self._serialize(prediction) for prediction in found)
-        return responses.json({"next": more if following else None, "previous": None, "results": rows})
+        more = f"{self._base_url}{schemas.BASE}/predictions?{urlencode({'cursor': next_cursor})}"
+        rows = await responses.encode_each(self._serialize(prediction) for prediction in page)
+        return responses.json({"next": more if next_cursor else None, "previous": None, "results": rows})
 
     async def show(self, request: Request) -> Response:
         principal = await self._enter(request)

@@ -176,30 +176,30 @@ def version_of(model: Model) -> str:
     return hashlib.sha256(msgspec.json.encode([model.name, model.inputs, engines])).hexdigest()
 
 
-def version(found: Model, since: str) -> ReplicateVersionSchema:
-    inputs = openapi.object_of(found.inputs)
+def version(model: Model, since: str) -> ReplicateVersionSchema:
+    inputs = openapi.object_of(model.inputs)
     for order, item in enumerate(inputs["properties"].values()):
         item["x-order"] = order
     schemas_by_name = {"Input": {"title": "Input", **inputs}, "Output": {"title": "Output"}}
     return {
-        "id": version_of(found),
+        "id": version_of(model),
         "created_at": since,
         "cog_version": "0",
         "openapi_schema": {
             "openapi": "3.0.2",
-            "info": {"title": found.title, "version": "0.1.0"},
+            "info": {"title": model.title, "version": "0.1.0"},
             "paths": {},
             "components": {"schemas": schemas_by_name},
         },
     }
 
 
-def model(found: Model, base_url: str, since: str, *, own: bool) -> ReplicateModelSchema:
+def model(source: Model, base_url: str, since: str, *, own: bool) -> ReplicateModelSchema:
     return {
-        "url": f"{base_url}/catalog/{found.name}",
+        "url": f"{base_url}/catalog/{source.name}",
         "owner": OWNER,
-        "name": found.name,
-        "description": found.description,
+        "name": source.name,
+        "description": source.description,
         "visibility": "private" if own else "public",
         "github_url": None,
         "paper_url": None,
@@ -207,7 +207,7 @@ def model(found: Model, base_url: str, since: str, *, own: bool) -> ReplicateMod
         "run_count": 0,
         "cover_image_url": None,
         "default_example": None,
-        "latest_version": version(found, since),
+        "latest_version": version(source, since),
     }
 
 
@@ -283,7 +283,7 @@ def request(body: Mapping[str, Any], name: str, prefer: str) -> RunRequest:
 
 def wait_seconds(prefer: str) -> float:
     """Return the seconds to wait for the end, from the header `Prefer`."""
-    found = _PREFER.fullmatch(prefer.strip())
-    if found is None:
+    match = _PREFER.fullmatch(prefer.strip())
+    if match is None:
         return 0.0
-    return float(min(MAX_WAIT, int(found[1] or DEFAULT_WAIT)))
+    return float(min(MAX_WAIT, int(match[1] or DEFAULT_WAIT)))

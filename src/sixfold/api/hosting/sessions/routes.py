@@ -56,7 +56,7 @@ class SessionRoutes:
         """Create a session of a model."""
         principal = await self._enter(request)
         raw = await request.body()
-        once = IdempotentRequest(principal.replays, raw, responses.error_response)
+        idempotent = IdempotentRequest(principal.replays, raw, responses.error_response)
 
         async def work(_idempotency_id: str | None) -> Response:
             body = schemas.parse_body(bodies.parse_object(raw) if raw.strip() else {})
@@ -68,18 +68,18 @@ class SessionRoutes:
             opened = await self._live.create(order)
             return self._answer(schemas.opened(opened, self._base_url), opened.session, 201)
 
-        return await self._services.idempotency.run(request, once, work)
+        return await self._services.idempotency.run(request, idempotent, work)
 
     async def show(self, request: Request) -> Response:
         principal = await self._enter(request)
-        found = await self._live.find(requests.path_value(request, "session_id"), principal.tenant)
-        return self._answer(schemas.session(found, self._base_url), found)
+        session = await self._live.find(requests.path_value(request, "session_id"), principal.tenant)
+        return self._answer(schemas.session(session, self._base_url), session)
 
     async def close(self, request: Request) -> Response:
         """Close a session; one that has ended stays as it is."""
         principal = await self._enter(request)
-        ended = await self._live.close(requests.path_value(request, "session_id"), principal.tenant)
-        return self._answer(schemas.session(ended, self._base_url), ended)
+        expired = await self._live.close(requests.path_value(request, "session_id"), principal.tenant)
+        return self._answer(schemas.session(expired, self._base_url), expired)
 
     async def _enter(self, request: Request) -> Principal:
         return await self._services.authenticator.bearer(request)
@@ -135,18 +135,18 @@ class _SessionSocket:
         greeting = loop.call_later(_GREETING_SECONDS, self._running.resume, self._viewer, self._last_seq)
         receiving = asyncio.create_task(self._receive())
         sending = asyncio.create_task(self._send_messages())
-        ending = asyncio.create_task(self._viewer.wait_closed())
+        closing = asyncio.create_task(self._viewer.wait_closed())
         try:
-            await asyncio.wait({receiving, sending, ending}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({receiving, sending, closing}, return_when=asyncio.FIRST_COMPLETED)
             # Messages queued earlier may still be sent.
-            if ending.done() and not sending.done():
+            if closing.done() and not sending.done():
                 await asyncio.wait({sending}, timeout=self._close_timeout())
             await self._close()
         finally:
             greeting.cancel()
-            for task in (receiving, sending, ending):
+            for task in (receiving, sending, closing):
                 task.cancel()
-            await asyncio.gather(receiving, sending, ending, return_exceptions=True)
+            await asyncio.gather(receiving, sending, closing, return_exceptions=True)
 
     def _close_timeout(self) -> float:
         end = self._viewer.end_message

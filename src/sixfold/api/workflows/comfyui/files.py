@@ -95,8 +95,8 @@ class ComfyFileRoutes:
         if not form.content_type.startswith(_SHOWN):
             raise errors.UnsupportedMedia("The upload must be an image, audio or video file")
         upload = await self._services.media.upload(tenant, form.path, form.content_type)
-        found = await self._services.media.find(upload.name)
-        source = MediaSource(found.blob, form.content_type, upload.size)
+        file = await self._services.media.find(upload.name)
+        source = MediaSource(file.blob, form.content_type, upload.size)
         replaces = form.fields.get("overwrite", "").lower() in ("true", "1")
         if not replaces or await self._names.find(tenant, name) is None:
             name = await self._free_name(tenant, name, source.blob)
@@ -126,38 +126,38 @@ class ComfyFileRoutes:
             name = _named(query.get("subfolder", ""), query.get("filename", ""), query.get("type", "output"))
         except errors.BadRequest:
             return Response(status_code=400)
-        found = await self._names.find(principal.tenant, name)
-        if found is None:
+        file = await self._names.find(principal.tenant, name)
+        if file is None:
             return Response(status_code=404)
-        response = await self._reduced(found, query) or await self._whole(request, found)
+        response = await self._reduced(file, query) or await self._whole(request, file)
         content_type = response.media_type or ""
-        shown = content_type.startswith(_MEDIA) and content_type != _DRAWN
-        way = "inline" if shown else "attachment"
-        response.headers["Content-Disposition"] = f'{way}; filename="{_ascii(name.name)}"'
+        is_media = content_type.startswith(_MEDIA) and content_type != _DRAWN
+        disposition = "inline" if is_media else "attachment"
+        response.headers["Content-Disposition"] = f'{disposition}; filename="{_ascii(name.name)}"'
         response.headers["Content-Security-Policy"] = "sandbox"
         response.headers["Cache-Control"] = "no-cache"
         return response
 
-    async def _reduced(self, found: FoundFile, query: Mapping[str, str]) -> Response | None:
+    async def _reduced(self, file: FoundFile, query: Mapping[str, str]) -> Response | None:
         """Return an image as a preview or by its channels; None if the query requests neither."""
         channel = query.get("channel", "")
         is_reduced = "preview" in query or channel in ("rgb", "a")
-        if not is_reduced or not found.content_type.startswith("image/") or found.content_type == _DRAWN:
+        if not is_reduced or not file.content_type.startswith("image/") or file.content_type == _DRAWN:
             return None
-        load = functools.partial(self._services.blobs.local_path, found.blob)
+        load = functools.partial(self._services.blobs.local_path, file.blob)
         try:
             reduced = await self._services.workflows.images.viewed(load, query.get("preview"), channel)
         except UnusableInput:
             return None
         return Response(reduced[0], 200, media_type=reduced[1])
 
-    async def _whole(self, request: Request, found: FoundFile) -> Response:
+    async def _whole(self, request: Request, file: FoundFile) -> Response:
         """Return the file or a range of it, in chunks."""
-        tag = digest_of(found.blob)[:_TAG_CHARS]
-        shown = files.ServedFile(
-            self._services.blobs, found.blob, found.size, found.content_type, tag, files.REVALIDATE
+        tag = digest_of(file.blob)[:_TAG_CHARS]
+        served = files.ServedFile(
+            self._services.blobs, file.blob, file.size, file.content_type, tag, files.REVALIDATE
         )
-        return await files.serve(request, shown)
+        return await files.serve(request, served)
 
 
 async def _form(request: Request, path: Path) -> _ComfyUploadForm:
@@ -175,10 +175,10 @@ async def _form(request: Request, path: Path) -> _ComfyUploadForm:
 def _original(text: str) -> StoredName:
     """Return the file that an `original_ref` names; raises `BadRequest`."""
     try:
-        found: object = json.loads(text)
+        reference: object = json.loads(text)
     except (ValueError, RecursionError):
-        found = None
-    fields = mapping(found)
+        reference = None
+    fields = mapping(reference)
     subfolder, filename = (str(fields.get(name) or "") for name in ("subfolder", "filename"))
     return _named(subfolder, filename, str(fields.get("type") or "output"))
 

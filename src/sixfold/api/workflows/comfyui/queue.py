@@ -104,7 +104,7 @@ class ComfyQueue:
 
     async def _missing_files(self, tenant: Tenant, verdict: ValidationResult) -> JsonObject | None:
         """Return ComfyUI's error for files that inputs name but that do not exist."""
-        found: dict[str, JsonObject] = {}
+        entries: dict[str, JsonObject] = {}
         for node in verdict.nodes.values():
             for name, kind in node.spec.uploads.items():
                 value = node.values.get(name)
@@ -124,13 +124,13 @@ class ComfyQueue:
                         "dependent_outputs": list(verdict.outputs),
                         "class_type": node.spec.class_type,
                     }
-                    found.setdefault(node.id, {"errors": [], **row})["errors"].append(error)
-        if not found:
+                    entries.setdefault(node.id, {"errors": [], **row})["errors"].append(error)
+        if not entries:
             return None
-        details = [each["details"] for row in found.values() for each in row["errors"]]
+        details = [each["details"] for row in entries.values() for each in row["errors"]]
         text = "Prompt outputs failed validation"
         return _refusal(
-            validation_errors.fault("prompt_outputs_failed_validation", text, "\n".join(details)), found
+            validation_errors.fault("prompt_outputs_failed_validation", text, "\n".join(details)), entries
         )
 
     # -- queue and history -----------------------------------------------------------------------
@@ -141,9 +141,9 @@ class ComfyQueue:
 
     async def queue(self, tenant: Tenant) -> JsonObject:
         """Return the running and the queued prompts by number: the oldest that fit into a page."""
-        found = sorted(await self._services.database.read(prompt_queue.first(tenant)), key=_number)
-        items = await responses.encode_each(_item(each) for each in found)
-        waits = [each.state is PredictionState.QUEUED for each in found]
+        prompts = sorted(await self._services.database.read(prompt_queue.first(tenant)), key=_number)
+        items = await responses.encode_each(_item(each) for each in prompts)
+        waits = [each.state is PredictionState.QUEUED for each in prompts]
         return {
             "queue_running": [item for item, is_queued in zip(items, waits, strict=True) if not is_queued],
             "queue_pending": [item for item, is_queued in zip(items, waits, strict=True) if is_queued],
@@ -153,12 +153,12 @@ class ComfyQueue:
         """Return the newest ended prompts that fit into a page, oldest first, or the one with `prompt_id`."""
         database = self._services.database
         if prompt_id is None:
-            found = await database.read(prompt_queue.ended(tenant, limit))
+            prompts = await database.read(prompt_queue.ended(tenant, limit))
         else:
             one = await database.read(prompt_queue.named(tenant, prompt_id))
-            found = (one,) if one is not None and one.is_terminal else ()
-        entries = await responses.encode_each(self._entry(each) for each in found)
-        return {_prompt_id(each): entry for each, entry in zip(found, entries, strict=True)}
+            prompts = (one,) if one is not None and one.is_terminal else ()
+        entries = await responses.encode_each(self._entry(each) for each in prompts)
+        return {_prompt_id(each): entry for each, entry in zip(prompts, entries, strict=True)}
 
     def _entry(self, prediction: Prediction) -> JsonObject:
         data = prediction.output.data if prediction.output is not None else {}
@@ -185,8 +185,8 @@ class ComfyQueue:
 
         A prompt accepted a moment ago may not run yet; clients cannot see that, so it can be canceled too.
         """
-        found = await self._under_way(tenant)
-        selected = [each for each in found if not prompt_id or _prompt_id(each) == prompt_id]
+        prompts = await self._under_way(tenant)
+        selected = [each for each in prompts if not prompt_id or _prompt_id(each) == prompt_id]
         if selected:
             first = min(selected, key=lambda each: (each.state is PredictionState.QUEUED, each.id))
             await self._predictions.cancel(first.id, tenant)

@@ -52,7 +52,7 @@ class ComfyAvailability:
         checkpoint = str(spec.options.get("checkpoint", ""))
         if checkpoint and task != UPSCALE:
             makes_video = task in (TEXT_TO_VIDEO, IMAGE_TO_VIDEO)
-            pinned = capabilities.pinned(checkpoint, found.films if makes_video else found.models)
+            pinned = capabilities.pinned(checkpoint, found.videos if makes_video else found.models)
             if pinned is None:
                 return EngineStatus(False, capabilities.NOT_FOUND.format(checkpoint))
             model = pinned

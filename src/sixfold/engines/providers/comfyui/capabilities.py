@@ -110,14 +110,14 @@ class CapabilityChoice:
 
 @dataclass(frozen=True, slots=True)
 class InstalledModels:
-    """The node schemas by class and the models of a server, best first; `films` are its video models."""
+    """The node schemas by class and the models of a server, best first; `videos` are its video models."""
 
     stats: ComfyStats
     schemas: Schemas
     choices: tuple[CapabilityChoice, ...]
     upscaler: str
     missing: Mapping[str, str] = field(default_factory=dict[str, str])
-    films: VideoGraphs = field(default_factory=VideoGraphs)
+    videos: VideoGraphs = field(default_factory=VideoGraphs)
 
     def has(self, *classes: str) -> bool:
         """Return whether the server has these node classes."""
@@ -134,7 +134,7 @@ class InstalledModels:
     def serves(self) -> dict[str, str]:
         """The supported tasks, each with the model file that serves it."""
         model = self.choices[0].file if self.choices else ""
-        files = {TEXT_TO_IMAGE: model, IMAGE_TO_IMAGE: model, UPSCALE: self.upscaler, **self.films.serves}
+        files = {TEXT_TO_IMAGE: model, IMAGE_TO_IMAGE: model, UPSCALE: self.upscaler, **self.videos.serves}
         return {task: file for task, file in files.items() if task not in self.missing}
 
 
@@ -143,7 +143,7 @@ class FoundModels:
     """The result of a probe. `problem` says why it failed, `missing` what each task lacks.
 
     `slow`: the port is open, but the server did not respond in time, as while it loads a model. `models` are
-    the image model files, best first, and `films` the video model files. `serves` maps `text-to-image`,
+    the image model files, best first, and `videos` the video model files. `serves` maps `text-to-image`,
     `image-to-image`, `upscale`, `text-to-film` and `image-to-film` to the model file that serves it.
     """
 
@@ -155,7 +155,7 @@ class FoundModels:
     memory_bytes: int = 0
     memory_free_bytes: int = 0
     models: tuple[str, ...] = ()
-    films: tuple[str, ...] = ()
+    videos: tuple[str, ...] = ()
     serves: Mapping[str, str] = field(default_factory=dict[str, str])
     missing: Mapping[str, str] = field(default_factory=dict[str, str])
 
@@ -183,7 +183,7 @@ async def probe(client: httpx.AsyncClient, url: str = DEFAULT_URL, *, seconds: f
         memory_bytes=stats.memory_bytes,
         memory_free_bytes=stats.memory_free_bytes,
         models=tuple(choice.file for choice in installed.choices),
-        films=tuple(choice.file for choice in installed.films.choices),
+        videos=tuple(choice.file for choice in installed.videos.choices),
         serves=installed.serves,
         missing=installed.missing,
     )
@@ -210,9 +210,11 @@ def _installed(
     choices = tuple(sorted([*checkpoints, *split], key=lambda choice: -choice.family.rank))
     upscaler = _upscaler(options(schemas, "UpscaleModelLoader", "model_name"))
     installed = InstalledModels(
-        stats, schemas, choices, upscaler, films=video_graphs.read(schemas, document()["films"])
+        stats, schemas, choices, upscaler, videos=video_graphs.read(schemas, document()["films"])
     )
-    return dataclasses.replace(installed, missing={**_missing(installed, problem), **installed.films.missing})
+    return dataclasses.replace(
+        installed, missing={**_missing(installed, problem), **installed.videos.missing}
+    )
 
 
 @cache

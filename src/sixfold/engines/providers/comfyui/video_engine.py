@@ -48,7 +48,7 @@ class ComfyVideoEngine(ComfyEngine):
     async def _run(self, task: Task, context: Context, installed: InstalledModels) -> Result:
         if self._task in installed.missing:
             raise EngineError(installed.missing[self._task])
-        choice = installed.films.best(self._task == IMAGE_TO_VIDEO, self._checkpoint_file)
+        choice = installed.videos.best(self._task == IMAGE_TO_VIDEO, self._checkpoint_file)
         if choice is None:
             raise EngineError(NOT_FOUND.format(self._checkpoint_file))
         video = task_parser.parse(task.inputs)
