@@ -272,19 +272,21 @@ async def _ready(server: CogClient, box: ContainerLimits, seconds: float) -> Non
     Raises `StartFailed` and `CogUnreachable`.
     """
     loading = asyncio.create_task(server.ready())
-    ending = asyncio.create_task(box.ended())
+    exit_task = asyncio.create_task(box.ended())
     try:
-        done, _ = await asyncio.wait({loading, ending}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait(
+            {loading, exit_task}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+        )
         if loading in done:
             loading.result()
-        elif ending in done:
-            raise StartFailed(f"its container {ending.result()} before the model was loaded")
+        elif exit_task in done:
+            raise StartFailed(f"its container {exit_task.result()} before the model was loaded")
         else:
             raise StartFailed(f"the model was not loaded within {seconds:g} seconds")
     finally:
         loading.cancel()
-        ending.cancel()
-        await asyncio.gather(loading, ending, return_exceptions=True)
+        exit_task.cancel()
+        await asyncio.gather(loading, exit_task, return_exceptions=True)
 
 
 async def settled(watches: set[asyncio.Task[None]]) -> None:
@@ -348,6 +350,6 @@ def _document(image: str, started: _StartedContainer, name: str, hardware: str |
 
 def open_engine(socket: Path | None, data_dir: Path) -> DockerClient | None:
     """Return Docker or Podman for the server with this data folder, or None if neither has a socket."""
-    found = find_socket(socket)
+    path = find_socket(socket)
     owner = hashlib.blake2b(str(data_dir.absolute()).encode(), digest_size=8).hexdigest()
-    return None if found is None else DockerClient(found, owner)
+    return None if path is None else DockerClient(path, owner)

@@ -29,10 +29,10 @@ class GpuSlots:
         of other programs. If no card has enough memory, the worker shares the card with the most.
         """
         async with self._taking:
-            found = await asyncio.to_thread(self._list_cards)
-            if not found:
+            cards = await asyncio.to_thread(self._list_cards)
+            if not cards:
                 return 0, ""
-            free = {card.uuid: self._free_bytes(card) for card in found}
+            free = {card.uuid: self._free_bytes(card) for card in cards}
             fitting = [uuid for uuid in free if free[uuid] >= requested_bytes]
             tightest = min(fitting, key=free.__getitem__) if fitting and requested_bytes else None
             chosen = tightest or max(free, key=free.__getitem__)
@@ -46,10 +46,10 @@ class GpuSlots:
 
     def promised(self) -> dict[str, int]:
         """Return the bytes reserved by live workers on each card."""
-        found: dict[str, int] = {}
+        free: dict[str, int] = {}
         for uuid, size in self._promised.values():
-            found[uuid] = found.get(uuid, 0) + size
-        return found
+            free[uuid] = free.get(uuid, 0) + size
+        return free
 
     def _free_bytes(self, card: GpuDevice) -> int:
         """Return the bytes that can still be reserved.

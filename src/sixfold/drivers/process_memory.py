@@ -12,12 +12,12 @@ _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_b
 
 def for_workers(proc: Path = Path("/proc"), limits: tuple[str, ...] = _LIMITS) -> int:
     """Return the bytes that workers may use on this machine or in this container; 0 if unknown."""
-    found = [_kilobytes(proc / "meminfo", "MemTotal:")]
+    amounts = [_kilobytes(proc / "meminfo", "MemTotal:")]
     for limit in limits:
         # A missing file belongs to the other cgroup version; `max` means no limit.
         with suppress(OSError, ValueError):
-            found.append(int(Path(limit).read_text("ascii")))
-    return int(min(found) * _OURS)
+            amounts.append(int(Path(limit).read_text("ascii")))
+    return int(min(amounts) * _OURS)
 
 
 def peak(pid: int | None) -> int:

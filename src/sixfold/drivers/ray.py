@@ -428,12 +428,12 @@ class RayDriver:
         actor_class: Any = ray.remote(RaySlot)
         offered = ray.cluster_resources()
         placed = spec.hardware in self._hardware and not self._hardware.keys().isdisjoint(offered)
-        drawn = placed and "GPU" in offered and self._hardware[spec.hardware] > 0
+        has_gpu = placed and "GPU" in offered and self._hardware[spec.hardware] > 0
         return actor_class.options(
             name=f"{spec.holder or NAMESPACE}/{uuid.uuid4().hex}",
             lifetime="detached",
             num_cpus=1,
-            num_gpus=1 if drawn else 0,
+            num_gpus=1 if has_gpu else 0,
             memory=spec.memory_bytes or None,
             resources={spec.hardware: 1} if placed else None,
             # The scheduler retries the run on another worker.
@@ -447,8 +447,8 @@ def _join(address: str, namespace: str) -> None:
 
 
 def _names() -> list[str]:
-    found: list[str] = ray.util.list_named_actors()
-    return found
+    names: list[str] = ray.util.list_named_actors()
+    return names
 
 
 def _kill(names: Sequence[str]) -> None:

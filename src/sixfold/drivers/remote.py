@@ -183,14 +183,14 @@ class RemoteWorker:
         assignment = runner.Assignment(run.number, run.task, context, staging)
         began = time.perf_counter_ns()
         run.work = asyncio.create_task(self._work(run, context, failpoint))
-        ending = await _ended(run)
+        outcome = await _ended(run)
         run_us = (time.perf_counter_ns() - began) // 1000
-        if isinstance(ending, Canceled) and not self._alive:
+        if isinstance(outcome, Canceled) and not self._alive:
             return WorkerLost(f"the worker {self.why}")
-        if isinstance(ending, RemoteLost):
-            await self.end(str(ending))
-            return WorkerLost(f"the worker {ending}")
-        reply = await asyncio.to_thread(_left, assignment, ending, str(self._engine.version), run_us)
+        if isinstance(outcome, RemoteLost):
+            await self.end(str(outcome))
+            return WorkerLost(f"the worker {outcome}")
+        reply = await asyncio.to_thread(_left, assignment, outcome, str(self._engine.version), run_us)
         return results.outcome(reply, self._spec.scratch, prefix)
 
     async def _work(
@@ -233,10 +233,10 @@ class RemoteWorker:
 
 
 def _left(
-    assignment: runner.Assignment, ending: Result | BaseException, version: str, run_us: int
+    assignment: runner.Assignment, outcome: Result | BaseException, version: str, run_us: int
 ) -> protocol.Reply:
     """Stage the files of a run, remove its folder and return the reply."""
-    reply = runner.settle(assignment, ending, version, run_us)
+    reply = runner.settle(assignment, outcome, version, run_us)
     assignment.context.clear()
     return reply
 

@@ -78,15 +78,15 @@ class HostedSpaces:
         if not folder:
             image = await self._hub.image(space, self._terms.image)
             return SpaceTarget(image=image, network=self._terms.network)
-        found = await asyncio.to_thread(self._folder, folder)
+        source = await asyncio.to_thread(self._folder, folder)
         if mode == "container":
-            return SpaceTarget(image=await self._built(folder, found), network=self._terms.network)
+            return SpaceTarget(image=await self._built(folder, source), network=self._terms.network)
         if fault := await asyncio.to_thread(bubblewrap.fault):
             raise errors.EngineUnavailable(
                 f"No sandbox is available because {fault}: {bubblewrap.UNLOCK}, Docker or Podman"
             )
-        packages = await asyncio.to_thread(_installed, found) if found.requirements else ""
-        return SpaceTarget(folder=str(found.path), app=found.app, packages=packages)
+        packages = await asyncio.to_thread(_installed, source) if source.requirements else ""
+        return SpaceTarget(folder=str(source.path), app=source.app, packages=packages)
 
     def _folder(self, name: str) -> SpaceFolder:
         path = self._terms.folders / name
@@ -94,10 +94,10 @@ class HostedSpaces:
             raise errors.BadRequest(f"Folder {name} is not found; `sixfold space import FOLDER` creates it")
         return folders.read(path)
 
-    async def _built(self, name: str, found: SpaceFolder) -> str:
+    async def _built(self, name: str, source: SpaceFolder) -> str:
         image = f"localhost/sixfold-space-{name}:latest"
         if not (await self._containers.standing(image)).ready:
-            context = await asyncio.to_thread(found.context, self._terms.base_image)
+            context = await asyncio.to_thread(source.context, self._terms.base_image)
             try:
                 await self._containers.build(image, context)
             except EngineError as error:
@@ -132,26 +132,26 @@ def _engine(target: SpaceTarget, engine_options: dict[str, Any]) -> dict[str, An
     }
 
 
-def _installed(found: SpaceFolder) -> str:
+def _installed(source: SpaceFolder) -> str:
     """Return the folder with the application's packages; only wheels are installed, so no build code runs."""
-    target = found.path.with_name(f"{found.path.name}.packages")
+    target = source.path.with_name(f"{source.path.name}.packages")
     if target.is_dir():
         return str(target)
-    part = found.path.with_name(f"{found.path.name}.part")
+    part = source.path.with_name(f"{source.path.name}.part")
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(mode=0o700)
-    cell = Sandbox(shown=(found.path,), own=(part,), network=True, at=found.path)
+    cell = Sandbox(shown=(source.path,), own=(part,), network=True, at=source.path)
     pip = [sys.executable, "-m", "pip", "install", "--no-input", "--no-cache-dir", "--only-binary", ":all:"]
-    ended = subprocess.run(  # noqa: S603 - this interpreter's pip, in a sandbox
-        [*bubblewrap.command(cell), *pip, "--target", str(part), *found.requirements],
+    done = subprocess.run(  # noqa: S603 - this interpreter's pip, in a sandbox
+        [*bubblewrap.command(cell), *pip, "--target", str(part), *source.requirements],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         timeout=_INSTALL_SECONDS,
         env={**settings.worker_environment(), "HOME": str(part), "TMPDIR": str(part)},
         check=False,
     )
-    if ended.returncode:
+    if done.returncode:
         shutil.rmtree(part, ignore_errors=True)
-        output = ended.stderr.decode(errors="replace").strip()[-_SAID_CHARACTERS:]
-        raise errors.BadRequest(f"The requirements of {found.path.name} cannot be installed: {output}")
+        output = done.stderr.decode(errors="replace").strip()[-_SAID_CHARACTERS:]
+        raise errors.BadRequest(f"The requirements of {source.path.name} cannot be installed: {output}")
     return str(part.replace(target))

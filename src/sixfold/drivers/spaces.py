@@ -196,20 +196,20 @@ class SpaceDriver:
 
 async def _ready(server: GradioServer, box: ContainerLimits, seconds: float) -> None:
     """Wait until the application responds or has ended; raises `StartFailed`."""
-    ending = asyncio.ensure_future(box.ended())
+    exit_task = asyncio.ensure_future(box.ended())
     try:
         async with asyncio.timeout(seconds):
-            while not ending.done():
+            while not exit_task.done():
                 with contextlib.suppress(*_FAILURES):
                     await server.describe()
                     return
-                await asyncio.wait({ending}, timeout=_LOOK_SECONDS)
-        raise StartFailed(f"the space {ending.result()} before it answered")
+                await asyncio.wait({exit_task}, timeout=_LOOK_SECONDS)
+        raise StartFailed(f"the space {exit_task.result()} before it answered")
     except TimeoutError as error:
         raise StartFailed(f"the space did not answer within {seconds:g} seconds") from error
     finally:
-        ending.cancel()
-        await asyncio.gather(ending, return_exceptions=True)
+        exit_task.cancel()
+        await asyncio.gather(exit_task, return_exceptions=True)
 
 
 async def _watch(box: ContainerLimits, worker: RemoteWorker) -> None:
@@ -274,7 +274,7 @@ class SandboxBox:
 async def _start_sandbox(
     target: SpaceTarget, memory_bytes: int, environ: Mapping[str, str], listener: int, work: Path
 ) -> asyncio.subprocess.Process:
-    shown = [Path(target.folder), *([Path(target.packages)] if target.packages else [])]
+    folders = [Path(target.folder), *([Path(target.packages)] if target.packages else [])]
     ours = forkserver.environment(environ)
     path = os.pathsep.join(part for part in (target.packages, target.folder, ours["PYTHONPATH"]) if part)
     homes = dict.fromkeys(("HOME", "TMPDIR", "GRADIO_TEMP_DIR"), str(work))
@@ -288,7 +288,7 @@ async def _start_sandbox(
     ]
     arguments += [sys.executable, str(Path(target.folder) / target.app)]
     return await asyncio.create_subprocess_exec(
-        *bubblewrap.command(Sandbox(tuple(shown), (work,), at=Path(target.folder))),
+        *bubblewrap.command(Sandbox(tuple(folders), (work,), at=Path(target.folder))),
         *arguments,
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,

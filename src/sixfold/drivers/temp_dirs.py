@@ -21,10 +21,10 @@ class OwnedTempDir:
 
     def __init__(self) -> None:
         clear()
-        made = Path(tempfile.mkdtemp(prefix=_UNLOCKED))
+        folder = Path(tempfile.mkdtemp(prefix=_UNLOCKED))
         self._ending = contextlib.ExitStack()
-        self._ending.callback(os.close, _lock(made, fcntl.LOCK_EX))
-        self.path = made.rename(made.with_name(made.name.replace(_UNLOCKED, _LOCKED, 1)))
+        self._ending.callback(os.close, _lock(folder, fcntl.LOCK_EX))
+        self.path = folder.rename(folder.with_name(folder.name.replace(_UNLOCKED, _LOCKED, 1)))
         self._ending.callback(shutil.rmtree, self.path, ignore_errors=True)
 
     def leave(self) -> None:

@@ -241,11 +241,11 @@ class Archive:
             if info.name == BLOBS:
                 self._finish(self._open(info))
                 return
-            found = _FILE.fullmatch(info.name)
-            if found is None:
+            match = _FILE.fullmatch(info.name)
+            if match is None:
                 raise ArchiveDamaged(f"it has a file {info.name[:80]!r} that does not belong in a backup")
             hashing = HashingStream(self._open(info))
-            yield ArchivedFile(found[1], found[2], info.size, hashing)
+            yield ArchivedFile(match[1], match[2], info.size, hashing)
             self._seen.update(blob_line(BlobLine(info.name, info.size, hashing.digest.hexdigest())))
 
     def _finish(self, lines: IO[bytes]) -> None:

@@ -172,8 +172,8 @@ async def _copy_named(files: _Files, store: BlobStore, keys: IO[bytes]) -> None:
 
 
 async def _copy_all(files: _Files, uploads: BlobStore) -> None:
-    async for found in uploads.list():
-        await _copy(files, uploads, "uploads", found.key)
+    async for upload in uploads.list():
+        await _copy(files, uploads, "uploads", upload.key)
 
 
 async def _copy(files: _Files, store: BlobStore, folder: str, key: str) -> bool:

@@ -117,25 +117,25 @@ class BlobCache:
         """Delete the least recently used files; returns the bytes left."""
         since = time.monotonic() - self._bounds.lent_seconds
         files = sorted(self._files(), key=lambda item: item[1].st_mtime_ns)
-        left = sum(found.st_size for _, found in files)
-        for name, found in files:
+        left = sum(status.st_size for _, status in files)
+        for name, status in files:
             if left <= self._bounds.bytes * _LOW_WATER:
                 break
             if self._lent.get(name, -math.inf) > since:
                 continue
             with contextlib.suppress(FileNotFoundError):
                 (self._root / name).unlink()
-            left -= found.st_size
+            left -= status.st_size
         return left
 
     def _files(self) -> list[tuple[str, os.stat_result]]:
-        found: list[tuple[str, os.stat_result]] = []
+        files: list[tuple[str, os.stat_result]] = []
         with os.scandir(self._root) as entries:
             for entry in entries:
                 with contextlib.suppress(FileNotFoundError):
                     if entry.is_file(follow_symlinks=False):
-                        found.append((entry.name, entry.stat(follow_symlinks=False)))
-        return found
+                        files.append((entry.name, entry.stat(follow_symlinks=False)))
+        return files
 
     def _tidy(self, new: Path) -> None:
         """Delete the folders of earlier boots, and temporary files of killed processes."""

@@ -101,8 +101,8 @@ class FileStore:
         descriptor = await self._threaded(self._open, parts)
         try:
             while length is None or length > 0:
-                wanted = PIECE_BYTES if length is None else min(PIECE_BYTES, length)
-                piece = await self._threaded(os.pread, descriptor, wanted, start)
+                chunk_bytes = PIECE_BYTES if length is None else min(PIECE_BYTES, length)
+                piece = await self._threaded(os.pread, descriptor, chunk_bytes, start)
                 if not piece:
                     return
                 start += len(piece)
@@ -185,26 +185,26 @@ class FileStore:
     def _stat(self, parts: tuple[str, ...]) -> ObjectInfo | None:
         try:
             with self._folder(parts[:-1]) as folder:
-                found = os.stat(parts[-1], dir_fd=folder, follow_symlinks=False)
+                status = os.stat(parts[-1], dir_fd=folder, follow_symlinks=False)
         except OSError as error:
             if error.errno in _ABSENT:
                 return None
             raise
-        return _info(parts, found) if stat.S_ISREG(found.st_mode) else None
+        return _info(parts, status) if stat.S_ISREG(status.st_mode) else None
 
     def _scan(self, parts: tuple[str, ...], start: str) -> Iterator[ObjectInfo | tuple[str, ...]]:
         """Return objects and folders of one folder in the order of keys; a folder sorts as `name/`."""
-        found: list[tuple[str, ObjectInfo | tuple[str, ...]]] = []
+        listed: list[tuple[str, ObjectInfo | tuple[str, ...]]] = []
         try:
             with self._folder(parts) as folder, os.scandir(folder) as entries:
                 for entry in entries:
                     if entry.name.startswith(start) and is_segment(entry.name):
-                        found += _seen(entry, (*parts, entry.name))
+                        listed += _seen(entry, (*parts, entry.name))
         except OSError as error:
             if error.errno not in _ABSENT:
                 raise
-        found.sort(key=_first)
-        return iter([entry for _, entry in found])
+        listed.sort(key=_first)
+        return iter([entry for _, entry in listed])
 
     # -- in a thread: writing ----------------------------------------------------------------------
 
@@ -216,7 +216,7 @@ class FileStore:
             try:
                 self._write_all(descriptor, data)
                 self._sync(descriptor)
-                found = os.fstat(descriptor)
+                status = os.fstat(descriptor)
                 os.rename(name, parts[-1], src_dir_fd=new, dst_dir_fd=folder)
             except BaseException:
                 _remove(name, new)
@@ -224,7 +224,7 @@ class FileStore:
             finally:
                 os.close(descriptor)
             self._sync(folder)
-        return _info(parts, found)
+        return _info(parts, status)
 
     def _write_all(self, descriptor: int, data: bytes) -> None:
         view = memoryview(data)
@@ -237,7 +237,7 @@ class FileStore:
             name = uuid.uuid4().hex
             moved = self._bring(path, name, new)
             try:
-                found = self._settle(name, new)
+                existing = self._settle(name, new)
                 os.rename(name, parts[-1], src_dir_fd=new, dst_dir_fd=folder)
             except BaseException:
                 if moved:
@@ -250,15 +250,15 @@ class FileStore:
         if not moved:
             with contextlib.suppress(OSError):
                 path.unlink()
-        return _info(parts, found)
+        return _info(parts, existing)
 
     def _bring(self, path: Path, name: str, new: int) -> bool:
         """Move (True) or copy (False) the file into the folder of new files."""
-        found = path.lstat()
-        if not stat.S_ISREG(found.st_mode):
+        status = path.lstat()
+        if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "only a regular file can be stored", str(path))
         # A file with another name could still be written to by others.
-        if found.st_nlink == 1:
+        if status.st_nlink == 1:
             try:
                 os.rename(path, name, dst_dir_fd=new)
             except OSError as error:
@@ -358,8 +358,8 @@ class FileStore:
         os.fsync(descriptor)
 
 
-def _info(parts: tuple[str, ...], found: os.stat_result) -> ObjectInfo:
-    return ObjectInfo("/".join(parts), found.st_size, found.st_mtime_ns // 1000)
+def _info(parts: tuple[str, ...], status: os.stat_result) -> ObjectInfo:
+    return ObjectInfo("/".join(parts), status.st_size, status.st_mtime_ns // 1000)
 
 
 def _seen(

@@ -65,8 +65,8 @@ class StoreOptions:
 
 def open_store(place: StoreOptions) -> ObjectStore:
     """Return the store, without connecting to it; raises `InvalidUrl`."""
-    given = place.tables.get(place.url.partition(":")[0], {})
-    options = {name: _option(value) for name, value in given.items()}
+    own_options = place.tables.get(place.url.partition(":")[0], {})
+    options = {name: _option(value) for name, value in own_options.items()}
     return ObjectStore(open_bucket(place.url, BucketAccess(options, place.seconds)), place.cache, place.ways)
 
 
@@ -122,9 +122,9 @@ class ObjectStore:
     def _put_by(self, path: Path, digest: str | None, size: int) -> None:
         with contextlib.suppress(OSError):  # on another filesystem it is only deleted
             if digest is not None and self._cache.takes(size) and path.stat().st_nlink == 1:
-                brought = self._cache.new()
-                path.rename(brought)
-                self._cache.keep(digest, brought)
+                cached = self._cache.new()
+                path.rename(cached)
+                self._cache.keep(digest, cached)
         with contextlib.suppress(OSError):
             path.unlink()
 
@@ -271,10 +271,10 @@ class ObjectStore:
     async def _list(self, folder: str, prefix: str) -> AsyncIterator[ObjectInfo]:
         before = prefix[:-1] + chr(ord(prefix[-1]) - 1) if prefix and not prefix.endswith("/") else None
         with understood():
-            found = obstore.list(  # pyright: ignore[reportUnknownMemberType] - Arrow is not installed
+            pages = obstore.list(  # pyright: ignore[reportUnknownMemberType] - Arrow is not installed
                 self._bucket, folder or None, offset=before, chunk_size=_LISTED_AT_ONCE
             )
-            async for batch in found:
+            async for batch in pages:
                 for meta in batch:
                     key = meta["path"]
                     if key > prefix and not key.startswith(prefix):
@@ -293,16 +293,16 @@ class ObjectStore:
             path = await asyncio.to_thread(self._cache.lend, name)
             if path is not None:
                 return path
-            coming = self._coming.get(name)
-            if coming is None:
+            download = self._coming.get(name)
+            if download is None:
                 break
-            await coming.wait()  # another caller fetches it; if that fails, this one does
-        coming = self._coming[name] = asyncio.Event()
+            await download.wait()  # another caller fetches it; if that fails, this one does
+        download = self._coming[name] = asyncio.Event()
         try:
             return await self._fetch(key, name, digest)
         finally:
             del self._coming[name]
-            coming.set()
+            download.set()
 
     async def _version(self, key: str) -> str:
         there = await self.stat(key)
@@ -355,8 +355,8 @@ def _opened(path: Path) -> IO[bytes]:
 async def _from_file(file: IO[bytes], start: int, length: int | None) -> AsyncGenerator[bytes]:
     with file:
         while length is None or length > 0:
-            wanted = PIECE_BYTES if length is None else min(PIECE_BYTES, length)
-            piece = await asyncio.to_thread(os.pread, file.fileno(), wanted, start)
+            chunk_bytes = PIECE_BYTES if length is None else min(PIECE_BYTES, length)
+            piece = await asyncio.to_thread(os.pread, file.fileno(), chunk_bytes, start)
             if not piece:
                 return
             start += len(piece)
@@ -370,8 +370,8 @@ def _append(file: IO[bytes], digest: blake3.blake3, piece: memoryview) -> None:
     file.write(piece)
 
 
-def _check(wanted: str, found: str) -> None:
-    if found != wanted:
+def _check(expected: str, actual: str) -> None:
+    if actual != expected:
         raise errors.StoreFailed("The object store returned bytes that do not match the hash of the object")
 
 

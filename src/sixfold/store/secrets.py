@@ -140,8 +140,8 @@ def provider_key(settings: Settings, name: str) -> str:
     """
     if name not in PROVIDER_KEYS:
         return ""
-    given = str(getattr(settings, name))
-    return given or _stored_key(settings.data_dir, name)
+    secret = str(getattr(settings, name))
+    return secret or _stored_key(settings.data_dir, name)
 
 
 def provider_setting(settings: Settings, name: str) -> str:

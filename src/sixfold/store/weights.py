@@ -42,7 +42,7 @@ class WeightStore:
 
     def installed(self) -> list[InstalledWeights]:
         """Return all weights by family and name, without folders whose record is damaged."""
-        found: list[InstalledWeights] = []
+        weights: list[InstalledWeights] = []
         for path in sorted(self._root.glob(f"*/*/{RECORD}")):
             if path.parent.name.startswith("."):
                 continue
@@ -52,8 +52,10 @@ class WeightStore:
                 continue
             if isinstance(record, dict):
                 known = cast("dict[str, Any]", record)
-                found.append(InstalledWeights(path.parent.parent.name, path.parent.name, path.parent, known))
-        return found
+                weights.append(
+                    InstalledWeights(path.parent.parent.name, path.parent.name, path.parent, known)
+                )
+        return weights
 
     def get(self, family: str, name: str) -> InstalledWeights | None:
         """Return a set of weights, or None."""
@@ -115,11 +117,11 @@ class WeightStore:
 
 def sha256(path: Path) -> str:
     """Return the SHA-256 of a file in hexadecimal."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK_BYTES):
-            found.update(chunk)
-    return found.hexdigest()
+            digest.update(chunk)
+    return digest.hexdigest()
 
 
 def _write(path: Path, text: str) -> None:

@@ -116,19 +116,19 @@ class CustomModels:
         if kind in ("", trained_models.KIND) and not cursor:
             await self._adopt(account_id)
         rows, following = await self._database.read(_page(account_id, kind, limit, cursor))
-        found: list[CustomModel] = []
+        models: list[CustomModel] = []
         for row in rows:
-            found.append(await self._of(row))
+            models.append(await self._of(row))
             # Decoding takes milliseconds, and there may be hundreds of documents.
             await asyncio.sleep(0)
-        return tuple(found), following
+        return tuple(models), following
 
     async def each(self, account_id: str, kind: str = "") -> AsyncIterator[CustomModel]:
         """Yield every model of an account, by name; a non-empty `kind` filters by it."""
         cursor: str | None = ""
         while cursor is not None:
-            found, cursor = await self.page(account_id, kind, PAGE, cursor)
-            for own in found:
+            models, cursor = await self.page(account_id, kind, PAGE, cursor)
+            for own in models:
                 yield own
                 await asyncio.sleep(0)
 
@@ -174,12 +174,12 @@ class CustomModels:
         key = _key(row)
         size = len(str(row["document"]))
         if key not in self._built:
-            found = await asyncio.to_thread(self._read, key, row) if size > _LARGE else self._read(key, row)
+            model = await asyncio.to_thread(self._read, key, row) if size > _LARGE else self._read(key, row)
             # Another task may have loaded it meanwhile.
             if key not in self._built:
-                self._built[key] = found
+                self._built[key] = model
                 known = self._catalog.engines()
-                self.admit([engine for engine in found.model.engines if engine.name not in known])
+                self.admit([engine for engine in model.model.engines if engine.name not in known])
         own = self._built[key]
         self._note(key, size)
         return own

@@ -60,18 +60,18 @@ class GradioSpacePort(Protocol):
 
 def parse(text: str) -> SpaceId:
     """Parse `owner/name`, or a URL with it after `spaces/` or at its end; raises `BadRequest`."""
-    found = text.strip()
-    if len(found) > _MAX_URL:
-        raise errors.BadRequest(f"space must be at most {_MAX_URL} characters (got {len(found)})")
-    if re.match(r"https?://", found, re.I):
+    reference = text.strip()
+    if len(reference) > _MAX_URL:
+        raise errors.BadRequest(f"space must be at most {_MAX_URL} characters (got {len(reference)})")
+    if re.match(r"https?://", reference, re.I):
         try:
-            parts = [part for part in urlsplit(found).path.split("/") if part]
+            parts = [part for part in urlsplit(reference).path.split("/") if part]
         except ValueError:
             parts = []
         after = parts[parts.index("spaces") + 1 :][:2] if "spaces" in parts else []
-        found = "/".join(after if len(after) == 2 else parts[-2:])
-    match = _ID.fullmatch(found)
-    if match is None or ".." in found:
+        reference = "/".join(after if len(after) == 2 else parts[-2:])
+    match = _ID.fullmatch(reference)
+    if match is None or ".." in reference:
         raise errors.BadRequest("space must be owner/name, or the URL of a space")
     return SpaceId(match[1], match[2])
 

@@ -131,8 +131,8 @@ def check(descriptors: tuple[Descriptor, ...], values: Mapping[str, Any]) -> dic
 def invalid_addresses(descriptors: Sequence[Descriptor], checked: Mapping[str, Any]) -> Iterator[Problem]:
     """Yield a problem for each media input that is not a URL, `data:` URI, upload id or media path."""
     for descriptor in descriptors:
-        found = checked.get(descriptor.name) or ()
-        texts = cast("list[str]", found) if isinstance(found, list) else [str(found)] if found else []
+        values = checked.get(descriptor.name) or ()
+        texts = cast("list[str]", values) if isinstance(values, list) else [str(values)] if values else []
         if not all(_ADDRESS.match(text) for text in texts):
             yield Problem(descriptor.name, f"{descriptor.name} must be a URL or an upload", "url_type")
 
@@ -290,8 +290,8 @@ def _sizes(descriptor: Descriptor, value: Any) -> list[str]:
 
 def _size(descriptor: Descriptor, item: object) -> str:
     sides: list[object] = []
-    if isinstance(item, str) and (found := _SIZE.fullmatch(item)):
-        sides = [int(found[1]), int(found[2])]
+    if isinstance(item, str) and (match := _SIZE.fullmatch(item)):
+        sides = [int(match[1]), int(match[2])]
     elif isinstance(item, Mapping):
         fields = cast("Mapping[str, object]", item)
         sides = [fields.get("width"), fields.get("height")]
@@ -303,15 +303,15 @@ def _size(descriptor: Descriptor, item: object) -> str:
 
 def _project(_descriptor: Descriptor, value: Any) -> Mapping[str, Any]:
     """Return the object; forms send it as JSON text."""
-    found: object = value
+    items: object = value
     if isinstance(value, str):
         try:
-            found = _decoded(value)
+            items = _decoded(value)
         except _INVALID_JSON as error:
             raise _InvalidValue("must be an object", "object_type") from error
-    if not isinstance(found, Mapping):
+    if not isinstance(items, Mapping):
         raise _InvalidValue("must be an object", "object_type")
-    return cast("Mapping[str, Any]", found)
+    return cast("Mapping[str, Any]", items)
 
 
 def _texts(descriptor: Descriptor, value: Any) -> list[str]:
@@ -330,10 +330,10 @@ def _images(descriptor: Descriptor, value: Any) -> list[str]:
     items: object = value
     if isinstance(value, str):
         items = _listed(value) or _parts(descriptor, value, None, "images")
-    found = [_media(descriptor, item) for item in _items(descriptor, items, "images")]
-    if not all(found):
+    sources = [_media(descriptor, item) for item in _items(descriptor, items, "images")]
+    if not all(sources):
         raise _InvalidValue("must contain a URL or an upload for each image", "url_type")
-    return found
+    return sources
 
 
 def _numbers(descriptor: Descriptor, value: Any) -> list[float]:
@@ -422,7 +422,7 @@ def _parts(descriptor: Descriptor, text: str, separator: str | None, what: str) 
 def _lines(descriptor: Descriptor, text: str) -> list[str]:
     """Return the non-blank lines of a text; raise `_InvalidValue` above the maximum length of the list."""
     limit = descriptor.max_items or _MAX_PARTS
-    lines = [found[0].rstrip() for found in itertools.islice(_LINE.finditer(text), limit + 1)]
+    lines = [match[0].rstrip() for match in itertools.islice(_LINE.finditer(text), limit + 1)]
     if len(lines) > limit:
         raise _InvalidValue(f"must be at most {limit} texts", "too_long")
     return lines

@@ -93,18 +93,18 @@ class PipelineChildren:
             max_price=child.max_price,
         )
         submitted = await self._predictions.submit(request)
-        ended = submitted
+        finished = submitted
         try:
-            while not ended.is_terminal:
-                ended = await self._predictions.wait(submitted, _WAIT_SECONDS)
+            while not finished.is_terminal:
+                finished = await self._predictions.wait(submitted, _WAIT_SECONDS)
                 if self._predictions.draining:
                     break
         finally:
-            if not ended.is_terminal and not self._predictions.draining:
+            if not finished.is_terminal and not self._predictions.draining:
                 await self._predictions.cancel(submitted.id, Tenant.of(submitted))
-        if ended.withheld:
-            return await self._database.read(predictions.get_unredacted(ended.id), snapshot=False)
-        return ended
+        if finished.withheld:
+            return await self._database.read(predictions.get_unredacted(finished.id), snapshot=False)
+        return finished
 
 
 def _unfinished(parent_id: str) -> Transaction[tuple[Prediction, ...]]:

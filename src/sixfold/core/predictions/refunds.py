@@ -73,11 +73,11 @@ def withdraw(row: Row, error: str) -> Transaction[Prediction]:
     """Withdraw the output of a success without a refund; does nothing if it has none."""
     params = {"prediction_id": row["id"], "account_id": row["account_id"]}
     state = follow(PredictionState(row["state"]), PredictionEvent.REFUND)
-    ended = yield Query(
+    updated = yield Query(
         "prediction_withdraw",
         {"id": row["id"], "to_state": state, "error": error, "error_kind": REFUNDED},
     )
-    if not ended:
+    if not updated:
         current = yield from one("prediction_by_id", id=row["id"])
         return Prediction.from_row(current or row)
     yield Query("media_withdraw", params)
@@ -88,7 +88,7 @@ def withdraw(row: Row, error: str) -> Transaction[Prediction]:
     if row["idempotency_id"] is not None:
         yield Query("idempotency_withdraw", {"id": idempotency.scope_of(row["idempotency_id"])})
     yield from upload_paths.release(str(row["id"]))
-    return Prediction.from_row(ended[0])
+    return Prediction.from_row(updated[0])
 
 
 def sweep() -> Transaction[int]:

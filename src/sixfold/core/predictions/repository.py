@@ -262,7 +262,7 @@ def succeed(prediction_id: str, attempt: int, success: SuccessRecord) -> Transac
     Raises `StaleAttempt` if the attempt has ended; then nothing is written.
     """
     charge = success.charge
-    ended = yield Query(
+    updated = yield Query(
         "prediction_succeed",
         {
             "id": prediction_id,
@@ -284,13 +284,13 @@ def succeed(prediction_id: str, attempt: int, success: SuccessRecord) -> Transac
             "list_price": None if charge is None else charge.list_micros,
         },
     )
-    if not ended:
+    if not updated:
         raise StaleAttempt(prediction_id)
     for record in success.media:
         yield Query("media_insert", record)
-    prediction = yield from refunds.settle(ended[0])
+    prediction = yield from refunds.settle(updated[0])
     if prediction.parent_id is None and prediction.price:
-        entry = receipt.entry(prediction, ended[0]["charge"])
+        entry = receipt.entry(prediction, updated[0]["charge"])
         yield from ledger.capture(prediction_id, prediction.cost, entry)
     yield from webhooks.enqueue(prediction)
     return prediction
@@ -383,12 +383,12 @@ def lapse(max_attempts: int) -> Transaction[tuple[Prediction, ...]]:
 def expire(before: int) -> Transaction[tuple[Prediction, ...]]:
     """End predictions that have been queued since before `before` (epoch µs)."""
     rows = yield Query("prediction_stale", {"before": before, "limit": _MAX_SWEEP})
-    ended: list[Prediction] = []
+    updated: list[Prediction] = []
     for row in rows:
         state = follow(PredictionState(row["state"]), PredictionEvent.EXPIRE)
         failure = FailureRecord("The prediction could not run before it expired", "expired")
-        ended.append((yield from _end(row, state, failure)))
-    return tuple(ended)
+        updated.append((yield from _end(row, state, failure)))
+    return tuple(updated)
 
 
 def count_expirable(life_us: int) -> Transaction[int]:
@@ -457,7 +457,7 @@ def _move(row: Row, state: PredictionState) -> Transaction[None]:
 
 
 def _end(row: Row, state: PredictionState, failure: FailureRecord) -> Transaction[Prediction]:
-    ended = yield Query(
+    updated = yield Query(
         "prediction_end",
         {
             "id": row["id"],
@@ -471,11 +471,11 @@ def _end(row: Row, state: PredictionState, failure: FailureRecord) -> Transactio
             "run_us": failure.trace.run_us,
         },
     )
-    if not ended:
+    if not updated:
         raise StaleAttempt(row["id"])
     if row["price"] and row["parent_id"] is None:
         yield from ledger.release(str(row["id"]))
     yield from refunds.end(row)
-    prediction = Prediction.from_row(ended[0])
+    prediction = Prediction.from_row(updated[0])
     yield from webhooks.enqueue(prediction)
     return prediction

@@ -47,28 +47,28 @@ class RunWaiters:
         self, events: asyncio.Queue[Event], read_current: ReadCurrent, seconds: float, *, patient: bool
     ) -> Prediction:
         """Return the ended prediction, or its current state after the timeout or when the server drains."""
-        ending = asyncio.create_task(_ending(events))
+        completion = asyncio.create_task(_ending(events))
         if patient:
-            self._patient.add(ending)
-            ending.add_done_callback(self._patient.discard)
+            self._patient.add(completion)
+            completion.add_done_callback(self._patient.discard)
         try:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
-                    await _first(ending, self._draining)
-                    if patient and not ending.done():
+                    await _first(completion, self._draining)
+                    if patient and not completion.done():
                         current = await read_current()
                         if current.state is not PredictionState.QUEUED:
-                            await _first(ending, self._over)
-            return ending.result() if ending.done() else await read_current()
+                            await _first(completion, self._over)
+            return completion.result() if completion.done() else await read_current()
         finally:
-            ending.cancel()
+            completion.cancel()
 
 
-async def _first(ending: asyncio.Task[Prediction], event: asyncio.Event) -> None:
+async def _first(completion: asyncio.Task[Prediction], event: asyncio.Event) -> None:
     """Wait for the ending or the event, whichever comes first."""
     waiting = asyncio.create_task(event.wait())
     try:
-        await asyncio.wait({ending, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({completion, waiting}, return_when=asyncio.FIRST_COMPLETED)
     finally:
         waiting.cancel()
 

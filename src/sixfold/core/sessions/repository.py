@@ -258,12 +258,12 @@ def end_lost(holder: str, *, lapsed_only: bool) -> Transaction[tuple[SessionReco
     now_us = yield from now()
     expired_before = now_us if lapsed_only else 2**62
     rows = yield Query("session_lost", {"holder": holder, "before": expired_before, "limit": _MAX_SWEEP})
-    ended: list[SessionRecord] = []
+    expired: list[SessionRecord] = []
     for row in rows:
-        ended.append(
+        expired.append(
             (yield from transition(str(row["id"]), SessionEvent.LOSE, SessionLease(holder, 0), "lost"))
         )
-    return tuple(ended)
+    return tuple(expired)
 
 
 def heartbeat(lease: SessionLease) -> Transaction[int]:

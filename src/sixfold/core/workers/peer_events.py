@@ -92,9 +92,9 @@ class PeerEventListener:
 
 
 def _changed_predictions(ids: Iterable[str], notified: Iterable[str]) -> Transaction[tuple[Prediction, ...]]:
-    ended = yield Query("predictions_ended", {"ids": _json(ids)})
+    rows = yield Query("predictions_ended", {"ids": _json(ids)})
     current = (yield Query("predictions_by_id", {"ids": _json(notified)})) if notified else ()
-    return tuple(Prediction.from_row(row) for row in (*ended, *current))
+    return tuple(Prediction.from_row(row) for row in (*rows, *current))
 
 
 def _json(ids: Iterable[str]) -> str:

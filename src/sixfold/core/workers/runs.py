@@ -271,5 +271,5 @@ class WorkerRun:
                 return
 
     async def _write(self, transaction: Transaction[Prediction]) -> None:
-        ended = await self._finisher.database.write(transaction)
-        self._bus.publish(self.id, StateChanged(ended))
+        updated = await self._finisher.database.write(transaction)
+        self._bus.publish(self.id, StateChanged(updated))

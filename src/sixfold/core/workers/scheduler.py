@@ -107,10 +107,10 @@ class Scheduler:
         """Stop every worker; predictions that still run are requeued for the next server."""
         self._stopping = True
         starting = [slot.starting for pool in self._pools.values() for slot in pool.slots if slot.starting]
-        ending: list[asyncio.Task[Any]] = [*self._loops, *self._tasks, *starting]
-        for task in ending:
+        tasks: list[asyncio.Task[Any]] = [*self._loops, *self._tasks, *starting]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*ending, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         await self._driver.close()
 
     def admit(self, engines: Sequence[EngineSpec]) -> None:

@@ -54,14 +54,14 @@ class FalEngine(ProviderEngine):
             fal.cancel,
             self._limits.grace_seconds,
         )
-        lines_logged, ended = 0, False
+        lines_logged, is_done = 0, False
         try:
             async for _ in provider_client.poll_intervals(self._limits):
                 status = await fal.look(ticket)
                 run.log(status.lines[lines_logged:])
                 lines_logged = max(lines_logged, len(status.lines))
-                ended = status.state == "done"
-                if ended:
+                is_done = status.state == "done"
+                if is_done:
                     report(0.9)
                     result = await fal.result(ticket, status)
                     report(1.0)
@@ -69,7 +69,7 @@ class FalEngine(ProviderEngine):
                 report(0.05 if status.state == "queued" else 0.3)
             raise AssertionError("poll_intervals never ends")
         finally:
-            if not ended:
+            if not is_done:
                 await provider_client.cancel_quietly(fal.cancel(ticket), self._limits.grace_seconds)
 
 

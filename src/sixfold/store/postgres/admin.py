@@ -105,13 +105,13 @@ class _Tables:
         for row in self._session.fetch(_REFERENCES):
             if row["tab"] != row["needs"]:
                 waiting[row["tab"]].add(row["needs"])
-        found, ordered = self.columns(), list[tuple[str, tuple[str, ...]]]()
+        columns, ordered = self.columns(), list[tuple[str, tuple[str, ...]]]()
         while waiting:
             free = sorted(name for name, needs in waiting.items() if not needs & waiting.keys())
             if not free:
                 raise ValueError("the foreign keys of the tables form a cycle")
             for name in free:
-                ordered.append((name, found[name]))
+                ordered.append((name, columns[name]))
                 del waiting[name]
         return ordered
 

@@ -60,10 +60,10 @@ class PostgresBinder:
     def __call__(self, sql: str, params: Mapping[str, Value]) -> PreparedStatement:
         """Return the statement for parameters of these types; raises `KeyError` for a missing value."""
         key = (sql, *params, *map(type, params.values()))
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = translate(sql, params)
-        return found
+        bound = self._known.get(key)
+        if bound is None:
+            bound = self._known[key] = translate(sql, params)
+        return bound
 
     def changes(self, sql: str, rows: Sequence[Mapping[str, Value]], expected: int | None = None) -> Changes:
         """Return the statement for several sets of parameters; a parameter has one type, or None, in all."""

@@ -77,7 +77,7 @@ class StatementBatcher:
     ) -> list[list[Row]]:
         """Return the rows of each set of arguments; the number of the set follows a row's columns."""
         if len(arguments) == 1 or not prepared.names:
-            return [await connection.fetch(prepared.text, *given) for given in arguments]
+            return [await connection.fetch(prepared.text, *parameters) for parameters in arguments]
         call = self._calls.get(prepared.text) or await self._make(connection, prepared)
         turns: list[list[Row]] = [[] for _ in arguments]
         for row in await connection.fetch(call, *map(list, zip(*arguments, strict=True))):

@@ -138,16 +138,16 @@ class Postings:
 
     def get(self, word: str) -> tuple[Places, Floats] | None:
         """Return the places that contain a word and its count in each, or None if it is unknown."""
-        found = self._lists.get(word)
-        if found is None:
+        entry = self._lists.get(word)
+        if entry is None:
             return None
-        packed = _copied(found)
+        packed = _copied(entry)
         return (packed >> 8).astype(np.int64), (packed & 255).astype(np.float32)
 
     def places(self, word: str) -> Places:
         """Return the index positions of the pages that contain a word, in ascending order."""
-        found = self._lists.get(word)
-        return np.zeros(0, np.int64) if found is None else (_copied(found) >> 8).astype(np.int64)
+        entry = self._lists.get(word)
+        return np.zeros(0, np.int64) if entry is None else (_copied(entry) >> 8).astype(np.int64)
 
     def among(self, places: Places, word: str) -> Flags:
         """Return a flag for each of `places`: whether its page contains the word."""
@@ -162,13 +162,13 @@ class Postings:
 
     def words_from(self, first: int) -> Sequence[str]:
         """Return the words in the order of their numbers, from number `first` on."""
-        return [found.word for found in self._numbered[first:]]
+        return [entry.word for entry in self._numbered[first:]]
 
     def renamed(self) -> Sequence[tuple[int, str]]:
         """Return the numbers that were reused since the last call, with their new words."""
-        found = [(number, self._numbered[number].word) for number in self._renamed]
+        entries = [(number, self._numbered[number].word) for number in self._renamed]
         self._renamed.clear()
-        return found
+        return entries
 
     @property
     def size(self) -> int:
@@ -179,24 +179,24 @@ class Postings:
         packed: list[int] = []
         lists = self._lists
         for word, times in words.items():
-            found = lists.get(word)
-            if found is None:
-                found = self._new(word)
+            entry = lists.get(word)
+            if entry is None:
+                entry = self._new(word)
             many = times if times < _MOST_TIMES else _MOST_TIMES
-            found.append(base | many)
-            packed.append(found.number << 8 | many)
+            entry.append(base | many)
+            packed.append(entry.number << 8 | many)
         return array("I", packed).tobytes()
 
     def _rewrite(self, base: int, old: Mapping[int, int], words: Mapping[str, int]) -> bytes:
         known = [(self._lists.get(word) or self._new(word), times) for word, times in words.items()]
-        new = {found.number: min(times, _MOST_TIMES) for found, times in known}
+        new = {entry.number: min(times, _MOST_TIMES) for entry, times in known}
         for number, times in new.items() - old.items():
-            found = self._numbered[number]
-            at = bisect_left(found, base)
+            entry = self._numbered[number]
+            at = bisect_left(entry, base)
             if number in old:
-                found[at] = base | times
+                entry[at] = base | times
             else:
-                found.insert(at, base | times)
+                entry.insert(at, base | times)
         for number in old.keys() - new.keys():
             self._take_out(number, base)
         return array("I", [number << 8 | times for number, times in new.items()]).tobytes()
@@ -207,19 +207,19 @@ class Postings:
             self._numbered.append(cast("_List", _List("I")))
         else:
             self._renamed.add(number)
-        found = self._lists[word] = self._numbered[number]
-        found.number, found.word = number, word
-        return found
+        entry = self._lists[word] = self._numbered[number]
+        entry.number, entry.word = number, word
+        return entry
 
     def _take_out(self, number: int, base: int) -> None:
-        found = self._numbered[number]
-        del found[bisect_left(found, base)]
-        if not found:
-            del self._lists[found.word]
-            found.word = ""
+        entry = self._numbered[number]
+        del entry[bisect_left(entry, base)]
+        if not entry:
+            del self._lists[entry.word]
+            entry.word = ""
             self._numbers.give_back(number)
 
 
-def _copied(found: _List) -> NDArray[np.uint32]:
+def _copied(entry: _List) -> NDArray[np.uint32]:
     """Copy a list, which may grow while it is read."""
-    return np.frombuffer(found.tobytes(), np.uint32)
+    return np.frombuffer(entry.tobytes(), np.uint32)

@@ -38,10 +38,10 @@ class PageIndex(IndexedPages):
     def view(self, collections: Collection[str]) -> PageView:
         """Return the view of a caller limited to `collections`, or of all pages if it is empty."""
         key = frozenset(collections)
-        found = self._views.get(key)
-        if found is None:
+        view = self._views.get(key)
+        if view is None:
             visible = self.having("collection", key) if key else self.alive.values.copy()
             if len(self._views) >= 16:  # sets of collections that keys of one account are limited to
                 self._views.clear()
-            found = self._views[key] = PageView(self, visible, whole=not key)
-        return found
+            view = self._views[key] = PageView(self, visible, whole=not key)
+        return view

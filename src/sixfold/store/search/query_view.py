@@ -103,8 +103,8 @@ class PageView:
                 gain = weight * _rarity(len(places), count) * (saturation.k1 + 1)
                 score[places] += np.float32(gain) * times / (times + norm.take(places))
         score *= share
-        found: Floats = score.take(of)
-        return found if self._whole else found * self._visible
+        scores: Floats = score.take(of)
+        return scores if self._whole else scores * self._visible
 
     def rarity(self, word: str) -> float:
         """Return the inverse document frequency of a word, 0 for an unknown one."""
@@ -116,8 +116,8 @@ class PageView:
 
     def near(self, word: str, edits: int, most: int) -> Sequence[str]:
         """Return at most `most` indexed words within `edits` edits of a word, the most frequent first."""
-        found = self._of.spellings.near(word, edits)
-        having = {other: len(hits[0]) for other in found if (hits := self._hits(other)) is not None}
+        spellings = self._of.spellings.near(word, edits)
+        having = {other: len(hits[0]) for other in spellings if (hits := self._hits(other)) is not None}
         alike = [other for other in having if other[0] == word[0]] or having
         return sorted(alike, key=lambda other: (-having[other], other))[:most]
 
@@ -133,13 +133,13 @@ class PageView:
 
     def folder_words(self, words: Mapping[str, float]) -> Floats:
         """Return the summed weight of the words in the names of each page's folders."""
-        said = self._zero
+        scores = self._zero
         for word, weight in words.items():
             places = self._along(word)
             if len(places):
-                said = self._zero.copy() if said is self._zero else said
-                said[places] += np.float32(weight * _rarity(len(places), self._pages))
-        return said
+                scores = self._zero.copy() if scores is self._zero else scores
+                scores[places] += np.float32(weight * _rarity(len(places), self._pages))
+        return scores
 
     def parts(self) -> Floats:
         """Return 1 for a page that is part of its folder, 0 for a self-contained article."""
@@ -169,34 +169,34 @@ class PageView:
             return vector
         step = -1 if side == "before" else 1
         odd, there, ends = self.once(side, lambda: _steps(getattr(self._of.order, side).values, step))
-        lent = np.empty_like(vector)
+        buffer = np.empty_like(vector)
         if step < 0:  # most pages follow each other in the index as in their folders
-            lent[1:] = vector[:-1]
+            buffer[1:] = vector[:-1]
         else:
-            lent[:-1] = vector[1:]
-        lent[odd] = vector.take(there)
-        lent[ends] = 0
-        return lent
+            buffer[:-1] = vector[1:]
+        buffer[odd] = vector.take(there)
+        buffer[ends] = 0
+        return buffer
 
     def linked(self, vector: Any, lenders: int) -> Floats:
         """Return the best value among the linked pages of each page, of the `lenders` best pages only."""
         best = _greatest(vector, lenders)
-        found = [self._of.neighbours(place) for place in best.tolist()]
-        others = [place for places in found for place in places]
+        neighbours = [self._of.neighbours(place) for place in best.tolist()]
+        others = [place for places in neighbours for place in places]
         if not others:
             return self._zero
         lent = self._zero.copy()
-        np.maximum.at(lent, others, np.repeat(vector[best], [len(places) for places in found]))
+        np.maximum.at(lent, others, np.repeat(vector[best], [len(places) for places in neighbours]))
         return lent if self._whole else lent * self._visible
 
     def from_scores(self, numbers: Mapping[str, float]) -> Floats:
         """Return a vector of values by page id, without unknown and invisible pages."""
-        said = self._zero.copy()
+        scores = self._zero.copy()
         for page_id, number in numbers.items():
             place = self._of.place(page_id)
             if place is not None and self._visible[place]:
-                said[place] = number
-        return said
+                scores[place] = number
+        return scores
 
     def recency(self, half_life_us: int) -> Floats:
         """Return 1 for the newest page, halved for each half-life of age."""
@@ -260,10 +260,10 @@ class PageView:
         passages = np.array(self._of.passages(place), np.int64)
         if not len(passages):
             return 0
-        found = np.zeros(len(passages))
+        scores = np.zeros(len(passages))
         for word, weight in words.items():
-            found[self._of.passage_words.among(passages, word)] += weight * self.rarity(word)
-        return int(found.argmax())
+            scores[self._of.passage_words.among(passages, word)] += weight * self.rarity(word)
+        return int(scores.argmax())
 
     # -- internal --------------------------------------------------------------------------------
 

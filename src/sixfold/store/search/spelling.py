@@ -41,9 +41,9 @@ class Spellings:
         most = 2 * edits - apart if len(word) >= _EXCHANGED else np.where(apart > 1, -1, apart)
         first = "" if edits == 1 and len(word) >= _LONG else word[0]
         for at in np.flatnonzero(np.bitwise_count(self._letters ^ _letters([word])[0]) <= most).tolist():
-            found = self._of.word(at)
-            if found.startswith(first) and distance(word, found, edits) == edits:
-                yield found
+            candidate = self._of.word(at)
+            if candidate.startswith(first) and distance(word, candidate, edits) == edits:
+                yield candidate
 
     @property
     def size(self) -> int:

@@ -40,13 +40,13 @@ class Migration:
 @cache
 def queries(dialect: str) -> dict[str, SqlStatement]:
     """Return all named queries; those in `queries/<dialect>/` replace portable ones of the same name."""
-    found: dict[str, SqlStatement] = {}
+    statements: dict[str, SqlStatement] = {}
     folder = _HERE / "queries"
     for path in sorted(folder.glob("*.sql")) + sorted((folder / dialect).glob("*.sql")):
         pieces = _NAME.split(path.read_text("utf-8"))[1:]
         for name, description, sql in zip(pieces[::3], pieces[1::3], pieces[2::3], strict=True):
-            found[name] = SqlStatement(sql.strip().rstrip(";"), description, ":now" in sql)
-    return found
+            statements[name] = SqlStatement(sql.strip().rstrip(";"), description, ":now" in sql)
+    return statements
 
 
 def turns(query: Query) -> Sequence[Mapping[str, Value]]:

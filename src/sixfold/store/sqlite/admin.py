@@ -48,15 +48,15 @@ class SqliteSnapshot:
 
     def tables(self) -> Sequence[tuple[str, tuple[str, ...]]]:
         """Return names and columns; a table comes after those that it refers to."""
-        found = columns(self._connection)
-        return [(name, found[name]) for name in _in_order(self._connection, found)]
+        tables = columns(self._connection)
+        return [(name, tables[name]) for name in _in_order(self._connection, tables)]
 
     def rows(self, table: str) -> Iterator[Row]:
         """Yield all rows in the order of the primary key."""
-        found = columns(self._connection)[table]
+        names = columns(self._connection)[table]
         order = _primary_key(self._connection, table) or ("rowid",)
         cursor = self._connection.execute(
-            f"SELECT {_names(found)} FROM {_name(table)} ORDER BY {_names(order)}"  # noqa: S608 - our own names
+            f"SELECT {_names(names)} FROM {_name(table)} ORDER BY {_names(order)}"  # noqa: S608 - our own names
         )
         while batch := cursor.fetchmany(_FETCH):
             yield from batch
@@ -89,11 +89,11 @@ class SqliteLoader:
     def begin(self, schema: int) -> Mapping[str, tuple[str, ...]]:
         """Create the schema of this version, and delete the rows that migrations insert."""
         sqlite.migrate(self._connection, schema)
-        found = columns(self._connection)
+        tables = columns(self._connection)
         self._connection.execute("BEGIN IMMEDIATE")
-        for table in reversed(_in_order(self._connection, found)):
+        for table in reversed(_in_order(self._connection, tables)):
             self._connection.execute(f"DELETE FROM {_name(table)}")  # noqa: S608 - our own names
-        return found
+        return tables
 
     def load(self, table: str, columns: Sequence[str], rows: Iterable[Row]) -> None:
         """Insert the rows of a table; raises `ArchiveDamaged` for a row that does not fit the schema."""

@@ -20,9 +20,9 @@ class BoundStatement:
     __slots__ = ("_named", "_needs_now", "text")
 
     def __init__(self, sql: str) -> None:
-        found = {match[1]: None for match in _TOKEN.finditer(sql) if match[1]}
-        self._needs_now = "now" in found
-        names = [*(name for name in found if name != "now"), *(["now"] if self._needs_now else [])]
+        first_uses = {match[1]: None for match in _TOKEN.finditer(sql) if match[1]}
+        self._needs_now = "now" in first_uses
+        names = [*(name for name in first_uses if name != "now"), *(["now"] if self._needs_now else [])]
         places = {name: f"?{place}" for place, name in enumerate(names, 1)}
         self.text = _TOKEN.sub(lambda match: places[match[1]] if match[1] else match[0], sql)
         self._named = _getter([name for name in names if name != "now"])
@@ -46,10 +46,10 @@ class SqliteBinder:
 
     def __call__(self, sql: str) -> BoundStatement:
         """Return the translated statement."""
-        found = self._known.get(sql)
-        if found is None:
-            found = self._known[sql] = BoundStatement(sql)
-        return found
+        bound = self._known.get(sql)
+        if bound is None:
+            bound = self._known[sql] = BoundStatement(sql)
+        return bound
 
 
 def _getter(names: list[str]) -> Arguments:

@@ -210,8 +210,8 @@ class SqliteDatabase:
         bound = self._bind(self._queries[query.name].sql)
         if query.each is None:
             return connection.execute(bound.text, bound.arguments(query.params, moment)).fetchall()
-        given = bound.rows(query.each, moment)
-        return [{"changed": connection.executemany(bound.text, given).rowcount}]
+        rows = bound.rows(query.each, moment)
+        return [{"changed": connection.executemany(bound.text, rows).rowcount}]
 
     def _run_part(self, connection: sqlite3.Connection, part: Query, moment: int) -> Row:
         [row] = self._execute(connection, part, moment)

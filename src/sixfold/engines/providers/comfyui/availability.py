@@ -38,35 +38,35 @@ class ComfyAvailability:
     async def __call__(self, spec: EngineSpec) -> EngineStatus:
         """Probe the server of an engine and return the engine's status."""
         url = str(spec.options.get("url") or "")
-        found = await (self._found(url) if url else self._first_found())
-        if found is None:
+        server = await (self._found(url) if url else self._first_found())
+        if server is None:
             return EngineStatus(False, "ComfyUI is not searched for (SIXFOLD_PROBE=0)")
-        if found.problem:
-            return EngineStatus(False, found.problem)
+        if server.problem:
+            return EngineStatus(False, server.problem)
         task = str(spec.options.get("task", ""))
-        model = found.serves.get(task)
+        model = server.serves.get(task)
         if model is None:
             return EngineStatus(
-                False, found.missing.get(task, f"ComfyUI at {found.url} does not support {task}")
+                False, server.missing.get(task, f"ComfyUI at {server.url} does not support {task}")
             )
         checkpoint = str(spec.options.get("checkpoint", ""))
         if checkpoint and task != UPSCALE:
             makes_video = task in (TEXT_TO_VIDEO, IMAGE_TO_VIDEO)
-            pinned = capabilities.pinned(checkpoint, found.videos if makes_video else found.models)
+            pinned = capabilities.pinned(checkpoint, server.videos if makes_video else server.models)
             if pinned is None:
                 return EngineStatus(False, capabilities.NOT_FOUND.format(checkpoint))
             model = pinned
-        return EngineStatus(True, f"{model}, ComfyUI {found.version} at {found.url}")
+        return EngineStatus(True, f"{model}, ComfyUI {server.version} at {server.url}")
 
     async def _first_found(self) -> FoundModels | None:
         """Return the first candidate that responds, or the failed probe of the preferred one."""
         urls = await self._address.candidates()
         if not urls:
             return None
-        found = await asyncio.gather(*(self._found(url) for url in urls))
-        ready = [each for each in found if not each.problem]
+        results = await asyncio.gather(*(self._found(url) for url in urls))
+        ready = [each for each in results if not each.problem]
         # The server in use stays selected while it responds, since runs are in progress there.
-        best = next((each for each in ready if each.url == self._address.url), (*ready, found[0])[0])
+        best = next((each for each in ready if each.url == self._address.url), (*ready, results[0])[0])
         self._address.url = best.url
         return best
 
@@ -77,14 +77,14 @@ class ComfyAvailability:
                 probe(self._client, url, seconds=self._seconds or PROBE_SECONDS)
             )
             task.add_done_callback(lambda _: self._probes.pop(url, None))
-        found = self.latest[url] = self._or_last_good(url, await asyncio.shield(task))
-        return found
+        server = self.latest[url] = self._or_last_good(url, await asyncio.shield(task))
+        return server
 
-    def _or_last_good(self, url: str, found: FoundModels) -> FoundModels:
+    def _or_last_good(self, url: str, server: FoundModels) -> FoundModels:
         """Return the probe, or the last good one of a server that has only just become slow."""
         now = asyncio.get_running_loop().time()
-        if not found.problem:
-            self._last_good[url] = (now, found)
-        elif found.slow and url in self._last_good and now - self._last_good[url][0] < BUSY_SECONDS:
+        if not server.problem:
+            self._last_good[url] = (now, server)
+        elif server.slow and url in self._last_good and now - self._last_good[url][0] < BUSY_SECONDS:
             return self._last_good[url][1]
-        return found
+        return server

@@ -234,12 +234,12 @@ def family_of(file: str, architecture: str = "") -> ModelFamily | None:
     name = words(base(file))
     if re.search(document()["skip"], name):
         return None
-    found = _matching(name)
-    if found.name == "unknown" and architecture:
-        found = _matching(words(architecture))
+    match = _matching(name)
+    if match.name == "unknown" and architecture:
+        match = _matching(words(architecture))
     steps = _STEPS.search(name)
-    few = steps and found.cfg <= 2 and 0 < int(steps[1]) <= 16
-    return dataclasses.replace(found, steps=int(steps[1])) if steps and few else found
+    few = steps and match.cfg <= 2 and 0 < int(steps[1]) <= 16
+    return dataclasses.replace(match, steps=int(steps[1])) if steps and few else match
 
 
 def _matching(text: str) -> ModelFamily:

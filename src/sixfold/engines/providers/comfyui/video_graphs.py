@@ -117,7 +117,7 @@ class VideoGraphs:
 def read(schemas: Schemas, rows: Iterable[Mapping[str, Any]]) -> VideoGraphs:
     """Return the video models of a server with these schemas; `rows` are those of `[[films]]`."""
     families = [VideoFamily(**{**row, "get": tuple(row["get"])}) for row in rows]
-    found: list[VideoModelChoice] = []
+    video_models: list[VideoModelChoice] = []
     problem = ""
     for file, family in _models(schemas, families):
         clips = options(schemas, "CLIPLoader", "clip_name")
@@ -125,11 +125,11 @@ def read(schemas: Schemas, rows: Iterable[Mapping[str, Any]]) -> VideoGraphs:
         clip = first(clips, family.clip) if supported else ""
         vae = first(options(schemas, "VAELoader", "vae_name"), family.vae) if family.vae else ""
         if clip and bool(vae) == bool(family.vae) and _REQUIRED[family.kind] <= set(schemas):
-            found.append(VideoModelChoice(file, family, clip, vae))
+            video_models.append(VideoModelChoice(file, family, clip, vae))
         else:
             files = " and ".join(family.get)
             problem = problem or f"ComfyUI has {base(file)}, but its other files are missing: {files}."
-    choices = tuple(sorted(found, key=lambda choice: -choice.family.rank))
+    choices = tuple(sorted(video_models, key=lambda choice: -choice.family.rank))
     return VideoGraphs(choices, _missing(schemas, choices, problem))
 
 
