@@ -12,6 +12,7 @@ import av
 import pytest
 
 from sixfold.app import catalog as app_catalog
+from sixfold.core.database import many
 from sixfold.engines import availability as engine_availability
 from tests.api.app_fixture import AppFixture, running_app
 from tests.api.gateway import Gateway, running_gateway
@@ -39,6 +40,10 @@ async def test_what_is_said_is_answered_in_words_and_aloud(tmp_path: Path) -> No
         assert told["status"] == "succeeded", told
         said = told["output"]
         assert (said["text"], said["heard"]) == ("word word word", "say 3 words")
+        ordered = await gateway.app.product.database.read(
+            many("lineage_parts", parent_id=told["id"], limit=9)
+        )
+        assert [(row["model"], row["keyless"]) for row in ordered] == [("tts", 0)], "a key asked for it"
         sound = await gateway.app.client.get(said["audio"]["url"])
         with av.open(io.BytesIO(sound.content), "r") as container:
             assert sum(frame.samples for frame in container.decode(audio=0)) > 8000
