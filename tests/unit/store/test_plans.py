@@ -56,6 +56,7 @@ UNATTENDED = {
     "assembly: reversals": (
         "predictions_refunded_in_place",
         "predictions_withheld_for_good",
+        "predictions_withheld_though_paid",
         "upload_paths_over",
     ),
     "assembly: secrets of webhooks": ("webhook_secrets_open", "webhook_secret_seal"),

@@ -18,14 +18,13 @@ WHERE c.withheld = 1 AND c.state = 'succeeded'
 ORDER BY c.parent_id LIMIT :limit;
 
 -- name: predictions_withheld_though_paid | Return succeeded predictions that are not withheld, but whose children or files are.
-SELECT c.parent_id AS id FROM prediction c
-WHERE c.withheld = 1 AND c.state = 'succeeded'
-  AND EXISTS (SELECT 1 FROM prediction p WHERE p.id = c.parent_id AND p.state = 'succeeded' AND p.withheld = 0)
-UNION
-SELECT m.prediction_id AS id FROM media m
-WHERE m.expires_at < 0
-  AND EXISTS (SELECT 1 FROM prediction p WHERE p.id = m.prediction_id AND p.state = 'succeeded' AND p.withheld = 0)
-ORDER BY id LIMIT :limit;
+WITH hidden AS MATERIALIZED (
+    SELECT parent_id AS id FROM prediction WHERE withheld = 1 AND state = 'succeeded'
+    UNION
+    SELECT prediction_id AS id FROM media WHERE expires_at < 0)
+SELECT h.id FROM hidden h
+WHERE EXISTS (SELECT 1 FROM prediction p WHERE p.id = h.id AND p.state = 'succeeded' AND p.withheld = 0)
+ORDER BY h.id LIMIT :limit;
 
 -- name: media_withhold | Hide the files of a withheld prediction by negating their expiry (-1 for none).
 UPDATE media SET expires_at = -COALESCE(expires_at, 1)
