@@ -164,6 +164,18 @@ async def test_one_links_and_unlinks_who_one_is_there(pair: Both) -> None:
     assert (await tried(app, found)).status_code == 403
 
 
+async def test_the_end_of_an_identity_ends_the_sessions_that_it_opened(pair: Both) -> None:
+    app, found = pair
+    by_identity = app.visitor()
+    assert (await by_identity.get(found.grant(await begun(by_identity)))).status_code == 303
+    assert (await by_identity.get("/account")).status_code == 200
+    form = {"csrf": await signed_in(app)}
+    gone = await app.client.post("/account/identities/remove", data=form)
+    assert gone.headers["Location"] == "/account/security?done=unlinked"
+    assert (await by_identity.get("/account")).status_code == 303
+    assert (await app.client.get("/account")).status_code == 200
+
+
 async def test_linked_identity_and_foreign_link_request_are_refused(pair: Both) -> None:
     app, found = pair
     found.claims = {"sub": "ben-1", "email": "ben@example.com", "email_verified": True}

@@ -9,6 +9,7 @@ from sixfold import errors
 from sixfold.core import ids
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.authentication import auth_challenges, oidc_identities
+from sixfold.core.accounts.authentication.login_sessions import SINGLE_SIGN_ON
 from sixfold.core.accounts.authentication.oidc_identities import Identity
 from sixfold.core.clock import SECOND_US
 from sixfold.ui import forms
@@ -59,7 +60,9 @@ class OidcLoginPages:
     async def unlink(self, request: Request) -> Response:
         """Unlink the identity from the account."""
         session, _ = await forms.read_with_session(request, self._services.sessions)
-        transaction = oidc_identities.unlink(session.account.id, self._services.provider.issuer)
+        transaction = oidc_identities.unlink(
+            session.account.id, self._services.provider.issuer, session.token
+        )
         await self._services.database.write(transaction)
         return RedirectResponse(f"{_SECURITY}?done=unlinked", 303)
 
@@ -81,7 +84,7 @@ class OidcLoginPages:
         account_id = await self._services.database.write(transaction)
         at = None if identity.authenticated_at is None else identity.authenticated_at * SECOND_US
         return await self._login.open_session(
-            request, account_id, "single sign-on", challenge.get("next", ""), at
+            request, account_id, SINGLE_SIGN_ON, challenge.get("next", ""), at
         )
 
     async def _link(self, request: Request, account_id: str, identity: Identity) -> Response:

@@ -13,6 +13,7 @@ from sixfold import errors
 from sixfold.core import ids
 from sixfold.core.accounts import accounts, rights
 from sixfold.core.accounts.authentication import auth_challenges, passkeys
+from sixfold.core.accounts.authentication.login_sessions import PASSKEY
 from sixfold.core.accounts.authentication.passkeys import RelyingParty
 from sixfold.settings import Settings
 from sixfold.ui import forms
@@ -101,7 +102,9 @@ class PasskeyPages:
     async def remove(self, request: Request) -> Response:
         """Remove a passkey of the signed-in user."""
         session, _ = await forms.read_with_session(request, self._services.sessions)
-        transaction = passkeys.remove(session.account.id, requests.path_value(request, "passkey_id"))
+        transaction = passkeys.remove(
+            session.account.id, requests.path_value(request, "passkey_id"), session.token
+        )
         await self._services.database.write(transaction)
         return RedirectResponse("/account/security#passkeys", 303)
 
@@ -136,7 +139,7 @@ class PasskeyPages:
         attempt.succeed()
         target = body.get("next")
         next_path = sessions.own_path(target if isinstance(target, str) else "")
-        redirect = await self._login.open_session(request, account_id, "passkey", next_path)
+        redirect = await self._login.open_session(request, account_id, PASSKEY, next_path)
         response = responses.json(login_sessions.redirect_target(redirect), 200, _NO_STORE)
         response.raw_headers += [pair for pair in redirect.raw_headers if pair[0] == b"set-cookie"]
         return response

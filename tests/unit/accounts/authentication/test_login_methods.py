@@ -62,6 +62,27 @@ async def test_passkey_has_one_account_and_an_increasing_counter(database: Datab
     assert await database.read(passkeys.get(b"credential")) is None
 
 
+async def test_the_end_of_a_method_ends_the_sessions_that_it_opened(database: Database) -> None:
+    ada, ben = await account(database), await account(database, "ben@example.com")
+    moment = await database.read(now())
+
+    async def opened(owner: str, way: str) -> str:
+        return await database.write(login_sessions.new_session(owner, moment, LoginSession(way)))
+
+    async def left() -> set[str]:
+        states = {name: await database.read(login_sessions.session(token)) for name, token in tokens.items()}
+        return {name for name, state in states.items() if state is not None}
+
+    added = await database.write(passkeys.add(ada, b"credential", b"public", 0, ""))
+    await database.write(oidc_identities.link(ada, ADA))
+    tokens = {way: await opened(ada, way) for way in ("password", "passkey", "single sign-on")}
+    tokens |= {"here": await opened(ada, "passkey"), "ben": await opened(ben, "passkey")}
+    await database.write(passkeys.remove(ada, added, tokens["here"]))
+    assert await left() == {"password", "single sign-on", "here", "ben"}
+    await database.write(oidc_identities.unlink(ada, ADA.issuer, tokens["here"]))
+    assert await left() == {"password", "here", "ben"}
+
+
 async def test_devices_without_a_counter_may_be_used_again_and_again(database: Database) -> None:
     ada = await account(database)
     await database.write(passkeys.add(ada, b"credential", b"public", 0, ""))

@@ -38,6 +38,7 @@ class SignedIn:
 
 
 _BY_LINK = LoginSession("link")
+PASSKEY, SINGLE_SIGN_ON = "passkey", "single sign-on"
 
 
 def new_link(account_id: str, now: int) -> Transaction[str]:
@@ -102,6 +103,18 @@ def end_others(account_id: str, token: str = "") -> Transaction[int]:
     """End all sessions and links of an account except the session of `token`; returns how many."""
     ended = yield Query("login_sessions_end", {"account_id": account_id, "but": keys.hash_of(token)})
     yield from audit_log.note(account_id, "session.end_all", str(len(ended)))
+    return len(ended)
+
+
+def end_by_way(account_id: str, way: str, token: str = "") -> Transaction[int]:
+    """End an account's sessions that were opened in one way, except that of `token`; returns how many.
+
+    For the end of a passkey or an identity: a session does not record which one opened it.
+    """
+    params = {"account_id": account_id, "way": way, "but": keys.hash_of(token)}
+    ended = yield Query("login_sessions_end_by_way", params)
+    if ended:
+        yield from audit_log.note(account_id, "session.end_all", f"{len(ended)}, {way}")
     return len(ended)
 
 

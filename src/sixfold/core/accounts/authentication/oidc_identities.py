@@ -12,6 +12,7 @@ from typing import Protocol
 
 from sixfold import errors
 from sixfold.core.accounts import accounts, audit_log
+from sixfold.core.accounts.authentication import login_sessions
 from sixfold.core.accounts.authentication.auth_challenges import Content
 from sixfold.core.database import Query, Row, Transaction, one
 
@@ -100,12 +101,16 @@ def link(account_id: str, identity: Identity) -> Transaction[None]:
     yield from audit_log.note(account_id, "identity.link", identity.email or identity.subject)
 
 
-def unlink(account_id: str, issuer: str) -> Transaction[None]:
-    """Remove a provider's identities from an account; raises `NotFound`."""
+def unlink(account_id: str, issuer: str, token: str = "") -> Transaction[None]:
+    """Remove a provider's identities from an account and end the sessions that they opened.
+
+    The session of `token` does not end. Raises `NotFound`.
+    """
     rows = yield Query("identity_remove", {"account_id": account_id, "issuer": issuer})
     if not rows:
         raise errors.NotFound("No identity of this provider is linked")
     yield from audit_log.note(account_id, "identity.unlink", str(rows[0]["email"]))
+    yield from login_sessions.end_by_way(account_id, login_sessions.SINGLE_SIGN_ON, token)
 
 
 def of_account(account_id: str) -> Transaction[tuple[Row, ...]]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from sixfold import errors
 from sixfold.core import ids
 from sixfold.core.accounts import audit_log
+from sixfold.core.accounts.authentication import login_sessions
 from sixfold.core.database import Query, Row, Transaction, one
 
 # Passkeys of one account.
@@ -76,9 +77,13 @@ def record_use(passkey: StoredCredential, uses: int) -> Transaction[None]:
         )
 
 
-def remove(account_id: str, passkey_id: str) -> Transaction[None]:
-    """Delete a passkey of an account; raises `NotFound`."""
+def remove(account_id: str, passkey_id: str, token: str = "") -> Transaction[None]:
+    """Delete a passkey of an account and end the sessions opened by passkeys, except that of `token`.
+
+    Raises `NotFound`.
+    """
     rows = yield Query("passkey_remove", {"id": passkey_id, "account_id": account_id})
     if not rows:
         raise errors.NotFound("Passkey not found")
     yield from audit_log.note(account_id, "passkey.remove", str(rows[0]["name"]))
+    yield from login_sessions.end_by_way(account_id, login_sessions.PASSKEY, token)
