@@ -36,6 +36,11 @@ class Query:
     parts: Sequence[Query] = ()
     expected: int | None = None
 
+    def check(self, changed: int) -> None:
+        """Raise `ChangeRefused` if it has not changed the number of rows that is expected."""
+        if self.expected not in (None, changed):
+            raise ChangeRefused(self.name)
+
     @property
     def is_change(self) -> bool:
         """Whether it returns numbers of changed rows instead of rows."""

@@ -95,11 +95,6 @@ def book(
     for each in (*holds, *charges):
         if each.payer is not None:
             spent[each.payer] += each.amount
-    if len(holds) + len(captures) + len(charges) == 1:
-        # Only this tells which budget is exceeded.
-        for payer, amount in spent.items():
-            yield from limits.spend(payer, amount)
-        spent.clear()
     ends, purchases = [_capture_row(each) for each in captures], [_charge_row(each) for each in charges]
     try:
         return (
@@ -114,7 +109,12 @@ def book(
             )
         )
     except ChangeRefused as refused:
-        raise _ERRORS[str(refused)]() from None
+        error = _ERRORS[str(refused)]
+    if error is errors.BudgetExceeded and len(spent) == 1:
+        for payer, amount in spent.items():
+            # Nothing has been counted. This raises the error that tells which budget is exceeded.
+            yield from limits.spend(payer, amount)
+    raise error()
 
 
 def _not_pending() -> ledger.LedgerError:

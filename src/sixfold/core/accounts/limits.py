@@ -84,8 +84,6 @@ def change_spending(spent: Mapping[Payer, int], unspent: Mapping[tuple[str, int]
             rows.append({"key_id": key_id, "at": held_at, "amount": -amount, "day": 0, "month": 0})
     for payer, amount in spent.items():
         day, month = _limit(payer.budget_day), _limit(payer.budget_month)
-        if amount > min(day, month):
-            raise errors.BudgetExceeded
         rows.append({"key_id": payer.key_id, "at": None, "amount": amount, "day": day, "month": month})
     rows.sort(key=lambda row: str(row["key_id"]))
     return Query("key_spend_change", {}, rows, expected=2 * len(rows))

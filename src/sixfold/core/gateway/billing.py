@@ -172,8 +172,6 @@ class BillingBatcher:
 
     async def _write_batch(self, entries: Sequence[_BillingEntry]) -> bool:
         """Return whether the entries were written at once, or refused because the database failed."""
-        if len(entries) == 1 and not entries[0].combined:
-            return False
         error = await self._write(self._transaction(entries), any(entry.durable for entry in entries))
         if error is not None and not isinstance(error, StoreFailed):
             return False

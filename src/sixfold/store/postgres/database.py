@@ -324,6 +324,9 @@ class PostgresDatabase:
         try:
             changes = await self._changes(connection, job, query)
             numbers = await self._batcher.change(connection, changes, alone=True, durable=job.durable)
+        except (asyncpg.InterfaceError, asyncpg.InternalClientError):
+            self._drop_writer()  # the database server was restarted since the last group; nothing was sent
+            return False
         except (asyncpg.PostgresError, KeyError):
             if connection.is_closed():
                 raise

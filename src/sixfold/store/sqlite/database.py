@@ -11,7 +11,7 @@ import contextlib
 import queue
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -206,18 +206,28 @@ class SqliteDatabase:
 
     def _execute(self, connection: sqlite3.Connection, query: Query, moment: int) -> list[Any]:
         if query.parts:
-            return [self._run_part(connection, part, moment) for part in query.parts]
+            return self._run_parts(connection, query.parts, moment)
         bound = self._bind(self._queries[query.name].sql)
         if query.each is None:
             return connection.execute(bound.text, bound.arguments(query.params, moment)).fetchall()
         rows = bound.rows(query.each, moment)
         return [{"changed": connection.executemany(bound.text, rows).rowcount}]
 
-    def _run_part(self, connection: sqlite3.Connection, part: Query, moment: int) -> Row:
-        [row] = self._execute(connection, part, moment)
-        if part.expected not in (None, row["changed"]):
-            raise ChangeRefused(part.name)
-        return {**row, "now": moment}
+    def _run_parts(self, connection: sqlite3.Connection, parts: Sequence[Query], moment: int) -> list[Row]:
+        """Run all parts or, if one fails or is refused, none."""
+        rows: list[Row] = []
+        connection.execute("SAVEPOINT parts")
+        try:
+            for part in parts:
+                rows += ({**row, "now": moment} for row in self._execute(connection, part, moment))
+                part.check(rows[-1]["changed"])
+        except (sqlite3.IntegrityError, ChangeRefused):
+            connection.execute("ROLLBACK TO parts")
+            raise
+        finally:
+            if connection.in_transaction:
+                connection.execute("RELEASE parts")
+        return rows
 
 
 def _is_store_error(error: BaseException) -> bool:

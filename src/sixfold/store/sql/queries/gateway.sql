@@ -68,7 +68,8 @@ INSERT INTO key_spend (key_id, period, amount)
 SELECT :key_id, spent.period, :amount
 FROM (SELECT strftime('%Y-%m-%d', COALESCE(:at, :now) / 1000000, 'unixepoch') AS period
       UNION ALL SELECT strftime('%Y-%m', COALESCE(:at, :now) / 1000000, 'unixepoch')) AS spent
-WHERE :amount > 0 OR EXISTS (SELECT 1 FROM key_spend s WHERE s.key_id = :key_id AND s.period = spent.period)
+WHERE (:amount > 0 AND :amount <= :day AND :amount <= :month)
+   OR (:amount < 0 AND EXISTS (SELECT 1 FROM key_spend s WHERE s.key_id = :key_id AND s.period = spent.period))
 ON CONFLICT (key_id, period) DO UPDATE SET amount = key_spend.amount + excluded.amount
 WHERE excluded.amount < 0
    OR key_spend.amount + excluded.amount <= CASE length(key_spend.period) WHEN 10 THEN :day ELSE :month END;
