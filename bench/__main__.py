@@ -26,6 +26,7 @@ NAMES = (
     "comfyui",
     "providers",
     "postgres",
+    "servers",
     "retrieval",
     "memory",
     "agents",

@@ -1,0 +1,183 @@
+"""Several servers on one PostgreSQL beside SQLite: processor time of a call of the gateway.
+
+.venv/bin/python -m bench servers
+
+The key has a budget and both rate limits. 64 connections are shared by the servers of a row; all rows are
+measured by turns, and the median of the rounds counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import uvloop
+
+from bench.gateway import _CONFIG, MANY, _callers, _process, _up, free_port, process_cpu
+from bench.reporting import Row, calibration
+from tests.harness import postgres
+
+TITLE = "Several servers on one PostgreSQL"
+ROUNDS = int(os.environ.get("SIXFOLD_BENCH_ROUNDS", "7"))
+REQUESTS, WARM_UP, ACCOUNTS = 3_000, 600, 16
+_ENVIRON = {
+    "SIXFOLD_PROBE": "0",
+    "SIXFOLD_LOG_LEVEL": "warning",
+    "SIXFOLD_REQUESTS_PER_SECOND_PER_ACCOUNT": "1000000",
+}
+_LIMITS = ("--budget-day", "900", "--rpm", "10000000", "--tpm", "1000000000")
+
+
+class RoundCost(NamedTuple):
+    """Calls per second of one round, and processor time of a call in seconds."""
+
+    rate: float
+    server: float
+    database: float
+
+
+@dataclass
+class Setup:
+    """Servers that share a load, the keys that are used, and the database's first process, if any."""
+
+    name: str
+    ports: Sequence[int]
+    pids: Sequence[int]
+    keys: Sequence[str]
+    postmaster: int | None = None
+    rounds: list[RoundCost] = field(default_factory=list[RoundCost])
+
+    async def measure(self, requests: int) -> None:
+        """Measure one round."""
+        before, began = self._spent(), time.perf_counter()
+        callers = [
+            (await _callers(self.ports[n % len(self.ports)], self.keys[n % len(self.keys)], 1))[0]
+            for n in range(MANY)
+        ]
+
+        async def run(number: int) -> None:
+            for _ in range(requests // MANY):
+                await callers[number].ask()
+
+        await asyncio.gather(*map(run, range(MANY)))
+        for caller in callers:
+            caller.close()
+        seconds, count = time.perf_counter() - began, requests // MANY * MANY
+        server, database = (after - earlier for after, earlier in zip(self._spent(), before, strict=True))
+        self.rounds.append(RoundCost(count / seconds, server / count, database / count))
+
+    def _spent(self) -> tuple[float, float]:
+        return sum(map(process_cpu, self.pids)), 0.0 if self.postmaster is None else _database_cpu(
+            self.postmaster
+        )
+
+    def median(self, of: str) -> float:
+        return statistics.median(getattr(each, of) for each in self.rounds)
+
+
+def _database_cpu(postmaster: int) -> float:
+    children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()
+    return sum(map(process_cpu, map(int, children)))
+
+
+def start(
+    folder: Path, models: int, count: int, url: str, stack: ExitStack, python: str = sys.executable
+) -> tuple[list[int], list[int], list[str]]:
+    """Start servers on one database; returns their ports, process ids and the keys of the accounts."""
+    command = [python, "-m", "sixfold.cli.main"]
+    ports, pids, keys, secret = list[int](), list[int](), list[str](), os.urandom(32)
+    for number in range(count):
+        data = folder / str(number)
+        data.mkdir(parents=True)
+        (data / "sixfold.toml").write_text(_CONFIG.format(models=models))
+        environ = {**_ENVIRON, "SIXFOLD_DATA_DIR": str(data)}
+        if url:
+            environ["SIXFOLD_DATABASE_URL"] = url
+        (data / "server.key").write_bytes(secret)
+        keys = keys or [_key(command, environ, n) for n in range(ACCOUNTS)]
+        port = free_port()
+        process = stack.enter_context(_process([*command, "serve", "--port", str(port)], 0, **environ))
+        uvloop.run(_up(port))
+        ports.append(port)
+        pids.append(process.pid)
+    return ports, pids, keys
+
+
+def _key(command: Sequence[str], environ: dict[str, str], number: int) -> str:
+    def admin(*words: str) -> dict[str, str]:
+        done = subprocess.run(
+            [*command, *words, "--json"], env={**os.environ, **environ}, check=True, capture_output=True
+        )
+        return json.loads(done.stdout)
+
+    name = f"bench{number}@example.com"
+    admin("account", "create", name, "--credit", "1000")
+    return admin("key", "create", name, *_LIMITS)["api_key"]
+
+
+async def by_turns(setups: Sequence[Setup]) -> None:
+    """Measure all rounds of all setups, one setup after the other."""
+    for setup in setups:
+        await setup.measure(WARM_UP)
+        setup.rounds.clear()
+    for _ in range(ROUNDS):
+        for setup in setups:
+            await setup.measure(REQUESTS)
+
+
+def setups(
+    folder: Path, models: int, stack: ExitStack, python: str = sys.executable, name: str = ""
+) -> list[Setup]:
+    """Start all servers: one on SQLite, four on PostgreSQL."""
+    (folder / "postgres").mkdir(parents=True)
+    databases = postgres.Databases(folder / "postgres", careful=True)
+    url = databases.lend()
+    postmaster = int(postgres.server(folder / "postgres").get_pid())
+    for pid in (postmaster, *map(int, _children(postmaster))):
+        os.sched_setaffinity(pid, range(os.cpu_count() or 1))
+    ports, pids, keys = start(folder / "sqlite", models, 1, "", stack, python)
+    found = [Setup(f"{name}SQLite, 1 server", ports, pids, keys[:1])]
+    found.append(Setup(f"{name}SQLite, 1 server, {ACCOUNTS} accounts", ports, pids, keys))
+    ports, pids, keys = start(folder / "servers", models, 4, url, stack, python)
+    for count in (1, 2, 4):
+        title = f"{name}PostgreSQL, {count} server" + ("s" if count > 1 else "")
+        found.append(Setup(title, ports[:count], pids[:count], keys[:1], postmaster))
+        if count == 1:
+            found.append(Setup(f"{title}, {ACCOUNTS} accounts", ports[:1], pids[:1], keys, postmaster))
+    return found
+
+
+def _children(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+
+def _rows(setup: Setup) -> list[Row]:
+    rows = [
+        Row(f"{setup.name}: calls", setup.median("rate"), "per s"),
+        Row(f"{setup.name}: CPU of the servers per call", setup.median("server") * 1e6, "µs"),
+    ]
+    if setup.postmaster is not None:
+        rows.append(Row(f"{setup.name}: CPU of PostgreSQL per call", setup.median("database") * 1e6, "µs"))
+    return rows
+
+
+def rows() -> list[Row]:
+    """Measure."""
+    with tempfile.TemporaryDirectory(dir=Path.cwd()) as name, ExitStack() as stack:
+        models = free_port()
+        stack.enter_context(_process([sys.executable, "-m", "bench.modelserver", str(models)], 1))
+        uvloop.run(_up(models))
+        found = setups(Path(name), models, stack)
+        uvloop.run(by_turns(found))
+        return calibration() + [row for setup in found for row in _rows(setup)]
