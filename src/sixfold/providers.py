@@ -53,7 +53,7 @@ class ProviderSpec:
         return self._filled(self.base_url, values)
 
     def check_url_with(self, values: Mapping[str, str]) -> str:
-        """Return the base URL of `check` in the same way."""
+        """Return the base URL for `check` with these parameters, or an empty string while one is missing."""
         return self._filled(self.check_url or self.base_url, values)
 
     def _filled(self, url: str, values: Mapping[str, str]) -> str:

@@ -136,7 +136,7 @@ class _RemoteRun:
 
 
 class RemoteSlot(Protocol):
-    """The part of a driver that a worker needs."""
+    """The attributes of a driver that its workers use."""
 
     failpoints: dict[str, protocol.Failpoint]
     workers: set[RemoteWorker]

@@ -115,7 +115,7 @@ _NOT_FOUND_HINTS: Mapping[str, str] = {
 
 
 class ModelTools:
-    """The implementation of the tools."""
+    """Implements the tools that list, quote and run models and return their predictions."""
 
     def __init__(self, services: WebServices) -> None:
         self._services = services

@@ -105,8 +105,8 @@ class AllowList:
     def permits(self, address: Address) -> bool:
         """Return whether an address is in an allowed network.
 
-        An allowed translation network (for example 64:ff9b::/96) allows the public addresses inside it and
-        those that are allowed themselves, never the loopback address of the gateway.
+        An IPv6 address in an allowed network that embeds an IPv4 address (for example in 64:ff9b::/96) is
+        permitted only if that address is public or permitted itself. One with a zone is never permitted.
         """
         if isinstance(address, ipaddress.IPv6Address) and address.scope_id is not None:
             return False

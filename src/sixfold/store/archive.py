@@ -43,7 +43,7 @@ class ArchiveDamaged(Exception):
 
 
 class ArchiveTable(msgspec.Struct, frozen=True):
-    """One table of a backup."""
+    """A table of a backup: its columns, and the count, size and hash of its rows."""
 
     name: str
     columns: tuple[str, ...]
@@ -53,7 +53,7 @@ class ArchiveTable(msgspec.Struct, frozen=True):
 
 
 class ArchiveManifest(msgspec.Struct, frozen=True):
-    """First member of a backup."""
+    """The first member of a backup: its format, schema version, creation time and tables."""
 
     format: str
     schema: int

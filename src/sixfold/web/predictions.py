@@ -149,7 +149,7 @@ def output(record: Prediction, media_url: Url) -> Any:
 
 
 def outputs(record: Prediction, media_url: Url) -> dict[str, Any]:
-    """Return the other outputs by name, for a model with several."""
+    """Return the named outputs of a model with several outputs; empty for other models."""
     serialized: dict[str, Any] = {}
     for name, value in ({} if record.output is None else record.output.named).items():
         files = [_file(file, media_url) for file in _files(value)]

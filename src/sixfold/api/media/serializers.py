@@ -108,7 +108,7 @@ class JobSchema(TypedDict):
 
 
 def picture(prediction: Prediction, urls: tuple[str, ...]) -> ImageResultSchema:
-    """Return a result with one image (resource A1)."""
+    """Return a result with one image."""
     return {
         "image_url": urls[0],
         "prompt_used": prediction.inputs["prompt"],
@@ -119,7 +119,7 @@ def picture(prediction: Prediction, urls: tuple[str, ...]) -> ImageResultSchema:
 
 
 def pictures(prediction: Prediction, urls: tuple[str, ...]) -> ImageListSchema:
-    """Return a result with several images (resource A2)."""
+    """Return a result with several images."""
     return {
         "success": True,
         "images": urls,
@@ -131,7 +131,7 @@ def pictures(prediction: Prediction, urls: tuple[str, ...]) -> ImageListSchema:
 
 
 def photograph(prediction: Prediction, urls: tuple[str, ...]) -> ImageResultSchema:
-    """Return a result with one image (resource A1), whose size follows from a ratio and a resolution."""
+    """Return a result with one image, whose size follows from a ratio and a resolution."""
     size = prediction.task.inputs
     return {
         "image_url": urls[0],
@@ -181,7 +181,7 @@ def charged(prediction: Prediction) -> PricedSchema:
 
 
 def queued(prediction: Prediction) -> QueuedJobSchema:
-    """Return a new job (resource A4)."""
+    """Return a new job."""
     return {
         "job_id": cast("str", prediction.job_id),
         "status": IN_PROGRESS,

@@ -64,7 +64,7 @@ class RoutedVideoResultSchema(VideoUrlResultSchema):
 
 
 def inner(prediction: Prediction, urls: tuple[str, ...]) -> AnimationSchema:
-    """Return the inner object of an animation (resource A3), which is the `result` of a job."""
+    """Return the inner object of an animation, which is the `result` of a job."""
     return {
         "video": video(prediction, urls[0]),
         "prompt": prediction.inputs["prompt"],
@@ -73,7 +73,7 @@ def inner(prediction: Prediction, urls: tuple[str, ...]) -> AnimationSchema:
 
 
 def wrapped(prediction: Prediction, urls: tuple[str, ...]) -> AnimationResultSchema:
-    """Return an animation (resource A3) for a synchronous call."""
+    """Return an animation for a synchronous call."""
     return {"result": inner(prediction, urls), **serializers.charged(prediction)}
 
 

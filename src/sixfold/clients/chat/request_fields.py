@@ -27,7 +27,7 @@ class FieldNames:
         self._quoted = [f'"{name}"'.encode() for name in self._inner]
 
     def adapt(self, body: bytes) -> bytes:
-        """Return a request with the provider's names."""
+        """Return the request with its fields renamed as the provider expects them."""
         if not self._top and not self._inner:
             return body
         fields = _fields(body)

@@ -114,7 +114,7 @@ class ModelServer:
 
     @property
     def ready(self) -> bool:
-        """Whether the last probe found it, and a provider's key is set."""
+        """Return whether the last probe found the server, and the key is set if it needs one."""
         return bool(self.base_url) and self.available and (self._needs_no_key or bool(self._key()))
 
     def wire(self, protocol: str) -> WireProtocol:
@@ -247,7 +247,7 @@ class _Probe:
         self._responded_at: float | None = None
 
     async def probe(self, hosts: ProbeHosts, seconds: float) -> None:
-        """Check whether the server is there. If it only responds slowly, it stays for two minutes."""
+        """Check whether the server responds; one that is only slow counts as found for two minutes."""
         try:
             async with asyncio.timeout(seconds):
                 available = await hosts.resolves(self.host) and await self._responds()

@@ -19,11 +19,11 @@ class ComfyError(EngineError):
 
 
 class ComfyUnreachable(ComfyError):
-    """No response, or the connection failed."""
+    """ComfyUI did not respond, or the connection to it failed."""
 
 
 class ComfyTimeout(ComfyUnreachable):
-    """ComfyUI is there but did not respond in time."""
+    """ComfyUI did not respond in time."""
 
 
 class ComfyRefused(ComfyError):

@@ -22,7 +22,7 @@ class NodeStarted:
 
 @dataclass(frozen=True, slots=True)
 class NodeProgress:
-    """A node has done `done` of its `of` steps."""
+    """Progress of a node: it has completed `done` of `of` steps."""
 
     node: str
     done: float

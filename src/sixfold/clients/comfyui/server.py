@@ -66,7 +66,7 @@ class ComfyFile:
 
     @property
     def annotated(self) -> str:
-        """The value of an input such as LoadImage's."""
+        """The file as a `LoadImage` node names it: `folder/name [type]`."""
         name = f"{self.subfolder}/{self.filename}" if self.subfolder else self.filename
         return f"{name} [{self.type}]"
 

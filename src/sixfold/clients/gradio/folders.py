@@ -68,7 +68,7 @@ def _normalize_member(info: tarfile.TarInfo) -> tarfile.TarInfo:
 
 
 def read(path: Path) -> SpaceFolder:
-    """Return the application in a folder; raises `BadRequest` if there is none."""
+    """Return the application in a folder; raises `BadRequest` if it cannot be imported."""
     metadata = _front_matter(path / _README)
     sdk = str(metadata.get("sdk") or "gradio")
     has_dockerfile = (path / _DOCKERFILE).is_file()

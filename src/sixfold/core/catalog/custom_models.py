@@ -237,7 +237,7 @@ def _put(account_id: str, kind: str, name: str, text: str, max_versions: int) ->
 
 
 def engine_name(engine: str) -> str:
-    """Return an engine's public name: `model@version` for one renamed by `_apart`."""
+    """Return an engine's public name: `model@version` for an engine of a custom model."""
     _, mark, rest = engine.partition(f"/{_ACCOUNT}")
     return rest.partition("/")[2] if mark else engine
 

@@ -352,7 +352,7 @@ class Catalog:
             _quoted.reset(token)
 
     def has_price(self, name: str) -> bool:
-        """Return whether there is a price row of this name."""
+        """Return whether a model may use this price: a row of the table, or a rate that needs none."""
         return name in self.prices or name == metering.CONTAINER_TIME or name in _IN_WORDS
 
     def price(self, model: Model, values: Mapping[str, Any]) -> PriceRow:

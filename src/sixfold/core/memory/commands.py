@@ -169,7 +169,7 @@ def rename(
 
 
 def delete(writer: PageWriter, slug: str, terms: WriteTerms) -> Transaction[MemoryPage]:
-    """Delete a page; each of its versions can restore it."""
+    """Delete a page; `restore` can restore any of its versions."""
     existing = yield from _open(writer, slug, terms)
     yield from pages.delete(existing.page)
     return existing.page

@@ -26,7 +26,7 @@ class MergePart:
 
     @property
     def conflicts(self) -> bool:
-        """Whether this part needs a decision."""
+        """Return whether both sides changed these lines differently."""
         return self.mine is not None
 
     @property
@@ -156,7 +156,7 @@ def value(base: str, mine: str, theirs: str) -> tuple[str, bool]:
 
 
 def with_ends_of(text: str, original: str) -> str:
-    """Return a text of a form, whose lines end in a line feed, with the line ends of `original`.
+    """Return the text of an HTML form, whose lines end in a line feed, with the line ends of `original`.
 
     An existing line keeps its end; a new one gets that of the line before it.
     """

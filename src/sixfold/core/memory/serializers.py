@@ -279,7 +279,7 @@ def change(result: Change, most: int) -> ChangeSchema:
 
 
 def walk(result: GraphWalk) -> WalkSchema:
-    """Return a neighbourhood with its links."""
+    """Return the pages near a page, and the links between them."""
     return {
         "nodes": [{"slug": slug, "title": title, "depth": depth} for slug, title, depth in result.nodes],
         "edges": [{"from": source, "to": target, "type": kind} for source, target, kind in result.edges],

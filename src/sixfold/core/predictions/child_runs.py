@@ -39,7 +39,7 @@ class ChildRun:
 
 
 class ChildRunPort(Protocol):
-    """What an engine needs to run child predictions (`Outside.children`)."""
+    """Runs child predictions for an engine (`HostServices.children`)."""
 
     async def parent(self, prediction_id: str) -> Prediction:
         """Return the running prediction."""
@@ -54,7 +54,7 @@ class ChildRunPort(Protocol):
 
 
 class PipelineChildren:
-    """Children on this server's prediction service. If a parent does not succeed, they are canceled."""
+    """Runs children by the prediction service, and cancels them if their parent does not succeed."""
 
     def __init__(self, service: PredictionService, database: Database) -> None:
         self._predictions = service

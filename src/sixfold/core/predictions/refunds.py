@@ -92,10 +92,10 @@ def withdraw(row: Row, error: str) -> Transaction[Prediction]:
 
 
 def sweep() -> Transaction[int]:
-    """Mend what servers of an older version left, and withdraw late results of ended parents.
+    """Repair inconsistent predictions of older versions, and withdraw late results of ended parents.
 
-    These are results that were refunded and not withdrawn, and results that were paid and not released.
-    Returns how many predictions were mended.
+    Inconsistent predictions are refunded and not withdrawn, or paid and not released. Returns the number of
+    changed predictions.
     """
     refunded = yield from many("predictions_refunded_in_place", limit=_BATCH)
     for row in refunded:

@@ -98,7 +98,7 @@ class RunEventPublisher:
     # -- nodes -------------------------------------------------------------------------------------
 
     def executing(self, data: Mapping[str, Any]) -> None:
-        """Publish that a node starts, or that the run is over if the node is None."""
+        """Publish that a node starts; do nothing at the end of the run, where the node is None."""
         if data["node"] is not None:
             node = str(data["node"])
             self._context.log(f"node {node} {self._class(node)}")
@@ -126,7 +126,7 @@ class RunEventPublisher:
             self._end(str(node), "cached")
 
     def failed(self, data: Mapping[str, Any]) -> None:
-        """Publish that the run failed, and in which node if known."""
+        """Publish that a node failed; do nothing for an error without a node."""
         if data.get("node_id") is not None:
             node = str(data["node_id"])
             self._publish(node, "failed", self._running.get(node, 0.0))

@@ -15,7 +15,7 @@ MAX_SECONDS = 30 * 60.0
 
 @dataclass(frozen=True, slots=True)
 class MediaStream:
-    """The part of a file from `begin` on for `seconds`, within the length of its packets."""
+    """A part of a media file, from `begin` for `seconds`, and the kinds of its streams."""
 
     path: Path
     begin: float

@@ -40,7 +40,7 @@ class ConformTarget:
     sound: bool
 
     def size_of(self, video: ProbedVideo) -> tuple[int, int]:
-        """Return the size (width, height) that a video must have."""
+        """Return the (width, height) to which a video must be converted."""
         return self.size or dimensions.frame(self.resolution, video.width / video.height)
 
 

@@ -22,20 +22,20 @@ class StepResultRow:
 
     @property
     def wrote(self) -> bool:
-        """Whether it may have written: all but SELECT and statements whose RETURNING gave no row."""
+        """Return whether it may have written: all but SELECT and statements whose RETURNING gave no row."""
         return not self.text.startswith("SELECT") and (bool(self.rows) or "RETURNING" not in self.text)
 
 
 @dataclass(frozen=True, slots=True)
 class ChangesResult:
-    """Changes that a transaction has executed in one round trip, and a row for each with their number."""
+    """Changes that a transaction has executed in one round trip; each row has the count of one of them."""
 
     changes: Sequence[Changes]
     rows: Sequence[Row]
 
     @property
     def wrote(self) -> bool:
-        """Whether it may have written."""
+        """Return True: changes always write."""
         return True
 
 

@@ -108,7 +108,7 @@ def put(writer: PageWriter, batch: Sequence[ArchiveMember], naming: FileNaming) 
 def _writes_by_slug(
     batch: Sequence[ArchiveMember], naming: FileNaming, report: ImportReport
 ) -> dict[str, tuple[ArchiveMember, PageWrite]]:
-    """Return the pages of files by slug; of two files with the same path, the later one counts."""
+    """Return the pages of files by slug; of two files with the same path, only the later one is used."""
     writes: dict[str, tuple[ArchiveMember, PageWrite]] = {}
     for file in batch:
         slug = naming.slug(file.path)

@@ -31,7 +31,10 @@ def is_complete(data: bytes) -> bool:
 
 
 def edits(data: bytes, text: str) -> list[FileEdit]:
-    """Put the text into the comments; the seek table counts from the first frame and remains valid."""
+    """Return the edits that put the text into the comments.
+
+    The seek table remains valid, because it counts from the first frame.
+    """
     blocks = list(_blocks(data))
     if not blocks or blocks[0].kind & 0x7F or not blocks[-1].kind & _LAST:
         raise Unembeddable("not a complete FLAC")

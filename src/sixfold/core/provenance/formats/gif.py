@@ -36,7 +36,7 @@ def is_complete(data: bytes) -> bool:
 
 
 def edits(data: bytes, text: str) -> list[FileEdit]:
-    """Insert the text after the extensions that apply to the whole file, such as its loop count."""
+    """Return the edits that insert the text after the extensions for the whole file, as of its loop count."""
     extensions = list(_extensions(data))
     at = extensions[-1].end if extensions else _body(data)
     if data[at : at + 1] not in (b"\x21", b"\x2c"):

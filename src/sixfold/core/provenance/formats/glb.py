@@ -18,7 +18,7 @@ def matches(data: bytes) -> bool:
 
 
 def edits(data: bytes, text: str) -> list[FileEdit]:
-    """Put the text into the asset's extras."""
+    """Return the edits that put the text into the asset's extras."""
     end = _json_end(data)
     if end is None or int.from_bytes(data[8:12], "little") != len(data):
         raise Unembeddable("not a complete GLB")

@@ -56,7 +56,7 @@ def is_complete(data: bytes) -> bool:
 
 
 def edits(data: bytes, text: str) -> list[FileEdit]:
-    """Insert the text after JFIF and Exif, but before the index of further images in the file (MPF).
+    """Return the edits that insert the text after JFIF and Exif, before the index of further images (MPF).
 
     The index is relative to its own position, so that inserting text before it does not invalidate it.
     """

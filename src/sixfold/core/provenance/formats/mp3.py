@@ -60,7 +60,7 @@ def matches(data: bytes) -> bool:
 
 
 def edits(data: bytes, text: str) -> list[FileEdit]:
-    """Put the text into the file's tag, or into a new one before the first frame."""
+    """Return the edits that put the text into the file's tag, or into a new one before the first frame."""
     if not matches(data):
         raise Unembeddable("not an MP3")
     tag = _tag(data) if data[:3] == b"ID3" else _Id3Tag(4, 0, 0, b"")

@@ -52,7 +52,7 @@ def is_complete(data: bytes) -> bool:
 
 
 def edits(data: bytes, text: str) -> list[FileEdit]:
-    """Put the text at the end."""
+    """Return the edits that put the text at the end."""
     top = list(boxes(data)) if matches(data) else []
     if not top or top[-1].end != len(data):
         raise Unembeddable("not a complete MP4")

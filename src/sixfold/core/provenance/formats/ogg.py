@@ -48,7 +48,7 @@ def matches(data: bytes) -> bool:
 
 
 def edits(data: bytes, text: str) -> list[FileEdit]:
-    """Put the text into the comments."""
+    """Return the edits that put the text into the comments."""
     headers = _headers(data)
     if headers is None:
         raise Unembeddable("not an Ogg file with one Opus or Vorbis stream")

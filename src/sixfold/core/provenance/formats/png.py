@@ -35,7 +35,7 @@ def is_complete(data: bytes) -> bool:
 
 
 def edits(data: bytes, text: str) -> list[FileEdit]:
-    """Insert the text before the image data, where every reader finds it."""
+    """Return the edits that insert the text before the image data, where every reader finds it."""
     parts = list(chunks(data))
     if not parts or parts[0].kind != b"IHDR" or parts[-1].kind != b"IEND":
         raise Unembeddable("not a complete PNG")

@@ -23,7 +23,7 @@ def matches(data: bytes) -> bool:
 
 
 def edits(data: bytes, text: str) -> list[FileEdit]:
-    """Insert the text right after the root's start tag."""
+    """Return the edits that insert the text right after the root's start tag."""
     root = _root(data)
     tag = _ATTRIBUTES.match(data, root.end()) if root else None
     if root is None or tag is None:

@@ -31,7 +31,7 @@ def header(data: bytes) -> MediaHeader:
 
 
 def edits(data: bytes, text: str) -> list[FileEdit]:
-    """Append the text in a chunk of its own."""
+    """Return the edits that append the text in a chunk of its own."""
     present = riff.complete(data, _FORM)
     if not {b"fmt ", b"data"} <= {chunk.kind for chunk in present}:
         raise Unembeddable("the WAV has no format or samples")

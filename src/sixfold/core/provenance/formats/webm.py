@@ -60,7 +60,7 @@ def is_complete(data: bytes) -> bool:
 
 
 def edits(data: bytes, text: str) -> list[FileEdit]:
-    """Insert the text after the last element of the segment."""
+    """Return the edits that insert the text after the last element of the segment."""
     segment = _segment(data)
     if segment is None:
         raise Unembeddable("not a complete WebM")

@@ -27,7 +27,7 @@ def header(data: bytes) -> MediaHeader:
 
 
 def edits(data: bytes, text: str) -> list[FileEdit]:
-    """Put the text into the file's XMP packet, the last chunk."""
+    """Return the edits that put the text into the file's XMP packet, the last chunk."""
     present = riff.complete(data, _FORM)
     own = [FileEdit(chunk.start, chunk.end, b"") for chunk in present if chunk.kind == b"XMP "]
     packets = [data[chunk.body : chunk.body + chunk.size] for chunk in present if chunk.kind == b"XMP "]

@@ -73,7 +73,7 @@ class NodeSession(Protocol):
         ...
 
     async def close(self, *, ended: bool) -> None:
-        """Free everything; a run that has not `ended` is stopped at once."""
+        """Free all values; stop the running nodes unless the run has `ended`."""
         ...
 
 
@@ -116,7 +116,7 @@ class LocalSession:
         self._values.pop(node_id, None)
 
     async def close(self, *, ended: bool) -> None:
-        """Free everything; a thread ends with its node."""
+        """Free all values; a running thread is not stopped, it ends with its node."""
         self._values.clear()
 
     async def _in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:

@@ -67,7 +67,7 @@ class SceneStage:
 
     @property
     def horizon(self) -> float:
-        """Row of the horizon."""
+        """The row of the horizon, counted from the top."""
         return self.layout.horizon * self.height
 
     @property
@@ -106,7 +106,7 @@ class Palette:
 
     @property
     def dark(self) -> bool:
-        """Whether the sky is dark, as at night."""
+        """Return whether the sky is dark, as at night."""
         return luma(self.sky[1]) < 0.25
 
     def lit(self, albedo: Color, amount: float) -> Color:

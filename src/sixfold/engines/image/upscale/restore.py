@@ -19,7 +19,11 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class RestoreRecipe:
-    """`turns` rounds of smoothing (`along` edges, `flat` by color, 0 to 1) and correction; then `sharp`."""
+    """Settings of an upscaling: `turns` rounds of smoothing and correction, then sharpening.
+
+    `along` (smoothing along edges), `flat` (merging of nearly equal colors) and `sharp` (sharpening) are
+    strengths from 0 to 1.
+    """
 
     turns: int
     along: float

@@ -19,7 +19,7 @@ _STRIP = 65_536
 
 
 def reduce_colors(rgb: Pixels, count: int) -> Pixels:
-    """Return the image with at most `count` of its own colors, by nearest Lab color."""
+    """Return the image with at most `count` colors: the nearest of its cluster centers in Lab."""
     lab = cv2.cvtColor(rgb.astype(np.float32) / 255, cv2.COLOR_RGB2LAB).reshape(-1, 3)
     step = max(1, len(lab) // _SAMPLE)
     sample = np.ascontiguousarray(lab[::step])

@@ -87,7 +87,7 @@ class CurrentAction:
 
     @property
     def seconds(self) -> float:
-        """The duration if another part follows."""
+        """The seconds until the next part of the prompt begins."""
         return max(BY_NAME[name].seconds for name in self.acts)
 
 

@@ -115,7 +115,7 @@ class MaskTracker:
     def _segment(self, small: Array, tracked: _TrackedMask | None) -> NDArray[np.bool_]:
         """Segment the full frame from all available cues.
 
-        Motion may be rain, so an uncertain result that it led is compared with one without it.
+        An uncertain result that used motion is compared with one without it, because the motion may be rain.
         """
         self._since = 0
         hint = None if tracked is None else tracked.mask * ~tracked.uncovered
