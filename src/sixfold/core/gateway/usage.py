@@ -214,8 +214,8 @@ def rates(row: Mapping[str, Any]) -> TokenRates:
             continue
         name = key.removesuffix(_SUFFIX)
         name = _ALIASES.get(name, name)
-        if key == "long_tokens" and isinstance(value, int):
-            amounts[key] = value
+        if key == "long_tokens" and str(value).isdecimal():
+            amounts[key] = int(value)
         elif key in _UNIT_PRICES:
             amounts[_UNIT_PRICES[key]] = _micros(key, value)
         elif key.endswith(_SUFFIX) and name in _NAMES:
