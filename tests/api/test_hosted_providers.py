@@ -193,3 +193,37 @@ async def test_azure_is_found_by_its_endpoint_and_lists_no_deployments(tmp_path:
             assert (await door.chat(model="eu/m")).status_code == 200
             paths = [each.path for each in fake.seen]
             assert paths == ["/openai/v1/chat/completions", "/v1/chat/completions"]
+
+
+async def test_models_show_what_their_provider_states(tmp_path: Path) -> None:
+    async with served(tmp_path, "openrouter") as (door, _):
+        rows = {
+            row["id"]: row
+            for row in (await door.app.client.get("/v1/models", headers=door.headers)).json()["data"]
+        }
+        row = rows["openrouter/qwen/qwen3-vl"]
+        assert row["capabilities"] == ["chat", "thinking", "tools", "vision"]
+        assert (row["context_length"], row["max_output_tokens"]) == (131072, 32768)
+        one = await door.app.client.get("/v1/models/qwen/qwen3-vl", headers=door.headers)
+        assert one.json()["context_length"] == 131072
+
+
+@pytest.mark.parametrize("path", ["chat/completions", "messages", "responses"])
+async def test_an_image_is_not_sent_to_a_model_without_vision(tmp_path: Path, path: str) -> None:
+    async with served(tmp_path, "mistral", price=False) as (door, fake):
+        uri = "data:image/png;base64," + base64.b64encode(b"png").decode()
+        source = {"type": "base64", "media_type": "image/png", "data": base64.b64encode(b"png").decode()}
+        parts: dict[str, Any] = {
+            "chat/completions": {"type": "image_url", "image_url": {"url": uri}},
+            "messages": {"type": "image", "source": source},
+            "responses": {"type": "input_image", "image_url": uri},
+        }
+        said = [{"role": "user", "content": [parts[path]]}]
+        body = {"model": "mistral/codestral-2508", "max_tokens": 9, "messages": said, "input": said}
+        answer = await door.app.client.post(f"/v1/{path}", json=body, headers=door.headers)
+        assert answer.status_code == 400
+        assert "mistral/codestral-2508 does not accept images" in answer.text
+        assert not fake.seen
+        quoted = 'What is {"type": "image_url"}?'
+        assert (await door.chat(quoted, "mistral/codestral-2508")).status_code == 200
+        assert (await door.chat("say 1 words", "mistral/mistral-large-2512")).status_code == 200

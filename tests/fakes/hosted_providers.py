@@ -162,6 +162,7 @@ PROFILES: Mapping[str, Profile] = {
                 "type": "image",
                 "pricing": {"hourly": 0, "input": 0, "output": 0, "base": 0, "finetune": 0},
             },
+            {"id": "odd/fields", "object": "model", "type": ["chat"], "pricing": "free"},
             {
                 "id": "dedicated/unpriced",
                 "object": "model",

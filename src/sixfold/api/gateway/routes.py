@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Literal, TypedDict
+from typing import Literal, NotRequired, TypedDict
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -25,6 +25,7 @@ from sixfold.api.gateway.openai.stored_responses import ResponseStorage, StoredR
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.clock import rfc3339
+from sixfold.core.gateway.capabilities import ServedModel
 from sixfold.core.gateway.gateway import Gateway
 from sixfold.core.gateway.ports import GatewayRequest
 from sixfold.errors import EngineUnavailable, NotFound, UnknownModel
@@ -53,7 +54,8 @@ class ModelRoutes:
     async def page(self, request: Request) -> Response:
         """List the models."""
         principal = await self._auth.enter(request)
-        rows = [_row(name, owner) for name, owner in self._all(principal)]
+        known = self._gateway.router.listing()
+        rows = [_row(name, owner, known.get(name)) for name, owner in self._all(principal)]
         ends = (
             {"first_id": rows[0]["id"], "last_id": rows[-1]["id"]}
             if rows
@@ -67,7 +69,8 @@ class ModelRoutes:
         model = requests.path_value(request, "model")
         for name, owner in self._all(principal):
             if name == model:
-                return web_responses.json(_row(name, owner))
+                known = self._gateway.router.listing().get(name)
+                return web_responses.json(_row(name, owner, known))
         raise UnknownModel(f"The model {model[:100]!r} was not found")
 
     def _all(self, principal: Principal) -> list[tuple[str, str]]:
@@ -105,7 +108,7 @@ class ModelRoutes:
 
 
 class ModelSchema(TypedDict):
-    """A model name, with the fields of OpenAI and of Anthropic."""
+    """A model name, with the fields of OpenAI and of Anthropic, and what a model server states of it."""
 
     id: str
     object: Literal["model"]
@@ -114,10 +117,13 @@ class ModelSchema(TypedDict):
     created_at: str
     owned_by: str
     display_name: str
+    capabilities: NotRequired[list[str]]
+    context_length: NotRequired[int]
+    max_output_tokens: NotRequired[int]
 
 
-def _row(name: str, owner: str) -> ModelSchema:
-    return {
+def _row(name: str, owner: str, model: ServedModel | None) -> ModelSchema:
+    row: ModelSchema = {
         "id": name,
         "object": "model",
         "type": "model",
@@ -126,6 +132,13 @@ def _row(name: str, owner: str) -> ModelSchema:
         "owned_by": owner,
         "display_name": name,
     }
+    if model is not None:
+        row["capabilities"] = sorted(model.capabilities)
+        if model.context:
+            row["context_length"] = model.context
+        if model.max_output:
+            row["max_output_tokens"] = model.max_output
+    return row
 
 
 class ChatRoutes:

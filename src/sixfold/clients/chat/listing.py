@@ -102,6 +102,25 @@ class _Row(msgspec.Struct):
     loaded_instances: Any = None
     supported_parameters: Any = None
     pricing: Any = None
+    context_length: Any = None
+    max_context_length: Any = None
+    context_window: Any = None
+    max_model_len: Any = None
+    max_completion_tokens: Any = None
+    top_provider: Any = None
+    meta: Any = None
+
+    def limits(self) -> dict[str, int]:
+        """Return the limits of tokens that the row states."""
+        contexts = (
+            self.context_length,
+            self.max_context_length,
+            self.context_window,
+            self.max_model_len,
+            _member(self.meta, "n_ctx_train"),
+        )
+        outputs = (self.max_completion_tokens, _member(self.top_provider, "max_completion_tokens"))
+        return {"context": _first_count(contexts), "max_output": _first_count(outputs)}
 
 
 class _OpenAIList(msgspec.Struct):
@@ -226,6 +245,12 @@ def _member(value: Any, field: str) -> Any:
     return value.get(field) if isinstance(value, dict) else None
 
 
+def _first_count(values: Iterable[Any]) -> int:
+    """Return the first value that is a plausible number of tokens, or 0."""
+    counts = (usage.parse_token_count(value) or 0 for value in values)
+    return next((count for count in counts if count > 0), 0)
+
+
 async def optional(query: Awaitable[T | None]) -> T | None:
     """Return an optional detail, or None if it does not arrive soon."""
     with contextlib.suppress(UpstreamFailure, TimeoutError):
@@ -245,7 +270,9 @@ async def _openai_models(
     if rows is None:
         return None
     return tuple(
-        replace(_model_of_row(name, row, loaded), rates=_listed_rates(row.pricing, price_unit))
+        replace(
+            _model_of_row(name, row, loaded), rates=_listed_rates(row.pricing, price_unit), **row.limits()
+        )
         for row in rows
         if (name := model_name(row.id))
     )
@@ -257,7 +284,7 @@ def _model_of_row(name: str, row: _Row, loaded: bool) -> ServedModel:
     if isinstance(row.capabilities, dict) and "completion_chat" in row.capabilities:
         stated = {word for each, word in _MISTRAL.items() if row.capabilities.get(each) is True}
         return replace(model, capabilities=frozenset(stated) or model.capabilities - {CHAT}, stated=True)
-    if row.type in _TOGETHER and row.type != CHAT:
+    if isinstance(row.type, str) and row.type in _TOGETHER and row.type != CHAT:
         return replace(model, capabilities=_TOGETHER[row.type], stated=True)
     modalities = strings(_member(row.architecture, "input_modalities"))
     outputs = strings(_member(row.architecture, "output_modalities"))
@@ -356,7 +383,8 @@ def _studio_models(
             or _member(row.capabilities, "trained_for_tool_use") is True
         ):
             capabilities |= {TOOLS}
-        models.append(ServedModel(name, capabilities, loaded(row), stated=True))
+        model = ServedModel(name, capabilities, loaded(row), stated=True)
+        models.append(replace(model, **row.limits()))
     return tuple(models)
 
 

@@ -14,6 +14,7 @@ import msgspec
 
 from sixfold.clients.chat.listing import Listing, ModelQueries, Models, model_name, optional, strings
 from sixfold.core.gateway.capabilities import CHAT, EMBEDDINGS, THINKING, VISION, ServedModel, guess_model
+from sixfold.core.gateway.usage import parse_token_count
 
 
 class _BedrockModel(msgspec.Struct, rename="camel"):
@@ -76,6 +77,8 @@ class _GeminiModel(msgspec.Struct, rename="camel"):
     name: Any = None
     supported_generation_methods: Any = None
     thinking: Any = None
+    input_token_limit: Any = None
+    output_token_limit: Any = None
 
 
 class _GeminiModels(msgspec.Struct):
@@ -96,7 +99,14 @@ async def gemini(queries: ModelQueries) -> Models | None:
         if name and "generateContent" in methods:
             model = guess_model(name)
             thinks = frozenset({THINKING}) if row.thinking is True and model.chat else frozenset[str]()
-            models.append(msgspec.structs.replace(model, capabilities=model.capabilities | thinks))
+            models.append(
+                msgspec.structs.replace(
+                    model,
+                    capabilities=model.capabilities | thinks,
+                    context=parse_token_count(row.input_token_limit) or 0,
+                    max_output=parse_token_count(row.output_token_limit) or 0,
+                )
+            )
         elif name and "embedContent" in methods:
             models.append(ServedModel(name, frozenset({EMBEDDINGS}), stated=True))
     return tuple(models)

@@ -44,6 +44,9 @@ class ServedModel(msgspec.Struct, frozen=True):
     stated: bool = False
     # The provider's own prices, if its list has them.
     rates: TokenRates | None = None
+    # Limits of tokens; 0 if they are not known.
+    context: int = 0
+    max_output: int = 0
 
     @property
     def chat(self) -> bool:

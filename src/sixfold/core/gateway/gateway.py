@@ -43,7 +43,7 @@ from sixfold.core.gateway.policy import GatewayPolicy
 from sixfold.core.gateway.ports import GatewayRequest, UpstreamFailure
 from sixfold.core.gateway.request_log import CallOutcome, CallRecord
 from sixfold.core.gateway.response_stream import ResponseStream
-from sixfold.core.gateway.routing import ModelRouter, RouteTarget
+from sixfold.core.gateway.routing import ModelRouter, RouteTarget, accepting
 from sixfold.core.gateway.usage import FREE, PriceBook, TokenRates, TokenUsage, merge_usage
 
 _INPUT_TOKENS = re.compile(rb'"input_tokens":\s*(\d{1,12})')
@@ -324,7 +324,7 @@ class Gateway:
         return ActiveCall(request, plan, call, time.perf_counter())
 
     def _plan(self, request: GatewayRequest, estimate: int) -> RoutePlan:
-        rated_targets = self._priced_targets(request)
+        rated_targets = accepting(self._priced_targets(request), request)
         input_tokens = (
             estimate + request.stored_tokens
             if request.expected_usage is None

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
 from sixfold import errors
 from sixfold.core.gateway.capabilities import CHAT, EMBEDDINGS, VISION, ServedModel, guess_model
+from sixfold.core.gateway.chat import ImagePart
 from sixfold.core.gateway.health import HealthTracker
 from sixfold.core.gateway.policy import ModelAlias
-from sixfold.core.gateway.ports import Upstream
+from sixfold.core.gateway.ports import GatewayRequest, Upstream
+from sixfold.core.gateway.usage import TokenRates
 
 # Names for which a model is chosen by capability; `vision` is the default for conversations with images.
 DEFAULT = ("default", "text-llm", CHAT, "auto", VISION)
@@ -55,6 +58,8 @@ _ROUTING_FIELDS = frozenset(
         "user_config",
     }
 )
+# An image in the body of a request of any protocol; in text, the quotation marks would be escaped.
+_IMAGE = re.compile(rb'"type"\s*:\s*"(?:image_url|image|input_image)"')
 # Ollama adds this tag to names without one.
 _LATEST = ":latest"
 
@@ -79,6 +84,10 @@ class RouteTarget:
     def accepts(self, wire: str) -> bool:
         """Return whether the server accepts requests in a protocol without translation."""
         return self.upstream.wire(wire).name == wire
+
+
+# Targets with their rates, in the order to try them.
+RatedTargets = tuple[tuple[RouteTarget, TokenRates], ...]
 
 
 class ModelRouter:
@@ -166,6 +175,19 @@ class ModelRouter:
                 bare_names.setdefault(model, upstream.name)
         owners |= {name: "sixfold" for name in DEFAULT if name not in owners and self.available(name)}
         return tuple(sorted({**bare_names, **owners}.items()))
+
+    def listing(self) -> Mapping[str, ServedModel]:
+        """Return what is known of the model of each name of `models`."""
+        found: dict[str, ServedModel] = {}
+        for name in (*self._aliases, *DEFAULT):
+            targets = self._targets(name) or (self._default_targets(name) if name in DEFAULT else ())
+            if targets:
+                found[name] = targets[0].model_info()
+        for upstream in self.servers():
+            for model in upstream.listing():
+                found.setdefault(f"{upstream.name}/{model.name}", model)
+                found.setdefault(model.name, model)
+        return found
 
     def _targets(self, name: str) -> tuple[RouteTarget, ...]:
         if name in self._aliases:
@@ -257,6 +279,29 @@ def remove_routing_fields(fields: dict[str, msgspec.Raw]) -> dict[str, msgspec.R
     for name in _ROUTING_FIELDS & fields.keys():
         del fields[name]
     return fields
+
+
+def accepting(targets: RatedTargets, request: GatewayRequest) -> RatedTargets:
+    """Return the targets that may accept a request; raises `InvalidInput` if it has an image and none does.
+
+    A model that is only guessed by its name to be without vision is not excluded.
+    """
+    blind = [target for target, _ in targets if target.model_info().vision is False]
+    if not blind or request.expected_usage is not None or not _has_image(request):
+        return targets
+    if len(blind) == len(targets):
+        raise errors.InvalidInput.of(
+            "model",
+            f"{request.model[:100]} does not accept images: choose a model of GET /v1/models that has vision",
+        )
+    return tuple([rated for rated in targets if rated[0] not in blind])
+
+
+def _has_image(request: GatewayRequest) -> bool:
+    if request.body:
+        return _IMAGE.search(request.body) is not None
+    parts = (part for message in request.parse().messages for part in message.parts)
+    return any(isinstance(part, ImagePart) for part in parts)
 
 
 def _lists(upstream: Upstream, name: str) -> bool:
