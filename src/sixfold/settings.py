@@ -150,6 +150,7 @@ class Settings(_ProviderSettings):
     json_body_bytes: int = MIB
     inline_body_bytes: int = 32 * MIB
     unauthenticated_body_bytes: int = 128 * MIB
+    body_memory_bytes: int = 384 * MIB
     upload_body_bytes: int = 512 * MIB
     header_seconds: float = 10
     body_bytes_per_second: int = 1024

@@ -225,8 +225,34 @@ async def test_budget_for_unknown_keys_full_refuses_and_is_given_back(tmp_path: 
     assert [answer.status_code for answer in (keyed, small, first, later)] == [400, 400, 401, 401]
 
 
+async def test_memory_for_bodies_full_refuses_and_is_given_back(tmp_path: Path) -> None:
+    started, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def slow() -> AsyncIterator[bytes]:
+        yield b'{"a":"' + b"A" * (2 * MIB)
+        started.set()
+        await goes_on.wait()
+        yield b'"}'
+
+    run, big = "/api/containers/run", b'{"a":"' + b"A" * MIB + b'"}'
+    async with running_app(tmp_path, body_memory_bytes=4 * MIB) as app:
+        waiting = asyncio.create_task(app.client.post(run, content=slow(), headers=app.bearer))
+        await started.wait()
+        refused = await app.client.post(run, content=big, headers=app.bearer)
+        small = await app.client.post(run, json={}, headers=app.bearer)
+        chat = await app.client.post("/v1/chat/completions", content=big, headers=app.bearer)
+        upload = await app.client.post("/api/uploads", content=big, headers=app.bearer)
+        async with app.visitor("203.0.113.7") as visitor:
+            elsewhere = await visitor.post(run, content=big, headers=app.bearer)
+        goes_on.set()
+        first, later = await waiting, await app.client.post(run, content=big, headers=app.bearer)
+    assert (refused.status_code, refused.headers["Retry-After"], chat.status_code) == (429, "1", 429)
+    assert [answer.status_code for answer in (small, elsewhere, first, later)] == [400] * 4
+    assert upload.status_code not in (413, 429)
+
+
 async def test_body_budget_bounds_all_callers_together() -> None:
-    budget = BodyBudget(4 * MIB)
+    budget = BodyBudget(4 * MIB, "unauthenticated_body", "Retry")
 
     async def receive() -> dict[str, Any]:
         return {"type": "http.request", "body": b"x" * (MIB + 64 * 1024), "more_body": True}

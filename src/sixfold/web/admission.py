@@ -17,7 +17,10 @@ from starlette.requests import HTTPConnection
 from sixfold import errors
 from sixfold.settings import Settings
 from sixfold.web import refusals
+from sixfold.web.bodies import BodyBudget
 from sixfold.web.trusted_hosts import TrustedHosts
+
+_TOO_MANY_BYTES = "Too many large bodies at once: retry when earlier requests have ended"
 
 
 class Admission:
@@ -33,6 +36,9 @@ class Admission:
         self.event_streams = StreamLimit(
             "event_streams", "event streams", settings.event_streams_per_account, settings.event_streams
         )
+        # Larger bodies are uploads, which go to disk.
+        self.held_bytes = settings.inline_body_bytes
+        self.bodies = BodyBudget(settings.body_memory_bytes, "body_memory", _TOO_MANY_BYTES)
         self.chat_streams = StreamLimit("chat_streams", "streamed chats", settings.chat_streams_per_account)
 
     def event_stream(self, request: HTTPConnection, account_id: str) -> None:

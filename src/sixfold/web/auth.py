@@ -38,6 +38,11 @@ def token_of(header: str | None) -> str | None:
     return token.strip() if scheme.lower() == "bearer" else ""
 
 
+_TOO_MANY_BYTES = (
+    "Too many large bodies without a key in the header Authorization at once: retry, or send it there"
+)
+
+
 class Authenticator:
     """Turns the credential of a request into a `Principal`; raises `Unauthenticated`."""
 
@@ -56,7 +61,9 @@ class Authenticator:
         self.keyless = KeylessAccess(origins)
         self._open_image_service = settings.open_image_service
         self._origins = origins
-        self._bodies = BodyBudget(settings.unauthenticated_body_bytes)
+        self._bodies = BodyBudget(
+            settings.unauthenticated_body_bytes, "unauthenticated_body", _TOO_MANY_BYTES
+        )
         self._rates = limits.rates(database, "requests", shared=settings.is_shared)
 
     async def key(self, api_key: Any) -> Principal:

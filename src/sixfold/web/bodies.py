@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar, cast
@@ -21,6 +20,7 @@ from sixfold.core.catalog.inputs import Descriptor
 from sixfold.core.input_budget import InputBudget, Limit
 from sixfold.core.json_limits import JsonLimits
 from sixfold.core.provenance.formats.media_types import UNKNOWN
+from sixfold.core.single_thread import PARSER
 from sixfold.web import refusals
 from sixfold.web.multipart import INVALID_FORM, MAX_FIELDS, MAX_FILES, Head, PartHandler, Splitter, text
 
@@ -71,8 +71,8 @@ def parse_json(raw: bytes, limits: JsonLimits = json_limits.DEFAULT) -> Any:
 
 
 async def parse(parser: Callable[[bytes], _T], raw: bytes) -> _T:
-    """Run `parser` on a body, in a thread if the body is large."""
-    return parser(raw) if len(raw) <= _LOOP_BYTES else await asyncio.to_thread(parser, raw)
+    """Run `parser` on a body, in the thread of parsers if the body is large."""
+    return parser(raw) if len(raw) <= _LOOP_BYTES else await PARSER.run(parser, raw)
 
 
 def check_size(raw: bytes, limits: JsonLimits = json_limits.DEFAULT) -> None:
@@ -185,9 +185,6 @@ def _integer(text: str, default: Any) -> Any:
 
 _MAX_LENGTH_DIGITS = 18
 _FREE_BYTES = 64 * 1024
-_TOO_MANY_BYTES = (
-    "Too many large bodies without a key in the header Authorization at once: retry, or send it there"
-)
 
 
 def check_content_length(scope: Scope, max_bytes: int) -> None:
@@ -220,14 +217,22 @@ def too_large(max_bytes: int) -> errors.TooLarge:
     return errors.TooLarge(f"The request body is larger than {humanize.limit(max_bytes)}")
 
 
-class BodyBudget:
-    """A limit on memory for bodies that are not authenticated yet: in total, and half of it per caller.
+def may_be_large(headers: Mapping[bytes, bytes]) -> bool:
+    """Return whether a request with these headers may have a body that a `BodyBudget` counts."""
+    length = headers.get(b"content-length", b"")
+    return b"transfer-encoding" in headers or len(length) >= len(str(_FREE_BYTES))
 
-    The first 64 KiB of each body are not counted.
+
+class BodyBudget:
+    """A limit on memory for bodies: in total, and half of it per caller.
+
+    The first 64 KiB of each body are not counted. `reason` is the label in the metrics, `message` the error.
     """
 
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, max_bytes: int, reason: str, message: str) -> None:
         self._max_bytes = max_bytes
+        self._reason = reason
+        self._message = message
         self._total = 0
         self._callers: Counter[str] = Counter()
 
@@ -245,8 +250,8 @@ class BodyBudget:
             self._total += more
             self._callers[caller] += more
             if more and (self._total > self._max_bytes or 2 * self._callers[caller] > self._max_bytes):
-                refusals.recorder().add("unauthenticated_body", caller)
-                raise errors.TooManyRequests(_TOO_MANY_BYTES)
+                refusals.recorder().add(self._reason, caller)
+                raise errors.TooManyRequests(self._message)
             return message
 
         try:

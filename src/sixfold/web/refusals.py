@@ -24,6 +24,7 @@ CONNECTION_REASONS = {
 REASONS = {
     **CONNECTION_REASONS,
     "unauthenticated_body": "bodies without a valid key beyond their memory limit",
+    "body_memory": "bodies beyond their memory limit",
     "websockets": "websockets beyond the limit",
     "event_streams": "event streams beyond the limit",
     "chat_streams": "streamed chats beyond the limit",

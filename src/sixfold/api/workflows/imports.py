@@ -18,6 +18,7 @@ from sixfold.core.accounts.keys import Principal
 from sixfold.core.clock import rfc3339
 from sixfold.core.database import now
 from sixfold.core.provenance.formats import media_types
+from sixfold.core.single_thread import PARSER
 from sixfold.core.workflows import diff, image_metadata, input_inference, model_files, workflows
 from sixfold.core.workflows.documents import mapping
 from sixfold.core.workflows.editor_format.to_api import ConvertedGraph
@@ -247,7 +248,7 @@ async def _read_request(request: Request, raw: bytes, limits: GraphLimits) -> Im
 async def _read_file(file: bytes, name: str, limits: GraphLimits) -> ImportedDocument:
     kind = media_types.find(file)
     # Inflating a text chunk releases the GIL.
-    document = await asyncio.to_thread(image_metadata.read, file, limits)
+    document = await PARSER.run(image_metadata.read, file, limits)
     return ImportedDocument(document, file, kind.media_type if kind else "application/json", _name(name))
 
 

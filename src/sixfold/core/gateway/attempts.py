@@ -22,6 +22,7 @@ from sixfold.core.gateway.ports import GatewayRequest, UpstreamFailure, Upstream
 from sixfold.core.gateway.request_log import CallRecord
 from sixfold.core.gateway.routing import RouteTarget
 from sixfold.core.gateway.usage import TokenRates, TokenUsage
+from sixfold.core.single_thread import PARSER
 
 _LOG = logging.getLogger("sixfold.gateway")
 # Larger requests are parsed and serialized in a thread.
@@ -157,7 +158,7 @@ class FailoverClient:
             if wire.name in _WITHOUT_URLS:
                 active.chat = await self._media.inline_chat(request.tenant, active.conversation())
             if len(request.body) > LOOP_BYTES:
-                body = await asyncio.to_thread(_build_body, active, target, wire)
+                body = await PARSER.run(_build_body, active, target, wire)
             else:
                 body = _build_body(active, target, wire)
             body = await self.inline_media(request, target, wire, body)

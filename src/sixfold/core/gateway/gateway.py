@@ -45,6 +45,7 @@ from sixfold.core.gateway.request_log import CallOutcome, CallRecord
 from sixfold.core.gateway.response_stream import ResponseStream
 from sixfold.core.gateway.routing import ModelRouter, RouteTarget, accepting
 from sixfold.core.gateway.usage import FREE, PriceBook, TokenRates, TokenUsage, merge_usage
+from sixfold.core.single_thread import PARSER
 
 _INPUT_TOKENS = re.compile(rb'"input_tokens":\s*(\d{1,12})')
 _MAX_OUTPUT_TOKENS = 1_000_000_000
@@ -302,9 +303,7 @@ class Gateway:
         if not 0 <= (request.max_tokens or 0) <= _MAX_OUTPUT_TOKENS:
             raise errors.InvalidInput.of("max_tokens", f"max_tokens must be from 1 to {_MAX_OUTPUT_TOKENS}")
         large = len(request.body) > LOOP_BYTES and request.expected_usage is None
-        plan = self._plan(
-            request, await asyncio.to_thread(_estimate, request) if large else _estimate(request)
-        )
+        plan = self._plan(request, await PARSER.run(_estimate, request) if large else _estimate(request))
         if request.tpm is not None and request.key_id is not None:
             await self._limiter.spend(request.key_id, request.tpm, plan.input_tokens)
         call = CallRecord(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -90,7 +89,7 @@ class SecurityPages:
             current = form.get("current", "")
             if not await self._login.check_password(request, attempt, current, account.password_hash):
                 return await self._render(session, problem="The current password is wrong")
-        hashed = await asyncio.to_thread(passwords.make, new)
+        hashed = await passwords.HASHING.run(passwords.make, new)
         change = credentials.change_password(
             account.id, hashed, session.token, with_keys=form.get("end_keys") == "1"
         )

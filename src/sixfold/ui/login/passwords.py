@@ -1,4 +1,4 @@
-"""Limits on passwords, and hashing with argon2: slow by design, so call it outside the event loop."""
+"""Limits on passwords, and hashing with argon2: slow by design, so call it in `HASHING`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ from pwdlib import PasswordHash
 from pwdlib.exceptions import UnknownHashError
 from pwdlib.hashers.argon2 import Argon2Hasher
 
+from sixfold.core.single_thread import SingleThread
+
 MIN_CHARS, MAX_CHARS = 8, 1024
+# One hash takes 64 MiB and four threads.
+HASHING = SingleThread("passwords")
 _HASHES = PasswordHash((Argon2Hasher(),))
 
 # A hash for accounts without a password, so that checking them takes the same time.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 
 from starlette.requests import Request
@@ -30,7 +29,7 @@ class LoginService:
     ) -> bool:
         """Return whether a password matches; if so, the attempt is not counted as failed."""
         async with self.attempts.limit_checks(request, attempt):
-            matches = await asyncio.to_thread(passwords.verify, password[: passwords.MAX_CHARS], stored)
+            matches = await passwords.HASHING.run(passwords.verify, password[: passwords.MAX_CHARS], stored)
         if matches:
             attempt.succeed()
         return matches

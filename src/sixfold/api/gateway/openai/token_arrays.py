@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, TypeGuard, cast
 
 from sixfold.api.gateway.openai.errors import InvalidRequest
+from sixfold.core.single_thread import PARSER
 
 MAX_ARRAYS = 2048
 # OpenAI's limits for one array and for all of a request.
@@ -56,7 +57,7 @@ async def decode(value: Sequence[Any]) -> tuple[list[str], int]:
     if decode is None:
         raise InvalidRequest(_MISSING, param="input")
     try:
-        return await asyncio.to_thread(lambda: [decode(array) for array in arrays]), count
+        return await PARSER.run(lambda: [decode(array) for array in arrays]), count
     except KeyError as error:
         raise InvalidRequest(
             f"input has {error.args[0]}, which is not a token id of {_ENCODING}", param="input"
