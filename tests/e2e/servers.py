@@ -125,7 +125,7 @@ async def start(
     except BaseException:
         await processes.killed(process)
         raise
-    [address] = [line.split()[-1] for line in banner.splitlines() if "address" in line]
+    [address] = [line.split()[-1] for line in banner.splitlines() if line.split()[:1] == ["address"]]
     reader = asyncio.create_task(_drain(process.stdout))
     return Server(folder, env, process, int(address.rsplit(":", 1)[1]), banner, reader)
 

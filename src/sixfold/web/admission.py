@@ -10,9 +10,11 @@ import time
 from array import array
 from collections import Counter
 from collections.abc import Callable, MutableMapping
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 from starlette.requests import HTTPConnection
+from starlette.types import Receive, Scope
 
 from sixfold import errors
 from sixfold.settings import Settings
@@ -38,7 +40,7 @@ class Admission:
         )
         # Larger bodies are uploads, which go to disk.
         self.held_bytes = settings.inline_body_bytes
-        self.bodies = BodyBudget(settings.body_memory_bytes, "body_memory", _TOO_MANY_BYTES)
+        self._bodies = BodyBudget(settings.body_memory_bytes, "body_memory", _TOO_MANY_BYTES)
         self.chat_streams = StreamLimit("chat_streams", "streamed chats", settings.chat_streams_per_account)
 
     def event_stream(self, request: HTTPConnection, account_id: str) -> None:
@@ -48,6 +50,10 @@ class Admission:
         """
         self.event_streams.hold(request.scope, account_id)
         self.event_streams.enter(request.scope, account_id)
+
+    def body(self, scope: Scope, receive: Receive) -> AbstractContextManager[Receive]:
+        """Return a `receive` that counts the body in the memory of its client's address."""
+        return self._bodies.track(self._origins.network(HTTPConnection(scope)), receive)
 
     def keyless(self, connection: HTTPConnection) -> None:
         """Count a request without a valid key against its address; raise `TooManyRequests` over the rate."""

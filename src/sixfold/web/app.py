@@ -174,7 +174,7 @@ class WebApp:
         most = match.route.body_bytes if match.route is not None else 0
         if self._admission is None or most > self._admission.held_bytes or not bodies.may_be_large(headers):
             return await _dispatch(scope, receive, match, headers)
-        with self._admission.bodies.track(_client(scope), receive) as counted:
+        with self._admission.body(scope, receive) as counted:
             return await _dispatch(scope, counted, match, headers)
 
     def _report(self, error: errors.SixfoldError, scope: Scope) -> errors.SixfoldError:
