@@ -23,14 +23,14 @@ def cursor_after(name: str) -> str:
 def name_of(cursor: str) -> str:
     """Return the name in a cursor of `cursor_after`, "" for the first page; raises `BadRequest`."""
     if cursor and not cursor.startswith(_AFTER):
-        raise errors.BadRequest("Invalid cursor")
+        raise errors.BadRequest("Invalid cursor: send the cursor that the previous page returned")
     return cursor.removeprefix(_AFTER)
 
 
 def id_before(cursor: str | None) -> str:
     """Return the id in a cursor of a list of ids, newest first, or one after all ids; raises `BadRequest`."""
     if cursor and not _ID.fullmatch(cursor):
-        raise errors.BadRequest("Invalid cursor")
+        raise errors.BadRequest("Invalid cursor: send the cursor that the previous page returned")
     return cursor or _LAST_ID
 
 

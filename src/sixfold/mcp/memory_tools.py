@@ -100,7 +100,9 @@ class MemoryPages:
     async def _list(self, params: JsonObject, call: ToolInvocation) -> JsonObject:
         cursor = params.get("cursor")
         if cursor is not None and not isinstance(cursor, str):
-            raise RpcError(jsonrpc.INVALID_PARAMS, "Invalid cursor")
+            raise RpcError(
+                jsonrpc.INVALID_PARAMS, "Invalid cursor: send the cursor that the previous page returned"
+            )
         arguments = {"limit": _PAGE, "cursor": cursor}
         page = await self._operations["list"](Caller.of(call.principal), arguments)
         result: JsonObject = {"resources": [_resource(row) for row in page["pages"]]}

@@ -147,7 +147,9 @@ def paginate(noun: str, rows: Sequence[object], cursor: object, size: int) -> Js
     if cursor is not None:
         text = cursor if isinstance(cursor, str) else ""
         if not (text.isascii() and text.isdigit() and len(text) < 9):
-            raise RpcError(jsonrpc.INVALID_PARAMS, "Invalid cursor")
+            raise RpcError(
+                jsonrpc.INVALID_PARAMS, "Invalid cursor: send the cursor that the previous page returned"
+            )
         start = int(text)
     page: JsonObject = {noun: list(rows[start : start + size])}
     return page | ({"nextCursor": str(start + size)} if start + size < len(rows) else {})

@@ -70,7 +70,7 @@ def _parse_cursor(cursor: str | None) -> tuple[int, str]:
         return _END_OF_TIME, ""
     at, tilde, entry_id = cursor.partition("~")
     if not tilde or not at.isdecimal() or not at.isascii() or len(at) > 18:
-        raise errors.BadRequest("Invalid cursor")
+        raise errors.BadRequest("Invalid cursor: send the cursor that the previous page returned")
     return int(at), entry_id
 
 

@@ -147,7 +147,7 @@ def list_calls(
 ) -> Transaction[tuple[tuple[Row, ...], str | None]]:
     """Return an account's calls, newest first, and the cursor of the next page; raises `BadRequest`."""
     if cursor is not None and not cursor.startswith("req_"):
-        raise errors.BadRequest("Invalid cursor")
+        raise errors.BadRequest("Invalid cursor: send the cursor that the previous page returned")
     escaped = filters.text.casefold().replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
     rows = yield Query(
         "gateway_call_page",

@@ -478,5 +478,5 @@ def before(cursor: str | None) -> int:
     if not cursor:
         return 2**62
     if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 16):
-        raise errors.BadRequest("Invalid cursor")
+        raise errors.BadRequest("Invalid cursor: send the cursor that the previous page returned")
     return int(cursor)

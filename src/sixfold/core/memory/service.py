@@ -93,7 +93,7 @@ class MemoryService:
         """
         source, _, kind = cursor.partition("~")
         if cursor and not (source and kind):
-            raise errors.BadRequest("Invalid cursor")
+            raise errors.BadRequest("Invalid cursor: send the cursor that the previous page returned")
         links_in = await self.database.read(
             queries.leading_to(caller, slugs.normalize(slug), as_of, limit + 1, (source, kind))
         )

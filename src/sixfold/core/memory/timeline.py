@@ -113,7 +113,7 @@ def of_page(
     """
     date, _, entry_id = (cursor or "").partition("~")
     if cursor and not (date and entry_id):
-        raise errors.BadRequest("Invalid cursor")
+        raise errors.BadRequest("Invalid cursor: send the cursor that the previous page returned")
     rows = yield Query(
         "timeline_list",
         {

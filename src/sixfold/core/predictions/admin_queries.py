@@ -105,5 +105,5 @@ def _parse_cursor(cursor: str | None) -> tuple[str, str]:
         return _LAST_ID, _LAST_ID
     prediction, separator, call = cursor.partition(_SEPARATOR)
     if not separator or _SEPARATOR in call or not prediction or not call:
-        raise errors.BadRequest("Invalid cursor")
+        raise errors.BadRequest("Invalid cursor: send the cursor that the previous page returned")
     return prediction, call

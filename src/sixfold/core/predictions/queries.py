@@ -33,7 +33,7 @@ def page(
     `limit` predictions, because its size in bytes is limited, too.
     """
     if cursor and not _CURSOR.fullmatch(cursor):
-        raise errors.BadRequest("Invalid cursor")
+        raise errors.BadRequest("Invalid cursor: send the cursor that the previous page returned")
     params = {**tenant.row, "model": filters.model, "state": filters.state, "before": cursor or "~"}
     # A credential has queries of its own, for which an index has its rows in order.
     query, sizes_query = _CREDENTIAL_PAGE if tenant.credential_id else _ACCOUNT_PAGE
