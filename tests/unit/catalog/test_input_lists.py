@@ -59,7 +59,7 @@ def test_a_list_may_come_as_json_or_as_text(descriptor: Descriptor, value: Any, 
     ("descriptor", "value", "says"),
     [
         (TEXTS, [], "texts must contain at least one of its texts"),
-        (TEXTS, list("abcd"), "texts must be at most 3 texts"),
+        (TEXTS, list("abcd"), "texts must have at most 3 texts"),
         (TEXTS, ["abcdef"], "texts must be at most 5 characters"),
         (TEXTS, [1], "texts must contain only texts"),
         (TEXTS, {"a": 1}, "texts must be a list of texts"),

@@ -16,12 +16,12 @@ CHARS = 4 * 2**20
 @pytest.mark.parametrize(
     ("kind", "text", "sentence"),
     [
-        ("numbers", "1," * CHARS, "x must be at most 10 numbers"),
-        ("series", "1," * CHARS, "x must be at most 10 values"),
+        ("numbers", "1," * CHARS, "x must have at most 10 numbers"),
+        ("series", "1," * CHARS, "x must have at most 10 values"),
         ("sizes", "1x1," * CHARS, "x must be 1 to 10 sizes"),
-        ("texts", "a\n" * CHARS, "x must be at most 10 texts"),
-        ("texts", "a\u2028" * CHARS, "x must be at most 10 texts"),
-        ("images", "a " * CHARS, "x must be at most 10 images"),
+        ("texts", "a\n" * CHARS, "x must have at most 10 texts"),
+        ("texts", "a\u2028" * CHARS, "x must have at most 10 texts"),
+        ("images", "a " * CHARS, "x must have at most 10 images"),
     ],
 )
 def test_a_list_of_too_many_parts_is_refused_before_it_is_split(kind: Type, text: str, sentence: str) -> None:
@@ -37,7 +37,7 @@ def test_a_list_of_too_many_parts_is_refused_before_it_is_split(kind: Type, text
 
 
 def test_a_list_without_a_limit_of_its_own_has_a_common_one() -> None:
-    with pytest.raises(InvalidInput, match="x must be at most 100000 numbers"):
+    with pytest.raises(InvalidInput, match="x must have at most 100000 numbers"):
         check((Descriptor("x", "numbers"),), {"x": "1," * 100_001})
 
 

@@ -406,7 +406,7 @@ def _items(descriptor: Descriptor, value: object, what: str) -> list[object]:
     if not items:
         raise _InvalidValue(f"must contain at least one of its {what}", "too_short")
     if descriptor.max_items is not None and len(items) > descriptor.max_items:
-        raise _InvalidValue(f"must be at most {descriptor.max_items} {what}", "too_long")
+        raise _InvalidValue(f"must have at most {descriptor.max_items} {what}", "too_long")
     return items
 
 
@@ -415,7 +415,7 @@ def _parts(descriptor: Descriptor, text: str, separator: str | None, what: str) 
     limit = descriptor.max_items or _MAX_PARTS
     parts = text.split(separator, limit)
     if len(parts) > limit:
-        raise _InvalidValue(f"must be at most {limit} {what}", "too_long")
+        raise _InvalidValue(f"must have at most {limit} {what}", "too_long")
     return parts
 
 
@@ -424,7 +424,7 @@ def _lines(descriptor: Descriptor, text: str) -> list[str]:
     limit = descriptor.max_items or _MAX_PARTS
     lines = [match[0].rstrip() for match in itertools.islice(_LINE.finditer(text), limit + 1)]
     if len(lines) > limit:
-        raise _InvalidValue(f"must be at most {limit} texts", "too_long")
+        raise _InvalidValue(f"must have at most {limit} texts", "too_long")
     return lines
 
 
