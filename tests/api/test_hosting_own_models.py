@@ -85,7 +85,7 @@ async def test_a_file_is_live_changes_and_goes(tmp_path: Path) -> None:
         walk = await app.client.post("/api/containers/greet/sessions", json={}, headers=header)
         assert (walk.status_code, walk.json()["error"]) == (
             400,
-            "greet has no sessions: run it, or join its queue",
+            "greet does not support sessions: create a prediction instead",
         )
         walk = await app.client.post("/api/containers/greet/sessions", json={}, headers=app.bearer)
         assert walk.status_code == 404

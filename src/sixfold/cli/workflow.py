@@ -141,7 +141,7 @@ def verify(arguments: argparse.Namespace) -> int:
     registry = app_graphs.node_classes()
     known = app_graphs.built_in_workflows()
     if unknown := [slug for slug in arguments.slugs if slug not in known]:
-        raise CommandError(f"Built-in workflow {unknown[0]} not found")
+        raise CommandError(f"Built-in workflow {unknown[0]} not found: `sixfold workflow list` lists them")
     day = time.strftime("%Y-%m-%d", time.gmtime())
     slugs = [known[slug] for slug in arguments.slugs or known]
     records = {space.slug: workflows.verified(space, registry, day) for space in slugs}

@@ -159,7 +159,7 @@ def create_post(draft: PostDraft) -> Transaction[Post]:
     """Create a post; raises `Forbidden` if the account has too many."""
     usage = yield from one("gallery_post_count", account_id=draft.account_id)
     if usage is not None and usage["total"] >= MAX_POSTS:
-        raise errors.Forbidden(f"An account can have at most {MAX_POSTS} posts")
+        raise errors.Forbidden(f"An account can have at most {MAX_POSTS} posts: delete one first")
     rows = yield Query(
         "gallery_post_insert",
         {

@@ -88,7 +88,9 @@ class McpEndpoint:
     def _check_origin(self, request: Request) -> None:
         """Reject pages of other origins, as a foreign name may resolve to this server."""
         if "origin" in request.headers and not self._services.trusted_hosts.trusts(request):
-            raise errors.Forbidden("Requests from this origin are not allowed")
+            raise errors.Forbidden(
+                "Requests from this origin are not allowed: set SIXFOLD_PUBLIC_URL to this server's URL"
+            )
 
     async def _single(self, document: Any, request: Request, call: ToolInvocation) -> Response:
         try:

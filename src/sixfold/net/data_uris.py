@@ -36,7 +36,7 @@ def parse_data_uri(text: str, max_bytes: int) -> InlineData:
         raise FetchFailed("This data: URI is not valid: it must be data:<type>;base64,<content>.")
     content_type = match["type"].strip().lower() or "text/plain"
     if not _MEDIA_TYPE.fullmatch(content_type):
-        raise FetchFailed("This data: URI is not valid: its media type is invalid.")
+        raise FetchFailed("This data: URI is not valid: its media type must be type/subtype.")
     # A byte takes at most three characters (%41), in base64 the more so when those are escaped too.
     if len(text) - comma - 1 > max_bytes * (6 if match["base64"] else 3) + 1024:
         raise _too_large(max_bytes)

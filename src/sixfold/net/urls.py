@@ -66,11 +66,11 @@ def parse(text: str) -> UrlTarget:
 def follow(origin: UrlTarget, location: str) -> UrlTarget:
     """Return the target of a redirect; only a fallback from https to http is rejected."""
     if not _is_plain(location) or "\\" in location:
-        raise FetchRefused("This URL may not be fetched: it redirects to something that is not a URL.")
+        raise FetchRefused("This URL may not be fetched: its redirect is not to a valid URL.")
     try:
         joined = urljoin(origin.url, location)
     except ValueError as error:
-        raise FetchRefused("This URL may not be fetched: it redirects to something not a URL.") from error
+        raise FetchRefused("This URL may not be fetched: its redirect is not to a valid URL.") from error
     target = parse(joined)
     if origin.scheme == "https" and target.scheme == "http":
         raise FetchRefused("This URL may not be fetched: it redirects from https to http.")

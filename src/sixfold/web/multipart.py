@@ -68,7 +68,7 @@ class Splitter:
         kind, options = parse_options_header(content_type)
         boundary = options.get(b"boundary", b"")
         if kind != TYPE.encode() or not 0 < len(boundary) <= _MAX_BOUNDARY_BYTES:
-            raise _invalid(f"its boundary must have 1 to {_MAX_BOUNDARY_BYTES} bytes")
+            raise _invalid(f"its type must be {TYPE}, with a boundary of 1 to {_MAX_BOUNDARY_BYTES} bytes")
         self._delimiter = b"\r\n--" + boundary
         self._handler = handler
         self._budget = InputBudget(

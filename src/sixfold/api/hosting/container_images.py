@@ -55,7 +55,7 @@ class ContainerImageRoutes:
         if not isinstance(name, str) or (name and not _NAME.fullmatch(name)):
             raise errors.InvalidInput.of("name", "name must contain only a to z, digits and hyphens")
         if name in services.catalog:
-            raise errors.Conflict(f"{name} is a built-in name")
+            raise errors.Conflict(f"{name} is the name of a built-in model: choose another name")
         services.templates.hardware_rate(name or image, hardware)
         document = await services.images.inspect(image, hardware, name)
         name = next(iter(document["models"]))

@@ -50,7 +50,9 @@ class SpaceImportRoutes:
             raise errors.InvalidInput.of("run", f"run must be one of {', '.join(gradio_spaces.WAYS)}")
         rate = services.templates.hardware_rate(space.model, fields["hardware"] or None)
         if space.model in services.catalog:
-            raise errors.Conflict(f"{space.model} is a built-in name")
+            raise errors.Conflict(
+                f"{space.model} is the name of a built-in model: rename the space to import it"
+            )
         mode = self._mode(principal, fields)
         if mode == "remote":
             private = principal.has(Rights.OPERATE)

@@ -141,7 +141,7 @@ def terms(request: Request, arguments: Mapping[str, Any] | None = None) -> Write
         raise errors.BadRequest('If-Match must be a version in quotes, as in "3", or *')
     versions = [int(match["version"]) for match in map(_TAG.fullmatch, tags) if match is not None]
     if len(versions) > 1:
-        raise errors.BadRequest("If-Match must name one version")
+        raise errors.BadRequest(f"If-Match must name one version (got {len(versions)})")
     # An ETag of another form matches no version.
     named = versions[0] if versions else 0
     if version is not None and version != named:

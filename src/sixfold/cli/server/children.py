@@ -104,7 +104,7 @@ class ChildProcesses:
 async def _send(process: asyncio.subprocess.Process, options: ProcessOptions) -> bool:
     """Send a process its options; return whether it accepts requests now."""
     if process.stdin is None or process.stdout is None:
-        raise TypeError("a process is started with pipes")
+        raise TypeError("the process must have pipes as its stdin and stdout")
     process.stdin.write(msgspec.json.encode(options) + b"\n")
     try:
         async with asyncio.timeout(_START_SECONDS):

@@ -342,7 +342,7 @@ class FolderSync:
             raise SyncRefusal("this file name does not map to the page")
         target.parent.mkdir(parents=True, exist_ok=True)
         if not target.parent.resolve().is_relative_to(self._folder.resolve()):
-            raise SyncRefusal("its path leaves the folder")
+            raise SyncRefusal("its path is outside the folder, through a symbolic link")
         return target
 
     def _path_for(self, slug: str, origin: str) -> str:

@@ -144,7 +144,7 @@ class CustomModels:
         models or versions; `KeyError`, `TypeError` or `ValueError` if the document is not valid.
         """
         if name in self._catalog:
-            raise errors.Conflict(f"{name} is a built-in name")
+            raise errors.Conflict(f"{name} is the name of a built-in model: choose another name")
         text = await asyncio.to_thread(self._checked, name, document)
         return await self._of(
             await self._database.write(_put(account_id, kind, name, text, self._max_versions))

@@ -53,7 +53,9 @@ class MediaInliner:
         if not fields:
             return body
         if len(fields) > MAX_URLS:
-            raise errors.InvalidInput.of("messages", f"messages may have at most {MAX_URLS} media URLs")
+            raise errors.InvalidInput.of(
+                "messages", f"messages may have at most {MAX_URLS} media URLs (got {len(fields)})"
+            )
         budget = _Budget()
         for part, name in fields:
             url = _url(part[name]).strip()

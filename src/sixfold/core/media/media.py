@@ -296,7 +296,9 @@ class MediaService:
         _kind, width, height = await asyncio.to_thread(self._probe, path)
         if width * height > self._limits.image_pixels:
             megapixels = self._limits.image_pixels // 1_000_000
-            raise errors.BadRequest(f"An image must be at most {megapixels} megapixels")
+            raise errors.BadRequest(
+                f"An image must be at most {megapixels} megapixels (got {width} x {height})"
+            )
 
     # -- outputs and uploads ---------------------------------------------------------------------
 

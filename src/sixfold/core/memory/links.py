@@ -265,7 +265,7 @@ def remove(page: MemoryPage, link: tuple[str, str], moment: int) -> Transaction[
         "link_between", {"account_id": page.account_id, "page_id": page.id, "target": to, "type": kind}
     )
     if not rows:
-        raise errors.NotFound(f"{page.slug} has no such link to {to}")
+        raise errors.NotFound(f"{page.slug} has no {f'{kind} ' if kind else ''}link to {to}")
     mine = [
         {"id": page.id, "target": row["target"], "type": row["type"]} for row in rows if row["maker"] == "api"
     ]

@@ -45,8 +45,8 @@ def embed_file(path: Path, content_type: str, text: str) -> None:
 def _edits(data: bytes, content_type: str, text: str) -> list[FileEdit]:
     if _FORBIDDEN.search(text):
         raise ValueError("a manifest must not contain control characters")
-    if len(text.encode()) > MAX_TEXT_BYTES:
-        raise ManifestTooLarge("a manifest must be at most 256 KiB")
+    if (size := len(text.encode())) > MAX_TEXT_BYTES:
+        raise ManifestTooLarge(f"a manifest must be at most {MAX_TEXT_BYTES:,} bytes (got {size:,})")
     kind = media_types.BY_MEDIA_TYPE.get(content_type.partition(";")[0].strip().lower())
     if kind is None or kind.carrier is None or not kind.carrier.matches(data):
         return []

@@ -63,8 +63,8 @@ def canonical(document: Mapping[str, Any]) -> str:
     Raises `TypeError` or `ValueError` for values that JSON cannot represent.
     """
     text = plain(document)
-    if len(text.encode()) > MAX_TEXT_BYTES:
-        raise ManifestTooLarge("a manifest must be at most 256 KiB")
+    if (size := len(text.encode())) > MAX_TEXT_BYTES:
+        raise ManifestTooLarge(f"a manifest must be at most {MAX_TEXT_BYTES:,} bytes (got {size:,})")
     return text
 
 

@@ -144,7 +144,7 @@ class SessionService:
             request.model not in self._session_catalog.templates
             or not self._session_catalog.templates[request.model].session
         ):
-            raise errors.BadRequest(f"{request.model} has no sessions: run it, or join its queue")
+            raise errors.BadRequest(f"{request.model} does not support sessions: create a prediction instead")
         values = model.check(request.inputs)
         engine, quality = model.choose(values, self._session_catalog.policy)
         rate = self._session_catalog.templates.hardware_rate(request.model, None)

@@ -64,7 +64,9 @@ class OnnxSession:
         try:
             values = self._session.run(None, feeds)
         except self._faults as error:
-            raise EngineError(f"{self.stem} does not accept the inputs of this engine") from error
+            raise EngineError(
+                f"{self.stem} does not accept the inputs of this engine: install a model for this task"
+            ) from error
         names = [node.name for node in self._session.get_outputs()]
         return {name: np.asarray(node, np.float32) for name, node in zip(names, values, strict=True)}
 

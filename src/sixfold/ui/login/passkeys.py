@@ -149,7 +149,7 @@ class PasskeyPages:
         database = self._services.database
         stored = await database.read(passkeys.get(webauthn.credential_id(credential)))
         if stored is None or webauthn.user_handle(credential) not in ("", stored.account_id):
-            raise webauthn.WebAuthnError("it is unknown")
+            raise webauthn.WebAuthnError("it is not registered here")
         sign_count = webauthn.verify_authentication(
             self._require_relying_party(), challenge, credential, stored.public_key, stored.uses
         )

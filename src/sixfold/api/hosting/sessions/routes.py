@@ -63,7 +63,7 @@ class SessionRoutes:
             model = requests.path_value(request, "model_id")
             if model not in self._services.predictions.catalog:
                 await self._services.predictions.find(model, principal.account_id)
-                raise errors.BadRequest(f"{model} has no sessions: run it, or join its queue")
+                raise errors.BadRequest(f"{model} does not support sessions: create a prediction instead")
             order = SessionRequest(principal, requests.request_id(request), model, body.inputs, body.fps)
             opened = await self._live.create(order)
             return self._answer(schemas.opened(opened, self._base_url), opened.session, 201)

@@ -193,7 +193,10 @@ def _named(subfolder: str, filename: str, kind: str) -> StoredName:
         else None
     )
     if name is None:
-        raise errors.BadRequest("The file name is not valid")
+        raise errors.BadRequest(
+            "The file name is not valid: filename must have no folder, "
+            f"and type must be one of {', '.join(KINDS)}"
+        )
     return name
 
 
