@@ -22,6 +22,7 @@ from sixfold.clients.chat.servers import ServerStatus
 from sixfold.core.catalog.availability import Resource
 from sixfold.core.gateway.capabilities import CHAT, EMBEDDINGS, ServedModel
 from sixfold.engines.resources import InstalledResources
+from sixfold.providers import PROVIDERS
 from sixfold.settings import Settings
 from tests.fakes.comfyui import comfyui
 from tests.fakes.comfyui_nodes import InstalledFiles
@@ -171,9 +172,14 @@ async def installed(configured: Settings, *kinds: str) -> dict[str, Resource]:
 
 async def test_provider_key_has_two_names_and_is_never_shown(tmp_path: Path) -> None:
     configured = settings.load({**provider_keys(), "SIXFOLD_PROBE": "0"}, data_dir=tmp_path)
-    assert [getattr(configured, name) for name in settings.PROVIDER_KEYS] == [
-        f"secret-{number}" for number in (1, 2, 3, 4, 5)
-    ]
+    keys = {name: getattr(configured, name) for name in settings.PROVIDER_KEYS}
+    assert {name: key for name, key in keys.items() if key} == {
+        "fal_key": "secret-1",
+        "replicate_api_token": "secret-2",
+        "openai_api_key": "secret-3",
+        "anthropic_api_key": "secret-4",
+        "hf_token": "secret-5",
+    }
     things = await installed(configured)
     assert {name for name, each in things.items() if each.found} >= {
         "fal",
@@ -282,3 +288,14 @@ async def test_a_look_that_takes_too_long_is_not_waited_for(
     await resources.refresh()
     assert runs == 1
     ended.set()
+
+
+def test_banner_names_some_keys_of_providers_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    missing = [
+        Resource(name, "provider", None, "chat", f"set {spec.variable}", used=True)
+        for name, spec in PROVIDERS.items()
+    ]
+    banner.print_found(TerminalStyle(), missing)
+    [line] = [line for line in capsys.readouterr().out.splitlines() if "unlock more" in line]
+    assert line.endswith(": `sixfold provider list` shows all")
+    assert "FAL_KEY, REPLICATE_API_TOKEN, OPENAI_API_KEY, ANTHROPIC_API_KEY:" in line

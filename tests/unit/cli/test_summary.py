@@ -137,7 +137,7 @@ def test_an_ollama_that_runs_is_not_started_but_given_a_model(
     spec = app_catalog.catalog(configured, app_catalog.price_table(configured)).engines()[name]
     found = [{"name": "Ollama", "kind": "chat", "found": "at http://127.0.0.1:11434"}]
     ways = summary.unlocking_commands([engine("relay", spec.unlock, "chat")], MODELS, found)
-    assert list(ways) == [*commands, "sixfold provider set openai|anthropic"]
+    assert list(ways) == [*commands, "sixfold provider set openai|anthropic|azure|…"]
 
 
 def test_what_nothing_serves_comes_before_what_a_preview_serves() -> None:
@@ -162,5 +162,5 @@ def test_model_servers_come_first_and_paid_option_is_listed() -> None:
         "start Ollama (or llama-server, vLLM)",
         "sixfold engines add chat",
         "sixfold engines add a",
-        "sixfold provider set openai|anthropic",
+        "sixfold provider set openai|anthropic|azure|…",
     ]

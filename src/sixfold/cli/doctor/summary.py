@@ -22,6 +22,7 @@ _RUN = re.compile(r"run `([^`]+)`(?: and `([^`]+)`)?")
 _COMFYUI = re.compile(r"start ComfyUI with (.+) \(SIXFOLD_COMFYUI_URL\)")
 _ADD_CHAT = "sixfold engines add chat"
 _PULL = re.compile(r"`(ollama pull [^`]+)`")
+_NAMED_PROVIDERS = 3
 _KEYS = {f"set {spec.variable}": name for name, spec in PROVIDERS.items()}
 Row = Mapping[str, Any]
 
@@ -123,7 +124,8 @@ def unlocking_commands(
     result = {command: tasks[command] for command in ordered}
     if providers:
         names = list(providers)
-        command = f"sixfold provider set {'|'.join(names)}"
+        shown = names if len(names) <= _NAMED_PROVIDERS else [*names[:_NAMED_PROVIDERS], "…"]
+        command = f"sixfold provider set {'|'.join(shown)}"
         result[command] = _task_names(set().union(*providers.values()), unserved)
     return result
 

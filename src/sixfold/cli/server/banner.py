@@ -13,6 +13,7 @@ from sixfold.cli.server.first_run import FirstRunInfo
 from sixfold.cli.terminal import TerminalStyle
 from sixfold.clients.hosts import CONTAINER_HOST
 from sixfold.core.catalog.availability import Resource
+from sixfold.providers import PROVIDERS
 from sixfold.settings import Settings
 
 NOTHING = "no GPU, weights, model server or provider key"
@@ -91,6 +92,11 @@ def curl(configured: Settings, welcome: FirstRunInfo | None, *, pictures: bool) 
     return f"{line} {bearer} -d {shlex.quote(json.dumps(body))}"
 
 
+# Keys that the banner names; there are a dozen.
+_NAMED_KEYS = 4
+_SET_KEY = frozenset(f"set {spec.variable}" for spec in PROVIDERS.values())
+
+
 def print_found(paint: TerminalStyle, resources: Sequence[Resource], *, container: bool = False) -> None:
     """Print the resources that were found and how to unlock the rest.
 
@@ -123,11 +129,16 @@ def print_found(paint: TerminalStyle, resources: Sequence[Resource], *, containe
 
 
 def _ways(missing: Sequence[Resource]) -> Iterator[str]:
-    """Yield one line for each benefit, with all the ways to unlock it."""
-    for unlocks in dict.fromkeys(each.unlocks for each in missing):
-        first, *others = [each.how for each in missing if each.unlocks == unlocks]
+    """Yield one line for each benefit, with all the ways to unlock it, and one for all keys of providers."""
+    keys = {each.how: each.how.removeprefix("set ") for each in missing if each.how in _SET_KEY}
+    local = [each for each in missing if each.how not in keys]
+    for unlocks in dict.fromkeys(each.unlocks for each in local):
+        first, *others = [each.how for each in local if each.unlocks == unlocks]
         word = first.partition(" ")[0]
         yield f"{' or '.join([first, *(how.removeprefix(f'{word} ') for how in others)])} for {unlocks}"
+    if keys:
+        named = ", ".join(list(keys.values())[:_NAMED_KEYS])
+        yield f"set a provider's key, such as {named}: `sixfold provider list` shows all"
 
 
 def on_container_host(url: str) -> bool:
