@@ -2,8 +2,8 @@
 
 .venv/bin/python -m bench servers
 
-The key has a budget and both rate limits. 64 connections are shared by the servers of a row; all rows are
-measured by turns, and the median of the rounds counts.
+The key has a budget and both rate limits. The servers of a row share 64 connections, or have 64 each. All
+rows are measured by turns, and the median of the rounds counts.
 """
 
 from __future__ import annotations
@@ -56,6 +56,7 @@ class Setup:
     pids: Sequence[int]
     keys: Sequence[str]
     postmaster: int | None = None
+    connections: int = MANY
     rounds: list[RoundCost] = field(default_factory=list[RoundCost])
 
     async def measure(self, requests: int) -> None:
@@ -63,17 +64,17 @@ class Setup:
         before, began = self._spent(), time.perf_counter()
         callers = [
             (await _callers(self.ports[n % len(self.ports)], self.keys[n % len(self.keys)], 1))[0]
-            for n in range(MANY)
+            for n in range(self.connections)
         ]
 
         async def run(number: int) -> None:
-            for _ in range(requests // MANY):
+            for _ in range(requests // self.connections):
                 await callers[number].ask()
 
-        await asyncio.gather(*map(run, range(MANY)))
+        await asyncio.gather(*map(run, range(self.connections)))
         for caller in callers:
             caller.close()
-        seconds, count = time.perf_counter() - began, requests // MANY * MANY
+        seconds, count = time.perf_counter() - began, requests // self.connections * self.connections
         server, database = (after - earlier for after, earlier in zip(self._spent(), before, strict=True))
         self.rounds.append(RoundCost(count / seconds, server / count, database / count))
 
@@ -155,6 +156,9 @@ def setups(
         found.append(Setup(title, ports[:count], pids[:count], keys[:1], postmaster))
         if count == 1:
             found.append(Setup(f"{title}, {ACCOUNTS} accounts", ports[:1], pids[:1], keys, postmaster))
+        else:
+            title, total = f"{title}, {MANY} connections each", MANY * count
+            found.append(Setup(title, ports[:count], pids[:count], keys[:1], postmaster, total))
     return found
 
 
