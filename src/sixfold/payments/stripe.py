@@ -185,12 +185,14 @@ class StripeClient:
         pairs = [part.partition("=")[::2] for part in signature.split(",")[: _MAX_SIGNATURES + 1]]
         times = [value for name, value in pairs if name.strip() == "t"]
         if len(times) != 1 or not (times[0].isascii() and times[0].isdigit() and len(times[0]) < 13):
-            raise errors.BadRequest("The Stripe-Signature header is invalid")
+            raise errors.BadRequest("The Stripe-Signature header must have one t=<seconds>")
         signed = times[0].encode() + b"." + body
         expected = hmac.new(self._secret.encode(), signed, hashlib.sha256).hexdigest().encode()
         signatures = [value.encode() for name, value in pairs if name.strip() == "v1"]
         if not any(hmac.compare_digest(expected, one) for one in signatures):
-            raise errors.BadRequest("The signature does not match the body")
+            raise errors.BadRequest(
+                "The Stripe-Signature header does not match the body: check SIXFOLD_STRIPE_WEBHOOK_SECRET"
+            )
         if abs(now_seconds - int(times[0])) > _MAX_AGE_SECONDS:
             raise errors.BadRequest(
                 f"The timestamp differs from the current time by more than {_MAX_AGE_SECONDS} seconds"

@@ -42,7 +42,7 @@ def part(path: Path, inputs: Mapping[str, Any]) -> MediaStream:
         raise UnusableInput(f"start must be less than the file's length of {length:.3f} seconds")
     seconds = min(float(inputs.get("duration") or length), length - begin)
     if seconds > MAX_SECONDS:
-        raise UnusableInput(f"duration must be at most {MAX_SECONDS / 60:g} minutes")
+        raise UnusableInput(f"duration must be at most {MAX_SECONDS:g} seconds (got {seconds:g})")
     return MediaStream(path, begin, seconds, has_video, has_audio)
 
 

@@ -382,7 +382,8 @@ def test_clip_starting_after_an_unstated_end_is_reported(
     for kind, url in (("video", "short.gif"), ("audio", "low.wav")):
         clip = {"url": url, "trim_start": 2.5, "duration": 0.2}
         with pytest.raises(
-            UnusableInput, match=r"^tracks\[1\]\.clips\[0\]: trim_start must be before the end of the file$"
+            UnusableInput,
+            match=r"^tracks\[1\]\.clips\[0\]: trim_start must be before the end of the file \(got 2\.5\)$",
         ):
             rendered(tmp_path, files, ("image", [still]), (kind, [clip]))
 

@@ -97,7 +97,8 @@ def tool_choice(value: Any) -> str:
     fields = mapping(value, "tool_choice")
     if fields.get("type", "function") not in ("function", "custom", "allowed_tools"):
         raise InvalidRequest(
-            f"The tool {fields['type']!r} is only available from its provider", param="tool_choice"
+            f"The tool {fields['type']!r} is only available from its provider: name a function",
+            param="tool_choice",
         )
     function = fields.get("function", fields)
     name = mapping(function, "tool_choice.function").get("name")

@@ -165,7 +165,9 @@ class Compositor:
             try:
                 self._readers[shot] = reader = VideoReader(shot.path, shot.clip.trim_start)
                 if reader.ends_before(shot.clip.trim_start):
-                    raise UnusableInput("trim_start must be before the end of the file")
+                    raise UnusableInput(
+                        f"trim_start must be before the end of the file (got {shot.clip.trim_start:g})"
+                    )
             except EngineError as error:
                 raise type(error)(f"{shot.place}: {error}") from error
         return self._readers[shot]

@@ -92,7 +92,7 @@ def _open_track(shot: ClipTiming) -> AudioTrack | None:
 def _check_start(shot: ClipTiming, track: AudioTrack) -> AudioTrack:
     if shot.kind == "audio" and shot.clip.trim_start > 0 and track.at_end():
         track.close()
-        raise UnusableInput("trim_start must be before the end of the file")
+        raise UnusableInput(f"trim_start must be before the end of the file (got {shot.clip.trim_start:g})")
     return track
 
 
