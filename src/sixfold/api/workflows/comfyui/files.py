@@ -195,7 +195,7 @@ def _named(subfolder: str, filename: str, kind: str) -> StoredName:
     if name is None:
         raise errors.BadRequest(
             "The file name is not valid: filename must have no folder, "
-            f"and type must be one of {', '.join(KINDS)}"
+            f"subfolder must be relative and without .., and type must be one of {', '.join(KINDS)}"
         )
     return name
 
