@@ -157,7 +157,7 @@ async def test_the_page_makes_a_key_with_the_rights_that_are_ticked(app: AppFixt
     csrf = await signed_in(app)
     form = {"csrf": csrf, "right.memory.read": "on", "right.run": "on", "right.account.manage": "on"}
     page = await app.client.post("/account/keys", data=form, headers={"Origin": ORIGIN})
-    key = re.search(r'id="made">(sf_[^<]+)', page.text)
+    key = re.search(r'id="new-key">(sf_[^<]+)', page.text)
     assert key is not None
     assert "<td>run, memory.read, account.manage</td>" in page.text
     assert 'name="right.operate"' not in page.text, "for the operator's account alone"
