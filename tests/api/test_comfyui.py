@@ -49,6 +49,10 @@ async def both(folder: Path, installed: InstalledFiles | None = None, **changes:
 @pytest.fixture
 async def two(tmp_path: Path) -> AsyncIterator[Both]:
     async with both(tmp_path) as built:
+        async with asyncio.timeout(60):
+            # The first probe may time out on a busy machine, and another engine would serve.
+            while not built.app.product.availability("comfyui-image").ready:
+                await built.app.product.availability.refresh()
         yield built
 
 
