@@ -39,21 +39,21 @@ async def served(folder: Path, key: str = SIGNED) -> AsyncIterator[tuple[Gateway
     async with bedrock() as fake:
         row = {"kind": "bedrock", "base_url": fake.url, "api_key": key}
         prices = {NAME: PRICE}
-        async with running_gateway(folder, upstreams={"bedrock": row}, aliases={}, prices=prices) as door:
-            yield door, fake
+        async with running_gateway(folder, upstreams={"bedrock": row}, aliases={}, prices=prices) as gateway:
+            yield gateway, fake
 
 
 @pytest.mark.parametrize("key", [SIGNED, f"{SIGNED}:{fakes.TOKEN}", fakes.API_KEY])
 async def test_a_request_is_authenticated_by_either_kind_of_key(tmp_path: Path, key: str) -> None:
-    async with served(tmp_path, key) as (door, fake):
-        answer = await door.chat("say 3 words", NAME)
+    async with served(tmp_path, key) as (gateway, fake):
+        answer = await gateway.chat("say 3 words", NAME)
         assert answer.json()["choices"][0]["message"]["content"] == "word word word"
         assert [model for model, _ in fake.seen] == [f"global.{MODEL}"]
 
 
 async def test_the_official_client_works(tmp_path: Path) -> None:
-    async with served(tmp_path) as (door, fake):
-        client: Any = door.openai()
+    async with served(tmp_path) as (gateway, fake):
+        client: Any = gateway.openai()
         said = [{"role": "system", "content": "Be brief"}, {"role": "user", "content": "say 3 words"}]
         whole = await client.chat.completions.create(model=NAME, messages=said, max_tokens=2, stop=["x"])
         assert (whole.choices[0].message.content, whole.choices[0].finish_reason) == ("word word", "length")
@@ -81,11 +81,11 @@ async def test_the_official_client_works(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_tool_is_called_and_answered(tmp_path: Path, stream: bool) -> None:
-    async with served(tmp_path) as (door, fake):
-        client, said = door.anthropic(), [{"role": "user", "content": "weather?"}]
+    async with served(tmp_path) as (gateway, fake):
+        client, said = gateway.anthropic(), [{"role": "user", "content": "weather?"}]
         tools = [{"name": "weather", "description": "", "input_schema": {"type": "object"}}]
         more: Any = {"model": NAME, "max_tokens": 3000, "tools": tools}
-        thinking = {"type": "enabled", "budget_tokens": 2000}
+        thinking: Any = {"type": "enabled", "budget_tokens": 2000}
 
         async def ask(messages: Any) -> Any:
             if not stream:
@@ -108,23 +108,23 @@ async def test_a_tool_is_called_and_answered(tmp_path: Path, stream: bool) -> No
 
 
 async def test_an_image_of_a_url_is_sent_as_bytes(tmp_path: Path) -> None:
-    async with served(tmp_path) as (door, fake):
-        upload = await door.app.client.post(
-            "/api/uploads", content=PNG, headers={**door.headers, "content-type": "image/png"}
+    async with served(tmp_path) as (gateway, fake):
+        upload = await gateway.app.client.post(
+            "/api/uploads", content=PNG, headers={**gateway.headers, "content-type": "image/png"}
         )
         part = {"type": "image_url", "image_url": {"url": upload.json()["url"]}}
         body = {"model": NAME, "messages": [{"role": "user", "content": [part]}]}
-        answer = await door.app.client.post("/v1/chat/completions", json=body, headers=door.headers)
+        answer = await gateway.app.client.post("/v1/chat/completions", json=body, headers=gateway.headers)
         assert answer.json()["choices"][0]["message"]["content"] == "I see a picture"
         image = fake.seen[-1][1]["messages"][0]["content"][0]["image"]
         assert (image["format"], base64.b64decode(image["source"]["bytes"])) == ("png", PNG)
 
 
 async def test_a_call_costs_what_the_reported_usage_costs(tmp_path: Path) -> None:
-    async with served(tmp_path) as (door, _):
+    async with served(tmp_path) as (gateway, _):
         for more in ({}, {"stream": True}):
-            assert (await door.chat("say 20 words", NAME, **more)).status_code == 200
-        calls = await door.settled(2)
+            assert (await gateway.chat("say 20 words", NAME, **more)).status_code == 200
+        calls = await gateway.settled(2)
         # 10 tokens of input besides the 4 cached ones.
         assert {call["cost_usd"] for call in calls} == {"0.000222"}
         assert {call["usage"]["counted_by"] for call in calls} == {"server"}
@@ -141,37 +141,37 @@ async def test_a_call_costs_what_the_reported_usage_costs(tmp_path: Path) -> Non
     ],
 )
 async def test_a_refused_call_is_free(tmp_path: Path, mode: str, status: int, code: str) -> None:
-    async with served(tmp_path) as (door, fake):
+    async with served(tmp_path) as (gateway, fake):
         fake.mode = mode
         for more in ({}, {"stream": True}):
-            answer = await door.chat("say 3 words", NAME, **more)
+            answer = await gateway.chat("say 3 words", NAME, **more)
             assert answer.status_code == status, answer.text
             assert fakes.SECRET not in answer.text
-        assert {call["cost_usd"] for call in await door.settled(2)} == {"0.00"}
+        assert {call["cost_usd"] for call in await gateway.settled(2)} == {"0.00"}
 
 
 async def test_a_stream_that_fails_is_free(tmp_path: Path) -> None:
-    async with served(tmp_path) as (door, fake):
+    async with served(tmp_path) as (gateway, fake):
         fake.mode = "throttled"
-        assert (await door.chat("say 3 words", NAME, stream=True)).status_code == 502
+        assert (await gateway.chat("say 3 words", NAME, stream=True)).status_code == 502
         fake.mode = "truncate"
-        cut = await door.chat("say 30 words", NAME, stream=True)
+        cut = await gateway.chat("say 30 words", NAME, stream=True)
         assert '"error"' in cut.text
         assert "[DONE]" not in cut.text
-        assert (await door.chat("say 3 words", NAME)).status_code == 502
-        assert {call["cost_usd"] for call in await door.settled(3)} == {"0.00"}
+        assert (await gateway.chat("say 3 words", NAME)).status_code == 502
+        assert {call["cost_usd"] for call in await gateway.settled(3)} == {"0.00"}
 
 
 async def test_a_content_filter_is_the_reason_of_the_end(tmp_path: Path) -> None:
-    async with served(tmp_path) as (door, fake):
+    async with served(tmp_path) as (gateway, fake):
         fake.mode = "filter"
-        answer = await door.chat("say 3 words", NAME)
+        answer = await gateway.chat("say 3 words", NAME)
         assert answer.json()["choices"][0]["finish_reason"] == "content_filter"
 
 
 async def test_models_and_inference_profiles_are_listed(tmp_path: Path) -> None:
-    async with served(tmp_path) as (door, _):
-        (server,) = door.app.product.gateway_runtime.gateway.router.servers()
+    async with served(tmp_path) as (gateway, _):
+        (server,) = gateway.app.product.gateway_runtime.gateway.router.servers()
         assert {model.name: set(model.capabilities) for model in server.listing()} == {
             "amazon.nova-micro-v1:0": {"chat"},
             "amazon.titan-embed-text-v2:0": {"embeddings"},

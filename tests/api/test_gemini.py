@@ -34,13 +34,13 @@ async def served(folder: Path, key: str = fakes.KEY) -> AsyncIterator[tuple[Gate
     async with gemini() as fake:
         row = {"kind": "gemini", "base_url": fake.url, "api_key": key}
         prices = {NAME: PRICE}
-        async with running_gateway(folder, upstreams={"gemini": row}, aliases={}, prices=prices) as door:
-            yield door, fake
+        async with running_gateway(folder, upstreams={"gemini": row}, aliases={}, prices=prices) as gateway:
+            yield gateway, fake
 
 
 async def test_the_official_client_works(tmp_path: Path) -> None:
-    async with served(tmp_path) as (door, fake):
-        client: Any = door.openai()
+    async with served(tmp_path) as (gateway, fake):
+        client: Any = gateway.openai()
         said = [{"role": "system", "content": "Be brief"}, {"role": "user", "content": "say 3 words"}]
         whole = await client.chat.completions.create(model=NAME, messages=said, max_tokens=2, stop=["x"])
         assert (whole.choices[0].message.content, whole.choices[0].finish_reason) == ("word word", "length")
@@ -60,11 +60,11 @@ async def test_the_official_client_works(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_tool_is_called_and_answered_with_its_signature(tmp_path: Path, stream: bool) -> None:
-    async with served(tmp_path) as (door, fake):
-        client, said = door.anthropic(), [{"role": "user", "content": "weather?"}]
+    async with served(tmp_path) as (gateway, fake):
+        client, said = gateway.anthropic(), [{"role": "user", "content": "weather?"}]
         tools = [{"name": "weather", "description": "", "input_schema": {"type": "object"}}]
         more: Any = {"model": NAME, "max_tokens": 3000, "tools": tools}
-        thinking = {"type": "enabled", "budget_tokens": 2000}
+        thinking: Any = {"type": "enabled", "budget_tokens": 2000}
 
         async def ask(messages: Any) -> Any:
             if not stream:
@@ -88,8 +88,8 @@ async def test_a_tool_is_called_and_answered_with_its_signature(tmp_path: Path, 
 
 async def test_a_call_without_its_signature_is_accepted(tmp_path: Path) -> None:
     """OpenAI's client returns no reasoning, so the signature of a call is lost."""
-    async with served(tmp_path) as (door, _):
-        client: Any = door.openai()
+    async with served(tmp_path) as (gateway, _):
+        client: Any = gateway.openai()
         tool = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
         said = [{"role": "user", "content": "weather?"}]
         called = await client.chat.completions.create(model=NAME, messages=said, tools=[tool])
@@ -103,11 +103,11 @@ async def test_a_call_without_its_signature_is_accepted(tmp_path: Path) -> None:
 
 
 async def test_a_call_costs_what_the_reported_usage_costs(tmp_path: Path) -> None:
-    async with served(tmp_path) as (door, _):
+    async with served(tmp_path) as (gateway, _):
         for more in ({}, {"stream": True}):
-            answer = await door.chat("say 20 words", NAME, reasoning_effort="low", **more)
+            answer = await gateway.chat("say 20 words", NAME, reasoning_effort="low", **more)
             assert answer.status_code == 200
-        calls = await door.settled(2)
+        calls = await gateway.settled(2)
         # 10 tokens of input besides 4 cached ones, and 6 of thoughts besides 20 of text.
         assert {call["cost_usd"] for call in calls} == {"0.000282"}
         assert {call["usage"]["counted_by"] for call in calls} == {"server"}
@@ -117,39 +117,39 @@ async def test_a_call_costs_what_the_reported_usage_costs(tmp_path: Path) -> Non
     ("mode", "status"), [("key", 502), ("limit", 429), ("refuse", 400), ("excess", 400), ("fail", 502)]
 )
 async def test_a_refused_call_is_free(tmp_path: Path, mode: str, status: int) -> None:
-    async with served(tmp_path) as (door, fake):
+    async with served(tmp_path) as (gateway, fake):
         fake.mode = mode
         for more in ({}, {"stream": True}):
-            answer = await door.chat("say 3 words", NAME, **more)
+            answer = await gateway.chat("say 3 words", NAME, **more)
             assert answer.status_code == status, answer.text
         if mode == "excess":
             assert answer.json()["error"]["code"] == "context_length_exceeded"
-        assert {call["cost_usd"] for call in await door.settled(2)} == {"0.00"}
+        assert {call["cost_usd"] for call in await gateway.settled(2)} == {"0.00"}
 
 
 async def test_a_response_that_is_cut_off_is_free(tmp_path: Path) -> None:
-    async with served(tmp_path) as (door, fake):
+    async with served(tmp_path) as (gateway, fake):
         fake.mode = "truncate"
-        cut = await door.chat("say 30 words", NAME, stream=True)
+        cut = await gateway.chat("say 30 words", NAME, stream=True)
         assert '"error"' in cut.text
         assert "[DONE]" not in cut.text
-        assert (await door.chat("say 3 words", NAME)).status_code == 502
-        assert {call["cost_usd"] for call in await door.settled(2)} == {"0.00"}
+        assert (await gateway.chat("say 3 words", NAME)).status_code == 502
+        assert {call["cost_usd"] for call in await gateway.settled(2)} == {"0.00"}
 
 
 @pytest.mark.parametrize("mode", ["filter", "blocked"])
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_content_filter_is_the_reason_of_the_end(tmp_path: Path, mode: str, stream: bool) -> None:
-    async with served(tmp_path) as (door, fake):
+    async with served(tmp_path) as (gateway, fake):
         fake.mode = mode
-        answer = await door.chat("say 3 words", NAME, stream=stream)
+        answer = await gateway.chat("say 3 words", NAME, stream=stream)
         assert answer.status_code == 200
         assert '"finish_reason":"content_filter"' in answer.text.replace(": ", ":")
 
 
 async def test_models_are_listed_with_their_capabilities(tmp_path: Path) -> None:
-    async with served(tmp_path) as (door, _):
-        (server,) = door.app.product.gateway_runtime.gateway.router.servers()
+    async with served(tmp_path) as (gateway, _):
+        (server,) = gateway.app.product.gateway_runtime.gateway.router.servers()
         assert {model.name: set(model.capabilities) for model in server.listing()} == {
             "gemini-3.5-flash": {"chat", "vision", "thinking"},
             "gemini-embedding-001": {"embeddings"},
@@ -160,9 +160,9 @@ async def test_a_service_account_gets_one_token_for_many_calls(tmp_path: Path) -
     async with gemini() as fake:
         row = {"kind": "vertex", "base_url": fake.url, "api_key": str(fake.key_file(tmp_path))}
         prices = {"vertex/gemini-3.5-flash": PRICE}
-        async with running_gateway(tmp_path, upstreams={"vertex": row}, aliases={}, prices=prices) as door:
+        async with running_gateway(tmp_path, upstreams={"vertex": row}, aliases={}, prices=prices) as gateway:
             for _ in range(3):
-                assert (await door.chat("say 3 words", "vertex/gemini-3.5-flash")).status_code == 200
+                assert (await gateway.chat("say 3 words", "vertex/gemini-3.5-flash")).status_code == 200
             assert fake.tokens == 1
             assert [model for model, _ in fake.seen] == ["gemini-3.5-flash"] * 3
 
@@ -177,8 +177,8 @@ async def test_a_wrong_key_file_is_a_failure_that_names_no_path(tmp_path: Path, 
     async with gemini() as fake:
         row = {"kind": "vertex", "base_url": fake.url, "api_key": str(path)}
         tables: dict[str, Any] = {"upstreams": {"vertex": row}, "prices": {"vertex/m": PRICE}, "aliases": {}}
-        async with running_gateway(tmp_path / "data", **tables) as door:
-            answer = await door.chat("say 3 words", "vertex/m")
+        async with running_gateway(tmp_path / "data", **tables) as gateway:
+            answer = await gateway.chat("say 3 words", "vertex/m")
             assert answer.status_code == 502
             assert "key file of its service account is invalid" in answer.text
             assert str(path) not in answer.text

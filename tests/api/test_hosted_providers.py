@@ -37,14 +37,14 @@ async def served(
             "aliases": {},
             **policy,
         }
-        async with running_gateway(folder, **tables) as door:
-            yield door, fake
+        async with running_gateway(folder, **tables) as gateway:
+            yield gateway, fake
 
 
 @pytest.mark.parametrize("name", NAMES)
 async def test_the_official_client_works_with_every_provider(tmp_path: Path, name: str) -> None:
-    async with served(tmp_path, name) as (door, fake):
-        client: Any = door.openai()
+    async with served(tmp_path, name) as (gateway, fake):
+        client: Any = gateway.openai()
         model, said = f"{name}/m", [{"role": "user", "content": "say 3 words"}]
         options = {"max_completion_tokens": 50, "seed": 7, "user": "ada"}
         whole = await client.chat.completions.create(model=model, messages=said, **options)
@@ -75,8 +75,8 @@ async def test_the_official_client_works_with_every_provider(tmp_path: Path, nam
 
 @pytest.mark.parametrize("name", NAMES)
 async def test_an_anthropic_client_works_with_every_provider(tmp_path: Path, name: str) -> None:
-    async with served(tmp_path, name) as (door, _):
-        said = await door.anthropic().messages.create(
+    async with served(tmp_path, name) as (gateway, _):
+        said = await gateway.anthropic().messages.create(
             model=f"{name}/m", max_tokens=50, messages=[{"role": "user", "content": "say 2 words"}]
         )
         assert [block.text for block in said.content if block.type == "text"] == ["word word"]
@@ -84,10 +84,10 @@ async def test_an_anthropic_client_works_with_every_provider(tmp_path: Path, nam
 
 @pytest.mark.parametrize("name", NAMES)
 async def test_a_call_costs_what_the_reported_usage_costs(tmp_path: Path, name: str) -> None:
-    async with served(tmp_path, name) as (door, _):
+    async with served(tmp_path, name) as (gateway, _):
         for more in ({}, {"stream": True}):
-            assert (await door.chat("say 20 words", model=f"{name}/m", **more)).status_code == 200
-        calls = await door.settled(2)
+            assert (await gateway.chat("say 20 words", model=f"{name}/m", **more)).status_code == 200
+        calls = await gateway.settled(2)
         cached = 0 if name == "mistral" else 4
         micros = (10 - cached) * 2 + cached * 0.5 + 20 * 10
         assert {float(call["cost_usd"]) for call in calls} == {round(micros) / 1_000_000}
@@ -104,54 +104,54 @@ async def test_a_call_costs_what_the_reported_usage_costs(tmp_path: Path, name: 
     ],
 )
 async def test_a_refused_call_is_free(tmp_path: Path, name: str, mode: str, status: int) -> None:
-    async with served(tmp_path, name) as (door, fake):
+    async with served(tmp_path, name) as (gateway, fake):
         fake.mode = mode
-        for more in ({}, {"stream": True}):
-            answer = await door.chat(model=f"{name}/m", **more)
+        for stream in (False, True):
+            answer = await gateway.chat(model=f"{name}/m", stream=stream)
             assert answer.status_code == status, answer.text
             assert KEY not in answer.text
             if mode == "limit":
                 assert answer.headers["retry-after"] == "7"
-        assert {call["cost_usd"] for call in await door.settled(2)} == {"0.00"}
-        assert await door.pending() == 0
+        assert {call["cost_usd"] for call in await gateway.settled(2)} == {"0.00"}
+        assert await gateway.pending() == 0
 
 
 async def test_the_text_of_a_content_filter_reaches_the_caller(tmp_path: Path) -> None:
     for name, text in (("azure", "content management policy"), ("openrouter", "input was flagged")):
-        async with served(tmp_path / name, name) as (door, fake):
+        async with served(tmp_path / name, name) as (gateway, fake):
             fake.mode = "filter"
             with pytest.raises(openai.BadRequestError, match=text):
-                await door.openai().chat.completions.create(
+                await gateway.openai().chat.completions.create(
                     model=f"{name}/m", messages=[{"role": "user", "content": "say 3 words"}]
                 )
 
 
 async def test_openrouter_is_charged_as_it_bills(tmp_path: Path) -> None:
-    async with served(tmp_path, "openrouter", price=False) as (door, fake):
+    async with served(tmp_path, "openrouter", price=False) as (gateway, fake):
         for more in ({}, {"stream": True}):
-            await door.chat("say 20 words", model="openrouter/qwen/qwen3-vl", **more)
-        calls = await door.settled(2)
+            await gateway.chat("say 20 words", model="openrouter/qwen/qwen3-vl", **more)
+        calls = await gateway.settled(2)
         assert {call["cost_usd"] for call in calls} == {"0.00123"}
         assert calls[0]["charge"]["sum"] == "0.00123 USD billed × 1.00/USD = 0.00123 USD"
         # Without a bill, as after a lost connection, the listed prices apply.
         fake.mode = "nousage"
-        await door.chat("say 20 words", model="openrouter/qwen/qwen3-vl")
-        assert (await door.settled(3))[0]["usage"]["counted_by"] == "estimate"
-        refused = await door.chat(model="openrouter/openrouter/auto")
+        await gateway.chat("say 20 words", model="openrouter/qwen/qwen3-vl")
+        assert (await gateway.settled(3))[0]["usage"]["counted_by"] == "estimate"
+        refused = await gateway.chat(model="openrouter/openrouter/auto")
         assert refused.json()["error"]["code"] == "unpriced_model"
 
 
 async def test_a_price_of_the_operator_goes_before_the_bill(tmp_path: Path) -> None:
-    async with served(tmp_path, "openrouter") as (door, _):
-        await door.chat("say 20 words", model="openrouter/m")
-        assert (await door.settled())[0]["cost_usd"] == "0.000214"
+    async with served(tmp_path, "openrouter") as (gateway, _):
+        await gateway.chat("say 20 words", model="openrouter/m")
+        assert (await gateway.settled())[0]["cost_usd"] == "0.000214"
 
 
 async def test_together_is_charged_at_its_listed_prices(tmp_path: Path) -> None:
-    async with served(tmp_path, "together", price=False) as (door, _):
-        await door.chat("say 20 words", model="together/Qwen/Qwen3.5-397B-A17B")
-        assert (await door.settled())[0]["cost_usd"] == "0.00022"
-        refused = await door.chat(model="together/dedicated/unpriced")
+    async with served(tmp_path, "together", price=False) as (gateway, _):
+        await gateway.chat("say 20 words", model="together/Qwen/Qwen3.5-397B-A17B")
+        assert (await gateway.settled())[0]["cost_usd"] == "0.00022"
+        refused = await gateway.chat(model="together/dedicated/unpriced")
         assert refused.json()["error"]["code"] == "unpriced_model"
 
 
@@ -167,8 +167,8 @@ async def test_models_have_the_capabilities_that_their_provider_lists(tmp_path: 
     }
     found: dict[str, set[str]] = {}
     for name in ("mistral", "openrouter", "groq", "together"):
-        async with served(tmp_path / name, name) as (door, _):
-            for upstream in door.app.product.gateway_runtime.gateway.router.servers():
+        async with served(tmp_path / name, name) as (gateway, _):
+            for upstream in gateway.app.product.gateway_runtime.gateway.router.servers():
                 for model in upstream.listing():
                     found[f"{upstream.name}/{model.name}"] = set(model.capabilities)
     words = {capabilities.CHAT, capabilities.VISION, capabilities.TOOLS, capabilities.THINKING}
@@ -181,36 +181,36 @@ async def test_azure_is_found_by_its_endpoint_and_lists_no_deployments(tmp_path:
         settings = {"azure_openai_endpoint": endpoint, "azure_openai_api_key": KEY}
         async with running_gateway(
             tmp_path, settings, upstreams={}, aliases={}, prices={"azure/m": PRICE}
-        ) as door:
-            (azure,) = door.app.product.gateway_runtime.gateway.router.servers()
+        ) as gateway:
+            (azure,) = gateway.app.product.gateway_runtime.gateway.router.servers()
             assert (azure.name, azure.models()) == ("azure", ())
-            assert (await door.chat(model="azure/m")).status_code == 200
+            assert (await gateway.chat(model="azure/m")).status_code == 200
         row = {"kind": "azure", "base_url": fake.url}
         settings = {"azure_openai_api_key": KEY}
         async with running_gateway(
             tmp_path / "row", settings, upstreams={"eu": row}, aliases={}, prices={"eu/m": PRICE}
-        ) as door:
-            assert (await door.chat(model="eu/m")).status_code == 200
+        ) as gateway:
+            assert (await gateway.chat(model="eu/m")).status_code == 200
             paths = [each.path for each in fake.seen]
             assert paths == ["/openai/v1/chat/completions", "/v1/chat/completions"]
 
 
 async def test_models_show_what_their_provider_states(tmp_path: Path) -> None:
-    async with served(tmp_path, "openrouter") as (door, _):
+    async with served(tmp_path, "openrouter") as (gateway, _):
         rows = {
             row["id"]: row
-            for row in (await door.app.client.get("/v1/models", headers=door.headers)).json()["data"]
+            for row in (await gateway.app.client.get("/v1/models", headers=gateway.headers)).json()["data"]
         }
         row = rows["openrouter/qwen/qwen3-vl"]
         assert row["capabilities"] == ["chat", "thinking", "tools", "vision"]
         assert (row["context_length"], row["max_output_tokens"]) == (131072, 32768)
-        one = await door.app.client.get("/v1/models/qwen/qwen3-vl", headers=door.headers)
+        one = await gateway.app.client.get("/v1/models/qwen/qwen3-vl", headers=gateway.headers)
         assert one.json()["context_length"] == 131072
 
 
 @pytest.mark.parametrize("path", ["chat/completions", "messages", "responses"])
 async def test_an_image_is_not_sent_to_a_model_without_vision(tmp_path: Path, path: str) -> None:
-    async with served(tmp_path, "mistral", price=False) as (door, fake):
+    async with served(tmp_path, "mistral", price=False) as (gateway, fake):
         uri = "data:image/png;base64," + base64.b64encode(b"png").decode()
         source = {"type": "base64", "media_type": "image/png", "data": base64.b64encode(b"png").decode()}
         parts: dict[str, Any] = {
@@ -220,10 +220,10 @@ async def test_an_image_is_not_sent_to_a_model_without_vision(tmp_path: Path, pa
         }
         said = [{"role": "user", "content": [parts[path]]}]
         body = {"model": "mistral/codestral-2508", "max_tokens": 9, "messages": said, "input": said}
-        answer = await door.app.client.post(f"/v1/{path}", json=body, headers=door.headers)
+        answer = await gateway.app.client.post(f"/v1/{path}", json=body, headers=gateway.headers)
         assert answer.status_code == 400
         assert "mistral/codestral-2508 does not accept images" in answer.text
         assert not fake.seen
         quoted = 'What is {"type": "image_url"}?'
-        assert (await door.chat(quoted, "mistral/codestral-2508")).status_code == 200
-        assert (await door.chat("say 1 words", "mistral/mistral-large-2512")).status_code == 200
+        assert (await gateway.chat(quoted, "mistral/codestral-2508")).status_code == 200
+        assert (await gateway.chat("say 1 words", "mistral/mistral-large-2512")).status_code == 200
