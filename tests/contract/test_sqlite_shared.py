@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -10,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from sixfold import errors
 from sixfold.core.accounts import accounts, ledger_queries
 from sixfold.core.database import many, one
 from sixfold.store.process_channel import ProcessChannel
+from sixfold.store.sqlite import shared
 from sixfold.store.sqlite.shared import SharedSqliteDatabase
 
 _WRITES, _PROCESSES = 200, 3
@@ -71,3 +74,18 @@ async def test_server_lives_while_its_process_does(tmp_path: Path, name: str) ->
             assert (name in boots) is (name != "unknown")
         ended = await first.read(many("servers_living", boots='["second"]', own="first"))
         assert list(ended) == []
+
+
+async def test_write_fails_when_the_turns_cannot_be_locked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(tmp_path, "only") as database:
+
+        def refuse(*_arguments: object) -> None:
+            raise OSError(errno.ENOLCK, "No locks available")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(shared.fcntl, "flock", refuse)
+            with pytest.raises(errors.StoreFailed):
+                await database.write(accounts.create("a@example.com"))
+        assert (await database.write(accounts.create("a@example.com"))).email == "a@example.com"

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import errno
 import fcntl
+import logging
 import os
 import socket
 import time
@@ -17,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
 
+_LOG = logging.getLogger("sixfold.processes")
 _LOCK = ".lock"
 _GUARD = "guard"
 # Larger messages do not fit the kernel's default buffer of a socket.
@@ -24,6 +26,7 @@ MAX_BYTES = 128 * 1024
 _MAX_BACKLOG = 1000
 _RETRY_SECONDS = 0.002
 _GRANULARITY_NS = 100_000_000
+_FULL = {errno.ENOBUFS, errno.ENOMEM}
 _REFUSED = {errno.ECONNREFUSED, errno.ENOENT, errno.ENOTCONN, errno.ECONNRESET}
 
 Handler = Callable[[str, bytes], None]
@@ -85,8 +88,13 @@ class ProcessChannel:
         changed_at = os.fstat(self._directory).st_mtime_ns
         # A second change within the granularity of this time would not be seen.
         if changed_at != self._read_at or time.time_ns() - changed_at < _GRANULARITY_NS:
+            try:
+                names = self._names()
+            except OSError as error:
+                _LOG.warning("the processes of this server cannot be listed", extra={"reason": str(error)})
+                return self._peers
             self._read_at = changed_at
-            self._peers = tuple(name for name in self._names() if name != self.name and self.is_alive(name))
+            self._peers = tuple(name for name in names if name != self.name and self.is_alive(name))
             self._backlogs = {name: log for name, log in self._backlogs.items() if name in self._peers}
         return self._peers
 
@@ -98,11 +106,14 @@ class ProcessChannel:
             return True
         try:
             descriptor = self._open(name + _LOCK, os.O_RDWR)
-        except OSError:
+        except FileNotFoundError:
             return False
+        except OSError:
+            # For want of a descriptor, for example: nothing is taken from a process that may be alive.
+            return True
         try:
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
+        except OSError:
             return True
         finally:
             os.close(descriptor)
@@ -127,8 +138,11 @@ class ProcessChannel:
         except BlockingIOError:
             return False
         except OSError as error:
+            if error.errno in _FULL:
+                return False
             if error.errno not in _REFUSED:
-                raise
+                _LOG.warning("a message between processes is lost", extra={"reason": str(error)})
+                return True
             # A killed process leaves its files; the next one that starts deletes them.
             self._peers = tuple(name for name in self._peers if name != peer)
         return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import sys
@@ -116,3 +117,16 @@ async def test_folder_with_a_long_path_is_used(tmp_path: Path) -> None:
     channel.open("a" * 80)
     assert channel.is_alive("a" * 80)
     channel.close()
+
+
+async def test_process_is_alive_when_its_lock_cannot_be_opened(
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = open_channel("first")
+    open_channel("second")
+
+    def refuse(*_arguments: object, **_options: object) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(os, "open", refuse)
+    assert first.is_alive("second")

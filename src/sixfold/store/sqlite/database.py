@@ -129,11 +129,16 @@ class SqliteDatabase:
     def _write_forever(self) -> None:
         while True:
             job = self._jobs.get()
-            # Jobs that arrive during the wait for a turn join the group.
-            with self.turn():
-                group, stop = self._next_group(job)
-                if group:
-                    self.commit_group(group)
+            group, stop = [] if job is None else [job], job is None
+            try:
+                # Jobs that arrive during the wait for a turn join the group.
+                with self.turn():
+                    group, stop = self._next_group(job)
+                    if group:
+                        self.commit_group(group)
+            except OSError as error:  # the file of the turns cannot be locked
+                for each in group:
+                    each.error = each.error or _store_failed(error)
             _settle(group)
             if stop:
                 return
