@@ -144,6 +144,24 @@ async def until_held_is_zero(server: Server) -> None:
             await asyncio.sleep(0.2)
 
 
+@pytest.mark.nightly
+async def test_restarted_process_keeps_database_and_number(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (server, _):
+        bearer = {"Authorization": f"Bearer {server.key}"}
+        config = tmp_path / "sixfold.toml"
+        config.write_text(f'database_url = "postgresql://nowhere/x"\nhost = "::1"\n{config.read_text()}')
+        [victim, other] = children(server)
+        os.kill(victim, signal.SIGKILL)
+        async with asyncio.timeout(processes.PATIENCE_SECONDS):
+            while True:
+                answers = [await server.call("GET", "/api/account", **bearer) for _ in range(10)]
+                assert {answer.status for answer in answers} == {200}
+                lines = [line for line in log_lines(server) if line["message"].startswith("GET /api/account")]
+                if {line["process"] for line in lines} == set(range(COUNT)):
+                    break
+        assert len({*children(server), victim, other}) == COUNT
+
+
 async def ended(process: int) -> None:
     """Wait for the end of a process, by its descriptor."""
     loop, event = asyncio.get_running_loop(), asyncio.Event()

@@ -89,10 +89,9 @@ class ServerProcesses:
         task.add_done_callback(self._tasks.discard)
 
     async def _send_metrics(self, to: str, number: bytes) -> None:
-        if self.own_metrics is None:
-            return
         try:
-            text = zlib.compress(await self.own_metrics(), 1)
+            # A process that is starting has none yet.
+            text = zlib.compress(b"" if self.own_metrics is None else await self.own_metrics(), 1)
             self.channel.send(_METRICS_RESPONSE, number + b"\0" + text, (to,))
         except (ValueError, errors.StoreFailed):
             _LOG.warning("the metrics of this process could not be sent", exc_info=True)

@@ -20,6 +20,7 @@ from sixfold.cli.terminal import CommandError
 
 _LOG = logging.getLogger("sixfold.processes")
 _COMMAND = ("-m", "sixfold.cli.server.process")
+READY = b"ready\n"
 _START_SECONDS = 120
 _FIRST_PAUSE, _LAST_PAUSE = 0.2, 10.0
 # A process that ran for this long did not fail because of its start.
@@ -41,7 +42,8 @@ class ChildProcesses:
         self._options = [ProcessOptions(number, port, overrides) for number in range(1, count)]
         self._running: dict[int, asyncio.subprocess.Process] = {}
         self._tasks: list[asyncio.Task[None]] = []
-        self._stopping = False
+        # Set at the start of a shutdown: a process that ends now is not started again.
+        self.is_stopping = False
 
     async def start(self) -> None:
         """Start all processes and wait until they accept requests; raises `CommandError`."""
@@ -57,11 +59,16 @@ class ChildProcesses:
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(number)
 
-    async def stop(self) -> None:
-        """Let all processes shut down, and wait for their end."""
-        self._stopping = True
+    async def stop(self, seconds: float) -> None:
+        """Let all processes shut down, and kill those that have not ended after some seconds."""
+        self.is_stopping = True
         self.signal(signal.SIGTERM)
-        await asyncio.gather(*(process.wait() for process in self._running.values()))
+        ends = [asyncio.create_task(process.wait()) for process in self._running.values()]
+        if ends:
+            _, late = await asyncio.wait(ends, timeout=seconds)
+            if late:
+                self.signal(signal.SIGKILL)
+                await asyncio.wait(late)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -76,8 +83,10 @@ class ChildProcesses:
             start_new_session=True,
         )
         self._running[options.number] = process
+        if self.is_stopping:
+            process.kill()
         is_ready = await _send(process, options)
-        if not is_ready and not self._stopping:
+        if not is_ready and not self.is_stopping:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
@@ -89,7 +98,7 @@ class ChildProcesses:
         while True:
             since = clock()
             status = await self._running[options.number].wait()
-            if self._stopping:
+            if self.is_stopping:
                 return
             pause = _FIRST_PAUSE if clock() - since > _STABLE_SECONDS else min(_LAST_PAUSE, 2 * pause)
             _LOG.error(
@@ -108,6 +117,6 @@ async def _send(process: asyncio.subprocess.Process, options: ProcessOptions) ->
     process.stdin.write(msgspec.json.encode(options) + b"\n")
     try:
         async with asyncio.timeout(_START_SECONDS):
-            return bool(await process.stdout.readline())
+            return await process.stdout.readline() == READY
     except TimeoutError:
         return False

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import functools
 import os
+import signal
 import sys
 
 import msgspec
@@ -16,24 +17,30 @@ from sixfold.app import bootstrap
 from sixfold.app.config_reload import WatchedFile
 from sixfold.cli import database_access
 from sixfold.cli.server import serve
-from sixfold.cli.server.children import ProcessOptions
+from sixfold.cli.server.children import READY, ProcessOptions
 from sixfold.settings import Settings
 
 
 def main() -> int:
     """Run the process until a signal, or the end of its standard input, ends it."""
+    # Process 0 forwards this signal, perhaps before there is a handler.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     line = sys.stdin.buffer.readline()
     if not line:
         return 0
     options = msgspec.json.decode(line, type=ProcessOptions)
-    load = functools.partial(settings.load, **options.overrides)
+    # JSON has no tuples.
+    overrides = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in options.overrides.items()
+    }
+    load = functools.partial(settings.load, **overrides)
     configured = load()
     ready = configured.replace(port=options.port, process=options.number)
     serve.configure_logs(ready)
     open_files.raise_limit()
     os.umask(database_access.PRIVATE)
     with contextlib.ExitStack() as stack:
-        listener = serve.bind(configured.host, options.port, "--port", is_shared=True)
+        listener = serve.bind(configured.host, options.port, "--port", is_shared=True, backlog=0)
         stack.enter_context(contextlib.closing(listener))
         stack.enter_context(database_access.understood())
         runner = stack.enter_context(asyncio.Runner(loop_factory=uvloop.new_event_loop))
@@ -49,7 +56,7 @@ async def _serve(configured: Settings, source: WatchedFile, listener: serve.List
         shutdown.listen()
         tasks = [
             asyncio.create_task(_announce(server), name="ready"),
-            asyncio.create_task(_follow_parent(shutdown), name="parent"),
+            asyncio.create_task(_follow_parent(server, shutdown), name="parent"),
         ]
         try:
             await server.serve(sockets=[listener])
@@ -62,11 +69,13 @@ async def _serve(configured: Settings, source: WatchedFile, listener: serve.List
 
 async def _announce(server: serve.Server) -> None:
     await server.up.wait()
-    sys.stdout.write("ready\n")
+    sys.stdout.buffer.write(READY)
     sys.stdout.flush()
+    # Nobody reads the pipe from now on.
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
 
 
-async def _follow_parent(shutdown: serve.Shutdown) -> None:
+async def _follow_parent(server: serve.Server, shutdown: serve.Shutdown) -> None:
     """Shut down when process 0 has ended, however it ended."""
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -75,6 +84,8 @@ async def _follow_parent(shutdown: serve.Shutdown) -> None:
         await ended.wait()
     finally:
         loop.remove_reader(sys.stdin)
+    # The port must be free for the next start.
+    server.stop_accepting()
     shutdown.begin()
 
 

@@ -45,6 +45,7 @@ _LOG = logging.getLogger("sixfold.server")
 Listener = socket.socket
 _BACKLOG = 2048
 # Settings that the command line overrides.
+_PINNED = ("host", "database_url", "processes")
 _OPTIONS = ("data_dir", "host", "port", "public_url", "comfyui_port", "workers", "processes")
 # Time for open connections to close after all runs have ended.
 _CLOSE_SECONDS = 5
@@ -71,7 +72,9 @@ def serve(arguments: argparse.Namespace) -> int:
         listeners = [stack.enter_context(contextlib.closing(listener)) for listener in _bind_all(configured)]
         local = _local_listener(configured, stack)
         ready = configured.replace(port=listeners[0].getsockname()[1])
-        others = ChildProcesses(ready.processes, ready.port, overrides)
+        # A process that starts later must not read another database from a changed file.
+        pinned = {name: getattr(ready, name) for name in _PINNED} | {"data_dir": str(ready.data_dir)}
+        others = ChildProcesses(ready.processes, ready.port, overrides | pinned)
         stack.enter_context(database_access.understood())
         runner = stack.enter_context(asyncio.Runner(loop_factory=uvloop.new_event_loop))
         runner.run(_serve(ready, WatchedFile(load, configured), listeners, local, lock, others))
@@ -146,11 +149,11 @@ def _bind_all(configured: Settings) -> Iterator[socket.socket]:
         yield bind(configured.host, configured.comfyui_port, "--comfyui-port")
 
 
-def bind(host: str, port: int, option: str, *, is_shared: bool = False) -> Listener:
+def bind(host: str, port: int, option: str, *, is_shared: bool = False, backlog: int = _BACKLOG) -> Listener:
     """Return a listening socket; connections made before the server is ready wait.
 
-    The kernel distributes the connections to a shared port among the processes that listen on it. Raises
-    `CommandError`, which names `option`.
+    The kernel distributes the connections to a shared port among the processes that listen on it. With a
+    `backlog` of 0 the socket does not listen yet. Raises `CommandError`, which names `option`.
     """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
@@ -164,7 +167,8 @@ def bind(host: str, port: int, option: str, *, is_shared: bool = False) -> Liste
         if is_shared:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         listener.bind(address)
-        listener.listen(_BACKLOG)
+        if backlog:
+            listener.listen(backlog)
     except OSError as error:
         listener.close()
         raise CommandError(_bind_error(error, host, port, option)) from None
@@ -217,6 +221,11 @@ class Server(uvicorn.Server):
         gc.freeze()
         gc.set_threshold(_GARBAGE_EVERY, 20, 20)
         self.up.set()
+
+    def stop_accepting(self) -> None:
+        """Close the listening sockets; open connections stay."""
+        for listener in self.servers:
+            listener.close()
 
     async def on_tick(self, counter: int) -> bool:
         """Close idle and slow connections once a second; return whether to exit."""
@@ -357,6 +366,9 @@ class Shutdown:
 
     def _handle_stop(self, number: int) -> None:
         if self._drain is not None:
+            if self._product.settings.process:
+                # Both process 0 and a service manager may ask; process 0 kills if need be.
+                return
             # A second signal exits at once; the next start resumes from the database.
             if self._others is not None:
                 self._others.signal(signal.SIGKILL)
@@ -366,6 +378,8 @@ class Shutdown:
     def begin(self) -> None:
         """Begin to shut down, if that has not happened yet."""
         if self._drain is None:
+            if self._others is not None:
+                self._others.is_stopping = True
             self._product.predictions.drain()
             self._drain = asyncio.create_task(self._finish(), name="drain")
 
@@ -378,7 +392,8 @@ class Shutdown:
             self._paint.line(f"  Stopping: {runs} may finish within {seconds:g} s; {hint}")
         try:
             await self._product.sessions.drain()
-            ending = [] if self._others is None else [self._others.stop()]
+            seconds = self._product.settings.drain_seconds + 3 * _CLOSE_SECONDS
+            ending = [] if self._others is None else [self._others.stop(seconds)]
             await asyncio.gather(bootstrap.drain(self._product), *ending)
         finally:
             self._server.should_exit = True
