@@ -151,8 +151,10 @@ async def test_restarted_process_keeps_database_and_number(tmp_path: Path) -> No
         config = tmp_path / "sixfold.toml"
         config.write_text(f'database_url = "postgresql://nowhere/x"\nhost = "::1"\n{config.read_text()}')
         [victim, other] = children(server)
+        end = asyncio.create_task(ended(os.pidfd_open(victim)))
         os.kill(victim, signal.SIGKILL)
         async with asyncio.timeout(processes.PATIENCE_SECONDS):
+            await end
             while True:
                 answers = [await server.call("GET", "/api/account", **bearer) for _ in range(10)]
                 assert {answer.status for answer in answers} == {200}
