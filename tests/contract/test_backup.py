@@ -23,7 +23,7 @@ from sixfold.core import ids
 from sixfold.core.accounts import accounts, keys, ledger
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.database import Query, Transaction
-from sixfold.core.gateway import stored_responses
+from sixfold.core.gateway.stored import responses as stored_responses
 from sixfold.core.media import media
 from sixfold.settings import Settings
 from sixfold.store import archive, backup, sql

@@ -25,6 +25,8 @@ _SLOTS = re.compile(r"\$(\d+)::(text|bigint|bytea)")
 LIVE = {
     "account_closing",
     "account_operator",
+    "batch_line_running",
+    "batch_open",
     "hold_pending",
     "memory_index_waiting",
     "prediction_leased",
@@ -32,13 +34,19 @@ LIVE = {
     "prediction_waiting",
     "prediction_withheld",
     "session_open",
+    "vector_store_file_waiting",
     "webhook_due",
 }
 
 # Tables that grow with use and that unattended statements read.
 SWEPT_TABLES = {
     "account",
+    "account_file",
+    "batch",
+    "batch_line",
     "ceremony",
+    "file_part",
+    "file_upload",
     "graph_file",
     "graph_outcome",
     "hold",
@@ -87,6 +95,7 @@ _VALUES: Mapping[str, Value] = {
     "id": "id-100050",
     "media": "name-100001",
     "model": "model-1",
+    "batch_id": "id-100005",
     "engine": "engine-1",
     "before_at": ROWS,
     "before_id": "",
@@ -97,6 +106,7 @@ _VALUES: Mapping[str, Value] = {
 }
 
 _OF_QUERY: Mapping[str, Mapping[str, Value]] = {
+    "batch_lines_page": {"after": 1},
     "gateway_call_page": {"before": "id-150000", "model": ""},
     "prediction_page": {"before": "id-150000", "model": ""},
 }
@@ -113,6 +123,13 @@ _COLUMNS = {
     "account.subscription": "CASE WHEN n % 2 = 0 THEN 'plan-' || n END",
     "account.held": "0",
     "account.can_go_negative": "0",
+    "account_file.expires_at": "CASE WHEN n % 2 = 0 THEN n END",
+    "batch.dialect": "'openai'",
+    "batch.ended_at": "CASE WHEN n % 5000 <> 0 THEN n END",
+    "batch.state": "'completed'",
+    "batch_line.batch_id": "'id-' || (100000 + n / 100)",
+    "batch_line.state": "CASE n % 5000 WHEN 0 THEN 'pending' WHEN 1 THEN 'running' ELSE 'done' END",
+    "file_upload.state": "'completed'",
     "graph_file.kind": "'output'",
     "graph_outcome.media": "'name-' || (100000 + n)",
     "hold.captured": "0",

@@ -35,6 +35,19 @@ UNATTENDED = {
         "key_rate_sweep",
     ),
     "assembly: graphs": ("graph_outcomes_sweep",),
+    "assembly: batches": ("batches_sweep",),
+    "batches": (
+        "batches_open",
+        "batch_credential",
+        "batch_touch",
+        "batch_lines_claim",
+        "batch_lines_renew",
+        "batch_lines_reclaim",
+        "batch_decide_done",
+        "batch_lines_page",
+        "batch_lines_delete",
+    ),
+    "assembly: files": ("files_sweep", "file_parts_sweep", "file_uploads_sweep"),
     "assembly: closed accounts": (
         "account_deletion_plans",
         "account_deletion_due",
@@ -84,6 +97,7 @@ UNATTENDED = {
         "gateway_call_once_sweep",
         "gateway_call_forget",
         "response_sweep",
+        "objects_sweep",
         "delete_excess_responses",
     ),
     "memory": (
@@ -97,6 +111,7 @@ UNATTENDED = {
     ),
     "own models": ("custom_models_after", "custom_models_sizes", "account_operator", "custom_models_page"),
     "deposits": ("deposit_addresses", "deposit_scan", "deposit_scan_set"),
+    "vector stores": ("vector_store_claim", "vector_stores_expired", "vector_store_files_lost"),
     "/metrics": ("prediction_states", "ledger_held"),
 }
 
@@ -107,6 +122,8 @@ WHOLE = {
     "key_rate_sweep": "a row for each key that asked within the hour; an index would be written by each call",
     "memory_in_use": "reads one row",
     "oauth_sweep_spent": "used refresh tokens of programs with access: one an hour for 30 days",
+    "vector_stores_expired": "an index of the stores that expire some day",
+    "vector_store_files_lost": "a row for each file of a vector store, looked up by the key of the file",
     "predictions_refunded_in_place": "an index that holds refunds only, which are few beside transfers",
 }
 

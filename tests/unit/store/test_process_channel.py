@@ -70,6 +70,18 @@ async def test_full_queue_of_a_peer_is_retried_in_order(open_channel: Open) -> N
     assert [int((await queue.get())[1]) for _ in range(500)] == list(range(500))
 
 
+async def test_backlog_for_a_stopped_peer_has_a_size(open_channel: Open) -> None:
+    first, second = open_channel("first"), open_channel("second")
+    for number in range(200):  # 25 MB, while the peer does not read
+        first.send(b"x", number.to_bytes(1) * MAX_BYTES)
+    queue = receive(second, b"x")
+    received = [(await queue.get())[1][0] for _ in range(60)]
+    while received[-1] != 199:
+        received.append((await queue.get())[1][0])
+    assert len(received) < 100
+    assert received == sorted(received)
+
+
 async def test_large_message_is_refused(open_channel: Open) -> None:
     first, second = open_channel("first"), open_channel("second")
     queue = receive(second, b"x")

@@ -12,8 +12,38 @@ SELECT id, key_id, face, model, target, state, input_tokens, cached_tokens, outp
 FROM relay_known WHERE account_id = :account_id AND id > :after ORDER BY id LIMIT :limit;
 
 -- name: export_responses | Return a page of an account's stored responses, ordered by id.
-SELECT id, previous, server, input, response, created_at FROM relay_response
+SELECT id, previous, server, conversation, input, response, created_at FROM relay_response
 WHERE account_id = :account_id AND id > :after ORDER BY id LIMIT :limit;
+
+-- name: export_files | Return a page of an account's files, ordered by id; their content is that of the media file.
+SELECT id, filename, purpose, content_type, size, media, created_at, expires_at FROM account_file
+WHERE account_id = :account_id AND id > :after AND (expires_at IS NULL OR expires_at > :now)
+ORDER BY id LIMIT :limit;
+
+-- name: export_conversations | Return a page of an account's conversations, oldest first.
+SELECT id, metadata, items, size, created_at FROM relay_conversation
+WHERE account_id = :account_id AND id > :after ORDER BY id LIMIT :limit;
+
+-- name: export_conversation_items | Return a page of the items of an account's conversations; `id` has a conversation and a place.
+SELECT conversation_id || '/' || place AS id, conversation_id, item FROM relay_conversation_item
+WHERE account_id = :account_id
+  AND (conversation_id, place) > (substr(:after, 1, 41), CAST('0' || substr(:after, 43) AS BIGINT))
+ORDER BY conversation_id, place LIMIT :limit;
+
+-- name: export_objects | Return a page of the objects that model servers store for an account, ordered by id.
+SELECT id, MAX(server) AS server, MAX(response_id) AS response_id, MAX(created_at) AS created_at FROM relay_object
+WHERE account_id = :account_id AND id > :after GROUP BY id ORDER BY id LIMIT :limit;
+
+-- name: export_batches | Return a page of an account's batches, ordered by id.
+SELECT id, dialect, endpoint, state, input_file_id, metadata, total, succeeded, failed, errors, output_file_id,
+       error_file_id, created_at, expires_at, in_progress_at, finalizing_at, cancelling_at, ended_at FROM batch
+WHERE account_id = :account_id AND id > :after ORDER BY id LIMIT :limit;
+
+-- name: export_batch_answers | Return a page of the answers to lines of an account's unfinished batches.
+SELECT l.batch_id || ':' || l.number AS id, l.custom_id, l.status, l.request_id, l.response
+FROM batch b JOIN batch_line l ON l.batch_id = b.id AND l.state = 'done'
+WHERE b.account_id = :account_id AND l.batch_id || ':' || l.number > :after
+ORDER BY l.batch_id || ':' || l.number LIMIT :limit;
 
 -- name: export_live_sessions | Return a page of an account's live sessions, oldest first.
 SELECT id, model, engine, quality, hardware, inputs, state, reason, cost, created_at, ready_at, closed_at
@@ -98,6 +128,27 @@ DELETE FROM relay_call WHERE account_id = :account_id;
 
 -- name: erase_responses | Delete an account's stored responses.
 DELETE FROM relay_response WHERE account_id = :account_id;
+
+-- name: erase_batch_lines | Delete the lines of an account's batches.
+DELETE FROM batch_line WHERE batch_id IN (SELECT id FROM batch WHERE account_id = :account_id);
+
+-- name: erase_batches | Delete an account's batches.
+DELETE FROM batch WHERE account_id = :account_id;
+
+-- name: erase_files | Delete an account's files; their bytes go with its media files.
+DELETE FROM account_file WHERE account_id = :account_id;
+
+-- name: erase_file_parts | Delete the parts of an account's uploads.
+DELETE FROM file_part WHERE upload_id IN (SELECT id FROM file_upload WHERE account_id = :account_id);
+
+-- name: erase_file_uploads | Delete an account's uploads in parts.
+DELETE FROM file_upload WHERE account_id = :account_id;
+
+-- name: erase_conversations | Delete an account's conversations with their items.
+DELETE FROM relay_conversation WHERE account_id = :account_id;
+
+-- name: erase_objects | Forget which objects model servers store for an account.
+DELETE FROM relay_object WHERE account_id = :account_id;
 
 -- name: erase_standings | Delete the saved states of an account's live sessions.
 DELETE FROM session_standing WHERE session_id IN (SELECT id FROM session WHERE account_id = :account_id);

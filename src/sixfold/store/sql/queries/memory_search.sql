@@ -73,6 +73,7 @@ ORDER BY v.change, v.page_id LIMIT :limit;
 
 -- name: memory_results | Return result pages with bodies up to a length; `CROSS JOIN` makes SQLite look up pages by id.
 SELECT p.id, p.slug, p.title, p.type, p.tags, p.collections, p.updated_at, v.chars,
+       CASE WHEN p.type = 'document' THEN v.head ELSE '' END AS head,
        CASE WHEN v.chars <= :most THEN v.body END AS body
 FROM json_each(:ids) AS wanted CROSS JOIN page p ON p.id = wanted.value
 JOIN page_version v ON v.page_id = p.id AND v.version = p.version

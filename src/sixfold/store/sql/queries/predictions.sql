@@ -203,6 +203,18 @@ SELECT * FROM media WHERE upload_id = :upload_id AND account_id = :account_id
   AND (:credential_id = '' OR credential_id = :credential_id)
   AND (expires_at IS NULL OR expires_at > :now);
 
+-- name: uploads_before | Return a page of a tenant's unexpired uploads, newest first.
+SELECT * FROM media
+WHERE account_id = :account_id AND kind = 'upload' AND upload_id < :bound
+  AND (:credential_id = '' OR credential_id = :credential_id) AND (expires_at IS NULL OR expires_at > :now)
+ORDER BY upload_id DESC LIMIT :limit;
+
+-- name: upload_expire | Let an upload that a tenant sees expire now.
+UPDATE media SET expires_at = :now
+WHERE upload_id = :upload_id AND account_id = :account_id AND kind = 'upload'
+  AND (:credential_id = '' OR credential_id = :credential_id) AND (expires_at IS NULL OR expires_at > :now)
+RETURNING name;
+
 -- name: media_usage | Return the bytes of unexpired uploads that count against an account's quota.
 SELECT CAST(COALESCE(SUM(size), 0) AS BIGINT) AS used FROM media
 WHERE account_id = :account_id AND kind = 'upload' AND (expires_at IS NULL OR expires_at > :now);

@@ -1,8 +1,10 @@
 -- name: response_keep | Insert a stored response; a repeated id replaces the earlier one.
-INSERT INTO relay_response (account_id, id, previous, server, size, credential_id, created_at, input, response)
-VALUES (:account_id, :id, :previous, :server, :size, :credential_id, :now, :input, :response)
+INSERT INTO relay_response (account_id, id, previous, server, size, credential_id, conversation, place, created_at, input,
+    response)
+VALUES (:account_id, :id, :previous, :server, :size, :credential_id, :conversation, :place, :now, :input, :response)
 ON CONFLICT (account_id, id) DO UPDATE SET previous = excluded.previous, server = excluded.server,
-    size = excluded.size, credential_id = excluded.credential_id, created_at = excluded.created_at, input = excluded.input, response = excluded.response;
+    size = excluded.size, credential_id = excluded.credential_id, conversation = excluded.conversation,
+    place = excluded.place, created_at = excluded.created_at, input = excluded.input, response = excluded.response;
 
 -- name: response_conversation | Return a response and its predecessors, oldest first; `size` is the sum from each to the newest.
 WITH RECURSIVE chain (id, previous, size, depth) AS (
@@ -13,7 +15,7 @@ WITH RECURSIVE chain (id, previous, size, depth) AS (
     FROM chain c JOIN relay_response r ON r.account_id = :account_id AND r.id = c.previous
     WHERE c.depth < :links AND c.size <= :most AND (:credential_id = '' OR r.credential_id = :credential_id)
 )
-SELECT r.id, r.previous, r.server, r.input, r.response, c.size
+SELECT r.id, r.previous, r.server, r.input, r.response, r.conversation, r.place, c.size
 FROM chain c JOIN relay_response r ON r.account_id = :account_id AND r.id = c.id
 ORDER BY c.depth DESC;
 
@@ -21,7 +23,7 @@ ORDER BY c.depth DESC;
 SELECT id FROM relay_response WHERE id = :id LIMIT 1;
 
 -- name: response_shown | Return a stored response as it was sent to the client.
-SELECT response FROM relay_response WHERE account_id = :account_id AND id = :id
+SELECT response, server FROM relay_response WHERE account_id = :account_id AND id = :id
   AND (:credential_id = '' OR credential_id = :credential_id);
 
 -- name: response_forget | Delete a stored response; its successors remain but cannot be continued.

@@ -1,0 +1,3 @@
+DROP TABLE file_part;
+DROP TABLE file_upload;
+DROP TABLE account_file;

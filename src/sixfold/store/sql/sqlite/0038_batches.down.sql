@@ -1,0 +1,2 @@
+DROP TABLE batch_line;
+DROP TABLE batch;
