@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import fcntl
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -89,3 +90,20 @@ async def test_write_fails_when_the_turns_cannot_be_locked(
             with pytest.raises(errors.StoreFailed):
                 await database.write(accounts.create("a@example.com"))
         assert (await database.write(accounts.create("a@example.com"))).email == "a@example.com"
+
+
+async def test_write_waits_for_another_process_within_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(tmp_path, "only") as database:
+        with (tmp_path / "sixfold.db.lock").open("rb") as other:
+            fcntl.flock(other, fcntl.LOCK_EX)
+            with monkeypatch.context() as patched:
+                patched.setattr(shared, "BUSY_MS", 10)
+                writes = [database.write(accounts.create(f"{name}@example.com")) for name in "ab"]
+                ends = await asyncio.gather(*writes, return_exceptions=True)
+            assert [type(end) for end in ends] == [errors.StoreFailed] * 2
+            waiting = asyncio.create_task(database.write(accounts.create("a@example.com")))
+            fcntl.flock(other, fcntl.LOCK_UN)
+            assert (await waiting).email == "a@example.com"
+        assert (await database.write(accounts.create("b@example.com"))).email == "b@example.com"

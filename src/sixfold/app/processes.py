@@ -7,10 +7,16 @@ clients may be waiting for them. The process that is asked for the metrics adds 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import fcntl
 import itertools
 import logging
+import shutil
+import threading
 import zlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -18,24 +24,28 @@ import msgspec
 from sixfold import errors
 from sixfold.core.predictions.events import Event, EventBus, LogEvent, NodeStateChanged, ProgressEvent
 from sixfold.store.process_channel import ProcessChannel
+from sixfold.web.metrics import merge
 
 _LOG = logging.getLogger("sixfold.processes")
 _EVENT, _METRICS_REQUEST, _METRICS_RESPONSE = b"e", b"m", b"r"
 # State changes are not among them: the database announces those.
 _FORWARDED: tuple[type[Any], ...] = (ProgressEvent, LogEvent, NodeStateChanged)
 _METRICS_SECONDS = 2.0
+# How often to look whether a process that has not responded has ended.
+_LOOK_SECONDS = 0.1
 
 
 class ServerProcesses:
-    """The other processes of this server, connected by `channel`."""
+    """The other processes of this server, connected by `channel`; `folder` keeps their metrics."""
 
-    def __init__(self, channel: ProcessChannel, bus: EventBus) -> None:
+    def __init__(self, channel: ProcessChannel, bus: EventBus, folder: Path) -> None:
         self.channel = channel
+        self.metrics_folder = MetricsFolder(folder)
         self.own_metrics: Callable[[], Awaitable[bytes]] | None = None
         self.bus = bus
         self._is_receiving = False
         self._numbers = itertools.count()
-        self._responses: dict[int, tuple[set[str], list[bytes], asyncio.Future[None]]] = {}
+        self._responses: dict[int, _Responses] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         bus.watchers.append(self._forward)
         channel.subscribe(_EVENT, self._publish)
@@ -64,24 +74,38 @@ class ServerProcesses:
 
     # -- metrics ---------------------------------------------------------------------------------
 
-    async def metrics(self) -> list[bytes]:
-        """Return the metrics of each other process; raises `StoreFailed` if one does not respond."""
-        peers = self.channel.peers()
-        if not peers:
-            return []
-        number, done = next(self._numbers), asyncio.get_running_loop().create_future()
-        self._responses[number] = (set(peers), texts := [], done)
+    async def metrics(self, own: bytes) -> list[bytes]:
+        """Return the metrics of the other processes, and the last counters of those that have ended.
+
+        `own` are those of this process. Raises `StoreFailed` if a process that runs does not respond.
+        """
+        number, loop = next(self._numbers), asyncio.get_running_loop()
+        self._responses[number] = pending = _Responses(set(self.channel.peers()))
+        deadline = loop.time() + _METRICS_SECONDS
         try:
-            self.channel.send(_METRICS_REQUEST, str(number).encode(), peers)
-            async with asyncio.timeout(_METRICS_SECONDS):
-                await done
-        except TimeoutError:
-            raise errors.StoreFailed(
-                f"A process of this server sent no metrics within {_METRICS_SECONDS:g} s: try again"
-            ) from None
+            self.channel.send(_METRICS_REQUEST, str(number).encode(), tuple(pending.missing))
+            # A process may have ended, or end before it responds.
+            while pending.missing and pending.drop_ended(self.channel):
+                if loop.time() >= deadline:
+                    raise errors.StoreFailed(
+                        f"A process of this server sent no metrics within {_METRICS_SECONDS:g} s: try again"
+                    )
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(pending.done.wait(), _LOOK_SECONDS)
         finally:
             del self._responses[number]
-        return texts
+        return await asyncio.to_thread(self._collect, own, pending.texts)
+
+    def _collect(self, own: bytes, texts: Mapping[str, bytes]) -> list[bytes]:
+        self.metrics_folder.write(self.channel.name, own)
+        return self.metrics_folder.with_ended(texts, self.channel.is_alive)
+
+    async def keep_metrics(self) -> bytes:
+        """Keep the counters of this process for the time after its end, and return its metrics."""
+        # A process that is starting has none yet.
+        text = b"" if self.own_metrics is None else await self.own_metrics()
+        await asyncio.to_thread(self.metrics_folder.write, self.channel.name, text)
+        return text
 
     def _on_metrics_request(self, sender: str, body: bytes) -> None:
         task = asyncio.create_task(self._send_metrics(sender, body))
@@ -90,18 +114,77 @@ class ServerProcesses:
 
     async def _send_metrics(self, to: str, number: bytes) -> None:
         try:
-            # A process that is starting has none yet.
-            text = zlib.compress(b"" if self.own_metrics is None else await self.own_metrics(), 1)
+            text = zlib.compress(await self.keep_metrics(), 1)
             self.channel.send(_METRICS_RESPONSE, number + b"\0" + text, (to,))
         except (ValueError, errors.StoreFailed):
             _LOG.warning("the metrics of this process could not be sent", exc_info=True)
 
     def _on_metrics_response(self, sender: str, body: bytes) -> None:
         number, _, text = body.partition(b"\0")
-        missing, texts, done = self._responses.get(int(number), (set[str](), [], None))
-        if done is None or sender not in missing:
+        pending = self._responses.get(int(number))
+        if pending is None or sender not in pending.missing:
             return
-        missing.discard(sender)
-        texts.append(zlib.decompress(text))
-        if not missing and not done.done():
-            done.set_result(None)
+        pending.missing.discard(sender)
+        pending.texts[sender] = zlib.decompress(text)
+        if not pending.missing:
+            pending.done.set()
+
+
+@dataclass(slots=True)
+class _Responses:
+    missing: set[str]
+    texts: dict[str, bytes] = field(default_factory=dict[str, bytes])
+    done: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def drop_ended(self, channel: ProcessChannel) -> bool:
+        self.missing = {name for name in self.missing if channel.is_alive(name)}
+        return bool(self.missing)
+
+
+class MetricsFolder:
+    """The last metrics of each process in a folder; those of ended processes are added up in one file.
+
+    Without them, the sums of all processes would fall when a process ends.
+    """
+
+    _SUM, _GUARD = "ended", "guard"
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def clear(self) -> None:
+        """Delete what a previous run of the server has kept."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.mkdir(mode=0o700, parents=True)
+
+    def write(self, name: str, text: bytes) -> bool:
+        """Replace the metrics of a process; returns False, and changes nothing, if the disk is full."""
+        new = self._folder / f".{name}.{threading.get_ident()}"
+        try:
+            new.write_bytes(text)
+            new.replace(self._folder / name)
+        except OSError as error:
+            _LOG.warning("the metrics of a process could not be kept", extra={"reason": str(error)})
+            return False
+        return True
+
+    def with_ended(self, texts: Mapping[str, bytes], is_alive: Callable[[str], bool]) -> list[bytes]:
+        """Return the metrics of living processes, and the sum of the counters of all that have ended."""
+        with (self._folder / self._GUARD).open("wb") as guard:
+            fcntl.flock(guard, fcntl.LOCK_EX)
+            # One that has ended since its response is in the sum.
+            living = [text for name, text in texts.items() if is_alive(name)]
+            return [*living, *self._sum(is_alive)]
+
+    def _sum(self, is_alive: Callable[[str], bool]) -> list[bytes]:
+        total = self._folder / self._SUM
+        others = (file for file in self._folder.iterdir() if file.name not in (self._SUM, self._GUARD))
+        ended = [file for file in others if not file.name.startswith(".") and not is_alive(file.name)]
+        parts = [file.read_bytes() for file in (total, *ended) if file.exists()]
+        if not ended:
+            return parts
+        added = merge(parts, with_gauges=False)
+        if self.write(self._SUM, added):
+            for file in ended:
+                file.unlink()
+        return [added]

@@ -24,12 +24,30 @@ _GUARD = "guard"
 # Larger messages do not fit the kernel's default buffer of a socket.
 MAX_BYTES = 128 * 1024
 _MAX_BACKLOG = 1000
+_MAX_BACKLOG_BYTES = 8 * 2**20
 _RETRY_SECONDS = 0.002
 _GRANULARITY_NS = 100_000_000
 _FULL = {errno.ENOBUFS, errno.ENOMEM}
 _REFUSED = {errno.ECONNREFUSED, errno.ENOENT, errno.ENOTCONN, errno.ECONNRESET}
 
 Handler = Callable[[str, bytes], None]
+
+
+class _Backlog:
+    """The messages for a peer whose queue is full; the oldest are dropped beyond a number and a size."""
+
+    def __init__(self) -> None:
+        self.messages: deque[bytes] = deque()
+        self._size = 0
+
+    def add(self, message: bytes) -> None:
+        self.messages.append(message)
+        self._size += len(message)
+        while len(self.messages) > _MAX_BACKLOG or self._size > _MAX_BACKLOG_BYTES:
+            self.drop_oldest()
+
+    def drop_oldest(self) -> None:
+        self._size -= len(self.messages.popleft())
 
 
 class ProcessChannel:
@@ -49,7 +67,7 @@ class ProcessChannel:
         self._handlers: dict[bytes, Handler] = {}
         self._peers: tuple[str, ...] = ()
         self._read_at = -1
-        self._backlogs: dict[str, deque[bytes]] = {}
+        self._backlogs: dict[str, _Backlog] = {}
         self._retry: asyncio.TimerHandle | None = None
 
     def open(self, name: str) -> None:
@@ -126,9 +144,8 @@ class ProcessChannel:
         message = kind + self.name.encode() + b"\0" + body
         for peer in self.peers() if to is None else to:
             backlog = self._backlogs.get(peer)
-            if backlog or not self._deliver(peer, message):
-                backlog = self._backlogs.setdefault(peer, deque(maxlen=_MAX_BACKLOG))
-                backlog.append(message)
+            if (backlog and backlog.messages) or not self._deliver(peer, message):
+                self._backlogs.setdefault(peer, _Backlog()).add(message)
                 self._retry_later()
 
     def _deliver(self, peer: str, message: bytes) -> bool:
@@ -154,9 +171,9 @@ class ProcessChannel:
     def _send_backlogs(self) -> None:
         self._retry = None
         for peer, backlog in self._backlogs.items():
-            while backlog and self._deliver(peer, backlog[0]):
-                backlog.popleft()
-        if any(self._backlogs.values()):
+            while backlog.messages and self._deliver(peer, backlog.messages[0]):
+                backlog.drop_oldest()
+        if any(backlog.messages for backlog in self._backlogs.values()):
             self._retry_later()
 
     def _receive(self) -> None:

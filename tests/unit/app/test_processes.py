@@ -23,7 +23,8 @@ async def pair(tmp_path: Path) -> AsyncIterator[list[ServerProcesses]]:
     for name in ("zero", "one"):
         channel = ProcessChannel(tmp_path / "processes")
         channel.open(name)
-        opened.append(ServerProcesses(channel, EventBus()))
+        opened.append(ServerProcesses(channel, EventBus(), tmp_path / "metrics"))
+    opened[0].metrics_folder.clear()
     yield opened
     for each in opened:
         each.channel.close()
@@ -74,7 +75,7 @@ async def test_metrics_of_the_other_process_are_collected(pair: list[ServerProce
         return b"calls_total 3.0\n" * 1000
 
     one.own_metrics = text
-    assert await zero.metrics() == [b"calls_total 3.0\n" * 1000]
+    assert await zero.metrics(b"") == [b"calls_total 3.0\n" * 1000]
 
 
 async def test_metrics_without_a_response_are_an_error(
@@ -83,13 +84,62 @@ async def test_metrics_without_a_response_are_an_error(
     monkeypatch.setattr(processes, "_METRICS_SECONDS", 0.01)
     pair[1].channel.subscribe(b"m", lambda _sender, _body: None)
     with pytest.raises(errors.StoreFailed, match="sent no metrics"):
-        await pair[0].metrics()
+        await pair[0].metrics(b"")
+
+
+_COUNTS = b"# TYPE calls counter\ncalls_total %d.0\n# TYPE held gauge\nheld 7.0\n"
+
+
+def numbers(texts: list[bytes]) -> list[str]:
+    return [line for line in merge(texts).decode().splitlines() if not line.startswith("#")]
+
+
+async def test_metrics_do_not_wait_for_a_process_that_ends(pair: list[ServerProcesses]) -> None:
+    zero, one = pair
+    one.channel.subscribe(b"m", lambda _sender, _body: one.channel.close())
+    assert await zero.metrics(b"") == []
+
+
+async def test_metrics_do_not_wait_for_a_process_in_the_old_list(
+    pair: list[ServerProcesses], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    zero, one = pair
+    monkeypatch.setattr(zero.channel, "peers", lambda: (one.channel.name,))
+    one.channel.close()
+    assert await zero.metrics(b"") == []
+
+
+async def test_counters_of_ended_processes_are_kept(pair: list[ServerProcesses], tmp_path: Path) -> None:
+    zero, one = pair
+
+    async def text() -> bytes:
+        return _COUNTS % 3
+
+    one.own_metrics = text
+    assert numbers(await zero.metrics(_COUNTS % 1)) == ["calls_total 3.0", "held 7.0"]
+    one.channel.close()
+    assert numbers(await zero.metrics(_COUNTS % 1)) == ["calls_total 3.0"]
+    channel = ProcessChannel(tmp_path / "processes")
+    channel.open("two")
+    two = ServerProcesses(channel, EventBus(), tmp_path / "metrics")
+    zero.channel.close()
+    assert numbers(await two.metrics(b"")) == ["calls_total 4.0"]
+    channel.close()
+
+
+async def test_previous_run_is_not_in_the_counters(pair: list[ServerProcesses]) -> None:
+    zero, _ = pair
+    zero.metrics_folder.write("killed", _COUNTS % 5)
+    zero.metrics_folder.clear()
+    assert await zero.metrics(b"") == [b""]
 
 
 async def test_metrics_of_one_process_need_no_other(tmp_path: Path) -> None:
     channel = ProcessChannel(tmp_path)
     channel.open("only")
-    assert await ServerProcesses(channel, EventBus()).metrics() == []
+    only = ServerProcesses(channel, EventBus(), tmp_path / "metrics")
+    only.metrics_folder.clear()
+    assert await only.metrics(b"calls_total 3.0\n") == []
     channel.close()
 
 

@@ -26,7 +26,7 @@ from sixfold.store.sqlite.binding import SqliteBinder
 T = TypeVar("T")
 
 _MAX_GROUP = 512
-_BUSY_MS = 30_000
+BUSY_MS = 30_000
 _STORE_ERRORS = frozenset(
     {
         sqlite3.SQLITE_BUSY,
@@ -129,14 +129,17 @@ class SqliteDatabase:
     def _write_forever(self) -> None:
         while True:
             job = self._jobs.get()
-            group, stop = [] if job is None else [job], job is None
+            group, stop = list[WriteJob](), False
             try:
                 # Jobs that arrive during the wait for a turn join the group.
                 with self.turn():
                     group, stop = self._next_group(job)
                     if group:
                         self.commit_group(group)
-            except OSError as error:  # the file of the turns cannot be locked
+            except OSError as error:  # the file of the turns cannot be locked, or not in time
+                # Otherwise each job would wait as long as all before it together.
+                if not group:
+                    group, stop = self._next_group(job)
                 for each in group:
                     each.error = each.error or _store_failed(error)
             _settle(group)
@@ -257,7 +260,7 @@ def connect(path: str, *, uri: bool = False, is_alive: IsAlive = _is_nobody_aliv
     connection.row_factory = sqlite3.Row
     connection.create_function("server_lives", 1, is_alive)
     for pragma in (
-        f"busy_timeout={_BUSY_MS}",
+        f"busy_timeout={BUSY_MS}",
         "journal_mode=WAL",
         "synchronous=FULL",
         "foreign_keys=ON",

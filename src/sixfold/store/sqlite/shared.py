@@ -8,15 +8,18 @@ after the commit.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
+import queue
 import sqlite3
+import threading
 from collections.abc import Callable, Generator
 from pathlib import Path
 
 from sixfold.core.clock import Clock
 from sixfold.store.process_channel import MAX_BYTES, ProcessChannel
-from sixfold.store.sqlite.database import SqliteDatabase, WriteJob
+from sixfold.store.sqlite.database import BUSY_MS, SqliteDatabase, WriteJob
 
 STATE_CHANGED = b"s"
 # A temporary trigger belongs to a connection: a server with one process does not pay for it.
@@ -30,13 +33,71 @@ BEGIN SELECT prediction_changed(NEW.state, NEW.id, NEW.engine); END;
 OnEvent = Callable[[str, str, str], None]
 
 
+class _TurnLock:
+    """The lock of a file, with a limit on the wait. One thread uses it."""
+
+    def __init__(self, path: str) -> None:
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._requests: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self._results: queue.SimpleQueue[OSError | None] = queue.SimpleQueue()
+        self._helper: threading.Thread | None = None
+        self._is_waiting = False
+
+    def acquire(self, seconds: float) -> None:
+        """Take the lock; raises `TimeoutError`, or the `OSError` of the system."""
+        if not self._is_waiting:
+            try:
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self._start_waiting()
+            else:
+                return
+        try:
+            error = self._results.get(timeout=seconds)
+        except queue.Empty:
+            # The helper still waits. If it gets the lock, the next caller has it.
+            raise TimeoutError(
+                errno.ETIMEDOUT, f"another process has been writing for {seconds:g} s"
+            ) from None
+        self._is_waiting = False
+        if error is not None:
+            raise error
+
+    def release(self) -> None:
+        fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        """Give the lock up. Idempotent."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _start_waiting(self) -> None:
+        self._is_waiting = True
+        if self._helper is None:
+            # The wait for a lock of a file has no limit and cannot be interrupted, so another thread waits.
+            self._helper = threading.Thread(target=self._wait_forever, name="sqlite-turn", daemon=True)
+            self._helper.start()
+        self._requests.put(self._descriptor)
+
+    def _wait_forever(self) -> None:
+        while True:
+            descriptor = self._requests.get()
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            except OSError as error:
+                self._results.put(error)
+            else:
+                self._results.put(None)
+
+
 class SharedSqliteDatabase(SqliteDatabase):
     """A database file opened by all processes of a server, which `channel` connects."""
 
     def __init__(self, path: Path, channel: ProcessChannel, *, clock: Clock | None = None) -> None:
         self._channel = channel
         self._changes: list[str] = []
-        self._turn = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._turn = _TurnLock(f"{path}.lock")
         super().__init__(path, clock=clock, is_alive=channel.is_alive)
         self._watch(self._writer)
 
@@ -55,9 +116,7 @@ class SharedSqliteDatabase(SqliteDatabase):
     async def close(self) -> None:
         """Commit queued transactions, then close the file."""
         await super().close()
-        if self._turn >= 0:
-            os.close(self._turn)
-            self._turn = -1
+        self._turn.close()
 
     def commit_group(self, group: list[WriteJob]) -> None:
         """Run and commit a group, then notify the other processes."""
@@ -89,9 +148,9 @@ class SharedSqliteDatabase(SqliteDatabase):
 
     @contextlib.contextmanager
     def turn(self) -> Generator[None]:
-        """Wait until no other process writes."""
-        fcntl.flock(self._turn, fcntl.LOCK_EX)
+        """Wait until no other process writes, as long as SQLite waits for another program."""
+        self._turn.acquire(BUSY_MS / 1000)
         try:
             yield
         finally:
-            fcntl.flock(self._turn, fcntl.LOCK_UN)
+            self._turn.release()
