@@ -1,0 +1,1 @@
+"""Text of documents: PDF, DOCX, HTML, EPUB and plain text as Markdown."""

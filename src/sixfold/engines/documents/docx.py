@@ -1,0 +1,49 @@
+"""DOCX files by mammoth, whose HTML becomes Markdown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+from xml.etree import ElementTree
+from xml.parsers import expat
+
+import mammoth
+
+from sixfold.core.catalog.engines import UnusableInput
+from sixfold.core.documents import Document
+from sixfold.engines.documents import extraction, packages
+from sixfold.engines.documents.markup import HtmlText
+
+_PROPERTIES = "docProps/core.xml"
+_DC = "{http://purl.org/dc/elements/1.1/}"
+_TERMS = "{http://purl.org/dc/terms/}"
+_UNREADABLE = "The DOCX is damaged and cannot be read."
+
+
+def read(path: Path, _max_pages: int, max_chars: int) -> Document:
+    """Return a DOCX; raises `UnusableInput`."""
+    with packages.opened(path) as package:
+        if "word/document.xml" not in package.namelist():
+            raise UnusableInput("The file is not a DOCX document.")
+        packages.refuse_entities(package)
+        stated = packages.xml(package, _PROPERTIES) if _PROPERTIES in package.namelist() else None
+    try:
+        with path.open("rb") as file:
+            # Images are left out, which would be read and encoded in the HTML otherwise.
+            result = cast("Any", mammoth).convert_to_html(file, convert_image=lambda _image: [])
+    except (KeyError, ValueError, TypeError, AttributeError, IndexError, OSError, expat.ExpatError) as error:
+        raise UnusableInput(_UNREADABLE) from error
+    html = HtmlText(result.value)
+    text = html.text
+    return Document(
+        "docx",
+        _property(stated, f"{_DC}title") or extraction.first_heading(text),
+        _property(stated, f"{_DC}creator"),
+        extraction.day(_property(stated, f"{_TERMS}modified") or _property(stated, f"{_TERMS}created")),
+        blocks=extraction.chapters(text, max_chars),
+    )
+
+
+def _property(stated: ElementTree.Element | None, name: str) -> str:
+    found = stated.findtext(name) if stated is not None else None
+    return (found or "").strip()

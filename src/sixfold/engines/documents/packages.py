@@ -1,0 +1,69 @@
+"""ZIP packages of DOCX and EPUB files, with limits on what they unpack to."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from xml.etree import ElementTree
+
+from sixfold.core.catalog.engines import UnusableInput
+
+_MAX_ENTRIES = 5_000
+_MAX_BYTES = 256 * 2**20
+_MAX_PART = 64 * 2**20
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+_DAMAGED = "The file is damaged and cannot be read."
+_DAMAGE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    EOFError,
+    NotImplementedError,
+    ElementTree.ParseError,
+    KeyError,
+    ValueError,
+    RuntimeError,
+)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[zipfile.ZipFile]:
+    """Open a package; raises `UnusableInput` for a damaged one and beyond the limits."""
+    try:
+        with zipfile.ZipFile(path) as package:
+            _check(package)
+            yield package
+    except UnusableInput:
+        raise
+    except _DAMAGE as error:
+        raise UnusableInput(_DAMAGED) from error
+
+
+def _check(package: zipfile.ZipFile) -> None:
+    rows = package.infolist()
+    if len(rows) > _MAX_ENTRIES:
+        raise UnusableInput(f"The file has more than {_MAX_ENTRIES:,} parts.")
+    # `zipfile` reads no more of a part than its entry states.
+    if sum(row.file_size for row in rows) > _MAX_BYTES or any(row.file_size > _MAX_PART for row in rows):
+        raise UnusableInput(f"The file unpacks to more than {_MAX_BYTES >> 20} MiB.")
+    if any(row.compress_type not in _METHODS or row.flag_bits & 1 for row in rows):
+        raise UnusableInput("The file is encrypted or packed by an unknown method.")
+
+
+def refuse_entities(package: zipfile.ZipFile) -> None:
+    """Raise `UnusableInput` if a part has a document type definition, whose entities expand to any size."""
+    for row in package.infolist():
+        if row.filename.lower().endswith((".xml", ".rels")):
+            with package.open(row) as part:
+                if b"<!DOCTYPE" in part.read(4096).upper():
+                    raise UnusableInput("The file has a document type definition, which is not read.")
+
+
+def xml(package: zipfile.ZipFile, name: str) -> ElementTree.Element:
+    """Return a part as XML."""
+    data = package.read(name)
+    if b"<!ENTITY" in data[:65_536].upper():
+        raise UnusableInput("The file defines entities, which are not read.")
+    return ElementTree.fromstring(data)  # noqa: S314 - without entities, and expat limits their expansion

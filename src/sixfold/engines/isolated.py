@@ -1,0 +1,59 @@
+"""Run a function of plain values in a process of its own, with limits on memory and CPU time.
+
+Usage: python -m sixfold.engines.isolated MODULE:FUNCTION MEMORY_BYTES SECONDS < arguments in MessagePack
+"""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+from typing import Any
+
+import msgspec
+
+from sixfold import import_string, settings
+from sixfold.core.catalog.engines import UnusableInput
+
+_UNUSABLE = 3
+Argument = str | int | float | None
+
+
+def call(target: str, memory_bytes: int, seconds: int, unreadable: str, *arguments: Argument) -> Any:
+    """Return what the function named `module:function` returns, from a process with an address space limit.
+
+    Raises `UnusableInput` with the function's reason, or `unreadable` if the process ended otherwise.
+    """
+    command = [sys.executable, "-P", "-m", __name__, target, str(memory_bytes), str(seconds)]
+    try:
+        done = subprocess.run(  # noqa: S603  # this interpreter, and a function that the caller names
+            command,
+            input=msgspec.msgpack.encode(arguments),
+            capture_output=True,
+            env=settings.worker_environment(),
+            timeout=seconds,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise UnusableInput(unreadable) from error
+    if done.returncode == 0:
+        return msgspec.msgpack.decode(done.stdout)
+    raise UnusableInput(done.stderr.decode() if done.returncode == _UNUSABLE else unreadable)
+
+
+def main() -> int:
+    """Call the function within the limits."""
+    memory, seconds = int(sys.argv[2]), int(sys.argv[3])
+    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+    try:
+        result = import_string.named(sys.argv[1])(*msgspec.msgpack.decode(sys.stdin.buffer.read()))
+    except UnusableInput as error:
+        sys.stderr.write(str(error))
+        return _UNUSABLE
+    sys.stdout.buffer.write(msgspec.msgpack.encode(result))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
