@@ -11,7 +11,7 @@ from tests.api.app_fixture import AppFixture, bearer
 
 MEMORY = {
     "search", "read", "write", "edit", "list", "tag", "link", "timeline", "traverse", "history", "delete",
-    "restore", "inspect", "fetch",
+    "restore", "inspect", "import_document", "fetch",
 }  # fmt: skip
 MAKING = {"models", "quote", "run", "prediction", "run_space"}
 JSON = {"Content-Type": "application/json"}

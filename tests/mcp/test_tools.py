@@ -245,7 +245,7 @@ async def test_a_key_that_only_reads_sees_and_does_only_that(app: AppFixture, ag
     await agent.call("write", slug="people/ann", title="Ann Lee", body="Ann.")
     reader = Agent(app, await app.limited_key(Scope(read_only=True)))
     names = {tool["name"] for tool in (await reader.result("tools/list"))["tools"]}
-    assert names == MEMORY - {"write", "edit", "delete", "restore"}
+    assert names == MEMORY - {"write", "edit", "delete", "restore", "import_document"}
     assert (await reader.call("read", slug="people/ann"))["body"] == "Ann."
     assert "memory.write" in await reader.refused("tag", slug="people/ann", tags=["x"])
     for tool in ("write", "run", "models"):

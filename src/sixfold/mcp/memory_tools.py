@@ -33,12 +33,15 @@ _TITLES = {
     "delete": "Delete a page",
     "restore": "Restore a version",
     "inspect": "What the memory holds",
+    "import_document": "Import a document",
     "fetch": "Fetch a result",
 }
-_DESTROYS = frozenset({"write", "edit", "delete", "restore"})
+_DESTROYS = frozenset({"write", "edit", "delete", "restore", "import_document"})
 # Operations that need only the right to write; other writing operations also read.
-_ONLY_WRITES = frozenset({"write", "edit", "delete", "restore"})
-_REPEATABLE = frozenset({"tag", "link", "delete"})
+_ONLY_WRITES = _DESTROYS
+_REPEATABLE = frozenset({"tag", "link", "delete", "import_document"})
+# Operations that may fetch from the network.
+_FETCHES = frozenset({"import_document"})
 
 
 def tools(operations: Sequence[Operation]) -> list[McpTool]:
@@ -63,7 +66,7 @@ def _tool(operation: Operation) -> McpTool:
             "readOnlyHint": not operation.writes,
             "destructiveHint": name in _DESTROYS,
             "idempotentHint": not operation.writes or name in _REPEATABLE,
-            "openWorldHint": False,
+            "openWorldHint": name in _FETCHES,
         },
         access=rights.MEMORY_WRITE if name in _ONLY_WRITES else rights.MEMORY_READ,
     )

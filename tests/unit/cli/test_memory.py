@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from sixfold.cli.client import ServerClient, read_key
+from tests.fakes import documents as fakes
 from tests.unit.cli.conftest import Done, Server, Starter, minimal, program
 
 pytestmark = pytest.mark.slow  # each test starts programs
@@ -213,3 +214,20 @@ def test_sync_with_a_collection_key_writes_only_there(server: Server, tmp_path: 
     assert memory(server, "read", "theirs", "--json").json["body"] == "not yours"
     again = memory(server, "sync", str(folder), "--json", **key).json
     assert (again["sent"], again["received"]) == ([], [])
+
+
+def test_documents_of_a_folder_are_imported_and_cited(server: Server, tmp_path: Path) -> None:
+    folder = tmp_path / "papers"
+    folder.mkdir()
+    (folder / "a.pdf").write_bytes(fakes.pdf(["Of quaggas."], title="Quaggas"))
+    (folder / "b.md").write_text("# B\n")
+    report = memory(server, "import", str(folder), "--folder", "in", "--tag", "old").out
+    assert "2 created" in report
+    assert "in/a.pdf  Quaggas  1 page" in report
+    assert "a.pdf, p. 1" in memory(server, "search", "quaggas").out
+    again = memory(server, "import", str(folder / "a.pdf"), "--folder", "in", "--json").json
+    assert (again["skipped"], again["documents"][0]["changed"]) == (1, False)
+    plain = memory(server, "import", str(folder), "--markdown-only", "--json").json
+    assert (plain["created"], plain["skipped"]) == (1, 0)
+    (folder / "c.pdf").write_bytes(b"%PDF-1.7 no")
+    assert "damaged" in memory(server, "import", str(folder / "c.pdf")).err

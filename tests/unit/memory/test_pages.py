@@ -468,6 +468,7 @@ async def test_a_read_only_key_writes_by_no_operation(place: MemoryFixture) -> N
         "timeline": {"slug": "a", "date": "2026", "summary": "x"},
         "delete": {"slug": "a"},
         "restore": {"slug": "a", "version": 1},
+        "import_document": {"name": "a.txt", "content": "YQ=="},
     }
     assert calls.keys() == {name for name, found in operations.items() if found.writes}
     for caller in (

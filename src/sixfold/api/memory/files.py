@@ -4,36 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from pathlib import Path
-from typing import TypedDict
+from collections.abc import Awaitable, Callable
+from pathlib import Path, PurePosixPath
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from sixfold import errors
+from sixfold.api.memory import schemas
 from sixfold.api.memory.schemas import caller_of
+from sixfold.core import documents
+from sixfold.core.memory import serializers as memory_serializers
+from sixfold.core.memory.import_export import document_fields
 from sixfold.core.memory.models import Caller
 from sixfold.web import responses, uploads
 from sixfold.web.idempotency import IdempotentRequest
 from sixfold.web.services import WebServices
+from sixfold.web.uploads import ReceivedUpload
 
 _ZIP = {"Content-Disposition": 'attachment; filename="memory.zip"', "Cache-Control": "no-store"}
-
-
-class ImportProblemSchema(TypedDict):
-    """A file that was not imported, and the reason."""
-
-    path: str
-    error: str
-
-
-class ImportedSchema(TypedDict):
-    """The result of an import."""
-
-    created: int
-    updated: int
-    skipped: int
-    errors: list[ImportProblemSchema]
 
 
 class MemoryFileRoutes:
@@ -46,27 +35,45 @@ class MemoryFileRoutes:
     async def take_in(self, request: Request) -> Response:
         """Import a zip or tar, sent as the raw body or as the part `file` of a form."""
         caller = await caller_of(self._services, request)
+
+        async def work(received: ReceivedUpload) -> Response:
+            report = await self._services.memory.take_in(caller, received.path)
+            return responses.json(memory_serializers.imported(report))
+
+        return await self._received(request, caller, b"", work)
+
+    async def take_documents(self, request: Request) -> Response:
+        """Import a document or an archive of documents, sent in the same ways; `name` is its file name."""
+        caller = await caller_of(self._services, request)
+        arguments = schemas.from_query(schemas.DOCUMENT, request)
+        options = document_fields.parse(arguments)
+
+        async def work(received: ReceivedUpload) -> Response:
+            name = arguments["name"] or received.filename or "document"
+            if not PurePosixPath(name).suffix:
+                name += documents.MEDIA_TYPES.get(received.claimed_type, "")
+            report = await self._services.memory.import_document(caller, received.path, name, options)
+            return responses.json(memory_serializers.imported_documents(report))
+
+        return await self._received(request, caller, request.scope["query_string"], work)
+
+    async def _received(
+        self,
+        request: Request,
+        caller: Caller,
+        query: bytes,
+        work: Callable[[ReceivedUpload], Awaitable[Response]],
+    ) -> Response:
+        """Return the response of `work` to the request's file, once per Idempotency-Key."""
         path = await asyncio.to_thread(self._new_path)
         try:
             received = await uploads.receive(request, path)
-            idempotent = IdempotentRequest(caller.replays, received.digest, responses.error_response)
-            return await self._services.idempotency.run(
-                request, idempotent, lambda _: self._import(caller, path)
-            )
+            idempotent = IdempotentRequest(caller.replays, received.digest + query, responses.error_response)
+            return await self._services.idempotency.run(request, idempotent, lambda _: work(received))
         except OSError as error:
             raise errors.StoreFailed from error
         finally:
             await asyncio.to_thread(path.unlink, missing_ok=True)
-
-    async def _import(self, caller: Caller, path: Path) -> Response:
-        report = await self._services.memory.take_in(caller, path)
-        imported: ImportedSchema = {
-            "created": report.created,
-            "updated": report.updated,
-            "skipped": report.skipped,
-            "errors": [{"path": name, "error": why} for name, why in report.errors],
-        }
-        return responses.json(imported)
 
     async def take_out(self, request: Request) -> Response:
         """Export all pages as a zip of markdown files."""

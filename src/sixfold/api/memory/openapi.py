@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from sixfold.api.memory import files, schemas
+from sixfold.api.memory import schemas
+from sixfold.core import documents
 from sixfold.core.memory import serializers as memory_serializers
 from sixfold.core.memory.operation_schema import Operation
 from sixfold.web import openapi
@@ -125,10 +126,20 @@ def _lists() -> dict[str, OperationSpec]:
         **counts,
         "POST /api/import": OperationSpec(
             "Import an archive of markdown files",
-            {200: openapi.response("The result of the import", files.ImportedSchema)},
+            {200: openapi.response("The result of the import", memory_serializers.ImportedSchema)},
             (400, 402, 409, 503),
             parameters=(openapi.IDEMPOTENCY,),
             bodies={"multipart/form-data": form, **dict.fromkeys(_ARCHIVES, openapi.CONTENT)},
+        ),
+        "POST /api/documents": OperationSpec(
+            "Import a document, or an archive of documents and markdown files",
+            {200: openapi.response("The result of the import", memory_serializers.ImportedDocumentsSchema)},
+            (400, 402, 409, 503),
+            parameters=(openapi.IDEMPOTENCY, *_query(schemas.DOCUMENT)),
+            bodies={
+                "multipart/form-data": form,
+                **dict.fromkeys((*documents.MEDIA_TYPES, *_ARCHIVES), openapi.CONTENT),
+            },
         ),
         "GET /api/export": OperationSpec(
             "Export every page",

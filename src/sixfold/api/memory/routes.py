@@ -298,8 +298,18 @@ def _text(raw: bytes) -> str:
         raise errors.BadRequest("The body must be UTF-8 text") from error
 
 
+def _archives(services: WebServices) -> tuple[RouteEntry, ...]:
+    """Return the routes of imports and exports."""
+    files, body = MemoryFileRoutes(services), services.settings.upload_body_bytes
+    return (
+        RouteEntry("/api/import", {"POST": files.take_in}, body, access=rights.MEMORY_WRITE),
+        RouteEntry("/api/documents", {"POST": files.take_documents}, body, access=rights.MEMORY_WRITE),
+        RouteEntry("/api/export", {"GET": files.take_out}, access=rights.MEMORY_READ),
+    )
+
+
 def build_api(services: WebServices) -> ApiGroup:
-    pages, files = PageRoutes(services), MemoryFileRoutes(services)
+    pages = PageRoutes(services)
     small, large = services.settings.json_body_bytes, services.settings.memory_page_bytes * 2
     read, once = pages.reading, pages.once
     counts = tuple(
@@ -317,13 +327,7 @@ def build_api(services: WebServices) -> ApiGroup:
                 large,
                 access=_ACCESS,
             ),
-            RouteEntry(
-                "/api/import",
-                {"POST": files.take_in},
-                services.settings.upload_body_bytes,
-                access=rights.MEMORY_WRITE,
-            ),
-            RouteEntry("/api/export", {"GET": files.take_out}, access=rights.MEMORY_READ),
+            *_archives(services),
             *counts,
             RouteEntry(
                 "/api/pages/{slug:path}",

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from sixfold import errors
 from sixfold.core.memory import limits, operations
 from sixfold.core.memory.commands import WriteTerms
+from sixfold.core.memory.import_export import document_fields
 from sixfold.core.memory.models import Caller
 from sixfold.core.memory.operation_schema import Operation, OperationField
 from sixfold.web import bodies
@@ -55,6 +56,7 @@ VERSIONS = fields(
     *(field for field in operations.HISTORY if field.name != "slug"),
 )
 RESTORE = fields(*(field for field in operations.RESTORE if field.name != "slug"))
+DOCUMENT = fields(*(replace(field, required=False) for field in document_fields.DOCUMENT))
 PARTS = fields(AS_OF, LIMIT, CURSOR)
 COUNTS = fields(LIMIT, CURSOR)
 LINK = fields(

@@ -22,6 +22,7 @@ from sixfold.cli.sync import engine as sync_engine
 from sixfold.cli.sync.engine import FolderSync
 from sixfold.cli.sync.state import RemoteFile, RemoteListing, SyncConflict, SyncRefusal
 from sixfold.cli.terminal import CommandError, CountedProgress, Spinner, TerminalStyle, put_json
+from sixfold.core.documents import KINDS
 
 _JSON = {"Content-Type": "application/json"}
 _FILE = {"Content-Type": "text/markdown"}
@@ -61,6 +62,8 @@ def search(arguments: argparse.Namespace) -> int:
         paint.line(f"  {paint.bold(hit['slug'])}  {hit['title']}  {paint.dim(format(hit['score'], '.3f'))}")
         if hit["snippet"]:
             paint.line(f"    {' '.join(hit['snippet'].split())}")
+        if hit.get("citation"):
+            paint.line(paint.dim(f"    {hit['citation']}"))
         if hit.get("explain"):
             paint.line(paint.dim(f"    {hit['explain']}"))
     if not response["results"]:
@@ -224,23 +227,41 @@ def import_files(arguments: argparse.Namespace) -> int:
     """Run `memory import`; return 1 when a file was rejected."""
     client = ServerClient.of(arguments)
     source = Path(arguments.source)
-    with _archive(source) as (file, size), Spinner("import", size) as progress:
+    packed = _archive(source, documents=not arguments.markdown_only)
+    with packed as (file, size), Spinner("import", size) as progress:
         headers = {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
         body = cast("IO[bytes]", CountedProgress(file, progress))
-        report = _document(client, client.ask("POST", "/api/import", body, headers), "/api/import")
+        path = _import_path(source, arguments)
+        report = _document(client, client.ask("POST", path, body, headers), path)
     if arguments.json:
         put_json(report)
     else:
         paint = TerminalStyle()
         paint.line(f"  {report['created']} created, {report['updated']} updated, {report['skipped']} skipped")
+        for row in report.get("documents", []):
+            state = "1 page" if row["parts"] == 1 else f"{row['parts']} pages"
+            paint.line(f"  {row['slug']}  {row['title']}  {state if row['changed'] else 'unchanged'}")
         for row in report["errors"]:
             paint.line(f"  {row['path']} {row['error']}")
     return 1 if report["errors"] else 0
 
 
+def _import_path(source: Path, arguments: argparse.Namespace) -> str:
+    if arguments.markdown_only:
+        return "/api/import"
+    # A file with another ending has always been an archive to this command.
+    is_document = source.suffix.lower() in KINDS and not source.is_dir()
+    name = source.name if is_document else f"{source.name}.zip"
+    fields = [("name", name)] + ([("folder", arguments.folder)] if arguments.folder else [])
+    fields += [("tags", tag) for tag in arguments.tag]
+    fields += [("collections", collection) for collection in arguments.collection]
+    return f"/api/documents?{urlencode(fields)}"
+
+
 @contextlib.contextmanager
-def _archive(source: Path) -> Iterator[tuple[IO[bytes], int]]:
-    """Open an archive file, or a zip of the markdown files in a folder."""
+def _archive(source: Path, *, documents: bool) -> Iterator[tuple[IO[bytes], int]]:
+    """Open a file, or a zip of the markdown files and documents in a folder."""
+    endings = {".md", ".markdown", ".edn", *(KINDS if documents else ())}
     if not source.is_dir():
         with source.open("rb") as file:
             yield file, source.stat().st_size
@@ -248,7 +269,7 @@ def _archive(source: Path) -> Iterator[tuple[IO[bytes], int]]:
     with tempfile.TemporaryFile() as file:
         with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:
             for path in sorted(source.rglob("*")):
-                if path.suffix.lower() in {".md", ".markdown", ".edn"} and path.is_file():
+                if path.suffix.lower() in endings and path.is_file():
                     name = os.fsencode(path.relative_to(source)).decode("utf-8", "replace")
                     archive.writestr(_link(name), "") if path.is_symlink() else archive.write(path, name)
         size = file.tell()

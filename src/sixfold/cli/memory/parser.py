@@ -123,9 +123,21 @@ def _list(group: Group, command: CommandFactory) -> argparse.ArgumentParser:
 
 def _import(group: Group, command: CommandFactory) -> argparse.ArgumentParser:
     parser = command(
-        group, "import", "memory.commands:import_files", "import a folder, a zip or a tar of Markdown files"
+        group,
+        "import",
+        "memory.commands:import_files",
+        "import documents and Markdown files: a file, a folder, a zip or a tar",
+        "Documents are PDF, DOCX, HTML, EPUB and text files. A new version of a file replaces its pages.",
     )
     parser.add_argument("source", metavar="FILE")
+    parser.add_argument(
+        "--folder", default="", metavar="SLUG", help="the folder of new pages, such as papers"
+    )
+    parser.add_argument("--tag", action="append", default=[], help="tag documents; may be repeated")
+    parser.add_argument(
+        "--collection", action="append", default=[], help="a collection for documents; may be repeated"
+    )
+    parser.add_argument("--markdown-only", action="store_true", help="import an archive of Markdown files")
     return parser
 
 

@@ -175,6 +175,20 @@ def _rows(value: object, needed: set[str]) -> tuple[Mapping[str, str], ...] | No
     return tuple(rows)
 
 
+def value(head: str, key: str) -> str:
+    """Return the text of a key that `update` wrote, or ""."""
+    line = next((line for line in inside(head).splitlines() if key_of(line) == key), "")
+    return (_parse_scalar(line.partition(":")[2].strip())) if line else ""
+
+
+def _parse_scalar(text: str) -> str:
+    try:
+        loaded: Any = yaml.load(text, Loader=_LOADER) if len(text) <= _MAX_LINE else ""  # noqa: S506 - as in `read`
+    except (yaml.YAMLError, RecursionError, ValueError):
+        return ""
+    return loaded if isinstance(loaded, str) else ""
+
+
 def update(head: str, values: Mapping[str, Value]) -> str:
     """Return a front matter with some keys changed; an empty value removes its key."""
     newline = "\r\n" if "\r\n" in head else "\n"

@@ -43,6 +43,8 @@ _MAX_MARK_DEPTH = 3
 MAX_LINKS = 2_000
 _MAX_MARKS = 20_000
 MAX_CONTEXT = 240
+# Two signs on one line or as lines of their own around a block.
+_COMMENT = re.compile(r"%%[^%]*(?:%(?!%)[^%]*)*%%")
 _BRACKETS = re.compile(r"\[\[|\]\(")
 _WIKI = re.compile(r"\[\[([^\[\]\n]{1,500})\]\]")
 _FILE_LINK = re.compile(
@@ -266,6 +268,18 @@ def without_code(body: str) -> str:
     """Return the body with code replaced by spaces, so that all other characters keep their positions."""
     body = without_fences(body)
     return _CODE.sub(_blank, body) if "`" in body else body
+
+
+def without_comments(body: str) -> str:
+    """Return the body without Obsidian's comments (`%%private%%`), which are for its writer only."""
+    if "%%" not in body:
+        return body
+    parts: list[str] = []
+    end = 0
+    for match in _COMMENT.finditer(without_code(body)):
+        parts.append(body[end : match.start()])
+        end = match.end()
+    return "".join((*parts, body[end:]))
 
 
 def without_fences(body: str) -> str:

@@ -78,6 +78,11 @@ def readable(text: str) -> str:
     return _CONFLICT.sub(r"\n*yours:*\n\n\1\n*theirs:*\n\n\2\n", text)
 
 
+def conflicts_in(text: str) -> list[tuple[str, str]]:
+    """Return both sides of the conflicts whose markers are left in a text."""
+    return [(match[1], match[2]) for match in _CONFLICT.finditer(text)]
+
+
 def has_marks(text: str) -> bool:
     """Return whether a text contains conflict markers."""
     return _MARKED.search(text) is not None

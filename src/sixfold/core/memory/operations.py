@@ -9,6 +9,7 @@ from sixfold import errors
 from sixfold.core.memory import limits, page_edits, slugs
 from sixfold.core.memory import serializers as memory_serializers
 from sixfold.core.memory.commands import SavedPage, TagChange, WriteTerms
+from sixfold.core.memory.import_export import document_fields
 from sixfold.core.memory.links import LinkPath
 from sixfold.core.memory.models import Caller, Link, TimelineEntry
 from sixfold.core.memory.operation_schema import Arguments, Operation, OperationField
@@ -224,6 +225,11 @@ _DESCRIPTIONS: Mapping[str, tuple[str, tuple[OperationField, ...], bool]] = {
         "Tell what the memory holds: counts, types, tags, collections, last changes, orphans.",
         INSPECT,
         False,
+    ),
+    "import_document": (
+        "Import a document as pages with page marks like [p. 12]; a new version replaces the old one.",
+        document_fields.IMPORT_DOCUMENT,
+        True,
     ),
     "fetch": ("Fetch the whole text of a search result by its id.", FETCH, False),
 }
@@ -444,6 +450,14 @@ class _MemoryOperations:
             "orphans": [memory_serializers.glance(row) for row in seen.orphans],
             "memory_credits_left": left if self._memory.limits.plans_enforced else None,
         }
+
+    async def do_import_document(self, caller: Caller, arguments: Arguments) -> Plain:
+        options, name = document_fields.parse(arguments), arguments["name"]
+        url, content = arguments["url"], arguments["content"]
+        if (url is None) == (content is None):
+            raise errors.InvalidInput([errors.Problem("url", "send either url or content", "missing")])
+        report = await self._memory.import_sent(caller, name, options, url=url or "", content=content or "")
+        return memory_serializers.imported_documents(report)
 
     async def do_fetch(self, caller: Caller, arguments: Arguments) -> Plain:
         page = await self._memory.fetch(caller, arguments["id"])

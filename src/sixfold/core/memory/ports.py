@@ -34,7 +34,10 @@ class SearchRequest:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A search result: a page with its best passage; `explain` has every part of the score."""
+    """A search result: a page with its best passage; `explain` has every part of the score.
+
+    `citation` names the file and the page of a passage of an imported document, or is empty.
+    """
 
     id: str
     slug: str
@@ -45,6 +48,7 @@ class Hit:
     score: float
     snippet: str
     updated_at: int
+    citation: str = ""
     explain: Mapping[str, Any] | None = None
 
 

@@ -10,6 +10,7 @@ import msgspec
 from sixfold.core.clock import rfc3339
 from sixfold.core.database import Row
 from sixfold.core.memory import pages
+from sixfold.core.memory.import_export.archives import ImportReport
 from sixfold.core.memory.links import Backlink, GraphWalk
 from sixfold.core.memory.models import Link, MemoryPage, Origin, TimelineEntry
 from sixfold.core.memory.ports import Hit, Mode, SearchResult
@@ -130,6 +131,7 @@ class HitSchema(TypedDict):
     score: float
     snippet: str
     updated_at: str
+    citation: NotRequired[str]
     explain: NotRequired[dict[str, Any]]
 
 
@@ -139,6 +141,38 @@ class FoundSchema(TypedDict):
     results: list[HitSchema]
     mode: Mode
     took_ms: float
+
+
+class ImportProblemSchema(TypedDict):
+    """A file that was not imported, and the reason."""
+
+    path: str
+    error: str
+
+
+class ImportedSchema(TypedDict):
+    """The result of an import."""
+
+    created: int
+    updated: int
+    skipped: int
+    errors: list[ImportProblemSchema]
+
+
+class DocumentResultSchema(TypedDict):
+    """A document of an import; `parts` is the number of its pages that were written."""
+
+    path: str
+    slug: str
+    title: str
+    parts: int
+    changed: bool
+
+
+class ImportedDocumentsSchema(ImportedSchema):
+    """The result of an import of documents."""
+
+    documents: list[DocumentResultSchema]
 
 
 class CountSchema(TypedDict):
@@ -309,9 +343,36 @@ def _hit(result: Hit, base_url: str) -> HitSchema:
         "snippet": result.snippet,
         "updated_at": rfc3339(result.updated_at),
     }
+    if result.citation:
+        row["citation"] = result.citation
     if result.explain is not None:
         row["explain"] = dict(result.explain)
     return row
+
+
+def imported(report: ImportReport) -> ImportedSchema:
+    """Return the result of an import."""
+    return {
+        "created": report.created,
+        "updated": report.updated,
+        "skipped": report.skipped,
+        "errors": [{"path": name, "error": why} for name, why in report.errors],
+    }
+
+
+def imported_documents(report: ImportReport) -> ImportedDocumentsSchema:
+    """Return the result of an import of documents."""
+    rows: list[DocumentResultSchema] = [
+        {
+            "path": each.path,
+            "slug": each.slug,
+            "title": each.title,
+            "parts": each.parts,
+            "changed": each.changed,
+        }
+        for each in report.documents
+    ]
+    return {**imported(report), "documents": rows}
 
 
 def count(result: Row) -> CountSchema:

@@ -16,6 +16,7 @@ from sixfold.core.memory.commands import PageWriter, SavedPage, WriteTerms
 from sixfold.core.memory.import_export import archive_stream as exchange
 from sixfold.core.memory.import_export import files as import_export_files
 from sixfold.core.memory.import_export.archives import ImportReport
+from sixfold.core.memory.import_export.documents import DocumentImports, DocumentOptions
 from sixfold.core.memory.limits import MemoryLimits
 from sixfold.core.memory.links import Backlink, GraphWalk, LinkPath
 from sixfold.core.memory.models import Caller, Link, MemoryPage, TimelineEntry
@@ -50,14 +51,22 @@ class Change:
 class MemoryService:
     """The pages of all accounts, each accessed through its own `Caller`.
 
-    URLs of pages start with `base_url`.
+    URLs of pages start with `base_url`. Without `documents`, only markdown can be imported.
     """
 
-    def __init__(self, database: Database, limits: MemoryLimits, base_url: str, searcher: Searcher) -> None:
+    def __init__(
+        self,
+        database: Database,
+        limits: MemoryLimits,
+        base_url: str,
+        searcher: Searcher,
+        documents: DocumentImports | None = None,
+    ) -> None:
         self.database = database
         self.limits = limits
         self.base_url = base_url
         self._searcher = searcher
+        self._documents = documents
 
     async def search(self, caller: Caller, request: SearchRequest) -> SearchResult:
         """Return the best pages for a query."""
@@ -232,6 +241,24 @@ class MemoryService:
     async def take_in(self, caller: Caller, archive: Path) -> ImportReport:
         """Import an archive of markdown files."""
         return await exchange.take_in(self.database, self._writer(caller), archive)
+
+    async def import_document(
+        self, caller: Caller, path: Path, name: str, options: DocumentOptions
+    ) -> ImportReport:
+        """Import a document, or an archive of documents and markdown files; its name states which."""
+        return await self._imports(caller).take_in(caller, path, name, options)
+
+    async def import_sent(
+        self, caller: Caller, name: str, options: DocumentOptions, *, url: str = "", content: str = ""
+    ) -> ImportReport:
+        """Import a document from a URL or from base64 `content`."""
+        return await self._imports(caller).take_sent(caller, name, options, url=url, content=content)
+
+    def _imports(self, caller: Caller) -> DocumentImports:
+        self._writer(caller).check()
+        if self._documents is None:
+            raise errors.EngineUnavailable("This server does not read documents")
+        return self._documents
 
     def take_out(self, caller: Caller) -> AsyncIterator[bytes]:
         """Yield a zip of all pages in chunks."""

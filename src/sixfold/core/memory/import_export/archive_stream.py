@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import zipfile
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, cast
@@ -15,7 +16,7 @@ from sixfold.core.database import Database
 from sixfold.core.memory.commands import PageWriter
 from sixfold.core.memory.import_export import archives
 from sixfold.core.memory.import_export import files as import_export_files
-from sixfold.core.memory.import_export.archives import ArchiveMember, ImportReport
+from sixfold.core.memory.import_export.archives import ArchiveMember, DocumentFolder, ImportReport
 from sixfold.core.memory.models import Caller
 
 # The earliest time that a zip can store.
@@ -23,8 +24,25 @@ _OLDEST = (1980, 1, 1, 0, 0, 0)
 _PLAIN_FILE = 0o100644 << 16
 
 
-async def take_in(database: Database, writer: PageWriter, archive: Path) -> ImportReport:
+# Imports a document of an archive.
+TakeDocument = Callable[[ArchiveMember, ImportReport], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentMembers:
+    """What an import does with the documents of an archive; `prefix` begins the path of every file."""
+
+    folder: DocumentFolder
+    take: TakeDocument
+    prefix: str = ""
+
+
+async def take_in(
+    database: Database, writer: PageWriter, archive: Path, documents: DocumentMembers | None = None
+) -> ImportReport:
     """Import an archive, one transaction per batch; batches before a failure remain.
+
+    Without `documents`, files other than markdown are skipped.
 
     Raises `Forbidden`, `BadRequest` for an invalid archive, `TooLarge`, or `InsufficientCredits`.
     """
@@ -33,24 +51,24 @@ async def take_in(database: Database, writer: PageWriter, archive: Path) -> Impo
     naming = import_export_files.FileNaming(
         await asyncio.to_thread(archives.outliner, archive, writer.limits)
     )
-    members = archives.files(archive, writer.limits, report)
-    while batch := await asyncio.to_thread(_batch, members):
-        part = await database.write(import_export_files.put(writer, batch, naming))
-        report.created += part.created
-        report.updated += part.updated
-        report.skipped += part.skipped
-        for path, why in part.errors:
-            report.refuse(path, why)
+    folder, prefix = (None, "") if documents is None else (documents.folder, documents.prefix)
+    members = archives.files(archive, writer.limits, report, folder)
+    while batch := await asyncio.to_thread(_batch, members, prefix):
+        document = batch.pop() if batch[-1].file is not None else None
+        report.add(await database.write(import_export_files.put(writer, batch, naming)))
+        if document is not None and documents is not None:
+            await documents.take(document, report)
     return report
 
 
-def _batch(members: Iterator[ArchiveMember]) -> list[ArchiveMember]:
+def _batch(members: Iterator[ArchiveMember], prefix: str) -> list[ArchiveMember]:
+    """Return the next files, of which only the last may be a document."""
     batch: list[ArchiveMember] = []
     chars = 0
     for file in itertools.islice(members, import_export_files.BATCH_FILES):
-        batch.append(file)
+        batch.append(replace(file, path=prefix + file.path) if prefix else file)
         chars += len(file.text)
-        if chars > import_export_files.BATCH_CHARS:
+        if chars > import_export_files.BATCH_CHARS or file.file is not None:
             break
     return batch
 

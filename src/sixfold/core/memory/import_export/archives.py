@@ -8,6 +8,7 @@ import gzip
 import io
 import lzma
 import re
+import secrets
 import stat
 import tarfile
 import zipfile
@@ -18,11 +19,13 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
 
 from sixfold import errors
+from sixfold.core import documents
 from sixfold.core.input_budget import InputBudget, Limit
 from sixfold.core.memory.import_export import paths
 from sixfold.core.memory.limits import MemoryLimits
 
 MAX_ERRORS = 1_000
+_MAX_LEFT_OUT = 100
 # The limit in bytes on the directory of a zip, which must be held in memory.
 _MAX_DIRECTORY = 48 * 2**20
 # The limit in bytes on the headers of a tar member.
@@ -47,11 +50,15 @@ _DAMAGE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplemen
 
 @dataclass(frozen=True, slots=True)
 class ArchiveMember:
-    """A markdown file: its path in the archive, and its text or the reason why it has none."""
+    """A markdown file: its path in the archive, and its text or the reason why it has none.
+
+    Of a document, `file` is a copy on disk.
+    """
 
     path: str
     text: str = ""
     error: str = ""
+    file: Path | None = None
 
 
 @dataclass(slots=True)
@@ -61,7 +68,28 @@ class ImportReport:
     created: int = 0
     updated: int = 0
     skipped: int = 0
+    # Those of the skipped files that are no pages: their number, and the paths of the first ones.
+    left_out: int = 0
+    left_out_paths: list[str] = field(default_factory=list[str])
     errors: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    documents: list[DocumentResult] = field(default_factory=list["DocumentResult"])
+
+    def add(self, part: ImportReport) -> None:
+        """Add the report of a part of the import."""
+        self.created += part.created
+        self.updated += part.updated
+        self.skipped += part.skipped
+        self.left_out += part.left_out
+        self.left_out_paths += part.left_out_paths[: _MAX_LEFT_OUT - len(self.left_out_paths)]
+        for path, why in part.errors:
+            self.refuse(path, why)
+
+    def leave_out(self, path: str) -> None:
+        """Record a file that is no page."""
+        self.skipped += 1
+        self.left_out += 1
+        if len(self.left_out_paths) < _MAX_LEFT_OUT:
+            self.left_out_paths.append(path[: paths.MAX_CHARS])
 
     def refuse(self, path: str, why: str) -> None:
         """Record a file that could not be imported."""
@@ -71,16 +99,53 @@ class ImportReport:
             self.errors.append(("", f"More files were not imported: only the first {MAX_ERRORS} are listed"))
 
 
-def files(archive: Path, limits: MemoryLimits, report: ImportReport) -> Iterator[ArchiveMember]:
+@dataclass(frozen=True, slots=True)
+class DocumentResult:
+    """A document of an import: its path, the slug of its first page, and the number of its pages here."""
+
+    path: str
+    slug: str
+    title: str
+    parts: int
+    changed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentFolder:
+    """A folder on disk to which the documents of an archive are copied, one at a time."""
+
+    path: Path
+    max_bytes: int
+
+    def save(self, path: str, stream: IO[bytes], budget: InputBudget | None = None) -> ArchiveMember:
+        """Copy a document; the caller removes the file."""
+        target, size = self.path / secrets.token_hex(16), 0
+        with target.open("xb") as copy:
+            while size <= self.max_bytes and (chunk := stream.read(_CHUNK)):
+                size += len(chunk)
+                if budget is not None:
+                    budget.spend(bytes=len(chunk))
+                copy.write(chunk)
+        if size > self.max_bytes:
+            target.unlink()
+            return ArchiveMember(path, error=f"is larger than {self.max_bytes} bytes")
+        return ArchiveMember(path, file=target)
+
+
+def files(
+    archive: Path, limits: MemoryLimits, report: ImportReport, folder: DocumentFolder | None = None
+) -> Iterator[ArchiveMember]:
     """Yield the markdown files of a zip or tar archive in order; all other files count as skipped.
+
+    With `folder`, its documents are yielded as well.
 
     Raises `BadRequest` for an invalid archive, and `TooLarge` over `limits`.
     """
     with _reading():
         if zipfile.is_zipfile(archive):
-            yield from _zipped(archive, limits, report)
+            yield from _zipped(archive, limits, report, folder)
         else:
-            yield from _tarred(archive, limits, report)
+            yield from _tarred(archive, limits, report, folder)
 
 
 @contextlib.contextmanager
@@ -135,19 +200,24 @@ def _count(budget: InputBudget, *, folder: bool) -> None:
     budget.spend(folders=int(folder), files=int(not folder))
 
 
-def _zipped(archive: Path, limits: MemoryLimits, report: ImportReport) -> Iterator[ArchiveMember]:
+def _zipped(
+    archive: Path, limits: MemoryLimits, report: ImportReport, folder: DocumentFolder | None
+) -> Iterator[ArchiveMember]:
     budget = _budget(archive, limits)
     with _opened(archive, limits) as opened:
         for info in _listed(opened, budget):
             path = _zip_name(info)
-            if not is_page(path):
-                report.skipped += 1
+            if not is_page(path) and not (folder is not None and is_document(path)):
+                report.leave_out(path)
             elif stat.S_ISLNK(info.external_attr >> 16):
                 yield ArchiveMember(path, error="is a link, which is not followed")
             elif info.flag_bits & _ENCRYPTED:
                 yield ArchiveMember(path, error="is encrypted")
             elif info.compress_type not in _METHODS:
                 yield ArchiveMember(path, error=f"is packed by method {info.compress_type}; use deflate")
+            elif folder is not None and not is_page(path):
+                named = file(path, b"", limits)
+                yield named if named.error else _unzipped_document(opened, info, folder, budget)
             else:
                 data = _unzipped(opened, info, limits.page_bytes + 1)
                 budget.spend(bytes=len(data or b""))
@@ -207,6 +277,15 @@ def _unzipped(opened: zipfile.ZipFile, info: zipfile.ZipInfo, limit: int) -> byt
     return None
 
 
+def _unzipped_document(
+    opened: zipfile.ZipFile, info: zipfile.ZipInfo, folder: DocumentFolder, budget: InputBudget
+) -> ArchiveMember:
+    path = _zip_name(info)
+    with contextlib.suppress(*_DAMAGE), opened.open(info) as member:
+        return folder.save(path, member, budget)
+    return ArchiveMember(path, error="is damaged")
+
+
 def _zip_name(info: zipfile.ZipInfo) -> str:
     """Return the full name of a member, decoded as UTF-8 if possible even without the flag."""
     # `filename` is truncated at the first U+0000.
@@ -262,13 +341,18 @@ class _BoundedStream:
         self._budget.check(bytes=offset - 3 * tarfile.BLOCKSIZE * entries)
 
 
-def _tarred(archive: Path, limits: MemoryLimits, report: ImportReport) -> Iterator[ArchiveMember]:
+def _tarred(
+    archive: Path, limits: MemoryLimits, report: ImportReport, folder: DocumentFolder | None
+) -> Iterator[ArchiveMember]:
     with _members(archive, limits) as members:
         for member in members:
-            if not is_page(member.name):
-                report.skipped += 1
+            if not is_page(member.name) and not (folder is not None and is_document(member.name)):
+                report.leave_out(member.name)
             elif not member.isreg():
                 yield ArchiveMember(member.name, error="is a link or a device, which is not followed")
+            elif folder is not None and not is_page(member.name):
+                named = file(member.name, b"", limits)
+                yield named if named.error else members.copied(member, folder)
             else:
                 yield file(member.name, members.data(member), limits)
 
@@ -300,6 +384,12 @@ class _Members:
         self._stream.allow(self._most + 1)
         reader = self._opened.extractfile(member)
         return reader.read(self._most + 1) if reader is not None else b""
+
+    def copied(self, member: tarfile.TarInfo, folder: DocumentFolder) -> ArchiveMember:
+        """Return a member copied to a folder."""
+        self._stream.allow(folder.max_bytes + _CHUNK)
+        reader = self._opened.extractfile(member)
+        return folder.save(member.name, reader if reader is not None else io.BytesIO())
 
 
 @contextlib.contextmanager
@@ -363,7 +453,16 @@ def _xz() -> lzma.LZMADecompressor:
 
 def is_page(path: str) -> bool:
     """Return whether a path is a markdown file outside of hidden and application folders."""
-    if not path.lower().endswith(paths.ENDINGS) or _NOT_PAGES.match(path):
+    return path.lower().endswith(paths.ENDINGS) and _is_visible(path)
+
+
+def is_document(path: str) -> bool:
+    """Return whether a path is another document outside of hidden and application folders."""
+    return bool(documents.kind_of(path)) and not is_page(path) and _is_visible(path)
+
+
+def _is_visible(path: str) -> bool:
+    if _NOT_PAGES.match(path):
         return False
     return not any(part.startswith(".") and part.strip(".") for part in path.split("/")[:-1])
 

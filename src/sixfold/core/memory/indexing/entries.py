@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import msgspec
 
 from sixfold.core.database import Query, Transaction
-from sixfold.core.memory import slugs
+from sixfold.core.memory import markdown, slugs
 from sixfold.core.memory.indexing import chunks, tokens
 from sixfold.core.memory.models import Link, MemoryPage
 
@@ -116,7 +116,10 @@ def entry(page: MemoryPage, links: Sequence[Link]) -> IndexEntry:
     """Return the index entry of a page."""
     title = tokens.words(page.title)
     head = _head_terms(page, title)
-    passages = [tokens.terms(page.body[start:end]) for start, end in chunks.split(page.body)]
+    passages = [
+        tokens.terms(markdown.without_comments(page.body[start:end]))
+        for start, end in chunks.split(page.body)
+    ]
     whole = head.copy()
     for passage in passages:
         whole.update(passage)

@@ -342,6 +342,7 @@ def _hit(row: Row, place: _HitPosition, request: SearchRequest) -> Hit:
         score=place.score,
         snippet=snippets.of_body(row["body"], place.passage, place.words, request.snippet_chars),
         updated_at=row["updated_at"],
+        citation=snippets.citation(row["head"], row["body"], place.passage, place.words),
         explain=place.explain,
     )
 

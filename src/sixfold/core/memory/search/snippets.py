@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator
 
+from sixfold.core import documents
+from sixfold.core.memory import frontmatter
 from sixfold.core.memory.indexing import chunks, tokens
 
 OPEN, CLOSE = "\u00ab", "\u00bb"  # « and »
@@ -18,6 +20,8 @@ _FLAT = {code: chr(code).lower() if chr(code).isalnum() or code == ord("'") else
 # A quotation mark that is not part of a word.
 _QUOTE = re.compile("'(?:(?![a-z0-9])|(?<![a-z0-9]'))")
 _SPACE = re.compile(r"\s+")
+# The length of the window whose page is cited.
+_CITED_CHARS = 300
 # The characters of a passage that are searched for the best window.
 _MOST_READ = 20_000
 
@@ -29,10 +33,7 @@ def of_body(body: str, passage: int, words: Collection[str], chars: int) -> str:
     """
     if not chars:
         return ""
-    passages = chunks.split(body)
-    start, end = passages[min(passage, len(passages) - 1)]
-    end = min(end, start + _MOST_READ)
-    positions = matches(body, start, end, words)
+    start, positions = _matches(body, passage, words)
     first = _window(positions, chars) if positions else start
     begin = _at_word(body, max(start, first - chars // 4), start) if positions else start
     stop = _until_word(body, begin, min(len(body), begin + chars))
@@ -40,6 +41,25 @@ def of_body(body: str, passage: int, words: Collection[str], chars: int) -> str:
     lead = "…" if body[:begin].strip() else ""
     tail = "…" if body[stop:].strip() else ""
     return f"{lead}{text}{tail}"
+
+
+def citation(head: str, body: str, passage: int, words: Collection[str]) -> str:
+    """Return what to cite for a passage of an imported document, as in `report.pdf, p. 12`, or ""."""
+    source = frontmatter.value(head, "source") if frontmatter.value(head, "source_sha256") else ""
+    if not source:
+        return ""
+    start, positions = _matches(body, passage, words)
+    page = documents.page_at(body, _window(positions, _CITED_CHARS) if positions else start)
+    place = f"p. {page}" if page else frontmatter.value(head, "chapter")
+    return f"{source}, {place}" if place else source
+
+
+def _matches(body: str, passage: int, words: Collection[str]) -> tuple[int, list[tuple[int, int, str]]]:
+    """Return the start of a passage, and the positions of the words in it."""
+    passages = chunks.split(body)
+    start, end = passages[min(passage, len(passages) - 1)]
+    end = min(end, start + _MOST_READ)
+    return start, matches(body, start, end, words)
 
 
 def matches(body: str, start: int, end: int, words: Collection[str]) -> list[tuple[int, int, str]]:

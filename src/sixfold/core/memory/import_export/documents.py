@@ -1,0 +1,319 @@
+"""Documents as pages of the memory: one page, or for a long document a page per chapter.
+
+The first page of a document holds the hash of its file, so the same file changes nothing, and a new version
+replaces the pages of the previous one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import secrets
+import tempfile
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from sixfold import errors
+from sixfold.core import documents
+from sixfold.core.database import Database, Query, Transaction
+from sixfold.core.documents import Document, DocumentBlock, DocumentReader
+from sixfold.core.memory import commands, frontmatter, limits, pages, slugs
+from sixfold.core.memory.commands import PageWriter, WriteTerms
+from sixfold.core.memory.import_export import archive_stream, archives, files
+from sixfold.core.memory.import_export.archive_stream import DocumentMembers
+from sixfold.core.memory.import_export.archives import (
+    ArchiveMember,
+    DocumentFolder,
+    DocumentResult,
+    ImportReport,
+)
+from sixfold.core.memory.limits import MemoryLimits
+from sixfold.core.memory.models import Caller
+from sixfold.core.memory.pages import PageFilter
+
+PAGE_TYPE = "document"
+ARCHIVES = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
+# A document with at most so many characters is one page.
+_WHOLE_CHARS = 60_000
+# A page of a long document begins at a chapter after this many characters, and anywhere after these.
+_MIN_CHARS, _MAX_CHARS = 8_000, 100_000
+_MAX_DOCUMENTS = 1_000
+_PARTS = 1_000
+_SLUG_CHARS = 60
+# The limit on the slug of a document, which leaves room for those of its parts.
+_MAX_SLUG = slugs.MAX_CHARS - _SLUG_CHARS - 8
+_CHUNK = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentOptions:
+    """Where documents are imported to: a folder of slugs, and the tags and collections of their pages."""
+
+    folder: str = ""
+    tags: tuple[str, ...] = ()
+    collections: tuple[str, ...] = ()
+
+
+# Returns the bytes at an http or https URL; raises `FetchRefused` or `FetchFailed`.
+FetchDocument = Callable[[str], Awaitable[bytes]]
+
+
+class DocumentImports:
+    """Imports documents, and archives of documents and markdown files."""
+
+    def __init__(
+        self,
+        database: Database,
+        page_limits: MemoryLimits,
+        reader: DocumentReader,
+        scratch: Path,
+        fetch: FetchDocument,
+    ) -> None:
+        self._database = database
+        self._limits = page_limits
+        self._reader = reader
+        self._scratch = scratch
+        self._fetch = fetch
+
+    @property
+    def file_bytes(self) -> int:
+        """The limit on the bytes of one document."""
+        return self._reader.limits.file_bytes
+
+    async def take_in(self, caller: Caller, path: Path, name: str, options: DocumentOptions) -> ImportReport:
+        """Import a file, whose name states what it is.
+
+        Raises `BadRequest` for a file that cannot be read, which changes nothing; in an archive, such files
+        are errors of the report. Raises `Forbidden`, `TooLarge`, `InsufficientCredits`, `EngineUnavailable`.
+        """
+        writer = PageWriter(caller, self._limits)
+        writer.check()
+        options = _checked(options)
+        prefix = f"{options.folder}/" if options.folder else ""
+        if name.lower().endswith(ARCHIVES):
+            return await self._take_archive(writer, path, prefix, options)
+        member = ArchiveMember(prefix + PurePosixPath(name).name, file=path)
+        report = ImportReport()
+        if archives.is_page(member.path):
+            data = await asyncio.to_thread(_read, path, self._limits.page_bytes + 1)
+            member = archives.file(member.path, data, self._limits)
+            report = await self._database.write(files.put(writer, [member], files.FileNaming()))
+            if report.errors:
+                raise errors.BadRequest("{} {}".format(*report.errors[0]))
+            return report
+        await self._take_document(writer, member, options, report)
+        if report.errors:
+            raise errors.BadRequest("{}: {}".format(*report.errors[0]))
+        return report
+
+    async def take_sent(
+        self, caller: Caller, name: str, options: DocumentOptions, *, url: str = "", content: str = ""
+    ) -> ImportReport:
+        """Import a file from a URL or from base64 `content`; raises what `take_in` raises."""
+        PageWriter(caller, self._limits).check()
+        if url and not url.startswith(("http://", "https://")):
+            raise errors.BadRequest("url must begin with http:// or https://")
+        data = await self._fetch(url) if url else await asyncio.to_thread(_decoded, content)
+        await asyncio.to_thread(self._scratch.mkdir, mode=0o700, parents=True, exist_ok=True)
+        path = self._scratch / f"import-{secrets.token_hex(16)}"
+        try:
+            await asyncio.to_thread(path.write_bytes, data)
+            return await self.take_in(caller, path, name, options)
+        finally:
+            await asyncio.to_thread(path.unlink, missing_ok=True)
+
+    async def _take_archive(
+        self, writer: PageWriter, path: Path, prefix: str, options: DocumentOptions
+    ) -> ImportReport:
+        async def take(member: ArchiveMember, report: ImportReport) -> None:
+            try:
+                await self._take_document(writer, member, options, report)
+            except (errors.BadRequest, errors.Forbidden, errors.EngineUnavailable) as error:
+                report.refuse(member.path, error.message)
+            finally:
+                if member.file is not None:
+                    await asyncio.to_thread(member.file.unlink, missing_ok=True)
+
+        await asyncio.to_thread(self._scratch.mkdir, mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=self._scratch) as folder:
+            members = DocumentMembers(DocumentFolder(Path(folder), self.file_bytes), take, prefix)
+            return await archive_stream.take_in(self._database, writer, path, members)
+
+    async def _take_document(
+        self, writer: PageWriter, member: ArchiveMember, options: DocumentOptions, report: ImportReport
+    ) -> None:
+        """Import one document, which replaces the pages of an earlier version of it."""
+        if member.file is None:
+            raise errors.BadRequest(f"{member.path} has no content")
+        slug = slugs.loosely(member.path)
+        if slug is None or len(slug) > _MAX_SLUG:
+            raise errors.BadRequest(f"The path of a document must have 1 to {_MAX_SLUG} valid characters")
+        digest = await asyncio.to_thread(_digest, member.file)
+        known = await self._database.read(_known(writer.caller, slug))
+        if known is not None and frontmatter.value(known[0], "source_sha256") == digest:
+            report.skipped += 1
+            _list(report, DocumentResult(member.path, slug, known[1], 0, changed=False))
+            return
+        document = await self._reader.read(member.file, member.path, writer.caller.account_id)
+        name = PurePosixPath(member.path).name
+        written = await asyncio.to_thread(compose, document, slug, name, digest, options)
+        self._check_sizes(written)
+        part = await self._write(writer, written, slug, digest)
+        report.add(part)
+        if not part.errors:
+            title = document.title or name
+            _list(report, DocumentResult(member.path, slug, title, len(written), changed=True))
+
+    def _check_sizes(self, written: Sequence[ArchiveMember]) -> None:
+        for page in written:
+            limits.check_size(len(page.text.encode()), self._limits.page_bytes)
+
+    async def _write(
+        self, writer: PageWriter, written: Sequence[ArchiveMember], slug: str, digest: str
+    ) -> ImportReport:
+        """Write the parts in batches, and at last the first page, with whose hash the import is complete."""
+        report, naming = ImportReport(), files.FileNaming()
+        *parts, first = written
+        batch: list[ArchiveMember] = []
+        for part in parts:
+            batch.append(part)
+            if sum(len(each.text) for each in batch) > files.BATCH_CHARS or len(batch) >= files.BATCH_FILES:
+                report.add(await self._database.write(files.put(writer, batch, naming)))
+                batch = []
+        report.add(await self._database.write(_complete(writer, [*batch, first], naming, (slug, digest))))
+        return report
+
+
+def _list(report: ImportReport, document: DocumentResult) -> None:
+    if len(report.documents) < _MAX_DOCUMENTS:
+        report.documents.append(document)
+
+
+def _checked(options: DocumentOptions) -> DocumentOptions:
+    """Return valid options; raise `BadRequest`."""
+    return DocumentOptions(
+        slugs.normalize(options.folder.strip("/")) if options.folder.strip("/") else "",
+        limits.names("tags", options.tags),
+        limits.names("collections", options.collections),
+    )
+
+
+def _complete(
+    writer: PageWriter, batch: Sequence[ArchiveMember], naming: files.FileNaming, of: tuple[str, str]
+) -> Transaction[ImportReport]:
+    """Write the last pages of a document, and delete the parts that only its previous version had."""
+    report = yield from files.put(writer, batch, naming)
+    slug, digest = of
+    if report.errors:
+        return report
+    rows = yield from pages.listed(writer.caller, PageFilter(type=PAGE_TYPE, prefix=f"{slug}/"), _PARTS)
+    listed = pages.encode([row["slug"] for row in rows])
+    found = yield Query("pages_by_slugs", {"account_id": writer.caller.account_id, "slugs": listed})
+    for row in found:
+        page = pages.of(row)
+        if frontmatter.value(page.head, "part_of") == slug and (
+            frontmatter.value(page.head, "source_sha256") != digest
+        ):
+            yield from commands.delete(writer, page.slug, WriteTerms())
+            report.updated += 1
+    return report
+
+
+def _known(caller: Caller, slug: str) -> Transaction[tuple[str, str] | None]:
+    """Return the front matter and the title of the page at a slug, or None."""
+    found = yield from pages.at(caller.account_id, slug)
+    if found is None or found.deleted or not caller.sees(found.page.collections):
+        return None
+    return found.page.head, found.page.title
+
+
+def compose(
+    document: Document, slug: str, name: str, digest: str, options: DocumentOptions
+) -> list[ArchiveMember]:
+    """Return the pages of a document as files; the first page of the document is the last one."""
+    title = document.title or name
+    fields: dict[str, frontmatter.Value] = {
+        "title": title,
+        "type": PAGE_TYPE,
+        "source": name,
+        "source_sha256": digest,
+        "date": document.date,
+        "author": document.author,
+        "tags": options.tags,
+        "collections": options.collections,
+    }
+    groups = _groups(document.blocks)
+    if len(groups) == 1:
+        head = {**fields, "pages": _range(document.blocks)}
+        intro = f"# {title}\n\n{_byline(name, document.blocks)}\n\n"
+        return [_file(slug, head, intro + documents.joined(document.blocks))]
+    written: list[ArchiveMember] = []
+    entries: list[str] = []
+    for number, blocks in enumerate(groups, 1):
+        chapter = next((block.chapter for block in blocks if block.chapter), "") or f"Part {number}"
+        ending = (slugs.loosely(chapter.replace("/", "-")) or "part")[:_SLUG_CHARS].strip("-.") or "part"
+        own = f"{slug}/{number:03}-{ending}"
+        head = {**fields, "title": f"{title}: {chapter}", "part_of": slug, "chapter": chapter}
+        body = f"# {chapter}\n\n{_byline(name, blocks)}\n\n{documents.joined(blocks)}"
+        written.append(_file(own, {**head, "pages": _range(blocks)}, body))
+        span = f" (p. {_range(blocks)})" if _range(blocks) else ""
+        entries.append(f"- [[{own}]] {_plain(chapter)}{span}")
+    intro = f"# {title}\n\n{_byline(name, document.blocks)}\n\n"
+    return [*written, _file(slug, {**fields, "pages": _range(document.blocks)}, intro + "\n".join(entries))]
+
+
+def _groups(blocks: Sequence[DocumentBlock]) -> list[list[DocumentBlock]]:
+    """Return the blocks of each page of the memory."""
+    if sum(len(block.text) for block in blocks) <= _WHOLE_CHARS:
+        return [list(blocks)]
+    groups: list[list[DocumentBlock]] = [[]]
+    chars = 0
+    for block in blocks:
+        if groups[-1] and (chars + len(block.text) > _MAX_CHARS or (block.chapter and chars >= _MIN_CHARS)):
+            groups.append([])
+            chars = 0
+        groups[-1].append(block)
+        chars += len(block.text)
+    return groups
+
+
+def _file(slug: str, fields: dict[str, frontmatter.Value], body: str) -> ArchiveMember:
+    return ArchiveMember(f"{slug}.md", frontmatter.update("", fields) + body + "\n")
+
+
+def _byline(name: str, blocks: Sequence[DocumentBlock]) -> str:
+    span = _range(blocks)
+    return f"Source: {_plain(name)}{f', p. {span}' if span else ''}"
+
+
+def _range(blocks: Sequence[DocumentBlock]) -> str:
+    numbers = [block.page for block in blocks if block.page]
+    if not numbers:
+        return ""
+    return str(numbers[0]) if numbers[0] == numbers[-1] else f"{numbers[0]}-{numbers[-1]}"
+
+
+def _plain(text: str) -> str:
+    """Return a text without the signs of links."""
+    return text.replace("[[", "[").replace("]]", "]").replace("::", ":")
+
+
+def _decoded(content: str) -> bytes:
+    try:
+        return documents.from_base64(content)
+    except ValueError as error:
+        raise errors.BadRequest("content must be a file in base64") from error
+
+
+def _digest(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _read(path: Path, most: int) -> bytes:
+    with path.open("rb") as file:
+        return file.read(most)
