@@ -175,7 +175,7 @@ async def test_within_the_days_one_may_stay_after_all(app: AppFixture) -> None:
     assert (await app.client.post("/account/close", data=sure)).headers["Location"] == "/account/data"
     assert (await app.client.get(ACCOUNT, headers=app.bearer)).status_code == 401
     page = await app.client.get("/account/data")
-    assert "scheduled for deletion on" in page.text
+    assert "This account will be erased on" in page.text
     assert await app.product.database.read(_due()) == []
     await app.client.post("/account/keep", data=form)
     assert (await app.client.get(ACCOUNT, headers=app.bearer)).status_code == 200

@@ -44,6 +44,7 @@ FILES: dict[str, tuple[str, dict[str, Any]]] = {
     "comfyui": ("/upload/image", {"files": {"image": ("a.png", png(), "image/png")}}),
     "comfyui api": ("/api/upload/image", {"files": {"image": ("a.png", png(), "image/png")}}),
     "replicate": ("/replicate/v1/files", {"files": {"content": ("a.png", png(), "image/png")}}),
+    "fal": ("/fal/files/upload", {"content": png()}),
     "workflow": ("/api/graph/spaces", {"files": {"file": ("a.png", png(workflow=True), "image/png")}}),
     "character": (
         "/api/create-ai",
@@ -91,6 +92,7 @@ PAGES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "replace": ("PUT", "/api/pages/small", {"json": {"title": "a", "body": LARGE}}),
     "append": ("PATCH", "/api/pages/small", {"json": {"operation": "append", "content": LARGE}}),
     "import": ("POST", "/api/import", {"content": archive(), "headers": {"Content-Type": "application/zip"}}),
+    "document": ("POST", "/api/documents?name=a.txt", {"content": LARGE.encode()}),
     "import form": ("POST", "/api/import", {"files": {"file": ("a.zip", archive(), "application/zip")}}),
 }
 

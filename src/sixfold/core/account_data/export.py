@@ -2,8 +2,10 @@
 
 README.txt                describes the contents
 account.json              the account; its keys, passkeys, sessions and identities, without their secrets
-<name>.jsonl              a JSON object per line: ledger, predictions, calls, responses, live-sessions,
-                          posts, characters, models, audit, media
+<name>.jsonl              a JSON object per line: ledger, predictions, calls, responses, conversations,
+                          conversation-items, provider-objects, files, batches, batch-answers,
+                          vector-stores, vector-store-files, live-sessions, posts, characters,
+                          models, audit, media
 media/<name>              every file that media.jsonl names
 memory/<slug>.md          every page, as `sixfold memory import` reads it
 """
@@ -39,6 +41,14 @@ _TABLES = {
     "predictions": "export_predictions",
     "calls": "export_calls",
     "responses": "export_responses",
+    "files": "export_files",
+    "vector-stores": "export_vector_stores",
+    "vector-store-files": "export_vector_store_files",
+    "conversations": "export_conversations",
+    "conversation-items": "export_conversation_items",
+    "provider-objects": "export_objects",
+    "batches": "export_batches",
+    "batch-answers": "export_batch_answers",
     "live-sessions": "export_live_sessions",
     "posts": "export_posts",
     "characters": "export_characters",
@@ -47,7 +57,12 @@ _TABLES = {
     "media": "export_media",
 }
 _MONEY = {"amount", "cost"}
-_JSON = {"inputs", "input", "output", "tags", "document", "scope", "request", "response"}
+_JSON = frozenset(
+    {
+        *("inputs", "input", "output", "tags", "document", "scope", "request", "response", "metadata"),
+        *("item", "attributes", "errors"),
+    }
+)
 _EXCLUDED_FIELDS = {"blob"}
 _FILE_MODE = 0o100644 << 16
 _README = """All data of your account on this Sixfold server.

@@ -1,0 +1,171 @@
+"""Anthropic's Files API, for requests with the header `anthropic-version`.
+
+Source: https://docs.anthropic.com/en/api/files-create.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, TypedDict
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sixfold import errors
+from sixfold.api.gateway.anthropic import errors as anthropic_errors
+from sixfold.api.gateway.chat_handler import CachedKeyAuth
+from sixfold.api.gateway.files import intake
+from sixfold.api.gateway.files.intake import FileIntake
+from sixfold.core.accounts.keys import Principal
+from sixfold.core.clock import rfc3339
+from sixfold.core.files.files import AccountFile, FileDetails
+from sixfold.web import requests, responses
+from sixfold.web.services import WebServices
+from sixfold.web.uploads import ReceivedUpload
+
+PAGE, MAX_PAGE, MAX_IDS = 20, 1000, 100
+MIN_SECONDS, MAX_SECONDS = 3600, 90 * 24 * 3600
+_MAX_TEXT = 200
+_CURSOR = "page_"
+# OpenAI's purpose of a file for any use.
+_PURPOSE = "user_data"
+
+
+class AnthropicFileSchema(TypedDict):
+    """A file in Anthropic's format."""
+
+    id: str
+    type: Literal["file"]
+    filename: str
+    mime_type: str
+    size_bytes: int
+    created_at: str
+    expires_at: str | None
+    downloadable: Literal[True]
+
+
+class AnthropicFilesSchema(TypedDict):
+    """A page of files in Anthropic's format."""
+
+    data: Sequence[AnthropicFileSchema]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+    next_page: str | None
+
+
+class DeletedAnthropicFileSchema(TypedDict):
+    """A deleted file in Anthropic's format."""
+
+    id: str
+    type: Literal["file_deleted"]
+
+
+class AnthropicFileRoutes:
+    """`/v1/files` for Anthropic's clients."""
+
+    def __init__(self, services: WebServices, auth: CachedKeyAuth) -> None:
+        self._services = services
+        self._auth = auth
+        self._intake = FileIntake(services, auth)
+
+    async def create(self, request: Request) -> Response:
+        """Store the file of a form."""
+        return await self._intake.receive(request, b"file", anthropic_errors.dialect, self._create)
+
+    async def _create(self, principal: Principal, received: ReceivedUpload) -> Response:
+        name = received.filename.replace("\\", "/").rpartition("/")[2] or "unnamed"
+        seconds = _seconds(received.fields.get("expires_in_seconds"))
+        details = FileDetails(name, _PURPOSE, received.claimed_type, seconds)
+        file = await self._services.files.create(principal.tenant, details, received.path)
+        return responses.json(document(file))
+
+    async def page(self, request: Request) -> Response:
+        """List files, newest first."""
+        principal = await self._auth.enter(request)
+        requested_ids = request.query_params.getlist("ids[]") or request.query_params.getlist("ids")
+        limit, after, before = list_bounds(request)
+        files = self._services.files
+        if requested_ids:
+            found = await files.some(principal.tenant, _ids(requested_ids))
+            limit = len(found)
+        else:
+            after = after or _page_id(requests.query_text(request, "page", _MAX_TEXT))
+            found = await files.page(principal.tenant, limit + 1, before or after, ascending=bool(before))
+        rows = [document(file) for file in found[:limit]]
+        if before:
+            rows.reverse()
+        has_more = len(found) > limit
+        listed: AnthropicFilesSchema = {
+            "data": rows,
+            "first_id": rows[0]["id"] if rows else None,
+            "last_id": rows[-1]["id"] if rows else None,
+            "has_more": has_more,
+            "next_page": _CURSOR + rows[-1]["id"] if has_more and not before else None,
+        }
+        return responses.json(listed)
+
+    async def show(self, request: Request) -> Response:
+        """Return a file's description."""
+        return responses.json(document(await self._find(request)))
+
+    async def content(self, request: Request) -> Response:
+        """Return a file's bytes."""
+        return await intake.content(request, self._services, await self._find(request))
+
+    async def delete(self, request: Request) -> Response:
+        """Delete a file."""
+        principal = await self._auth.enter(request)
+        file_id = requests.path_value(request, "file_id")
+        await self._services.files.delete(principal.tenant, file_id)
+        deleted: DeletedAnthropicFileSchema = {"id": file_id, "type": "file_deleted"}
+        return responses.json(deleted)
+
+    async def _find(self, request: Request) -> AccountFile:
+        principal = await self._auth.enter(request)
+        return await self._services.files.get(principal.tenant, requests.path_value(request, "file_id"))
+
+
+def _ids(requested_ids: Sequence[str]) -> tuple[str, ...]:
+    ids = tuple(dict.fromkeys(requested_ids))
+    if len(ids) > MAX_IDS:
+        raise errors.BadRequest(f"ids must have at most {MAX_IDS} entries (got {len(ids)})")
+    return ids
+
+
+def _page_id(cursor: str) -> str:
+    if cursor and not cursor.startswith(_CURSOR):
+        raise errors.BadRequest("page must be the next_page of an earlier response")
+    return cursor.removeprefix(_CURSOR)
+
+
+def _seconds(text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < 9 and MIN_SECONDS <= int(text) <= MAX_SECONDS):
+        raise errors.BadRequest(f"expires_in_seconds must be from {MIN_SECONDS} to {MAX_SECONDS}")
+    return int(text)
+
+
+def list_bounds(request: Request) -> tuple[int, str, str]:
+    """Return `limit`, `after_id` and `before_id` of a list; raises `BadRequest` for both ids at once."""
+    limit = requests.page_size(request, PAGE, MAX_PAGE, _MAX_TEXT)
+    after = requests.query_text(request, "after_id", _MAX_TEXT)
+    before = requests.query_text(request, "before_id", _MAX_TEXT)
+    if after and before:
+        raise errors.BadRequest("after_id and before_id cannot be combined")
+    return limit, after, before
+
+
+def document(file: AccountFile) -> AnthropicFileSchema:
+    """Return a file in Anthropic's format."""
+    return {
+        "id": file.id,
+        "type": "file",
+        "filename": file.filename,
+        "mime_type": file.content_type,
+        "size_bytes": file.size,
+        "created_at": rfc3339(file.created_at),
+        "expires_at": rfc3339(file.expires_at),
+        "downloadable": True,
+    }

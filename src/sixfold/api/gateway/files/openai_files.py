@@ -1,0 +1,174 @@
+"""OpenAI's Files API.
+
+Source: https://platform.openai.com/docs/api-reference/files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, TypedDict
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sixfold.api.gateway.chat_handler import CachedKeyAuth
+from sixfold.api.gateway.files import intake
+from sixfold.api.gateway.files.intake import FileIntake
+from sixfold.api.gateway.openai import errors as openai_errors
+from sixfold.api.gateway.openai import parsing
+from sixfold.api.gateway.openai.errors import InvalidRequest
+from sixfold.core.accounts.keys import Principal
+from sixfold.core.files.files import AccountFile, FileDetails
+from sixfold.web import requests, responses
+from sixfold.web.services import WebServices
+from sixfold.web.uploads import ReceivedUpload
+
+PURPOSES = ("assistants", "batch", "fine-tune", "vision", "user_data", "evals")
+MIN_SECONDS, MAX_SECONDS = 3600, 30 * 24 * 3600
+PAGE, MAX_PAGE = 1000, 10_000
+MAX_TEXT = 200
+_SECOND_US = 1_000_000
+
+
+class OpenAIFileSchema(TypedDict):
+    """A file in OpenAI's format."""
+
+    id: str
+    object: Literal["file"]
+    bytes: int
+    created_at: int
+    expires_at: int | None
+    filename: str
+    purpose: str
+    status: Literal["processed"]
+    status_details: None
+
+
+class OpenAIFilesSchema(TypedDict):
+    """A page of files in OpenAI's format."""
+
+    object: Literal["list"]
+    data: Sequence[OpenAIFileSchema]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+
+
+class DeletedOpenAIFileSchema(TypedDict):
+    """A deleted file in OpenAI's format."""
+
+    id: str
+    object: Literal["file"]
+    deleted: Literal[True]
+
+
+class OpenAIFileRoutes:
+    """`/v1/files` for OpenAI's clients."""
+
+    def __init__(self, services: WebServices, auth: CachedKeyAuth) -> None:
+        self._services = services
+        self._auth = auth
+        self._intake = FileIntake(services, auth)
+
+    async def create(self, request: Request) -> Response:
+        """Store the file of a form."""
+        return await self._intake.receive(request, b"file", openai_errors.dialect, self._create)
+
+    async def _create(self, principal: Principal, received: ReceivedUpload) -> Response:
+        fields = received.fields
+        details = FileDetails(
+            received.filename,
+            purpose(fields.get("purpose")),
+            received.claimed_type,
+            expiry_seconds(
+                fields.get("expires_after[anchor]"),
+                fields.get("expires_after[seconds]"),
+            ),
+        )
+        file = await self._services.files.create(principal.tenant, details, received.path)
+        return responses.json(document(file))
+
+    async def page(self, request: Request) -> Response:
+        """List files."""
+        principal = await self._auth.enter(request)
+        limit = requests.page_size(request, PAGE, MAX_PAGE, MAX_TEXT)
+        order = requests.query_choice(request, "order", ("asc", "desc"), MAX_TEXT) or "desc"
+        after = requests.query_text(request, "after", MAX_TEXT)
+        purpose_filter = requests.query_text(request, "purpose", MAX_TEXT)
+        size = min(limit, PAGE)
+        found = await self._services.files.page(
+            principal.tenant, size + 1, after, purpose_filter, ascending=order == "asc"
+        )
+        rows = [document(file) for file in found[:size]]
+        listed: OpenAIFilesSchema = {
+            "object": "list",
+            "data": rows,
+            "first_id": rows[0]["id"] if rows else None,
+            "last_id": rows[-1]["id"] if rows else None,
+            "has_more": len(found) > size,
+        }
+        return responses.json(listed)
+
+    async def show(self, request: Request) -> Response:
+        """Return a file's description."""
+        return responses.json(document(await self._find(request)))
+
+    async def content(self, request: Request) -> Response:
+        """Return a file's bytes."""
+        return await intake.content(request, self._services, await self._find(request))
+
+    async def delete(self, request: Request) -> Response:
+        """Delete a file."""
+        principal = await self._auth.enter(request)
+        file_id = requests.path_value(request, "file_id")
+        await self._services.files.delete(principal.tenant, file_id)
+        deleted: DeletedOpenAIFileSchema = {"id": file_id, "object": "file", "deleted": True}
+        return responses.json(deleted)
+
+    async def _find(self, request: Request) -> AccountFile:
+        principal = await self._auth.enter(request)
+        return await self._services.files.get(principal.tenant, requests.path_value(request, "file_id"))
+
+
+def document(file: AccountFile) -> OpenAIFileSchema:
+    """Return a file in OpenAI's format."""
+    return {
+        "id": file.id,
+        "object": "file",
+        "bytes": file.size,
+        "created_at": file.created_at // _SECOND_US,
+        "expires_at": None if file.expires_at is None else file.expires_at // _SECOND_US,
+        "filename": file.filename,
+        "purpose": file.purpose,
+        "status": "processed",
+        "status_details": None,
+    }
+
+
+def purpose(value: Any) -> str:
+    """Return the purpose of an upload; raises `InvalidRequest`."""
+    if value not in PURPOSES:
+        raise InvalidRequest(f"purpose must be one of {', '.join(PURPOSES)}", param="purpose")
+    return str(value)
+
+
+def expires_after(value: Any, param: str = "expires_after") -> int | None:
+    """Return the seconds in a policy `{"anchor", "seconds"}`; raises `InvalidRequest`."""
+    if value is None:
+        return None
+    policy = parsing.mapping(value, param)
+    return expiry_seconds(policy.get("anchor"), policy.get("seconds"), param)
+
+
+def expiry_seconds(anchor: Any, seconds: Any, param: str = "expires_after") -> int | None:
+    """Return the life of a file in seconds, or None without one; raises `InvalidRequest`."""
+    if anchor is None and seconds is None:
+        return None
+    if anchor != "created_at":
+        raise InvalidRequest(f"{param}.anchor must be created_at", param=f"{param}.anchor")
+    if isinstance(seconds, str) and seconds.isascii() and seconds.isdigit() and len(seconds) < 10:
+        seconds = int(seconds)
+    if not isinstance(seconds, int) or not MIN_SECONDS <= seconds <= MAX_SECONDS:
+        message = f"{param}.seconds must be from {MIN_SECONDS} to {MAX_SECONDS}"
+        raise InvalidRequest(message, param=f"{param}.seconds")
+    return seconds

@@ -1,0 +1,221 @@
+"""Files of accounts: uploads of `/v1/files`, and the results of batches.
+
+The content is a blob with a name in `media`, so a file of any size is stored once, is part of backups, and is
+deleted with its last name. A name here is never part of a URL.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from sixfold import errors
+from sixfold.core import ids
+from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.database import Database, Query, Row, Transaction, now, one
+from sixfold.core.media import media
+from sixfold.core.media.media import MediaSource
+from sixfold.core.media.ports import BlobStore, OutputFile
+
+MAX_FILENAME_CHARS = 255
+_CONTENT_TYPE = re.compile(r"[\w.+-]{1,60}/[\w.+-]{1,60}", re.ASCII)
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_SECOND_US = 1_000_000
+_LAST_ID = "~"
+ANY_TYPE = "application/octet-stream"
+
+
+class FileLimits(msgspec.Struct, frozen=True):
+    """The most files of an account and their most bytes, with the declared bytes of its pending uploads."""
+
+    files: int
+    bytes: int
+
+
+class FileDetails(msgspec.Struct, frozen=True):
+    """What a client states of a file; `seconds` is its life from now, or None without an end."""
+
+    filename: str
+    purpose: str
+    content_type: str = ANY_TYPE
+    seconds: int | None = None
+
+
+class AccountFile(msgspec.Struct, frozen=True):
+    """A stored file: its size in bytes, the key of its blob, and its times in epoch µs."""
+
+    id: str
+    filename: str
+    purpose: str
+    content_type: str
+    size: int
+    blob: str
+    created_at: int
+    expires_at: int | None
+
+
+class FileNotFound(errors.NotFound):
+    """The file does not exist, or belongs to another account or key."""
+
+    def __init__(self, file_id: str) -> None:
+        super().__init__(f"No such File object: {file_id[:100]}")
+
+
+def check_details(details: FileDetails) -> FileDetails:
+    """Return the details with a valid content type; raises `BadRequest` for an invalid file name."""
+    if not 0 < len(details.filename) <= MAX_FILENAME_CHARS or _CONTROL.search(details.filename):
+        raise errors.BadRequest(
+            f"The file name must have 1 to {MAX_FILENAME_CHARS} characters and no control characters"
+        )
+    known = _CONTENT_TYPE.fullmatch(details.content_type) is not None
+    return msgspec.structs.replace(details, content_type=details.content_type if known else ANY_TYPE)
+
+
+def find(tenant: Tenant, file_id: str) -> Transaction[AccountFile]:
+    """Return a file that the tenant sees; raises `FileNotFound`."""
+    row = yield from one("file_by_id", **tenant.row, id=file_id)
+    if row is None:
+        raise FileNotFound(file_id)
+    return _from_row(row)
+
+
+def insert(tenant: Tenant, details: FileDetails, source: MediaSource) -> Transaction[AccountFile]:
+    """Insert a file whose content is stored already, without a check of the quotas."""
+    current = yield from now()
+    file = AccountFile(
+        id=ids.new("file"),
+        filename=details.filename,
+        purpose=details.purpose,
+        content_type=details.content_type,
+        size=source.size,
+        blob=source.blob,
+        created_at=current,
+        expires_at=None if details.seconds is None else current + details.seconds * _SECOND_US,
+    )
+    name = yield from name_content(tenant.account_id, source, file.expires_at)
+    values = {key: value for key, value in msgspec.structs.asdict(file).items() if key != "blob"}
+    yield Query("file_insert", {**values, **tenant.row, "media": name})
+    return file
+
+
+def name_content(account_id: str, source: MediaSource, expires_at: int | None) -> Transaction[str]:
+    """Give stored content a name until a time, so that it is not deleted before."""
+    output = OutputFile(media.new_name(source.content_type), source.blob, source.content_type, source.size)
+    yield Query("media_insert", {**media.record(output, account_id, "output"), "expires_at": expires_at})
+    return output.name
+
+
+def check_quota(account_id: str, limits: FileLimits, size: int = 0) -> Transaction[None]:
+    """Raise `TooLarge` if an account may not store another file of `size` bytes."""
+    used = yield from one("file_usage", account_id=account_id)
+    count, stored = (int(used["files"]), int(used["bytes"])) if used is not None else (0, 0)
+    if count >= limits.files:
+        raise errors.TooLarge(f"This account has {count} files; the most are {limits.files}: delete some")
+    if stored + size > limits.bytes:
+        raise errors.TooLarge(
+            f"The files of this account have {stored} bytes, and {size} more would exceed the limit of "
+            f"{limits.bytes}: delete some"
+        )
+
+
+def delete(tenant: Tenant, file_id: str) -> Transaction[None]:
+    """Delete a file; raises `FileNotFound`."""
+    row = yield from one("file_delete", **tenant.row, id=file_id)
+    if row is None:
+        raise FileNotFound(file_id)
+    yield Query("file_media_expire", {"name": row["media"]})
+
+
+def _page(
+    tenant: Tenant, purpose: str, limit: int, bound: str, *, ascending: bool
+) -> Transaction[tuple[AccountFile, ...]]:
+    name = "files_after" if ascending else "files_before"
+    rows = yield Query(
+        name,
+        {
+            **tenant.row,
+            "purpose": purpose,
+            "limit": limit,
+            "bound": bound or ("" if ascending else _LAST_ID),
+        },
+    )
+    return tuple(map(_from_row, rows))
+
+
+def _some(tenant: Tenant, file_ids: Sequence[str]) -> Transaction[tuple[AccountFile, ...]]:
+    rows: list[Row | None] = []
+    for file_id in file_ids:
+        rows.append((yield from one("file_by_id", **tenant.row, id=file_id)))
+    return tuple(_from_row(row) for row in rows if row is not None)
+
+
+def _from_row(row: Row) -> AccountFile:
+    return AccountFile(**{name: row[name] for name in AccountFile.__struct_fields__})
+
+
+class AccountFiles:
+    """The files of all accounts."""
+
+    def __init__(self, database: Database, blobs: BlobStore, limits: FileLimits, staging: Path) -> None:
+        self.limits = limits
+        self.blobs = blobs
+        self._database = database
+        self._staging = staging
+
+    def new_path(self) -> Path:
+        """Return the path of a new temporary file; call it outside of the event loop."""
+        self._staging.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return self._staging / ids.new("stage")
+
+    async def create(self, tenant: Tenant, details: FileDetails, path: Path) -> AccountFile:
+        """Store the file at `path`, which is moved away; raises `BadRequest` and `TooLarge`."""
+        details = check_details(details)
+        size = (await asyncio.to_thread(path.stat)).st_size
+        await self._database.read(check_quota(tenant.account_id, self.limits, size))
+        source = await self.store(path)
+        return await self._database.write(self._insert(tenant, details, source))
+
+    async def store(self, path: Path) -> MediaSource:
+        """Store the content of the file at `path`, which is moved away, without a name."""
+        key, _, size = await asyncio.to_thread(media.hashes, path)
+        await self.blobs.put_file(key, path, content_type=ANY_TYPE)
+        return MediaSource(key, ANY_TYPE, size)
+
+    def _insert(self, tenant: Tenant, details: FileDetails, source: MediaSource) -> Transaction[AccountFile]:
+        yield from check_quota(tenant.account_id, self.limits, source.size)
+        return (yield from insert(tenant, details, source))
+
+    async def get(self, tenant: Tenant, file_id: str) -> AccountFile:
+        """Return a file; raises `FileNotFound`."""
+        return await self._database.read(find(tenant, file_id), snapshot=False)
+
+    def read(self, file: AccountFile, start: int = 0, length: int | None = None) -> AsyncIterator[bytes]:
+        """Yield the bytes of a file in pieces; raises `KeyError` at the first piece if they are missing."""
+        return self.blobs.stream(file.blob, start, length)
+
+    async def page(
+        self, tenant: Tenant, limit: int, bound: str = "", purpose: str = "", *, ascending: bool = False
+    ) -> tuple[AccountFile, ...]:
+        """Return the first files after the id `bound`, oldest first, or before it, newest first."""
+        return await self._database.read(_page(tenant, purpose, limit, bound, ascending=ascending))
+
+    async def some(self, tenant: Tenant, file_ids: Sequence[str]) -> tuple[AccountFile, ...]:
+        """Return the files with these ids, without those that the tenant does not see."""
+        return await self._database.read(_some(tenant, file_ids))
+
+    async def delete(self, tenant: Tenant, file_id: str) -> None:
+        """Delete a file; raises `FileNotFound`."""
+        await self._database.write(delete(tenant, file_id))
+
+    async def sweep(self) -> None:
+        """Delete expired files, uploads and their parts; the media sweep deletes the bytes."""
+        await self._database.write(_sweep(), durable=False)
+
+
+def _sweep() -> Transaction[None]:
+    for name in ("files_sweep", "file_parts_sweep", "file_uploads_sweep"):
+        yield Query(name, {})
