@@ -1,0 +1,1 @@
+"""Batches in the formats of OpenAI and Anthropic, over one engine."""

@@ -1,0 +1,171 @@
+"""Transactions of lines, and what to do with the reply to one."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from sixfold.core.accounts import accounts, idempotency
+from sixfold.core.batches import models
+from sixfold.core.batches.models import Batch, BatchOutcome, ClaimedLine, LineReply
+from sixfold.core.clock import SECOND_US
+from sixfold.core.database import Query, Transaction, one
+from sixfold.errors import BudgetExceeded
+
+MAX_TRIES = 3
+# A wait for credit or a budget is cut to this, so that a payment or a raised budget takes effect.
+_MAX_WAIT_SECONDS, _CREDIT_SECONDS = 60, 15
+# The wait while other calls of the account hold money that most of them give back.
+HELD_SECONDS = 0.25
+_RETRY_SECONDS = (2, 10, 30)
+_MAX_OPEN = 200
+_encode = msgspec.json.Encoder().encode
+_Answer = Literal["keep", "retry", "wait", "release"]
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What to do with a line: keep its reply, try it again, let the whole batch wait, or give it back.
+
+    A `new_attempt` has another `Idempotency-Key`, since the reply is stored for the last one. With
+    `for_money`, the wait is short while other calls hold money.
+    """
+
+    answer: _Answer
+    seconds: float = 0
+    new_attempt: bool = False
+    for_money: bool = False
+
+
+def judge(reply: LineReply, tries: int) -> Verdict:
+    """Decide on a reply to a line that was tried `tries` times before.
+
+    Limits of the account and key are waited for. Nothing was charged for a failure, and what was charged
+    under an `Idempotency-Key` is not charged again, so a repeated line is charged once.
+    """
+    status = reply.status
+    if status == 402:
+        return Verdict("wait", _CREDIT_SECONDS, for_money=True)
+    if status == 429:
+        seconds = min(max(reply.retry_after, 1), _MAX_WAIT_SECONDS)
+        return Verdict("wait", seconds, for_money=error_of(reply).code == BudgetExceeded.code)
+    if status == 503 and not reply.permanent:
+        return Verdict("retry", _RETRY_SECONDS[min(tries, len(_RETRY_SECONDS) - 1)])
+    if (status in (401, 409) or status >= 500) and status != 503 and tries + 1 < MAX_TRIES:
+        is_stored = status not in (409, 500) and status not in idempotency.NOT_STORED
+        return Verdict("retry", _RETRY_SECONDS[tries], new_attempt=is_stored)
+    return Verdict("keep")
+
+
+class ErrorText(msgspec.Struct):
+    """The message and the code of an error, in the formats of OpenAI and Anthropic."""
+
+    message: str = ""
+    code: str | None = None
+
+
+class _ErrorBody(msgspec.Struct):
+    error: ErrorText = msgspec.field(default_factory=ErrorText)
+
+
+def error_of(reply: LineReply) -> ErrorText:
+    """Return the error in a reply; empty for one that has none."""
+    try:
+        return msgspec.json.decode(reply.body, type=_ErrorBody).error
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return ErrorText()
+
+
+def open_batches() -> Transaction[tuple[int, tuple[Batch, ...]]]:
+    """Return the time, and the batches with something to do now, least recently claimed first."""
+    rows = yield Query("batches_open", {"limit": _MAX_OPEN})
+    return (int(rows[0]["now"]) if rows else 0), tuple(map(models.from_row, rows))
+
+
+def claim(
+    batch: Batch, holder: str, lease_us: int, limit: int
+) -> Transaction[tuple[ClaimedLine, ...] | None]:
+    """Lease the next lines of a batch, or return None if that has decided how the batch ends.
+
+    If its key is not valid any more, the batch ends as failed. If no line is left, it ends as completed.
+    """
+    credential = yield from credential_of(batch)
+    if credential is None:
+        yield from decide(
+            batch.id, "failed", "invalid_api_key", "The API key of this batch is not valid any more"
+        )
+        return None
+    if not (yield Query("batch_touch", {"id": batch.id})):
+        return ()
+    values = {"batch_id": batch.id, "holder": holder, "lease": lease_us, "limit": limit}
+    rows = yield Query("batch_lines_claim", values)
+    if not rows and (yield Query("batch_decide_done", {"id": batch.id})):
+        return None
+    found = [ClaimedLine(**{name: row[name] for name in ClaimedLine.__struct_fields__}) for row in rows]
+    return tuple(sorted(found, key=lambda line: (line.tries, line.number)))
+
+
+def credential_of(batch: Batch) -> Transaction[str | None]:
+    """Return the key that the lines of a batch run with, "" for the account's owner, None if it has ended."""
+    if batch.key_id is None:
+        return ""
+    row = yield from one("batch_credential", key_id=batch.key_id, grant_id=batch.grant_id or "")
+    return None if row is None else str(row["id"])
+
+
+def decide(batch_id: str, outcome: BatchOutcome, code: str = "", message: str = "") -> Transaction[None]:
+    """Decide how a batch ends, with an error if there is a reason."""
+    errors = [{"code": code, "line": None, "message": message, "param": None}] if code else []
+    yield Query("batch_decide", {"id": batch_id, "outcome": outcome, "errors": _encode(errors).decode()})
+
+
+def finish(batch_id: str, number: int, reply: LineReply) -> Transaction[None]:
+    """Store the answer to a line, and delete its copy that is stored for the `Idempotency-Key`."""
+    yield Query(
+        "batch_line_finish",
+        {
+            "batch_id": batch_id,
+            "number": number,
+            "status": reply.status,
+            "request_id": reply.request_id,
+            "response": reply.body.decode("utf-8", "replace"),
+        },
+    )
+    if reply.scope:
+        yield from idempotency.forget(reply.scope)
+
+
+def requeue(batch: Batch, number: int, holder: str, verdict: Verdict, reason: str = "") -> Transaction[float]:
+    """Let a line be tried again, or the whole batch wait for a reason; return the seconds until then."""
+    seconds = verdict.seconds
+    if verdict.for_money and (yield from accounts.by_id(batch.account_id)).held > 0:
+        seconds = HELD_SECONDS
+    delay = round(seconds * SECOND_US)
+    if verdict.answer == "wait":
+        yield Query("batch_pause", {"id": batch.id, "delay": delay, "reason": reason})
+    yield Query(
+        "batch_line_requeue",
+        {
+            "batch_id": batch.id,
+            "number": number,
+            "holder": holder,
+            "tries": int(verdict.answer == "retry"),
+            "attempt": int(verdict.new_attempt),
+            "delay": delay if verdict.answer == "retry" else 0,
+        },
+    )
+    return seconds
+
+
+def renew(holder: str, lease_us: int) -> Transaction[None]:
+    """Renew the leases of a server's lines, and take back those of servers that are gone."""
+    yield Query("batch_lines_renew", {"holder": holder, "lease": lease_us})
+    yield Query("batch_lines_reclaim", {"holder": holder})
+
+
+def start_end(batch: Batch, holder: str, lease_us: int) -> Transaction[bool]:
+    """Lease a batch whose end is decided, if no line of it is running."""
+    values = {"id": batch.id, "holder": holder, "lease": lease_us, "state": ""}
+    if not (yield Query("batch_lease", values)):
+        return False
+    return bool((yield Query("batch_finalize", {"id": batch.id, "holder": holder})))

@@ -1,0 +1,155 @@
+"""Batches, their lines, and the port that runs a line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from sixfold.core.database import Row
+
+BatchDialect = Literal["openai", "anthropic"]
+BatchOutcome = Literal["completed", "failed", "expired", "cancelled"]
+BatchState = Literal[
+    "validating", "in_progress", "finalizing", "cancelling", "completed", "failed", "expired", "cancelled"
+]
+_decode_errors = msgspec.json.Decoder(list[dict[str, Any]]).decode
+_decode_texts = msgspec.json.Decoder(dict[str, str]).decode
+
+
+class BatchLimits(msgspec.Struct, frozen=True):
+    """Limits of batches: of one input in lines and bytes, of one account, and of this server."""
+
+    lines: int
+    bytes: int
+    unfinished: int
+    concurrency: int
+    lease_us: int
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """A batch; times are in epoch µs, and `errors`, `metadata` and `headers` are JSON.
+
+    `outcome` is how it is to end, once that is decided. Lines run with the rights of the key `key_id`, or of
+    the present key of the OAuth grant `grant_id`.
+    """
+
+    id: str
+    account_id: str
+    credential_id: str
+    key_id: str | None
+    grant_id: str | None
+    dialect: BatchDialect
+    endpoint: str
+    state: BatchState
+    outcome: BatchOutcome | None
+    input_file_id: str | None
+    input_media: str
+    metadata: str
+    headers: str
+    output_seconds: int | None
+    total: int
+    succeeded: int
+    failed: int
+    errors: str
+    output_file_id: str | None
+    error_file_id: str | None
+    resume_at: int
+    waiting_for: str | None
+    created_at: int
+    expires_at: int
+    in_progress_at: int | None
+    finalizing_at: int | None
+    cancelling_at: int | None
+    ended_at: int | None
+    # The blob with the requests, if it is read for running them.
+    input_blob: str = ""
+
+    @property
+    def error_list(self) -> list[dict[str, Any]]:
+        """The errors that ended the batch: `code`, `line`, `message` and `param` of each."""
+        return _decode_errors(self.errors)
+
+    @property
+    def metadata_map(self) -> Mapping[str, str]:
+        """The client's own texts."""
+        return _decode_texts(self.metadata)
+
+    @property
+    def header_map(self) -> Mapping[str, str]:
+        """Headers that each line is sent with."""
+        return _decode_texts(self.headers)
+
+
+def from_row(row: Row) -> Batch:
+    """Build a batch from a row; the counts of a batch that has not ended are those of its lines."""
+    values = dict(row)
+    fields: dict[str, Any] = {name: values[name] for name in Batch.__struct_fields__ if name in values}
+    fields |= {name: values.get(name) or "" for name in ("credential_id", "input_blob")}
+    if values["ended_at"] is None and "lines_succeeded" in values:
+        fields |= {"succeeded": values["lines_succeeded"], "failed": values["lines_failed"]}
+    return Batch(**fields)
+
+
+class LineProblem(msgspec.Struct, frozen=True):
+    """Why a line of an input is invalid."""
+
+    line: int
+    code: str
+    message: str
+    param: str | None = None
+    custom_id: str | None = None
+
+
+class ClaimedLine(msgspec.Struct, frozen=True):
+    """A line that this server runs: the position of its request in the batch's input.
+
+    `tries` is how often it was run without an answer to keep; `attempt` distinguishes the tries whose answers
+    are stored for their `Idempotency-Key`.
+    """
+
+    number: int
+    custom_id: str
+    start: int
+    length: int
+    tries: int
+    attempt: int
+
+
+class LineCall(msgspec.Struct, frozen=True):
+    """A request to run as the key `key_id`; empty for the operator, who needs none on the local socket."""
+
+    key_id: str
+    endpoint: str
+    headers: Mapping[str, str]
+    body: bytes
+    idempotency_key: str
+
+
+class LineReply(msgspec.Struct, frozen=True):
+    """The response to a line.
+
+    `scope` is the id under which its `Idempotency-Key` stores it, or empty; a `permanent` error comes again
+    until the server's configuration changes.
+    """
+
+    status: int
+    request_id: str
+    body: bytes
+    retry_after: int = 0
+    permanent: bool = False
+    scope: str = ""
+
+
+class LineRunner(Protocol):
+    """Runs lines as the routes of the API run requests: the same checks, limits and charges."""
+
+    @property
+    def endpoints(self) -> frozenset[str]:
+        """The paths that lines may name."""
+        ...
+
+    async def run(self, call: LineCall) -> LineReply:
+        """Return the response to a request, which never raises but for a cancelation."""
+        ...

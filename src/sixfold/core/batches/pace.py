@@ -1,0 +1,43 @@
+"""How many lines of a batch run at a time on one server."""
+
+from __future__ import annotations
+
+# Answers for each running line until one more may run.
+_ANSWERS_PER_STEP = 4
+# Pauses without an answer until a lack of money is taken as one that lasts.
+_SHORT_PAUSES = 6
+
+
+class Pace:
+    """Half as many lines run after each refusal by a limit, and gradually more after answers."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._width = most
+        self._answers = 0
+        # Pauses since the last answer.
+        self._pauses = 0
+        self._paused_until = 0.0
+
+    @property
+    def may_recover(self) -> bool:
+        """Whether a lack of money may be due to the other lines: few pauses have come without an answer."""
+        return self._pauses < _SHORT_PAUSES
+
+    def allows(self, running: int, time: float) -> bool:
+        """Return whether another line may start while `running` do."""
+        return running < self._width and time >= self._paused_until
+
+    def succeeded(self) -> None:
+        """Count an answer."""
+        self._answers += 1
+        self._pauses = 0
+        if self._answers >= _ANSWERS_PER_STEP * self._width:
+            self._width, self._answers = min(self._most, self._width + 1), 0
+
+    def refused(self, time: float, until: float) -> None:
+        """Start no line until a time, and then fewer at a time; refusals during a pause only extend it."""
+        if time >= self._paused_until:
+            self._width, self._answers = max(1, self._width // 2), 0
+            self._pauses += 1
+        self._paused_until = max(until, self._paused_until)

@@ -1,0 +1,349 @@
+"""Runs batches: validates inputs, runs lines by leases, and writes the results.
+
+The database is the truth: a server that dies loses nothing but its leases, which other servers or its next
+start take over. Each line is a request to the API with an `Idempotency-Key` of its own, so that a line that
+was interrupted after its charge is answered for free.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import Counter, deque
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from sixfold.core.batches import lines, results, validation
+from sixfold.core.batches.lines import Verdict
+from sixfold.core.batches.models import (
+    Batch,
+    BatchLimits,
+    ClaimedLine,
+    LineCall,
+    LineProblem,
+    LineReply,
+    LineRunner,
+)
+from sixfold.core.batches.pace import Pace
+from sixfold.core.batches.results import BatchLost, ResultWriter
+from sixfold.core.batches.validation import LineValidator, ValidLine
+from sixfold.core.clock import SECOND_US
+from sixfold.core.database import Database, Query, T, Transaction, many
+from sixfold.core.failpoints import Failpoints
+from sixfold.core.files.files import AccountFiles
+from sixfold.core.single_thread import PARSER
+from sixfold.errors import StoreFailed
+
+_LOG = logging.getLogger("sixfold.batches")
+# How often a server looks for batches that other servers have accepted.
+POLL_SECONDS = 1.0
+_STORE_SECONDS = 1.0
+# Validations and ends of batches at a time.
+_MAX_JOBS = 2
+# Their leases are longer than those of lines by this factor, since they are not renewed.
+_JOB_LEASES = 20
+_MAX_PROBLEMS = 10_000
+_LOOP_BYTES = 256 * 1024
+_MAX_REASON_CHARS = 300
+
+
+class BatchProcessor:
+    """The batches that this server process runs; it waits for `attach` before it runs any."""
+
+    def __init__(
+        self,
+        database: Database,
+        account_files: AccountFiles,
+        limits: BatchLimits,
+        boot: str,
+        failpoints: Failpoints | None = None,
+    ) -> None:
+        self._database = database
+        self._files = account_files
+        self._limits = limits
+        self._boot = boot
+        self._failpoints = failpoints or Failpoints("")
+        self._results = ResultWriter(database, account_files)
+        self._runner: LineRunner | None = None
+        self._attached = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._claimed: deque[tuple[Batch, ClaimedLine]] = deque()
+        # The tasks of lines with their batches, and those of batches by their ids.
+        self._running: dict[asyncio.Task[None], str] = {}
+        self._paces: dict[str, Pace] = {}
+        self._jobs: dict[str, asyncio.Task[bool]] = {}
+        self._renewed_at = 0.0
+
+    @property
+    def endpoints(self) -> frozenset[str]:
+        """The paths that lines may name; empty before `attach`."""
+        return frozenset() if self._runner is None else self._runner.endpoints
+
+    def attach(self, runner: LineRunner) -> None:
+        """Begin to run batches with `runner`."""
+        self._runner = runner
+        self._attached.set()
+
+    def wake(self) -> None:
+        """Look at the batches now."""
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Run batches until canceled; unfinished lines are then left to the next server."""
+        await self._attached.wait()
+        try:
+            while True:
+                self._changed.clear()
+                try:
+                    await self._look()
+                except StoreFailed:
+                    await asyncio.sleep(_STORE_SECONDS)
+                except Exception:  # noqa: BLE001 - the outermost loop of the batches
+                    # An error in one batch must not stop all batches until the server restarts.
+                    _LOG.exception("the batches could not be looked at")
+                    await asyncio.sleep(_STORE_SECONDS)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(POLL_SECONDS):
+                        await self._changed.wait()
+        finally:
+            tasks: list[asyncio.Task[Any]] = [*self._running, *self._jobs.values()]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _look(self) -> None:
+        """Start what is to be done now."""
+        now, batches = await self._database.read(lines.open_batches(), snapshot=False)
+        if batches or self._running:
+            await self._renew()
+        claimable: list[Batch] = []
+        for batch in batches:
+            if batch.id in self._jobs:
+                continue
+            if batch.outcome is None and batch.expires_at <= now:
+                await self._database.write(lines.decide(batch.id, "expired"))
+                self.wake()
+            elif batch.outcome is not None:
+                await self._release(batch)
+                if await self._may_end(batch):
+                    self._start_job(batch, self._end)
+            elif batch.state == "validating":
+                self._start_job(batch, self._validate)
+            elif batch.resume_at <= now:
+                claimable.append(batch)
+        await self._claim(claimable)
+
+    async def _renew(self) -> None:
+        """Renew leases three times in their duration, and take over those of other servers."""
+        moment = asyncio.get_running_loop().time()
+        if self._renewed_at and moment - self._renewed_at < self._limits.lease_us / SECOND_US / 3:
+            return
+        self._renewed_at = moment
+        await self._database.write(lines.renew(self._boot, self._limits.lease_us), durable=False)
+
+    # -- lines -----------------------------------------------------------------------------------
+
+    async def _claim(self, batches: Sequence[Batch]) -> None:
+        """Claim lines for the free places, of one batch of each account, in turn."""
+        free = 2 * self._limits.concurrency - len(self._running) - len(self._claimed)
+        first_of_accounts: dict[str, Batch] = {}
+        for batch in batches:
+            first_of_accounts.setdefault(batch.account_id, batch)
+        if free > 0 and first_of_accounts:
+            share = -(-free // len(first_of_accounts))
+            for batch in first_of_accounts.values():
+                claim = lines.claim(batch, self._boot, self._limits.lease_us, share)
+                claimed = await self._database.write(claim, durable=False)
+                if claimed is None:
+                    # How it ends is decided now.
+                    self.wake()
+                self._claimed.extend((batch, line) for line in claimed or ())
+        self._start_lines()
+
+    def _start_lines(self) -> None:
+        """Start claimed lines in free places, as many of each batch as its pace allows."""
+        waiting: deque[tuple[Batch, ClaimedLine]] = deque()
+        running = Counter(self._running.values())
+        while self._claimed and len(self._running) < self._limits.concurrency:
+            batch, line = self._claimed.popleft()
+            if not self._pace(batch).allows(running[batch.id], self._time()):
+                waiting.append((batch, line))
+                continue
+            task = asyncio.create_task(self._run_line(batch, line), name=f"batch-line {batch.id}")
+            running[batch.id] += 1
+            self._running[task] = batch.id
+            task.add_done_callback(self._line_ended)
+        self._claimed.extendleft(reversed(waiting))
+
+    def _pace(self, batch: Batch) -> Pace:
+        return self._paces.setdefault(batch.id, Pace(self._limits.concurrency))
+
+    def _time(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def _line_ended(self, task: asyncio.Task[None]) -> None:
+        del self._running[task]
+        if task.cancelled():
+            return
+        if (error := task.exception()) is not None:
+            _LOG.error("a line of a batch failed", exc_info=error)
+        self._start_lines()
+        if len(self._claimed) <= self._limits.concurrency // 2:
+            self.wake()
+
+    async def _release(self, batch: Batch) -> None:
+        """Give back the claimed lines of a batch that is about to end, or to wait for long."""
+        released = [line for each, line in self._claimed if each.id == batch.id]
+        self._claimed = deque(pair for pair in self._claimed if pair[0].id != batch.id)
+        for line in released:
+            await self._requeue(batch, line, Verdict("release"))
+
+    async def _run_line(self, batch: Batch, line: ClaimedLine) -> None:
+        try:
+            key_id = await self._database.read(lines.credential_of(batch), snapshot=False)
+            body = await self._body(batch, line)
+        except (StoreFailed, OSError, KeyError):
+            await self._requeue(batch, line, lines.judge(LineReply(503, "", b""), line.tries))
+            return
+        if key_id is None:
+            # The next claim ends the batch.
+            await self._requeue(batch, line, Verdict("retry"))
+            return
+        reply = await self._call(batch, line, key_id, body)
+        self._failpoints.hit("batch.answered")
+        verdict = lines.judge(reply, line.tries)
+        if verdict.answer == "keep":
+            await self._write(lambda: lines.finish(batch.id, line.number, reply))
+            self._failpoints.hit("batch.stored")
+            self._pace(batch).succeeded()
+            return
+        reason = lines.error_of(reply).message[:_MAX_REASON_CHARS]
+        pace = self._pace(batch)
+        if verdict.for_money and pace.may_recover:
+            # The money may have been held by the other lines, so fewer at a time may be possible.
+            verdict = msgspec.structs.replace(verdict, seconds=lines.HELD_SECONDS)
+        seconds = await self._requeue(batch, line, verdict, reason or f"Status {reply.status}")
+        if verdict.answer == "wait":
+            pace.refused(self._time(), self._time() + seconds)
+            asyncio.get_running_loop().call_later(seconds, self._resume)
+            if seconds > lines.HELD_SECONDS:
+                # Other batches need the places of its lines.
+                await self._release(batch)
+
+    def _resume(self) -> None:
+        self._start_lines()
+        self.wake()
+
+    async def _call(self, batch: Batch, line: ClaimedLine, key_id: str, body: bytes) -> LineReply:
+        assert self._runner is not None  # noqa: S101 - lines are claimed after `attach`
+        key = f"{batch.id}/{line.number}/{line.attempt}"
+        return await self._runner.run(LineCall(key_id, batch.endpoint, batch.header_map, body, key))
+
+    async def _body(self, batch: Batch, line: ClaimedLine) -> bytes:
+        stream = self._files.blobs.stream(batch.input_blob, line.start, line.length)
+        data = b"".join([piece async for piece in stream])
+        if len(data) <= _LOOP_BYTES:
+            return validation.request_body(data)
+        return await PARSER.run(validation.request_body, data)
+
+    async def _requeue(self, batch: Batch, line: ClaimedLine, verdict: Verdict, reason: str = "") -> float:
+        return await self._write(lambda: lines.requeue(batch, line.number, self._boot, verdict, reason))
+
+    async def _write(self, transaction: Callable[[], Transaction[T]]) -> T:
+        """Write a transaction, again and again while the database fails: the line is leased meanwhile."""
+        while True:
+            try:
+                return await self._database.write(transaction())
+            except StoreFailed:
+                await asyncio.sleep(_STORE_SECONDS)
+
+    # -- the beginning and the end of a batch ------------------------------------------------------
+
+    def _start_job(self, batch: Batch, job: Callable[[Batch], Coroutine[Any, Any, bool]]) -> None:
+        """Run a job, which returns whether it has changed the batch."""
+        if len(self._jobs) >= _MAX_JOBS:
+            return
+        task = asyncio.create_task(job(batch), name=f"batch {batch.id}")
+        self._jobs[batch.id] = task
+
+        def ended(task: asyncio.Task[bool]) -> None:
+            del self._jobs[batch.id]
+            self._paces.pop(batch.id, None)
+            if task.cancelled():
+                return
+            error = task.exception()
+            if error is None:
+                if task.result():
+                    self.wake()
+            elif not isinstance(error, BatchLost | StoreFailed):
+                _LOG.error("a batch could not be validated or ended", exc_info=error)
+
+        task.add_done_callback(ended)
+
+    async def _validate(self, batch: Batch) -> bool:
+        lease = self._lease(batch, "validating")
+        if not await self._database.write(many("batch_lease", **lease)):
+            return False
+        validator = LineValidator(batch.endpoint)
+        problems: list[LineProblem] = []
+        total = 0
+        try:
+            async for group in validation.chunks(self._files.blobs.stream(batch.input_blob)):
+                valid, wrong = await PARSER.run(validator.check, group)
+                problems += wrong[: _MAX_PROBLEMS - len(problems)]
+                total += len(valid)
+                if total > self._limits.lines:
+                    message = f"A batch must have at most {self._limits.lines} lines"
+                    problems = [LineProblem(0, "too_many_lines", message)]
+                    break
+                if not problems:
+                    await self._database.write(_insert_lines(batch, lease, valid))
+        except KeyError:
+            problems = [LineProblem(0, "input_file_missing", "The content of the input file is missing")]
+        if not total and not problems:
+            problems = [LineProblem(0, "empty_file", "The input file has no lines")]
+        if problems:
+            await self._refuse(batch, problems)
+        else:
+            started = many("batch_started", id=batch.id, holder=self._boot, total=total)
+            await self._database.write(started)
+        return True
+
+    async def _refuse(self, batch: Batch, problems: Sequence[LineProblem]) -> None:
+        stored = await self._results.store_problems(problems)
+        errors = [
+            {"code": each.code, "line": each.line or None, "message": each.message, "param": each.param}
+            for each in problems[: results.MAX_ERRORS]
+        ]
+        await self._database.write(results.end(batch, self._boot, "failed", stored, errors))
+
+    async def _may_end(self, batch: Batch) -> bool:
+        """Return whether no line of a batch is running, and this server has leased its end."""
+        if len(self._jobs) >= _MAX_JOBS:
+            return False
+        lease_us = _JOB_LEASES * self._limits.lease_us
+        return await self._database.write(lines.start_end(batch, self._boot, lease_us), durable=False)
+
+    async def _end(self, batch: Batch) -> bool:
+        assert batch.outcome is not None  # noqa: S101 - `_look` checks it
+        stored = await self._results.collect(batch, batch.outcome)
+        end = results.end(batch, self._boot, batch.outcome, stored, batch.error_list)
+        await self._database.write(end)
+        return True
+
+    def _lease(self, batch: Batch, state: str) -> dict[str, str | int]:
+        lease_us = _JOB_LEASES * self._limits.lease_us
+        return {"id": batch.id, "holder": self._boot, "lease": lease_us, "state": state}
+
+
+def _insert_lines(
+    batch: Batch, lease: Mapping[str, str | int], valid: Sequence[ValidLine]
+) -> Transaction[None]:
+    if not (yield Query("batch_lease", dict(lease))):
+        raise BatchLost
+    rows = [{"batch_id": batch.id, **line._asdict()} for line in valid]
+    if rows:
+        yield Query("batch_line_insert", {}, rows)

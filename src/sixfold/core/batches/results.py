@@ -1,0 +1,214 @@
+"""The result files of a batch, written line by line when it ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, NamedTuple
+
+import msgspec
+
+from sixfold.core import ids
+from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.batches.models import Batch, BatchDialect, BatchOutcome, LineProblem
+from sixfold.core.batches.service import OUTPUT_PURPOSE
+from sixfold.core.database import Database, Query, Row, Transaction, many
+from sixfold.core.files import files
+from sixfold.core.files.files import AccountFiles, FileDetails
+from sixfold.core.media.media import MediaSource
+
+MAX_ERRORS = 100
+# Answers can have megabytes, as images do.
+_PAGE_LINES = 16
+_JSONL = "application/jsonl"
+_Target = Literal["output", "error"]
+_encode = msgspec.json.Encoder().encode
+# Why a line has no answer, in OpenAI's words.
+_UNANSWERED: Mapping[BatchOutcome, tuple[str, str]] = {
+    "expired": (
+        "batch_expired",
+        "This request could not be executed before the completion window expired.",
+    ),
+    "cancelled": ("batch_cancelled", "This request was not executed because the batch was cancelled."),
+    "failed": ("batch_failed", "This request was not executed because the batch failed."),
+    "completed": ("batch_failed", "This request was not executed."),
+}
+# What Anthropic calls the result of such a line.
+_ANTHROPIC_RESULTS: Mapping[BatchOutcome, str] = {
+    "expired": "expired",
+    "cancelled": "canceled",
+    "failed": "canceled",
+    "completed": "canceled",
+}
+
+
+class BatchLost(Exception):
+    """Another server has taken the batch over."""
+
+
+class BatchResults(NamedTuple):
+    """Result files that are stored but have no name yet, and the numbers of lines."""
+
+    sources: Mapping[_Target, MediaSource]
+    total: int
+    succeeded: int
+    failed: int
+
+
+def _render_openai(batch: Batch, outcome: BatchOutcome, row: Row) -> tuple[_Target, bytes]:
+    status = row["status"]
+    line: dict[str, Any] = {
+        "id": f"batch_req_{ids.derived(batch.id, str(row['number'])).partition('_')[2]}",
+        "custom_id": row["custom_id"],
+        "response": None,
+        "error": None,
+    }
+    if status is None:
+        code, message = _UNANSWERED[outcome]
+        line["error"] = {"code": code, "message": message}
+        return "error", _encode(line)
+    body = _raw(row["response"])
+    line["response"] = {"status_code": status, "request_id": row["request_id"], "body": body}
+    return ("output" if status < 300 else "error"), _encode(line)
+
+
+def _render_anthropic(_batch: Batch, outcome: BatchOutcome, row: Row) -> tuple[_Target, bytes]:
+    status = row["status"]
+    if status is None:
+        result: dict[str, Any] = {"type": _ANTHROPIC_RESULTS[outcome]}
+    elif status < 300:
+        result = {"type": "succeeded", "message": _raw(row["response"])}
+    else:
+        result = {"type": "errored", "error": _raw(row["response"])}
+    return "output", _encode({"custom_id": row["custom_id"], "result": result})
+
+
+_RENDERERS: Mapping[BatchDialect, Callable[[Batch, BatchOutcome, Row], tuple[_Target, bytes]]] = {
+    "openai": _render_openai,
+    "anthropic": _render_anthropic,
+}
+
+
+def _raw(text: str) -> Any:
+    """Return stored JSON without parsing it twice, or a text that is no JSON as a text."""
+    try:
+        msgspec.json.decode(text, type=msgspec.Raw)
+    except msgspec.MsgspecError:
+        return text
+    # A line of the file must not contain another line.
+    return msgspec.Raw(text.replace("\n", " ").replace("\r", " ").encode())
+
+
+class ResultWriter:
+    """Writes the result files of batches."""
+
+    def __init__(self, database: Database, account_files: AccountFiles) -> None:
+        self._database = database
+        self._files = account_files
+
+    async def collect(self, batch: Batch, outcome: BatchOutcome) -> BatchResults:
+        """Store the answers to the lines of a batch."""
+        paths = await asyncio.to_thread(self._paths)
+        sinks: dict[_Target, BinaryIO] = {}
+        total = succeeded = failed = after = 0
+        try:
+            for target, path in paths.items():
+                sinks[target] = await asyncio.to_thread(path.open, "xb")
+            while True:
+                page = many("batch_lines_page", batch_id=batch.id, after=after, limit=_PAGE_LINES)
+                rows = await self._database.read(page)
+                if not rows:
+                    break
+                await asyncio.to_thread(_write, batch, outcome, rows, sinks)
+                total += len(rows)
+                succeeded += sum(row["status"] is not None and row["status"] < 300 for row in rows)
+                failed += sum(row["status"] is not None and row["status"] >= 300 for row in rows)
+                after = int(rows[-1]["number"])
+            for sink in sinks.values():
+                await asyncio.to_thread(sink.close)
+            return BatchResults(await self._store(paths), total, succeeded, failed)
+        finally:
+            await asyncio.to_thread(_discard, sinks, paths)
+
+    async def store_problems(self, problems: Sequence[LineProblem]) -> BatchResults:
+        """Store the problems of an input that cannot run."""
+        paths = await asyncio.to_thread(self._paths)
+        try:
+            await asyncio.to_thread(_write_problems, paths["error"], problems)
+            return BatchResults(await self._store({"error": paths["error"]}), 0, 0, 0)
+        finally:
+            await asyncio.to_thread(_discard, {}, paths)
+
+    def _paths(self) -> dict[_Target, Path]:
+        return {"output": self._files.new_path(), "error": self._files.new_path()}
+
+    async def _store(self, paths: Mapping[_Target, Path]) -> dict[_Target, MediaSource]:
+        found: dict[_Target, MediaSource] = {}
+        for target, path in paths.items():
+            if (await asyncio.to_thread(path.stat)).st_size:
+                found[target] = await self._files.store(path)
+        return found
+
+
+def _write(
+    batch: Batch, outcome: BatchOutcome, rows: Sequence[Row], sinks: Mapping[_Target, BinaryIO]
+) -> None:
+    render = _RENDERERS[batch.dialect]
+    for row in rows:
+        target, line = render(batch, outcome, row)
+        sinks[target].write(line + b"\n")
+
+
+def _write_problems(path: Path, problems: Sequence[LineProblem]) -> None:
+    with path.open("xb") as file:
+        for problem in problems:
+            error = {
+                "code": problem.code,
+                "message": problem.message,
+                "param": problem.param,
+                "line": problem.line,
+            }
+            line = {"id": None, "custom_id": problem.custom_id, "response": None, "error": error}
+            file.write(_encode(line) + b"\n")
+
+
+def _discard(sinks: Mapping[_Target, BinaryIO], paths: Mapping[_Target, Path]) -> None:
+    for sink in sinks.values():
+        sink.close()
+    for path in paths.values():
+        path.unlink(missing_ok=True)
+
+
+def end(
+    batch: Batch,
+    holder: str,
+    outcome: BatchOutcome,
+    results: BatchResults,
+    errors: Sequence[Mapping[str, Any]],
+) -> Transaction[None]:
+    """End a batch with its result files; raises `BatchLost` if another server has taken it over."""
+    file_ids: dict[_Target, str | None] = {"output": None, "error": None}
+    tenant = Tenant(batch.account_id, credential_id=batch.credential_id)
+    for target, source in results.sources.items():
+        details = FileDetails(f"{batch.id}_{target}.jsonl", OUTPUT_PURPOSE, _JSONL, batch.output_seconds)
+        file = yield from files.insert(tenant, details, source)
+        file_ids[target] = file.id
+    ended = yield Query(
+        "batch_end",
+        {
+            "id": batch.id,
+            "holder": holder,
+            "state": outcome,
+            "output_file_id": file_ids["output"],
+            "error_file_id": file_ids["error"],
+            "total": results.total,
+            "succeeded": results.succeeded,
+            "failed": results.failed,
+            "errors": _encode(list(errors)).decode(),
+        },
+    )
+    if not ended:
+        raise BatchLost
+    yield Query("batch_lines_delete", {"batch_id": batch.id})
+    yield Query("file_media_expire", {"name": batch.input_media})

@@ -1,0 +1,181 @@
+"""Creation, listing, cancelation and deletion of batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from sixfold import errors
+from sixfold.core import ids
+from sixfold.core.accounts.keys import Principal
+from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.batches import models
+from sixfold.core.batches.models import Batch, BatchDialect, BatchLimits
+from sixfold.core.clock import DAY_US
+from sixfold.core.database import Database, Query, Transaction, one
+from sixfold.core.files import files
+from sixfold.core.files.files import ANY_TYPE, AccountFiles
+from sixfold.core.media.media import MediaSource
+
+WINDOW_US = DAY_US
+# Batches that ended longer ago are deleted; their files remain.
+LIFE_US = 90 * DAY_US
+INPUT_PURPOSE, OUTPUT_PURPOSE = "batch", "batch_output"
+_PREFIXES: Mapping[BatchDialect, str] = {"openai": "batch", "anthropic": "msgbatch"}
+_LAST_ID = "~"
+_encode = msgspec.json.Encoder().encode
+
+
+class NewBatch(msgspec.Struct, frozen=True):
+    """A batch to create; `output_seconds` is the life of its result files, None without an end."""
+
+    dialect: BatchDialect
+    endpoint: str
+    metadata: Mapping[str, str] = {}
+    headers: Mapping[str, str] = {}
+    output_seconds: int | None = None
+    # The number of lines if it is known already.
+    total: int = 0
+
+
+def _find(tenant: Tenant, dialect: BatchDialect, batch_id: str) -> Transaction[Batch]:
+    row = yield from one("batch_by_id", **tenant.row, dialect=dialect, id=batch_id)
+    if row is None:
+        raise errors.NotFound(f"No batch found with id {batch_id[:100]!r}")
+    return models.from_row(row)
+
+
+class BatchService:
+    """The batches of all accounts; `on_change` is called when one was created or canceled."""
+
+    def __init__(self, database: Database, account_files: AccountFiles, limits: BatchLimits) -> None:
+        self.limits = limits
+        self.on_change: Callable[[], None] = lambda: None
+        self._database = database
+        self._files = account_files
+
+    async def create_from_file(self, principal: Principal, new: NewBatch, file_id: str) -> Batch:
+        """Create a batch whose requests are a file; raises `FileNotFound` and `BadRequest`."""
+
+        def create() -> Transaction[Batch]:
+            file = yield from files.find(principal.tenant, file_id)
+            if file.purpose != INPUT_PURPOSE:
+                raise errors.BadRequest(
+                    f"The input file must have the purpose {INPUT_PURPOSE} (got {file.purpose})"
+                )
+            if file.size > self.limits.bytes:
+                raise errors.BadRequest(
+                    f"The input file must have at most {self.limits.bytes} bytes (got {file.size})"
+                )
+            source = MediaSource(file.blob, ANY_TYPE, file.size)
+            return (yield from self._insert(principal, new, source, file_id))
+
+        return await self._created(create())
+
+    async def create_from_path(self, principal: Principal, new: NewBatch, path: Path) -> Batch:
+        """Create a batch of the requests in the file at `path`, which is moved away; raises `TooLarge`."""
+        source = await self._files.store(path)
+
+        def create() -> Transaction[Batch]:
+            yield from files.check_quota(principal.account_id, self._files.limits, source.size)
+            return (yield from self._insert(principal, new, source, None))
+
+        return await self._created(create())
+
+    async def _created(self, transaction: Transaction[Batch]) -> Batch:
+        batch = await self._database.write(transaction)
+        self.on_change()
+        return batch
+
+    def _insert(
+        self, principal: Principal, new: NewBatch, source: MediaSource, file_id: str | None
+    ) -> Transaction[Batch]:
+        row = yield from one("batches_unfinished", account_id=principal.account_id)
+        if row is not None and int(row["batches"]) >= self.limits.unfinished:
+            raise errors.TooManyRequests(
+                f"This account has {row['batches']} unfinished batches, which is the most: wait for one",
+                retry_after=60,
+            )
+        # A name of its own, so that the input outlives the deletion of its file.
+        name = yield from files.name_content(principal.account_id, source, None)
+        batch_id = ids.new(_PREFIXES[new.dialect])
+        tenant = principal.tenant
+        yield Query(
+            "batch_insert",
+            {
+                **tenant.row,
+                "id": batch_id,
+                "key_id": principal.key_id,
+                "grant_id": principal.grant_id,
+                "dialect": new.dialect,
+                "endpoint": new.endpoint,
+                "input_file_id": file_id,
+                "input_media": name,
+                "metadata": _encode(new.metadata).decode(),
+                "headers": _encode(new.headers).decode(),
+                "output_seconds": new.output_seconds,
+                "total": new.total,
+                "window": WINDOW_US,
+            },
+        )
+        return (yield from _find(tenant, new.dialect, batch_id))
+
+    async def get(self, tenant: Tenant, dialect: BatchDialect, batch_id: str) -> Batch:
+        """Return a batch; raises `NotFound`."""
+        return await self._database.read(_find(tenant, dialect, batch_id))
+
+    async def page(
+        self, tenant: Tenant, dialect: BatchDialect, limit: int, bound: str, *, ascending: bool = False
+    ) -> tuple[Batch, ...]:
+        """Return the first batches after the id `bound`, oldest first, or before it, newest first."""
+
+        def page() -> Transaction[tuple[Batch, ...]]:
+            rows = yield Query(
+                "batches_after" if ascending else "batches_before",
+                {
+                    **tenant.row,
+                    "dialect": dialect,
+                    "limit": limit,
+                    "bound": bound or ("" if ascending else _LAST_ID),
+                },
+            )
+            return tuple(map(models.from_row, rows))
+
+        return await self._database.read(page())
+
+    async def cancel(self, tenant: Tenant, dialect: BatchDialect, batch_id: str) -> Batch:
+        """Let a batch end as cancelled; raises `NotFound`, and `Conflict` if it has ended or is about to."""
+
+        def cancel() -> Transaction[Batch]:
+            batch = yield from _find(tenant, dialect, batch_id)
+            if not (yield Query("batch_cancel", {"id": batch_id})) and batch.outcome != "cancelled":
+                raise errors.Conflict(f"Cannot cancel a batch with status {batch.state!r}")
+            return (yield from _find(tenant, dialect, batch_id))
+
+        batch = await self._database.write(cancel())
+        self.on_change()
+        return batch
+
+    async def delete(self, tenant: Tenant, dialect: BatchDialect, batch_id: str) -> None:
+        """Delete a batch that has ended, with its results; raises `NotFound` and `BadRequest`."""
+
+        def delete() -> Transaction[None]:
+            batch = yield from _find(tenant, dialect, batch_id)
+            if not (yield Query("batch_delete", {"id": batch_id})):
+                raise errors.BadRequest("A batch can be deleted once it has ended: cancel it first")
+            if batch.output_file_id is not None:
+                row = yield from one("file_delete", **tenant.whole.row, id=batch.output_file_id)
+                if row is not None:
+                    yield Query("file_media_expire", {"name": row["media"]})
+
+        await self._database.write(delete())
+
+    async def sweep(self) -> None:
+        """Delete batches that ended long ago."""
+
+        def sweep() -> Transaction[None]:
+            yield Query("batches_sweep", {"life": LIFE_US})
+
+        await self._database.write(sweep(), durable=False)

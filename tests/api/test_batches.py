@@ -1,0 +1,429 @@
+"""Batches in the formats of OpenAI and Anthropic, by the official clients."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import zipfile
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from openai.types import Batch
+
+from sixfold.core import money
+from sixfold.core.accounts import idempotency, keys
+from sixfold.core.accounts.keys import Scope
+from sixfold.core.accounts.rights import Rights
+from sixfold.core.batches import service
+from sixfold.core.batches.processor import BatchProcessor
+from sixfold.core.database import Query, Transaction, many
+from tests.api.app_fixture import bearer
+from tests.api.gateway import Gateway, running_gateway
+
+CHAT = "/v1/chat/completions"
+DEEP = b'{"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": ' + b"[" * 100_000
+ENDED = ("completed", "failed", "expired", "cancelled")
+
+
+@pytest.fixture
+async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
+    async with running_gateway(tmp_path) as found:
+        yield found
+
+
+@pytest.fixture
+async def any_database_gateway(either: Path) -> AsyncIterator[Gateway]:
+    """The same on SQLite, and then on PostgreSQL."""
+    async with running_gateway(either) as found:
+        yield found
+
+
+def chat_line(custom_id: str, words: int = 3, model: str = "acme/small", **more: Any) -> dict[str, Any]:
+    """A line that asks for some words."""
+    messages = [{"role": "user", "content": f"say {words} words"}]
+    return {
+        "custom_id": custom_id,
+        "method": "POST",
+        "url": CHAT,
+        "body": {"model": model, "messages": messages, "max_tokens": 50, **more},
+    }
+
+
+def jsonl(lines: Sequence[Any]) -> bytes:
+    return b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+
+
+async def begun(
+    gateway: Gateway, lines: Sequence[Any] | bytes, endpoint: Any = CHAT, key: str | None = None, **more: Any
+) -> Batch:
+    """A batch of these lines."""
+    client = gateway.openai(key)
+    content = lines if isinstance(lines, bytes) else jsonl(lines)
+    file = await client.files.create(file=("in.jsonl", content), purpose="batch")
+    return await client.batches.create(
+        input_file_id=file.id, endpoint=endpoint, completion_window="24h", **more
+    )
+
+
+async def ended(gateway: Gateway, batch: Batch, key: str | None = None) -> Batch:
+    """The batch, once it has ended."""
+    async with asyncio.timeout(60):
+        while True:
+            found = await gateway.openai(key).batches.retrieve(batch.id)
+            if found.status in ENDED:
+                return found
+            await asyncio.sleep(0.02)
+
+
+async def content(gateway: Gateway, file_id: str | None, key: str | None = None) -> list[Any]:
+    """The lines of a file; none without one."""
+    if file_id is None:
+        return []
+    answer = await gateway.openai(key).files.content(file_id)
+    return [json.loads(line) for line in answer.content.splitlines()]
+
+
+async def test_a_batch_runs_every_line_and_charges_it_once(any_database_gateway: Gateway) -> None:
+    gateway = any_database_gateway
+    lines = [chat_line(f"n{count}", count) for count in range(1, 16)]
+    single = await gateway.chat("say 1 words", max_tokens=50)
+    before = money.parse_usd((await gateway.app.balance())[0])
+    batch = await begun(gateway, lines, metadata={"job": "nightly"})
+    assert (batch.object, batch.endpoint, batch.completion_window) == ("batch", CHAT, "24h")
+    assert batch.expires_at == batch.created_at + 24 * 3600
+    done = await ended(gateway, batch)
+    assert (done.status, done.metadata, done.error_file_id) == ("completed", {"job": "nightly"}, None)
+    assert done.request_counts is not None
+    assert done.request_counts.model_dump() == {"total": 15, "completed": 15, "failed": 0}
+    found = {line["custom_id"]: line for line in await content(gateway, done.output_file_id)}
+    assert found.keys() == {line["custom_id"] for line in lines}
+    assert len({line["id"] for line in found.values()}) == 15
+    first = found["n1"]
+    assert (first["response"]["status_code"], first["error"]) == (200, None)
+    body = first["response"]["body"]
+    assert body.keys() == single.json().keys()
+    assert body["choices"][0]["message"]["content"] == "word"
+    calls = [call for call in await gateway.settled(16) if call["id"] != single.headers["x-request-id"]]
+    assert {call["id"] for call in calls} == {line["response"]["request_id"] for line in found.values()}
+    paid = before - money.parse_usd((await gateway.app.balance())[0])
+    assert paid == sum(money.parse_usd(call["cost_usd"]) for call in calls)
+    assert paid == 15 * money.parse_usd(single.headers["x-sixfold-cost"]) + 1000 * sum(range(15))
+    assert (await gateway.app.balance())[1] == "0.00"
+    assert await gateway.app.faults() == ()
+    scope = idempotency.scope_id(gateway.app.account.id, "POST", CHAT, f"{batch.id}/1/0")
+    copies = await gateway.app.product.database.read(many("idempotency_get", id=scope))
+    assert len(copies) == 0, "the answer is stored once"
+
+
+async def test_failed_requests_are_in_the_error_file(gateway: Gateway) -> None:
+    lines = [
+        chat_line("good"),
+        chat_line("unknown", model="none/such"),
+        chat_line("wrong", n=0),
+    ]
+    done = await ended(gateway, await begun(gateway, lines))
+    assert done.request_counts is not None
+    assert done.request_counts.model_dump() == {"total": 3, "completed": 1, "failed": 2}
+    assert [line["custom_id"] for line in await content(gateway, done.output_file_id)] == ["good"]
+    failed = {line["custom_id"]: line["response"] for line in await content(gateway, done.error_file_id)}
+    assert failed["unknown"]["status_code"] == 404
+    assert failed["unknown"]["body"]["error"]["code"] == "model_not_found"
+    assert failed["wrong"]["body"]["error"]["param"] == "n"
+
+
+@pytest.mark.parametrize(
+    ("lines", "code", "line", "param"),
+    [
+        (b"", "empty_file", None, None),
+        (b"\n \n", "empty_file", None, None),
+        (b"\n{nope}\n", "invalid_json_line", 2, None),
+        (b"[]\n", "invalid_request", 1, None),
+        (b"\xff\n", "invalid_json_line", 1, None),
+        (b'{"custom_id": "a"}', "invalid_request", 1, None),
+        (jsonl([chat_line("")]), "invalid_custom_id", 1, "custom_id"),
+        (jsonl([chat_line("a" * 513)]), "invalid_custom_id", 1, "custom_id"),
+        (jsonl([chat_line("a"), chat_line("a")]), "duplicate_custom_id", 2, "custom_id"),
+        (jsonl([{**chat_line("a"), "method": "GET"}]), "invalid_method", 1, "method"),
+        (jsonl([{**chat_line("a"), "url": "/v1/responses"}]), "mismatched_url", 1, "url"),
+        (jsonl([{**chat_line("a"), "body": {}}]), "invalid_request", 1, "body"),
+        (jsonl([{**chat_line("a"), "body": []}]), "invalid_request", 1, "body"),
+        (jsonl([chat_line("a", stream=True)]), "invalid_request", 1, "body.stream"),
+        (DEEP, "invalid_json_line", 1, None),
+    ],
+)
+async def test_an_invalid_input_fails_before_any_line_runs(
+    gateway: Gateway, lines: bytes, code: str, line: int | None, param: str | None
+) -> None:
+    done = await ended(gateway, await begun(gateway, lines or b"\n"))
+    assert done.status == "failed"
+    assert done.errors is not None
+    assert done.errors.data is not None
+    error = done.errors.data[0]
+    assert (error.code, error.line, error.param) == (code, line, param)
+    (shown,) = await content(gateway, done.error_file_id)
+    assert (shown["error"]["code"], shown["response"]) == (code, None)
+    assert gateway.acme.seen == []
+
+
+async def test_an_input_has_at_most_the_stated_lines(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, {"batch_lines": 2, "batch_file_bytes": 2000}) as gateway:
+        done = await ended(gateway, await begun(gateway, [chat_line(str(n)) for n in range(3)]))
+        assert done.errors is not None
+        assert done.errors.data is not None
+        assert done.errors.data[0].code == "too_many_lines"
+        with pytest.raises(openai.BadRequestError, match="at most 2000 bytes"):
+            await begun(gateway, b" " * 2001)
+        assert (await ended(gateway, await begun(gateway, [chat_line("a")]))).status == "completed"
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"endpoint": "/v1/models"}, "endpoint"),
+        ({"completion_window": "1h"}, "completion_window"),
+        ({"input_file_id": 3}, "input_file_id"),
+        ({"metadata": {"a": 1}}, "metadata"),
+        ({"metadata": {str(n): "x" for n in range(17)}}, "metadata"),
+        ({"output_expires_after": {"anchor": "created_at", "seconds": 1}}, "output_expires_after.seconds"),
+    ],
+)
+async def test_wrong_fields_create_no_batch(gateway: Gateway, fields: dict[str, Any], param: str) -> None:
+    body = {"input_file_id": "file_1", "endpoint": CHAT, "completion_window": "24h", **fields}
+    answer = await gateway.app.client.post("/v1/batches", json=body, headers=gateway.headers)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
+    listed = await gateway.app.client.get("/v1/batches", headers=gateway.headers)
+    assert listed.json()["data"] == []
+
+
+async def test_an_input_has_the_purpose_batch_and_one_account(gateway: Gateway) -> None:
+    client = gateway.openai()
+    file = await client.files.create(file=("a", b"x"), purpose="user_data")
+    with pytest.raises(openai.BadRequestError, match="purpose batch"):
+        await client.batches.create(input_file_id=file.id, endpoint=CHAT, completion_window="24h")
+    with pytest.raises(openai.NotFoundError):
+        await gateway.openai(gateway.app.other).batches.create(
+            input_file_id=file.id, endpoint=CHAT, completion_window="24h"
+        )
+
+
+async def test_responses_embeddings_and_completions_run_in_batches(gateway: Gateway) -> None:
+    bodies: dict[str, dict[str, Any]] = {
+        "/v1/responses": {"model": "acme/small", "input": "say 2 words"},
+        "/v1/completions": {"model": "acme/small", "prompt": "say 2 words"},
+        "/v1/embeddings": {"model": "acme/small", "input": ["a", "b"]},
+        "/v1/images/generations": {"model": "ra2", "prompt": "a dot", "size": "256x256"},
+    }
+    for endpoint, body in bodies.items():
+        line = {"custom_id": "a", "method": "POST", "url": endpoint, "body": body}
+        done = await ended(gateway, await begun(gateway, [line], endpoint))
+        found = await content(gateway, done.output_file_id)
+        assert found, await content(gateway, done.error_file_id)
+        direct = await gateway.app.client.post(endpoint, json=body, headers=gateway.headers)
+        assert found[0]["response"]["body"].keys() == direct.json().keys()
+
+
+async def test_limits_of_a_key_on_models_hold_in_its_batches(gateway: Gateway) -> None:
+    key = await gateway.app.limited_key(Scope(services=("acme/small",)))
+    lines = [chat_line("allowed"), chat_line("other", model="anth/small")]
+    done = await ended(gateway, await begun(gateway, lines, key=key), key)
+    assert [line["custom_id"] for line in await content(gateway, done.output_file_id, key)] == ["allowed"]
+    (refused,) = await content(gateway, done.error_file_id, key)
+    assert (refused["custom_id"], refused["response"]["status_code"]) == ("other", 403)
+    assert len(gateway.anth.seen) == 0
+
+
+async def test_a_revoked_key_ends_its_batches(any_database_gateway: Gateway) -> None:
+    gateway = any_database_gateway
+    made = await gateway.app.product.database.write(keys.create(gateway.app.account.id))
+    gateway.acme.mode = "wait"
+    batch = await begun(gateway, [chat_line(str(n)) for n in range(60)], key=made.api_key)
+    async with asyncio.timeout(60):
+        await gateway.acme.asked.wait()
+    await gateway.app.product.database.write(keys.revoke(made.id))
+    gateway.acme.mode = "well"
+    gateway.acme.go_on.set()
+    done = await ended(gateway, batch)
+    assert done.status == "failed"
+    assert done.errors is not None
+    assert done.errors.data is not None
+    assert done.errors.data[0].code == "invalid_api_key"
+    answered = await content(gateway, done.output_file_id)
+    unanswered = await content(gateway, done.error_file_id)
+    assert len(answered) + len(unanswered) == 60
+    assert len(unanswered) > 0
+    assert len(gateway.acme.seen) == len(answered)
+
+
+async def test_a_key_sees_its_own_batches_only(gateway: Gateway) -> None:
+    batch = await begun(gateway, [chat_line("a")])
+    await ended(gateway, batch)
+    made = keys.create(gateway.app.account.id, Scope(), granted=Rights.RUN)
+    run_only = (await gateway.app.product.database.write(made)).api_key
+    for key in (run_only, gateway.app.other):
+        client = gateway.openai(key)
+        assert [each.id async for each in client.batches.list()] == []
+        for call in (client.batches.retrieve, client.batches.cancel):
+            with pytest.raises(openai.NotFoundError):
+                await call(batch.id)
+    own = await ended(gateway, await begun(gateway, [chat_line("b")], key=run_only), run_only)
+    assert len(await content(gateway, own.output_file_id, run_only)) == 1
+    assert [each.id async for each in gateway.openai().batches.list(limit=1)] == [own.id, batch.id]
+
+
+async def test_a_canceled_batch_keeps_what_was_answered(any_database_gateway: Gateway) -> None:
+    gateway = any_database_gateway
+    gateway.acme.mode = "wait"
+    batch = await begun(gateway, [chat_line(str(n)) for n in range(60)])
+    async with asyncio.timeout(60):
+        await gateway.acme.asked.wait()
+    canceled = await gateway.openai().batches.cancel(batch.id)
+    assert (canceled.status, canceled.cancelling_at is None) == ("cancelling", False)
+    gateway.acme.mode = "well"
+    gateway.acme.go_on.set()
+    done = await ended(gateway, batch)
+    assert done.status == "cancelled"
+    answered = await content(gateway, done.output_file_id)
+    unanswered = await content(gateway, done.error_file_id)
+    assert len(answered) == len(gateway.acme.seen) < 60
+    assert len(answered) + len(unanswered) == 60
+    assert {line["error"]["code"] for line in unanswered} == {"batch_cancelled"}
+    over = await ended(gateway, await begun(gateway, [chat_line("a")]))
+    with pytest.raises(openai.ConflictError, match="Cannot cancel a batch with status 'completed'"):
+        await gateway.openai().batches.cancel(over.id)
+
+
+async def test_the_completion_window_is_enforced(
+    any_database_gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway = any_database_gateway
+    monkeypatch.setattr(service, "WINDOW_US", 0)
+    done = await ended(gateway, await begun(gateway, [chat_line(str(n)) for n in range(3)]))
+    assert (done.status, done.expired_at is None) == ("expired", False)
+    assert done.output_file_id is None
+
+
+async def test_no_credit_is_waited_for(gateway: Gateway) -> None:
+    batch = await begun(gateway, [chat_line("a")], key=gateway.app.poor)
+    path, headers = f"/v1/batches/{batch.id}", bearer(gateway.app.poor)
+    async with asyncio.timeout(60):
+        while True:
+            found = (await gateway.app.client.get(path, headers=headers)).json()
+            if found["waiting_for"]:
+                break
+            await asyncio.sleep(0.02)
+    assert (found["status"], found["waiting_for"]) == ("in_progress", "Insufficient credits")
+    assert found["request_counts"] == {"total": 1, "completed": 0, "failed": 0}
+    assert gateway.acme.seen == []
+    assert (await gateway.openai(gateway.app.poor).batches.cancel(batch.id)).status == "cancelling"
+
+
+async def test_lines_wait_for_money_that_others_hold(any_database_gateway: Gateway) -> None:
+    gateway = any_database_gateway
+    lines = [chat_line(str(n), max_tokens=3000) for n in range(12)]
+    done = await ended(gateway, await begun(gateway, lines))
+    assert len(await content(gateway, done.output_file_id)) == 12
+    assert (await gateway.app.balance())[1] == "0.00"
+
+
+async def test_rate_limits_are_waited_for(gateway: Gateway) -> None:
+    key = await gateway.app.limited_key(Scope(rpm=60))
+    batch = await begun(gateway, [chat_line(str(n)) for n in range(62)], key=key)
+    done = await ended(gateway, batch)
+    assert done.status == "completed"
+    assert len(await content(gateway, done.output_file_id)) == 62
+
+
+async def test_a_model_server_that_fails_is_tried_again(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sixfold.core.batches.lines._RETRY_SECONDS", (0, 0, 0))
+    gateway.acme.modes = ["fail", "fail"]
+    done = await ended(gateway, await begun(gateway, [chat_line("a")]))
+    assert len(await content(gateway, done.output_file_id)) == 1
+    gateway.acme.mode = "fail"
+    done = await ended(gateway, await begun(gateway, [chat_line("a")]))
+    (failed,) = await content(gateway, done.error_file_id)
+    assert failed["response"]["status_code"] >= 500
+    assert len([call for call in await gateway.settled(2) if call["status"] == "succeeded"]) == 1
+
+
+async def test_unfinished_batches_of_an_account_are_limited(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, {"batches_per_account": 1, "batch_concurrency": 0}) as gateway:
+        batch = await begun(gateway, [chat_line("a")])
+        with pytest.raises(openai.RateLimitError, match="1 unfinished batches"):
+            await begun(gateway, [chat_line("b")])
+        await gateway.openai().batches.cancel(batch.id)
+        assert (await ended(gateway, batch)).status == "cancelled"
+        await begun(gateway, [chat_line("c")])
+
+
+async def test_a_batch_outlives_the_deletion_of_its_input(gateway: Gateway) -> None:
+    gateway.acme.mode = "wait"
+    batch = await begun(gateway, [chat_line(str(n)) for n in range(20)])
+    await gateway.openai().files.delete(batch.input_file_id)
+    gateway.acme.mode = "well"
+    gateway.acme.go_on.set()
+    done = await ended(gateway, batch)
+    assert len(await content(gateway, done.output_file_id)) == 20
+
+
+async def test_a_repeated_create_makes_one_batch(gateway: Gateway) -> None:
+    client = gateway.openai()
+    file = await client.files.create(file=("in.jsonl", jsonl([chat_line("a")])), purpose="batch")
+    made = [
+        await client.batches.create(
+            input_file_id=file.id,
+            endpoint=CHAT,
+            completion_window="24h",
+            extra_headers={"Idempotency-Key": "once"},
+        )
+        for _ in range(2)
+    ]
+    assert made[0].id == made[1].id
+
+
+async def test_batches_are_exported_and_erased(any_database_gateway: Gateway) -> None:
+    gateway = any_database_gateway
+    gateway.acme.modes = ["well"] + ["wait"] * 40
+    batch = await begun(gateway, [chat_line(str(n)) for n in range(9)], metadata={"job": "mine"})
+    async with asyncio.timeout(60):
+        while batch.request_counts is None or not batch.request_counts.completed:
+            await asyncio.sleep(0.02)
+            batch = await gateway.openai().batches.retrieve(batch.id)
+    answer = await gateway.app.client.get("/api/account/export", headers=gateway.headers)
+    with zipfile.ZipFile(io.BytesIO(answer.content)) as found:
+        (row,) = [json.loads(line) for line in found.read("batches.jsonl").splitlines()]
+        assert (row["id"], row["metadata"]) == (batch.id, {"job": "mine"})
+        answers = [json.loads(line) for line in found.read("batch-answers.jsonl").splitlines()]
+        assert [each["response"]["object"] for each in answers] == ["chat.completion"]
+    gateway.acme.modes.clear()
+    gateway.acme.go_on.set()
+    await ended(gateway, batch)
+    account_id = gateway.app.account.id
+
+    def erase() -> Transaction[None]:
+        for name in ("erase_batch_lines", "erase_batches"):
+            yield Query(name, {"account_id": account_id})
+
+    await gateway.app.product.database.write(erase())
+    assert [each.id async for each in gateway.openai().batches.list()] == []
+
+
+async def test_an_unforeseen_error_does_not_stop_the_batches(
+    any_database_gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway = any_database_gateway
+    look, errors = BatchProcessor._look, [RuntimeError("once")]
+
+    async def failing_once(self: BatchProcessor) -> None:
+        if errors:
+            raise errors.pop()
+        await look(self)
+
+    monkeypatch.setattr(BatchProcessor, "_look", failing_once)
+    done = await ended(gateway, await begun(gateway, [chat_line("n1", 1)]))
+    assert (done.status, errors) == ("completed", [])

@@ -1,0 +1,124 @@
+"""Batches of messages in Anthropic's format, by the official client."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import anthropic
+import pytest
+
+from tests.api.gateway import Gateway, running_gateway
+
+
+@pytest.fixture
+async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
+    async with running_gateway(tmp_path) as found:
+        yield found
+
+
+@pytest.fixture
+async def any_database_gateway(either: Path) -> AsyncIterator[Gateway]:
+    """The same on SQLite, and then on PostgreSQL."""
+    async with running_gateway(either) as found:
+        yield found
+
+
+def message(custom_id: str, words: int = 3, model: str = "anth/small", **more: Any) -> Any:
+    """A request for some words."""
+    messages = [{"role": "user", "content": f"say {words} words"}]
+    return {
+        "custom_id": custom_id,
+        "params": {"model": model, "max_tokens": 100, "messages": messages, **more},
+    }
+
+
+async def finished(gateway: Gateway, batch_id: str) -> Any:
+    """A batch of messages, once it has ended."""
+    client = gateway.anthropic()
+    async with asyncio.timeout(60):
+        while True:
+            found = await client.messages.batches.retrieve(batch_id)
+            if found.processing_status == "ended":
+                return found
+            await asyncio.sleep(0.02)
+
+
+async def test_anthropic_client_runs_a_batch_of_messages(any_database_gateway: Gateway) -> None:
+    gateway = any_database_gateway
+    client = gateway.anthropic()
+    wanted = [message("a", 1), message("b", 2, "acme/small"), message("c", model="none/such")]
+    made = await client.messages.batches.create(requests=wanted)
+    assert (made.type, made.processing_status, made.request_counts.processing) == (
+        "message_batch",
+        "in_progress",
+        3,
+    )
+    assert (made.expires_at - made.created_at).total_seconds() == 24 * 3600
+    done = await finished(gateway, made.id)
+    assert done.request_counts.model_dump() == {
+        "processing": 0,
+        "succeeded": 2,
+        "errored": 1,
+        "canceled": 0,
+        "expired": 0,
+    }
+    results = await client.messages.batches.results(made.id)
+    found: dict[str, Any] = {each.custom_id: each.result async for each in results}
+    first, second, third = found["a"], found["b"], found["c"]
+    assert first.type == second.type == "succeeded"
+    assert [block.text for block in first.message.content if block.type == "text"] == ["word"]
+    assert third.type == "errored"
+    assert third.error.error.type == "not_found_error"
+    assert [each.id async for each in client.messages.batches.list(limit=1)] == [made.id]
+    assert await gateway.openai().batches.list() is not None
+    assert [each.id async for each in gateway.openai().batches.list()] == []
+    assert (await client.messages.batches.delete(made.id)).type == "message_batch_deleted"
+    with pytest.raises(anthropic.NotFoundError):
+        await client.messages.batches.retrieve(made.id)
+    assert [each.id async for each in client.beta.files.list()] == []
+
+
+async def test_a_canceled_batch_of_messages_has_canceled_results(gateway: Gateway) -> None:
+    client = gateway.anthropic()
+    gateway.anth.mode = "wait"
+    made = await client.messages.batches.create(requests=[message(str(n)) for n in range(40)])
+    async with asyncio.timeout(60):
+        await gateway.anth.asked.wait()
+    with pytest.raises(anthropic.BadRequestError, match="cancel it first"):
+        await client.messages.batches.delete(made.id)
+    with pytest.raises(anthropic.AnthropicError, match="results_url"):
+        await client.messages.batches.results(made.id)
+    canceled = await client.messages.batches.cancel(made.id)
+    assert canceled.processing_status == "canceling"
+    gateway.anth.mode = "well"
+    gateway.anth.go_on.set()
+    done = await finished(gateway, made.id)
+    assert done.request_counts.canceled > 0
+    assert done.request_counts.canceled + done.request_counts.succeeded == 40
+    kinds = [each.result.type async for each in await client.messages.batches.results(made.id)]
+    assert kinds.count("canceled") == done.request_counts.canceled
+    assert (await client.messages.batches.cancel(made.id)).processing_status == "ended"
+
+
+@pytest.mark.parametrize(
+    ("requests", "message_text"),
+    [
+        ([], "must have 1 to"),
+        ([message("a b")], "requests.0.custom_id: must be 1 to 64"),
+        ([message("a"), message("a")], "requests.1: The custom_id 'a' is used more than once"),
+        ([message("a", stream=True)], "requests.0: stream must be false"),
+        ([{"custom_id": "a", "params": {}}], "requests.0: Invalid request"),
+    ],
+)
+async def test_wrong_batches_of_messages_are_refused(
+    gateway: Gateway, requests: list[Any], message_text: str
+) -> None:
+    with pytest.raises(anthropic.BadRequestError) as refused:
+        await gateway.anthropic().messages.batches.create(requests=requests)
+    body: Any = refused.value.body
+    assert (body["type"], body["error"]["type"]) == ("error", "invalid_request_error")
+    assert message_text in body["error"]["message"]
+    assert [each.id async for each in gateway.anthropic().messages.batches.list()] == []
