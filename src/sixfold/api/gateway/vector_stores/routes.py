@@ -1,0 +1,256 @@
+"""Routes of `/v1/vector_stores`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sixfold.api.gateway.chat_handler import CachedKeyAuth
+from sixfold.api.gateway.openai import errors as openai_errors
+from sixfold.api.gateway.openai.errors import InvalidRequest
+from sixfold.api.gateway.vector_stores import schemas
+from sixfold.api.gateway.vector_stores.schemas import (
+    ChunkTextSchema,
+    DeletedVectorStoreSchema,
+    FileContentSchema,
+    VectorStoreFilesSchema,
+    VectorStoresSchema,
+)
+from sixfold.core.accounts import rights
+from sixfold.core.accounts.keys import Principal
+from sixfold.core.vector_stores import attributes, stores
+from sixfold.core.vector_stores.stores import VectorStoreFile
+from sixfold.web import bodies, requests, responses
+from sixfold.web.routing import ApiGroup, RouteEntry
+from sixfold.web.services import WebServices
+
+PAGE, MAX_PAGE, MAX_TEXT = 20, 100, 200
+# The chunks of a page of a file's content, and their characters.
+_CHUNKS, _CHUNK_CHARS = 200, 2**20
+
+
+class VectorStoreRoutes:
+    """Handlers of vector stores, their files and their batches."""
+
+    def __init__(self, services: WebServices, auth: CachedKeyAuth) -> None:
+        self._auth = auth
+        self._stores = services.vector_stores.stores
+        self._search = services.vector_stores.search
+        self._wake = services.vector_stores.ingestion.wake
+
+    async def create(self, request: Request) -> Response:
+        """Create a store."""
+        principal, body = await self._body(request)
+        details, files = schemas.new_store(body)
+        made = await self._stores.create(principal.tenant, details, files)
+        self._wake()
+        return responses.json(schemas.store(made))
+
+    async def page(self, request: Request) -> Response:
+        """List stores."""
+        principal = await self._auth.enter(request)
+        limit, ascending, bound = _paging(request)
+        found = await self._stores.page(principal.tenant, limit + 1, bound, ascending=ascending)
+        rows = [schemas.store(each) for each in found[:limit]]
+        listed: VectorStoresSchema = {
+            "object": "list",
+            "data": rows,
+            "first_id": rows[0]["id"] if rows else None,
+            "last_id": rows[-1]["id"] if rows else None,
+            "has_more": len(found) > limit,
+        }
+        return responses.json(listed)
+
+    async def show(self, request: Request) -> Response:
+        """Return a store."""
+        principal = await self._auth.enter(request)
+        return responses.json(schemas.store(await self._stores.get(principal.tenant, _store(request))))
+
+    async def update(self, request: Request) -> Response:
+        """Change a store."""
+        principal, body = await self._body(request)
+        changed = await self._stores.update(principal.tenant, _store(request), schemas.details(body))
+        return responses.json(schemas.store(changed))
+
+    async def delete(self, request: Request) -> Response:
+        """Delete a store."""
+        principal = await self._auth.enter(request)
+        await self._stores.delete(principal.tenant, _store(request))
+        deleted: DeletedVectorStoreSchema = {
+            "id": _store(request),
+            "object": "vector_store.deleted",
+            "deleted": True,
+        }
+        return responses.json(deleted)
+
+    async def search(self, request: Request) -> Response:
+        """Search a store."""
+        principal, body = await self._body(request)
+        texts, query = schemas.query(body)
+        found = await self._search.search(principal.tenant, _store(request), query)
+        return responses.json(schemas.hits(texts, found))
+
+    async def add(self, request: Request) -> Response:
+        """Add a file to a store."""
+        principal, body = await self._body(request)
+        spec = schemas.file_spec(body)
+        await self._stores.add(principal.tenant, _store(request), [spec])
+        self._wake()
+        added = await self._stores.file(principal.tenant, _store(request), spec.file_id)
+        return responses.json(schemas.file(added))
+
+    async def files(self, request: Request) -> Response:
+        """List the files of a store."""
+        principal = await self._auth.enter(request)
+        found = await self._stores.files(principal.tenant, _store(request), _status(request))
+        return _files_page(request, found)
+
+    async def file(self, request: Request) -> Response:
+        """Return a file of a store."""
+        principal = await self._auth.enter(request)
+        return responses.json(
+            schemas.file(await self._stores.file(principal.tenant, _store(request), _file(request)))
+        )
+
+    async def set_attributes(self, request: Request) -> Response:
+        """Replace the attributes of a file."""
+        principal, body = await self._body(request)
+        values = attributes.check(body.get("attributes"))
+        changed = await self._stores.set_attributes(principal.tenant, _store(request), _file(request), values)
+        return responses.json(schemas.file(changed))
+
+    async def remove(self, request: Request) -> Response:
+        """Remove a file from a store."""
+        principal = await self._auth.enter(request)
+        await self._stores.remove(principal.tenant, _store(request), _file(request))
+        deleted: DeletedVectorStoreSchema = {
+            "id": _file(request),
+            "object": "vector_store.file.deleted",
+            "deleted": True,
+        }
+        return responses.json(deleted)
+
+    async def content(self, request: Request) -> Response:
+        """Return the chunks of a file, a page at a time."""
+        principal = await self._auth.enter(request)
+        start = requests.query_text(request, "page", MAX_TEXT) or "0"
+        if not (start.isascii() and start.isdigit() and len(start) < 9):
+            raise InvalidRequest("page must be the next_page of the previous page", param="page")
+        found = await self._stores.chunks(
+            principal.tenant, _store(request), _file(request), int(start), _CHUNKS + 1
+        )
+        rows: list[ChunkTextSchema] = []
+        chars = 0
+        for _, text in found[:_CHUNKS]:
+            chars += len(text)
+            if rows and chars > _CHUNK_CHARS:
+                break
+            rows.append({"type": "text", "text": text})
+        more = len(found) > len(rows)
+        shown: FileContentSchema = {
+            "object": "vector_store.file_content.page",
+            "data": rows,
+            "has_more": more,
+            "next_page": str(found[len(rows)][0]) if more else None,
+        }
+        return responses.json(shown)
+
+    async def add_batch(self, request: Request) -> Response:
+        """Add a batch of files."""
+        principal, body = await self._body(request)
+        specs = schemas.batch_specs(body)
+        batch_id = await self._stores.add(principal.tenant, _store(request), specs, batch=True)
+        self._wake()
+        return responses.json(
+            schemas.batch(await self._stores.batch(principal.tenant, _store(request), batch_id))
+        )
+
+    async def batch(self, request: Request) -> Response:
+        """Return a batch."""
+        principal = await self._auth.enter(request)
+        found = await self._stores.batch(principal.tenant, _store(request), _batch(request))
+        return responses.json(schemas.batch(found))
+
+    async def cancel(self, request: Request) -> Response:
+        """Cancel a batch."""
+        principal = await self._auth.enter(request)
+        found = await self._stores.cancel(principal.tenant, _store(request), _batch(request))
+        return responses.json(schemas.batch(found))
+
+    async def batch_files(self, request: Request) -> Response:
+        """List the files of a batch."""
+        principal = await self._auth.enter(request)
+        await self._stores.batch(principal.tenant, _store(request), _batch(request))
+        found = await self._stores.files(principal.tenant, _store(request), _status(request), _batch(request))
+        return _files_page(request, found)
+
+    async def _body(self, request: Request) -> tuple[Principal, Mapping[str, Any]]:
+        principal = await self._auth.enter(request)
+        raw = await request.body()
+        return principal, await bodies.parse(bodies.parse_object, raw) if raw.strip() else {}
+
+
+def _files_page(request: Request, found: Sequence[VectorStoreFile]) -> Response:
+    """Return a page of files, newest first unless `order` is asc."""
+    limit, ascending, bound = _paging(request)
+    rows = list(found) if ascending else list(reversed(found))
+    ids = [each.file_id for each in rows]
+    start = ids.index(bound) + 1 if bound in ids else 0
+    shown = [schemas.file(each) for each in rows[start : start + limit]]
+    listed: VectorStoreFilesSchema = {
+        "object": "list",
+        "data": shown,
+        "first_id": shown[0]["id"] if shown else None,
+        "last_id": shown[-1]["id"] if shown else None,
+        "has_more": len(rows) > start + limit,
+    }
+    return responses.json(listed)
+
+
+def _paging(request: Request) -> tuple[int, bool, str]:
+    limit = requests.page_size(request, PAGE, MAX_PAGE, MAX_TEXT)
+    order = requests.query_choice(request, "order", ("asc", "desc"), MAX_TEXT) or "desc"
+    return limit, order == "asc", requests.query_text(request, "after", MAX_TEXT)
+
+
+def _status(request: Request) -> str:
+    return requests.query_choice(request, "filter", stores.STATUSES, MAX_TEXT) or ""
+
+
+def _store(request: Request) -> str:
+    return requests.path_value(request, "vector_store_id")
+
+
+def _file(request: Request) -> str:
+    return requests.path_value(request, "file_id")
+
+
+def _batch(request: Request) -> str:
+    return requests.path_value(request, "file_batch_id")
+
+
+def build_api(services: WebServices, auth: CachedKeyAuth) -> ApiGroup:
+    """Return the routes of vector stores."""
+    api, body = VectorStoreRoutes(services, auth), services.settings.json_body_bytes
+    store = "/v1/vector_stores/{vector_store_id}"
+    routes = {
+        "/v1/vector_stores": {"GET": api.page, "POST": api.create},
+        store: {"GET": api.show, "POST": api.update, "DELETE": api.delete},
+        f"{store}/search": {"POST": api.search},
+        f"{store}/files": {"GET": api.files, "POST": api.add},
+        f"{store}/files/{{file_id}}": {"GET": api.file, "POST": api.set_attributes, "DELETE": api.remove},
+        f"{store}/files/{{file_id}}/content": {"GET": api.content},
+        f"{store}/file_batches": {"POST": api.add_batch},
+        f"{store}/file_batches/{{file_batch_id}}": {"GET": api.batch},
+        f"{store}/file_batches/{{file_batch_id}}/cancel": {"POST": api.cancel},
+        f"{store}/file_batches/{{file_batch_id}}/files": {"GET": api.batch_files},
+    }
+    return ApiGroup(
+        "vector_stores",
+        openai_errors.dialect,
+        tuple(RouteEntry(path, methods, body, access=rights.RUN) for path, methods in routes.items()),
+        prefixes=("/v1/vector_stores",),
+    )

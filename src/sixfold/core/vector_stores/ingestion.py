@@ -1,0 +1,168 @@
+"""Reads the files of vector stores, one at a time per process; a restart continues with what was not read."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from sixfold import errors
+from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.clock import SECOND_US
+from sixfold.core.database import Database, Query, Transaction, now, one
+from sixfold.core.documents import DocumentReader
+from sixfold.core.files.files import AccountFile, AccountFiles, FileNotFound
+from sixfold.core.vector_stores import chunking, stores
+from sixfold.core.vector_stores.stores import VectorStoreFile, VectorStoreLimits
+
+MAX_CHUNKS = 20_000
+# After this time a file is read again, as the server that began has stopped.
+_LEASE_US = 180 * SECOND_US
+_POLL_SECONDS = 5.0
+_BATCH = 200
+# Files that are text under another ending; a file without one is text as well.
+_PLAIN = frozenset(
+    {
+        *("", ".json", ".jsonl", ".csv", ".tsv", ".xml", ".yaml", ".yml", ".toml", ".log", ".sql", ".tex"),
+        *(".py", ".js", ".ts", ".c", ".cpp", ".cs", ".java", ".go", ".rb", ".php", ".sh", ".css"),
+    }
+)
+
+
+class VectorStoreIngestion:
+    """Turns waiting files into chunks."""
+
+    def __init__(
+        self, database: Database, files: AccountFiles, reader: DocumentReader, limits: VectorStoreLimits
+    ) -> None:
+        self._database = database
+        self._files = files
+        self._reader = reader
+        self._limits = limits
+        self._added = asyncio.Event()
+
+    def wake(self) -> None:
+        """Read a file that was just added."""
+        self._added.set()
+
+    async def run(self) -> None:
+        """Read waiting files until cancelled."""
+        while True:
+            self._added.clear()
+            # The next round tries again.
+            with contextlib.suppress(errors.StoreFailed):
+                while await self.read_next():
+                    pass
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_POLL_SECONDS):
+                    await self._added.wait()
+
+    async def read_next(self) -> bool:
+        """Read the file that waits longest; return False if none waits."""
+        claimed = await self._database.write(_claim(), durable=False)
+        if claimed is None:
+            return False
+        file, account_id = claimed
+        try:
+            chunks = await self._chunks(file, account_id)
+        except (errors.BadRequest, errors.TooLarge, FileNotFound) as error:
+            await self._database.write(_end(file, "failed", "invalid_file", error.message))
+        except (errors.StoreFailed, OSError) as error:
+            raise errors.StoreFailed from error
+        except errors.SixfoldError as error:
+            await self._database.write(_end(file, "failed", "server_error", error.message))
+        except KeyError:
+            await self._database.write(_end(file, "failed", "server_error", "The bytes of the file are lost"))
+        else:
+            await self._store(file, account_id, chunks)
+        return True
+
+    async def _chunks(self, file: VectorStoreFile, account_id: str) -> list[str]:
+        stored = await self._files.get(Tenant(account_id), file.file_id)
+        if stored.size > self._reader.limits.file_bytes:
+            raise errors.TooLarge(f"The file must have at most {self._reader.limits.file_bytes:,} bytes")
+        path = await asyncio.to_thread(self._files.new_path)
+        try:
+            await _copy(self._files, stored, path)
+            suffix = Path(stored.filename).suffix.lower()
+            name = f"{stored.filename}.txt" if suffix in _PLAIN else stored.filename
+            document = await self._reader.read(path, name, f"vector stores of {account_id}")
+        finally:
+            await asyncio.to_thread(path.unlink, missing_ok=True)
+        return await asyncio.to_thread(_split, document.text(), file)
+
+    async def _store(self, file: VectorStoreFile, account_id: str, chunks: Sequence[str]) -> None:
+        size = sum(len(chunk.encode()) for chunk in chunks)
+        used = await self._database.read(one("vector_store_usage", account_id=account_id))
+        filled = await self._database.read(one("vector_store_bytes", id=file.store_id))
+        for whose, row, most in (
+            ("this account's vector stores", used, self._limits.bytes),
+            ("a vector store", filled, self._limits.store_bytes),
+        ):
+            if row is not None and row["bytes"] + size > most:
+                message = f"The text has {size} bytes, beyond the {most} bytes of {whose}"
+                await self._database.write(_end(file, "failed", "invalid_file", message))
+                return
+        await self._database.write(_clear(file))
+        for start in range(0, len(chunks), _BATCH):
+            await self._database.write(_put(file, start, chunks[start : start + _BATCH]), durable=False)
+        await self._database.write(_end(file, "completed", "", "", size))
+
+
+async def _copy(files: AccountFiles, stored: AccountFile, path: Path) -> None:
+    target = await asyncio.to_thread(path.open, "xb")
+    try:
+        async for block in files.read(stored):
+            await asyncio.to_thread(target.write, block)
+    finally:
+        await asyncio.to_thread(target.close)
+
+
+def _split(text: str, file: VectorStoreFile) -> list[str]:
+    chunks: list[str] = []
+    for chunk in chunking.split(text, file.max_tokens, file.overlap):
+        if len(chunks) == MAX_CHUNKS:
+            raise errors.BadRequest(f"The file has more than {MAX_CHUNKS:,} chunks; use larger ones")
+        chunks.append(chunk)
+    return chunks
+
+
+def _claim() -> Transaction[tuple[VectorStoreFile, str] | None]:
+    before = (yield from now()) - _LEASE_US
+    row = yield from one("vector_store_claim", before=before)
+    return None if row is None else (stores.file_of(row), str(row["account_id"]))
+
+
+def _key(file: VectorStoreFile) -> dict[str, str]:
+    return {"id": file.store_id, "file_id": file.file_id}
+
+
+def _clear(file: VectorStoreFile) -> Transaction[None]:
+    yield Query("vector_store_file_chunks_clear", _key(file))
+
+
+def _put(file: VectorStoreFile, start: int, chunks: Sequence[str]) -> Transaction[None]:
+    current = yield from one("vector_store_file_by_id", **_key(file))
+    if current is None or current["claimed_at"] != file.claimed_at:
+        return
+    for position, text in enumerate(chunks, start):
+        yield Query("vector_store_chunk_put", {**_key(file), "position": position, "text": text})
+
+
+def _end(file: VectorStoreFile, status: str, code: str, message: str, size: int = 0) -> Transaction[None]:
+    row = yield from one(
+        "vector_store_file_end",
+        **_key(file),
+        status=status,
+        error_code=code,
+        error=message,
+        bytes=size,
+        claimed_at=file.claimed_at,
+    )
+    if row is None or status == "failed":
+        current = yield from one("vector_store_file_by_id", **_key(file))
+        # Another reader may have begun in the meantime.
+        if current is None or current["claimed_at"] in (0, file.claimed_at):
+            yield from _clear(file)
+    yield Query("vector_store_changed", {"id": file.store_id})

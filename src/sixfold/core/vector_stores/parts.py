@@ -1,0 +1,38 @@
+"""The parts of vector stores, built together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sixfold.core.database import Database
+from sixfold.core.documents import DocumentReader
+from sixfold.core.files.files import AccountFiles
+from sixfold.core.memory.search.ports import Index
+from sixfold.core.vector_stores.ingestion import VectorStoreIngestion
+from sixfold.core.vector_stores.search import VectorStoreSearch
+from sixfold.core.vector_stores.stores import VectorStoreLimits, VectorStores
+
+
+@dataclass(frozen=True, slots=True)
+class VectorStoreParts:
+    """The stores, the reading of their files, and their search."""
+
+    stores: VectorStores
+    ingestion: VectorStoreIngestion
+    search: VectorStoreSearch
+
+
+def build(
+    database: Database,
+    files: AccountFiles,
+    reader: DocumentReader,
+    limits: VectorStoreLimits,
+    new_index: Callable[[], Index],
+) -> VectorStoreParts:
+    """Return the vector stores of a database."""
+    return VectorStoreParts(
+        VectorStores(database, limits),
+        VectorStoreIngestion(database, files, reader, limits),
+        VectorStoreSearch(database, new_index),
+    )

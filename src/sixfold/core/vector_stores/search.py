@@ -1,0 +1,185 @@
+"""Search in a vector store, with the index and the ranking of the memory over its chunks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.clock import SECOND_US
+from sixfold.core.database import Database, Query, Rows, Transaction, many, now
+from sixfold.core.memory.indexing import entries
+from sixfold.core.memory.models import MemoryPage
+from sixfold.core.memory.search import ranking
+from sixfold.core.memory.search import service as memory_search
+from sixfold.core.memory.search.ports import Index, SearchFilter
+from sixfold.core.vector_stores import stores
+from sixfold.core.vector_stores.attributes import Attributes, Filter
+from sixfold.core.vector_stores.stores import VectorStore, VectorStoreFile
+
+_BATCH = 200
+_MAX_INDEXES, _MAX_BYTES = 16, 256 * 2**20
+_ACTIVE_US = 60 * SECOND_US
+_TYPE = "chunk"
+
+
+class ChunkHit(msgspec.Struct, frozen=True):
+    """A result: a chunk of a file, with a score from 0 to 1."""
+
+    file_id: str
+    filename: str
+    attributes: Attributes
+    text: str
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkQuery:
+    """A query with its limit, the minimum score, and a filter of the files."""
+
+    text: str
+    limit: int = 10
+    threshold: float = 0.0
+    keep: Filter | None = None
+
+
+@dataclass(slots=True)
+class _StoreIndex:
+    version: int = -1
+    index: Index | None = None
+    building: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class VectorStoreSearch:
+    """Searches the stores of one database; the indexes of the last ones stay in memory, up to a size."""
+
+    def __init__(self, database: Database, new_index: Callable[[], Index]) -> None:
+        self._database = database
+        self._new_index = new_index
+        self._indexes: OrderedDict[str, _StoreIndex] = OrderedDict()
+
+    async def search(self, tenant: Tenant, store_id: str, query: ChunkQuery) -> Sequence[ChunkHit]:
+        """Return the best chunks; raises `VectorStoreNotFound`, and `BadRequest` for an expired store."""
+        store, files = await self._database.read(_open(tenant, store_id))
+        await self._touch(store)
+        kept = await asyncio.to_thread(_kept, files, query.keep)
+        if not kept or not query.text.strip():
+            return ()
+        tags = tuple(kept) if query.keep is not None else ()
+        places = await self._ranked(store, query, tags)
+        texts = await self._database.read(_texts(store_id, [name for name, _ in places]))
+        hits: list[ChunkHit] = []
+        for (name, score), text in zip(places, texts, strict=True):
+            file = kept.get(name.partition("/")[0])
+            if file is not None and text is not None and score >= query.threshold:
+                hits.append(ChunkHit(file.file_id, file.filename, file.attributes, text, score))
+        return hits
+
+    async def _touch(self, store: VectorStore) -> None:
+        current = await self._database.read(now())
+        if current - store.last_active_at > _ACTIVE_US:
+            await self._database.write(_active(store.id, current), durable=False)
+
+    async def _ranked(
+        self, store: VectorStore, query: ChunkQuery, tags: Sequence[str]
+    ) -> list[tuple[str, float]]:
+        """Return the best chunks with their scores; one search of a store runs at a time."""
+        slot = self._indexes.setdefault(store.id, _StoreIndex())
+        self._indexes.move_to_end(store.id)
+        async with slot.building:
+            if slot.index is None or slot.version != store.version:
+                slot.index = await self._build(store.id)
+                slot.version = store.version
+            self._evict(store.id)
+            return await asyncio.to_thread(_rank, slot.index, query, tags)
+
+    async def _build(self, store_id: str) -> Index:
+        index = self._new_index()
+        after = ("", -1)
+        while True:
+            rows = await self._database.read(_chunks(store_id, after))
+            if not rows:
+                return index
+            await asyncio.to_thread(_fill, index, rows)
+            after = str(rows[-1]["file_id"]), int(rows[-1]["position"])
+
+    def _evict(self, current: str) -> None:
+        def size() -> int:
+            return sum(slot.index.size for slot in self._indexes.values() if slot.index is not None)
+
+        while len(self._indexes) > 1 and (len(self._indexes) > _MAX_INDEXES or size() > _MAX_BYTES):
+            oldest = next(iter(self._indexes))
+            if oldest == current:
+                return
+            del self._indexes[oldest]
+
+
+def _kept(files: Sequence[VectorStoreFile], keep: Filter | None) -> dict[str, VectorStoreFile]:
+    return {file.file_id: file for file in files if keep is None or keep(file.attributes)}
+
+
+def _open(tenant: Tenant, store_id: str) -> Transaction[tuple[VectorStore, list[VectorStoreFile]]]:
+    store = yield from stores.usable(tenant, store_id)
+    rows = yield from many("vector_store_files", id=store_id, status="completed", batch_id="")
+    return store, [stores.file_of(row) for row in rows]
+
+
+def _active(store_id: str, moment: int) -> Transaction[None]:
+    yield Query("vector_store_active", {"id": store_id, "at": moment})
+
+
+def _chunks(store_id: str, after: tuple[str, int]) -> Transaction[Rows]:
+    return (
+        yield Query(
+            "vector_store_chunks",
+            {"id": store_id, "file_id": after[0], "position": after[1], "limit": _BATCH},
+        )
+    )
+
+
+def _texts(store_id: str, names: Sequence[str]) -> Transaction[list[str | None]]:
+    texts: list[str | None] = []
+    for name in names:
+        file_id, _, position = name.partition("/")
+        rows = yield from many(
+            "vector_store_chunk_by_position", id=store_id, file_id=file_id, position=int(position)
+        )
+        texts.append(rows[0]["text"] if rows else None)
+    return texts
+
+
+def _fill(index: Index, rows: Rows) -> None:
+    for row in rows:
+        name = f"{row['file_id']}/{row['position']:06}"
+        page = MemoryPage(
+            id=name,
+            account_id="",
+            slug=name,
+            title="",
+            body=row["text"],
+            type=_TYPE,
+            tags=(row["file_id"],),
+            collections=(),
+            version=1,
+            created_at=row["position"],
+            updated_at=0,
+            created_by="",
+        )
+        index.put(name, entries.entry(page, ()))
+
+
+def _rank(index: Index, query: ChunkQuery, tags: Sequence[str]) -> list[tuple[str, float]]:
+    """Return the best chunks with their scores, best first."""
+    view = index.view(())
+    question = memory_search.parse_query(view, query.text.replace("\0", " ")[: memory_search.MAX_CHARS])
+    ranked = ranking.rank(view, question)
+    best = view.best(ranked.score, ranked.among, SearchFilter(tags=tags), query.limit)
+    scores = [max(0.0, view.score_at(ranked.score, place)) for place in best]
+    return [
+        (view.page_id(place), round(score / (1 + score), 6))
+        for place, score in zip(best, scores, strict=True)
+    ]

@@ -1,0 +1,294 @@
+"""Vector stores by the official client: files become chunks that searches find, on both databases."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import zipfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+
+from sixfold import errors
+from sixfold.core.account_data import deletion
+from sixfold.core.database import Query, Transaction, many
+from sixfold.core.vector_stores import attributes, chunking
+from tests.api.gateway import Gateway, running_gateway
+from tests.fakes import documents as fakes
+
+STATIC: Any = {"type": "static", "static": {"max_chunk_size_tokens": 100, "chunk_overlap_tokens": 20}}
+BIRDS = (
+    "The okapi eats leaves in the forest. " + "Weather report of the day. " * 60 + "The quagga is extinct."
+)
+
+
+@pytest.fixture
+async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
+    async with running_gateway(tmp_path) as found:
+        yield found
+
+
+@pytest.fixture
+async def any_database_gateway(either: Path) -> AsyncIterator[Gateway]:
+    """The same on SQLite, and then on PostgreSQL."""
+    async with running_gateway(either) as found:
+        yield found
+
+
+async def uploaded(client: openai.AsyncOpenAI, name: str = "birds.txt", data: bytes = BIRDS.encode()) -> str:
+    """The id of a stored file."""
+    return (await client.files.create(file=(name, data), purpose="assistants")).id
+
+
+async def until_read(client: openai.AsyncOpenAI, store: str) -> Any:
+    """The store, once no file of it waits."""
+    async with asyncio.timeout(60):
+        while True:
+            found = await client.vector_stores.retrieve(store)
+            if not found.file_counts.in_progress:
+                return found
+            await asyncio.sleep(0.01)
+
+
+async def test_file_is_read_and_its_chunks_are_found(any_database_gateway: Gateway) -> None:
+    client = any_database_gateway.openai()
+    file = await uploaded(client)
+    store = await client.vector_stores.create(
+        name="Zoo", file_ids=[file], chunking_strategy=STATIC, metadata={"of": "ann"}
+    )
+    assert (store.name, store.metadata, store.file_counts.total) == ("Zoo", {"of": "ann"}, 1)
+    store = await until_read(client, store.id)
+    assert (store.status, store.file_counts.completed) == ("completed", 1)
+    assert store.usage_bytes > len(BIRDS)
+    found = await client.vector_stores.search(store.id, query="Which animal is extinct?", max_num_results=2)
+    assert "quagga" in found.data[0].content[0].text
+    assert (found.data[0].file_id, found.data[0].filename) == (file, "birds.txt")
+    assert 0 < found.data[0].score < 1
+    row = await client.vector_stores.files.retrieve(file, vector_store_id=store.id)
+    assert (row.status, row.last_error) == ("completed", None)
+    assert row.chunking_strategy is not None
+    assert row.chunking_strategy.model_dump() == STATIC
+    chunks = [
+        chunk.text async for chunk in client.vector_stores.files.content(file, vector_store_id=store.id)
+    ]
+    assert len(chunks) > 4
+    assert max(map(len, filter(None, chunks))) <= 350
+    assert await client.vector_stores.files.delete(file, vector_store_id=store.id)
+    assert not (await client.vector_stores.search(store.id, query="quagga")).data
+    deleted = await client.vector_stores.delete(store.id)
+    assert deleted.deleted
+    with pytest.raises(openai.NotFoundError, match="No vector store found"):
+        await client.vector_stores.retrieve(store.id)
+
+
+async def test_pdf_keeps_the_marks_of_its_pages(gateway: Gateway) -> None:
+    client = gateway.openai()
+    file = await uploaded(client, "a.pdf", fakes.pdf(["Rotors turn.", "The hangar burned."]))
+    store = await client.vector_stores.create(file_ids=[file])
+    await until_read(client, store.id)
+    found = await client.vector_stores.search(store.id, query="hangar")
+    assert "[p. 2]\n\nThe hangar burned." in (found.data[0].content[0].text or "")
+
+
+async def test_unreadable_file_fails_alone(gateway: Gateway) -> None:
+    client = gateway.openai()
+    names = {"a.pdf": b"%PDF-1.7 no", "b.exe": b"MZ\0", "c.py": b"def okapi(): pass"}
+    ids = [await uploaded(client, name, data) for name, data in names.items()]
+    store = await client.vector_stores.create(file_ids=ids)
+    store = await until_read(client, store.id)
+    assert (store.file_counts.failed, store.file_counts.completed) == (2, 1)
+    failed = await client.vector_stores.files.list(store.id, filter="failed", order="asc")
+    assert {row.last_error.code for row in failed.data if row.last_error} == {"invalid_file"}
+    assert "damaged" in (failed.data[0].last_error.message if failed.data[0].last_error else "")
+    with pytest.raises(openai.BadRequestError, match="The file is failed"):
+        await client.vector_stores.files.content(ids[0], vector_store_id=store.id)
+    # A file that is added anew is read anew.
+    await client.vector_stores.files.create(store.id, file_id=ids[2], attributes={"year": 2026})
+    store = await until_read(client, store.id)
+    assert (store.file_counts.total, store.file_counts.completed) == (3, 1)
+
+
+async def test_attributes_filter_the_results(any_database_gateway: Gateway) -> None:
+    client = any_database_gateway.openai()
+    store = await client.vector_stores.create()
+    files = [await uploaded(client, f"{year}.txt", b"The okapi of the year.") for year in (2024, 2025, 2026)]
+    rows: Any = [
+        {"file_id": file, "attributes": {"year": year, "open": year > 2024, "by": "ann"}}
+        for file, year in zip(files, (2024, 2025, 2026), strict=True)
+    ]
+    batch = await client.vector_stores.file_batches.create(store.id, files=rows)
+    await until_read(client, store.id)
+    batch = await client.vector_stores.file_batches.retrieve(batch.id, vector_store_id=store.id)
+    assert (batch.status, batch.file_counts.completed) == ("completed", 3)
+
+    async def years(keep: Any) -> set[str]:
+        found = await client.vector_stores.search(store.id, query="okapi", filters=keep)
+        return {row.filename.removesuffix(".txt") for row in found.data}
+
+    newer: Any = {"type": "gte", "key": "year", "value": 2025}
+    assert await years(newer) == {"2025", "2026"}
+    assert await years({"type": "and", "filters": [newer, {"type": "ne", "key": "year", "value": 2026}]}) == {
+        "2025"
+    }
+    assert await years({"type": "in", "key": "year", "value": [2024, 2026]}) == {"2024", "2026"}
+    assert await years({"type": "eq", "key": "open", "value": True}) == {"2025", "2026"}
+    assert await years({"type": "lt", "key": "by", "value": 3}) == set()
+    assert await years({"type": "eq", "key": "none", "value": "x"}) == set()
+    await client.vector_stores.files.update(files[0], vector_store_id=store.id, attributes={"year": 2030})
+    assert await years(newer) == {"2024", "2025", "2026"}
+    pages = await client.vector_stores.file_batches.list_files(
+        batch.id, vector_store_id=store.id, limit=2, order="asc"
+    )
+    assert [row.id async for row in pages] == files
+
+
+async def test_stores_are_paged_and_changed(gateway: Gateway) -> None:
+    client = gateway.openai()
+    made = [(await client.vector_stores.create(name=f"s{number}")).id for number in range(3)]
+    assert [store.id async for store in client.vector_stores.list(limit=2, order="asc")] == made
+    assert [store.id async for store in client.vector_stores.list(limit=2)] == made[::-1]
+    changed = await client.vector_stores.update(
+        made[0], name="new", expires_after={"anchor": "last_active_at", "days": 2}
+    )
+    assert (changed.name, changed.expires_after.days if changed.expires_after else 0) == ("new", 2)
+    assert changed.expires_at == (changed.last_active_at or 0) + 2 * 86_400
+
+
+async def test_unused_store_expires(gateway: Gateway) -> None:
+    client = gateway.openai()
+    store = await client.vector_stores.create(
+        file_ids=[await uploaded(client)], expires_after={"anchor": "last_active_at", "days": 1}
+    )
+    await until_read(client, store.id)
+    product = gateway.app.product
+    assert (await client.vector_stores.retrieve(store.id)).status == "completed"
+    await product.database.write(_forget_use(store.id))
+    assert (await client.vector_stores.retrieve(store.id)).status == "expired"
+    await product.vector_stores.stores.sweep()
+    assert (await client.vector_stores.retrieve(store.id)).status == "expired"
+    with pytest.raises(openai.BadRequestError, match="has expired"):
+        await client.vector_stores.search(store.id, query="okapi")
+    assert (await client.vector_stores.retrieve(store.id)).file_counts.total == 0
+
+
+def _forget_use(store: str) -> Transaction[None]:
+    yield Query("vector_store_active", {"id": store, "at": 0})
+
+
+async def test_deleted_file_leaves_its_stores(gateway: Gateway) -> None:
+    client = gateway.openai()
+    file = await uploaded(client)
+    store = await client.vector_stores.create(file_ids=[file])
+    await until_read(client, store.id)
+    assert (await client.vector_stores.search(store.id, query="quagga")).data
+    await client.files.delete(file)
+    await gateway.app.product.vector_stores.stores.sweep()
+    assert not (await client.vector_stores.search(store.id, query="quagga")).data
+    assert (await client.vector_stores.retrieve(store.id)).file_counts.total == 0
+
+
+async def test_other_accounts_and_keys_see_nothing(gateway: Gateway) -> None:
+    client, other = gateway.openai(), gateway.openai(key=gateway.app.other)
+    file = await uploaded(client)
+    store = await client.vector_stores.create(file_ids=[file])
+    with pytest.raises(openai.NotFoundError, match="No vector store found"):
+        await other.vector_stores.search(store.id, query="okapi")
+    theirs = await other.vector_stores.create()
+    with pytest.raises(openai.NotFoundError, match="No such File object"):
+        await other.vector_stores.files.create(theirs.id, file_id=file)
+    assert [each.id async for each in other.vector_stores.list()] == [theirs.id]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "param"),
+    [
+        ("", {"name": 3}, "name"),
+        ("", {"expires_after": {"anchor": "created_at", "days": 1}}, "expires_after.anchor"),
+        ("", {"expires_after": {"anchor": "last_active_at", "days": 0}}, "days"),
+        ("", {"metadata": {"a": []}}, "metadata"),
+        ("", {"chunking_strategy": {"type": "x"}}, "chunking_strategy.type"),
+        ("/files", {"file_id": 3}, "file_id"),
+        ("/files", {"file_id": "file_x", "attributes": {str(n): n for n in range(17)}}, "attributes"),
+        ("/file_batches", {}, "file_ids"),
+        ("/search", {"query": ""}, "query"),
+        ("/search", {"query": "x", "max_num_results": 51}, "max_num_results"),
+        ("/search", {"query": "x", "filters": {"type": "x"}}, "filters"),
+        ("/search", {"query": "x", "filters": {"type": "and", "filters": []}}, "filters"),
+        (
+            "/search",
+            {"query": "x", "ranking_options": {"score_threshold": 2}},
+            "ranking_options.score_threshold",
+        ),
+    ],
+)
+async def test_wrong_fields_name_the_parameter(
+    gateway: Gateway, path: str, body: dict[str, Any], param: str
+) -> None:
+    store = await gateway.openai().vector_stores.create()
+    where = f"/v1/vector_stores/{store.id}{path}" if path else "/v1/vector_stores"
+    answer = await gateway.app.client.post(where, json=body, headers=gateway.headers)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, param), answer.text
+
+
+def test_filters_have_limits() -> None:
+    deep: Any = {"type": "eq", "key": "a", "value": 1}
+    for _ in range(6):
+        deep = {"type": "and", "filters": [deep]}
+    wide = {"type": "or", "filters": [{"type": "eq", "key": "a", "value": 1}] * 200}
+    for each in (deep, wide):
+        with pytest.raises(errors.InvalidInput):
+            attributes.parse_filter(each)
+
+
+async def test_quotas_refuse_and_change_nothing(tmp_path: Path) -> None:
+    settings = {"vector_stores_per_account": 1, "vector_store_bytes_per_account": 2_000}
+    async with running_gateway(tmp_path, settings) as gateway:
+        client = gateway.openai()
+        store = await client.vector_stores.create()
+        with pytest.raises(openai.APIStatusError, match="the most are 1"):
+            await client.vector_stores.create()
+        large = await uploaded(client, data=b"words " * 1_000)
+        await client.vector_stores.files.create(store.id, file_id=large)
+        found = await until_read(client, store.id)
+        assert (found.file_counts.failed, found.usage_bytes) == (1, 0)
+        row = await client.vector_stores.files.retrieve(large, vector_store_id=store.id)
+        assert "beyond the 2000" in (row.last_error.message if row.last_error else "")
+
+
+async def test_export_and_erasure_include_the_stores(any_database_gateway: Gateway) -> None:
+    gateway = any_database_gateway
+    client, product, account = gateway.openai(), gateway.app.product, gateway.app.account.id
+    store = await client.vector_stores.create(name="Zoo", file_ids=[await uploaded(client)])
+    await until_read(client, store.id)
+    exported = await gateway.app.client.get("/api/account/export", headers=gateway.headers)
+    with zipfile.ZipFile(io.BytesIO(exported.content)) as archive:
+        rows = [json.loads(line) for line in archive.read("vector-stores.jsonl").splitlines()]
+        files = [json.loads(line) for line in archive.read("vector-store-files.jsonl").splitlines()]
+    assert [row["name"] for row in rows] == ["Zoo"]
+    assert files[0]["filename"] == "birds.txt"
+
+    def erase() -> Transaction[None]:
+        for name in deletion.ERASURES:
+            if "vector_store" in name:
+                yield Query(name, {"account_id": account})
+
+    await product.database.write(erase())
+    left = await product.database.read(
+        many("vector_store_chunks", id=store.id, file_id="", position=-1, limit=9)
+    )
+    assert not left
+
+
+def test_chunks_overlap_and_cover_the_text() -> None:
+    text = " ".join(f"word{number}" for number in range(2_000))
+    chunks = list(chunking.split(text, 100, 50))
+    assert max(map(len, chunks)) <= 350
+    assert set(text.split()) == {word for chunk in chunks for word in chunk.split()}
+    assert sum(map(len, chunks)) > 1.5 * len(text)
+    plain = list(chunking.split(text, 100, 0))
+    assert sum(len(chunk.split()) for chunk in plain) == 2_000
+    assert next(chunking.split("x" * 1_000, 100, 50)) == "x" * 350
