@@ -14,9 +14,9 @@ from sixfold.core.accounts import accounts
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.clock import DAY_US
 from sixfold.core.database import Database, Transaction
-from sixfold.core.gateway import stored_responses
 from sixfold.core.gateway.policy import parse
-from sixfold.core.gateway.stored_responses import ResponseNotFound, ResponseStore, StoredResponse
+from sixfold.core.gateway.stored import responses as stored_responses
+from sixfold.core.gateway.stored.responses import ResponseNotFound, ResponseStore, StoredResponse
 from tests.harness import databases
 
 BEGAN = 1_764_500_000_000_000
@@ -38,18 +38,18 @@ class Place:
     async def put(
         self, response_store: ResponseStore, name: str, previous: str | None = None, text: str = ""
     ) -> None:
-        await response_store.keep(
+        await response_store.record(
             Tenant(self.account_id), StoredResponse(name, previous, "", f'["{text}"]', '{"output":[]}')
         )
 
     async def names(self, name: str) -> list[str]:
         """A response and those before it."""
-        found = await self.response_store().get_conversation(Tenant(self.account_id), name, MOST)
+        found = await self.response_store().get_chain(Tenant(self.account_id), name, MOST)
         return [] if found is None else [turn.id for turn in found.turns]
 
     async def fault(self, name: str, most: int = MOST) -> errors.SixfoldError | None:
         """Why a conversation does not begin with its first response."""
-        found = await self.response_store().get_conversation(Tenant(self.account_id), name, most)
+        found = await self.response_store().get_chain(Tenant(self.account_id), name, most)
         assert found is not None
         return found.fault
 
@@ -95,7 +95,7 @@ async def test_account_over_the_limit_loses_only_its_oldest(tmp_path: Path, back
     async with place(back, tmp_path) as here:
         other = (await here.database.write(accounts.create("b@example.com"))).id
         response_store = here.response_store(responses_bytes=3000)
-        await response_store.keep(Tenant(other), StoredResponse("old", None, "", "[]", "{}"))
+        await response_store.record(Tenant(other), StoredResponse("old", None, "", "[]", "{}"))
         for name in ("one", "two", "three", "four"):
             here.moment += 1
             await here.put(response_store, name, text="é" * 600)
@@ -159,11 +159,10 @@ async def test_the_same_id_of_two_accounts_is_two_responses(tmp_path: Path, back
         response_store = here.response_store()
         await here.put(response_store, "same", text="mine")
         with pytest.raises(ResponseNotFound):
-            await response_store.get_conversation(Tenant(other), "same", MOST)
-        await response_store.keep(Tenant(other), StoredResponse("same", None, "s/m", '["theirs"]', "{}"))
+            await response_store.get_chain(Tenant(other), "same", MOST)
+        await response_store.record(Tenant(other), StoredResponse("same", None, "s/m", '["theirs"]', "{}"))
         found = [
-            await response_store.get_conversation(Tenant(who), "same", MOST)
-            for who in (here.account_id, other)
+            await response_store.get_chain(Tenant(who), "same", MOST) for who in (here.account_id, other)
         ]
         told = [(turn.input, turn.server) for one in found if one is not None for turn in one.turns]
         assert told == [('["mine"]', ""), ('["theirs"]', "s/m")]

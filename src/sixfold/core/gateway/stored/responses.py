@@ -7,7 +7,7 @@ its oldest responses are deleted first. A row names the model server if that sto
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -16,17 +16,21 @@ from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.clock import DAY_US
 from sixfold.core.database import Database, Query, Row, Transaction, Value, many, one
 from sixfold.core.gateway.policy import GatewayPolicy
+from sixfold.core.gateway.stored import conversations
+from sixfold.core.gateway.stored.conversations import ConversationItem, ConversationLock
 
 # Responses in one conversation.
 _MAX_RESPONSES = 1000
 # An account is checked each time it has grown by this fraction (1/n) of its limit.
 _CHECKS_PER_LIMIT = 64
+_encode = msgspec.json.Encoder().encode
 
 
 class StoredResponse(msgspec.Struct, frozen=True):
     """A stored response. `input` is a JSON array, `response` a JSON object, as sent to and by the API.
 
-    `server` is the target that stores the response under the same id, or empty.
+    `server` is the target that stores the response under the same id, or empty. `place` is that of its last
+    item in its `conversation`.
     """
 
     id: str
@@ -34,6 +38,8 @@ class StoredResponse(msgspec.Struct, frozen=True):
     server: str
     input: str
     response: str
+    conversation: str = ""
+    place: int = 0
 
     @property
     def size(self) -> int:
@@ -49,14 +55,31 @@ class ResponseNotFound(errors.NotFound):
         super().__init__(f"Response with id '{response_id}' not found.")
 
 
-class Conversation(msgspec.Struct, frozen=True):
+class ResponseChain(msgspec.Struct, frozen=True):
     """A response and those before it, oldest first; `fault` is the error if the beginning is missing.
 
-    It is `ResponseNotFound` for a deleted response, or `TooLong`.
+    It is `ResponseNotFound` for a deleted response, `ConversationNotFound`, or `TooLong`. `items` are those
+    of the conversation of the first response, up to its own, as JSON.
     """
 
     turns: tuple[StoredResponse, ...]
     fault: errors.SixfoldError | None = None
+    items: tuple[str, ...] = ()
+
+
+class OwnedObjects(msgspec.Struct, frozen=True):
+    """Ids of objects that a model server stores for an account because of a response."""
+
+    server: str
+    response_id: str
+    ids: tuple[str, ...]
+
+
+class ConversationAddition(msgspec.Struct, frozen=True):
+    """Items that a response adds to the conversation that it has locked."""
+
+    lock: ConversationLock
+    items: tuple[ConversationItem, ...]
 
 
 def keep(tenant: Tenant, response: StoredResponse) -> Transaction[None]:
@@ -65,7 +88,38 @@ def keep(tenant: Tenant, response: StoredResponse) -> Transaction[None]:
     yield Query("response_keep", {**row, **tenant.row, "size": response.size})
 
 
-def get_conversation(tenant: Tenant, response_id: str, max_bytes: int) -> Transaction[Conversation | None]:
+def record(
+    tenant: Tenant,
+    response: StoredResponse | None,
+    objects: OwnedObjects | None = None,
+    addition: ConversationAddition | None = None,
+) -> Transaction[None]:
+    """Store a response, its objects at the model server, and its items in its conversation."""
+    if addition is not None:
+        place = yield from conversations.finish(addition.lock, addition.items)
+        if response is not None:
+            own = addition.lock.conversation_id
+            response = msgspec.structs.replace(response, conversation=own, place=place)
+    if response is not None:
+        yield from keep(tenant, response)
+    if objects is not None and objects.ids:
+        shared: dict[str, Value] = {"server": objects.server, "response_id": objects.response_id}
+        # In order, as another transaction of the account may insert the same ids.
+        rows = [{**tenant.row, **shared, "id": each} for each in sorted(objects.ids)]
+        yield Query("object_insert", {}, rows)
+
+
+def owned(tenant: Tenant, object_ids: Iterable[str]) -> Transaction[Mapping[str, OwnedObjects]]:
+    """Return which of these objects of model servers belong to the tenant."""
+    wanted = _encode(sorted(object_ids)).decode()
+    rows = yield Query("objects_owned", {**tenant.row, "ids": wanted})
+    return {
+        str(row["id"]): OwnedObjects(str(row["server"]), str(row["response_id"]), (str(row["id"]),))
+        for row in rows
+    }
+
+
+def get_chain(tenant: Tenant, response_id: str, max_bytes: int) -> Transaction[ResponseChain | None]:
     """Return a response with those before it, or None if no tenant stores it.
 
     Raises `ResponseNotFound` for another tenant's. `fault` is `TooLong` for more than `max_bytes` or a
@@ -81,7 +135,15 @@ def get_conversation(tenant: Tenant, response_id: str, max_bytes: int) -> Transa
         fault = _too_long()
     elif first["previous"]:
         fault = ResponseNotFound(str(first["previous"]))
-    return Conversation(tuple(map(_from_row, rows)), fault)
+    items: tuple[str, ...] = ()
+    if first["conversation"]:
+        try:
+            items = yield from conversations.history(
+                tenant, str(first["conversation"]), int(first["place"]), max_bytes
+            )
+        except errors.SixfoldError as error:
+            fault = error
+    return ResponseChain(tuple(map(_from_row, rows)), fault, items)
 
 
 def get_many(tenant: Tenant, response_ids: Iterable[str], max_bytes: int) -> Transaction[list[str]]:
@@ -138,17 +200,29 @@ class ResponseStore:
             self._policy.store_responses if requested is None else requested
         )
 
-    async def keep(self, tenant: Tenant, response: StoredResponse) -> None:
-        """Store a response durably."""
+    async def record(
+        self,
+        tenant: Tenant,
+        response: StoredResponse | None,
+        objects: OwnedObjects | None = None,
+        addition: ConversationAddition | None = None,
+    ) -> None:
+        """Store what there is of a response, durably; see `record`."""
         account_id = tenant.account_id
-        await self._database.write(keep(tenant, response))
+        await self._database.write(record(tenant, response, objects, addition))
+        if response is None:
+            return
         # An account that was never checked counts as full, so that it is checked once.
         unchecked = self._policy.responses_bytes
         self._added_bytes[account_id] = self._added_bytes.get(account_id, unchecked) + response.size
 
-    async def get_conversation(self, tenant: Tenant, response_id: str, max_bytes: int) -> Conversation | None:
-        """See `get_conversation`."""
-        return await self._database.read(get_conversation(tenant, response_id, max_bytes))
+    async def owned(self, tenant: Tenant, object_ids: Iterable[str]) -> Mapping[str, OwnedObjects]:
+        """See `owned`."""
+        return await self._database.read(owned(tenant, object_ids), snapshot=False)
+
+    async def get_chain(self, tenant: Tenant, response_id: str, max_bytes: int) -> ResponseChain | None:
+        """See `get_chain`."""
+        return await self._database.read(get_chain(tenant, response_id, max_bytes))
 
     async def get_many(self, tenant: Tenant, response_ids: Iterable[str], max_bytes: int) -> Sequence[str]:
         """See `get_many`."""
@@ -161,17 +235,29 @@ class ResponseStore:
             raise ResponseNotFound(response_id)
         return str(row["response"])
 
+    async def server_of(self, tenant: Tenant, response_id: str) -> str:
+        """Return the target that stores a response too, or an empty string; raises `ResponseNotFound`."""
+        row = await self._database.read(one("response_shown", **tenant.row, id=response_id), snapshot=False)
+        if row is None:
+            raise ResponseNotFound(response_id)
+        return str(row["server"])
+
     async def delete(self, tenant: Tenant, response_id: str) -> None:
         """Delete a response; raises `ResponseNotFound`."""
-        deletion = many("response_forget", **tenant.row, id=response_id)
-        if not await self._database.write(deletion):
-            raise ResponseNotFound(response_id)
+
+        def transaction() -> Transaction[None]:
+            if not (yield from many("response_forget", **tenant.row, id=response_id)):
+                raise ResponseNotFound(response_id)
+            yield Query("objects_forget", {"account_id": tenant.account_id, "response_id": response_id})
+
+        await self._database.write(transaction())
 
     async def sweep(self) -> None:
         """Delete expired responses, and the oldest ones of accounts above their limit."""
         days, max_bytes = self._policy.responses_days, self._policy.responses_bytes
         if days:
             await self._database.write(many("response_sweep", life=days * DAY_US), durable=False)
+            await self._database.write(many("objects_sweep", life=days * DAY_US), durable=False)
         for account_id in [
             account_id
             for account_id, added in self._added_bytes.items()

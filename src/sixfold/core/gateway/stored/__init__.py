@@ -1,0 +1,1 @@
+"""What accounts store of their chats: responses, conversations, and objects of model servers."""
