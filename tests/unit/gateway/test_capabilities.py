@@ -7,6 +7,8 @@ import pytest
 from sixfold.core.gateway.capabilities import (
     CHAT,
     EMBEDDINGS,
+    MODERATION,
+    RERANK,
     VISION,
     ServedModel,
     guess_capabilities,
@@ -14,8 +16,10 @@ from sixfold.core.gateway.capabilities import (
 )
 
 SUGGESTED = {
-    (): "bge-reranker-v2-m3 whisper-1 tts-1-hd dall-e-3 gpt-image-1 omni-moderation-latest llama-guard3 "
-    "gpt-4o-realtime-preview gpt-4o-mini-tts jina-reranker-v2 flux.1-dev",
+    (): "whisper-1 tts-1-hd dall-e-3 gpt-image-1 llama-guard3 gpt-4o-realtime-preview gpt-4o-mini-tts "
+    "flux.1-dev",
+    (RERANK,): "bge-reranker-v2-m3 jina-reranker-v2 rerank-v3.5 BAAI/bge-reranker-base",
+    (MODERATION,): "omni-moderation-latest mistral-moderation-2411",
     (EMBEDDINGS,): "nomic-embed-text nomic-embed-text:latest BAAI/bge-m3 intfloat/e5-large-v2 all-minilm:33m "
     "mxbai-embed-large snowflake-arctic-embed text-embedding-3-small gte-qwen2-7b-instruct e5 "
     "sentence-transformers/LaBSE paraphrase-multilingual qwen3-embedding:8b",

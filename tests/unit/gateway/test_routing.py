@@ -19,6 +19,8 @@ class FakeServer:
 
     local = False
     in_local_network = False
+    in_flight = 0
+    reads_documents = False
 
     def __init__(
         self, name: str, *models: str | ServedModel, ready: bool = True, discovered: bool = False
@@ -34,8 +36,14 @@ class FakeServer:
     def models(self) -> tuple[str, ...]:
         return tuple(model.name for model in self._listing)
 
+    async def delete(self, path: str) -> int:
+        raise NotImplementedError(path)
+
     def listing(self) -> tuple[ServedModel, ...]:
         return self._listing
+
+    def describe(self, model: str) -> ServedModel:
+        return next((each for each in self._listing if each.name == model), guess_model(model))
 
 
 class Clock:
@@ -228,7 +236,11 @@ def test_kind_name_resolves_to_another_host_if_not_local() -> None:
     assert names(router(FakeServer("ollama", "m", ready=False, discovered=True), far), "ollama/m") == [
         "ollama@gpu-box/m"
     ]
-    assert names(router(FakeServer("ollama", "m", discovered=True), far), "ollama/m") == ["ollama/m"]
+    near = FakeServer("ollama", "m", discovered=True)
+    assert names(router(near, far), "ollama/m") == ["ollama/m", "ollama@gpu-box/m"]
+    assert names(router(FakeServer("ollama", "other", discovered=True), far), "ollama/m") == [
+        "ollama@gpu-box/m"
+    ]
 
 
 def test_all_names_are_listed() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import random
 import time
@@ -18,7 +19,13 @@ from sixfold.core.gateway.deadlines import Deadlines
 from sixfold.core.gateway.health import HealthTracker
 from sixfold.core.gateway.media_inlining import MediaInliner
 from sixfold.core.gateway.policy import GatewayPolicy
-from sixfold.core.gateway.ports import GatewayRequest, UpstreamFailure, UpstreamStream, WireProtocol
+from sixfold.core.gateway.ports import (
+    TEXT_COMPLETIONS,
+    GatewayRequest,
+    UpstreamFailure,
+    UpstreamStream,
+    WireProtocol,
+)
 from sixfold.core.gateway.request_log import CallRecord
 from sixfold.core.gateway.routing import RouteTarget
 from sixfold.core.gateway.usage import TokenRates, TokenUsage
@@ -33,6 +40,8 @@ _KEY_REJECTED = frozenset({401, 402, 403})
 _RETRYABLE = frozenset({408, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529})
 _MAX_PAUSE_SECONDS, _DAY_SECONDS = 2.0, 86400.0
 _CHAT_PROTOCOLS = frozenset({"chat", "messages", "responses"})
+# Protocols whose streams are events.
+_EVENT_PROTOCOLS = _CHAT_PROTOCOLS | {TEXT_COMPLETIONS}
 # Protocols whose servers take the bytes of images only.
 _WITHOUT_URLS = frozenset({"converse", "gemini"})
 
@@ -109,7 +118,7 @@ class FailoverClient:
     async def open(self, active: ActiveCall, read: ReadResponse) -> UpstreamResponse:
         """Return the first successful response; raises the error of the last attempt."""
         failure: CallFailure | None = None
-        for target, rates in active.plan.targets:
+        for target, rates in self._least_busy_first(active.plan.targets):
             for attempt in range(1 + self._policy.retries):
                 if not self.health.allows(target.name) or (attempt and not self.health.may_retry()):
                     break
@@ -129,6 +138,16 @@ class FailoverClient:
         if failure is None:
             raise self._unavailable_error([target.name for target, _ in active.plan.targets])
         raise failure.error
+
+    def _least_busy_first(
+        self, targets: tuple[tuple[RouteTarget, TokenRates], ...]
+    ) -> tuple[tuple[RouteTarget, TokenRates], ...]:
+        """Return the targets; leading ones that share their load are ordered by their calls in progress."""
+        shared = list(itertools.takewhile(lambda rated: rated[0].shared, targets))
+        if len(shared) < 2:
+            return targets
+        shared.sort(key=lambda rated: (self.health.is_open(rated[0].name), rated[0].upstream.in_flight))
+        return (*shared, *targets[len(shared) :])
 
     def _unavailable_error(self, targets: Sequence[str]) -> errors.SixfoldError:
         """Return the error for a request whose targets all have an open circuit."""
@@ -233,7 +252,7 @@ async def read_first_chunk(stream: UpstreamStream, wire: WireProtocol) -> tuple[
     block = await stream.read()
     if not block:
         raise UpstreamFailure("returned an empty response")
-    if wire.name in _CHAT_PROTOCOLS and block.lstrip()[:1] in (b"{", b"<"):
+    if wire.name in _EVENT_PROTOCOLS and block.lstrip()[:1] in (b"{", b"<"):
         raise UpstreamFailure("returned a response that is not an event stream")
     if b'"error"' in block or b":exception-type" in block:
         scanner = wire.scanner()

@@ -10,6 +10,10 @@ import msgspec
 from sixfold.core.gateway.usage import TokenRates
 
 CHAT, EMBEDDINGS, VISION, TOOLS, THINKING = "chat", "embeddings", "vision", "tools", "thinking"
+RERANK, MODERATION = "rerank", "moderation"
+ALL = frozenset({CHAT, EMBEDDINGS, VISION, TOOLS, THINKING})
+# Ollama adds this tag to names without one.
+LATEST = ":latest"
 
 # Words of a model's name are delimited by separators: `bge` matches `BAAI/bge-m3:567m`, but not `subgenius`.
 _WORD = r"(?:^|[/_.:\s-])(?:{})(?=[/_.:\s-]|$)"
@@ -19,8 +23,9 @@ _OTHER_WORDS = (
     r"tts|stt|asr|clip|siglip|sdxl|flux\.?\d?|sora|guard|realtime|audio|transcribe|babbage|davinci|kokoro"
     r"|piper|bark"
 )
+_RERANK, _MODERATION = re.compile("rerank|ranker"), re.compile("moderation")
 _OTHER = re.compile(
-    r"rerank|ranker|whisper|moderation|dall-?e|gpt-image|stable-diffusion|llama-?guard|shieldgemma|parakeet"
+    r"whisper|dall-?e|gpt-image|stable-diffusion|llama-?guard|shieldgemma|parakeet"
     rf"|{_WORD.format(_OTHER_WORDS)}"
 )
 _VISION = re.compile(
@@ -35,7 +40,8 @@ class ServedModel(msgspec.Struct, frozen=True):
     """A model that a server lists.
 
     `stated` means that `capabilities` come from the server; otherwise they are guessed by the name and may be
-    incomplete. `loaded` means that the server reports the model as loaded, so that it responds at once.
+    incomplete. `lacks` are capabilities that the model is known not to have. `loaded` means that the server
+    reports the model as loaded, so that it responds at once.
     """
 
     name: str
@@ -47,6 +53,10 @@ class ServedModel(msgspec.Struct, frozen=True):
     # Limits of tokens; 0 if they are not known.
     context: int = 0
     max_output: int = 0
+    # The most numbers of an embedding, or 0; with `fixed_dimensions`, the only number of them.
+    dimensions: int = 0
+    fixed_dimensions: bool = False
+    lacks: frozenset[str] = frozenset()
 
     @property
     def chat(self) -> bool:
@@ -62,11 +72,19 @@ class ServedModel(msgspec.Struct, frozen=True):
             return True
         return False if self.stated else None
 
+    @property
+    def limited(self) -> bool:
+        """Whether anything is known that the model cannot do."""
+        return bool(self.lacks or self.context or self.dimensions) or self.vision is False
+
 
 @functools.lru_cache(4096)
 def guess_capabilities(name: str) -> frozenset[str]:
     """Guess the capabilities of a model by its name; an unknown name can chat."""
     lower = name.lower()
+    for pattern, capability in ((_RERANK, RERANK), (_MODERATION, MODERATION)):
+        if pattern.search(lower):
+            return frozenset({capability})
     if _OTHER.search(lower):
         return frozenset()
     if _EMBEDDING.search(lower):

@@ -122,6 +122,9 @@ class ChatRequest:
     stop: tuple[str, ...] = ()
     effort: str = ""
     user: str = ""
+    seed: int | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

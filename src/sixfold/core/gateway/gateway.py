@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import msgspec
 from msgspec.structs import replace
 
 from sixfold import errors
@@ -39,42 +38,24 @@ from sixfold.core.gateway.attempts import (
 from sixfold.core.gateway.billing import BillingBatcher
 from sixfold.core.gateway.cache import ResponseCache
 from sixfold.core.gateway.chat import ChatRequest, ChatResponse
+from sixfold.core.gateway.needs.requirements import RequestNeeds, meeting
 from sixfold.core.gateway.policy import GatewayPolicy
-from sixfold.core.gateway.ports import GatewayRequest, UpstreamFailure
+from sixfold.core.gateway.ports import GatewayReply, GatewayRequest, UpstreamFailure
 from sixfold.core.gateway.request_log import CallOutcome, CallRecord
 from sixfold.core.gateway.response_stream import ResponseStream
-from sixfold.core.gateway.routing import ModelRouter, RouteTarget, accepting
+from sixfold.core.gateway.routing import ModelRouter, RouteTarget
 from sixfold.core.gateway.usage import FREE, PriceBook, TokenRates, TokenUsage, merge_usage
 from sixfold.core.single_thread import PARSER
 
 _INPUT_TOKENS = re.compile(rb'"input_tokens":\s*(\d{1,12})')
+_DELETE_SECONDS = 30.0
+# Where servers count the tokens of a request, below the path of the protocol.
+_COUNT_PATHS = {"messages": "/count_tokens", "responses": "/input_tokens"}
 _MAX_OUTPUT_TOKENS = 1_000_000_000
 _MAX_LOG_CHARS = 100_000
 # Health and discovery changes take effect within this time.
 _ROUTE_CACHE_SECONDS = 0.25
 _MAX_CACHED_ROUTES = 1024
-
-
-class GatewayReply(msgspec.Struct, frozen=True):
-    """A complete response: `raw` if the server speaks the caller's protocol, else `answer`.
-
-    The lines of `charge` add up to `cost` (micro-dollars).
-    """
-
-    target: str
-    model: str
-    usage: TokenUsage
-    cost: int
-    charge: CostBreakdown
-    raw: bytes | None = None
-    answer: ChatResponse | None = None
-    cached: bool = False
-    list_price: int | None = None
-
-    @property
-    def text(self) -> str:
-        """Return the text of `answer`; empty for a response in `raw`."""
-        return "" if self.answer is None else self.answer.text
 
 
 @dataclass
@@ -215,7 +196,7 @@ class Gateway:
         model.
         """
         request = self._chat_request(Principal("", "", ""), "", chat, model, "")
-        return self._plan(request, _estimate(request)).held
+        return self._plan(RequestNeeds(request)).held
 
     async def check_rate_limit(self, principal: Principal, chat: ChatRequest) -> None:
         """Count a later request against the key's tokens per minute; raises `TooManyRequests`."""
@@ -263,7 +244,7 @@ class Gateway:
         _check_allowed(request)
         for target in self.router.resolve(request.model):
             wire = target.upstream.wire(request.wire)
-            if wire.name != request.wire or request.wire != "messages":
+            if wire.name != request.wire or request.wire not in _COUNT_PATHS:
                 continue
             payload = await self._attempts.inline_media(
                 request, target, wire, wire.rewrite_request(request.body, target.model)
@@ -271,7 +252,7 @@ class Gateway:
             try:
                 async with asyncio.timeout(self.policy.timeout_seconds):
                     response = await target.upstream.open(
-                        wire, f"{wire.path}/count_tokens", payload, request.headers, stream=False
+                        wire, wire.path + _COUNT_PATHS[wire.name], payload, request.headers, stream=False
                     )
                     body = await response.read_all()
                     await response.aclose()
@@ -283,6 +264,21 @@ class Gateway:
             if response.status == 200 and match is not None:
                 return int(match[1])
         return chats.estimate(request.parse())
+
+    async def delete_stored(self, server: str, path: str) -> None:
+        """Delete what a server stores; raises `EngineFailed`. A server that is gone is skipped."""
+        upstream = next((each for each in self.router.servers() if each.name == server), None)
+        if upstream is None:
+            return
+        try:
+            async with asyncio.timeout(_DELETE_SECONDS):
+                status = await upstream.delete(path)
+        except (UpstreamFailure, TimeoutError) as error:
+            raise errors.EngineFailed(f"{server} could not be reached: nothing was deleted; retry") from error
+        if status >= 300 and status != 404:
+            raise errors.EngineFailed(
+                f"{server} did not delete it (status {status}): nothing was deleted; retry"
+            )
 
     async def sweep(self) -> None:
         """Release the holds of calls whose server process is gone, and delete old log rows."""
@@ -300,10 +296,13 @@ class Gateway:
         await self._billing.flush()
 
     async def _begin(self, request: GatewayRequest, payer: Payer | None) -> ActiveCall:
-        if not 0 <= (request.max_tokens or 0) <= _MAX_OUTPUT_TOKENS:
+        if not 0 <= (request.max_tokens or 0) * request.answers <= _MAX_OUTPUT_TOKENS:
             raise errors.InvalidInput.of("max_tokens", f"max_tokens must be from 1 to {_MAX_OUTPUT_TOKENS}")
         large = len(request.body) > LOOP_BYTES and request.expected_usage is None
-        plan = self._plan(request, await PARSER.run(_estimate, request) if large else _estimate(request))
+        needs = RequestNeeds(request)
+        if large:
+            await PARSER.run(needs.determine)
+        plan = self._plan(needs)
         if request.tpm is not None and request.key_id is not None:
             await self._limiter.spend(request.key_id, request.tpm, plan.input_tokens)
         call = CallRecord(
@@ -322,36 +321,33 @@ class Gateway:
             await self._billing.hold(call, payer)
         return ActiveCall(request, plan, call, time.perf_counter())
 
-    def _plan(self, request: GatewayRequest, estimate: int) -> RoutePlan:
-        rated_targets = accepting(self._priced_targets(request), request)
-        input_tokens = (
-            estimate + request.stored_tokens
-            if request.expected_usage is None
-            else request.expected_usage.input
-        )
+    def _plan(self, needs: RequestNeeds) -> RoutePlan:
+        request = needs.request
+        rated_targets = meeting(self._priced_targets(request), needs)
+        output_tokens = (request.max_tokens or self.policy.max_tokens) * request.answers
         max_usage = request.expected_usage or TokenUsage(
-            input_tokens, request.max_tokens or self.policy.max_tokens
+            needs.input_tokens, output_tokens, units=needs.tool_units
         )
         hold = (
             max([rates.cost(max_usage) for _, rates in rated_targets])
             if request.prepaid_hold is None
             else request.prepaid_hold
         )
-        return RoutePlan(rated_targets, input_tokens, hold)
+        return RoutePlan(rated_targets, needs.input_tokens, hold)
 
     def _priced_targets(self, request: GatewayRequest) -> tuple[tuple[RouteTarget, TokenRates], ...]:
         """Return the targets of a model name with their rates, cached briefly while all targets are
         healthy.
         """
-        name = request.model, None if request.expected_usage is None else request.wire
+        name = request.model, request.wire if request.is_forwarded else None
         current_time = time.monotonic()
         cached = self._route_cache.get(name)
         if cached is not None and current_time < cached[0] and not self.health.tripped:
             return cached[1]
-        if request.expected_usage is None:
-            targets = self.router.resolve_chat(request.model)
+        if request.is_forwarded:
+            targets = self.router.resolve_protocol(request.model, request.wire)
         else:
-            targets = tuple(each for each in self.router.resolve(request.model) if each.accepts(request.wire))
+            targets = self.router.resolve_chat(request.model)
         candidates = [(target, self._rates(target)) for target in targets]
         rated_targets = tuple([(target, rates) for target, rates in candidates if rates is not None])
         if not rated_targets:
@@ -375,7 +371,9 @@ class Gateway:
         rates = (
             own or target.model_info().rates or self._prices.find(upstream.name, model, upstream.price_table)
         )
-        return rates or (FREE if self.policy.allow_unpriced else None)
+        if rates is not None:
+            return self._prices.with_tools(rates)
+        return FREE if self.policy.allow_unpriced else None
 
     async def _complete(self, active: ActiveCall) -> GatewayReply:
         response = await self._attempts.open(active, read_full_body)
@@ -482,10 +480,6 @@ def _check_allowed(request: GatewayRequest) -> None:
 def _outcome(state: str, usage: TokenUsage, charge: CostBreakdown) -> CallOutcome:
     counted_by = "server" if usage.reported else "estimate"
     return CallOutcome(state, usage, charge.amount, counted_by=counted_by, charge=charges.encode(charge))
-
-
-def _estimate(request: GatewayRequest) -> int:
-    return chats.estimate_body(request.body) if request.body else chats.estimate(request.parse())
 
 
 def _memory_size(request: GatewayRequest, reply: GatewayReply) -> int:

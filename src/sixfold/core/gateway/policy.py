@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from sixfold.providers import CHAT_PROVIDERS, PROVIDERS
 
-LOCAL_KINDS = frozenset({"ollama", "lmstudio", "llamacpp", "llamaswap", "vllm", "sglang"})
+LOCAL_KINDS = frozenset({"ollama", "lmstudio", "llamacpp", "llamaswap", "vllm", "sglang", "tei"})
 CHAT_KINDS = frozenset({*CHAT_PROVIDERS, "gguf"}) | LOCAL_KINDS
 _KINDS = sorted(CHAT_KINDS | PROVIDERS.keys())
 _NUMBERS: Mapping[str, tuple[float, float]] = {
@@ -23,13 +23,22 @@ _NUMBERS: Mapping[str, tuple[float, float]] = {
     "log_days": (0, 3650),
     "responses_days": (0, 3650),
     "responses_bytes": (0, 2**40),
+    "conversations": (0, 10_000_000),
+    "conversation_items": (1, 100_000),
+    "conversations_bytes": (0, 2**40),
 }
-_INTEGERS = frozenset(
-    {"retries", "max_tokens", "cache_bytes", "log_days", "responses_days", "responses_bytes"}
-)
+_INTEGERS = frozenset(_NUMBERS) - {
+    "timeout_seconds",
+    "connect_seconds",
+    "call_seconds",
+    "keep_alive_seconds",
+    "cache_seconds",
+}
 _SWITCHES = frozenset({"cache", "allow_unpriced", "log_bodies", "store_responses"})
 FIXED_AT_START = ("timeout_seconds", "connect_seconds", "cache", "cache_seconds", "cache_bytes")
-_TABLES = frozenset({"upstreams", "aliases", "prices"})
+# The table of model servers.
+SERVERS = "upstreams"
+_TABLES = frozenset({SERVERS, "aliases", "prices"})
 _FIELDS = frozenset({"kind", "base_url", "api_key", "models", "local", "responses"})
 
 
@@ -75,6 +84,10 @@ class GatewayPolicy:
     store_responses: bool = True
     responses_days: int = 30
     responses_bytes: int = 2**30
+    # The quotas of an account: its conversations, the items of each, and the bytes of all.
+    conversations: int = 10_000
+    conversation_items: int = 10_000
+    conversations_bytes: int = 2**30
     servers: tuple[UpstreamRow, ...] = ()
     aliases: Mapping[str, tuple[ModelAlias, ...]] = field(default_factory=dict[str, tuple[ModelAlias, ...]])
 
@@ -91,7 +104,7 @@ def parse(table: Mapping[str, Any]) -> GatewayPolicy:
             values[name] = value
         elif name not in _TABLES:
             raise ValueError(f"[gateway] has an unknown setting {name!r}")
-    servers = tuple(_upstream(name, row) for name, row in _table(table, "upstreams").items())
+    servers = tuple(_upstream(name, row) for name, row in _table(table, SERVERS).items())
     aliases = {name: _alias_targets(name, value) for name, value in _table(table, "aliases").items()}
     return GatewayPolicy(**values, servers=tuple(row for row in servers if row is not None), aliases=aliases)
 

@@ -1,4 +1,4 @@
-"""Ports of the gateway: model servers, their protocols, and requests from the API."""
+"""Ports of the gateway: model servers, their protocols, requests from the API and their replies."""
 
 from __future__ import annotations
 
@@ -8,10 +8,14 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from sixfold import errors
+from sixfold.core.accounts.charges import CostBreakdown
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.gateway.capabilities import ServedModel
 from sixfold.core.gateway.chat import ChatRequest, ChatResponse, Event
 from sixfold.core.gateway.usage import TokenUsage
+
+# A protocol of model servers to which no other one is translated.
+TEXT_COMPLETIONS = "completions"
 
 
 class UpstreamFailure(Exception):
@@ -130,10 +134,14 @@ class Upstream(Protocol):
     local: bool
     # Whether it runs on this machine or in its network.
     in_local_network: bool
+    # Whether its chats read PDF files in its own protocol.
+    reads_documents: bool
     # Whether it was found on a known port instead of configured.
     discovered: bool
     # The provider whose rows of the bundled price table apply; empty for the rows without a provider.
     price_table: str
+    # Calls in progress on a local server, by which servers with the same model share the load.
+    in_flight: int
 
     @property
     def ready(self) -> bool:
@@ -156,8 +164,16 @@ class Upstream(Protocol):
         """Return the server's models with their capabilities, in its order."""
         ...
 
+    def describe(self, model: str) -> ServedModel:
+        """Return a model's entry of the listing, or what its name suggests if the server does not list it."""
+        ...
+
     async def refresh(self) -> None:
         """Fetch the list of models."""
+        ...
+
+    async def delete(self, path: str) -> int:
+        """DELETE a path and return the status; raises `UpstreamFailure`."""
         ...
 
     def open(
@@ -181,9 +197,13 @@ class GatewayRequest(msgspec.Struct, frozen=True):
     body: bytes
     parse: Callable[[], ChatRequest]
     stream: bool = False
+    # The most output tokens of one answer, and the number of answers.
     max_tokens: int | None = None
+    answers: int = 1
     # The expected usage of a request that is not a chat.
     expected_usage: TokenUsage | None = None
+    # The length of embeddings that the caller wants.
+    dimensions: int | None = None
     keep_usage: bool = True
     services: tuple[str, ...] = ()
     allowed_services: tuple[str, ...] = ()
@@ -198,6 +218,33 @@ class GatewayRequest(msgspec.Struct, frozen=True):
     headers: Mapping[str, str] = {}
 
     @property
+    def is_forwarded(self) -> bool:
+        """Whether only servers that speak its protocol can serve the request."""
+        return self.expected_usage is not None or self.wire == TEXT_COMPLETIONS
+
+    @property
     def tenant(self) -> Tenant:
         """The tenant whose files the request may use."""
         return Tenant(self.account_id, credential_id=self.credential_id)
+
+
+class GatewayReply(msgspec.Struct, frozen=True):
+    """A complete response: `raw` if the server speaks the caller's protocol, else `answer`.
+
+    The lines of `charge` add up to `cost` (micro-dollars).
+    """
+
+    target: str
+    model: str
+    usage: TokenUsage
+    cost: int
+    charge: CostBreakdown
+    raw: bytes | None = None
+    answer: ChatResponse | None = None
+    cached: bool = False
+    list_price: int | None = None
+
+    @property
+    def text(self) -> str:
+        """Return the text of `answer`; empty for a response in `raw`."""
+        return "" if self.answer is None else self.answer.text

@@ -120,4 +120,5 @@ def _usage(active: ActiveCall, scanner: UsageScanner, *, complete: bool) -> Toke
     delivered = chats.tokens_of(scanner.chars)
     if reported is not None and reported.input:
         return msgspec.structs.replace(reported, output=delivered, reported=False)
-    return TokenUsage(active.plan.input_tokens, delivered, reported=False)
+    units = None if reported is None else reported.units
+    return TokenUsage(active.plan.input_tokens, delivered, reported=False, units=units)

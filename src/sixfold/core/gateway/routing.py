@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import random
-import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
 from sixfold import errors
-from sixfold.core.gateway.capabilities import CHAT, EMBEDDINGS, VISION, ServedModel, guess_model
-from sixfold.core.gateway.chat import ImagePart
+from sixfold.core.gateway.capabilities import CHAT, EMBEDDINGS, LATEST, VISION, ServedModel
 from sixfold.core.gateway.health import HealthTracker
 from sixfold.core.gateway.policy import ModelAlias
-from sixfold.core.gateway.ports import GatewayRequest, Upstream
+from sixfold.core.gateway.ports import Upstream
 from sixfold.core.gateway.usage import TokenRates
 
 # Names for which a model is chosen by capability; `vision` is the default for conversations with images.
@@ -58,28 +56,25 @@ _ROUTING_FIELDS = frozenset(
         "user_config",
     }
 )
-# An image in the body of a request of any protocol; in text, the quotation marks would be escaped.
-_IMAGE = re.compile(rb'"type"\s*:\s*"(?:image_url|image|input_image)"')
-# Ollama adds this tag to names without one.
-_LATEST = ":latest"
 
 
 class RouteTarget:
-    """One model of one server; its `name` is `NAME/model`."""
+    """One model of one server; its `name` is `NAME/model`.
 
-    __slots__ = ("model", "name", "upstream")
+    `shared` targets are local servers with the same model, of which the least busy one is called first.
+    """
 
-    def __init__(self, upstream: Upstream, model: str) -> None:
+    __slots__ = ("model", "name", "shared", "upstream")
+
+    def __init__(self, upstream: Upstream, model: str, *, shared: bool = False) -> None:
         self.upstream = upstream
         self.model = model
+        self.shared = shared
         self.name = f"{upstream.name}/{model}"
 
     def model_info(self) -> ServedModel:
-        """Return the model's listing entry, or a guess by its name if the server does not list it."""
-        for each in self.upstream.listing():
-            if each.name in (self.model, self.model + _LATEST):
-                return each
-        return guess_model(self.model)
+        """Return what is known of the model."""
+        return self.upstream.describe(self.model)
 
     def accepts(self, wire: str) -> bool:
         """Return whether the server accepts requests in a protocol without translation."""
@@ -143,6 +138,16 @@ class ModelRouter:
             "model", f"{name[:100]} is {kind}: {instead}choose a chat model from GET /v1/models"
         )
 
+    def resolve_protocol(self, name: str, wire: str) -> tuple[RouteTarget, ...]:
+        """Return the targets that accept a protocol; raises `InvalidInput` if there are none."""
+        targets = tuple([target for target in self.resolve(name) if target.accepts(wire)])
+        if not targets:
+            raise errors.InvalidInput.of(
+                "model",
+                f"The server of {name[:100]} does not serve {wire}; choose a model of another server",
+            )
+        return targets
+
     def available(self, name: str) -> bool:
         """Return whether a `DEFAULT` name resolves to a model, or a server has not been listed yet."""
         if self._targets(name) or self._default_targets(name):
@@ -153,7 +158,14 @@ class ModelRouter:
         """Return the full name of an embedding model on a local server, or an empty string."""
         for upstream, model in self._ranked():
             if upstream.local and EMBEDDINGS in model.capabilities:
-                return RouteTarget(upstream, model.name.removesuffix(_LATEST)).name
+                return RouteTarget(upstream, model.name.removesuffix(LATEST)).name
+        return ""
+
+    def first_model(self, capability: str) -> str:
+        """Return the full name of the first listed model with a capability, local ones first, or ""."""
+        models = [row for row in self._ranked() if capability in row[1].capabilities]
+        for upstream, model in sorted(models, key=lambda row: not row[0].local):
+            return RouteTarget(upstream, model.name).name
         return ""
 
     def is_weighted(self, name: str) -> bool:
@@ -164,6 +176,14 @@ class ModelRouter:
     def accepts_protocol(self, name: str, wire: str) -> bool:
         """Return whether a server of this name accepts requests in a protocol without translation."""
         return any(target.accepts(wire) for target in self._targets(name))
+
+    def reads_documents(self, name: str, wire: str) -> bool:
+        """Return whether every server of a model reads documents in a protocol; True for an unknown model."""
+        try:
+            targets = self.resolve_chat(name)
+        except errors.SixfoldError:
+            return True
+        return all(target.upstream.reads_documents and target.accepts(wire) for target in targets)
 
     def models(self) -> tuple[tuple[str, str], ...]:
         """Return every name that a request may use with its owner, sorted."""
@@ -201,20 +221,31 @@ class ModelRouter:
     def _direct_targets(self, name: str) -> tuple[RouteTarget, ...]:
         prefix, slash, model = name.partition("/")
         if slash and (upstream := self._find_server(prefix, model)) is not None:
-            return (RouteTarget(upstream, model),)
-        targets = [RouteTarget(upstream, name) for upstream in self.servers() if _lists(upstream, name)]
-        if len(targets) < 2:
-            return tuple(targets)
+            return self._sharing(upstream, prefix, model)
         # Local servers are free, so providers are used only if no local server responds.
-        return tuple(
-            sorted(
-                targets,
-                key=lambda target: (
-                    not target.upstream.local,
-                    self._health.get(target.name).first_seconds,
-                ),
+        return self._by_speed([upstream for upstream in self.servers() if _lists(upstream, name)], name)
+
+    def _sharing(self, upstream: Upstream, kind: str, model: str) -> tuple[RouteTarget, ...]:
+        """Return the targets of the discovered servers of a kind that list a model, else of `upstream`."""
+        listing = [
+            each
+            for each in self.servers()
+            if upstream.discovered
+            and each.discovered
+            and (each.name == kind or each.name.startswith(f"{kind}@"))
+            and _lists(each, model)
+        ]
+        return self._by_speed(listing, model) if listing else (RouteTarget(upstream, model),)
+
+    def _by_speed(self, servers: Sequence[Upstream], model: str) -> tuple[RouteTarget, ...]:
+        """Return a model's targets on these servers: local ones first, then the fastest."""
+        shared = sum(each.local for each in servers) > 1
+        targets = [RouteTarget(each, model, shared=shared and each.local) for each in servers]
+        if len(targets) > 1:
+            targets.sort(
+                key=lambda each: (not each.upstream.local, self._health.get(each.name).first_seconds)
             )
-        )
+        return tuple(targets)
 
     def _find_server(self, prefix: str, model: str) -> Upstream | None:
         """Return the server of this name, else a discovered one of that kind on another host
@@ -242,7 +273,7 @@ class ModelRouter:
                 return accepted
         for upstream, model in self._ranked():
             if accepts(upstream, model):
-                return (RouteTarget(upstream, model.name),)
+                return self._sharing(upstream, upstream.name.partition("@")[0], model.name)
         return ()
 
     def _ranked(self) -> list[tuple[Upstream, ServedModel]]:
@@ -281,32 +312,9 @@ def remove_routing_fields(fields: dict[str, msgspec.Raw]) -> dict[str, msgspec.R
     return fields
 
 
-def accepting(targets: RatedTargets, request: GatewayRequest) -> RatedTargets:
-    """Return the targets that may accept a request; raises `InvalidInput` if it has an image and none does.
-
-    A model that is only guessed by its name to be without vision is not excluded.
-    """
-    blind = [target for target, _ in targets if target.model_info().vision is False]
-    if not blind or request.expected_usage is not None or not _has_image(request):
-        return targets
-    if len(blind) == len(targets):
-        raise errors.InvalidInput.of(
-            "model",
-            f"{request.model[:100]} does not accept images: choose a model of GET /v1/models that has vision",
-        )
-    return tuple([rated for rated in targets if rated[0] not in blind])
-
-
-def _has_image(request: GatewayRequest) -> bool:
-    if request.body:
-        return _IMAGE.search(request.body) is not None
-    parts = (part for message in request.parse().messages for part in message.parts)
-    return any(isinstance(part, ImagePart) for part in parts)
-
-
 def _lists(upstream: Upstream, name: str) -> bool:
     models = upstream.models()
-    return name in models or (":" not in name and name + _LATEST in models)
+    return name in models or (":" not in name and name + LATEST in models)
 
 
 def _is_chat(_upstream: Upstream, model: ServedModel) -> bool:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, fields, replace
 from decimal import Decimal, DecimalException
 from typing import Any, cast
 
@@ -22,12 +22,16 @@ _MAX_USD = 1_000
 
 
 class Units(msgspec.Struct, frozen=True):
-    """Billing units of image and audio models; `image_out` are tokens that `output` includes."""
+    """Billing units besides tokens; `image_out` are tokens that `output` includes."""
 
     images: int = 0
     milliseconds: int = 0
     characters: int = 0
     image_out: int = 0
+    searches: int = 0
+    web_searches: int = 0
+    file_searches: int = 0
+    code_containers: int = 0
 
 
 class TokenUsage(msgspec.Struct, frozen=True):
@@ -88,7 +92,8 @@ def _merge_units(reported: Units | None, expected: Units | None) -> Units | None
 
 @dataclass(frozen=True, slots=True)
 class TokenRates:
-    """Rates in micro-dollars: per million tokens or characters, per image, per minute of audio.
+    """Rates in micro-dollars: per million tokens or characters, per image, per minute of audio, per search,
+    per use of a provider's tool.
 
     A missing special rate falls back to the input or output rate. The `long_…` rates apply to all tokens of a
     request with more than `long_tokens` input tokens. `listed` has the list rates where lower ones are
@@ -107,6 +112,10 @@ class TokenRates:
     character: int = 0
     per_image: int = 0
     per_minute: int = 0
+    per_search: int = 0
+    per_web_search: int | None = None
+    per_file_search: int | None = None
+    per_code_container: int | None = None
     long_input: int | None = None
     long_output: int | None = None
     long_tokens: int = 0
@@ -184,6 +193,10 @@ class TokenRates:
             ("images", units.images, self.per_image, 1),
             ("audio_seconds", units.milliseconds, self.per_minute, charges.MINUTE_MS),
             ("characters", units.characters, self.character, _MILLION),
+            ("searches", units.searches, self.per_search, 1),
+            ("web_searches", units.web_searches, self.per_web_search or 0, 1),
+            ("file_searches", units.file_searches, self.per_file_search or 0, 1),
+            ("code_containers", units.code_containers, self.per_code_container or 0, 1),
         )
         return [LineItem(unit, count, rate, per) for unit, count, rate, per in items if count > 0]
 
@@ -191,7 +204,17 @@ class TokenRates:
 FREE = TokenRates(0, 0)
 _SUFFIX = "_per_million_usd"
 _ALIASES = {"cached": "cached_input", "cached_output": "output"}
-_UNIT_PRICES = {"per_image_usd": "per_image", "per_minute_usd": "per_minute"}
+_MODEL_PRICES = {
+    "per_image_usd": "per_image",
+    "per_minute_usd": "per_minute",
+    "per_search_usd": "per_search",
+}
+_TOOL_PRICES = {
+    "per_web_search_usd": "per_web_search",
+    "per_file_search_usd": "per_file_search",
+    "per_code_container_usd": "per_code_container",
+}
+_UNIT_PRICES = _MODEL_PRICES | _TOOL_PRICES
 _NAMES = frozenset(field.name for field in fields(TokenRates)) - {
     "long_tokens",
     "listed",
@@ -224,7 +247,7 @@ def rates(row: Mapping[str, Any]) -> TokenRates:
             raise ValueError(
                 f"{key} is not a price setting; use for example input{_SUFFIX} and output{_SUFFIX}"
             )
-    if not amounts.keys() & {"input", "character", *_UNIT_PRICES.values()}:
+    if not amounts.keys() & {"input", "character", *_MODEL_PRICES.values()}:
         raise ValueError(f"a price must set input{_SUFFIX}")
     all_amounts: dict[str, Any] = {"input": 0, "output": 0, **amounts}
     return TokenRates(**all_amounts)
@@ -243,6 +266,8 @@ def _micros(key: str, value: Any) -> int:
 class PriceBook:
     """Prices of targets: the operator's rows first, then the bundled rows, by model.
 
+    `tools` has the prices of providers' tools, by the name of the setting, for rows that do not set them.
+
     With `own_hardware_free`, local model servers cost nothing, and the operator's rows are shown as list
     prices.
     """
@@ -252,8 +277,10 @@ class PriceBook:
         bundled: Mapping[str, Mapping[str, Any]],
         own: Mapping[str, Mapping[str, Any]],
         *,
+        tools: Mapping[str, Mapping[str, Any]] | None = None,
         own_hardware_free: bool = False,
     ) -> None:
+        self._tools = {_TOOL_PRICES[name]: _micros(name, row["usd"]) for name, row in (tools or {}).items()}
         self._bundled = {name: rates(row) for name, row in bundled.items()}
         self._own = {name: _own_rates(name, row) for name, row in own.items()}
         self._free = own_hardware_free
@@ -268,12 +295,17 @@ class PriceBook:
             return self._cache[upstream, model]
         except KeyError:
             own = self.own(upstream, model)
-            rates = own if own is not None else self._bundled.get(_family(model, table, self._bundled))
+            rates = own if own is not None else self._bundled.get(family(model, table, self._bundled))
         # Callers may send any number of different names.
         if len(self._cache) >= _MAX_CACHED:
             self._cache.clear()
         self._cache[upstream, model] = rates
         return rates
+
+    def with_tools(self, rates: TokenRates) -> TokenRates:
+        """Return rates with the prices of providers' tools that they do not set."""
+        missing = {name: micros for name, micros in self._tools.items() if getattr(rates, name) is None}
+        return replace(rates, **missing)
 
     def local(self, upstream: str, model: str) -> TokenRates:
         """Return the rates of a local model server: free unless the operator has set a price."""
@@ -294,8 +326,8 @@ def _own_rates(name: str, row: Any) -> TokenRates:
         raise ValueError(f'[gateway.prices."{name}"] {error}') from error
 
 
-def _family(model: str, table: str, bundled: Mapping[str, TokenRates]) -> str:
-    """Return the row of a model: its own name, or that name without a date or version suffix.
+def family(model: str, table: str, bundled: Collection[str]) -> str:
+    """Return the row of a model in a bundled table: its name, or that name without a date or version suffix.
 
     Suffixes are as in `…-2025-08-07`, `…-latest` and `…-20250929-v1:0`. Names in the table of a
     provider contain its slashes; those of other models are looked up without them.

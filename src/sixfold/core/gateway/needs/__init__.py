@@ -1,0 +1,1 @@
+"""What requests need of a model and its provider, and which targets meet it."""
