@@ -31,6 +31,8 @@ class ProviderSpec:
     scheme: str = "Bearer"
     # Whether its API includes OpenAI's `/responses`.
     responses: bool = False
+    # Whether its chats read PDF files.
+    documents: bool = False
     # Headers of every request besides the key.
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     # Names of chat request fields that differ from OpenAI's; see `clients/chat/request_fields.py`.
@@ -96,6 +98,7 @@ _ROWS = (
         keys_url="https://platform.openai.com/api-keys",
         dialect="openai",
         responses=True,
+        documents=True,
     ),
     ProviderSpec(
         name="anthropic",
@@ -105,6 +108,7 @@ _ROWS = (
         unlocks="chat by Anthropic",
         keys_url="https://platform.claude.com/settings/keys",
         dialect="anthropic",
+        documents=True,
         header="x-api-key",
         scheme="",
         headers={"anthropic-version": "2023-06-01"},
@@ -118,6 +122,7 @@ _ROWS = (
         keys_url="https://portal.azure.com",
         dialect="openai",
         responses=True,
+        documents=True,
         header="api-key",
         scheme="",
         parameters={"azure_openai_endpoint": ""},
@@ -195,6 +200,7 @@ _ROWS = (
     ),
     ProviderSpec(
         name="openrouter",
+        documents=True,
         title="OpenRouter",
         key="openrouter_api_key",
         base_url="https://openrouter.ai/api/v1",

@@ -29,7 +29,8 @@ from sixfold.core.gateway.health import HealthTracker
 from sixfold.core.gateway.media_inlining import Fetch, MediaInliner
 from sixfold.core.gateway.policy import GatewayPolicy
 from sixfold.core.gateway.routing import ModelRouter
-from sixfold.core.gateway.stored_responses import ResponseStore
+from sixfold.core.gateway.stored.conversations import ConversationStore
+from sixfold.core.gateway.stored.responses import ResponseStore
 from sixfold.core.gateway.usage import PriceBook
 from sixfold.core.media.media import MediaService
 from sixfold.settings import InvalidSetting, Settings
@@ -52,10 +53,12 @@ class GatewayRuntime:
         gateway: Gateway,
         open_servers: Callable[[GatewayPolicy], ModelServers],
         responses: ResponseStore,
+        conversations: ConversationStore,
         tracing: Tracing | None,
     ) -> None:
         self.gateway = gateway
         self.responses = responses
+        self.conversations = conversations
         self.tracing = tracing
         self.watchers = [] if tracing is None else [tracing.record_run]
         self._open_servers = open_servers
@@ -98,6 +101,7 @@ class GatewayRuntime:
         self.gateway.router.reconfigure(self._servers, policy.aliases)
         self.gateway.reconfigure(policy, prices)
         self.responses.reconfigure(policy)
+        self.conversations.reconfigure(policy)
 
     def standing(self) -> EngineStatus:
         """Return whether a chat model is available."""
@@ -148,7 +152,8 @@ def build(settings: Settings, database: Database, media: MediaService) -> Gatewa
     attempts = FailoverClient(policy, health, MediaInliner(_media_fetcher(media)))
     gateway = Gateway(database, router, attempts, prices, policy, limiter)
     gateway.on_call_end = tracing.record_call if tracing is not None else None
-    return GatewayRuntime(gateway, open_servers, ResponseStore(database, policy), tracing)
+    conversations = ConversationStore(database, policy, lambda: gateway.boot)
+    return GatewayRuntime(gateway, open_servers, ResponseStore(database, policy), conversations, tracing)
 
 
 def price_book(settings: Settings) -> PriceBook:
@@ -156,8 +161,13 @@ def price_book(settings: Settings) -> PriceBook:
     own = settings.tables.get("gateway", {}).get("prices", {})
     if not isinstance(own, dict):
         raise ValueError("[gateway.prices] must be a table")  # noqa: TRY004 - all that is wrong here is a ValueError
-    bundled = tomllib.loads(_PRICES.read_text("utf-8"))["models"]
-    return PriceBook(bundled, cast("dict[str, Any]", own), own_hardware_free=settings.own_hardware_free)
+    bundled = tomllib.loads(_PRICES.read_text("utf-8"))
+    return PriceBook(
+        bundled["models"],
+        cast("dict[str, Any]", own),
+        tools=bundled["tools"],
+        own_hardware_free=settings.own_hardware_free,
+    )
 
 
 async def look(

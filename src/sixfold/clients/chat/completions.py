@@ -148,7 +148,15 @@ class _MessageText(msgspec.Struct):
 class _CompletionChoice(msgspec.Struct):
     message: _MessageText | None = None
     delta: _MessageText | None = None
+    # The text of a completion that is not a chat.
+    text: str | None = None
     finish_reason: str | None = None
+
+    @property
+    def chars(self) -> int:
+        """Length of the choice, or of its next piece, in characters."""
+        part = self.message or self.delta
+        return part.chars if part is not None else len(self.text or "")
 
 
 class _CompletionsDocument(msgspec.Struct):
@@ -225,6 +233,9 @@ class Completions(WireProtocol):
             "reasoning_effort": chat.effort or None,
             "user": _user(chat.user),
             "response_format": _format(chat),
+            "seed": chat.seed,
+            "presence_penalty": chat.presence_penalty,
+            "frequency_penalty": chat.frequency_penalty,
         }
         fields |= {name: value for name, value in optional.items() if value is not None}
         return self._names.adapt(_encode(fields))
@@ -234,7 +245,7 @@ class Completions(WireProtocol):
         if usage is not None:
             return usage, 0
         choices = _document(body).choices or ()
-        return None, sum(choice.message.chars for choice in choices if choice.message is not None)
+        return None, sum(choice.chars for choice in choices)
 
     def parse_response(self, body: bytes, chat: ChatRequest) -> ChatResponse:
         document = _document(body)
@@ -322,8 +333,7 @@ class CompletionsParser:
         if chunk.usage is not None:
             self.usage = chunk.usage.read() or self.usage
         for choice in chunk.choices or ():
-            if choice.delta is not None:
-                self.chars += choice.delta.chars
+            self.chars += choice.chars
             if choice.finish_reason:
                 self.complete = True
                 self._stop = _STOPS.get(choice.finish_reason, "end")

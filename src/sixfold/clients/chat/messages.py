@@ -36,9 +36,10 @@ from sixfold.core.gateway.chat import (
     ToolCallStart,
     ToolResult,
 )
+from sixfold.core.gateway.needs import provider_tools
 from sixfold.core.gateway.ports import UpstreamRejection, WireProtocol
 from sixfold.core.gateway.routing import remove_routing_fields
-from sixfold.core.gateway.usage import NOTHING, TokenUsage, parse_token_count
+from sixfold.core.gateway.usage import NOTHING, TokenUsage, Units, parse_token_count
 
 _encode = msgspec.json.Encoder().encode
 _raws = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -63,24 +64,31 @@ class _CacheCreation(msgspec.Struct):
     ephemeral_1h_input_tokens: Any = None
 
 
+class _ToolUses(msgspec.Struct):
+    web_search_requests: Any = None
+
+
 class _MessagesUsage(msgspec.Struct):
     input_tokens: Any = None
     output_tokens: Any = None
     cache_read_input_tokens: Any = None
     cache_creation_input_tokens: Any = None
     cache_creation: _CacheCreation | None = None
+    server_tool_use: _ToolUses | None = None
 
     def read(self) -> TokenUsage:
         cached = parse_token_count(self.cache_read_input_tokens) or 0
         cache_writes = parse_token_count(self.cache_creation_input_tokens) or 0
         creation = self.cache_creation or _CacheCreation()
         long_cache_writes = parse_token_count(creation.ephemeral_1h_input_tokens) or 0
+        searches = parse_token_count((self.server_tool_use or _ToolUses()).web_search_requests) or 0
         return TokenUsage(
             input=(parse_token_count(self.input_tokens) or 0) + cached + cache_writes,
             output=parse_token_count(self.output_tokens) or 0,
             cached=cached,
             cache_write=cache_writes - long_cache_writes,
             cache_write_long=long_cache_writes,
+            units=Units(web_searches=searches) if searches else None,
         )
 
     def merge(self, older: _MessagesUsage | None) -> _MessagesUsage:
@@ -153,6 +161,7 @@ class Messages(WireProtocol):
         if b'"thinking"' in body and "messages" in fields:
             _remove_foreign(fields)
         fields["model"] = msgspec.Raw(_encode(model))
+        provider_tools.limit_messages(fields)
         return _encode(fields)
 
     def build_request(self, chat: ChatRequest, model: str, *, stream: bool) -> bytes:
@@ -224,10 +233,15 @@ class MessagesParser:
         self._as_tool = as_tool
         self._splitter = sse.EventSplitter()
         self._calls: dict[int, int] = {}
+        self._searches = 0
 
     @property
     def usage(self) -> TokenUsage | None:
-        return self._reported.read() if self._reported is not None else None
+        usage = self._reported.read() if self._reported is not None else None
+        # The number is reported at the end, which a caller that disconnects does not wait for.
+        if usage is None or self.complete or not self._searches:
+            return usage
+        return msgspec.structs.replace(usage, units=Units(web_searches=self._searches))
 
     def forward(self, block: bytes, *, keep_usage: bool) -> bytes:
         events = self._splitter.feed(block)[0] if block else self._splitter.flush()
@@ -270,6 +284,9 @@ class MessagesParser:
         elif event.type == "message_start" and isinstance(event.message, dict):
             usage = cast("dict[str, Any]", event.message).get("usage")
             self._reported = msgspec.convert(usage, _MessagesUsage) if isinstance(usage, dict) else None
+        block = event.content_block
+        if block is not None and (block.type, block.name) == ("server_tool_use", "web_search"):
+            self._searches += 1
         if event.usage is not None:
             self._reported = event.usage.merge(self._reported)
         if event.delta is not None:

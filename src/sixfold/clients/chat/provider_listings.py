@@ -1,7 +1,8 @@
-"""Lists the models of providers whose lists are not like OpenAI's.
+"""Lists the models of providers and servers whose lists are not like OpenAI's.
 
 Sources: https://docs.aws.amazon.com/bedrock/latest/APIReference/API_ListFoundationModels.html and
-…/API_ListInferenceProfiles.html, https://ai.google.dev/api/models.
+…/API_ListInferenceProfiles.html, https://ai.google.dev/api/models,
+https://huggingface.github.io/text-embeddings-inference.
 """
 
 from __future__ import annotations
@@ -13,7 +14,15 @@ from typing import Any
 import msgspec
 
 from sixfold.clients.chat.listing import Listing, ModelQueries, Models, model_name, optional, strings
-from sixfold.core.gateway.capabilities import CHAT, EMBEDDINGS, THINKING, VISION, ServedModel, guess_model
+from sixfold.core.gateway.capabilities import (
+    CHAT,
+    EMBEDDINGS,
+    RERANK,
+    THINKING,
+    VISION,
+    ServedModel,
+    guess_model,
+)
 from sixfold.core.gateway.usage import parse_token_count
 
 
@@ -112,15 +121,33 @@ async def gemini(queries: ModelQueries) -> Models | None:
     return tuple(models)
 
 
+class _TeiInfo(msgspec.Struct):
+    model_id: Any = None
+    model_type: dict[str, Any] | None = None
+    max_input_length: Any = None
+
+
+async def tei(queries: ModelQueries) -> Models | None:
+    """Return the one model of text-embeddings-inference."""
+    info = await queries.get("/info", _TeiInfo)
+    if info is None or info.model_type is None:
+        return None
+    kinds = {"embedding": EMBEDDINGS, "reranker": RERANK}
+    capabilities = frozenset(kinds[kind] for kind in info.model_type if kind in kinds)
+    context = parse_token_count(info.max_input_length) or 0
+    return (ServedModel(model_name(info.model_id), capabilities, loaded=True, stated=True, context=context),)
+
+
 async def unlisted(_queries: ModelQueries) -> Models | None:
     """Return no models: Azure and Vertex AI list what could be called, not what this account may call."""
     return ()
 
 
-# By provider.
+# By provider, or kind of server.
 LISTINGS: Mapping[str, Listing] = {
     "azure": unlisted,
     "bedrock": bedrock,
     "gemini": gemini,
+    "tei": tei,
     "vertex": unlisted,
 }

@@ -5,7 +5,7 @@ Source: https://platform.openai.com/docs/api-reference/responses and …/respons
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -13,9 +13,10 @@ import msgspec
 from sixfold.clients.chat import sse
 from sixfold.clients.chat.rejections import parse_rejection
 from sixfold.core.gateway.chat import ChatRequest, ChatResponse, Event
+from sixfold.core.gateway.needs import provider_tools
 from sixfold.core.gateway.ports import UpstreamRejection, WireProtocol
 from sixfold.core.gateway.routing import remove_routing_fields
-from sixfold.core.gateway.usage import TokenUsage, parse_token_count
+from sixfold.core.gateway.usage import TokenUsage, Units, parse_token_count
 
 _encode = msgspec.json.Encoder().encode
 _raws = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -46,6 +47,30 @@ class _ResponsesUsage(msgspec.Struct):
         )
 
 
+class _Action(msgspec.Struct):
+    type: Any = None
+
+
+class _OutputItem(msgspec.Struct):
+    """An item of the output; those of tools that are charged for by use count."""
+
+    type: Any = None
+    action: _Action | None = None
+    container_id: Any = None
+
+    def units(self) -> Units | None:
+        match self.type:
+            # A search may be followed by actions that open a page, which cost nothing.
+            case "web_search_call" if self.action is None or self.action.type in (None, "search"):
+                return Units(web_searches=1)
+            case "file_search_call":
+                return Units(file_searches=1)
+            case "code_interpreter_call":
+                return Units(code_containers=1)
+            case _:
+                return None
+
+
 class _Response(msgspec.Struct):
     object: str = ""
     usage: _ResponsesUsage | None = None
@@ -57,8 +82,10 @@ class _StreamEvent(msgspec.Struct):
     type: str = ""
     delta: Any = None
     response: _Response | None = None
+    item: msgspec.Raw = msgspec.Raw()
 
 
+_item = msgspec.json.Decoder(_OutputItem).decode
 _read = msgspec.json.Decoder(_Response).decode
 _event = msgspec.json.Decoder(_StreamEvent).decode
 
@@ -72,6 +99,7 @@ class ResponsesProtocol(WireProtocol):
     def rewrite_request(self, body: bytes, model: str) -> bytes:
         fields = remove_routing_fields(_raws(body))
         fields["model"] = msgspec.Raw(_encode(model))
+        provider_tools.limit_responses(fields)
         return _encode(fields)
 
     def build_request(self, chat: ChatRequest, model: str, *, stream: bool) -> bytes:
@@ -88,9 +116,7 @@ class ResponsesProtocol(WireProtocol):
             raise ValueError("the response is not valid JSON") from error
         if response.output is None:
             raise ValueError("the response has no output")
-        return response.usage.read() if response.usage is not None else None, sum(
-            map(len, map(bytes, response.output))
-        )
+        return _usage(response), sum(map(len, map(bytes, response.output)))
 
     def parse_error(self, body: bytes) -> UpstreamRejection:
         return parse_rejection(body)
@@ -102,15 +128,51 @@ class ResponsesProtocol(WireProtocol):
         raise NotImplementedError
 
 
+def _usage(response: _Response) -> TokenUsage | None:
+    if response.usage is None:
+        return None
+    return msgspec.structs.replace(response.usage.read(), units=_units(response.output or ()))
+
+
+def _units(items: Iterable[msgspec.Raw]) -> Units | None:
+    """Return the uses of tools in the output; the calls of an interpreter share their container."""
+    found: list[Units] = []
+    containers: set[Any] = set()
+    for raw in items:
+        # Most items are long messages.
+        if b'_call"' not in bytes(raw):
+            continue
+        try:
+            item = _item(raw)
+        except (msgspec.MsgspecError, UnicodeError):
+            continue
+        units = item.units()
+        if units is not None and (not units.code_containers or str(item.container_id) not in containers):
+            found.append(units)
+            containers.add(str(item.container_id) if units.code_containers else "")
+    if not found:
+        return None
+    return Units(*(sum(counts) for counts in zip(*map(msgspec.structs.astuple, found), strict=True)))
+
+
 class ResponsesParser:
     """Scans the events of a response."""
 
     def __init__(self) -> None:
-        self.usage: TokenUsage | None = None
+        self._reported: TokenUsage | None = None
+        self._items: list[msgspec.Raw] = []
         self.chars = 0
         self.complete = False
         self.error = ""
         self._splitter = sse.EventSplitter()
+
+    @property
+    def usage(self) -> TokenUsage | None:
+        """The reported usage; before the end, the uses of tools so far."""
+        if self._reported is not None:
+            return self._reported
+        units = _units(self._items)
+        return None if units is None else TokenUsage(reported=False, units=units)
 
     def forward(self, block: bytes, *, keep_usage: bool) -> bytes:
         events = self._splitter.feed(block)[0] if block else self._splitter.flush()
@@ -133,7 +195,8 @@ class ResponsesParser:
             self.chars += len(event.delta)
         elif event.type in _ENDS:
             self.complete = True
-            if event.response is not None and event.response.usage is not None:
-                self.usage = event.response.usage.read()
+            self._reported = None if event.response is None else _usage(event.response)
+        elif event.type == "response.output_item.done" and b'_call"' in bytes(event.item):
+            self._items.append(event.item)
         elif event.type in ("error", "response.failed"):
             self.error = "The model server failed"

@@ -16,17 +16,27 @@ from sixfold.clients.chat import listing
 from sixfold.clients.chat.completions import Completions
 from sixfold.clients.chat.converse import Converse
 from sixfold.clients.chat.credentials import credentials_of
+from sixfold.clients.chat.forwarded.media import MEDIA_PROTOCOLS
+from sixfold.clients.chat.forwarded.reranking import RERANK, Reranking
+from sixfold.clients.chat.forwarded.texts import IGNORED_FIELDS, TextCompletions
 from sixfold.clients.chat.gemini import Gemini
-from sixfold.clients.chat.media_protocols import MEDIA_PROTOCOLS
 from sixfold.clients.chat.messages import Messages
+from sixfold.clients.chat.ollama import OllamaListing
 from sixfold.clients.chat.provider_listings import LISTINGS
 from sixfold.clients.chat.responses import ResponsesProtocol
 from sixfold.clients.chat.transport import Transport
 from sixfold.clients.hosts import CONTAINER_HOST, LOOPBACK, ProbeHosts
 from sixfold.clients.local_servers import LocalServer
-from sixfold.core.gateway.capabilities import ServedModel
+from sixfold.core.gateway import hosted_models
+from sixfold.core.gateway.capabilities import LATEST, ServedModel, guess_model
 from sixfold.core.gateway.policy import LOCAL_KINDS, UpstreamRow
-from sixfold.core.gateway.ports import Upstream, UpstreamFailure, UpstreamStream, WireProtocol
+from sixfold.core.gateway.ports import (
+    TEXT_COMPLETIONS,
+    Upstream,
+    UpstreamFailure,
+    UpstreamStream,
+    WireProtocol,
+)
 from sixfold.providers import CHAT_PROVIDERS
 
 _WIRES: Mapping[str, WireProtocol] = {
@@ -34,6 +44,7 @@ _WIRES: Mapping[str, WireProtocol] = {
     "messages": Messages(),
     "responses": ResponsesProtocol(),
     **{wire.name: wire for wire in MEDIA_PROTOCOLS},
+    RERANK: Reranking(),
 }
 # The protocols of providers whose API is not OpenAI's.
 _DIALECTS: Mapping[str, WireProtocol] = {
@@ -46,11 +57,13 @@ _LIMIT = "max_completion_tokens"
 # The kind of servers with OpenAI's API at another address.
 _COMPATIBLE = "openai"
 # Protocols for which the caller's headers are forwarded.
-_FORWARDED_HEADERS = frozenset({"messages", "edits", "transcriptions"})
+_FORWARDED_HEADERS = frozenset({"messages", "edits", "transcriptions", "translations"})
 # Addresses of the kinds of servers that have one of their own.
 _BASES = {
     **{spec.name: spec.base_url_with({}) for spec in CHAT_PROVIDERS.values()},
     **{server.kind: f"{server.url}/v1" for server in local_servers.CHAT},
+    # The port of its examples; a container has another one.
+    "tei": f"http://{LOOPBACK}:8080",
 }
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 _LOCAL_SUFFIXES = (".local", ".localhost", ".internal", ".lan", ".home.arpa")
@@ -82,12 +95,17 @@ class ModelServer:
         self._row = row
         self._transport = transport
         self._key = key
-        self._list = LISTINGS.get(row.kind) or listing.listing_of(row.kind, self._spec.price_unit)
+        self._list = (
+            OllamaListing()
+            if row.kind == "ollama"
+            else LISTINGS.get(row.kind) or listing.listing_of(row.kind, self._spec.price_unit)
+        )
         self.price_table = self._spec.price_table
         self._listed: tuple[str, ...] = ()
         self._models: tuple[ServedModel, ...] = ()
-        self._set_models(())
+        self._by_name: dict[str, ServedModel] = {}
         self.available = True
+        self.in_flight = 0
         self.discovered = discovered
         # Whether it may work without a key.
         self._needs_no_key = bool(row.base_url) or row.kind in LOCAL_KINDS
@@ -95,6 +113,8 @@ class ModelServer:
         is_loopback = urlsplit(self.base_url).hostname in _LOOPBACK
         self.local = row.local or row.kind in LOCAL_KINDS or (is_loopback and not key())
         self.in_local_network = self.local or _is_in_local_network(urlsplit(self.base_url).hostname or "")
+        own_service = row.kind != _COMPATIBLE or self.base_url == bases[_COMPATIBLE]
+        self.reads_documents = self._spec.documents and own_service and not self.in_local_network
         if row.responses is None:
             # Only servers of the kind `openai` may be others than the provider's own.
             is_provider = row.kind in CHAT_PROVIDERS and row.kind != _COMPATIBLE
@@ -106,11 +126,16 @@ class ModelServer:
         if self._spec.dialect in _DIALECTS:
             self._main_wire = _DIALECTS[self._spec.dialect]
             self._own = {self._main_wire.name: self._main_wire}
+        elif row.kind == "tei":
+            self._main_wire = Completions()
+            self._own = {"embeddings": _WIRES["embeddings"], RERANK: Reranking("texts", truncate=True)}
         else:
             self._main_wire = Completions(_LIMIT if has_responses else "max_tokens", self._spec.fields)
             without = {"messages"} if has_responses else {"messages", "responses"}
             self._own = {name: wire for name, wire in _WIRES.items() if name not in without}
             self._own["chat"] = self._main_wire
+            self._own[TEXT_COMPLETIONS] = TextCompletions(self._spec.fields, IGNORED_FIELDS.get(row.kind, ()))
+        self._set_models(())
 
     @property
     def ready(self) -> bool:
@@ -131,6 +156,13 @@ class ModelServer:
     def listing(self) -> tuple[ServedModel, ...]:
         return self._models
 
+    def describe(self, model: str) -> ServedModel:
+        return (
+            self._by_name.get(model)
+            or self._by_name.get(model + LATEST)
+            or self._completed(guess_model(model))
+        )
+
     async def refresh(self) -> None:
         """Fetch the list of models; without a response the last list stays.
 
@@ -146,8 +178,14 @@ class ModelServer:
                 self._set_models(models)
 
     def _set_models(self, models: tuple[ServedModel, ...]) -> None:
-        self._models = listing.configured(self._row.models, models) if self._row.models else models
-        self._listed = tuple(model.name for model in self._models)
+        listed = listing.configured(self._row.models, models) if self._row.models else models
+        self._models = tuple(self._completed(model) for model in listed)
+        self._by_name = {model.name: model for model in self._models}
+        self._listed = tuple(self._by_name)
+
+    def _completed(self, model: ServedModel) -> ServedModel:
+        """Return a hosted model with the facts of the bundled table; local names may mean anything."""
+        return model if self.local else hosted_models.completed(model, self.price_table)
 
     def open(
         self, wire: WireProtocol, path: str, body: bytes, headers: Mapping[str, str], *, stream: bool
@@ -157,7 +195,23 @@ class ModelServer:
         own_headers = self._headers()
         if wire.name in _FORWARDED_HEADERS:
             own_headers = {**own_headers, **headers}
-        return self._transport.post(self.base_url + path, own_headers, body, stream=stream)
+        opening = self._transport.post(self.base_url + path, own_headers, body, stream=stream)
+        return self._counted(opening) if self.local else opening
+
+    async def _counted(self, opening: Coroutine[Any, Any, UpstreamStream]) -> UpstreamStream:
+        self.in_flight += 1
+        try:
+            return _CountedStream(await opening, self)
+        except BaseException:
+            self.in_flight -= 1
+            raise
+
+    async def delete(self, path: str) -> int:
+        """DELETE a path and return the status; raises `UpstreamFailure`."""
+        url = self.base_url + path
+        response = await self._transport.delete(url, await self._authorize("DELETE", url, b""))
+        await response.aclose()
+        return response.status
 
     async def _open_authorized(self, url: str, body: bytes, *, stream: bool) -> UpstreamStream:
         return await self._transport.post(url, await self._authorize("POST", url, body), body, stream=stream)
@@ -175,6 +229,24 @@ class ModelServer:
         headers = {"Content-Type": "application/json", **self._spec.key_headers(key)}
         self._cached_headers = (key, headers)
         return headers
+
+
+class _CountedStream:
+    """A response that counts as a call in progress until it is closed."""
+
+    def __init__(self, response: UpstreamStream, server: ModelServer) -> None:
+        self._response = response
+        self._server: ModelServer | None = server
+        self.status = response.status
+        self.retry_after = response.retry_after
+        self.read = response.read
+        self.read_all = response.read_all
+
+    async def aclose(self) -> None:
+        server, self._server = self._server, None
+        if server is not None:
+            server.in_flight -= 1
+        await self._response.aclose()
 
 
 def _base_urls(parameter: Callable[[str], str]) -> Mapping[str, str]:

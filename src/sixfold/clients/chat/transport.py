@@ -35,6 +35,10 @@ class Transport(Protocol):
         """GET; raises `UpstreamFailure`."""
         ...
 
+    async def delete(self, url: str, headers: Mapping[str, str]) -> UpstreamStream:
+        """DELETE; raises `UpstreamFailure`."""
+        ...
+
     async def aclose(self) -> None:
         """Close the connections."""
         ...
@@ -54,6 +58,9 @@ class SchemeTransport:
 
     async def get(self, url: str, headers: Mapping[str, str]) -> UpstreamStream:
         return await self._for(url).get(url, headers)
+
+    async def delete(self, url: str, headers: Mapping[str, str]) -> UpstreamStream:
+        return await self._for(url).delete(url, headers)
 
     def _for(self, url: str) -> Transport:
         return self._plain if url.startswith("http://") and "@" not in url and url.isascii() else self._other

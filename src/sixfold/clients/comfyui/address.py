@@ -1,28 +1,36 @@
-"""The URL of the operator's ComfyUI: the configured one, or the first host on which it is found."""
+"""The URLs of the operator's ComfyUI servers: configured ones, or the hosts on which one is found."""
 
 from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
 
 from sixfold.clients import local_servers
 from sixfold.clients.hosts import LOOPBACK, ProbeHosts
 
 
 class ComfyAddress:
-    """The URL of the ComfyUI in use; `url` is empty if none may be called.
+    """The URLs of the ComfyUI servers in use; `url` is that of the first, empty if none may be called.
 
-    A configured URL is used as is. Otherwise each probed host is a candidate, this machine first, unless the
-    port is this server's own; the prober sets `url` to the candidate that responded.
+    Configured URLs are used as they are. Otherwise each probed host is a candidate, this machine first,
+    unless the port is this server's own. The prober sets `ready` to the servers that responded last, and
+    `url` to one of them. `active` counts the runs in progress by URL.
     """
 
-    def __init__(self, configured: str, hosts: ProbeHosts, own_ports: frozenset[int] = frozenset()) -> None:
-        self.configured = configured
+    def __init__(
+        self, configured: Sequence[str], hosts: ProbeHosts, own_ports: frozenset[int] = frozenset()
+    ) -> None:
+        self.configured = tuple(configured)
         self._hosts = hosts
         self._own = local_servers.COMFYUI.port in own_ports
-        self.url = configured or self._url_on(LOOPBACK)
+        self.url = self.configured[0] if self.configured else self._url_on(LOOPBACK)
+        self.ready: tuple[str, ...] = ()
+        self.active: Counter[str] = Counter()
 
     async def candidates(self) -> tuple[str, ...]:
         """Return the URLs to probe, in order of preference."""
         if self.configured:
-            return (self.configured,)
+            return self.configured
         urls = [self._url_on(host) for host in await self._hosts.reachable()]
         return tuple(url for url in urls if url)
 

@@ -130,6 +130,12 @@ class ComfyServer:
                 int(device.get("vram_free") or 0),
             )
 
+    async def queue_length(self) -> int:
+        """Return how many prompts are running or waiting."""
+        info = (await self._object("/prompt")).get("exec_info")
+        with comfyui_errors.parse_errors():
+            return int(info["queue_remaining"]) if isinstance(info, dict) else 0
+
     async def upload(self, name: str, data: bytes, content_type: str, folder: str = "temp") -> ComfyFile:
         """Upload an image under `name`, replacing an existing one; `temp` is emptied when ComfyUI starts."""
         document = await self._object(

@@ -10,12 +10,19 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from sixfold.clients.chat.completions import Completions
+from sixfold.clients.chat.forwarded.texts import TextCompletions
 from sixfold.clients.chat.llama.files import GgufModel
 from sixfold.clients.chat.llama.options import GgufOptions
 from sixfold.clients.chat.llama.processes import ProcessPool
 from sixfold.clients.chat.transport import Transport
-from sixfold.core.gateway.capabilities import CHAT, VISION, ServedModel, guess_model
-from sixfold.core.gateway.ports import UpstreamFailure, UpstreamRejection, UpstreamStream, WireProtocol
+from sixfold.core.gateway.capabilities import CHAT, EMBEDDINGS, VISION, ServedModel, guess_model
+from sixfold.core.gateway.ports import (
+    TEXT_COMPLETIONS,
+    UpstreamFailure,
+    UpstreamRejection,
+    UpstreamStream,
+    WireProtocol,
+)
 
 PACKAGE = "xllamacpp"
 _UNSUPPORTED_MEDIA = re.compile(r"(image|audio|video) input is not supported")
@@ -69,7 +76,11 @@ class _Wire(Completions):
         return UpstreamRejection(_JSON_ERROR_PREFIX.sub("", error.message).partition("\n")[0][:300])
 
 
-_WIRE = _Wire()
+class _TextWire(_Wire, TextCompletions):
+    pass
+
+
+_WIRE, _TEXT_WIRE = _Wire(), _TextWire()
 
 
 class GgufServer:
@@ -80,6 +91,7 @@ class GgufServer:
 
     local = True
     in_local_network = True
+    reads_documents = False
     discovered = False
     price_table = ""
 
@@ -92,6 +104,8 @@ class GgufServer:
     ) -> None:
         self.name = name
         self.pool = ProcessPool(options)
+        self.in_flight = 0
+        self._context = options.context
         self._find = find
         self._transport = transport
         self.files: Mapping[str, GgufModel] = {}
@@ -103,7 +117,7 @@ class GgufServer:
         return self._installed and bool(self.files)
 
     def wire(self, protocol: str) -> WireProtocol:
-        return _WIRE
+        return _TEXT_WIRE if protocol == TEXT_COMPLETIONS else _WIRE
 
     def serves(self, model: str) -> bool:
         return model in self.files
@@ -113,11 +127,22 @@ class GgufServer:
 
     def listing(self) -> tuple[ServedModel, ...]:
         """Return the models; one with a projector accepts images."""
-        return tuple(_model_info(name, model) for name, model in self.files.items())
+        return tuple(self.describe(name) for name in self.files)
+
+    def describe(self, model: str) -> ServedModel:
+        guess = guess_model(model)
+        if not guess.chat or model not in self.files:
+            return guess
+        able = frozenset({CHAT, VISION} if self.files[model].projector else {CHAT})
+        return ServedModel(model, able, stated=True, context=self._context, lacks=frozenset({EMBEDDINGS}))
 
     async def refresh(self) -> None:
         """Read the files again."""
         self.files = await asyncio.to_thread(self._find)
+
+    async def delete(self, path: str) -> int:
+        """Raise `UpstreamFailure`: the model's process stores nothing."""
+        raise UpstreamFailure(f"cannot delete {path}")
 
     async def open(
         self, wire: WireProtocol, path: str, body: bytes, headers: Mapping[str, str], *, stream: bool
@@ -199,10 +224,3 @@ class _HeldSlot:
         finally:
             if release is not None:
                 release()
-
-
-def _model_info(name: str, model: GgufModel) -> ServedModel:
-    guess = guess_model(name)
-    if not guess.chat:
-        return guess
-    return ServedModel(name, frozenset({CHAT, VISION} if model.projector else {CHAT}), stated=True)

@@ -39,6 +39,9 @@ class Client:
     async def get(self, url: str, headers: Mapping[str, str]) -> AiohttpStream:
         return await self._send("GET", url, headers, None)
 
+    async def delete(self, url: str, headers: Mapping[str, str]) -> AiohttpStream:
+        return await self._send("DELETE", url, headers, None)
+
     async def _send(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes | None
     ) -> AiohttpStream:

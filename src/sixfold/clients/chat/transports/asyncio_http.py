@@ -57,6 +57,9 @@ class Client:
     def get(self, url: str, headers: Mapping[str, str]) -> Coroutine[Any, Any, HttpReply]:
         return self._send(b"GET ", url, _serialize_headers(headers, b""), b"", True)
 
+    def delete(self, url: str, headers: Mapping[str, str]) -> Coroutine[Any, Any, HttpReply]:
+        return self._send(b"DELETE ", url, _serialize_headers(headers, b""), b"", True)
+
     async def aclose(self) -> None:
         for connections in self._idle.values():
             for connection in tuple(connections):

@@ -55,6 +55,9 @@ class Client:
     async def get(self, url: str, headers: Mapping[str, str]) -> PyreqwestStream:
         return await self._send(self.client().get(url).headers(headers).build_streamed())
 
+    async def delete(self, url: str, headers: Mapping[str, str]) -> PyreqwestStream:
+        return await self._send(self.client().delete(url).headers(headers).build_streamed())
+
     async def _send(self, request: StreamRequest) -> PyreqwestStream:
         try:
             return PyreqwestStream(request, await request.__aenter__())

@@ -6,7 +6,7 @@ Source: https://platform.openai.com/docs/api-reference/images, …/audio and …
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -46,6 +46,7 @@ class _MediaUsage(msgspec.Struct):
 
 class _MediaReply(msgspec.Struct):
     data: list[msgspec.Raw] | None = None
+    results: list[msgspec.Raw] | None = None
     usage: _MediaUsage | None = None
     duration: Any = None
     type: str = ""
@@ -56,12 +57,14 @@ _read = msgspec.json.Decoder(_MediaReply).decode
 
 
 class MediaGeneration(WireProtocol):
-    """One of these protocols; `listed` ones respond with a list of results."""
+    """One of these protocols; `results` is the field of those that respond with a list."""
 
-    def __init__(self, name: str, path: str, *, listed: bool = False, output: str = "") -> None:
+    def __init__(
+        self, name: str, path: str, *, results: Literal["", "data", "results"] = "", output: str = ""
+    ) -> None:
         self.name = name
         self.path = path
-        self._listed = listed
+        self._results = results
         self._output = output
 
     def rewrite_request(self, body: bytes, model: str) -> bytes:
@@ -77,14 +80,14 @@ class MediaGeneration(WireProtocol):
         if not body:
             raise ValueError("the response is empty")
         # Audio or plain text.
-        if not self._listed and not body.lstrip().startswith(b"{"):
+        if not self._results and not body.lstrip().startswith(b"{"):
             return None, len(body)
         try:
             reply = _read(body)
         except (msgspec.MsgspecError, UnicodeError) as error:
             raise ValueError("the response is not valid JSON") from error
-        if self._listed and not reply.data:
-            raise ValueError("the response has no data")
+        if self._results and not getattr(reply, self._results):
+            raise ValueError(f"the response has no {self._results}")
         return self.reported_usage(reply), len(body)
 
     def reported_usage(self, reply: _MediaReply) -> TokenUsage | None:
@@ -139,11 +142,13 @@ def _milliseconds(seconds: Any) -> int:
 
 
 MEDIA_PROTOCOLS = (
-    MediaGeneration("embeddings", "/embeddings", listed=True),
-    MediaGeneration("images", "/images/generations", listed=True, output="image"),
-    MediaGeneration("edits", "/images/edits", listed=True, output="image"),
+    MediaGeneration("embeddings", "/embeddings", results="data"),
+    MediaGeneration("images", "/images/generations", results="data", output="image"),
+    MediaGeneration("edits", "/images/edits", results="data", output="image"),
     MediaGeneration("speech", "/audio/speech", output="sound"),
     MediaGeneration("transcriptions", "/audio/transcriptions"),
+    MediaGeneration("translations", "/audio/translations"),
+    MediaGeneration("moderations", "/moderations", results="results"),
 )
 
 

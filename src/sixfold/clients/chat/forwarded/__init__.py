@@ -1,0 +1,1 @@
+"""Protocols whose requests are forwarded unchanged: media, rankings and text completions."""
