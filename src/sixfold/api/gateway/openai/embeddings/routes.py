@@ -9,13 +9,15 @@ import array
 import base64
 import math
 import sys
+from collections.abc import Mapping
 from typing import Any, Literal, TypedDict, cast
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold import errors
-from sixfold.api.gateway.openai import media_jobs, token_arrays
+from sixfold.api.gateway.openai import media_jobs
+from sixfold.api.gateway.openai.embeddings import token_arrays
 from sixfold.api.gateway.openai.errors import InvalidRequest
 from sixfold.api.gateway.openai.media_jobs import MediaJobRunner
 from sixfold.api.gateway.openai.passthrough import ForwardedCall, UpstreamPassthrough
@@ -65,15 +67,27 @@ class EmbeddingRoutes:
         async def work(principal: Principal, idempotency_id: str | None) -> Response:
             raw = await request.body()
             body = await bodies.parse(bodies.parse_object, raw)
-            if self._forwarding.serves(MODEL, body.get("model")):
-                raw = await self._decoded_body(body, raw)
-                forwarded_call = ForwardedCall(
-                    MODEL, MODEL, body["model"], raw, TokenUsage(tokens_of(len(raw)))
-                )
-                return await self._forwarding.respond(request, principal, forwarded_call, idempotency_id)
-            return await self._embed_locally(request, principal, body, idempotency_id)
+            return await self.answer(request, principal, body, raw, idempotency_id)
 
         return await self._runner.run_once(request, work)
+
+    async def answer(
+        self,
+        request: Request,
+        principal: Principal,
+        body: dict[str, Any],
+        raw: bytes,
+        idempotency_id: str | None,
+    ) -> Response:
+        """Return the vectors that `body`, which `raw` encodes, asks for."""
+        if self._forwarding.serves(MODEL, body.get("model")):
+            raw = await self._decoded_body(body, raw)
+            expected = TokenUsage(tokens_of(len(raw)))
+            forwarded_call = ForwardedCall(
+                MODEL, MODEL, body["model"], raw, expected, dimensions=_dimensions(body)
+            )
+            return await self._forwarding.respond(request, principal, forwarded_call, idempotency_id)
+        return await self._embed_locally(request, principal, body, idempotency_id)
 
     async def _decoded_body(self, body: dict[str, Any], raw: bytes) -> bytes:
         """Return the request with token ids decoded to text for a local server, whose model has other ids."""
@@ -115,6 +129,12 @@ class EmbeddingRoutes:
         vectors = cast("list[list[float]]", media_jobs.output_data(prediction, MODEL)[MODEL])
         document = _document(body, vectors, tokens, encoding)
         return responses.json(document, headers=responses.result_headers(prediction))
+
+
+def _dimensions(body: Mapping[str, Any]) -> int | None:
+    """Return the requested length of the vectors; the model server checks anything but a number."""
+    value = body.get("dimensions")
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 async def _texts(value: Any) -> tuple[list[str], int]:

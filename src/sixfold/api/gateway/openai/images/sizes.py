@@ -37,6 +37,21 @@ def names(catalog: Catalog) -> tuple[str, ...]:
     return tuple(model.name for model in catalog.models() if _is_text_to_image(model))
 
 
+def is_name(catalog: Catalog, name: object) -> bool:
+    """Return whether this is a model that needs nothing but a prompt."""
+    if not isinstance(name, str) or name not in catalog:
+        return False
+    return not catalog[name].internal and _is_text_to_image(catalog[name])
+
+
+def own_inputs(catalog: Catalog, name: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return further inputs of a model that was found on this machine, such as its sampler."""
+    if name not in catalog.found:
+        return {}
+    known = {each.name for each in catalog[name].inputs} - {"prompt", "size"}
+    return {key: value for key, value in values.items() if key in known}
+
+
 def inputs(catalog: Catalog, name: str, size: Any) -> dict[str, Any]:
     """Return a model's inputs for the `size` of a request.
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from sixfold.api.gateway.chat_handler import ChatCall
 from sixfold.api.gateway.openai.parsing import encode
+from sixfold.api.gateway.openai.responses.file_search import FileSearchOutput
 from sixfold.api.gateway.openai.tools import PlainTool, ToolKind
 from sixfold.core.gateway.chat import MessageEnd, ToolCallDelta, ToolCallStart
 from sixfold.core.gateway.usage import TokenUsage
@@ -16,7 +17,9 @@ from sixfold.core.gateway.usage import TokenUsage
 class ResponseEventWriter:
     """Renders the events of a response; the items are in `output`."""
 
-    def __init__(self, request_id: str, model: str, chat_call: ChatCall) -> None:
+    def __init__(
+        self, request_id: str, model: str, chat_call: ChatCall, search: FileSearchOutput | None = None
+    ) -> None:
         self.output: list[dict[str, Any]] = []
         self._id = request_id.removeprefix("req_")
         self._model = model
@@ -28,6 +31,7 @@ class ResponseEventWriter:
         self._calls: dict[int, int] = {}
         # Readers of plain-text tools, by the index of their item.
         self._plain: dict[int, PlainTool] = {}
+        self._search = search
 
     def begin(self) -> bytes:
         """Return the events that announce the response."""
@@ -35,6 +39,16 @@ class ResponseEventWriter:
         return self._event("response.created", response=document) + self._event(
             "response.in_progress", response=document
         )
+
+    def add_search(self) -> bytes:
+        """Add the item of a search of files that was run before the model answers, if there was one."""
+        if self._search is None:
+            return b""
+        index = len(self.output)
+        output = self._add_item("", f"fs_{self._id}_{index}", self._search.item())
+        for state in ("in_progress", "searching", "completed"):
+            output += self._event(f"response.file_search_call.{state}", **self._position())
+        return output + self._done(index)
 
     def add_text(self, text: str) -> bytes:
         """Add text."""
@@ -144,7 +158,7 @@ class ResponseEventWriter:
         item, place = self.output[-1], self._position()
         if kind == "message":
             part = item["content"][0]
-            output = self._event(
+            output = self._annotate(part) + self._event(
                 "response.output_text.done", **place, content_index=0, text=part["text"], logprobs=[]
             )
             output += self._event("response.content_part.done", **place, content_index=0, part=part)
@@ -155,6 +169,20 @@ class ResponseEventWriter:
             )
             output += self._event("response.reasoning_summary_part.done", **place, summary_index=0, part=part)
         return output + self._done(place["output_index"])
+
+    def _annotate(self, part: dict[str, Any]) -> bytes:
+        """Add the citations of a text that is complete."""
+        part["annotations"] = self._search.annotations(part["text"]) if self._search is not None else []
+        place = {**self._position(), "content_index": 0}
+        return b"".join(
+            self._event(
+                "response.output_text.annotation.added",
+                **place,
+                annotation_index=index,
+                annotation=annotation,
+            )
+            for index, annotation in enumerate(part["annotations"])
+        )
 
     def _done(self, index: int) -> bytes:
         item = self.output[index]

@@ -1,7 +1,7 @@
 """OpenAI's Responses API: parse requests, render responses and their events.
 
 Source: https://platform.openai.com/docs/api-reference/responses and …/responses-streaming. Stored responses
-are in `stored_responses`.
+are in `stored`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,13 @@ import msgspec
 from sixfold.api.gateway.chat_handler import ChatCall, ResponseDialect
 from sixfold.api.gateway.openai import errors as openai_errors
 from sixfold.api.gateway.openai import parsing, tools
-from sixfold.api.gateway.openai.errors import InvalidRequest, PreviousResponseNotFound
-from sixfold.api.gateway.openai.response_events import ResponseEventWriter
+from sixfold.api.gateway.openai.errors import (
+    InvalidRequest,
+    MutuallyExclusive,
+    PreviousResponseNotFound,
+)
+from sixfold.api.gateway.openai.responses.event_writer import ResponseEventWriter
+from sixfold.api.gateway.openai.responses.file_search import FileSearchOutput
 from sixfold.core.gateway.chat import (
     ChatMessage,
     ChatRequest,
@@ -39,23 +44,32 @@ from sixfold.web import bodies
 _encode = parsing.encode
 
 
+class _ConversationHead(msgspec.Struct):
+    id: str
+
+
 class _ResponsesHead(msgspec.Struct):
     model: str
-    input: str | list[msgspec.Raw]
+    input: str | list[msgspec.Raw] | None = None
     stream: bool | None = None
     max_output_tokens: int | None = None
     previous_response_id: str | None = None
+    conversation: str | _ConversationHead | None = None
     store: bool | None = None
+    background: bool | None = None
 
 
 class ResponsesRequest(ChatCall, frozen=True):
-    """A parsed request, with the previous response's id and the `store` setting."""
+    """A parsed request, with the ids of the previous response and the conversation, and `store`."""
 
     previous: str = ""
+    conversation: str = ""
     store: bool | None = None
+    # A search of files that this server has run for the model.
+    search: FileSearchOutput | None = None
 
 
-_PROVIDER_TOOL_ITEMS = frozenset(
+PROVIDER_TOOL_ITEMS = frozenset(
     {"web_search_call", "file_search_call", "code_interpreter_call", "mcp_list_tools"}
 )
 _ECHOED_FIELDS = (
@@ -76,16 +90,41 @@ _ECHOED_FIELDS = (
     "truncation",
     "user",
 )
+_COUNTED_FIELDS = frozenset(
+    {
+        "input",
+        "instructions",
+        "model",
+        "parallel_tool_calls",
+        "previous_response_id",
+        "reasoning",
+        "text",
+        "tool_choice",
+        "tools",
+        "truncation",
+    }
+)
 _head = msgspec.json.Decoder(_ResponsesHead)
 
 
-def parse_call(raw: bytes) -> ResponsesRequest:
-    """Parse the head of a request; raises `BadRequest` or `InvalidRequest`."""
+def parse_call(raw: bytes, *, counting: bool = False) -> ResponsesRequest:
+    """Parse the head of a request; raises `BadRequest` or `InvalidRequest`.
+
+    A request that only counts tokens may have no input of its own.
+    """
     head = cast("_ResponsesHead", parsing.head(_head, raw))
-    if not head.input:
+    if not head.input and not (counting and (head.previous_response_id or head.conversation)):
         raise InvalidRequest("input must not be empty", param="input")
+    if head.background:
+        # Its usage would be known only after the response, and could not be charged.
+        raise InvalidRequest("background is not supported: leave it out, or use a batch", param="background")
     if head.max_output_tokens is not None and head.max_output_tokens < 1:
         raise InvalidRequest("max_output_tokens must be positive", param="max_output_tokens")
+    conversation = (
+        head.conversation.id if isinstance(head.conversation, _ConversationHead) else head.conversation
+    )
+    if conversation and head.previous_response_id:
+        raise MutuallyExclusive("previous_response_id", "conversation")
     return ResponsesRequest(
         model=head.model,
         stream=bool(head.stream),
@@ -94,8 +133,14 @@ def parse_call(raw: bytes) -> ResponsesRequest:
         tools=lambda: tools.tool_kinds(bodies.parse_object(raw).get("tools")),
         echo=lambda: _echo(raw),
         previous=head.previous_response_id or "",
+        conversation=conversation or "",
         store=head.store,
     )
+
+
+def countable(raw: bytes) -> bytes:
+    """Return a request with the fields that servers accept when they count its tokens."""
+    return _encode({name: value for name, value in parsing.raws(raw).items() if name in _COUNTED_FIELDS})
 
 
 def _echo(raw: bytes) -> Mapping[str, msgspec.Raw]:
@@ -109,12 +154,11 @@ def parse(raw: bytes) -> ChatRequest:
     body = bodies.parse_object(raw)
     if body.get("previous_response_id"):
         raise PreviousResponseNotFound(str(body["previous_response_id"]))
-    for name in ("conversation", "prompt"):
-        if body.get(name):
-            raise InvalidRequest(f"{name} requires a model server with the Responses API", param=name)
+    if body.get("prompt"):
+        raise InvalidRequest("prompt requires a model server with the Responses API", param="prompt")
     system = [str(body["instructions"])] if body.get("instructions") else []
     messages: list[ChatMessage] = []
-    items = body.get("input")
+    items: Any = body.get("input") or []
     if isinstance(items, str):
         messages.append(ChatMessage("user", (TextPart(items),)))
     else:
@@ -161,7 +205,7 @@ def _add_item(item: Mapping[str, Any], path: str, system: list[str], messages: l
                 messages.append(ChatMessage("assistant", (ReasoningPart(reasoning, signature),)))
         case "item_reference":
             raise InvalidRequest(f"Item with id '{item.get('id')}' not found.", status=404, param=path)
-        case str(kind) if kind in _PROVIDER_TOOL_ITEMS:
+        case str(kind) if kind in PROVIDER_TOOL_ITEMS:
             # The message that follows has the result of the provider's own tool.
             pass
         case kind:
@@ -186,9 +230,15 @@ def _parts(content: Any, path: str) -> tuple[Part, ...]:
     return tuple(parts)
 
 
+def _writer(request_id: str, model: str, chat_call: ChatCall) -> ResponseEventWriter:
+    search = chat_call.search if isinstance(chat_call, ResponsesRequest) else None
+    return ResponseEventWriter(request_id, model, chat_call, search)
+
+
 def render(answer: ChatResponse, chat_call: ChatCall, request_id: str) -> bytes:
     """Render a response."""
-    writer = ResponseEventWriter(request_id, answer.model or chat_call.model, chat_call)
+    writer = _writer(request_id, answer.model or chat_call.model, chat_call)
+    writer.add_search()
     for part in answer.parts:
         match part:
             case TextPart():
@@ -209,8 +259,8 @@ async def render_stream(
     events: AsyncIterator[Event], chat_call: ChatCall, request_id: str
 ) -> AsyncGenerator[bytes]:
     """Yield the events of a response; an error becomes a `response.failed` event, which some agents need."""
-    writer = ResponseEventWriter(request_id, chat_call.model, chat_call)
-    yield writer.begin()
+    writer = _writer(request_id, chat_call.model, chat_call)
+    yield writer.begin() + writer.add_search()
     try:
         async for event in events:
             yield _render_event(writer, event)
@@ -245,4 +295,8 @@ def render_error(error: SixfoldError, _request_id: str) -> bytes:
     return b"event: error\ndata: " + _encode(event) + b"\n\n"
 
 
+# No server speaks this protocol, so that all responses with a tool of this server are rendered here.
+TOOL_DIALECT = ResponseDialect(
+    "responses_with_tools", openai_errors.dialect, render, render_stream, render_error
+)
 DIALECT = ResponseDialect("responses", openai_errors.dialect, render, render_stream, render_error)

@@ -1,10 +1,11 @@
-"""OpenAI's audio API: speech synthesis and transcription.
+"""OpenAI's audio API: speech synthesis, transcription and translation.
 
 Source: https://platform.openai.com/docs/api-reference/audio.
 """
 
 from __future__ import annotations
 
+import base64
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
@@ -27,6 +28,8 @@ FORMATS = {
     "mp3": "audio/mpeg", "opus": "audio/ogg", "wav": "audio/wav",
     "flac": "audio/flac", "aac": "audio/aac", "pcm": "audio/pcm",
 }  # fmt: skip
+# The formats of transcripts that are sent as events, and the audio bytes of an event.
+_STREAMED_FORMATS, _EVENT_BYTES = ("json", "text"), 48 * 1024
 _TEXTS = frozenset({"text", "srt", "vtt"})
 # OpenAI's names of our inputs.
 _INPUT_NAMES = {"prompt": "input", "format": "response_format"}
@@ -44,7 +47,7 @@ _LANGUAGES = {"en": "english", "de": "german", "fr": "french", "es": "spanish", 
 
 
 class AudioRoutes:
-    """`POST /v1/audio/speech` and `/v1/audio/transcriptions`."""
+    """`POST /v1/audio/speech`, `/v1/audio/transcriptions` and `/v1/audio/translations`."""
 
     def __init__(self, runner: MediaJobRunner, forwarding: UpstreamPassthrough) -> None:
         self._runner = runner
@@ -59,9 +62,10 @@ class AudioRoutes:
                 forwarded_call = _speech_call(body, await request.body())
                 return await self._forwarding.respond(request, principal, forwarded_call, idempotency_id)
             model = media_jobs.resolve_model(SPEECH, body.get("model"))
-            media_jobs.choice(body, "stream_format", ("audio",), "audio")
+            as_events = media_jobs.choice(body, "stream_format", ("audio", "sse"), "audio") == "sse"
+            text = media_jobs.text(body, "input")
             inputs = {
-                "prompt": media_jobs.text(body, "input"),
+                "prompt": text,
                 "voice": _voice(body.get("voice")),
                 "format": media_jobs.choice(body, "response_format", tuple(FORMATS), "mp3"),
                 "speed": media_jobs.number(body, "speed", 1, 0.25, 4),
@@ -73,28 +77,42 @@ class AudioRoutes:
             (prediction,) = result.predictions
             assert prediction.output is not None  # noqa: S101 - it succeeded
             content_type = prediction.output.files[0].content_type
+            data = await self._runner.data(prediction)
             headers = {**responses.result_headers(prediction), "Cache-Control": "no-store"}
-            return Response(await self._runner.data(prediction), 200, headers, content_type)
+            if as_events:
+                return media_jobs.events(_speech_events(data, text), headers)
+            return Response(data, 200, headers, content_type)
 
         return await self._runner.run_once(request, work)
 
     async def transcribe(self, request: Request) -> Response:
         """Return the transcript of a recording in the requested format."""
+        return await self._write_down(request, translate=False)
+
+    async def translate(self, request: Request) -> Response:
+        """Return what is said in a recording, in English."""
+        return await self._write_down(request, translate=True)
+
+    async def _write_down(self, request: Request, *, translate: bool) -> Response:
+        wire = "translations" if translate else "transcriptions"
 
         async def work(principal: Principal, idempotency_id: str | None) -> Response:
             fields = await bodies.fields(request)
             values, data = fields.values, fields.files.get("file")
-            if data is not None and self._forwarding.serves("transcriptions", values.get("model")):
+            if data is not None and self._forwarding.serves(wire, values.get("model")):
                 source = await self._runner.receive("file", "audio", data)
-                forwarded_call = _transcription_call(fields, source.seconds or len(data) / _BYTES_PER_SECOND)
+                seconds = source.seconds or len(data) / _BYTES_PER_SECOND
+                forwarded_call = _recording_call(wire, fields, seconds)
                 return await self._forwarding.respond(request, principal, forwarded_call, idempotency_id)
             model = media_jobs.resolve_model(TRANSCRIPTION, values.get("model"))
             if data is None:
                 raise InvalidRequest("file is required and must be an audio file", param="file")
-            media_jobs.reject_stream(values)
-            response_format = media_jobs.choice(values, "response_format", tuple(TRANSCRIPT_FORMATS), "json")
+            stream = passthrough.is_stream(values)
+            response_format = _transcript_format(values, stream=stream, translate=translate)
             source = await self._runner.receive("file", "audio", data)
             inputs = {"audio_url": source.blob, "language": media_jobs.text(values, "language", "")}
+            if translate:
+                inputs = {"audio_url": source.blob, "translate": True}
             options: dict[str, Any] = {"sources": {"audio_url": source}, "idempotency_id": idempotency_id}
             result = await self._runner.run(
                 media_jobs.job_request(request, principal, model, inputs, **options)
@@ -104,11 +122,50 @@ class AudioRoutes:
             with_words = any(part[:2] == ("timestamp_granularities[]", b"word") for part in fields.parts)
             document = TRANSCRIPT_FORMATS[response_format](transcript, with_words)
             headers = responses.result_headers(prediction)
+            if stream:
+                return media_jobs.events(_transcript_events(transcript), headers)
             if isinstance(document, str):
                 return PlainTextResponse(document, headers=headers)
+            if translate and "task" in document:
+                document["task"] = "translate"
             return responses.json(document, headers=headers)
 
         return await self._runner.run_once(request, work)
+
+
+def _transcript_format(values: Mapping[str, Any], *, stream: bool, translate: bool) -> str:
+    """Return the format of a transcript; raises `InvalidRequest` for those that no engine here has."""
+    if values.get("response_format") == "diarized_json":
+        message = "diarized_json needs a model server that tells speakers apart; use verbose_json"
+        raise InvalidRequest(message, param="response_format")
+    if translate:
+        media_jobs.reject_stream(values)
+    formats = _STREAMED_FORMATS if stream else tuple(TRANSCRIPT_FORMATS)
+    return media_jobs.choice(values, "response_format", formats, "json")
+
+
+def _transcript_events(transcript: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return a delta for each segment, which add up to the text, and the end."""
+    texts = [segment["text"] for segment in _segments(transcript)]
+    deltas = [f" {text}" if index else text for index, text in enumerate(texts)]
+    if "".join(deltas) != transcript["text"]:
+        deltas = [transcript["text"]]
+    pieces = [{"type": "transcript.text.delta", "delta": delta} for delta in deltas if delta]
+    return [*pieces, {"type": "transcript.text.done", "text": transcript["text"]}]
+
+
+def _speech_events(data: bytes, text: str) -> list[dict[str, Any]]:
+    """Return the audio in pieces of base64, and the end with estimated tokens."""
+    pieces = [data[at : at + _EVENT_BYTES] for at in range(0, len(data), _EVENT_BYTES)]
+    input_tokens = tokens_of(len(text))
+    output_tokens = math.ceil(len(text) / _CHARS_PER_SECOND * _SPOKEN_TOKENS_PER_SECOND)
+    usage = {
+        "input_tokens": input_tokens,
+        "output_tokens": output_tokens,
+        "total_tokens": input_tokens + output_tokens,
+    }
+    deltas = [{"type": "speech.audio.delta", "audio": base64.b64encode(piece).decode()} for piece in pieces]
+    return [*deltas, {"type": "speech.audio.done", "usage": usage}]
 
 
 def _speech_call(body: Mapping[str, Any], raw: bytes) -> ForwardedCall:
@@ -128,8 +185,8 @@ def _speech_call(body: Mapping[str, Any], raw: bytes) -> ForwardedCall:
     return ForwardedCall("speech", SPEECH, body["model"], raw, usage, content_type, stream=True)
 
 
-def _transcription_call(fields: bodies.BodyFields, seconds: float) -> ForwardedCall:
-    """Return a transcription request for a model server."""
+def _recording_call(wire: str, fields: bodies.BodyFields, seconds: float) -> ForwardedCall:
+    """Return a request with a recording for a model server."""
     input_tokens = math.ceil(seconds * _HEARD_TOKENS_PER_SECOND)
     output_tokens = tokens_of(round(seconds * _CHARS_PER_SECOND))
     usage = TokenUsage(
@@ -139,7 +196,7 @@ def _transcription_call(fields: bodies.BodyFields, seconds: float) -> ForwardedC
     stream = passthrough.is_stream(fields.values)
     response_type = "text/plain" if fields.values.get("response_format") in _TEXTS else "application/json"
     return ForwardedCall(
-        "transcriptions",
+        wire,
         TRANSCRIPTION,
         fields.values["model"],
         body,

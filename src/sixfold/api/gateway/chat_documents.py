@@ -1,0 +1,244 @@
+"""Documents in chats of all APIs: replaced with their text, unless every server of the model reads them.
+
+OpenAI's `file` and `input_file` parts and Anthropic's `document` blocks hold base64, a URL or a file id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+from sixfold import errors
+from sixfold.core import documents
+from sixfold.core.accounts.keys import Principal
+from sixfold.core.catalog.inputs import Descriptor
+from sixfold.core.files.files import FileNotFound
+from sixfold.core.gateway.document_texts import DocumentTexts
+from sixfold.core.gateway.routing import ModelRouter
+from sixfold.web import bodies
+from sixfold.web.services import WebServices
+
+MAX_DOCUMENTS = 16
+_MAY_HAVE_DOCUMENTS = re.compile(rb'"type"\s*:\s*"(?:document|file|input_file)"')
+_KINDS = frozenset({"document", "file", "input_file"})
+_encode = msgspec.json.Encoder().encode
+_DEFAULT_TYPE = "application/pdf"
+_NAME = re.compile(r'[\x00-\x1f\x7f<>"]+')
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentPart:
+    """A document of a request: the part that contains it, and where its bytes or its text are."""
+
+    part: dict[str, Any]
+    name: str = ""
+    media_type: str = ""
+    data: str = ""
+    url: str = ""
+    file_id: str = ""
+    text: str | None = None
+
+    @property
+    def is_inline(self) -> bool:
+        """Whether the request contains it."""
+        return bool(self.data) or self.text is not None
+
+
+class ChatDocuments:
+    """Replaces the documents of requests."""
+
+    def __init__(self, services: WebServices, router: ModelRouter, texts: DocumentTexts) -> None:
+        self._services = services
+        self._router = router
+        self._texts = texts
+
+    async def inline(self, principal: Principal, raw: bytes, wire: str) -> bytes:
+        """Return the request with texts in place of documents, or with own files inlined for native readers.
+
+        Raises `BadRequest` for a document that cannot be read, and what the reader of documents raises.
+        """
+        if _MAY_HAVE_DOCUMENTS.search(raw) is None:
+            return raw
+        body = await bodies.parse(bodies.parse_object, raw)
+        parts = [_parse(part) for part in _document_parts(body)]
+        if not parts:
+            return raw
+        if len(parts) > MAX_DOCUMENTS:
+            raise errors.BadRequest(
+                f"A request may have at most {MAX_DOCUMENTS} documents (got {len(parts)})"
+            )
+        if self._router.reads_documents(str(body.get("model", "")), wire):
+            changed = [await self._inline_file(principal, part) for part in parts if part.file_id]
+            return await asyncio.to_thread(_encode, body) if any(changed) else raw
+        chars = 0
+        for part in parts:
+            text = part.text if part.text is not None else await self._text(principal, part)
+            chars += len(text)
+            if chars > self._texts.max_chars:
+                limit = f"{self._texts.max_chars:,}"
+                raise errors.BadRequest(f"The documents of a request may have at most {limit} characters")
+            _replace(part, text, wire)
+        return await asyncio.to_thread(_encode, body)
+
+    async def _text(self, principal: Principal, part: DocumentPart) -> str:
+        name, data = await self._load(principal, part)
+        return await self._texts.text(principal.account_id, name, data)
+
+    async def _load(self, principal: Principal, part: DocumentPart) -> tuple[str, bytes]:
+        """Return the name of a document, whose ending states its kind, and its bytes."""
+        if part.data:
+            return _named(part.name, part.media_type), await asyncio.to_thread(_decoded, part.data)
+        if part.file_id:
+            file = await self._services.files.get(principal.tenant, part.file_id)
+            if file.size > self._texts.file_bytes:
+                raise errors.TooLarge(f"{file.filename} must have at most {self._texts.file_bytes:,} bytes")
+            blocks = [block async for block in self._services.files.read(file)]
+            return _named(file.filename, file.content_type), b"".join(blocks)
+        if not part.url.startswith(("https://", "http://")):
+            raise errors.BadRequest("A document needs its data in base64, an http(s) URL or the id of a file")
+        source = await self._services.media.resolve(principal.tenant, Descriptor("url", "file"), part.url)
+        name = part.name or unquote(urlsplit(part.url).path.rpartition("/")[2])
+        return _named(name, source.content_type), await self._services.blobs.get(source.blob)
+
+    async def _inline_file(self, principal: Principal, part: DocumentPart) -> bool:
+        """Put a file of this server into the request; other ids are those of the provider."""
+        try:
+            name, data = await self._load(principal, part)
+        except FileNotFound:
+            return False
+        encoded = await asyncio.to_thread(documents.to_base64, data)
+        match part.part["type"]:
+            case "document":
+                part.part["source"] = {"type": "base64", "media_type": _DEFAULT_TYPE, "data": encoded}
+            case "file":
+                part.part["file"] = {"filename": name, "file_data": f"data:{_DEFAULT_TYPE};base64,{encoded}"}
+            case _:
+                del part.part["file_id"]
+                part.part.update(filename=name, file_data=f"data:{_DEFAULT_TYPE};base64,{encoded}")
+        return True
+
+
+def _document_parts(body: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the parts of messages and items that are documents, in order."""
+    found: list[dict[str, Any]] = []
+    pending: list[Any] = [body.get("input"), body.get("messages")]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, list):
+            pending += reversed(cast("list[Any]", value))
+        elif isinstance(value, dict):
+            part = cast("dict[str, Any]", value)
+            if part.get("type") in _KINDS and "role" not in part:
+                found.append(part)
+            else:
+                pending += [part.get("output"), part.get("content")]
+    return found
+
+
+def _parse(part: dict[str, Any]) -> DocumentPart:
+    """Return a document of any API; raises `BadRequest`."""
+    kind = part["type"]
+    if kind == "document":
+        return _parse_block(part)
+    fields = _mapping(part.get("file"), "file") if kind == "file" else part
+    media_type, data = _data_uri(_string(fields, "file_data"))
+    return DocumentPart(
+        part,
+        name=_string(fields, "filename"),
+        media_type=media_type,
+        data=data,
+        url=_string(fields, "file_url"),
+        file_id=_string(fields, "file_id"),
+    )
+
+
+def _parse_block(part: dict[str, Any]) -> DocumentPart:
+    source = _mapping(part.get("source"), "source")
+    document = DocumentPart(
+        part,
+        name=_string(part, "title"),
+        media_type=_string(source, "media_type"),
+        url=_string(source, "url"),
+        file_id=_string(source, "file_id"),
+    )
+    match source.get("type"):
+        case "text":
+            return DocumentPart(part, document.name, text=_string(source, "data"))
+        case "content":
+            return DocumentPart(part, document.name, text=_content_text(source.get("content")))
+        case "base64":
+            return DocumentPart(part, document.name, document.media_type, data=_string(source, "data"))
+        case "url" | "file":
+            return document
+        case kind:
+            raise errors.BadRequest(
+                f"document.source: the type {kind!r} is not one of base64, text, content, url, file"
+            )
+
+
+def _content_text(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    blocks = cast("Sequence[Any]", content if isinstance(content, list) else ())
+    texts = [_string(_mapping(block, "content"), "text") for block in blocks]
+    return "\n\n".join(text for text in texts if text)
+
+
+def _replace(document: DocumentPart, text: str, wire: str) -> None:
+    """Turn the part of a document into a part of text in its API."""
+    part = document.part
+    kept = {key: part[key] for key in ("cache_control", "prompt_cache_breakpoint") if key in part}
+    notes = _string(part, "context")
+    name = _NAME.sub(" ", document.name)[: documents.NAME_CHARS].strip()
+    head = f'<document name="{name}">' if name else "<document>"
+    body = f"{notes}\n\n{text}" if notes else text
+    part.clear()
+    part |= {
+        "type": "input_text" if wire == "responses" else "text",
+        "text": f"{head}\n{body}\n</document>",
+        **kept,
+    }
+
+
+def _named(name: str, media_type: str) -> str:
+    """Return a file name whose ending states the kind; the media type decides where the name has none."""
+    kind = media_type.partition(";")[0].strip().lower()
+    if documents.kind_of(name):
+        return name
+    return f"{name or 'document'}{documents.MEDIA_TYPES.get(kind, '')}"
+
+
+def _data_uri(text: str) -> tuple[str, str]:
+    """Return the media type and the base64 of a data URI, or of base64 alone."""
+    if not text.startswith("data:"):
+        return _DEFAULT_TYPE if text else "", text
+    head, _, data = text.removeprefix("data:").partition(",")
+    if not head.endswith(";base64"):
+        raise errors.BadRequest("file_data must be a data URI with base64 data")
+    return head.removesuffix(";base64"), data
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        return documents.from_base64(text)
+    except ValueError as error:
+        raise errors.BadRequest("The data of a document must be base64") from error
+
+
+def _mapping(value: Any, name: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise errors.BadRequest(f"{name} of a document must be an object")
+    return cast("dict[str, Any]", value)
+
+
+def _string(fields: Mapping[str, Any], name: str) -> str:
+    value = fields.get(name)
+    if value is not None and not isinstance(value, str):
+        raise errors.BadRequest(f"{name} of a document must be a string")
+    return value or ""

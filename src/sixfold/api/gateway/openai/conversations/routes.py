@@ -1,0 +1,251 @@
+"""`/v1/conversations`: conversations that an account stores, with their items.
+
+Source: https://platform.openai.com/docs/api-reference/conversations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypedDict, cast
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sixfold.api.gateway.chat_handler import CachedKeyAuth
+from sixfold.api.gateway.openai import errors as openai_errors
+from sixfold.api.gateway.openai import parsing
+from sixfold.api.gateway.openai.errors import InvalidRequest
+from sixfold.api.gateway.openai.responses import items as item_forms
+from sixfold.core.accounts import rights
+from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.clock import SECOND_US
+from sixfold.core.gateway.stored.conversations import (
+    ConversationItem,
+    ConversationRecord,
+    ConversationStore,
+)
+from sixfold.web import bodies, requests, responses
+from sixfold.web.routing import ApiGroup, RouteEntry
+from sixfold.web.services import WebServices
+
+MAX_ITEMS, MAX_PAGE = 20, 100
+_PAGE, _MAX_TEXT = 20, 200
+_MAX_PAIRS, _MAX_KEY, _MAX_VALUE, _MAX_TYPE = 16, 64, 512, 64
+_ROLES = ("user", "assistant", "system", "developer")
+_NO_STORE = {"Cache-Control": "no-store"}
+_encode = parsing.encode
+
+
+class _ItemHead(msgspec.Struct):
+    id: str
+
+
+_item_id = msgspec.json.Decoder(_ItemHead).decode
+
+
+class ConversationSchema(TypedDict):
+    """A conversation, without its items."""
+
+    id: str
+    object: Literal["conversation"]
+    created_at: int
+    metadata: dict[str, str]
+
+
+class DeletedConversationSchema(TypedDict):
+    """A conversation that was deleted."""
+
+    id: str
+    object: Literal["conversation.deleted"]
+    deleted: Literal[True]
+
+
+class ConversationItemSchema(TypedDict):
+    """An item of a conversation; further fields depend on its type."""
+
+    id: str
+    type: str
+
+
+class ConversationItemsSchema(TypedDict):
+    """A page of the items of a conversation."""
+
+    object: Literal["list"]
+    data: Sequence[ConversationItemSchema]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+
+
+class ConversationRoutes:
+    """`/v1/conversations` and `/v1/conversations/{conversation_id}/items`."""
+
+    def __init__(self, auth: CachedKeyAuth, store: ConversationStore) -> None:
+        self._auth = auth
+        self._store = store
+
+    async def create(self, request: Request) -> Response:
+        """Create a conversation from items and metadata."""
+        tenant = await self._tenant(request)
+        raw = await request.body()
+        body = await bodies.parse(bodies.parse_object, raw) if raw.strip() else {}
+        items = _items(body.get("items") or [], "items") if body.get("items") is not None else ()
+        record = await self._store.create(tenant, _metadata(body.get("metadata")), items)
+        return responses.json(_conversation(record))
+
+    async def show(self, request: Request) -> Response:
+        """Return a conversation."""
+        record = await self._store.get(await self._tenant(request), _id(request))
+        return responses.json(_conversation(record), headers=_NO_STORE)
+
+    async def update(self, request: Request) -> Response:
+        """Replace the metadata of a conversation."""
+        tenant = await self._tenant(request)
+        body = await bodies.parse(bodies.parse_object, await request.body())
+        if "metadata" not in body:
+            raise InvalidRequest("metadata is required", param="metadata")
+        record = await self._store.describe(tenant, _id(request), _metadata(body["metadata"]))
+        return responses.json(_conversation(record))
+
+    async def delete(self, request: Request) -> Response:
+        """Delete a conversation with its items."""
+        conversation_id = _id(request)
+        await self._store.delete(await self._tenant(request), conversation_id)
+        deleted: DeletedConversationSchema = {
+            "id": conversation_id,
+            "object": "conversation.deleted",
+            "deleted": True,
+        }
+        return responses.json(deleted)
+
+    async def add_items(self, request: Request) -> Response:
+        """Append items."""
+        tenant = await self._tenant(request)
+        _check_include(request)
+        body = await bodies.parse(bodies.parse_object, await request.body())
+        items = _items(body.get("items"), "items")
+        if not items:
+            raise InvalidRequest("items must have at least one item", param="items")
+        added = await self._store.add(tenant, _id(request), items)
+        return _page([item.item for item in added], more=False)
+
+    async def list_items(self, request: Request) -> Response:
+        """Return a page of the items, newest first unless `order` is `asc`."""
+        tenant = await self._tenant(request)
+        _check_include(request)
+        size = requests.page_size(request, _PAGE, MAX_PAGE, _MAX_TEXT)
+        order = requests.query_choice(request, "order", ("asc", "desc"), _MAX_TEXT) or "desc"
+        after = requests.query_text(request, "after", _MAX_TEXT)
+        items, more = await self._store.page(tenant, _id(request), after, size, newest_first=order == "desc")
+        return _page(items, more=more)
+
+    async def show_item(self, request: Request) -> Response:
+        """Return an item."""
+        tenant = await self._tenant(request)
+        _check_include(request)
+        item = await self._store.item(tenant, _id(request), requests.path_value(request, "item_id"))
+        return Response(item, headers=_NO_STORE, media_type="application/json")
+
+    async def delete_item(self, request: Request) -> Response:
+        """Delete an item and return its conversation."""
+        tenant = await self._tenant(request)
+        item_id = requests.path_value(request, "item_id")
+        return responses.json(_conversation(await self._store.delete_item(tenant, _id(request), item_id)))
+
+    async def _tenant(self, request: Request) -> Tenant:
+        return (await self._auth.enter(request)).tenant
+
+
+def build_api(services: WebServices, auth: CachedKeyAuth) -> ApiGroup:
+    """Return the routes of `/v1/conversations`."""
+    routes = ConversationRoutes(auth, services.conversations)
+    body = services.settings.inline_body_bytes
+    path = "/v1/conversations/{conversation_id}"
+    one = {"GET": routes.show, "POST": routes.update, "DELETE": routes.delete}
+    items = {"GET": routes.list_items, "POST": routes.add_items}
+    item = {"GET": routes.show_item, "DELETE": routes.delete_item}
+    return ApiGroup(
+        "conversations",
+        openai_errors.dialect,
+        (
+            RouteEntry("/v1/conversations", {"POST": routes.create}, body, access=rights.RUN),
+            RouteEntry(path, one, access=rights.RUN),
+            RouteEntry(f"{path}/items", items, body, access=rights.RUN),
+            RouteEntry(f"{path}/items/{{item_id}}", item, access=rights.RUN),
+        ),
+        prefixes=("/v1/conversations",),
+    )
+
+
+def _id(request: Request) -> str:
+    return requests.path_value(request, "conversation_id")
+
+
+def _check_include(request: Request) -> None:
+    """Accept `include`, which OpenAI's clients send: items are always returned with all that is stored."""
+    names = request.query_params.getlist("include[]") + request.query_params.getlist("include")
+    if any(len(name) > _MAX_TEXT for name in names):
+        raise InvalidRequest(f"include may have at most {_MAX_TEXT} characters", param="include")
+
+
+def _conversation(record: ConversationRecord) -> ConversationSchema:
+    return {
+        "id": record.id,
+        "object": "conversation",
+        "created_at": record.created_at // SECOND_US,
+        "metadata": msgspec.json.decode(record.metadata),
+    }
+
+
+def _page(items: Sequence[str], *, more: bool) -> Response:
+    found = [_item_id(item).id for item in items]
+    document = {
+        "object": "list",
+        "data": [msgspec.Raw(item.encode()) for item in items],
+        "first_id": found[0] if found else None,
+        "last_id": found[-1] if found else None,
+        "has_more": more,
+    }
+    return Response(_encode(document), headers=_NO_STORE, media_type="application/json")
+
+
+def _metadata(value: Any) -> str:
+    """Return metadata as JSON; raises `InvalidRequest`."""
+    fields = parsing.mapping({} if value is None else value, "metadata")
+    if len(fields) > _MAX_PAIRS:
+        raise InvalidRequest(
+            f"metadata may have at most {_MAX_PAIRS} pairs (got {len(fields)})", param="metadata"
+        )
+    for name, text in fields.items():
+        if not isinstance(text, str) or len(text) > _MAX_VALUE or len(name) > _MAX_KEY:
+            raise InvalidRequest(
+                f"metadata may have names of {_MAX_KEY} and texts of {_MAX_VALUE} characters at most",
+                param="metadata",
+            )
+    return _encode(fields).decode()
+
+
+def _items(value: Any, param: str) -> tuple[ConversationItem, ...]:
+    """Return items in their full form, with new ids; raises `InvalidRequest`."""
+    items = parsing.items(value, param)
+    if len(items) > MAX_ITEMS:
+        raise InvalidRequest(f"{param} may have at most {MAX_ITEMS} items (got {len(items)})", param=param)
+    for index, item in enumerate(items):
+        _check_item(parsing.mapping(item, f"{param}[{index}]"), f"{param}[{index}]")
+    encoded = [msgspec.Raw(_encode(item)) for item in cast("Sequence[Mapping[str, Any]]", items)]
+    return item_forms.conversation_items(encoded, keep_ids=False)
+
+
+def _check_item(item: Mapping[str, Any], path: str) -> None:
+    kind = item.get("type", "message")
+    if not isinstance(kind, str) or not 0 < len(kind) <= _MAX_TYPE:
+        raise InvalidRequest(f"{path}.type must be a text of 1 to {_MAX_TYPE} characters", param=path)
+    if kind == "item_reference":
+        raise InvalidRequest(f"{path} must be an item: a conversation stores no references", param=path)
+    if kind != "message":
+        return
+    if item.get("role") not in _ROLES:
+        raise InvalidRequest(f"{path}.role must be one of {', '.join(_ROLES)}", param=f"{path}.role")
+    if not isinstance(item.get("content"), str | list):
+        raise InvalidRequest(f"{path}.content must be a text or an array", param=f"{path}.content")

@@ -1,0 +1,97 @@
+"""OpenAI's moderations API: whether texts and images are harmful, by a model of a provider.
+
+Source: https://platform.openai.com/docs/api-reference/moderations.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict, cast
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sixfold import errors
+from sixfold.api.gateway.chat_handler import text_headers
+from sixfold.api.gateway.openai import media_jobs
+from sixfold.api.gateway.openai.errors import InvalidRequest
+from sixfold.api.gateway.openai.media_jobs import MediaJobRunner
+from sixfold.api.gateway.openai.passthrough import ForwardedCall, UpstreamPassthrough
+from sixfold.core import json_decoding
+from sixfold.core.accounts.keys import Principal
+from sixfold.core.gateway import chat as chats
+from sixfold.core.gateway.capabilities import MODERATION
+from sixfold.core.gateway.usage import TokenUsage
+from sixfold.web import bodies, responses
+
+WIRE = "moderations"
+_MAX_INPUTS = 1000
+_UNLOCK = (
+    "No model server here moderates: set OPENAI_API_KEY or MISTRAL_API_KEY, or name a server with "
+    "/moderations in sixfold.toml"
+)
+
+
+class ModerationSchema(TypedDict):
+    """The judgement of one input; the categories are those of the model."""
+
+    flagged: bool
+    categories: dict[str, Any]
+    category_scores: dict[str, Any]
+
+
+class ModerationsSchema(TypedDict):
+    """Response of `POST /v1/moderations`: one result for each input."""
+
+    id: str
+    model: str
+    results: list[ModerationSchema]
+
+
+class ModerationRoutes:
+    """`POST /v1/moderations`."""
+
+    def __init__(self, runner: MediaJobRunner, forwarding: UpstreamPassthrough) -> None:
+        self._runner = runner
+        self._forwarding = forwarding
+
+    async def moderate(self, request: Request) -> Response:
+        """Return the judgement of a model server."""
+
+        async def work(principal: Principal, idempotency_id: str | None) -> Response:
+            raw = await request.body()
+            body = await bodies.parse(bodies.parse_object, raw)
+            _check_input(body.get("input"))
+            name = media_jobs.text(body, "model", "") or self._forwarding.first_model(MODERATION)
+            if not name or not self._forwarding.serves(WIRE, name):
+                if self._forwarding.first_model(MODERATION):
+                    raise errors.UnknownModel(
+                        f"The model {name[:100]!r} was not found for this endpoint; GET /v1/models lists "
+                        f"those with the capability `{MODERATION}`"
+                    )
+                raise errors.EngineUnavailable(_UNLOCK)
+            usage = TokenUsage(chats.estimate_body(raw))
+            call = ForwardedCall(WIRE, WIRE, name, raw, usage)
+            reply = await self._forwarding.complete(request, principal, call, idempotency_id)
+            document = await bodies.parse(_with_flags, reply.raw or b"")
+            return responses.json(document, headers=text_headers(reply))
+
+        return await self._runner.run_once(request, work)
+
+
+def _check_input(value: Any) -> None:
+    """Raise `InvalidRequest` unless there is an input, or a list of them."""
+    count = len(cast("list[Any]", value)) if isinstance(value, list) else bool(value)
+    if not isinstance(value, str | list) or not 1 <= count <= _MAX_INPUTS:
+        raise InvalidRequest(f"input must be a text, or a list of 1 to {_MAX_INPUTS} inputs", param="input")
+
+
+def _with_flags(raw: bytes) -> dict[str, Any]:
+    """Return a response with `flagged`, which Mistral leaves to its categories."""
+    document: dict[str, Any] = json_decoding.decode_whole(raw)
+    for result in document["results"]:
+        if isinstance(result, dict):
+            row = cast("dict[str, Any]", result)
+            categories = row.get("categories")
+            if isinstance(categories, dict):
+                row.setdefault("flagged", any(cast("dict[str, Any]", categories).values()))
+    return document

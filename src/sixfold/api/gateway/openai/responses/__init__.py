@@ -1,0 +1,1 @@
+"""OpenAI's Responses API: requests and responses, their events, and stored responses."""

@@ -1,0 +1,145 @@
+"""Stores the response of a request before the caller receives its end, and what belongs to it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import msgspec
+
+from sixfold.api.gateway.openai import parsing
+from sixfold.api.gateway.openai.responses import items as item_forms
+from sixfold.api.gateway.openai.responses import references
+from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.gateway.stored.conversations import ConversationItem, ConversationLock
+from sixfold.core.gateway.stored.responses import (
+    ConversationAddition,
+    OwnedObjects,
+    ResponseStore,
+    StoredResponse,
+)
+from sixfold.web import bodies
+
+_ENDS = ("response.completed", "response.incomplete")
+_END_MARKS = tuple(f'"{end}"'.encode() for end in _ENDS)
+_ENDED = frozenset({"completed", "incomplete"})
+_encode = parsing.encode
+
+
+class ResponseOutput(msgspec.Struct):
+    """What is read of a response."""
+
+    id: str = ""
+    status: str = ""
+    store: Any = None
+    output: list[msgspec.Raw] = []
+
+
+class _ResponseEvent(msgspec.Struct):
+    type: str = ""
+    response: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+parse_output = msgspec.json.Decoder(ResponseOutput).decode
+_event = msgspec.json.Decoder(_ResponseEvent).decode
+
+
+class CapturePlan(msgspec.Struct, frozen=True):
+    """What to store of a response: itself if `keep`, and its items after `items` in its conversation."""
+
+    tenant: Tenant
+    keep: bool
+    previous: str
+    raw: bytes
+    lock: ConversationLock | None = None
+    items: tuple[ConversationItem, ...] = ()
+
+    @property
+    def conversation(self) -> msgspec.Raw | None:
+        """The field of the response that names its conversation."""
+        return None if self.lock is None else msgspec.Raw(_encode({"id": self.lock.conversation_id}))
+
+
+class ResponseCapture:
+    """Stores the response of one request."""
+
+    def __init__(self, store: ResponseStore, plan: CapturePlan) -> None:
+        self._store = store
+        self._plan = plan
+
+    async def record(self, body: bytes, server: str) -> bytes:
+        """Store a completed response, and return it with its conversation."""
+        plan = self._plan
+        if not (plan.keep or plan.lock or server):
+            return body
+        body, response, objects, addition = await bodies.parse(lambda raw: self._read(raw, server), body)
+        if response is not None or addition is not None or objects is not None:
+            await self._store.record(plan.tenant, response, objects, addition)
+        return body
+
+    def _read(
+        self, body: bytes, server: str
+    ) -> tuple[bytes, StoredResponse | None, OwnedObjects | None, ConversationAddition | None]:
+        plan = self._plan
+        try:
+            output = parse_output(body)
+        except (msgspec.MsgspecError, UnicodeError):
+            # A model server sent something else.
+            return body, None, None, None
+        if not output.id or output.status not in _ENDED:
+            return body, None, None, None
+        response, objects, addition = None, None, None
+        if plan.conversation is not None and server:
+            body = _encode({**parsing.raws(body), "conversation": plan.conversation})
+        if server:
+            created = references.created(output.output, stored=output.store is True)
+            objects = OwnedObjects(server, output.id, created) if created else None
+        if plan.lock is not None:
+            made = item_forms.conversation_items(output.output, keep_ids=True)
+            addition = ConversationAddition(plan.lock, (*plan.items, *made))
+        if plan.keep:
+            response = StoredResponse(
+                id=output.id,
+                previous=plan.previous if plan.previous not in ("", output.id) else None,
+                server=server if output.store is True else "",
+                input=_encode(item_forms.input_items(plan.raw)).decode("utf-8", "replace"),
+                response=body.decode("utf-8", "replace"),
+            )
+        return body, response, objects, addition
+
+    async def record_stream(self, blocks: AsyncGenerator[bytes], server: str) -> AsyncGenerator[bytes]:
+        """Yield the events, storing the response before its last event."""
+        names = server and self._plan.lock is not None
+        async with contextlib.aclosing(blocks):
+            async for block in blocks:
+                if names or any(mark in block for mark in _END_MARKS):
+                    yield b"".join([await self._record_line(line, server) for line in block.splitlines(True)])
+                else:
+                    yield block
+
+    async def _record_line(self, line: bytes, server: str) -> bytes:
+        """Return a line of an event, in which a response has its conversation."""
+        if not line.startswith(b"data:") or b'"response"' not in line:
+            return line
+        data = line.removeprefix(b"data:")
+        try:
+            event = _event(data)
+            if event.type in _ENDS:
+                response = await self.record(bytes(event.response), server)
+            elif self._plan.conversation is not None and server and bytes(event.response) != b"{}":
+                fields = {**parsing.raws(event.response), "conversation": self._plan.conversation}
+                response = _encode(fields)
+            else:
+                return line
+        except (msgspec.MsgspecError, UnicodeError):
+            return line
+        if not (server and self._plan.lock):
+            return line
+        return (
+            b"data: " + _encode({**parsing.raws(data), "response": msgspec.Raw(response)}) + _line_end(line)
+        )
+
+
+def _line_end(line: bytes) -> bytes:
+    return line[len(line.rstrip(b"\r\n")) :]

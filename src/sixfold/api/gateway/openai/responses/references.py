@@ -1,0 +1,278 @@
+"""References of a request to objects that are stored elsewhere: items, files, containers, vector stores.
+
+A model server knows only the operator's key, so it would give any account what another one has stored there.
+A reference is passed on if the account owns the object (`relay_object`), or for the operator. Items of stored
+responses replace their references where the model server does not have them. Items that are sent in full get
+ids of their own, as a server might look them up by their ids.
+
+Ids of our own items contain the id of their response (`msg_<response>_<number>`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import msgspec
+
+from sixfold import errors
+from sixfold.api.gateway.openai import parsing
+from sixfold.api.gateway.openai.errors import InvalidRequest
+from sixfold.api.gateway.openai.responses import dialect
+from sixfold.api.gateway.openai.responses import items as item_forms
+from sixfold.core import json_decoding
+from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.gateway.stored.responses import OwnedObjects, ResponseNotFound, ResponseStore
+from sixfold.web import bodies
+
+# Fields, at any depth, whose values are ids of objects that a model server stores.
+_ID_FIELDS = frozenset(
+    {"container", "container_id", "file_id", "file_ids", "skill_id", "vector_store_id", "vector_store_ids"}
+)
+# Fields whose values are the caller's own, or are only shown to the model.
+_OPAQUE_FIELDS = frozenset({"annotations", "logprobs", "metadata", "parameters", "results", "schema"})
+# Items that are left out if only the model server could complete them: a request is complete without them.
+_OMITTED_ITEMS = dialect.PROVIDER_TOOL_ITEMS | {"reasoning"}
+# Fields of a request without references.
+_PLAIN_FIELDS = frozenset({"input", "instructions", "metadata", "model", "text"})
+# A name of a reference, or an escaped letter or underscore that may be part of one.
+_MARK = re.compile(
+    rb'"(?:id|approval_request_id|prompt|' + "|".join(sorted(_ID_FIELDS)).encode() + rb')"|\\u00[4-7]'
+)
+_MAX_REFERENCES, _MAX_OBJECTS = 5000, 1000
+_ID_DIGITS = 48
+_encode = parsing.encode
+_decode = msgspec.json.Decoder(Any, float_hook=json_decoding.number).decode
+
+
+class _ReferencedItems(msgspec.Struct):
+    output: list[msgspec.Raw] = []
+
+
+class _ItemId(msgspec.Struct):
+    id: str | None = None
+
+
+_parse_response = msgspec.json.Decoder(_ReferencedItems).decode
+_item_id = msgspec.json.Decoder(_ItemId).decode
+
+
+@dataclass(frozen=True, slots=True)
+class ReferencePolicy:
+    """Whose references a request may have: the tenant's, and with `trusted` (the operator) any.
+
+    `server` is the name of the only model server that may receive the request unchanged, or empty.
+    """
+
+    tenant: Tenant
+    trusted: bool
+    server: str
+
+
+@dataclass(slots=True)
+class _References:
+    """The references of a request: items with an id by their index, and ids of other objects."""
+
+    items: dict[int, dict[str, Any]] = field(default_factory=dict[int, dict[str, Any]])
+    bare: dict[int, str] = field(default_factory=dict[int, str])
+    objects: dict[str, str] = field(default_factory=dict[str, str])
+    has_prompt: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.items or self.bare or self.objects or self.has_prompt)
+
+
+def may_refer(raw: bytes) -> bool:
+    """Return whether a body may have references; False is certain."""
+    return _MARK.search(raw) is not None
+
+
+async def resolve(store: ResponseStore, policy: ReferencePolicy, raw: bytes, max_bytes: int) -> bytes:
+    """Return the request without references that the policy does not allow.
+
+    Raises `InvalidRequest` for an object that is not the tenant's, as for an unknown one, and `TooLong` if
+    the responses that have the items exceed `max_bytes`.
+    """
+    found = await bodies.parse(_find, raw)
+    if not found:
+        return raw
+    if found.has_prompt and not policy.trusted:
+        raise InvalidRequest(
+            "prompt is an object of the operator at the model server: send instructions and input instead",
+            param="prompt",
+        )
+    item_ids = {each for item in found.items.values() for each in _own_ids(item).values()}
+    wanted = {*item_ids, *found.bare.values(), *found.objects}
+    if len(wanted) > _MAX_REFERENCES:
+        raise InvalidRequest(f"input may refer to at most {_MAX_REFERENCES} objects", param="input")
+    owned = await store.owned(policy.tenant, wanted)
+    for object_id, param in found.objects.items():
+        if object_id not in owned and not policy.trusted:
+            raise InvalidRequest(f"Object with id '{object_id[:200]}' not found.", status=404, param=param)
+    kept = {each for each, row in owned.items() if row.server.partition("/")[0] == policy.server}
+    stored = await _stored_items(store, policy, found, owned, kept, max_bytes)
+    changed: dict[int, msgspec.Raw | None] = {
+        index: stored[item_id] for index, item_id in found.bare.items() if item_id in stored
+    }
+    if not policy.trusted:
+        changed |= _renamed(policy.tenant, found.items, kept)
+    return await bodies.parse(lambda body: _with_items(body, changed), raw) if changed else raw
+
+
+def _find(raw: bytes) -> _References:
+    """Return the references of a request."""
+    found = _References()
+    value = item_forms.request_input(raw)
+    try:
+        for index, item in enumerate(value if isinstance(value, list) else ()):
+            if may_refer(bytes(item)):
+                _find_in_item(found, index, _decode(item))
+        for name, field_value in parsing.raws(raw).items():
+            if name not in _PLAIN_FIELDS and may_refer(b'"%s":' % name.encode() + bytes(field_value)):
+                decoded = _decode(field_value)
+                found.has_prompt |= name == "prompt" and bool(decoded)
+                found.objects |= dict.fromkeys(_object_ids({name: decoded}, _OPAQUE_FIELDS), name)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise errors.BadRequest(bodies.INVALID_JSON) from error
+    return found
+
+
+def _find_in_item(found: _References, index: int, item: Any) -> None:
+    if not isinstance(item, dict):
+        # The parser of the request reports the error.
+        return
+    fields = cast("dict[str, Any]", item)
+    found.objects |= dict.fromkeys(_object_ids(fields, _OPAQUE_FIELDS), f"input[{index}]")
+    own_ids = _own_ids(fields)
+    if fields.get("type") == "item_reference" or ("id" in own_ids and _is_bare(fields)):
+        found.bare[index] = own_ids.get("id", "")
+    elif own_ids:
+        found.items[index] = fields
+
+
+def _own_ids(item: Mapping[str, Any]) -> dict[str, str]:
+    """Return the ids of an item and of the item that it responds to, by their fields."""
+    values = ((name, item.get(name)) for name in ("id", "approval_request_id"))
+    return {name: value for name, value in values if isinstance(value, str) and value}
+
+
+def _is_bare(item: Mapping[str, Any]) -> bool:
+    """Return whether an item has nothing but its id, so that a server has to look it up."""
+    match item.get("type"):
+        case "image_generation_call":
+            return not item.get("result")
+        case str(kind) if kind in _OMITTED_ITEMS:
+            return False
+        case _:
+            return not _has_content(item)
+
+
+def _has_content(item: Mapping[str, Any]) -> bool:
+    return any(item[name] for name in item.keys() - {"id", "type", "status"})
+
+
+def _is_complete(item: Mapping[str, Any]) -> bool:
+    """Return whether an item of another server has something to say to this one."""
+    return bool(item.get("encrypted_content")) if item.get("type") == "reasoning" else _has_content(item)
+
+
+def _object_ids(value: Any, opaque: Container[str] = ()) -> Iterator[str]:
+    """Yield the values of all fields that have ids of objects, except within `opaque` fields."""
+    stack = [value]
+    while stack:
+        each = stack.pop()
+        if isinstance(each, list):
+            stack += cast("list[Any]", each)
+        elif isinstance(each, dict):
+            for name, inner in cast("dict[str, Any]", each).items():
+                if name in opaque:
+                    continue
+                if name in _ID_FIELDS:
+                    values = cast("list[Any]", inner) if isinstance(inner, list) else [inner]
+                    yield from (text for text in values if isinstance(text, str) and text)
+                if isinstance(inner, dict | list):
+                    stack.append(inner)
+
+
+async def _stored_items(
+    store: ResponseStore,
+    policy: ReferencePolicy,
+    found: _References,
+    owned: Mapping[str, OwnedObjects],
+    kept: set[str],
+    max_bytes: int,
+) -> Mapping[str, msgspec.Raw]:
+    """Return the items, by their ids, that replace references; the model server has those in `kept`."""
+    response_ids = {
+        item_id: owned[item_id].response_id if item_id in owned else _response_id(item_id)
+        for item_id in found.bare.values()
+        if item_id not in kept
+    }
+    try:
+        responses = await store.get_many(policy.tenant, set(response_ids.values()), max_bytes)
+    except ResponseNotFound as error:
+        raise _not_found(
+            found, next(key for key, value in response_ids.items() if value == error.response_id)
+        ) from None
+    stored = _by_id(responses)
+    for item_id in response_ids:
+        if item_id not in stored and not policy.trusted:
+            raise _not_found(found, item_id)
+    return {item_id: stored[item_id] for item_id in response_ids if item_id in stored}
+
+
+def _not_found(found: _References, item_id: str) -> InvalidRequest:
+    index = next(index for index, each in found.bare.items() if each == item_id)
+    return InvalidRequest(f"Item with id '{item_id[:200]}' not found.", status=404, param=f"input[{index}]")
+
+
+def _renamed(
+    tenant: Tenant, found: Mapping[int, dict[str, Any]], kept: set[str]
+) -> Mapping[int, msgspec.Raw | None]:
+    """Return items with ids of their own, or None for one that only the server could complete."""
+    changed: dict[int, msgspec.Raw | None] = {}
+    for index, item in found.items():
+        foreign = {name: value for name, value in _own_ids(item).items() if value not in kept}
+        if "id" in foreign and not _is_complete(item):
+            changed[index] = None
+        elif foreign:
+            new_ids = {name: _new_id(tenant, value) for name, value in foreign.items()}
+            changed[index] = msgspec.Raw(_encode({**item, **new_ids}))
+    return changed
+
+
+def _new_id(tenant: Tenant, item_id: str) -> str:
+    """Return the id that stands for this one in all requests of the account, and in no others."""
+    prefix = item_id.partition("_")[0][:20]
+    digest = hashlib.sha256(f"{tenant.account_id} {item_id}".encode()).hexdigest()
+    return f"{prefix}_{digest[:_ID_DIGITS]}"
+
+
+def _with_items(raw: bytes, changed: Mapping[int, msgspec.Raw | None]) -> bytes:
+    items = [changed.get(index, item) for index, item in enumerate(item_forms.input_items(raw))]
+    return _encode({**parsing.raws(raw), "input": [item for item in items if item is not None]})
+
+
+def _response_id(item_id: str) -> str:
+    """Return the id of the response that an item's id names."""
+    return f"resp_{item_id.partition('_')[2].rpartition('_')[0]}"
+
+
+def _by_id(responses: Iterable[str]) -> Mapping[str, msgspec.Raw]:
+    """Return the items of the responses by their ids."""
+    items = (item for response in responses for item in _parse_response(response).output)
+    return {parsed.id: item for item in items if (parsed := _item_id(item)).id}
+
+
+def created(output: Iterable[msgspec.Raw], *, stored: bool) -> tuple[str, ...]:
+    """Return the ids of the objects that a server stores because of a response; of items only if `stored`."""
+    object_ids: dict[str, None] = {}
+    for item in output:
+        if stored:
+            object_ids |= dict.fromkeys([_item_id(item).id or ""])
+        if may_refer(bytes(item)):
+            object_ids |= dict.fromkeys(_object_ids(_decode(item)))
+    return tuple(each for each in object_ids if each)[:_MAX_OBJECTS]

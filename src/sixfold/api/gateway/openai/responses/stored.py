@@ -1,0 +1,337 @@
+"""Stored responses: continue a conversation from them, read them, delete them.
+
+A continued conversation has all previous items as its input. If the previous response came from a server that
+stores it (`"store": true`), the request is passed on unchanged, as that server has more context.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Literal, TypedDict, cast
+from urllib.parse import quote
+
+import msgspec
+from msgspec.structs import replace
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+
+from sixfold import errors
+from sixfold.api.gateway.chat_handler import CachedKeyAuth, EventStreamResponse
+from sixfold.api.gateway.openai import parsing
+from sixfold.api.gateway.openai.errors import PreviousResponseNotFound
+from sixfold.api.gateway.openai.responses import dialect, references
+from sixfold.api.gateway.openai.responses import items as item_forms
+from sixfold.api.gateway.openai.responses.capture import CapturePlan, ResponseCapture, parse_output
+from sixfold.api.gateway.openai.responses.dialect import ResponsesRequest
+from sixfold.api.gateway.openai.responses.references import ReferencePolicy
+from sixfold.core import json_decoding
+from sixfold.core.accounts.keys import Principal
+from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.gateway import chat as chats
+from sixfold.core.gateway.chat import ChatRequest
+from sixfold.core.gateway.gateway import Gateway
+from sixfold.core.gateway.routing import ModelRouter
+from sixfold.core.gateway.stored.conversations import (
+    ConversationItem,
+    ConversationLock,
+    ConversationStore,
+)
+from sixfold.core.gateway.stored.responses import ResponseChain, ResponseNotFound, ResponseStore
+from sixfold.web import bodies, requests
+from sixfold.web import responses as web_responses
+from sixfold.web.raw_asgi import RawResponse
+
+_PAGE, _MAX_PAGE, _MAX_TEXT = 20, 100, 200
+_NO_STORE = {"Cache-Control": "no-store"}
+_TRUE, _FALSE = msgspec.Raw(b"true"), msgspec.Raw(b"false")
+_encode = parsing.encode
+_items = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_objects = msgspec.json.Decoder(list[dict[str, Any]], float_hook=json_decoding.number).decode
+_object = msgspec.json.Decoder(dict[str, Any], float_hook=json_decoding.number).decode
+# Sends a request with this body and returns the response.
+Respond = Callable[[ResponsesRequest, bytes], Awaitable[Response | RawResponse]]
+
+
+class ResponseStorage:
+    """Stores responses and resolves references; a request has at most `max_bytes` with its history."""
+
+    def __init__(
+        self, store: ResponseStore, conversations: ConversationStore, router: ModelRouter, max_bytes: int
+    ) -> None:
+        self._store = store
+        self._conversations = conversations
+        self._router = router
+        self._max_bytes = max_bytes
+
+    async def answer(
+        self, principal: Principal, request: ResponsesRequest, raw: bytes, request_id: str, respond: Respond
+    ) -> Response | RawResponse:
+        """Return the response to a request, with what it refers to; it is stored before its end is sent."""
+        tenant, keep = principal.tenant, self._store.should_store(request.store)
+        plan = CapturePlan(tenant, keep, request.previous, raw)
+        body = raw
+        if not keep and request.store is not False:
+            # What is not stored here is not stored elsewhere either, where no account would own it.
+            body = _encode({**parsing.raws(raw), "store": _FALSE})
+        if not request.conversation:
+            request, body = await self.with_history(principal, request, body)
+            return await respond(self._with_capture(request, plan), body)
+        body = await self._resolved(principal, request, body)
+        items = await bodies.parse(_new_items, body)
+        plan = replace(plan, lock=ConversationLock(tenant, request.conversation, request_id), items=items)
+        return await self._answer_locked(principal, request, body, plan, respond)
+
+    async def _answer_locked(
+        self,
+        principal: Principal,
+        request: ResponsesRequest,
+        body: bytes,
+        plan: CapturePlan,
+        respond: Respond,
+    ) -> Response | RawResponse:
+        lock = plan.lock
+        assert lock is not None  # noqa: S101 - the caller has set it
+        release = functools.partial(self._conversations.unlock, lock)
+        try:
+            earlier = await self._conversations.lock(
+                lock.tenant, lock.conversation_id, lock.lock_id, plan.items, self._max_bytes - len(body)
+            )
+            joined = await bodies.parse(lambda raw: _with_items(raw, earlier), body)
+            joined = await self._resolved(principal, request, joined)
+            request = replace(request, parse=lambda: dialect.parse(joined))
+            response = await respond(self._with_capture(request, plan), joined)
+        except BaseException:
+            await release()
+            raise
+        if isinstance(response, EventStreamResponse):
+            response.on_close = release
+        else:
+            await release()
+        return response
+
+    def _with_capture(self, request: ResponsesRequest, plan: CapturePlan) -> ResponsesRequest:
+        echoed: dict[str, msgspec.Raw] = {"store": _TRUE} if plan.keep else {}
+        if plan.conversation is not None:
+            echoed["conversation"] = plan.conversation
+        return replace(
+            request, echo=lambda: {**request.echo(), **echoed}, recorder=ResponseCapture(self._store, plan)
+        )
+
+    async def with_history(
+        self, principal: Principal, request: ResponsesRequest, raw: bytes
+    ) -> tuple[ResponsesRequest, bytes]:
+        """Return the request with its history, and the body to pass on.
+
+        Raises `PreviousResponseNotFound`, and `TooLong` for a conversation above the limit.
+        """
+        if not request.previous:
+            body = await self._resolved(principal, request, raw)
+            return (request if body is raw else replace(request, parse=lambda: dialect.parse(body))), body
+        chain = await self._chain(principal, request, raw)
+        if chain is None:
+            # The operator may continue what a model server stores.
+            return request, raw
+        if chain.turns[-1].server and chain.turns[-1].server.partition("/")[0] == self._server(request.model):
+            body = await self._resolved(principal, request, raw)
+            parse = functools.partial(_parse, chain, body)
+            return replace(request, parse=parse, stored_tokens=_stored_tokens(chain)), body
+        joined = await bodies.parse(functools.partial(_with_chain, chain), raw)
+        body = await self._resolved(principal, request, joined)
+        return replace(request, parse=lambda: dialect.parse(body)), body
+
+    async def for_counting(
+        self, principal: Principal, request: ResponsesRequest, raw: bytes
+    ) -> tuple[ResponsesRequest, bytes]:
+        """Return the request with the items of its history or conversation, which stays unlocked."""
+        if not request.conversation:
+            return await self.with_history(principal, request, raw)
+        earlier = await self._conversations.items(
+            principal.tenant, request.conversation, self._max_bytes - len(raw)
+        )
+        joined = await bodies.parse(lambda body: _with_items(body, earlier), raw)
+        joined = await self._resolved(principal, request, joined)
+        return replace(request, parse=lambda: dialect.parse(joined)), joined
+
+    async def _chain(
+        self, principal: Principal, request: ResponsesRequest, raw: bytes
+    ) -> ResponseChain | None:
+        try:
+            chain = await self._store.get_chain(
+                principal.tenant, request.previous, self._max_bytes - len(raw)
+            )
+        except ResponseNotFound as error:
+            raise PreviousResponseNotFound(error.response_id) from error
+        if chain is None and not principal.is_operator:
+            # A model server may store it for another account.
+            raise PreviousResponseNotFound(request.previous)
+        return chain
+
+    async def _resolved(self, principal: Principal, request: ResponsesRequest, raw: bytes) -> bytes:
+        if not await bodies.parse(references.may_refer, raw):
+            return raw
+        policy = ReferencePolicy(principal.tenant, principal.is_operator, self._server(request.model))
+        return await references.resolve(self._store, policy, raw, self._max_bytes - len(raw))
+
+    def _server(self, model: str) -> str:
+        """Return the only model server of this name that receives requests unchanged, or an empty string."""
+        try:
+            targets = self._router.resolve(model)
+        except errors.SixfoldError:
+            # The gateway reports it.
+            return ""
+        servers = {target.upstream.name for target in targets if target.accepts("responses")}
+        return servers.pop() if len(servers) == 1 else ""
+
+
+def _stored_tokens(chain: ResponseChain) -> int:
+    """Estimate the input tokens that a server adds from the responses it stores."""
+    return chats.tokens_of(sum(map(len, map(bytes, _chain_items(chain)))))
+
+
+def _parse(chain: ResponseChain, raw: bytes) -> ChatRequest:
+    return dialect.parse(_with_chain(chain, raw))
+
+
+def _with_chain(chain: ResponseChain, raw: bytes) -> bytes:
+    """Return a self-contained request: its input has all previous items and its own."""
+    if isinstance(chain.fault, ResponseNotFound):
+        raise PreviousResponseNotFound(chain.fault.response_id)
+    if chain.fault is not None:
+        raise chain.fault
+    return _with_items(raw, _chain_items(chain))
+
+
+def _chain_items(chain: ResponseChain) -> list[msgspec.Raw]:
+    """Return the items of a chain: of a conversation, those up to the first response come from there."""
+    turns = chain.turns[1:] if chain.items else chain.turns
+    items = [msgspec.Raw(item.encode()) for item in chain.items]
+    for response in turns:
+        items += [*_items(response.input), *parse_output(response.response).output]
+    return items
+
+
+def _with_items(raw: bytes, earlier: Sequence[str | msgspec.Raw]) -> bytes:
+    """Return a self-contained request, whose input has the earlier items before its own."""
+    fields = parsing.raws(raw)
+    for name in ("previous_response_id", "conversation"):
+        fields.pop(name, None)
+    items = [msgspec.Raw(item.encode()) if isinstance(item, str) else item for item in earlier]
+    fields["input"] = msgspec.Raw(_encode([*items, *item_forms.input_items(raw)]))
+    return _encode(fields)
+
+
+def _new_items(raw: bytes) -> tuple[ConversationItem, ...]:
+    return item_forms.conversation_items(item_forms.input_items(raw), keep_ids=False)
+
+
+class DeletedResponseSchema(TypedDict):
+    """A stored response that was deleted."""
+
+    id: str
+    object: Literal["response"]
+    deleted: Literal[True]
+
+
+class InputItemSchema(TypedDict):
+    """An item of a conversation; further fields depend on its type."""
+
+    id: str
+    type: str
+
+
+class InputItemsSchema(TypedDict):
+    """A page of the input items of a response."""
+
+    object: Literal["list"]
+    data: Sequence[InputItemSchema]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+
+
+class StoredResponseRoutes:
+    """`/v1/responses/{response_id}`: the account's stored responses."""
+
+    def __init__(self, auth: CachedKeyAuth, store: ResponseStore, gateway: Gateway, max_bytes: int) -> None:
+        self._auth = auth
+        self._gateway = gateway
+        self._store = store
+        self._max_bytes = max_bytes
+
+    async def show(self, request: HttpRequest) -> Response:
+        """Return a response as it was sent."""
+        if requests.query_choice(request, "stream", ("true", "false"), _MAX_TEXT) == "true":
+            raise errors.BadRequest("A stored response cannot be streamed; omit stream")
+        body = await self._store.get(await self._tenant(request), requests.path_value(request, "response_id"))
+        return Response(body, headers=_NO_STORE, media_type="application/json")
+
+    async def delete(self, request: HttpRequest) -> Response:
+        """Delete a response, first at the model server that stores it too."""
+        response_id, tenant = requests.path_value(request, "response_id"), await self._tenant(request)
+        server, _, _ = (await self._store.server_of(tenant, response_id)).partition("/")
+        if server:
+            await self._gateway.delete_stored(server, f"/responses/{quote(response_id, safe='')}")
+        await self._store.delete(tenant, response_id)
+        deleted: DeletedResponseSchema = {"id": response_id, "object": "response", "deleted": True}
+        return web_responses.json(deleted)
+
+    async def cancel(self, request: HttpRequest) -> Response:
+        """Raise `BadRequest`: stored responses have ended."""
+        await self._store.get(await self._tenant(request), requests.path_value(request, "response_id"))
+        raise errors.BadRequest("Cannot cancel a synchronous response.")
+
+    async def input_items(self, request: HttpRequest) -> Response:
+        """Return a page of the items that the model received, including previous responses."""
+        size = requests.page_size(request, _PAGE, _MAX_PAGE, _MAX_TEXT)
+        order = requests.query_choice(request, "order", ("asc", "desc"), _MAX_TEXT) or "desc"
+        after = requests.query_text(request, "after", _MAX_TEXT)
+        response_id = requests.path_value(request, "response_id")
+        chain = await self._store.get_chain(await self._tenant(request), response_id, self._max_bytes)
+        if chain is None:
+            raise ResponseNotFound(response_id)
+        items = _items_by_id(chain)
+        ids = list(items)
+        if order == "desc":
+            ids.reverse()
+        if after and after not in ids:
+            raise errors.BadRequest(f"after must be the id of an item of this response (got {after})")
+        start = ids.index(after) + 1 if after else 0
+        page = [items[item_id] for item_id in ids[start : start + size]]
+        return web_responses.json(_page(page, more=start + size < len(ids)), headers=_NO_STORE)
+
+    async def _tenant(self, request: HttpRequest) -> Tenant:
+        return (await self._auth.enter(request)).tenant
+
+
+def _page(items: Sequence[Mapping[str, Any]], *, more: bool) -> InputItemsSchema:
+    first, last = (items[0]["id"], items[-1]["id"]) if items else (None, None)
+    return {
+        "object": "list",
+        "data": cast("Sequence[InputItemSchema]", items),
+        "first_id": first,
+        "last_id": last,
+        "has_more": more,
+    }
+
+
+def _items_by_id(chain: ResponseChain) -> Mapping[str, Mapping[str, Any]]:
+    """Return the input items of a chain's last response, oldest first, by their ids."""
+    input_items: dict[str, Mapping[str, Any]] = {}
+    last = chain.turns[-1]
+    if chain.items:
+        input_items = {item["id"]: item for item in map(_object, chain.items)}
+        if len(chain.turns) == 1:
+            for item in parse_output(last.response).output:
+                input_items.pop(str(_object(item).get("id")), None)
+    for response in chain.turns[1:] if chain.items else chain.turns:
+        items = [(f"in{index}", item) for index, item in enumerate(_objects(response.input))]
+        if response is not last:
+            output = parse_output(response.response).output
+            items += [(str(index), _object(item)) for index, item in enumerate(output)]
+        for place, item in items:
+            own_id = f"{item_forms.prefix_of(item)}_{response.id.removeprefix('resp_')}_{place}"
+            full_item = item_forms.full_item(item, own_id)
+            # A repeated item keeps its first position.
+            input_items.setdefault(full_item["id"], full_item)
+    return input_items

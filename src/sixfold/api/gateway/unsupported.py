@@ -1,0 +1,89 @@
+"""Resources of the official libraries of OpenAI and Anthropic that this server does not have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from starlette.types import Scope
+
+from sixfold import errors
+
+# Anthropic's library states its version in every request.
+ANTHROPIC_HEADER = b"anthropic-version"
+
+
+class UnsupportedResource(NamedTuple):
+    """What a path stands for, and what this server has instead."""
+
+    title: str
+    instead: str = ""
+
+    def message(self) -> str:
+        """Return the sentence for the caller."""
+        return f"{self.title} is not supported by this server" + (f": {self.instead}" if self.instead else "")
+
+
+_Row = UnsupportedResource
+# By the beginning of the path after `/v1/`, in whole segments.
+OPENAI: Mapping[str, UnsupportedResource] = {
+    "agents": _Row("The agents API"),
+    "assistants": _Row("The assistants API", "use POST /v1/responses"),
+    "audio/voice_consents": _Row("The API of voice consents"),
+    "audio/voices": _Row("The API of custom voices", "POST /v1/audio/speech takes the built-in voices"),
+    "chat/completions": _Row("Stored chat completions", "responses are stored: GET /v1/responses/{id}"),
+    "chatkit": _Row("ChatKit"),
+    "containers": _Row("The containers API"),
+    "content_provenance_checks": _Row(
+        "The API of provenance checks", "`sixfold inspect FILE` shows how a file was made"
+    ),
+    "decisions": _Row("The decisions API"),
+    "edits": _Row("The edits API", "use POST /v1/chat/completions"),
+    "evals": _Row("The evals API"),
+    "fine_tuning": _Row("Fine-tuning", "POST /api/training trains image models"),
+    "images/variations": _Row(
+        "Making variations of an image", "POST /v1/images/edits restyles an image by a prompt"
+    ),
+    "live": _Row("The live API"),
+    "organization": _Row("The administration API", "use `sixfold account` and `sixfold key`"),
+    "projects": _Row("The administration API", "use `sixfold account` and `sixfold key`"),
+    "realtime": _Row("The realtime API", "use /v1/audio/transcriptions, /v1/responses and /v1/audio/speech"),
+    "safety": _Row("The safety API"),
+    "skills": _Row("The skills API"),
+    "threads": _Row("The threads API", "use POST /v1/responses with previous_response_id"),
+    "vaults": _Row("The vaults API"),
+    "webhook_endpoints": _Row("The API of webhook endpoints"),
+    "webhook_event_types": _Row("The API of webhook events"),
+}
+ANTHROPIC: Mapping[str, UnsupportedResource] = {
+    "agents": _Row("The agents API"),
+    "complete": _Row("The text completions API", "use POST /v1/messages"),
+    "deployment_runs": _Row("The deployments API"),
+    "deployments": _Row("The deployments API"),
+    "dreams": _Row("The dreams API"),
+    "environments": _Row("The environments API"),
+    "experimental": _Row("The experimental API"),
+    "memory_stores": _Row("The API of memory stores", "this server's own memory is at /api/pages"),
+    "organizations": _Row("The administration API", "use `sixfold account` and `sixfold key`"),
+    "sessions": _Row("The sessions API"),
+    "skills": _Row("The skills API"),
+    "tunnels": _Row("The tunnels API"),
+    "user_profiles": _Row("The API of user profiles"),
+    "vaults": _Row("The vaults API"),
+}
+
+
+def error(scope: Scope) -> errors.SixfoldError:
+    """Return the error for a path that is not here: `NotSupported` for a resource of the caller's library."""
+    by_anthropic = any(name == ANTHROPIC_HEADER for name, _ in scope["headers"])
+    resource = _find(scope["path"], ANTHROPIC if by_anthropic else OPENAI)
+    if resource is not None:
+        return errors.NotSupported(resource.message())
+    return errors.NotFound(
+        f"The path {scope['path'][:200]} was not found; GET /openapi/gateway.json lists the paths"
+    )
+
+
+def _find(path: str, resources: Mapping[str, UnsupportedResource]) -> UnsupportedResource | None:
+    first, second, *_ = [*path.removeprefix("/v1/").split("/"), ""]
+    return resources.get(f"{first}/{second}") or resources.get(first)

@@ -1,0 +1,1 @@
+"""Still images of media files."""

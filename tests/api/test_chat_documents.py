@@ -1,0 +1,240 @@
+"""Documents in chats: their text for servers that read none, with the official clients."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import anthropic
+import openai
+import pytest
+
+from sixfold.core.gateway.routing import ModelRouter
+from tests.api.gateway import Gateway, running_gateway
+from tests.fakes import documents as fakes
+
+REPORT = fakes.pdf(["The airship report.", "Rotors turn left."], title="Airships")
+TEXT = "[p. 1]\n\nThe airship report.\n\n[p. 2]\n\nRotors turn left."
+SHOWN = f'<document name="report.pdf">\n{TEXT}\n</document>'
+DATA = base64.b64encode(REPORT).decode()
+URI = f"data:application/pdf;base64,{DATA}"
+
+
+@pytest.fixture
+async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
+    async with running_gateway(tmp_path) as found:
+        yield found
+
+
+async def chat(gateway: Gateway, *parts: dict[str, Any], model: str = "acme/small", **more: Any) -> Any:
+    """The answer to a chat with these parts."""
+    messages: Any = [{"role": "user", "content": [*parts]}]
+    return await gateway.openai().chat.completions.create(model=model, messages=messages, **more)
+
+
+async def respond(gateway: Gateway, *parts: dict[str, Any], model: str = "acme/small") -> Any:
+    """The answer to a request of the Responses API with these parts."""
+    items: Any = [{"role": "user", "content": [*parts]}]
+    return await gateway.openai().responses.create(model=model, input=items)
+
+
+async def message(gateway: Gateway, *blocks: dict[str, Any], model: str = "anth/small") -> Any:
+    """The answer to a message with these blocks."""
+    messages: Any = [{"role": "user", "content": [*blocks]}]
+    return await gateway.anthropic().messages.create(model=model, max_tokens=50, messages=messages)
+
+
+def texts(seen: Any) -> list[str]:
+    """The texts that a model server received, whatever its protocol is."""
+    found: list[str] = []
+
+    def walk(value: Any) -> None:
+        if isinstance(value, dict):
+            found.extend([value["text"]] if isinstance(value.get("text"), str) else [])
+            found.extend([value["content"]] if isinstance(value.get("content"), str) else [])
+            for inner in value.values():
+                walk(inner)
+        elif isinstance(value, list):
+            for inner in value:
+                walk(inner)
+
+    walk(seen.document)
+    return found
+
+
+@pytest.mark.parametrize("model", ["acme/small", "anth/small"])
+async def test_file_of_a_chat_is_text_for_the_server(gateway: Gateway, model: str) -> None:
+    await chat(
+        gateway,
+        {"type": "text", "text": "say 3 words"},
+        {"type": "file", "file": {"filename": "report.pdf", "file_data": URI}},
+        model=model,
+    )
+    server = gateway.acme if model.startswith("acme") else gateway.anth
+    assert SHOWN in "\n".join(texts(server.seen[-1]))
+    assert DATA not in json.dumps(server.seen[-1].document)
+
+
+@pytest.mark.parametrize("model", ["acme/small", "anth/small"])
+async def test_input_file_of_a_response_is_text(gateway: Gateway, model: str) -> None:
+    await respond(
+        gateway,
+        {"type": "input_text", "text": "say 3 words"},
+        {"type": "input_file", "filename": "report.pdf", "file_data": URI},
+        model=model,
+    )
+    server = gateway.acme if model.startswith("acme") else gateway.anth
+    assert SHOWN in "\n".join(texts(server.seen[-1]))
+
+
+@pytest.mark.parametrize("model", ["acme/small", "anth/small"])
+async def test_document_blocks_of_every_source_are_text(gateway: Gateway, model: str) -> None:
+    await message(
+        gateway,
+        {
+            "type": "document",
+            "title": "report.pdf",
+            "source": {"type": "base64", "media_type": "application/pdf", "data": DATA},
+        },
+        {
+            "type": "document",
+            "context": "A note.",
+            "source": {"type": "text", "media_type": "text/plain", "data": "plain"},
+        },
+        {"type": "document", "source": {"type": "content", "content": [{"type": "text", "text": "inner"}]}},
+        {"type": "text", "text": "say 3 words"},
+        model=model,
+    )
+    server = gateway.acme if model.startswith("acme") else gateway.anth
+    sent = "\n".join(texts(server.seen[-1]))
+    assert SHOWN in sent
+    assert "<document>\nA note.\n\nplain\n</document>" in sent
+    assert "<document>\ninner\n</document>" in sent
+
+
+async def test_stored_file_is_named_by_its_id(gateway: Gateway) -> None:
+    client = gateway.openai()
+    file = await client.files.create(file=("report.pdf", REPORT), purpose="user_data")
+    await chat(
+        gateway, {"type": "file", "file": {"file_id": file.id}}, {"type": "text", "text": "say 3 words"}
+    )
+    await respond(gateway, {"type": "input_file", "file_id": file.id})
+    await message(gateway, {"type": "document", "source": {"type": "file", "file_id": file.id}})
+    for seen in (*gateway.acme.seen[-2:], gateway.anth.seen[-1]):
+        assert TEXT in "\n".join(texts(seen))
+    other = gateway.openai(key=gateway.app.other)
+    with pytest.raises(openai.NotFoundError, match="No such File object"):
+        await other.chat.completions.create(
+            model="acme/small",
+            messages=[{"role": "user", "content": [{"type": "file", "file": {"file_id": file.id}}]}],
+        )
+
+
+async def test_server_that_reads_documents_gets_them_as_they_are(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ModelRouter, "reads_documents", lambda *_: True)
+    part = {"type": "file", "file": {"filename": "report.pdf", "file_data": URI}}
+    await chat(gateway, part)
+    assert gateway.acme.seen[-1].document["messages"][0]["content"] == [part]
+    file = await gateway.openai().files.create(file=("report.pdf", REPORT), purpose="user_data")
+    # An id of this server means nothing to the provider, and one of the provider nothing here.
+    await chat(gateway, {"type": "file", "file": {"file_id": file.id}})
+    assert gateway.acme.seen[-1].document["messages"][0]["content"] == [part]
+    await message(gateway, {"type": "document", "source": {"type": "file", "file_id": file.id}})
+    source = {"type": "base64", "media_type": "application/pdf", "data": DATA}
+    assert gateway.anth.seen[-1].document["messages"][0]["content"] == [
+        {"type": "document", "source": source}
+    ]
+    theirs = {"type": "file", "file": {"file_id": "file-theirs"}}
+    await chat(gateway, theirs)
+    assert gateway.acme.seen[-1].document["messages"][0]["content"] == [theirs]
+
+
+async def test_result_of_a_tool_may_have_documents(gateway: Gateway) -> None:
+    source = {"type": "base64", "media_type": "application/pdf", "data": DATA}
+    turns: list[Any] = [
+        {"role": "user", "content": "read it"},
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "read", "input": {}}]},
+        {
+            "role": "user",
+            "content": [
+                {
+                    "type": "tool_result",
+                    "tool_use_id": "t1",
+                    "content": [{"type": "document", "source": source}],
+                }
+            ],
+        },
+    ]
+    await gateway.anthropic().messages.create(
+        model="acme/small",
+        max_tokens=50,
+        messages=turns,
+        tools=[{"name": "read", "input_schema": {"type": "object"}}],
+    )
+    assert TEXT in "\n".join(texts(gateway.acme.seen[-1]))
+
+
+async def test_hold_covers_the_text_of_the_document(gateway: Gateway) -> None:
+    long = fakes.pdf(["word " * 400] * 30)
+    data = base64.b64encode(long).decode()
+    counted = await gateway.anthropic().messages.count_tokens(
+        model="acme/small",
+        messages=[
+            {
+                "role": "user",
+                "content": [
+                    {
+                        "type": "document",
+                        "source": {"type": "base64", "media_type": "application/pdf", "data": data},
+                    }
+                ],
+            }
+        ],
+    )
+    assert counted.input_tokens > 12_000
+
+
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [
+        ({"file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,JVBE"}}, "PDF is damaged"),
+        ({"file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,?"}}, "must be base64"),
+        ({"file": {"filename": "a.exe", "file_data": "data:x/y;base64,AA=="}}, "not a document"),
+        ({"file": {}}, "needs its data in base64"),
+        ({"file": 3}, "must be an object"),
+        ({"file": {"filename": 3}}, "filename of a document must be a string"),
+    ],
+)  # fmt: skip
+async def test_unreadable_file_is_an_error_and_costs_nothing(
+    gateway: Gateway, part: dict[str, Any], words: str
+) -> None:
+    before, calls = await gateway.app.balance(), len(gateway.acme.seen)
+    with pytest.raises(openai.BadRequestError, match=words):
+        await chat(gateway, {"type": "file", **part})
+    assert (await gateway.app.balance(), len(gateway.acme.seen)) == (before, calls)
+
+
+async def test_number_of_documents_is_limited(gateway: Gateway) -> None:
+    part = {"type": "input_file", "filename": "a.txt", "file_data": "data:text/plain;base64,YQ=="}
+    with pytest.raises(openai.BadRequestError, match="at most 16 documents"):
+        await respond(gateway, *[part] * 17)
+    await respond(gateway, *[part] * 16)
+    assert "\n".join(texts(gateway.acme.seen[-1])).count("<document") == 16
+
+
+async def test_message_errors_have_the_shape_of_their_api(gateway: Gateway) -> None:
+    with pytest.raises(anthropic.BadRequestError, match="the type 'x' is not one of") as caught:
+        await message(gateway, {"type": "document", "source": {"type": "x"}})
+    body: Any = caught.value.body
+    assert body["error"]["type"] == "invalid_request_error"
+
+
+async def test_local_url_of_a_document_is_refused(gateway: Gateway) -> None:
+    for url in ("http://127.0.0.1:1/a.pdf", "file:///etc/passwd"):
+        with pytest.raises(openai.BadRequestError):
+            await respond(gateway, {"type": "input_file", "file_url": url})

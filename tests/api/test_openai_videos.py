@@ -1,0 +1,267 @@
+"""OpenAI's videos API by the official client, over the real preview engine of this server."""
+
+from __future__ import annotations
+
+import base64
+import io
+import warnings
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import av
+import httpx2
+import openai
+import pytest
+from PIL import Image
+
+from sixfold.api.gateway.openai.videos import models
+from sixfold.app import catalog as app_catalog
+from sixfold.core.accounts import keys
+from sixfold.core.accounts.rights import Rights
+from sixfold.settings import Settings
+from tests.api.app_fixture import AppFixture, bearer, running_app, small_models
+from tests.api.test_video import picture, short_films
+
+POLL = 100
+
+
+@pytest.fixture(autouse=True)
+def _deprecated() -> Iterator[None]:
+    """The client warns of OpenAI's own end of the API."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        yield
+
+
+@pytest.fixture
+async def cinema(tmp_path: Path) -> AsyncIterator[AppFixture]:
+    """A server with the real camera and short films."""
+    async with running_app(tmp_path, short_films()) as found:
+        yield found
+
+
+@pytest.fixture
+async def painter(either: Path) -> AsyncIterator[AppFixture]:
+    """A server whose engines paint dots, on both databases."""
+    async with running_app(either, small_models()) as found:
+        yield found
+
+
+def client(app: AppFixture, key: str | None = None) -> Any:
+    transport = httpx2.ASGITransport(app.asgi, client=("127.0.0.1", 40000))
+    visitor = httpx2.AsyncClient(transport=transport)
+    return cast(
+        "Any",
+        openai.AsyncOpenAI(
+            api_key=key or app.key, base_url="http://127.0.0.1:8600/v1", http_client=visitor, max_retries=0
+        ),
+    )
+
+
+def png() -> bytes:
+    return base64.b64decode(picture().partition(",")[2])
+
+
+async def test_text_becomes_a_video_that_is_polled_and_downloaded(cinema: AppFixture) -> None:
+    videos = client(cinema).videos
+    made = await videos.create_and_poll(
+        model="sora-2", prompt="slow pan left", seconds="4", size="1280x720", poll_interval_ms=POLL
+    )
+    assert (made.status, made.progress, made.object, made.error) == ("completed", 100, "video", None)
+    assert (made.model, made.prompt, made.size) == ("video-text", "slow pan left", "854x480")
+    assert made.completed_at >= made.created_at
+    content = await (await videos.download_content(made.id)).aread()
+    with av.open(io.BytesIO(content), "r") as container:
+        stream = container.streams.video[0]
+        assert (stream.width, stream.height) == (854, 480)
+    # 4 seconds at 0.048 USD.
+    assert await cinema.balance() == ("4.808", "0.00")
+    assert await cinema.faults() == ()
+
+
+async def test_still_images_show_frames_of_the_video(cinema: AppFixture) -> None:
+    videos = client(cinema).videos
+    made = await videos.create_and_poll(prompt="slow pan left", poll_interval_ms=POLL)
+    thumbnail = await (await videos.download_content(made.id, variant="thumbnail")).aread()
+    sheet = await (await videos.download_content(made.id, variant="spritesheet")).aread()
+    with Image.open(io.BytesIO(thumbnail)) as image:
+        assert (image.format, image.size) == ("WEBP", (854, 480))
+    with Image.open(io.BytesIO(sheet)) as image:
+        assert (image.format, image.width % 5, image.height % 5) == ("JPEG", 0, 0)
+        assert image.width == 5 * 320
+    answer = await cinema.client.get(f"/v1/videos/{made.id}/content?variant=poster", headers=cinema.bearer)
+    assert answer.status_code == 400
+
+
+async def test_part_of_a_video_is_served(cinema: AppFixture) -> None:
+    made = await client(cinema).videos.create_and_poll(prompt="slow pan left", poll_interval_ms=POLL)
+    path = f"/v1/videos/{made.id}/content"
+    whole = await cinema.client.get(path, headers=cinema.bearer)
+    part = await cinema.client.get(path, headers={**cinema.bearer, "Range": "bytes=4-11"})
+    assert (part.status_code, part.content) == (206, whole.content[4:12])
+    assert part.headers["Cache-Control"] == "private, no-cache"
+    assert (await cinema.client.get(path)).status_code == 401
+
+
+@pytest.mark.parametrize("way", ["file", "form", "json", "stored"])
+async def test_reference_image_becomes_a_video(cinema: AppFixture, way: str) -> None:
+    own, prompt = client(cinema), {"prompt": "slow pan left"}
+    if way == "file":
+        made = await own.videos.create_and_poll(
+            **prompt, input_reference=("a.png", png()), poll_interval_ms=POLL
+        )
+    else:
+        stored = await own.files.create(file=("a.png", png()), purpose="vision")
+        reference = {"file_id": stored.id} if way == "stored" else {"image_url": picture()}
+        body: Any = {"json": {**prompt, "input_reference": reference}}
+        if way == "form":
+            fields = {**prompt, "input_reference[image_url]": picture()}
+            body = {"files": {name: (None, value) for name, value in fields.items()}}
+        answer = await cinema.client.post("/v1/videos", **body, headers=cinema.bearer)
+        made = await own.videos.poll(answer.json()["id"], poll_interval_ms=POLL)
+    assert (made.status, made.model) == ("completed", "video-image")
+
+
+async def test_videos_are_listed_in_pages_in_both_orders(painter: AppFixture) -> None:
+    videos = client(painter).videos
+    made = [(await videos.create(prompt=f"film {number}")).id for number in range(5)]
+    await client(painter, painter.other).videos.create(prompt="theirs")
+    image = {"prompt": "a dot", "n": 1}
+    await painter.client.post("/v1/images/generations", json=image, headers=painter.bearer)
+    page = await videos.list(limit=2)
+    assert ([video.id for video in page.data], page.has_more) == (made[:2:-1], True)
+    assert [video.id async for video in await videos.list(limit=2)] == made[::-1]
+    assert [video.id async for video in await videos.list(limit=2, order="asc")] == made
+    answer = await painter.client.get("/v1/videos?limit=101", headers=painter.bearer)
+    assert answer.status_code == 400
+    answer = await painter.client.get("/v1/videos?after=film", headers=painter.bearer)
+    assert answer.status_code == 404
+
+
+async def test_deleted_video_is_gone_with_its_file(painter: AppFixture) -> None:
+    videos = client(painter).videos
+    made = await videos.create_and_poll(prompt="a film", poll_interval_ms=POLL)
+    stored = await painter.client.get(
+        f"/api/containers/predictions/pred_{made.id.removeprefix('video_')}", headers=painter.bearer
+    )
+    url = stored.json()["output"]["url"]
+    assert (await painter.client.get(url)).status_code == 200
+    deleted = await videos.delete(made.id)
+    assert deleted.model_dump() == {"id": made.id, "deleted": True, "object": "video.deleted"}
+    assert (await painter.client.get(url)).status_code == 404
+    for asking in (videos.retrieve(made.id), videos.delete(made.id), videos.download_content(made.id)):
+        with pytest.raises(openai.NotFoundError, match=made.id):
+            await asking
+    assert [video.id async for video in await videos.list()] == []
+
+
+async def test_failed_video_says_why_and_costs_nothing(tmp_path: Path) -> None:
+    failing = {"failpoints": "engine.run.video-text=fail"}
+    async with running_app(tmp_path, small_models(), **failing) as app:
+        videos = client(app).videos
+        made = await videos.create_and_poll(prompt="a film", poll_interval_ms=POLL)
+        assert made.status == "failed"
+        assert made.error.code
+        assert made.error.message
+        with pytest.raises(openai.ConflictError, match="failed"):
+            await videos.download_content(made.id)
+        assert await app.balance() == ("5.00", "0.00")
+
+
+@pytest.mark.parametrize(
+    ("body", "param", "words"),
+    [
+        ({}, "prompt", "required"),
+        ({"prompt": "x", "seconds": "21"}, "seconds", "from 1 to 20"),
+        ({"prompt": "x", "seconds": "many"}, "seconds", "number"),
+        ({"prompt": "x", "size": "720x1280"}, "size", "short side of 480, 720, 1080, 16:9"),
+        ({"prompt": "x", "size": "big"}, "size", "WIDTHxHEIGHT"),
+        ({"prompt": "x", "model": "video-a"}, "input_reference", "needs an image"),
+        ({"prompt": "x", "model": "video-text", "input_reference": {"image_url": "https://x/y.png"}},
+         "input_reference", "takes no image"),
+        ({"prompt": "x", "input_reference": {"image_url": "ftp://x"}}, "input_reference", "image file"),
+        ({"prompt": "x", "input_reference": {"image_url": "data:image/png,x"}}, "input_reference", "base64"),
+        ({"prompt": "x", "input_reference": 7}, "input_reference", "object"),
+        ({"prompt": "x", "model": "ra2v", "seconds": "4"}, "seconds", "one length"),
+        ({"prompt": "x", "model": "ra2v", "size": "1280x720"}, "size", "one size"),
+    ],
+)  # fmt: skip
+async def test_wrong_video_is_refused(cinema: AppFixture, body: Any, param: str, words: str) -> None:
+    answer = await cinema.client.post("/v1/videos", json=body, headers=cinema.bearer)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["param"]) == (400, param)
+    assert words in error["message"]
+    assert await cinema.balance() == ("5.00", "0.00")
+
+
+async def test_unknown_model_and_change_of_a_video_are_refused(cinema: AppFixture) -> None:
+    videos = client(cinema).videos
+    with pytest.raises(openai.NotFoundError, match="video-text"):
+        await videos.create(prompt="x", model="ra1")
+    for asking in (
+        videos.remix("video_1", prompt="x"),
+        videos.edit(prompt="x", video=("a.mp4", b"x")),
+        videos.extend(prompt="x", seconds="4", video=("a.mp4", b"x")),
+    ):
+        with pytest.raises(openai.BadRequestError, match="create"):
+            await asking
+
+
+async def test_other_account_and_limited_key_find_no_video(painter: AppFixture) -> None:
+    videos = client(painter).videos
+    made = await videos.create_and_poll(prompt="a film", poll_interval_ms=POLL)
+    run_only = keys.create(painter.account.id, granted=Rights.RUN)
+    limited = (await painter.product.database.write(run_only)).api_key
+    for key in (painter.other, limited):
+        theirs = client(painter, key).videos
+        for asking in (theirs.retrieve(made.id), theirs.delete(made.id), theirs.download_content(made.id)):
+            with pytest.raises(openai.NotFoundError):
+                await asking
+        assert [video.id async for video in await theirs.list()] == []
+    assert (await videos.retrieve(made.id)).status == "completed"
+
+
+async def test_other_prediction_is_no_video(painter: AppFixture) -> None:
+    run = {"model": "ra2", "input": {"prompt": "x", "width": 64, "height": 64}}
+    made = (await painter.client.post("/api/containers/run", json=run, headers=painter.bearer)).json()
+    video = f"video_{made['id'].removeprefix('pred_')}"
+    with pytest.raises(openai.NotFoundError):
+        await client(painter).videos.retrieve(video)
+
+
+async def test_repeated_request_makes_one_video(painter: AppFixture) -> None:
+    body = {"prompt": "a film"}
+    headers = {**painter.bearer, "Idempotency-Key": "once"}
+    ids = {
+        (await painter.client.post("/v1/videos", json=body, headers=headers)).json()["id"] for _ in range(2)
+    }
+    assert len(ids) == 1
+
+
+async def test_list_of_models_names_the_video_models(painter: AppFixture) -> None:
+    answer = await painter.client.get("/v1/models", headers=bearer(painter.key))
+    listed = {row["id"] for row in answer.json()["data"]}
+    assert {"video-text", "video-image", "video-a", "video-c", "ra2v"} <= listed
+
+
+@pytest.mark.parametrize(
+    ("name", "seconds", "size", "image", "inputs"),
+    [
+        ("video-text", None, None, False, {"duration": 4}),
+        ("video-text", "12", "1792x1024", False, {"duration": 12, "resolution": "1080p"}),
+        ("video-image", "8", "720x1280", True, {"duration": 8, "resolution": "720p"}),
+        ("video-a", "6", "720x1280", True,
+         {"num_frames": 97, "resolution": "720p", "aspect_ratio": "9:16"}),
+        ("video-t2v", "4", "832x480", False, {"num_frames": 65, "resolution": "832x480"}),
+        ("video-b", None, None, True, {}),
+    ],
+)  # fmt: skip
+def test_seconds_and_size_become_inputs_of_the_model(
+    tmp_path: Path, name: str, seconds: Any, size: Any, image: bool, inputs: dict[str, Any]
+) -> None:
+    settings = Settings(data_dir=tmp_path)
+    catalog = app_catalog.catalog(settings, app_catalog.price_table(settings))
+    model = models.resolve(catalog, name, has_image=image)
+    given = {**models.length(model, seconds), **models.size(model, size, has_image=image)}
+    assert given == inputs

@@ -1,0 +1,88 @@
+"""Resources of the official libraries that are not here: one sentence in the library's own format."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any, cast
+
+import anthropic
+import openai
+import pytest
+import pytest_asyncio
+
+from sixfold.api.gateway import unsupported
+from tests.api.gateway import Gateway, running_gateway
+from tests.fakes import fault_server
+
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+FILES: dict[str, Any] = {"database_url": "", "blob_url": "", "upload_url": ""}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
+    """One app for all tests of this module."""
+    async with running_gateway(tmp_path_factory.mktemp("none"), settings=FILES) as found:
+        yield found
+
+
+CALLS: dict[str, Any] = {
+    "fine_tuning": lambda client: client.fine_tuning.jobs.list(),
+    "evals": lambda client: client.evals.list(),
+    "containers": lambda client: client.containers.list(),
+    "graders": lambda client: client.fine_tuning.alpha.graders.run(grader={}, model_sample=""),
+    "realtime": lambda client: client.realtime.client_secrets.create(),
+    "assistants": lambda client: client.beta.assistants.list(),
+    "threads": lambda client: client.beta.threads.retrieve("thread_1"),
+    "variations": lambda client: client.images.create_variation(image=fault_server.picture(8, 8)),
+    "stored chats": lambda client: client.chat.completions.retrieve("c_1"),
+}
+
+
+@pytest.mark.parametrize("name", list(CALLS))
+async def test_openai_resource_is_501_in_one_sentence(gateway: Gateway, name: str) -> None:
+    # With its default of two retries, the library must not repeat the request.
+    with pytest.raises(openai.InternalServerError) as caught:
+        await CALLS[name](gateway.openai(max_retries=2))
+    assert caught.value.status_code == 501
+    assert caught.value.code == "not_supported"
+    assert caught.value.response.headers["x-should-retry"] == "false"
+    assert "not supported by this server" in cast("Any", caught.value.body)["message"]
+
+
+async def test_anthropic_resource_is_501_in_its_own_format(gateway: Gateway) -> None:
+    client = gateway.anthropic()
+    with pytest.raises(anthropic.InternalServerError) as caught:
+        await client.beta.skills.list()
+    assert caught.value.status_code == 501
+    error = cast("Any", caught.value.body)
+    assert (error["type"], error["error"]["code"]) == ("error", "not_supported")
+    assert error["error"]["message"].startswith("The skills API is not supported")
+    with pytest.raises(anthropic.APIStatusError) as missing:
+        await client.post("/v1/nothing", cast_to=object)
+    assert missing.value.status_code == 404
+    assert cast("Any", missing.value.body)["error"]["type"] == "not_found_error"
+
+
+async def test_unknown_path_names_the_list_of_paths(gateway: Gateway) -> None:
+    for path in ("/v1/nothing", "/v1/", "/v1/audio", "/v1/images/other", "/v1/fine_tuningx"):
+        answer = await gateway.app.client.get(path, headers=gateway.headers)
+        assert answer.status_code == 404, path
+        assert "/openapi/gateway.json" in answer.json()["error"]["message"]
+    for path in ("/v1/evals", "/v1/evals/e/runs/r/output_items", "/v1/chat/completions/c/messages"):
+        for method in ("GET", "POST", "DELETE"):
+            answer = await gateway.app.client.request(method, path, headers=gateway.headers)
+            assert answer.status_code == 501, (method, path)
+
+
+async def test_no_unsupported_path_has_a_route(gateway: Gateway) -> None:
+    table = cast("Any", gateway.app.asgi).table
+    taken = [
+        entry.path
+        for entry in table.entries()
+        for name in unsupported.OPENAI
+        if entry.path.startswith(f"/v1/{name}/") or (entry.path == f"/v1/{name}" and "/" not in name)
+    ]
+    assert taken == []
