@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -19,8 +19,8 @@ from sixfold.core import money
 from sixfold.core.accounts import limits
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.gateway.chat import ChatRequest, ChatResponse, Event
-from sixfold.core.gateway.gateway import Gateway, GatewayReply
-from sixfold.core.gateway.ports import GatewayRequest
+from sixfold.core.gateway.gateway import Gateway
+from sixfold.core.gateway.ports import GatewayReply, GatewayRequest
 from sixfold.core.gateway.response_stream import ResponseStream
 from sixfold.core.shared_reads import SharedReads
 from sixfold.web import auth
@@ -45,12 +45,12 @@ class ResponseRecorder(Protocol):
     empty.
     """
 
-    async def record(self, body: bytes, server: str) -> None:
-        """Store a complete response."""
+    async def record(self, body: bytes, server: str) -> bytes:
+        """Store a complete response and return what to send."""
         ...
 
     def record_stream(self, blocks: AsyncGenerator[bytes], server: str) -> AsyncGenerator[bytes]:
-        """Yield the same blocks, storing the response before the block with its end."""
+        """Yield what to send of the blocks, storing the response before the block with its end."""
         ...
 
 
@@ -66,22 +66,27 @@ class ChatCall(msgspec.Struct, frozen=True):
     stream: bool
     max_tokens: int | None
     parse: Callable[[], ChatRequest]
+    answers: int = 1
     keep_usage: bool = True
     tools: Callable[[], Mapping[str, Any]] = dict
     echo: Callable[[], Mapping[str, Any]] = dict
     recorder: ResponseRecorder | None = None
     stored_tokens: int = 0
+    # The time of `time.perf_counter` when the request was parsed.
+    started_at: float = msgspec.field(default_factory=time.perf_counter)
 
 
 @dataclass(frozen=True, slots=True)
 class ResponseDialect:
-    """How an API renders responses, their events, and an error within a stream."""
+    """How an API renders responses, their events, an error within a stream, and what keeps a stream alive."""
 
     wire: str
     dialect: ErrorFormat
     render: Callable[[ChatResponse, ChatCall, str], bytes]
     render_stream: Callable[[AsyncIterator[Event], ChatCall, str], AsyncGenerator[bytes]]
     render_error: Callable[[errors.SixfoldError, str], bytes]
+    render_keep_alive: Callable[[ChatCall], bytes] = lambda _call: KEEP_ALIVE
+    stream_type: str = "text/event-stream"
 
 
 class CachedKeyAuth:
@@ -131,8 +136,12 @@ class ChatHandler:
         chat_call: ChatCall,
         raw: bytes,
         services: tuple[str, ...] = SERVICES,
+        sent: bytes | None = None,
     ) -> Response | Whole:
-        """Return the complete response or a stream; keys limited to services need one of `services`."""
+        """Return the complete response or a stream; keys limited to services need one of `services`.
+
+        `sent` is the body as the caller sent it, if `raw` is another one: a repeated request has the same.
+        """
         gateway_request = self._gateway_request(call, principal, chat_call, raw, services)
         payer = limits.payer_of(principal)
         has_key = b"idempotency-key" in call.headers
@@ -153,7 +162,9 @@ class ChatHandler:
             prepaid = msgspec.structs.replace(gateway_request, prepaid_hold=0)
             return (await self._complete_response(prepaid, chat_call, None, paid)).response()
 
-        idempotent_request = IdempotentRequest(principal.replays, raw, self._dialect.dialect)
+        idempotent_request = IdempotentRequest(
+            principal.replays, raw if sent is None else sent, self._dialect.dialect
+        )
         return await self._services.idempotency.run(call.request(), idempotent_request, work)
 
     def _gateway_request(
@@ -175,6 +186,7 @@ class ChatHandler:
             parse=chat_call.parse,
             stream=chat_call.stream,
             max_tokens=chat_call.max_tokens,
+            answers=chat_call.answers,
             keep_usage=chat_call.keep_usage,
             stored_tokens=chat_call.stored_tokens,
             services=services,
@@ -201,7 +213,7 @@ class ChatHandler:
         else:
             body = self._dialect.render(reply.answer, chat_call, gateway_request.request_id)
         if chat_call.recorder is not None:
-            await chat_call.recorder.record(body, reply.target if reply.answer is None else "")
+            body = await chat_call.recorder.record(body, reply.target if reply.answer is None else "")
         return Whole(body, [*reply_headers(reply), *self._request_id_header(gateway_request)])
 
     async def _stream_response(
@@ -218,7 +230,9 @@ class ChatHandler:
         except asyncio.CancelledError:
             await _abandon(opening)
             raise
-        response = EventStreamResponse(self._source(opening, gateway_request, chat_call))
+        response = EventStreamResponse(
+            self._source(opening, gateway_request, chat_call), self._dialect.stream_type
+        )
         response.raw_headers += self._request_id_header(gateway_request)
         return response
 
@@ -234,7 +248,7 @@ class ChatHandler:
         started = False
         try:
             while not opening.done():
-                yield KEEP_ALIVE
+                yield self._dialect.render_keep_alive(chat_call)
                 await asyncio.wait({opening}, timeout=self._gateway.policy.keep_alive_seconds)
             stream = opening.result()
             started = True
@@ -278,6 +292,8 @@ class EventStreamResponse(LongResponse):
         super().__init__(None, 200, {**default_headers, **(headers or {})}, kind)
         self.raw_headers = [pair for pair in self.raw_headers if pair[0] != b"content-length"]
         self._source = source
+        # Called once when the stream has ended or the caller has disconnected.
+        self.on_close: Callable[[], Awaitable[None]] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve the stream."""
@@ -298,6 +314,8 @@ class EventStreamResponse(LongResponse):
                 raise
         finally:
             watcher.cancel()
+            if self.on_close is not None:
+                await self.on_close()
 
 
 async def _watch(receive: Receive, task: asyncio.Task[Any] | None) -> None:
@@ -337,3 +355,8 @@ def reply_headers(reply: GatewayReply) -> list[Header]:
     if reply.list_price is not None:
         headers.append((b"x-sixfold-list-price", money.format_usd(reply.list_price).encode()))
     return [*headers, (b"x-sixfold-cache", b"hit")] if reply.cached else headers
+
+
+def text_headers(reply: GatewayReply) -> dict[str, str]:
+    """Return `reply_headers` as text."""
+    return {name.decode("latin-1"): value.decode("latin-1") for name, value in reply_headers(reply)}

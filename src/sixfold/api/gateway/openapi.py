@@ -1,18 +1,21 @@
-"""The OpenAPI document of the gateway: services, and the APIs of OpenAI and Anthropic."""
+"""The OpenAPI document of the gateway: services, and the APIs of OpenAI, Anthropic and Ollama."""
 
 from __future__ import annotations
 
-from sixfold.api.gateway import request_log, routes, service, services_list
+from sixfold.api.gateway import request_log, rerank, routes, service, services_list
 from sixfold.api.gateway.anthropic import errors as anthropic_errors
-from sixfold.api.gateway.openai import (
-    audio,
-    embeddings,
-    errors,
-    images,
-    media_jobs,
-    stored_responses,
-    token_arrays,
-)
+from sixfold.api.gateway.batches import openapi as batch_descriptions
+from sixfold.api.gateway.files import openapi as file_descriptions
+from sixfold.api.gateway.ollama import openapi as ollama
+from sixfold.api.gateway.openai import errors, media_jobs, moderations
+from sixfold.api.gateway.openai.audio import routes as audio
+from sixfold.api.gateway.openai.conversations import routes as conversations
+from sixfold.api.gateway.openai.embeddings import routes as embeddings
+from sixfold.api.gateway.openai.embeddings import token_arrays
+from sixfold.api.gateway.openai.images import routes as images
+from sixfold.api.gateway.openai.responses import stored
+from sixfold.api.gateway.openai.videos import routes as videos
+from sixfold.api.gateway.vector_stores import openapi as vector_stores
 from sixfold.core.catalog import trained_models
 from sixfold.core.catalog.models import Catalog
 from sixfold.web import openapi
@@ -20,9 +23,21 @@ from sixfold.web.openapi import FILE, Node, OpenApiDocument, OperationSpec, Shap
 
 _STATUSES = (400, 401, 402, 403, 404, 409, 429, 502, 503)
 _ONCE = (openapi.IDEMPOTENCY,)
-_FORM, _FORMS = "multipart/form-data", frozenset({"images/edits", "audio/transcriptions"})
+_PAGING = (
+    openapi.limit(100),
+    openapi.query("order", {"enum": ["asc", "desc"]}),
+    openapi.query("after", str),
+)
+_FORM, _FORMS = (
+    "multipart/form-data",
+    frozenset({"images/edits", "audio/transcriptions", "audio/translations"}),
+)
 _TURN: Node = {"type": "object", "required": ["role", "content"]}
 _TURNS: Node = {"type": "array", "items": _TURN, "minItems": 1}
+_IDS: Node = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
+_PROMPTS: Node = {
+    "anyOf": [Text, _IDS, *({"type": "array", "items": each, "minItems": 1} for each in (Text, _IDS))]
+}
 _TOKENS: Node = {"type": "integer", "minimum": 1}
 _IMAGE_OPTIONS: Node = {
     "model": {
@@ -34,6 +49,8 @@ _IMAGE_OPTIONS: Node = {
     "size": {"type": "string", "pattern": r"^([1-9][0-9]{2,3}x[1-9][0-9]{2,3}|auto)$"},
     "response_format": {"enum": list(images.RESPONSES)},
     "output_format": {"enum": list(images.FORMATS)},
+    "stream": bool,
+    "partial_images": {"type": "integer", "minimum": 0, "maximum": 3},
 }
 
 
@@ -42,8 +59,21 @@ def document(catalog: Catalog) -> OpenApiDocument:
     return OpenApiDocument(
         "Sixfold Gateway",
         "1.0.0",
-        "All services at one URL, and the APIs of OpenAI and Anthropic with the same keys and ledger.",
-        {**_services(catalog), **_models(), **_media(), **_chats(), **_stored()},
+        "All services at one URL, and the APIs of OpenAI, Anthropic and Ollama with the same keys.",
+        {
+            **_services(catalog),
+            **_models(),
+            **_media(),
+            **_chats(),
+            **_stored(),
+            **_conversations(),
+            **_rerank(),
+            **_videos(),
+            **file_descriptions.operations(),
+            **vector_stores.operations(),
+            **batch_descriptions.operations(),
+            **ollama.operations(),
+        },
     )
 
 
@@ -105,6 +135,7 @@ def _media() -> dict[str, OperationSpec]:
     )
     speech: Node = {
         "model": str,
+        "stream_format": {"enum": ["audio", "sse"]},
         "response_format": {"enum": list(audio.FORMATS)},
         "speed": {"type": "number", "minimum": 0.25, "maximum": 4},
     }
@@ -113,11 +144,15 @@ def _media() -> dict[str, OperationSpec]:
         "model": str,
         "language": str,
         "response_format": {"enum": list(audio.TRANSCRIPT_FORMATS)},
+        "stream": bool,
     }
     generated = openapi.result("The images", images.ImagesSchema)
     transcript = openapi.response("The transcript", {"type": "object", "required": ["text"]})
     transcript["content"]["text/plain"] = {"schema": str}
+    moderated = openapi.response("The judgements", moderations.ModerationsSchema)
     audio_file = openapi.response("The audio file", FILE, "audio/mpeg", "audio/ogg", "audio/wav")
+    for good in (generated, transcript, audio_file):
+        good["content"]["text/event-stream"] = {"schema": {}}
     rows: dict[str, tuple[str, Node, Node]] = {
         "embeddings": ("Create embeddings", embed, openapi.result("The vectors", embeddings.VectorsSchema)),
         "images/generations": ("Generate images", _body({"prompt": Text}, _IMAGE_OPTIONS), generated),
@@ -128,6 +163,12 @@ def _media() -> dict[str, OperationSpec]:
             _body({"file": FILE}, recording),
             transcript,
         ),
+        "audio/translations": (
+            "Translate a recording into English",
+            _body({"file": FILE}, recording),
+            transcript,
+        ),
+        "moderations": ("Moderate inputs", _body({"input": {}}, {"model": str}), moderated),
     }
     return {
         f"POST /v1/{path}": _openai(
@@ -144,6 +185,7 @@ def _chats() -> dict[str, OperationSpec]:
     items: Node = {"input": {"anyOf": [Text, _TURNS]}}
     rows: dict[str, tuple[str, Shape, Node, Node]] = {
         "chat/completions": ("Create a chat completion", openai, {"messages": _TURNS}, optional_fields),
+        "completions": ("Create a text completion", openai, {"prompt": _PROMPTS}, optional_fields),
         "responses": ("Create a response", openai, items, optional_fields),
         "messages": (
             "Create a message",
@@ -163,27 +205,117 @@ def _chats() -> dict[str, OperationSpec]:
     }
 
 
+def _rerank() -> dict[str, OperationSpec]:
+    document: Node = {"anyOf": [Text, {"type": "object"}]}
+    optional: Node = {
+        "model": str,
+        "top_n": {"type": "integer", "minimum": 1},
+        "return_documents": bool,
+        "rank_fields": {"type": "array", "items": Text},
+        "max_tokens_per_doc": {"type": "integer", "minimum": 1},
+    }
+    body = _body({"query": Text, "documents": _array(document, rerank.MAX_DOCUMENTS)}, optional)
+    return {
+        f"POST /{version}/rerank": OperationSpec(
+            "Rank documents by relevance",
+            {200: openapi.result("The ranking", rerank.RerankSchema)},
+            _STATUSES,
+            body,
+            _ONCE,
+            error=rerank.RerankErrorSchema,
+        )
+        for version in ("v1", "v2")
+    }
+
+
 def _stored() -> dict[str, OperationSpec]:
     response = openapi.response(
         "The response, as it was sent", {"type": "object", "required": ["id", "object"]}
     )
-    paging = (
-        openapi.limit(100),
-        openapi.query("order", {"enum": ["asc", "desc"]}),
-        openapi.query("after", str),
-    )
     path = "/v1/responses/{response_id}"
     return {
+        "POST /v1/responses/input_tokens": _openai(
+            "Count the input tokens of a response",
+            openapi.response(
+                "The number of tokens", openapi.shape("InputTokens", object=str, input_tokens=int)
+            ),
+            bodies={
+                openapi.JSON: _body(
+                    {"model": Text},
+                    {"input": {"anyOf": [Text, _TURNS]}, "conversation": Text, "previous_response_id": Text},
+                )
+            },
+        ),
         f"GET {path}": _openai("Get a response", response),
         f"DELETE {path}": _openai(
-            "Delete a response", openapi.response("Deleted", stored_responses.DeletedResponseSchema)
+            "Delete a response", openapi.response("Deleted", stored.DeletedResponseSchema)
         ),
         f"GET {path}/input_items": _openai(
             "List the input items of a response",
-            openapi.response("Items", stored_responses.InputItemsSchema),
-            parameters=paging,
+            openapi.response("Items", stored.InputItemsSchema),
+            parameters=_PAGING,
         ),
         f"POST {path}/cancel": _openai("Always returns 400, as stored responses have ended", response),
+    }
+
+
+def _videos() -> dict[str, OperationSpec]:
+    fields: Node = {
+        "model": str,
+        "seconds": {"anyOf": [Text, {"type": "number"}]},
+        "size": {"type": "string", "pattern": r"^([1-9][0-9]{2,3}x[1-9][0-9]{2,3}|auto)$"},
+    }
+    form = _body({"prompt": Text}, {**fields, "input_reference": FILE})
+    reference: Node = {"type": "object", "properties": {"image_url": Text, "file_id": Text}}
+    body = _body({"prompt": Text}, {**fields, "input_reference": reference})
+    one = openapi.response("The video", videos.VideoJobSchema)
+    page = openapi.response("Videos", videos.VideoJobsSchema)
+    content = openapi.response("The file", FILE, "video/mp4", "video/webm", "image/webp", "image/jpeg")
+    variant = openapi.query("variant", {"enum": list(videos.VARIANTS)})
+    path, refused = "/v1/videos/{video_id}", "Always returns 400: the models cannot change a video"
+    changes = (f"{path}/remix", "/v1/videos/edits", "/v1/videos/extensions", "/v1/videos/characters")
+    return {
+        "GET /v1/videos": _openai("List videos", page, parameters=_PAGING),
+        "POST /v1/videos": _openai(
+            "Create a video", one, parameters=_ONCE, bodies={openapi.JSON: body, _FORM: form}
+        ),
+        f"GET {path}": _openai("Get a video", one),
+        f"DELETE {path}": _openai("Delete a video", openapi.response("Deleted", videos.DeletedVideoSchema)),
+        f"GET {path}/content": _openai(
+            "Get the file of a video, or a still image of it", content, parameters=(variant,)
+        ),
+        **{f"POST {change}": _openai(refused, one) for change in changes},
+    }
+
+
+def _conversations() -> dict[str, OperationSpec]:
+    item: Node = {"type": "object", "properties": {"type": str, "role": str}}
+    items: Node = {"items": {"type": "array", "items": item, "maxItems": conversations.MAX_ITEMS}}
+    metadata: Node = {
+        "metadata": {"type": "object", "maxProperties": 16, "additionalProperties": {"type": "string"}}
+    }
+    one = openapi.response("The conversation", conversations.ConversationSchema)
+    page = openapi.response("Items", conversations.ConversationItemsSchema)
+    deleted = openapi.response("Deleted", conversations.DeletedConversationSchema)
+    path = "/v1/conversations/{conversation_id}"
+    return {
+        "POST /v1/conversations": _openai(
+            "Create a conversation", one, bodies={openapi.JSON: _body({}, {**items, **metadata})}
+        ),
+        f"GET {path}": _openai("Get a conversation", one),
+        f"POST {path}": _openai(
+            "Replace the metadata of a conversation", one, bodies={openapi.JSON: _body(metadata)}
+        ),
+        f"DELETE {path}": _openai("Delete a conversation", deleted),
+        f"GET {path}/items": _openai("List the items of a conversation", page, parameters=_PAGING),
+        f"POST {path}/items": _openai(
+            "Append items to a conversation", page, bodies={openapi.JSON: _body(items)}
+        ),
+        f"GET {path}/items/{{item_id}}": _openai(
+            "Get an item",
+            openapi.response("The item", conversations.ConversationItemSchema),
+        ),
+        f"DELETE {path}/items/{{item_id}}": _openai("Delete an item", one),
     }
 
 

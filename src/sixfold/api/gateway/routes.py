@@ -1,27 +1,46 @@
-"""Routes of the gateway: the APIs of OpenAI and Anthropic, services, training and the log of calls."""
+"""Routes of the gateway: the APIs of OpenAI, Anthropic and Ollama, services, training, and calls."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
 from typing import Literal, NotRequired, TypedDict
 
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sixfold.api.gateway import request_log, service, training
+from sixfold.api.gateway import request_log, rerank, service, training, unsupported
 from sixfold.api.gateway.anthropic import errors as anthropic_errors
 from sixfold.api.gateway.anthropic import messages
-from sixfold.api.gateway.chat_handler import SERVICES, CachedKeyAuth, ChatHandler, anthropic_headers
-from sixfold.api.gateway.openai import chat, image_models, item_references, media_jobs, responses
+from sixfold.api.gateway.batches import routes as batch_routes
+from sixfold.api.gateway.chat_documents import ChatDocuments
+from sixfold.api.gateway.chat_handler import (
+    SERVICES,
+    CachedKeyAuth,
+    ChatCall,
+    ChatHandler,
+    anthropic_headers,
+)
+from sixfold.api.gateway.files import routes as file_routes
+from sixfold.api.gateway.ollama import routes as ollama
+from sixfold.api.gateway.ollama.routes import OllamaParts
+from sixfold.api.gateway.openai import chat, media_jobs, text_completions
 from sixfold.api.gateway.openai import errors as openai_errors
-from sixfold.api.gateway.openai.audio import AudioRoutes
-from sixfold.api.gateway.openai.embeddings import EmbeddingRoutes
-from sixfold.api.gateway.openai.images import ImageRoutes
+from sixfold.api.gateway.openai.audio.routes import AudioRoutes
+from sixfold.api.gateway.openai.conversations import routes as conversations
+from sixfold.api.gateway.openai.embeddings.routes import EmbeddingRoutes
+from sixfold.api.gateway.openai.images import sizes as image_sizes
+from sixfold.api.gateway.openai.images.routes import ImageRoutes
 from sixfold.api.gateway.openai.media_jobs import MediaJobRunner
+from sixfold.api.gateway.openai.moderations import ModerationRoutes
 from sixfold.api.gateway.openai.passthrough import UpstreamPassthrough
-from sixfold.api.gateway.openai.stored_responses import ResponseStorage, StoredResponseRoutes
+from sixfold.api.gateway.openai.responses import dialect
+from sixfold.api.gateway.openai.responses.stored import ResponseStorage, StoredResponseRoutes
+from sixfold.api.gateway.openai.videos import models as video_models
+from sixfold.api.gateway.openai.videos import routes as videos
+from sixfold.api.gateway.vector_stores import routes as vector_stores
+from sixfold.api.gateway.vector_stores.file_search import FileSearchTool
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.clock import rfc3339
@@ -44,18 +63,20 @@ _CREATED = 1_763_683_200
 class ModelRoutes:
     """`/v1/models`: every model name that a key can use, in the formats of OpenAI and Anthropic at once."""
 
-    def __init__(self, services: WebServices, auth: CachedKeyAuth, images: Sequence[str]) -> None:
+    def __init__(self, services: WebServices, auth: CachedKeyAuth) -> None:
         self._services = services
         self._auth = auth
         self._gateway = services.gateway
-        self._images = frozenset(images)
-        self._own = tuple(dict.fromkeys((*media_jobs.MODEL_ALIASES, *images)))
+        # Models that are found later, such as checkpoints, are added to these.
+        media_models = (*image_sizes.names(services.catalog), *video_models.names(services.catalog))
+        self._media_models = frozenset(media_models)
+        self._own = tuple(dict.fromkeys((*media_jobs.MODEL_ALIASES, *media_models)))
 
     async def page(self, request: Request) -> Response:
         """List the models."""
         principal = await self._auth.enter(request)
         known = self._gateway.router.listing()
-        rows = [_row(name, owner, known.get(name)) for name, owner in self._all(principal)]
+        rows = [_row(name, owner, known.get(name)) for name, owner in self.visible(principal)]
         ends = (
             {"first_id": rows[0]["id"], "last_id": rows[-1]["id"]}
             if rows
@@ -67,21 +88,27 @@ class ModelRoutes:
         """Return one model; raises `UnknownModel`."""
         principal = await self._auth.enter(request)
         model = requests.path_value(request, "model")
-        for name, owner in self._all(principal):
+        for name, owner in self.visible(principal):
             if name == model:
                 known = self._gateway.router.listing().get(name)
                 return web_responses.json(_row(name, owner, known))
         raise UnknownModel(f"The model {model[:100]!r} was not found")
 
-    def _all(self, principal: Principal) -> list[tuple[str, str]]:
-        """Return the models of the gateway and of this server that the key may use."""
+    def visible(self, principal: Principal) -> list[tuple[str, str]]:
+        """Return the name and owner of each model of the gateway and of this server that a key may use."""
         gateway_models = self._gateway.router.models()
         gateway_names = {name for name, _ in gateway_models}
         allowed = principal.scope.services
+        found = self._services.catalog.found
         models = [
             name
-            for name in self._own
-            if (not allowed or name in allowed) and (name in self._images or self._serves(name, name))
+            for name in dict.fromkeys((*self._own, *found))
+            if (not allowed or name in allowed)
+            and (
+                name in found
+                or (name in self._media_models and name in self._services.catalog)
+                or self._serves(name, name)
+            )
         ]
         aliases = [
             name
@@ -120,6 +147,7 @@ class ModelSchema(TypedDict):
     capabilities: NotRequired[list[str]]
     context_length: NotRequired[int]
     max_output_tokens: NotRequired[int]
+    dimensions: NotRequired[int]
 
 
 def _row(name: str, owner: str, model: ServedModel | None) -> ModelSchema:
@@ -138,6 +166,8 @@ def _row(name: str, owner: str, model: ServedModel | None) -> ModelSchema:
             row["context_length"] = model.context
         if model.max_output:
             row["max_output_tokens"] = model.max_output
+        if model.dimensions:
+            row["dimensions"] = model.dimensions
     return row
 
 
@@ -147,31 +177,73 @@ class ChatRoutes:
     def __init__(self, services: WebServices, auth: CachedKeyAuth, gateway: Gateway) -> None:
         self._auth = auth
         self._gateway = gateway
-        self._storage = ResponseStorage(services.responses, services.settings.inline_body_bytes)
+        self._storage = ResponseStorage(
+            services.responses, services.conversations, gateway.router, services.settings.inline_body_bytes
+        )
         self._chat = ChatHandler(services, gateway, chat.DIALECT)
-        self._responses = ChatHandler(services, gateway, responses.DIALECT)
+        self._texts = ChatHandler(services, gateway, text_completions.DIALECT)
+        self._responses = ChatHandler(services, gateway, dialect.DIALECT)
+        self._tool_responses = ChatHandler(services, gateway, dialect.TOOL_DIALECT)
+        self._file_search = FileSearchTool(services.vector_stores.search, gateway.router)
         self._messages = ChatHandler(services, gateway, messages.DIALECT)
+        self._documents = ChatDocuments(services, gateway.router, services.document_texts)
 
     async def chat(self, request: RawRequest) -> Response | RawResponse:
         """`POST /v1/chat/completions`."""
         principal = await self._auth.admit(request.headers)
-        raw = await request.body()
+        raw = await self._documents.inline(principal, await request.body(), "chat")
         return await self._chat.answer(request, principal, await bodies.parse(chat.parse_call, raw), raw)
+
+    async def complete(self, request: RawRequest) -> Response | RawResponse:
+        """`POST /v1/completions`."""
+        principal = await self._auth.admit(request.headers)
+        raw = await request.body()
+        call = await bodies.parse(text_completions.parse_call, raw)
+        return await self._texts.answer(request, principal, call, raw)
 
     async def responses(self, request: RawRequest) -> Response | RawResponse:
         """`POST /v1/responses`."""
         principal = await self._auth.admit(request.headers)
-        raw = await request.body()
-        chat_call = await bodies.parse(responses.parse_call, raw)
-        chat_call = self._storage.with_recorder(principal.tenant, chat_call, raw)
-        if chat_call.previous or item_references.MARK in raw:
-            chat_call, raw = await self._storage.with_history(principal.tenant, chat_call, raw)
-        return await self._responses.answer(request, principal, chat_call, raw)
+        raw = await self._documents.inline(principal, await request.body(), "responses")
+        chat_call, handler, sent = await bodies.parse(dialect.parse_call, raw), self._responses, raw
+        searched = await self._file_search.run(principal, raw)
+        if searched is not None:
+            search, raw = searched
+            echo = chat_call.echo
+            chat_call = replace(await bodies.parse(dialect.parse_call, raw), echo=echo, search=search)
+            handler = self._tool_responses
+
+        async def respond(call: ChatCall, body: bytes) -> Response | RawResponse:
+            return await handler.answer(request, principal, call, body, sent=sent)
+
+        return await self._storage.answer(principal, chat_call, raw, request.request_id, respond)
+
+    async def count_response(self, request: Request) -> Response:
+        """`POST /v1/responses/input_tokens`; free of charge."""
+        principal = await self._auth.enter(request)
+        raw = await self._documents.inline(principal, await request.body(), "responses")
+        call = await bodies.parse(functools.partial(dialect.parse_call, counting=True), raw)
+        call, raw = await self._storage.for_counting(principal, call, raw)
+        gateway_request = GatewayRequest(
+            account_id=principal.account_id,
+            request_id=requests.request_id(request),
+            endpoint="responses",
+            wire="responses",
+            model=call.model,
+            body=dialect.countable(raw),
+            parse=call.parse,
+            services=SERVICES,
+            allowed_services=principal.scope.services,
+            below_zero=principal.below_zero,
+            credential_id=principal.credential_id,
+        )
+        tokens = await self._gateway.count_tokens(gateway_request)
+        return web_responses.json({"object": "response.input_tokens", "input_tokens": tokens})
 
     async def messages(self, request: RawRequest) -> Response | RawResponse:
         """`POST /v1/messages`."""
         principal = await self._auth.admit(request.headers)
-        raw = await request.body()
+        raw = await self._documents.inline(principal, await request.body(), "messages")
         return await self._messages.answer(
             request, principal, await bodies.parse(messages.parse_call, raw), raw
         )
@@ -179,7 +251,7 @@ class ChatRoutes:
     async def count(self, request: Request) -> Response:
         """`POST /v1/messages/count_tokens`; free of charge."""
         principal = await self._auth.enter(request)
-        raw = await request.body()
+        raw = await self._documents.inline(principal, await request.body(), "messages")
         chat_call = await bodies.parse(functools.partial(messages.parse_call, counting=True), raw)
         gateway_request = GatewayRequest(
             account_id=principal.account_id,
@@ -202,13 +274,14 @@ class ChatRoutes:
 def build_apis(services: WebServices) -> tuple[ApiGroup, ...]:
     """Return the routes of the gateway."""
     gateway, auth = services.gateway, CachedKeyAuth(services)
-    image_names = image_models.names(services.catalog)
-    chat_routes, models = ChatRoutes(services, auth, gateway), ModelRoutes(services, auth, image_names)
+    chat_routes, models = ChatRoutes(services, auth, gateway), ModelRoutes(services, auth)
     body = services.settings.inline_body_bytes
     runner = MediaJobRunner(services, auth)
-    forwarding = UpstreamPassthrough(gateway, image_names)
+    forwarding = UpstreamPassthrough(gateway, functools.partial(image_sizes.is_name, services.catalog))
     images, audio = ImageRoutes(services, runner, forwarding), AudioRoutes(runner, forwarding)
-    stored = StoredResponseRoutes(auth, services.responses, body)
+    embeddings = EmbeddingRoutes(runner, forwarding)
+    moderations = ModerationRoutes(runner, forwarding)
+    stored = StoredResponseRoutes(auth, services.responses, gateway, body)
     openai = ApiGroup(
         "openai",
         openai_errors.dialect,
@@ -218,7 +291,13 @@ def build_apis(services: WebServices) -> tuple[ApiGroup, ...]:
             RouteEntry(
                 "/v1/chat/completions", {"POST": RawHandler(chat_routes.chat)}, body, access=rights.RUN
             ),
+            RouteEntry(
+                "/v1/completions", {"POST": RawHandler(chat_routes.complete)}, body, access=rights.RUN
+            ),
             RouteEntry("/v1/responses", {"POST": RawHandler(chat_routes.responses)}, body, access=rights.RUN),
+            RouteEntry(
+                "/v1/responses/input_tokens", {"POST": chat_routes.count_response}, body, access=rights.RUN
+            ),
             RouteEntry(
                 "/v1/responses/{response_id}",
                 {"GET": stored.show, "DELETE": stored.delete},
@@ -228,15 +307,17 @@ def build_apis(services: WebServices) -> tuple[ApiGroup, ...]:
                 "/v1/responses/{response_id}/input_items", {"GET": stored.input_items}, access=rights.RUN
             ),
             RouteEntry("/v1/responses/{response_id}/cancel", {"POST": stored.cancel}, access=rights.RUN),
-            RouteEntry(
-                "/v1/embeddings", {"POST": EmbeddingRoutes(runner, forwarding).embed}, body, access=rights.RUN
-            ),
+            RouteEntry("/v1/embeddings", {"POST": embeddings.embed}, body, access=rights.RUN),
             RouteEntry("/v1/images/generations", {"POST": images.generate}, body, access=rights.RUN),
             RouteEntry("/v1/images/edits", {"POST": images.edit}, body, access=rights.RUN),
             RouteEntry("/v1/audio/speech", {"POST": audio.speak}, body, access=rights.RUN),
             RouteEntry("/v1/audio/transcriptions", {"POST": audio.transcribe}, body, access=rights.RUN),
+            RouteEntry("/v1/audio/translations", {"POST": audio.translate}, body, access=rights.RUN),
+            RouteEntry("/v1/moderations", {"POST": moderations.moderate}, body, access=rights.RUN),
         ),
         prefixes=("/v1/",),
+        variants={unsupported.ANTHROPIC_HEADER: anthropic_errors.dialect},
+        missing=unsupported.error,
     )
     anthropic = ApiGroup(
         "anthropic",
@@ -250,6 +331,13 @@ def build_apis(services: WebServices) -> tuple[ApiGroup, ...]:
     return (
         openai,
         anthropic,
+        conversations.build_api(services, auth),
+        videos.build_api(services, auth, runner),
+        file_routes.build_api(services, auth),
+        vector_stores.build_api(services, auth),
+        *batch_routes.build_apis(services, auth),
+        ollama.build_api(services, OllamaParts(auth, models.visible, runner, embeddings)),
+        rerank.build_api(services, auth),
         request_log.build_api(services),
         service.build_api(services),
         training.build_api(services),

@@ -23,7 +23,7 @@ from sixfold.core.catalog.engines import Quality
 from sixfold.core.catalog.inputs import Descriptor
 from sixfold.core.clock import rfc3339
 from sixfold.core.database import now
-from sixfold.core.gateway.gateway import GatewayReply
+from sixfold.core.gateway.ports import GatewayReply
 from sixfold.core.money import Usd
 from sixfold.core.predictions import receipt
 from sixfold.core.predictions import repository as work

@@ -71,7 +71,7 @@ class ServiceList:
 
     def knows(self, name: str) -> bool:
         """Return whether a built-in service has this name."""
-        return name in MODELS or name in self._services.templates
+        return name in MODELS or name in self._services.templates or name in self._services.catalog.found
 
     async def page(self, request: Request) -> Response:
         """Return all services; with a key also a page of the account's own models."""
@@ -95,7 +95,7 @@ class ServiceList:
             if template.name in catalog and template.name not in MODELS:
                 yield self._row(catalog[template.name], template.name)
         for model in catalog.models():
-            if model.name.startswith("space:"):
+            if model.name.startswith("space:") or model.name in catalog.found:
                 yield self._row(model, model.name)
 
     def _row(self, model: Model, name: str) -> ServiceSchema:

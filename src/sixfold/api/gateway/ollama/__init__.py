@@ -1,0 +1,1 @@
+"""Ollama's API under `/ollama`, over every model that the gateway routes."""

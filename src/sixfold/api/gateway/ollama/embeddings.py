@@ -1,0 +1,127 @@
+"""Ollama's embeddings, by the endpoint of OpenAI's API, which charges them.
+
+Source: https://docs.ollama.com/api/embed and the older `/api/embeddings`.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sixfold import errors
+from sixfold.api.gateway.ollama import requests as ollama_requests
+from sixfold.api.gateway.ollama import responses as ollama_responses
+from sixfold.api.gateway.ollama.models import OllamaModels
+from sixfold.api.gateway.openai.embeddings.routes import EmbeddingRoutes
+from sixfold.api.gateway.openai.media_jobs import MediaJobRunner
+from sixfold.core.accounts.keys import Principal
+from sixfold.web import bodies, responses
+
+
+class _Embed(msgspec.Struct):
+    model: str
+    input: str | list[str]
+    dimensions: int | None = None
+
+
+class _EmbedOne(msgspec.Struct):
+    model: str
+    prompt: str
+
+
+class _Vector(msgspec.Struct):
+    embedding: list[float]
+
+
+class _EmbeddingUsage(msgspec.Struct, frozen=True):
+    prompt_tokens: int = 0
+
+
+class _Vectors(msgspec.Struct):
+    data: list[_Vector]
+    usage: _EmbeddingUsage = _EmbeddingUsage()
+
+
+_read_vectors = msgspec.json.Decoder(_Vectors)
+_T = TypeVar("_T")
+# Returns the response of vectors and the number of their tokens.
+_Render = Callable[[Sequence[Sequence[float]], int], dict[str, Any]]
+
+
+class OllamaEmbeddings:
+    """`POST /ollama/api/embed` and `/ollama/api/embeddings`."""
+
+    def __init__(self, models: OllamaModels, runner: MediaJobRunner, embeddings: EmbeddingRoutes) -> None:
+        self._models = models
+        self._runner = runner
+        self._embeddings = embeddings
+
+    async def many(self, request: Request) -> Response:
+        """Return the vectors of one or more texts."""
+        started_at = time.perf_counter()
+
+        async def work(principal: Principal, idempotency_id: str | None) -> Response:
+            body = await _parse(request, _Embed)
+            fields: dict[str, Any] = {"input": body.input}
+            if body.dimensions is not None:
+                fields["dimensions"] = body.dimensions
+
+            def render(vectors: Sequence[Sequence[float]], tokens: int) -> dict[str, Any]:
+                duration = ollama_responses.nanoseconds(started_at, time.perf_counter())
+                counts = {"total_duration": duration, "prompt_eval_count": tokens}
+                return {"model": body.model, "embeddings": vectors, **counts}
+
+            return await self._answer(request, principal, body.model, fields, render, idempotency_id)
+
+        return await self._runner.run_once(request, work, ollama_responses.error)
+
+    async def one(self, request: Request) -> Response:
+        """Return the vector of one text, as older clients request it."""
+
+        async def work(principal: Principal, idempotency_id: str | None) -> Response:
+            body = await _parse(request, _EmbedOne)
+            fields = {"input": body.prompt}
+            return await self._answer(
+                request, principal, body.model, fields, lambda rows, _: {"embedding": rows[0]}, idempotency_id
+            )
+
+        return await self._runner.run_once(request, work, ollama_responses.error)
+
+    async def _answer(
+        self,
+        request: Request,
+        principal: Principal,
+        model: str,
+        fields: dict[str, Any],
+        render: _Render,
+        idempotency_id: str | None,
+    ) -> Response:
+        body = {"model": self._models.resolve(model), "encoding_format": "float", **fields}
+        answer = await self._embeddings.answer(
+            request, principal, body, responses.encode(body), idempotency_id
+        )
+        content = await bodies.parse(functools.partial(_convert, render=render), bytes(answer.body))
+        headers = {name: text for name, text in answer.headers.items() if name.startswith("x-sixfold-")}
+        return Response(content, 200, headers, "application/json")
+
+
+async def _parse(request: Request, kind: type[_T]) -> _T:
+    return await bodies.parse(functools.partial(ollama_requests.read, kind=kind), await request.body())
+
+
+def _convert(raw: bytes, *, render: _Render) -> bytes:
+    """Return Ollama's response for one of OpenAI's; raises `EngineFailed`."""
+    try:
+        document = _read_vectors.decode(raw)
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        raise errors.EngineFailed("The model server returned a response that cannot be parsed") from error
+    vectors = [row.embedding for row in document.data]
+    if not vectors:
+        raise errors.EngineFailed("The model server returned no vectors")
+    return responses.encode(render(vectors, document.usage.prompt_tokens))

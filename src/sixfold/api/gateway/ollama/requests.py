@@ -1,0 +1,268 @@
+"""Ollama's requests as chat requests: messages, options, formats.
+
+Source: https://docs.ollama.com/api (chat, generate).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, TypeVar, cast
+
+import msgspec
+
+from sixfold.api.gateway.chat_handler import ChatCall
+from sixfold.api.gateway.openai import parsing
+from sixfold.api.gateway.openai.errors import InvalidRequest
+from sixfold.core.gateway.chat import (
+    ChatMessage,
+    ChatRequest,
+    ImagePart,
+    Part,
+    ReasoningPart,
+    ResponseFormat,
+    TextPart,
+    ToolCall,
+    ToolResult,
+    ToolSpec,
+)
+from sixfold.web import bodies
+
+# The beginning of an image's base64 by its media type.
+_IMAGE_TYPES: Mapping[str, str] = {
+    "iVBORw0KGgo": "image/png",
+    "/9j/": "image/jpeg",
+    "R0lGOD": "image/gif",
+    "UklGR": "image/webp",
+}
+# The reasoning effort of each value of `think`; "none" is for models that think unless told otherwise.
+_EFFORTS: Mapping[bool | str, str] = {
+    True: "medium",
+    False: "none",
+    "low": "low",
+    "medium": "medium",
+    "high": "high",
+}
+# Fields of `generate` that change the answer and that a model server behind a chat cannot apply.
+_REFUSED: Mapping[str, str] = {
+    "template": "the server that runs the model has its own",
+    "context": "send the conversation to /ollama/api/chat",
+    "logprobs": "no log probabilities are returned",
+}
+# Options that text completions have under the same name.
+_TEXT_OPTIONS = ("temperature", "top_p", "seed", "presence_penalty", "frequency_penalty", "stop")
+_encode = msgspec.json.Encoder().encode
+
+
+class _Function(msgspec.Struct):
+    name: str
+    arguments: dict[str, Any] = {}
+
+
+class _Call(msgspec.Struct):
+    function: _Function
+    id: str = ""
+
+
+class _Message(msgspec.Struct):
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str | None = None
+    thinking: str | None = None
+    images: list[str] | None = None
+    tool_calls: list[_Call] | None = None
+    tool_name: str | None = None
+    tool_call_id: str | None = None
+
+
+class _ToolFunction(msgspec.Struct):
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+
+
+class _Tool(msgspec.Struct):
+    function: _ToolFunction
+
+
+class _Options(msgspec.Struct):
+    """The options that every model server knows; others are ignored, as Ollama does."""
+
+    num_predict: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    seed: int | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    stop: str | list[str] | None = None
+
+
+class _Body(msgspec.Struct, kw_only=True):
+    model: str
+    stream: bool | None = None
+    format: str | dict[str, Any] | None = None
+    options: _Options | None = None
+    think: bool | Literal["low", "medium", "high"] | None = None
+    template: Any = None
+    context: Any = None
+    logprobs: Any = None
+
+
+class _Chat(_Body):
+    messages: list[_Message] | None = None
+    tools: list[_Tool] | None = None
+
+
+class _Generate(_Body):
+    prompt: str | None = None
+    raw: bool | None = None
+    suffix: str | None = None
+    system: str | None = None
+    images: list[str] | None = None
+
+
+_T = TypeVar("_T")
+
+
+def read(raw: bytes, kind: type[_T]) -> _T:
+    """Return a body of this kind; raises `InvalidRequest`, `BadRequest` and `InputTooLarge`."""
+    body = bodies.parse_object(raw)
+    try:
+        return msgspec.convert(body, kind)
+    except msgspec.ValidationError as error:
+        raise InvalidRequest(f"Invalid request: {error}") from error
+
+
+def parse_chat(raw: bytes) -> ChatCall:
+    """Parse the body of `POST /ollama/api/chat`; raises what `read` raises."""
+    body = read(raw, _Chat)
+    system, messages = _messages(body.messages or ())
+    return _call(body, messages, system, tuple(_tool(tool) for tool in body.tools or ()))
+
+
+def parse_generate(raw: bytes) -> ChatCall:
+    """Parse the body of `POST /ollama/api/generate`; raises what `read` raises."""
+    body = read(raw, _Generate)
+    parts = _content(body.prompt, body.images, "images")
+    messages = (ChatMessage("user", parts),) if parts else ()
+    return _call(body, messages, body.system or "", ())
+
+
+def text_fields(raw: bytes) -> dict[str, Any] | None:
+    """Return the fields of a text completion for a `raw` prompt or one with a `suffix`, else None.
+
+    Raises what `read` raises.
+    """
+    body = read(raw, _Generate)
+    if not (body.raw or body.suffix) or not body.prompt:
+        return None
+    for name in ("system", "images", "format"):
+        if getattr(body, name):
+            raise InvalidRequest(f"{name} is not supported with raw or suffix: omit it", param=name)
+    options = body.options or _Options()
+    fields = {
+        "prompt": body.prompt,
+        "suffix": body.suffix or None,
+        "max_tokens": options.num_predict if (options.num_predict or 0) > 0 else None,
+        **{name: getattr(options, name) for name in _TEXT_OPTIONS},
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _call(
+    body: _Body, messages: tuple[ChatMessage, ...], system: str, tools: tuple[ToolSpec, ...]
+) -> ChatCall:
+    for name, reason in _REFUSED.items():
+        if getattr(body, name):
+            raise InvalidRequest(f"{name} is not supported: {reason}", param=name)
+    options = body.options or _Options()
+    # Ollama's negative numbers mean as many as possible.
+    max_tokens = options.num_predict if (options.num_predict or 0) > 0 else None
+    chat = ChatRequest(
+        messages=messages,
+        system=system,
+        tools=tools,
+        shape=_format(body.format),
+        max_tokens=max_tokens,
+        temperature=options.temperature,
+        top_p=options.top_p,
+        stop=parsing.stop_sequences(options.stop),
+        effort="" if body.think is None else _EFFORTS[body.think],
+        seed=options.seed,
+        presence_penalty=options.presence_penalty,
+        frequency_penalty=options.frequency_penalty,
+    )
+    echo = {"model": body.model, "thinking": body.think is not False}
+    return ChatCall(body.model, body.stream is not False, max_tokens, lambda: chat, echo=lambda: echo)
+
+
+def _format(value: str | dict[str, Any] | None) -> ResponseFormat | None:
+    if not value:
+        return None
+    if isinstance(value, dict):
+        return ResponseFormat(schema=value)
+    if value != "json":
+        raise InvalidRequest("format must be json or a JSON schema", param="format")
+    return ResponseFormat()
+
+
+def _tool(tool: _Tool) -> ToolSpec:
+    function = tool.function
+    parameters: Mapping[str, Any] = function.parameters or {"type": "object", "properties": {}}
+    return ToolSpec(function.name, function.description or "", parameters)
+
+
+def _messages(items: Sequence[_Message]) -> tuple[str, tuple[ChatMessage, ...]]:
+    """Return the system prompt and the messages.
+
+    Ollama's tool calls may have no ids: a result without one answers the first open call of its name.
+    """
+    system: list[str] = []
+    messages: list[ChatMessage] = []
+    open_calls: list[ToolCall] = []
+    for index, item in enumerate(items):
+        path = f"messages[{index}]"
+        match item.role:
+            case "system":
+                system.append(item.content or "")
+            case "user":
+                messages.append(ChatMessage("user", _content(item.content, item.images, f"{path}.images")))
+            case "assistant":
+                open_calls = [
+                    ToolCall(call.id or f"call_{index}_{number}", call.function.name, _arguments(call))
+                    for number, call in enumerate(item.tool_calls or ())
+                ]
+                thoughts = [ReasoningPart(item.thinking)] if item.thinking else []
+                parts = _content(item.content, None, path)
+                messages.append(ChatMessage("assistant", (*thoughts, *parts, *open_calls)))
+            case "tool":
+                call = _answered(open_calls, item, path)
+                open_calls.remove(call)
+                result = cast("tuple[TextPart, ...]", _content(item.content, None, path))
+                messages.append(ChatMessage("user", (ToolResult(call.id, result),)))
+    return "\n\n".join(text for text in system if text), tuple(messages)
+
+
+def _arguments(call: _Call) -> str:
+    return _encode(call.function.arguments).decode()
+
+
+def _answered(open_calls: Iterable[ToolCall], item: _Message, path: str) -> ToolCall:
+    for call in open_calls:
+        if item.tool_call_id in (None, "", call.id) and item.tool_name in (None, "", call.name):
+            return call
+    raise InvalidRequest(
+        f"{path} answers no tool call of the message before it: send the assistant's message with its "
+        "tool_calls first",
+        param=path,
+    )
+
+
+def _content(text: str | None, images: Sequence[str] | None, path: str) -> tuple[Part, ...]:
+    texts: tuple[Part, ...] = (TextPart(text),) if text else ()
+    return (*texts, *(_image(data, path) for data in images or ()))
+
+
+def _image(data: str, path: str) -> ImagePart:
+    for beginning, media_type in _IMAGE_TYPES.items():
+        if data.startswith(beginning):
+            return ImagePart(media_type=media_type, data=data)
+    raise InvalidRequest(f"{path} must be PNG, JPEG, WebP or GIF images in base64", param=path)
